@@ -7,8 +7,8 @@ from typing import Any
 from kube import pod
 from kube_pods import one
 
-from planner.read.kube.gang_documents import BEYOND_SHARE, FEW_PARTS, hold_beyond_share
-from planner.read.kube.pods.constraints import IMPOSSIBLE, REQUIRED
+from planner.read.kube.gang_documents import BEYOND_SHARE, hold_beyond_share
+from planner.read.kube.pods.constraints import FEW_PARTS, IMPOSSIBLE, REQUIRED
 from planner.read.kube.records import KubeGang, KubeRole
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from planner.read.kube.objects import Gatherer
 from planner.read.kube.pods.constraints import (
     IMPOSSIBLE,
     MAX_EXPRESSIONS,
+    MAX_PARTS,
     MAX_SELECTORS,
     MAX_TERMS,
     MAX_TOLERATIONS,
@@ -441,7 +443,8 @@ def test_an_affinity_of_more_than_is_read_allows_no_node(
     found = one(pod("a", gated=True, affinity=_terms(*larger)))
     assert (found.affinity, found.unsupported) == ((IMPOSSIBLE,), (TOO_MANY_TERMS,))
     assert TOO_MANY_TERMS == (
-        "a required nodeAffinity of more than 100 terms, 1,000 expressions or 10,000 values"
+        "a required nodeAffinity of more than 100 terms, 1,000 expressions or 10,000 values, or of more"
+        " than the 200,000 of its namespace"
     )
 
 
@@ -482,3 +485,28 @@ def test_of_an_affinity_only_what_is_read_is_kept() -> None:
     assert kept.tree["spec"]["affinity"] == {
         "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}
     }
+
+
+def _wide(number: int, terms: int) -> Iterator[dict[str, Any]]:
+    """Terms of 5,000 parts each that are no other pod's."""
+    for t in range(terms):
+        values = [f"{number}-{t}-{v}" for v in range(4_999)]
+        yield {"matchExpressions": [_in(HOST, *values)]}
+
+
+def test_a_namespace_keeps_so_many_expressions_and_no_more() -> None:
+    gatherer = Gatherer(Remarks())
+    each = 10_000  # two expressions of 4,999 values
+    pods = [
+        pod(f"p{i}", namespace=namespace, affinity=_affinity(*_wide(i, 2)))
+        for namespace in ("greedy", "modest")
+        for i in range(MAX_PARTS // each + (namespace == "greedy"))
+    ]
+    # equal ones count once, wherever they are
+    for tree in (*pods, pod("again", namespace="greedy", affinity=_affinity(*_wide(0, 2)))):
+        gatherer.add(tree, "a file")
+    large = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}] * (MAX_TERMS + 1)}}}
+    beyond = [
+        one.subject for one in gatherer.objects.of("Pod") if one.tree["spec"]["affinity"] == large
+    ]
+    assert beyond == [f"Pod greedy/p{MAX_PARTS // each}"]

@@ -19,13 +19,23 @@ from models.policy import KubernetesPolicy
 from models.units import time_text
 from planner.read.findings import Remarks
 from planner.read.kube.levels.levels import Levels
-from planner.read.kube.lookup import LONGEST, SHORT, clean, distinct, is_name, is_object_name
+from planner.read.kube.lookup import (
+    LONGEST,
+    SHORT,
+    clean,
+    distinct,
+    is_name,
+    is_object_name,
+    mapping,
+)
 from planner.read.kube.node_documents import ACK_SCHEDULE, Json, amounts, gpu_label
 from planner.read.kube.pods.constraints import (
+    FEW_PARTS,
     IGNORABLE,
     IMPOSSIBLE,
+    MAX_PARTS,
     Affinity,
-    affinity_parts,
+    node_parts,
 )
 from planner.read.kube.records import Expression, KubeGang, KubePod, KubeRole, LevelAsk
 from planner.read.sources import printable
@@ -34,10 +44,6 @@ UNSUPPORTED = "Unsupported"
 INCOMPLETE = "Incomplete"
 _MAX_MESSAGE = 1000
 
-MAX_PARTS = 200_000
-"""Most expressions and values in the node affinities of all gangs: a plan states each of them."""
-FEW_PARTS = 10
-"""A gang with no more of them is not counted."""
 BEYOND_SHARE = (
     "the node affinities of its namespace have more expressions and values than its share of the"
     f" {MAX_PARTS:,} that a plan may state"
@@ -256,7 +262,8 @@ def hold_beyond_share(gangs: Collection[KubeGang], most: int = MAX_PARTS) -> Non
     own: dict[str, list[tuple[KubeGang, int]]] = defaultdict(list)
     for gang in sorted(gangs, key=_age):
         models = (_model_pod(role) for role in gang.roles)
-        parts = sum(affinity_parts(pod) for pod in models if pod is not None)
+        affinities = (mapping(p.object.tree, "spec", "affinity") for p in models if p is not None)
+        parts = sum(map(node_parts, affinities))
         if parts > FEW_PARTS:
             own[gang.namespace].append((gang, parts))
     share = _share([sum(parts for _, parts in found) for found in own.values()], most)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from hashlib import sha256
 
 from models.units import InvalidValueError, epoch_seconds, shown
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import Tree, mapping, objects, text, texts
-from planner.read.kube.pods.constraints import read_part
+from planner.read.kube.pods.constraints import AffinityStore
 from planner.read.kube.records import KubeObject, Objects, Owner
 
 
@@ -32,7 +30,7 @@ class Gatherer:
     remarks: Remarks
     objects: Objects = field(default_factory=Objects)
     unnamed: int = 0
-    affinities: dict[bytes, Tree] = field(default_factory=dict)
+    affinities: AffinityStore = field(default_factory=AffinityStore)
 
     def add(self, tree: Tree, where: str) -> None:
         """Keep an object or the items of a typed list; ``where``: the file it comes from."""
@@ -64,17 +62,13 @@ class Gatherer:
             self.remarks.add(f"Pod {name} in {where}", "has no name; this one is used")
             tree = {**tree, "metadata": {**metadata, "name": name}}
         if own_kind == "Pod" and "affinity" in mapping(tree, "spec"):
-            tree = {**tree, "spec": {**tree["spec"], "affinity": self._affinity(tree)}}
+            namespace = text(metadata, "namespace") or ""
+            kept = self.affinities.keep(mapping(tree, "spec", "affinity"), namespace)
+            tree = {**tree, "spec": {**tree["spec"], "affinity": kept}}
         created = self._created(tree, own_kind)
         found = kube_object(tree, own_kind, own_version, created)
         if found is not None and not self.objects.add(found):
             self.remarks.add(found.subject, "appears twice in the input; the first one counts")
-
-    def _affinity(self, tree: Tree) -> Tree:
-        """What is read of the pod's affinity, one object for all pods that state the same."""
-        kept = read_part(mapping(tree, "spec", "affinity"))
-        same = sha256(json.dumps(kept, default=str).encode()).digest()
-        return self.affinities.setdefault(same, kept)
 
     def _created(self, tree: Tree, kind: str) -> int | None:
         written = text(tree, "metadata", "creationTimestamp")

@@ -14,6 +14,7 @@ from planner.read.kube.lookup import Tree, at, items, mapping, objects, text
 from planner.read.kube.pods.constraints import (
     HOSTNAME,
     MAX_EXPRESSIONS,
+    MAX_PARTS,
     MAX_TERMS,
     MAX_VALUES,
     REQUIRED,
@@ -26,7 +27,8 @@ EXCLUDED = "kept off nodes of running pods whose required podAntiAffinity select
 REPELS_OTHERS = "its required podAntiAffinity keeps waiting pods of other namespaces off its {key}"
 TOO_LARGE = (
     f"its required podAntiAffinity has more than {MAX_TERMS} terms, {MAX_EXPRESSIONS:,} expressions or"
-    f" {MAX_VALUES:,} values; it closes no node here, the scheduler may refuse pods that are placed there"
+    f" {MAX_VALUES:,} values, or more than the {MAX_PARTS:,} of its namespace; it closes no node here, the"
+    " scheduler may refuse pods that are placed there"
 )
 
 

@@ -6,9 +6,11 @@ restricts nothing. What a pod may state is bounded, and equal affinities are one
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from hashlib import sha256
 
 from models.gang import Toleration
 from planner.read.findings import Remarks
@@ -47,6 +49,10 @@ MAX_EXPRESSIONS = 1_000
 """Most expressions of all its terms."""
 MAX_VALUES = 10_000
 """Most values of all its expressions."""
+MAX_PARTS = 200_000
+"""Most expressions and values of all affinities of a namespace; equal affinities are one."""
+FEW_PARTS = 10
+"""An affinity with no more of them is not counted."""
 MAX_SELECTORS = 100
 """Most labels of a nodeSelector."""
 MAX_TOLERATIONS = 100
@@ -54,7 +60,7 @@ MAX_TOLERATIONS = 100
 
 TOO_MANY_TERMS = (
     f"a required nodeAffinity of more than {MAX_TERMS} terms, {MAX_EXPRESSIONS:,} expressions or"
-    f" {MAX_VALUES:,} values"
+    f" {MAX_VALUES:,} values, or of more than the {MAX_PARTS:,} of its namespace"
 )
 TOO_MANY_SELECTORS = f"a nodeSelector of more than {MAX_SELECTORS} labels"
 TOO_MANY_TOLERATIONS = f"more than {MAX_TOLERATIONS} tolerations"
@@ -164,24 +170,56 @@ class Constraints:
 _LARGE: list[Tree] = [{}] * (MAX_TERMS + 1)
 
 
-def read_part(affinity: Tree) -> Tree:
-    """What is read of ``spec.affinity``: what is required; of more than is read, only that it is more."""
-    kept: Tree = {}
-    node = at(affinity, "nodeAffinity", REQUIRED)
-    if node is not None:
-        large = exceeds_bounds(objects(node, "nodeSelectorTerms"))
-        kept["nodeAffinity"] = {REQUIRED: {"nodeSelectorTerms": _LARGE} if large else node}
-    if terms := items(affinity, "podAntiAffinity", REQUIRED):
-        large = selects_too_much(objects(affinity, "podAntiAffinity", REQUIRED))
-        kept["podAntiAffinity"] = {REQUIRED: _LARGE if large else terms}
-    if items(affinity, "podAffinity", REQUIRED):
-        kept["podAffinity"] = {REQUIRED: [{}]}
-    return kept
+@dataclass(slots=True)
+class AffinityStore:
+    """What is kept of the affinities of pods while objects are gathered.
+
+    Of ``spec.affinity`` that is what is required, one object for all pods that state the same; of more than
+    is read, only that it is more.
+    """
+
+    _known: dict[bytes, Tree] = field(default_factory=dict)
+    _parts: dict[str, int] = field(default_factory=dict)
+
+    def keep(self, affinity: Tree, namespace: str) -> Tree:
+        """What is read of an affinity in a namespace."""
+        node = at(affinity, "nodeAffinity", REQUIRED)
+        apart = items(affinity, "podAntiAffinity", REQUIRED)
+        kept: Tree = {}
+        if node is not None:
+            large = exceeds_bounds(objects(node, "nodeSelectorTerms"))
+            kept["nodeAffinity"] = {REQUIRED: {"nodeSelectorTerms": _LARGE} if large else node}
+        if apart:
+            kept["podAntiAffinity"] = {REQUIRED: _LARGE if selects_too_much(apart) else apart}
+        if items(affinity, "podAffinity", REQUIRED):
+            kept["podAffinity"] = {REQUIRED: [{}]}
+        same = sha256(json.dumps(kept, default=str).encode()).digest()
+        if same in self._known:
+            return self._known[same]
+        parts = node_parts(kept) + sum(
+            _parts(mapping(term, which)) + len(mapping(term, which, "matchLabels"))
+            for term in items(kept, "podAntiAffinity", REQUIRED)
+            for which in SELECTORS
+        )
+        if parts > FEW_PARTS:
+            self._parts[namespace] = self._parts.get(namespace, 0) + parts
+            if self._parts[namespace] > MAX_PARTS:
+                large_ones = {
+                    "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": _LARGE}},
+                    "podAntiAffinity": {REQUIRED: _LARGE},
+                }
+                return {kind: large_ones.get(kind, tree) for kind, tree in kept.items()}
+        self._known[same] = kept
+        return kept
+
+
+SELECTORS = ("labelSelector", "namespaceSelector")
+"""The selectors of a term of an anti-affinity."""
 
 
 def selects_too_much(terms: Sequence[Tree]) -> bool:
     """Whether the terms of an anti-affinity have more parts than are read."""
-    return any(exceeds_bounds(terms, which) for which in ("labelSelector", "namespaceSelector"))
+    return any(exceeds_bounds(terms, which) for which in SELECTORS)
 
 
 def _volume_claims(pod: KubeObject) -> Iterator[str]:
@@ -258,15 +296,15 @@ def exceeds_bounds(terms: Sequence[Tree], *path: str) -> bool:
     return sum(len(items(one, "values")) for one in expressions) > MAX_VALUES
 
 
-def affinity_parts(pod: KubePod) -> int:
-    """Expressions and values of its required node affinity as it states them."""
-    required = at(pod.object.tree, "spec", "affinity", "nodeAffinity", REQUIRED)
-    return sum(
-        1 + len(items(one, "values"))
-        for term in objects(required, "nodeSelectorTerms")
-        for which in ("matchExpressions", "matchFields")
-        for one in items(term, which)
-    )
+def node_parts(affinity: Tree) -> int:
+    """Expressions and values of a required node affinity."""
+    required = at(affinity, "nodeAffinity", REQUIRED)
+    return sum(map(_parts, objects(required, "nodeSelectorTerms")))
+
+
+def _parts(selector: Tree) -> int:
+    found = (*items(selector, "matchExpressions"), *items(selector, "matchFields"))
+    return sum(1 + len(items(one, "values")) for one in found)
 
 
 def _node_affinity(terms: Iterable[Tree]) -> Affinity:
