@@ -121,6 +121,20 @@ def test_a_level_that_a_gang_names_is_for_its_own_rule_only(cli: RunCli) -> None
     assert own == {"block": 1, "half": 1, "node": 2}
 
 
+def test_a_gang_with_an_affinity_of_more_than_is_read_is_held_alone(cli: RunCli) -> None:
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    expressions = [{"key": f"k{i}", "operator": "DoesNotExist"} for i in range(1001)]
+    terms = {required: {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}
+    large = kube.pod("large", gpus=8, gated=True, affinity={"nodeAffinity": terms})
+    plan = document(cli, "-", stdin=listed(*TRAIN, large))
+    assert decisions(plan) == {"large": "wait", "train": "place"}
+    reason = plan["spec"]["gangs"][0]["reason"]
+    assert reason["code"] == "Unsupported"
+    assert reason["message"].startswith(
+        "a required nodeAffinity of more than 100 terms, 1,000 expr"
+    )
+
+
 def test_a_recorded_cluster_on_stdin_is_planned_as_from_its_folder(cli: RunCli) -> None:
     trees = [
         tree
