@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,7 +27,8 @@ from planner.read.kube.pods.constraints import (
     TOO_MANY_TERMS,
     TOO_MANY_TOLERATIONS,
 )
-from planner.read.kube.pods.pods import read_pods
+from planner.read.kube.pods.pods import MAX_RESOURCES, TOO_MANY_RESOURCES, read_pods
+from planner.read.kube.pods.requests import effective_requests
 from planner.read.kube.records import Expression
 
 HOST = "kubernetes.io/hostname"
@@ -510,3 +512,24 @@ def test_a_namespace_keeps_so_many_expressions_and_no_more() -> None:
         one.subject for one in gatherer.objects.of("Pod") if one.tree["spec"]["affinity"] == large
     ]
     assert beyond == [f"Pod greedy/p{MAX_PARTS // each}"]
+
+
+def test_more_resources_than_are_read_are_not_supported() -> None:
+    known = {"cpu": "1"}
+    for extra, said in ((MAX_RESOURCES - 1, ()), (MAX_RESOURCES, (TOO_MANY_RESOURCES,))):
+        requests = known | {f"example.com/r{i}": "1" for i in range(extra)}
+        found = one(pod("a", gated=True, containers=[asking(requests)]))
+        assert found.unsupported == said
+        assert set(found.requests) == (set(known) if said else set(requests))
+
+
+def test_init_containers_that_each_request_something_else_take_no_longer() -> None:
+    # 8,000 that keep running beside the pod: the sum of each resource, whatever comes before
+    init = [
+        {**asking({f"example.com/r{i}": "1", "cpu": "1m"}), "restartPolicy": "Always"}
+        for i in range(8_000)
+    ]
+    began = time.process_time()
+    found = effective_requests(pod("a", containers=[asking({"cpu": "1"})], initContainers=init))
+    assert time.process_time() - began < 10
+    assert (len(found.amounts), found.amounts["cpu"]) == (8_001, 9_000)
