@@ -56,7 +56,7 @@ from models.documents.policy import (
     StarvationDocument,
 )
 from models.documents.server import NicDocument, ServerModelDocument
-from models.gang import ExistingPod, Gang, Role
+from models.gang import ExistingPod, Gang, NodeAffinity, Role
 from models.hardware import ServerModel, bits
 from models.instance import Instance
 from models.policy import LOST_RUNTIME, KubernetesPolicy, Moves, Policy
@@ -191,12 +191,13 @@ class _GangWriter:
         self._nodes = [node.name for node in cluster.nodes]
         self._kinds: dict[Hashable, dict[str, Any]] = {}
         self._pod_kinds: dict[Hashable, dict[str, Any]] = {}
+        self._affinities: dict[NodeAffinity, list[Any]] = {}
 
     def write(self, gang: Gang) -> dict[str, Any]:
         times = _gang_times(gang)
         kind = (_gang_kind(gang), *[time is None for time in times])
         if kind not in self._kinds:
-            self._kinds[kind] = _gang(gang, self._cluster).to_json()
+            self._kinds[kind] = self._kind(gang)
         document = dict(self._kinds[kind])
         for part in ("metadata", "spec", "status"):
             document[part] = dict(document[part])
@@ -213,6 +214,20 @@ class _GangWriter:
                 for pod in sorted(gang.planned)
             ]
         return document
+
+    def _kind(self, gang: Gang) -> dict[str, Any]:
+        document = _gang(gang, self._cluster).to_json()
+        for role, written in zip(gang.roles, document["spec"]["roles"], strict=True):
+            if role.node_affinity:
+                written["nodeAffinity"] = self._affinity(role.node_affinity)
+        return document
+
+    def _affinity(self, affinity: NodeAffinity) -> list[Any]:
+        if affinity not in self._affinities:
+            self._affinities[affinity] = [
+                [NodeExpressionDocument.of(one).to_json() for one in term] for term in affinity
+            ]
+        return self._affinities[affinity]
 
     def _pod(self, pod: ExistingPod, gang: Gang) -> dict[str, Any]:
         kind = (pod.uid is None, pod.node is None, pod.mode)
@@ -278,7 +293,8 @@ def _role(role: Role, cluster: Cluster) -> RoleDocument:
         slice=slices[0] if slices else None,
         outer_slices=tuple(slices[1:]),
         node_selector=dict(role.node_selector),
-        node_affinity=tuple(_all(NodeExpressionDocument, term) for term in role.node_affinity),
+        # in its place, until the writer puts the affinity there that roles share
+        node_affinity=((),) if role.node_affinity else (),
         tolerations=_all(TolerationDocument, role.tolerations),
     )
 

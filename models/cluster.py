@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 
 from models.hardware import Nic, ServerModel
 
@@ -13,12 +14,14 @@ class Level:
     """A topology level. ``oversubscription`` >= 1 divides the bandwidth that crosses its domains.
 
     ``nvlink``: servers of one domain (of models with nvlink_domain_nodes > 1) share one NVLink fabric.
+    ``counted``: whether tiers count its domains; otherwise only rules that name the level do.
     """
 
     name: str
     label: str | None = None
     oversubscription: Fraction = Fraction(1)
     nvlink: bool = False
+    counted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,23 @@ class Cluster:
     @property
     def node_level(self) -> int:
         return len(self.levels)
+
+    @cached_property
+    def span_weights(self) -> tuple[int, ...]:
+        """What ``span`` counts a domain for, a level, the node level last.
+
+        4^k for the k-th counted level outwards from ``node`` (k = 0); 0 for one that is not counted.
+        """
+        weight, found = 1, [1]
+        for level in reversed(self.levels):
+            weight *= 4 if level.counted else 1
+            found.append(weight if level.counted else 0)
+        return tuple(reversed(found))
+
+    @property
+    def counted_levels(self) -> tuple[int, ...]:
+        """Indices of the levels above ``node`` that tiers count, widest first."""
+        return tuple(i for i, level in enumerate(self.levels) if level.counted)
 
     def level_name(self, level: int) -> str:
         """Name of a level index; ``node`` for the innermost."""

@@ -5,15 +5,18 @@ The same answers as ``Instance.eligible``, with each taint list, server model an
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 from models.cluster import Node, Taint
-from models.gang import NodeAffinity, NodeExpression, Role, Toleration, holds
-from models.hardware import slug
+from models.gang import NodeAffinity, NodeExpression, Role, Toleration, whole_number
+from models.hardware import bits, slug
 
 Nodes = frozenset[int]
+Mask = int
+"""A set of nodes: one bit a node."""
 
 
 @dataclass(slots=True)
@@ -24,7 +27,8 @@ class Eligibility:
     labels: tuple[Mapping[str, str], ...]
     usable: Nodes
     _kept: dict[Hashable, Nodes] = field(default_factory=dict)
-    _values: dict[str | None, dict[str | None, Nodes]] = field(default_factory=dict)
+    _values: dict[str | None, dict[str | None, Mask]] = field(default_factory=dict)
+    _sorted: dict[str | None, tuple[list[int], list[Mask]]] = field(default_factory=dict)
 
     def of(self, role: Role) -> Nodes:
         """Indices of the nodes that pods of the role may be placed on."""
@@ -49,7 +53,7 @@ class Eligibility:
     def _of(self, role: Role) -> Nodes:
         found = self.usable
         for key, value in role.node_selector:
-            found &= self._by_value(key).get(value, frozenset())
+            found &= self._once(("label", key, value), partial(self._labelled, key, value))
         if role.node_affinity:
             found &= self._affine(role.node_affinity)
         tolerant = self._once(
@@ -60,37 +64,75 @@ class Eligibility:
         return found & tolerant
 
     def _affine(self, affinity: NodeAffinity) -> Nodes:
-        found: Nodes = frozenset()
+        found = 0
         for term in affinity:
-            suited = [self._once(("expression", one), partial(self._suited, one)) for one in term]
-            found |= frozenset.intersection(*suited) if suited else frozenset()
-        return found
+            suited = self._all if term else 0
+            for one in term:
+                suited &= self._suited(one)
+            found |= suited
+        return _members(found)
 
-    def _suited(self, one: NodeExpression) -> Nodes:
-        """Nodes where an expression holds, evaluated once for each value."""
-        values = self._by_value(None if one.field else one.key)
-        if one.operator in ("In", "NotIn"):
-            listed = self._union(values[value] for value in one.values if value in values)
-            return listed if one.operator == "In" else self._all - listed
-        return self._union(nodes for value, nodes in values.items() if holds(one, value))
+    def _labelled(self, key: str, value: str) -> Nodes:
+        return _members(self._by_value(key).get(value, 0))
+
+    def _suited(self, one: NodeExpression) -> Mask:
+        """Nodes where an expression holds."""
+        key = None if one.field else one.key
+        values = self._by_value(key)
+        match one.operator:
+            case "In":
+                return self._listed(values, one)
+            case "NotIn":
+                return self._all & ~self._listed(values, one)
+            case "Exists":
+                return self._all & ~values.get(None, 0)
+            case "DoesNotExist":
+                return values.get(None, 0)
+        return self._compared(key, one)
+
+    def _compared(self, key: str | None, one: NodeExpression) -> Mask:
+        limit = whole_number(one.values[0]) if len(one.values) == 1 else None
+        if limit is None:
+            return 0
+        numbers, below = self._by_number(key)
+        if one.operator == "Gt":
+            return below[-1] & ~below[bisect_right(numbers, limit)]
+        return below[bisect_left(numbers, limit)]
 
     @property
-    def _all(self) -> Nodes:
-        return self._once(("all",), lambda: frozenset(range(len(self.nodes))))
+    def _all(self) -> Mask:
+        return (1 << len(self.nodes)) - 1
 
     @staticmethod
-    def _union(sets: Iterable[Nodes]) -> Nodes:
-        return frozenset().union(*sets)
+    def _listed(values: Mapping[str | None, Mask], one: NodeExpression) -> Mask:
+        found = 0
+        for value in one.values:
+            found |= values.get(value, 0)
+        return found
 
-    def _by_value(self, key: str | None) -> dict[str | None, Nodes]:
+    def _by_value(self, key: str | None) -> dict[str | None, Mask]:
         """All nodes by the value of a label, None where they lack it; by name for the key None."""
         if key not in self._values:
-            groups: dict[str | None, list[int]] = {}
+            groups: dict[str | None, Mask] = {}
             for n, labels in enumerate(self.labels):
                 value = self.nodes[n].name if key is None else labels.get(key)
-                groups.setdefault(value, []).append(n)
-            self._values[key] = {value: frozenset(found) for value, found in groups.items()}
+                groups[value] = groups.get(value, 0) | 1 << n
+            self._values[key] = groups
         return self._values[key]
+
+    def _by_number(self, key: str | None) -> tuple[list[int], list[Mask]]:
+        """The whole numbers among the values, ascending, and the nodes with the first i of them."""
+        if key not in self._sorted:
+            groups: dict[int, Mask] = {}
+            for value, nodes in self._by_value(key).items():
+                number = None if value is None else whole_number(value)
+                if number is not None:
+                    groups[number] = groups.get(number, 0) | nodes
+            below = [0]
+            for number in sorted(groups):
+                below.append(below[-1] | groups[number])
+            self._sorted[key] = (sorted(groups), below)
+        return self._sorted[key]
 
     def _tolerant(self, tolerations: tuple[Toleration, ...]) -> Nodes:
         return _alike(
@@ -105,6 +147,10 @@ class Eligibility:
             lambda n: id(self.nodes[n].model),
             lambda n: model_matches(model, self.nodes[n]),
         )
+
+
+def _members(mask: Mask) -> Nodes:
+    return frozenset(bits(mask))
 
 
 def _alike(

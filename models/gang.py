@@ -51,6 +51,21 @@ NodeAffinity = tuple[NodeTerm, ...]
 """Any of its terms must hold; without terms every node matches."""
 
 
+class SharedAffinity(NodeAffinity):
+    """An affinity that many roles share. Its hash, of a thousand expressions perhaps, is kept."""
+
+    _hash: int | None = None
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = super().__hash__()
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[SharedAffinity], tuple[NodeAffinity]]:
+        """Hashes of text differ from process to process."""
+        return (SharedAffinity, (tuple(self),))
+
+
 def whole_number(text: str) -> int | None:
     """A decimal integer of 64 bits, as Kubernetes reads it; None for other text."""
     if not re.fullmatch(r"[+-]?[0-9]{1,64}", text):

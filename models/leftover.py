@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from models.instance import Instance
 
@@ -39,21 +39,21 @@ def _request_levels(instance: Instance) -> dict[str, tuple[int, tuple[int | None
     return found
 
 
-def _installed(instance: Instance, nodes: Sequence[int]) -> list[int]:
-    """The most GPUs that these nodes have in one domain of each level."""
-    most = []
-    for of in instance.cluster.domain_of[:-1]:
+def _installed(instance: Instance, nodes: Sequence[int]) -> dict[int, int]:
+    """The most GPUs that these nodes have in one domain, by counted level, widest first."""
+    most = {}
+    for level in instance.cluster.counted_levels:
+        of = instance.cluster.domain_of[level]
         installed: dict[int, int] = {}
         for n in nodes:
             installed[of[n]] = installed.get(of[n], 0) + instance.cluster.nodes[n].gpus
-        most.append(max(installed.values()))
+        most[level] = max(installed.values())
     return most
 
 
-def _request_level(installed: Sequence[int], size: int) -> int | None:
+def _request_level(installed: Mapping[int, int], size: int) -> int | None:
     """The innermost level with a domain of so many installed GPUs; None: the whole cluster."""
-    levels = reversed(range(len(installed)))
-    return next((level for level in levels if installed[level] >= size), None)
+    return next((level for level in reversed(installed) if installed[level] >= size), None)
 
 
 def gpu_models(instance: Instance) -> dict[str, tuple[int, ...]]:
@@ -85,10 +85,10 @@ def whole_nodes(instance: Instance, free: Sequence[int]) -> dict[int, int]:
 def whole_domains(instance: Instance, whole: Collection[int]) -> tuple[tuple[int, ...], ...]:
     """The nodes with GPUs of every innermost domain that has two or more of them, all in ``whole``."""
     cluster = instance.cluster
-    if not cluster.levels:
+    if not cluster.counted_levels:
         return ()
     found = []
-    for domain in cluster.domains[cluster.node_level - 1]:
+    for domain in cluster.domains[cluster.counted_levels[-1]]:
         nodes = tuple(n for n in domain.nodes if cluster.nodes[n].model is not None)
         if len(nodes) > 1 and all(n in whole for n in nodes):
             found.append(nodes)

@@ -400,11 +400,8 @@ def bandwidth(
 def span(instance: Instance, gang: Gang, pods: Sequence[PodPlacement], value: GangValue) -> int:
     """Domains used beyond the first, a wider level four times as much as the next narrower one."""
     del pods
-    beyond = sum(
-        (used - 1) * 4 ** (instance.cluster.node_level - level)
-        for level, used in enumerate(value.domains)
-        if used > 1
-    )
+    weights = zip(value.domains, instance.cluster.span_weights, strict=True)
+    beyond = sum((used - 1) * weight for used, weight in weights if used > 1)
     return gang.weight_gpus * beyond if beyond else 0
 
 

@@ -41,7 +41,7 @@ def _left_over(cluster: Cluster, gpu: str, size: int, free: Sequence[int]) -> in
     if size <= largest:
         return total - size * sum(free[i] // size for i in nodes)
     need = -(-size // largest)
-    for level in reversed(range(len(cluster.levels))):
+    for level in reversed(counted(cluster)):
         groups: dict[tuple[str, ...], list[int]] = {}
         for i in nodes:
             groups.setdefault(domain(cluster, level, i), []).append(i)
@@ -51,6 +51,11 @@ def _left_over(cluster: Cluster, gpu: str, size: int, free: Sequence[int]) -> in
         groups = {(): nodes}
     whole = [sum(free[i] == largest for i in group) for group in groups.values()]
     return total - size * sum(count // need for count in whole)
+
+
+def counted(cluster: Cluster) -> list[int]:
+    """The levels above the nodes that tiers look at."""
+    return [number for number, level in enumerate(cluster.levels) if level.counted]
 
 
 def defragment(cluster: Cluster, free: Sequence[int]) -> int:
@@ -73,11 +78,11 @@ def whole_nodes(cluster: Cluster, free: Sequence[int]) -> dict[int, int]:
 
 def whole_domains(cluster: Cluster, free: Sequence[int]) -> list[list[int]]:
     """The nodes with GPUs of each innermost domain that has several, all of them whole."""
-    if not cluster.levels:
+    if not counted(cluster):
         return []
     rooms: dict[tuple[str, ...], list[int]] = {}
     for n, node in enumerate(cluster.nodes):
         if node.model:
-            rooms.setdefault(domain(cluster, len(cluster.levels) - 1, n), []).append(n)
+            rooms.setdefault(domain(cluster, counted(cluster)[-1], n), []).append(n)
     whole = whole_nodes(cluster, free)
     return [nodes for nodes in rooms.values() if len(nodes) > 1 and all(n in whole for n in nodes)]

@@ -115,11 +115,12 @@ def preferred_value(cluster: Cluster, gang: Gang, pods: Sequence[tuple[int, int]
 
 
 def span_value(cluster: Cluster, gang: Gang, pods: Sequence[tuple[int, int]]) -> int:
-    """Domains beyond the first, weighted by 4 a level outwards."""
+    """Domains beyond the first, weighted by 4 a counted level outwards."""
     innermost = len(cluster.levels)
+    counted = [innermost, *(i for i in reversed(range(innermost)) if cluster.levels[i].counted)]
     return weight(gang) * sum(
-        (domains_used(cluster, level, _nodes(pods)) - 1) * (1 << 2 * (innermost - level))
-        for level in range(innermost + 1)
+        (domains_used(cluster, level, _nodes(pods)) - 1) * (1 << 2 * steps)
+        for steps, level in enumerate(counted)
     )
 
 

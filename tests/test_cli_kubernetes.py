@@ -103,6 +103,38 @@ def test_control_characters_in_the_level_a_pod_asks_for_are_escaped_in_the_reaso
     }
 
 
+def test_a_level_that_a_gang_names_is_for_its_own_rule_only(cli: RunCli) -> None:
+    block = "cloud.google.com/gce-topology-block"
+    nodes = [h100(f"n-{i}", **{block: "b", "a/half": f"h{i // 2}"}) for i in range(4)]
+    greedy = kube.pod("greedy", gpus=64, gated=True)
+    theirs = (kube.pod("train-0", gpus=8, gated=True, labels=IN_TRAIN), *TRAIN[3:])
+    plain = document(cli, "-", stdin=listed(*nodes, *theirs, greedy))
+    greedy["metadata"]["annotations"] = {"kueue.x-k8s.io/podset-required-topology": "a/half"}
+    plan = document(cli, "-", stdin=listed(*nodes, *theirs, greedy))
+    levels = plan["instance"]["cluster"]["spec"]["levels"]
+    assert [(level["name"], level.get("counted", True)) for level in levels] == [
+        ("block", True),
+        ("half", False),
+    ]
+    assert plan["status"]["objectives"] == plain["status"]["objectives"]
+    [_, own] = [gang["domains"] for gang in plan["spec"]["gangs"]]
+    assert own == {"block": 1, "half": 1, "node": 2}
+
+
+def test_a_gang_with_an_affinity_of_more_than_is_read_is_held_alone(cli: RunCli) -> None:
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    expressions = [{"key": f"k{i}", "operator": "DoesNotExist"} for i in range(1001)]
+    terms = {required: {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}
+    large = kube.pod("large", gpus=8, gated=True, affinity={"nodeAffinity": terms})
+    plan = document(cli, "-", stdin=listed(*TRAIN, large))
+    assert decisions(plan) == {"large": "wait", "train": "place"}
+    reason = plan["spec"]["gangs"][0]["reason"]
+    assert reason["code"] == "Unsupported"
+    assert reason["message"].startswith(
+        "a required nodeAffinity of more than 100 terms, 1,000 expr"
+    )
+
+
 def test_a_recorded_cluster_on_stdin_is_planned_as_from_its_folder(cli: RunCli) -> None:
     trees = [
         tree

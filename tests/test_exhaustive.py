@@ -140,6 +140,27 @@ def test_stranded_takes_the_whole_cluster_where_no_domain_is_large_enough() -> N
     assert value(best, "stranded") == 0
 
 
+@pytest.mark.parametrize(
+    ("uncounted", "span"),
+    [
+        ((), 16 * (1 + 4 + 16)),  # two nodes, two racks, two blocks
+        (
+            ("rack",),
+            16 * (1 + 4),
+        ),  # the next wider level takes the place of one that is not counted
+        (("block",), 16 * (1 + 4)),
+        (("block", "rack"), 16 * 1),
+    ],
+)
+def test_levels_that_only_rules_name_have_no_weight(uncounted: tuple[str, ...], span: int) -> None:
+    instance = build(blocks=2, gangs=[gang("a", pods=2, gpus_per_pod=8)])
+    levels = tuple(
+        replace(level, counted=level.name not in uncounted) for level in instance.cluster.levels
+    )
+    cluster = replace(instance.cluster, levels=levels)
+    assert value(plan(replace(instance, cluster=cluster)), "span") == span
+
+
 def test_preference_adds_the_gang_and_each_role() -> None:
     roles = [role("head", gpus_per_pod=0, prefer="node"), role("worker", 2, 8, prefer="rack")]
     best = plan(build(racks=2, gangs=[gang("a", roles=roles, prefer="block")]))

@@ -22,6 +22,7 @@ MORE = {
     "models": ("mixed", "mix_models", "role_model", "cordons", "selectors"),
     "policies": ("objectives", "elastic", "movable", "weights", "pattern_none", "ours"),
     "servers": ("wide",),
+    "levels for rules": ("uncounted", "required", "slices", "preferred"),
 }
 """What each of the smaller series has three times as much of."""
 
@@ -41,6 +42,7 @@ BUSY = {
     ),
     "policies": ("objectives", "min_share", "binding_none", "pattern_none", "weights"),
     "wide": ("wide", "movable", "elastic", "objectives"),
+    "levels for rules": ("uncounted", "required", "defragment", "movable"),
 }
 """What each series of busy clusters has three times as much of."""
 

@@ -10,7 +10,8 @@ from kube import pod
 from kube_gangs import owned, read, thing
 
 from planner.read.findings import Remarks
-from planner.read.kube.records import KubeGang, LevelAsk, SliceAsk
+from planner.read.kube.gang_documents import level_asks
+from planner.read.kube.records import KubeGang, KubeRole, LevelAsk, SliceAsk
 
 KUEUE = "kueue.x-k8s.io/podset-"
 HOST, RACK, BLOCK = (LevelAsk(label=f"example.com/{name}") for name in ("host", "rack", "block"))
@@ -274,3 +275,22 @@ def test_kais_annotations_on_a_controller_name_levels_and_segments() -> None:
     gangs, _ = read(topology, job, *pods)
     assert (gangs["j"].required, gangs["j"].preferred) == (BLOCK, RACK)
     assert gangs["j"].roles[0].slices == (SliceAsk(2, RACK),)
+
+
+def test_levels_are_asked_for_in_turn_by_namespaces_and_by_age() -> None:
+    def gang(namespace: str, name: str, born: int | None, *labels: str) -> KubeGang:
+        roles = [
+            KubeRole(f"r{i}", 1, [], required=LevelAsk(label=one)) for i, one in enumerate(labels)
+        ]
+        return KubeGang(namespace, name, "Pod", roles, submitted_at=born)
+
+    found = level_asks(
+        [
+            gang("greedy", "a", 50, "g/1", "g/2", "g/3"),
+            gang("modest", "b", 90, "m/1", "g/3"),
+            gang("modest", "c", 10, "m/0"),
+            gang("greedy", "d", None, "g/0"),
+        ]
+    )
+    # first of each: g/1 (50), m/0 (10); then g/2 (50), m/1 (90); then g/3; then g/0
+    assert [ask.label for ask in found] == ["m/0", "g/1", "g/2", "m/1", "g/3", "g/0"]

@@ -107,7 +107,7 @@ def test_v100_mpi_has_no_levels_for_its_one_region_and_zone_hold_every_node() ->
     assert levels.found == "no levels: no known topology label divides the nodes"
     assert said == []
     levels, _, said = found(kube.load("v100-mpi"), ZONE)
-    assert levels.levels == (Level("zone", ZONE),)
+    assert levels.levels == (Level("zone", ZONE, counted=False),)
     assert (levels.resolve(LevelAsk(label=ZONE)), said) == ("zone", [])
 
 
@@ -251,7 +251,7 @@ def test_a_level_that_has_exactly_the_cliques_is_marked_instead() -> None:
     levels, _, _ = found(trees, CLIQUE)
     assert levels.levels == (
         Level("subblock", f"{GKE}-subblock", nvlink=True),
-        Level("clique", CLIQUE),
+        Level("clique", CLIQUE, counted=False),
     )
     assert levels.resolve(LevelAsk(label=CLIQUE)) == "clique"
     assert levels.resolve(LevelAsk(label=f"{GKE}-subblock")) == "subblock"
@@ -260,7 +260,8 @@ def test_a_level_that_has_exactly_the_cliques_is_marked_instead() -> None:
 def test_a_zone_is_never_taken_for_an_nvlink_domain() -> None:
     # one rack in one zone: racks that are imagined beside it share the zone, not the fabric
     levels, _, _ = found(cliques("u.1", "u.1", **{ZONE: "z"}), ZONE)
-    assert levels.levels == (Level("zone", ZONE), Level("clique", CLIQUE, nvlink=True))
+    zone = Level("zone", ZONE, counted=False)
+    assert levels.levels == (zone, Level("clique", CLIQUE, nvlink=True))
 
 
 def test_cliques_go_outside_levels_that_are_narrower() -> None:
@@ -454,11 +455,74 @@ def test_a_level_that_several_labels_tell_alike_goes_by_the_one_that_a_gang_name
     assert levels.resolve(LevelAsk(label=keys[1])) == "leafgroup"
 
 
-def test_a_label_that_nests_nowhere_is_innermost_and_remarked() -> None:
-    # evens and odds of all racks: inside a rack each stands alone
+def test_a_label_that_cuts_the_domains_of_other_levels_is_no_level() -> None:
+    # evens and odds of all racks: inside a rack each would stand alone
     levels, said = asked("a/pair")
-    assert names(levels) == ["row", "rack", "pair"]
-    assert said[0].startswith("level pair: does not nest")
+    assert names(levels) == ["row", "rack"]
+    assert levels.resolve(LevelAsk(label="a/pair")) is None
+    assert levels.why_not(LevelAsk(label="a/pair")) == "which cuts domains of other levels"
+    [line] = said
+    assert line == (
+        "level pair: left out: a gang names it, but it cuts domains of other levels; gangs that require"
+        " it are held (hint: state `levels` in the Policy)"
+    )
+
+
+def test_a_label_that_a_node_lacks_is_no_level_around_the_racks() -> None:
+    # n6 and n7 share rack k3; without a value n7 would be alone in its rack as well
+    trees = [node(f"n{i}", {"a/rack": f"k{i // 2}", "a/hall": f"h{i // 4}"}) for i in range(8)]
+    racks = topology("t", "a/rack")
+    assert names(found([*trees, racks], "a/hall")[0]) == ["hall", "rack"]
+    del trees[7]["metadata"]["labels"]["a/hall"]
+    levels, _, _ = found([*trees, racks], "a/hall")
+    assert names(levels) == ["rack"]
+    # inside the racks nothing is cut: it is alone there anyway
+    for i, tree in enumerate(trees[:7]):
+        tree["metadata"]["labels"]["a/hall"] = f"h{i}" if i < 5 else "h5"
+    assert names(found([*trees, racks], "a/hall")[0]) == ["rack"]
+    trees[6]["metadata"]["labels"]["a/hall"] = "h6"
+    assert found([*trees, racks], "a/hall")[0].resolve(LevelAsk(label="a/hall")) == "node"
+
+
+def test_levels_that_gangs_name_are_not_counted_and_change_no_other() -> None:
+    plain, _ = asked()
+    levels, _ = asked("a/all", "a/pod", "a/pair")
+    counted = [level.counted for level in levels.levels]
+    assert (names(levels), counted) == (["all", "row", "pod", "rack"], [False, True, False, True])
+    assert tuple(level for level in levels.levels if level.counted) == plain.levels
+    for i in range(8):
+        own = levels.domain(f"n{i}")
+        assert (own[1], own[3]) == plain.domain(f"n{i}")
+
+
+def test_a_level_that_a_gang_names_takes_no_name_from_another() -> None:
+    trees = [node(f"n{i}", {"a/rack": f"k{i // 2}", "b/rack": f"w{i // 4}"}) for i in range(8)]
+    levels, _, _ = found([*trees, topology("t", "a/rack")], "b/rack")
+    assert names(levels) == ["rack-2", "rack"]
+    assert levels.resolve(LevelAsk(label="a/rack")) == "rack"
+
+
+def test_levels_that_gangs_name_put_out_none_of_the_cluster() -> None:
+    # ten levels of the cluster, each inside the one before; the gangs name five around them
+    own = [f"a/k{number}" for number in range(MAX_LEVELS)]
+    more = [f"b/m{number}" for number in range(5)]
+    trees = [
+        node(f"n{i}", {key: f"v{i // 2 ** (11 - k)}" for k, key in enumerate(own)} |
+                      {key: str(i < 1024) for key in more})
+        for i in range(0, 2048, 2)
+    ]  # fmt: skip
+    plain, _, _ = found([*trees, topology("t", *own)])
+    levels, _, said = found([*trees, topology("t", *own)], *more)
+    assert len(plain.levels) == MAX_LEVELS
+    assert levels.levels == plain.levels
+    assert levels.resolve(LevelAsk(label="b/m0")) == "k1"  # the same two halves
+    assert said == []
+    # with room for one more the first that is named counts
+    nine = [*trees, topology("t", *own[1:])]
+    levels, _, _ = found(nine, "b/m0", "b/m1", "a/k0")
+    assert [level.counted for level in levels.levels] == [True, False, *[True] * 8]
+    resolved = [levels.resolve(LevelAsk(label=key)) for key in ("b/m0", "b/m1", "a/k0")]
+    assert resolved == ["m0", "m0", None]
 
 
 def test_a_label_that_no_node_has_is_not_resolved() -> None:
@@ -470,15 +534,19 @@ def test_a_label_that_no_node_has_is_not_resolved() -> None:
 
 def test_more_labels_than_levels_are_not_resolved() -> None:
     keys = [f"a/k{number:02d}" for number in range(20)]
-    # each splits off one node of 40, so no two divide alike
+    # each splits off one more node of 40, so no two divide alike
     trees = [
-        node(f"n{i}", {key: str(i == number) for number, key in enumerate(keys)}) for i in range(40)
+        node(f"n{i}", {key: str(max(0, number - i)) for number, key in enumerate(keys)})
+        for i in range(40)
     ]
     levels, _, said = found(trees, *keys)
     assert len(levels.levels) == MAX_LEVELS
     resolved = [levels.resolve(LevelAsk(label=key)) for key in keys]
     assert resolved == [f"k{number:02d}" for number in range(10)] + [None] * 10
-    assert any("left out: gangs name more than 10 levels" in line for line in said)
+    assert levels.why_not(LevelAsk(label=keys[-1])) == "which would be one more than 10"
+    assert said[0].startswith(
+        "level k10, k11, k12 and 7 more: left out: a gang names it, but it would"
+    )
 
 
 def test_levels_for_all_nodes_give_way_before_others() -> None:
@@ -574,8 +642,23 @@ def test_the_name_of_an_object_cannot_break_out_of_the_saved_policy() -> None:
 
 
 def test_a_tier_that_the_policy_does_not_state_is_added_for_a_gang() -> None:
-    trees = [*RACKS, hypernode("h0", 1, *(exact(f"n{i}") for i in range(4)))]
+    halves = [(0, 4), (4, 8)]
+    tiers = [
+        hypernode(f"h{first}", 1, *(exact(f"n{i}") for i in range(first, last)))
+        for first, last in halves
+    ]
     policy = KubernetesPolicy(levels=(Level("rack", "a/rack"),))
-    levels, _, _ = found(trees, LevelAsk(tier=1), policy=policy)
-    assert names(levels) == ["rack", "hypernode-tier-1"]
+    levels, _, _ = found([*RACKS, *tiers], LevelAsk(tier=1), policy=policy)
+    assert names(levels) == ["hypernode-tier-1", "rack"]
     assert levels.resolve(LevelAsk(tier=1)) == "hypernode-tier-1"
+    # a tier that half of the nodes lack would leave each of those alone in its rack
+    levels, _, _ = found([*RACKS, tiers[0]], LevelAsk(tier=1), policy=policy)
+    assert (names(levels), levels.resolve(LevelAsk(tier=1))) == (["rack"], None)
+
+
+def test_a_level_of_the_policy_may_be_for_rules_only() -> None:
+    own = (Level("hall", "a/row", counted=False), Level("rack", "a/rack"))
+    policy = KubernetesPolicy(levels=own)
+    levels, _, _ = found(RACKS, policy=policy)
+    assert levels.levels == own
+    assert saved(levels) == policy

@@ -13,6 +13,7 @@ from kube import node, pod
 from planner.errors import InputError
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
+from planner.read.kube.lookup import distinct
 
 GUESSED = "kind or apiVersion is unreadable; the kind is inferred from its fields"
 
@@ -71,3 +72,12 @@ def test_a_page_of_a_longer_list_is_remarked(tmp_path: Path, more: object, told:
     (tmp_path / "nodes.json").write_text(json.dumps(node("n1")), encoding="utf-8")
     remarks = load([str(tmp_path)]).remarks
     assert any("pods.json: one page of a longer list" in remark for remark in remarks) is told
+
+
+def test_a_name_that_many_have_gets_the_next_number() -> None:
+    taken: set[str] = set()
+    found = [distinct("a", taken) for _ in range(300)]
+    assert found == ["a", *(f"a-{number}" for number in range(2, 301))]
+    # cut to the longest allowed
+    found = [distinct("long", taken, 4) for _ in range(12)]
+    assert found == ["long", *(f"lo-{number}" for number in range(2, 10)), "l-10", "l-11", "l-12"]

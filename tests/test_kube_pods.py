@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,9 +13,23 @@ from kube_pods import asking, one, read, thing
 from models.gang import Toleration
 from models.policy import KubernetesPolicy
 from planner.read.findings import Remarks
-from planner.read.kube.pods.constraints import IMPOSSIBLE
+from planner.read.kube.objects import Gatherer
+from planner.read.kube.pods.constraints import (
+    IMPOSSIBLE,
+    MAX_EXPRESSIONS,
+    MAX_PARTS,
+    MAX_SELECTORS,
+    MAX_TERMS,
+    MAX_TOLERATIONS,
+    MAX_VALUES,
+    REQUIRED,
+    TOO_MANY_SELECTORS,
+    TOO_MANY_TERMS,
+    TOO_MANY_TOLERATIONS,
+)
 from planner.read.kube.pods.placement import PROVEN, UNPROVEN
-from planner.read.kube.pods.pods import read_pods
+from planner.read.kube.pods.pods import MAX_RESOURCES, TOO_MANY_RESOURCES, read_pods
+from planner.read.kube.pods.requests import effective_requests
 from planner.read.kube.pods.room import HELD
 from planner.read.kube.records import Expression
 
@@ -400,3 +416,131 @@ def test_a_waiting_pod_without_containers_is_not_planned_as_asking_nothing(
     (found,) = read_pods(objects(tree), [], KubernetesPolicy(), remarks)
     assert found.unsupported == ("an amount that cannot be read",)
     assert remarks.all[0].subject == "Pod default/p"
+
+
+# --- bounds of what a pod states
+
+
+def _terms(terms: int, expressions: int, values: int = 1) -> dict[str, Any]:
+    """An affinity of so many terms, each of so many expressions of so many values."""
+    return _affinity(
+        *(
+            {
+                "matchExpressions": [
+                    {
+                        "key": f"k{t}",
+                        "operator": "In",
+                        "values": [f"v{e}-{v}" for v in range(values)],
+                    }
+                    for e in range(expressions)
+                ]
+            }
+            for t in range(terms)
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("largest", "larger"),
+    [
+        ((MAX_TERMS, 10), (MAX_TERMS + 1, 1)),
+        ((1, MAX_EXPRESSIONS), (1, MAX_EXPRESSIONS + 1)),
+        ((10, 10, MAX_VALUES // 100), (1, 1, MAX_VALUES + 1)),
+    ],
+)
+def test_an_affinity_of_more_than_is_read_allows_no_node(
+    largest: tuple[int, ...], larger: tuple[int, ...]
+) -> None:
+    found = one(pod("a", gated=True, affinity=_terms(*largest)))
+    assert (len(found.affinity), found.unsupported) == (largest[0], ())
+    found = one(pod("a", gated=True, affinity=_terms(*larger)))
+    assert (found.affinity, found.unsupported) == ((IMPOSSIBLE,), (TOO_MANY_TERMS,))
+    assert TOO_MANY_TERMS == (
+        "a required nodeAffinity of more than 100 terms, 1,000 expressions or 10,000 values, or of more"
+        " than the 200,000 of its namespace"
+    )
+
+
+def test_more_selectors_or_tolerations_than_are_read_are_not_supported() -> None:
+    labels = {f"k{i}": "v" for i in range(MAX_SELECTORS)}
+    found = one(pod("a", gated=True, nodeSelector=labels))
+    assert (found.selector, found.unsupported) == (labels, ())
+    found = one(pod("a", gated=True, nodeSelector={**labels, "more": "v"}))
+    assert (found.affinity, found.unsupported) == ((IMPOSSIBLE,), (TOO_MANY_SELECTORS,))
+    tolerated = [{"key": f"k{i}", "operator": "Exists"} for i in range(MAX_TOLERATIONS)]
+    found = one(pod("a", gated=True, tolerations=tolerated))
+    assert (len(found.tolerations), found.unsupported) == (MAX_TOLERATIONS, ())
+    found = one(pod("a", gated=True, tolerations=[*tolerated, {"operator": "Exists"}]))
+    assert (found.tolerations, found.unsupported) == ((), (TOO_MANY_TOLERATIONS,))
+
+
+def test_pods_that_state_the_same_affinity_share_one() -> None:
+    same = [pod(f"p{i}", gated=True, affinity=_terms(2, 3)) for i in range(2)]
+    found, _ = read(*same, pod("other", gated=True, affinity=_terms(3, 2)))
+    assert found["p0"].affinity is found["p1"].affinity
+    assert found["p0"].affinity != found["other"].affinity
+    gatherer = Gatherer(Remarks())
+    for tree in same:
+        gatherer.add(tree, "a file")
+    first, second = (one.tree["spec"]["affinity"] for one in gatherer.objects.of("Pod"))
+    assert first is second
+
+
+def test_of_an_affinity_only_what_is_read_is_kept() -> None:
+    preferred = "preferredDuringSchedulingIgnoredDuringExecution"
+    affinity = _terms(MAX_TERMS + 1, 1)
+    affinity["nodeAffinity"][preferred] = [{"weight": 1}] * 1000
+    affinity["podAffinity"] = {preferred: [{}] * 1000}
+    gatherer = Gatherer(Remarks())
+    gatherer.add(pod("a", affinity=affinity), "a file")
+    [kept] = gatherer.objects.of("Pod")
+    terms = [{}] * (MAX_TERMS + 1)
+    assert kept.tree["spec"]["affinity"] == {
+        "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}
+    }
+
+
+def _wide(number: int, terms: int) -> Iterator[dict[str, Any]]:
+    """Terms of 5,000 parts each that are no other pod's."""
+    for t in range(terms):
+        values = [f"{number}-{t}-{v}" for v in range(4_999)]
+        yield {"matchExpressions": [_in(HOST, *values)]}
+
+
+def test_a_namespace_keeps_so_many_expressions_and_no_more() -> None:
+    gatherer = Gatherer(Remarks())
+    each = 10_000  # two expressions of 4,999 values
+    pods = [
+        pod(f"p{i}", namespace=namespace, affinity=_affinity(*_wide(i, 2)))
+        for namespace in ("greedy", "modest")
+        for i in range(MAX_PARTS // each + (namespace == "greedy"))
+    ]
+    # equal ones count once, wherever they are
+    for tree in (*pods, pod("again", namespace="greedy", affinity=_affinity(*_wide(0, 2)))):
+        gatherer.add(tree, "a file")
+    large = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}] * (MAX_TERMS + 1)}}}
+    beyond = [
+        one.subject for one in gatherer.objects.of("Pod") if one.tree["spec"]["affinity"] == large
+    ]
+    assert beyond == [f"Pod greedy/p{MAX_PARTS // each}"]
+
+
+def test_more_resources_than_are_read_are_not_supported() -> None:
+    known = {"cpu": "1"}
+    for extra, said in ((MAX_RESOURCES - 1, ()), (MAX_RESOURCES, (TOO_MANY_RESOURCES,))):
+        requests = known | {f"example.com/r{i}": "1" for i in range(extra)}
+        found = one(pod("a", gated=True, containers=[asking(requests)]))
+        assert found.unsupported == said
+        assert set(found.requests) == (set(known) if said else set(requests))
+
+
+def test_init_containers_that_each_request_something_else_take_no_longer() -> None:
+    # 8,000 that keep running beside the pod: the sum of each resource, whatever comes before
+    init = [
+        {**asking({f"example.com/r{i}": "1", "cpu": "1m"}), "restartPolicy": "Always"}
+        for i in range(8_000)
+    ]
+    began = time.process_time()
+    found = effective_requests(pod("a", containers=[asking({"cpu": "1"})], initContainers=init))
+    assert time.process_time() - began < 10
+    assert (len(found.amounts), found.amounts["cpu"]) == (8_001, 9_000)

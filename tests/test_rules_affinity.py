@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
 import time
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,7 +17,8 @@ from outcomes import NOW, planned
 from plan_documents import Doc, entry, restated, wanted
 from tiny import tiny
 
-from models.gang import NodeAffinity, NodeExpression, matches, shown
+from models.canonical import canonical_instance
+from models.gang import OPERATORS, NodeAffinity, NodeExpression, matches, shown
 from models.instance import Instance
 from models.plan import compose
 from models.program.base_state import base_decisions
@@ -305,3 +308,54 @@ def test_an_expression_that_says_nothing_is_refused(expression: Doc, what: str) 
     (fault,) = caught.value.faults
     assert what in fault.what
     assert fault.hint
+
+
+def test_an_affinity_is_one_object_for_all_that_state_it() -> None:
+    affinity = ((one("zone", "In", "a"), one("spot", "DoesNotExist")),)
+    gangs = [
+        gang(name, roles=[role("w", 1, 1 + i, affinity=affinity)]) for i, name in enumerate("ab")
+    ]
+    instance = instance_from_document(instance_document(build(gangs=gangs)))
+    first, second = (one_gang.roles[0].node_affinity for one_gang in instance.gangs)
+    assert first is second
+    assert (first, hash(first)) == (affinity, hash(affinity))
+    again = pickle.loads(pickle.dumps(first))  # our own
+    assert (again, "_hash" in vars(again)) == (affinity, False)
+    written = [entry["spec"]["roles"][0] for entry in canonical_instance(instance)["gangs"]]
+    assert written[0]["nodeAffinity"] is written[1]["nodeAffinity"]
+    assert list(written[0]).index("nodeAffinity") == list(written[0]).index("nodeSelector") + 1
+
+
+def test_nodes_of_many_terms_are_those_that_match_by_themselves() -> None:
+    r = Random(7)  # not a secret
+    values = ("a", "b", "3", "-4", "+5", "9" * 30, "")
+
+    def expression() -> NodeExpression:
+        operator = r.choice(OPERATORS)
+        if operator in ("Gt", "Lt"):
+            return one(r.choice("xyz"), operator, r.choice(("3", "-4", "0", "5")))
+        listed = r.sample(values, 2) if operator in ("In", "NotIn") else []
+        return one(r.choice("xyz"), operator, *listed)
+
+    nodes = [
+        node(
+            f"n{i}",
+            switched(8),
+            labels={key: r.choice(values) for key in r.sample("xyz", r.randint(0, 3))},
+        )
+        for i in range(30)
+    ]
+    found = set()
+    for _ in range(200):
+        affinity = tuple(
+            tuple(expression() for _ in range(r.randint(0, 3))) for _ in range(r.randint(1, 3))
+        )
+        instance = build(nodes=nodes, gangs=[gang("a", roles=[role("w", 1, 1, affinity=affinity)])])
+        chosen = instance.eligible_nodes(instance.gangs[0].roles[0])
+        assert chosen == {
+            i
+            for i, own in enumerate(instance.cluster.nodes)
+            if matches(affinity, instance.labels_of(own), own.name)
+        }
+        found.add(len(chosen))
+    assert len(found) > 10

@@ -24,6 +24,7 @@ from plan_documents import (
 from models.verify.check import check, derive, figures
 
 ALL = list(range(8))
+LEVELS = ("block", "rack")
 
 
 def stated(plan: Doc, name: str = "a") -> tuple[int | None, int | None]:
@@ -407,6 +408,63 @@ def test_preference_and_span_of_a_gang_over_two_blocks() -> None:
     assert values["preference"] == 8 + 1 + 8  # every role, but not the gang in one block
     # w 16: nodes (3-1) x 1, racks b1/r1 and b2/r1 (2-1) x 4, blocks (2-1) x 16
     assert values["span"] == 16 * (2 + 4 + 16)
+
+
+def rules_only(*names: str) -> list[Doc]:
+    """The levels of the cluster, of which these count in no tier."""
+    return [level(name) | ({"counted": False} if name in names else {}) for name in LEVELS]
+
+
+def test_levels_that_only_rules_name_count_in_no_tier() -> None:
+    nodes = [node(f"h{i}", "DGX H100", f"b1/r{i}") for i in (1, 2)]
+    pods = [(f"h{i}", ALL) for i in (1, 2)]
+
+    def values(*uncounted: str) -> dict[str, int]:
+        levels = rules_only(*uncounted)
+        plan = made(
+            cluster([dgx()], nodes, levels),
+            [gang("a", role("worker", 2, 8))],
+            [decided("a", "place", *pods)],
+        )
+        assert check(plan) == []
+        return derive(plan)
+
+    # w 16: nodes (2-1) x 1, racks (2-1) x 4, blocks (1-1) x 16
+    assert values()["span"] == 16 * (1 + 4)
+    assert values("block")["span"] == 16 * (1 + 4)
+    assert values("rack")["span"] == 16 * 1
+    # ... and the next wider level that counts takes the place of those that do not
+    nodes = [node(f"h{i}", "DGX H100", f"b{i}/r1") for i in (1, 2)]
+    assert values()["span"] == 16 * (1 + 4 + 16)
+    assert values("rack")["span"] == 16 * (1 + 4)
+
+
+def test_requests_of_the_mix_stay_in_levels_that_count() -> None:
+    def values(*uncounted: str) -> dict[str, int]:
+        nodes = [node(f"h{i}", "DGX H100", f"b1/r{rack}") for i, rack in enumerate((1, 1, 2, 3))]
+        levels = rules_only(*uncounted)
+        rules = policy(mix={"16": 1000})
+        rules["spec"]["objectives"].append({"name": "defragment"})
+        plan = made(cluster([dgx()], nodes, levels), [], [], rules)
+        assert check(plan) == []
+        return derive(plan)
+
+    # two nodes of a rack, and two that are each alone in theirs
+    assert values()["stranded"] == 16000
+    assert values("rack")["stranded"] == 0
+    assert values("block", "rack")["stranded"] == 0
+    # nodes 32; those of r1 again, or of the block, or of none
+    found = [values(*names)["defragment"] for names in ((), ("rack",), ("block", "rack"))]
+    assert found == [32 + 16, 32 + 32, 32]
+
+
+@pytest.mark.parametrize("wrong", [{"nvlink": True}, {"oversubscription": 2}])
+def test_a_level_that_is_not_counted_has_no_links_of_its_own(wrong: Doc) -> None:
+    plan = made(cluster([dgx()], [node("h1", "DGX H100", "b1/r1")]), [], [])
+    plan["instance"]["cluster"]["spec"]["levels"][0] |= {"counted": False} | wrong
+    where = "instance.cluster.spec.levels[0].counted"
+    [found] = [one for one in check(plan) if one.rule == "form"]
+    assert found.message == f"{where}: a level that is not counted, with links of its own"
 
 
 def test_a_node_without_a_domain_is_one_of_its_own_there_and_below() -> None:

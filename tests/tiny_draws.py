@@ -15,6 +15,7 @@ FEATURES = (
     "levels",  # topology levels beside node
     "oversubscription",
     "gaps",  # nodes without a value at a level
+    "uncounted",  # levels that only rules name
     "nics",  # anything but one fast NIC near all GPUs
     "own_nics",
     "mixed",  # two server models

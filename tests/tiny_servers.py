@@ -145,7 +145,7 @@ def _levels(draws: Draws, models: list[ServerModel | None]) -> tuple[Level, ...]
     if "levels" in draws.without:
         return ()
     shared = any(model is not None and model.nvlink_domain_nodes > 1 for model in models)
-    return tuple(
+    levels = [
         Level(
             name,
             f"example.com/{name}",
@@ -153,6 +153,13 @@ def _levels(draws: Draws, models: list[ServerModel | None]) -> tuple[Level, ...]
             nvlink=shared and fabric in (name, "both"),
         )
         for i, name in enumerate(("block", "rack")[2 - count :])
+    ]
+    r = draws.random("uncounted")
+    return tuple(
+        replace(level, oversubscription=Fraction(1), nvlink=False, counted=False)
+        if draws.on("uncounted", r, 0.12)
+        else level
+        for level in levels
     )
 
 

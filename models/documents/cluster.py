@@ -60,10 +60,15 @@ class LevelDocument(Document):
         default=Fraction(1), description="Divides the bandwidth that crosses domains; at least 1"
     )
     nvlink: bool = Field(default=False, description="Its domains share one NVLink fabric")
+    counted: bool = omitted(
+        default=True,
+        description="Whether tiers such as `span` count its domains; false: only gangs that name it are "
+        "bound by it",
+    )
 
     def to_level(self) -> Level:
         """The level as the planner uses it."""
-        return Level(self.name, self.label, self.oversubscription, self.nvlink)
+        return Level(self.name, self.label, self.oversubscription, self.nvlink, self.counted)
 
 
 class TaintDocument(Document):
@@ -229,6 +234,11 @@ def level_errors(levels: Iterable[LevelDocument], at: Path) -> Iterator[FieldErr
             yield FieldError(
                 (*path, "label"), "this label names nodes, not a level above them", "remove it"
             )
+        if not level.counted and (level.nvlink or level.oversubscription != 1):
+            yield FieldError(
+                (*path, "counted"), "a level that is not counted, with links of its own",
+                "remove `counted`, or `nvlink` and `oversubscription`",
+            )  # fmt: skip
         names.add(level.name)
         labels.add(level.label or "")
 

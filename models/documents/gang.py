@@ -9,7 +9,15 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, SerializerFunctionWrapHandler, Tag, model_serializer
+from pydantic import (
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_serializer,
+)
 
 from models.documents.base import (
     ApiVersion,
@@ -124,6 +132,17 @@ class NodeExpressionDocument(Document):
             )
 
 
+Terms = tuple[tuple[NodeExpressionDocument, ...], ...]
+
+
+class CheckedTerms(Terms):
+    """Terms that were read and checked before; roles of several gangs may share them."""
+
+
+def _unless_checked(value: object, read: ValidatorFunctionWrapHandler) -> object:
+    return value if isinstance(value, CheckedTerms) else read(value)
+
+
 class PodDocument(Document):
     """A pod that exists: with a node it runs, without it waits."""
 
@@ -215,6 +234,13 @@ class GangTopology(RoleTopology):
     )
 
 
+def term_errors(terms: Terms) -> Iterator[FieldError]:
+    """What Kubernetes would refuse in an affinity; paths start at its list of terms."""
+    for t, term in enumerate(terms):
+        for e, expression in enumerate(term):
+            yield from within((t, e), expression.field_errors())
+
+
 class RoleDocument(Document):
     """Pods of one kind within a gang."""
 
@@ -236,9 +262,9 @@ class RoleDocument(Document):
     node_selector: Mapped[LabelKey, LabelValue] = Field(
         default={}, description="Labels its nodes must have"
     )
-    node_affinity: Many[Many[NodeExpressionDocument]] = omitted(
-        default=(), description="Any of these terms must hold, all expressions of one"
-    )
+    node_affinity: Annotated[
+        Many[Many[NodeExpressionDocument]], read_once(), WrapValidator(_unless_checked)
+    ] = omitted(default=(), description="Any of these terms must hold, all expressions of one")
     tolerations: Many[TolerationDocument] = ()
     mix_models: bool = Field(default=False, description="Its pods may run on several GPU models")
 
@@ -273,9 +299,8 @@ class RoleDocument(Document):
                 ("requests", "pods"), "pods cannot be requested", "every pod takes one; remove it",
                 at_key=True,
             )  # fmt: skip
-        for t, term in enumerate(self.node_affinity):
-            for e, expression in enumerate(term):
-                yield from within(("nodeAffinity", t, e), expression.field_errors())
+        if not isinstance(self.node_affinity, CheckedTerms):
+            yield from within(("nodeAffinity",), term_errors(self.node_affinity))
         for i, toleration in enumerate(self.tolerations):
             yield from within(("tolerations", i), toleration.field_errors())
 

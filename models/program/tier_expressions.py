@@ -316,8 +316,8 @@ def defragment(program: Program, instance: Instance, free: FreeServers) -> Linea
         total.add_linear(free.whole(nodes, most), most)
     cluster = instance.cluster
     members: dict[int, list[int]] = {}
-    if cluster.levels:
-        of = cluster.domain_of[len(cluster.levels) - 1]
+    if cluster.counted_levels:
+        of = cluster.domain_of[cluster.counted_levels[-1]]
         for n in sorted(largest):
             members.setdefault(of[n], []).append(n)
     for domain in sorted(members):
@@ -441,9 +441,9 @@ def gang_preference(gang: GangVariables, topology: Topology) -> Linear:
 def gang_span(instance: Instance, gang: GangVariables, topology: Topology) -> Linear:
     """What the gang adds to ``span``."""
     total = Linear()
-    weight, node_level = gang.gang.weight_gpus, instance.cluster.node_level
-    for level in range(node_level):
-        factor = weight * 4 ** (node_level - level)
+    weight, weights = gang.gang.weight_gpus, instance.cluster.span_weights
+    for level in instance.cluster.counted_levels:
+        factor = weight * weights[level]
         total.add_linear(topology.count(level), factor).add(gang.admit, -factor)
     return total.add_linear(topology.nodes(), weight).add(gang.admit, -weight)
 

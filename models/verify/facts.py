@@ -206,6 +206,11 @@ class Facts:
     def node_level(self) -> int:
         return len(self.levels)
 
+    @property
+    def counted(self) -> tuple[int, ...]:
+        """Levels whose domains count in tiers, the widest first and ``node`` last."""
+        return (*(i for i, level in enumerate(self.levels) if level.counted), self.node_level)
+
     def level_name(self, level: int) -> str:
         return "node" if level == len(self.levels) else self.levels[level].name
 

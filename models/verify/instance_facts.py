@@ -230,6 +230,8 @@ class GangReader:
         self.node_index = {node.name: i for i, node in enumerate(nodes)}
         # Roles without a fault by their documents, which gangs may share.
         self._roles: dict[int, tuple[Role, ...]] = {}
+        # Roles whose affinity has no fault, by the affinity.
+        self._sound: dict[int, RoleDocument] = {}
 
     def reporting_to(self, faults: Faults) -> GangReader:
         """The same reader for another plan of the instance."""
@@ -288,9 +290,7 @@ class GangReader:
         least, most, step = document.span
         if most < least:
             self.faults.add("form", f"{where}.replicas", "max is below min")
-        for term in document.node_affinity:
-            for expression in term:
-                self.faults.add_errors(f"{where}.nodeAffinity", expression.field_errors())
+        self._check_affinity(document, f"{where}.nodeAffinity")
         slices = (*([document.slice] if document.slice else []), *document.outer_slices)
         found = [(one.size, self._level(one.required, f"{where}.slice")) for one in slices]
         return Role(
@@ -311,6 +311,17 @@ class GangReader:
             model=None if document.model is None else slug(document.model),
             mix_models=document.mix_models,
         )
+
+    def _check_affinity(self, document: RoleDocument, where: Place) -> None:
+        """Checks an affinity that roles share once."""
+        terms = document.node_affinity
+        if terms and id(terms) not in self._sound:
+            faults = len(self.faults.found)
+            for term in terms:
+                for expression in term:
+                    self.faults.add_errors(where, expression.field_errors())
+            if len(self.faults.found) == faults < MAX_FAULTS:
+                self._sound[id(terms)] = document
 
     def _level(self, name: str | None, where: Place) -> int | None:
         if name is not None and name not in self.levels:

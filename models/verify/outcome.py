@@ -150,6 +150,7 @@ def free_nodes(facts: Facts, usage: Usage) -> FreeNodes:
             largest[node.model.gpu] = max(largest.get(node.model.gpu, 0), node.gpus)
     nodes: Counter[int] = Counter()
     possible: Counter[int] = Counter()
+    innermost = facts.counted[-2] if len(facts.counted) > 1 else None
     members: dict[int, list[tuple[int, bool]]] = {}
     for position, node in enumerate(facts.nodes):
         if node.model is None:
@@ -158,8 +159,8 @@ def free_nodes(facts: Facts, usage: Usage) -> FreeNodes:
         whole = usage.free(position, node) == gpus
         nodes[gpus] += whole
         possible[gpus] += node.gpus == gpus
-        if facts.levels:
-            members.setdefault(node.domain[-2], []).append((gpus, whole))
+        if innermost is not None:
+            members.setdefault(node.domain[innermost], []).append((gpus, whole))
     several = [domain for domain in members.values() if len(domain) > 1]
     whole_domains = [domain for domain in several if all(whole for _, whole in domain)]
     return FreeNodes(

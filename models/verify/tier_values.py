@@ -168,13 +168,14 @@ def _growth(outcome: Outcome, priority: int) -> int:
 
 
 def _span(outcome: Outcome, _priority: int) -> int:
-    """w x (domains - 1) x 4^k; k = 0 for node, 1 for the next wider level, ..."""
+    """w x (domains - 1) x 4^k; k = 0 for node, 1 for the next wider level that is counted, ..."""
+    outwards = outcome.facts.counted[::-1]
     return sum(
-        change.gang.w * (count - 1) * 4**k
+        change.gang.w * (used[level] - 1) * 4**k
         for change, used in zip(outcome.changes, outcome.domains, strict=True)
         if change.admitted
-        for k, count in enumerate(reversed(used))
-        if count > 1
+        for k, level in enumerate(outwards)
+        if used[level] > 1
     )
 
 
@@ -216,9 +217,9 @@ def _stranded_of_model(outcome: Outcome, members: list[int]) -> int:
 
 
 def _installed(facts: Facts, members: list[int]) -> list[tuple[int, int]]:
-    """(level, installed GPUs of its largest domain), innermost level first."""
+    """(level, installed GPUs of its largest domain), innermost level first, of those that are counted."""
     found = []
-    for level in range(facts.node_level, -1, -1):
+    for level in reversed(facts.counted):
         domains: Counter[int] = Counter()
         for n in members:
             domains[facts.nodes[n].domain[level]] += facts.nodes[n].gpus

@@ -13,9 +13,19 @@ from itertools import pairwise
 from models.cluster import Node
 from models.documents.base import FieldError, Path, suggestion
 from models.documents.cluster import NODE_LEVEL
-from models.documents.gang import GangDocument, PlannedDocument, PodDocument, RoleDocument
+from models.documents.gang import GangDocument, PlannedDocument, PodDocument, RoleDocument, Terms
 from models.documents.server import out_of_range
-from models.gang import ExistingPod, Gang, Hold, NodeExpression, PlannedPod, Role, Toleration
+from models.gang import (
+    ExistingPod,
+    Gang,
+    Hold,
+    NodeAffinity,
+    NodeExpression,
+    PlannedPod,
+    Role,
+    SharedAffinity,
+    Toleration,
+)
 from models.hardware import bits
 from models.units import requested, shown
 from planner.read.compact_cluster import MergedCluster
@@ -49,6 +59,9 @@ class GangReader:
     held: dict[tuple[int, int], str] = field(default_factory=dict)
     unknown: dict[int, int] = field(default_factory=dict)
     lenient: bool = False
+    # by the identity of the document's part, which is kept for that
+    _affinities: dict[int, tuple[Terms, NodeAffinity]] = field(default_factory=dict)
+    _equal: dict[SharedAffinity, SharedAffinity] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         cluster = self.merged.cluster
@@ -316,11 +329,20 @@ class GangReader:
             model=role.model,
             mix_models=role.mix_models,
             first_index=role.first_index,
-            node_affinity=tuple(
-                tuple(NodeExpression(e.key, e.operator, e.values, e.field) for e in term)
-                for term in role.node_affinity
-            ),
+            node_affinity=self._affinity(role.node_affinity),
         )
+
+    def _affinity(self, terms: Terms) -> NodeAffinity:
+        """The affinity, one object for all roles that state the same."""
+        if not terms:
+            return ()
+        if id(terms) not in self._affinities:
+            found = SharedAffinity(
+                tuple(NodeExpression(e.key, e.operator, e.values, e.field) for e in term)
+                for term in terms
+            )
+            self._affinities[id(terms)] = (terms, self._equal.setdefault(found, found))
+        return self._affinities[id(terms)][1]
 
 
 def _observed_gpus(pod: PodDocument, role: RoleDocument, node: Node) -> int | None:

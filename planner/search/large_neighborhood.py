@@ -129,7 +129,7 @@ class _NeighborhoodSearch:
             instance = replace(instance, gangs=gangs)
         self._standing = Standing(instance, ledger.incumbent.decisions)
         cluster = instance.cluster
-        self._level = max(0, cluster.node_level - 1)
+        self._level = cluster.counted_levels[-1] if cluster.counted_levels else cluster.node_level
         self._of = cluster.domain_of[self._level]
         self._rng = random.Random(instance.policy.solve.seed)  # noqa: S311  # not a secret
         self._limits = SolveLimits(budget=STEP_EFFORT, workers=1, seed=instance.policy.solve.seed)

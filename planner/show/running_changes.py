@@ -141,7 +141,7 @@ def _gpu_hours(row: _Change, now: int) -> str:
 
 def moves(plan: PlanDocument) -> Table:
     """One row for each set of moves: the gangs moved together, and the gain."""
-    levels = plan.instance.cluster.spec.levels
+    levels = [level for level in plan.instance.cluster.spec.levels if level.counted]
     domain = levels[-1].name if levels else "domain"
     rows = [
         (

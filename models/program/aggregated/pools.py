@@ -127,12 +127,13 @@ class ShapeBounds:
             self._fewest(demand, at) if at > level else 1 for at in range(self._node_level + 1)
         )
         weight = self._instance.gangs[demand.gang].weight_gpus
+        weights = self._instance.cluster.span_weights
         return Shape(
             None if level < 0 else level,
             piece,
             self._preference(demand, level),
             self.bandwidth(demand, level, largest),
-            sum(weight * (n - 1) * 4 ** (self._node_level - at) for at, n in enumerate(fewest)),
+            sum(weight * (n - 1) * own for n, own in zip(fewest, weights, strict=True)),
             self.speed(demand, self._slowest(demand), level, largest),
             fewest,
         )

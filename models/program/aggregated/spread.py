@@ -27,14 +27,14 @@ class Spread:
     def span(self, instance: Instance, own: PooledClass) -> Linear:
         """What the class adds to ``span``: domains as counted, nodes as few as there can be."""
         gang = instance.gangs[own.demands[0].gang]
-        node_level, total = instance.cluster.node_level, Linear()
+        weights, total = instance.cluster.span_weights, Linear()
         for (level, _), variable in self.uses.items():
-            total.add(variable, gang.weight_gpus * 4 ** (node_level - level))
+            total.add(variable, gang.weight_gpus * weights[level])
         for level in range(self.level + 1):
-            total.add_linear(self.gangs, -gang.weight_gpus * 4 ** (node_level - level))
+            total.add_linear(self.gangs, -gang.weight_gpus * weights[level])
         for shape, places in own.shapes:
-            narrow = range(self.level + 1, node_level + 1)
-            least = sum((shape.fewest[at] - 1) * 4 ** (node_level - at) for at in narrow)
+            narrow = range(self.level + 1, len(weights))
+            least = sum((shape.fewest[at] - 1) * weights[at] for at in narrow)
             total.add_all(places.values(), gang.weight_gpus * least)
         return total
 

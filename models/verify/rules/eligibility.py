@@ -17,15 +17,20 @@ INTEGERS = range(-(2**63), 2**63)
 
 MAX_DIGITS = 64
 
+Known = dict[int, bool]
+"""Whether affinities hold on one node, by their identity."""
+
 
 def check(outcome: Outcome) -> Iterator[Violation]:
+    known: Known = {}
     for node, use in zip(outcome.facts.nodes, outcome.usage.nodes, strict=True):
+        known.clear()
         for position, number in sorted({(p, pod.role) for p, pod, placed in use.tenants if placed}):
             change = outcome.changes[position]
-            yield from _eligible(node, change.gang.roles[number], change)
+            yield from _eligible(node, change.gang.roles[number], change, known)
 
 
-def _eligible(node: Node, role: Role, change: Change) -> Iterator[Violation]:
+def _eligible(node: Node, role: Role, change: Change, known: Known) -> Iterator[Violation]:
     where = f"role {role.name} on node {node.name}"
     if not node.usable:
         what = "is cordoned, not ready or not selected by the policy"
@@ -36,7 +41,7 @@ def _eligible(node: Node, role: Role, change: Change) -> Iterator[Violation]:
     for key, value in sorted(role.selector.items()):
         if node.labels.get(key) != value:
             yield change.violation("selector", f"{where}: label {key} does not match")
-    if role.affinity and not any(term and _all_hold(node, term) for term in role.affinity):
+    if role.affinity and not _affine(node, role, known):
         yield change.violation("selector", f"{where}: its node affinity does not hold")
     if role.model is not None and not (
         node.model is not None and role.model in (slug(node.model.gpu), *node.model.slugs)
@@ -51,6 +56,13 @@ def _tolerates(toleration: TolerationDocument, taint: TaintDocument) -> bool:
     if toleration.operator == "Exists":
         return toleration.key in ("", taint.key)
     return toleration.key == taint.key and toleration.value == taint.value
+
+
+def _affine(node: Node, role: Role, known: Known) -> bool:
+    """Whether any term holds; roles may share one affinity."""
+    if id(role.affinity) not in known:
+        known[id(role.affinity)] = any(term and _all_hold(node, term) for term in role.affinity)
+    return known[id(role.affinity)]
 
 
 def _all_hold(node: Node, term: tuple[NodeExpressionDocument, ...]) -> bool:

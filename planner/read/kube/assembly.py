@@ -22,6 +22,7 @@ from planner.read.findings import Findings, Remarks
 from planner.read.kube.gang_documents import (
     UNSUPPORTED,
     GangDocuments,
+    hold_beyond_share,
     level_asks,
     role_requests,
     warn_of_missing_claims,
@@ -80,6 +81,7 @@ def assemble(
     gangs = read_gangs(objects, pods, settings, remarks)
     bound_checkpoints(gangs, policy, remarks)
     levels = read_levels(objects, nodes, settings, level_asks(gangs), remarks, topology)
+    hold_beyond_share(gangs)
     source = Source(SOURCE, "", "json")
     partial = partial_gpu_names(nodes, gangs)
     marked_only = policy.gpu_binding == "none"
@@ -235,4 +237,6 @@ def _level(level: Level) -> Json:
     tree["oversubscription"] = number(level.oversubscription)
     if level.label is not None:
         tree["label"] = level.label
+    if not level.counted:
+        tree["counted"] = False
     return tree

@@ -10,15 +10,33 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from pydantic import ValidationError
+
 from models.documents.base import API_VERSION
+from models.documents.gang import CheckedTerms, NodeExpressionDocument, term_errors
 from models.gang import Toleration
 from models.policy import KubernetesPolicy
 from models.units import time_text
 from planner.read.findings import Remarks
 from planner.read.kube.levels.levels import Levels
-from planner.read.kube.lookup import LONGEST, SHORT, clean, distinct, is_name, is_object_name
+from planner.read.kube.lookup import (
+    LONGEST,
+    SHORT,
+    clean,
+    distinct,
+    is_name,
+    is_object_name,
+    mapping,
+)
 from planner.read.kube.node_documents import ACK_SCHEDULE, Json, amounts, gpu_label
-from planner.read.kube.pods.constraints import IGNORABLE
+from planner.read.kube.pods.constraints import (
+    FEW_PARTS,
+    IGNORABLE,
+    IMPOSSIBLE,
+    MAX_PARTS,
+    Affinity,
+    node_parts,
+)
 from planner.read.kube.records import Expression, KubeGang, KubePod, KubeRole, LevelAsk
 from planner.read.sources import printable
 
@@ -30,6 +48,10 @@ DIFFERENT = "pods of one role request different amounts; the largest counts for 
 UNEVEN = (
     "running pods of one role request different amounts; the smallest counts for all, the rest of each "
     "as taken on its node, and the gang is not moved"
+)
+BEYOND_SHARE = (
+    "the node affinities of its namespace have more expressions and values than its share of the"
+    f" {MAX_PARTS:,} that a plan may state"
 )
 
 
@@ -51,6 +73,8 @@ class GangDocuments:
     _names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     _pod_names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     _uids: set[str] = field(default_factory=set)
+    # by the identity of the pods' affinity, which is kept for that
+    _affinities: dict[int, tuple[Affinity, object]] = field(default_factory=dict)
 
     def tree(self, gang: KubeGang) -> Json:
         """The document of a gang."""
@@ -100,7 +124,7 @@ class GangDocuments:
             if level is not None:
                 found[name] = level
             elif ask is not None and name == "preferred":
-                what = f"prefers level {ask}, which no node has; the preference is ignored"
+                what = f"prefers level {ask}, {self.levels.why_not(ask)}; the preference is ignored"
                 self.remarks.add(gang.subject, what)
         return found
 
@@ -125,7 +149,7 @@ class GangDocuments:
         if role.first_index:
             tree["firstIndex"] = role.first_index
         if model.affinity:
-            tree["nodeAffinity"] = [[_expression(one) for one in term] for term in model.affinity]
+            tree["nodeAffinity"] = self._affinity(model.affinity)
         requested = model.gpu_resource
         if requested is not None and requested in self.partial and model.gpus:
             tree["nodeSelector"][gpu_label(requested)] = "true"
@@ -138,6 +162,21 @@ class GangDocuments:
             tree["slice"] = finest
             tree |= {"outerSlices": outer} if outer else {}
         return tree
+
+    def _affinity(self, affinity: Affinity) -> object:
+        """The terms, one object for those of one object; unchecked where no document may have them."""
+        if id(affinity) not in self._affinities:
+            written = [[_expression(one) for one in term] for term in affinity]
+            try:
+                read = CheckedTerms(
+                    tuple(NodeExpressionDocument.model_validate(one) for one in term)
+                    for term in written
+                )
+                sound = not any(term_errors(read))
+            except ValidationError:
+                sound = False
+            self._affinities[id(affinity)] = (affinity, read if sound else written)
+        return self._affinities[id(affinity)][1]
 
     def _layers(self, role: KubeRole) -> list[Layer]:
         """The slice layers that ask for something, finest first."""
@@ -180,14 +219,14 @@ class GangDocuments:
     def _problems(self, gang: KubeGang) -> Iterator[str]:
         for ask in (gang.required, *(role.required for role in gang.roles), *_slice_levels(gang)):
             if ask is not None and self.levels.resolve(ask) is None:
-                yield f"it requires level {ask}, which this cluster does not have"
+                yield f"it requires level {ask}, {self.levels.why_not(ask)}"
         for role in gang.roles:
             waiting = [pod for _, pod in role.members if pod.ours]
             for pod in waiting:
                 yield from pod.unsupported
                 if not is_object_name(pod.name):
                     yield "a pod with a name that the API server does not accept"
-            if len({_eligibility(pod) for pod in waiting}) > 1:
+            if any(_eligibility(pod) != _eligibility(waiting[0]) for pod in waiting[1:]):
                 yield f"pods of role {role.name} differ in the nodes they may use"
             if _wants_more(role):
                 yield f"pods of role {role.name} that wait request more than those that run"
@@ -196,14 +235,63 @@ class GangDocuments:
 
 
 def level_asks(gangs: Collection[KubeGang]) -> tuple[LevelAsk, ...]:
-    """Every level that some gang names, once, in order of first mention."""
-    found: dict[LevelAsk | None, None] = {}
-    for gang in gangs:
+    """Every level that some gang names, once: the first of each namespace, then the second, and so on.
+
+    The first of a namespace is that of its oldest gang, and older ones go before others: no namespace
+    takes the levels of all by naming many.
+    """
+    turns: dict[str, dict[LevelAsk, int]] = defaultdict(dict)
+    found: dict[LevelAsk, tuple[int, int]] = {}
+    for age, gang in enumerate(sorted(gangs, key=_age)):
         named = [gang.required, gang.preferred]
         for role in gang.roles:
             named += [role.required, role.preferred, *(piece.level for piece in role.slices)]
-        found.update(dict.fromkeys(named))
-    return tuple(ask for ask in found if ask is not None)
+        own = turns[gang.namespace]
+        for ask in named:
+            if ask is not None:
+                turn = own.setdefault(ask, len(own))
+                found[ask] = min(found.get(ask, (turn, age)), (turn, age))
+    return tuple(sorted(found, key=lambda ask: found[ask]))
+
+
+def _age(gang: KubeGang) -> tuple[bool, int, str, str]:
+    """Order of gangs from the oldest."""
+    return (gang.submitted_at is None, gang.submitted_at or 0, gang.namespace, gang.name)
+
+
+def hold_beyond_share(gangs: Collection[KubeGang], most: int = MAX_PARTS) -> None:
+    """Hold the gangs whose node affinities are more than the share of their namespace.
+
+    Namespaces that need less leave the rest to the others; the oldest gangs of a namespace go first. Small
+    affinities are not counted. ``most``: expressions and values of all gangs.
+    """
+    own: dict[str, list[tuple[KubeGang, int]]] = defaultdict(list)
+    for gang in sorted(gangs, key=_age):
+        models = (_model_pod(role) for role in gang.roles)
+        affinities = (mapping(p.object.tree, "spec", "affinity") for p in models if p is not None)
+        parts = sum(map(node_parts, affinities))
+        if parts > FEW_PARTS:
+            own[gang.namespace].append((gang, parts))
+    share = _share([sum(parts for _, parts in found) for found in own.values()], most)
+    for found in own.values():
+        taken = 0
+        for gang, parts in found:
+            taken += parts
+            if taken > share:
+                gang.problems += (BEYOND_SHARE,)
+                for pod in gang.pods():
+                    pod.affinity = (IMPOSSIBLE,)
+
+
+def _share(needs: Sequence[int], most: int) -> int:
+    """The most that each may take so that all together take no more than ``most``."""
+    left = most
+    for i, need in enumerate(sorted(needs)):
+        even = left // (len(needs) - i)
+        if need > even:
+            return even
+        left -= need
+    return most
 
 
 def _slice_levels(gang: KubeGang) -> list[LevelAsk]:

@@ -119,13 +119,26 @@ def clean(text: str, longest: int = LONGEST) -> str:
 
 def distinct(name: str, taken: set[str], longest: int = LONGEST) -> str:
     """The name, with a number appended if it is taken; adds it to ``taken``."""
-    found, number = name, 1
-    while found in taken:
-        number += 1
-        tail = f"-{number}"
-        found = name[: longest - len(tail)] + tail
+    found = name
+    if name in taken:
+        # Numbers are given in order, perhaps thousands to one name: the first free one is found by halving.
+        last, free = 1, 2
+        while _numbered(name, free, longest) in taken:
+            last, free = free, 2 * free
+        while free - last > 1:
+            middle = (last + free) // 2
+            if _numbered(name, middle, longest) in taken:
+                last = middle
+            else:
+                free = middle
+        found = _numbered(name, free, longest)
     taken.add(found)
     return found
+
+
+def _numbered(name: str, number: int, longest: int) -> str:
+    tail = f"-{number}"
+    return name[: longest - len(tail)] + tail
 
 
 def matches(selector: Tree, labels: dict[str, str]) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from models.units import InvalidValueError, epoch_seconds, shown
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import Tree, mapping, objects, text, texts
+from planner.read.kube.pods.constraints import AffinityStore
 from planner.read.kube.records import KubeObject, Objects, Owner
 
 
@@ -29,6 +30,7 @@ class Gatherer:
     remarks: Remarks
     objects: Objects = field(default_factory=Objects)
     unnamed: int = 0
+    affinities: AffinityStore = field(default_factory=AffinityStore)
 
     def add(self, tree: Tree, where: str) -> None:
         """Keep an object or the items of a typed list; ``where``: the file it comes from."""
@@ -59,6 +61,10 @@ class Gatherer:
             name = f"unnamed-{self.unnamed}"
             self.remarks.add(f"Pod {name} in {where}", "has no name; this one is used")
             tree = {**tree, "metadata": {**metadata, "name": name}}
+        if own_kind == "Pod" and "affinity" in mapping(tree, "spec"):
+            namespace = text(metadata, "namespace") or ""
+            kept = self.affinities.keep(mapping(tree, "spec", "affinity"), namespace)
+            tree = {**tree, "spec": {**tree["spec"], "affinity": kept}}
         created = self._created(tree, own_kind)
         found = kube_object(tree, own_kind, own_version, created)
         if found is not None and not self.objects.add(found):

@@ -30,6 +30,7 @@ def cluster_tree(
             "name": level.name,
             "oversubscription": number(level.oversubscription),
             "nvlink": level.nvlink,
+            **({} if level.counted else {"counted": False}),
         }
         for level in topology.levels
     ]
@@ -64,7 +65,9 @@ def with_policy_levels(
         remarks.add(f"Policy level {name}", what)
     both = ((level, own.get(level.name, level)) for level in topology.levels)
     levels = (
-        replace(level, nvlink=one.nvlink, oversubscription=one.oversubscription)
+        replace(
+            level, nvlink=one.nvlink, oversubscription=one.oversubscription, counted=one.counted
+        )
         for level, one in both
     )
     return replace(topology, levels=tuple(levels))

@@ -1,6 +1,7 @@
 """Levels put together: those of the source, NVLink domains, and those that gangs name.
 
-Every level is where it nests; one division of the nodes is one level, whatever it is called.
+Every level is where it nests; one division of the nodes is one level, whatever it is called. What gangs
+name changes nothing for others: their levels are not counted, cut no domain, and take no level's place.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from planner.read.kube.records import KubeNode, LevelAsk
 
 
 class LevelBuilder:
-    """Builds the levels. ``asked``: those that gangs name; ``single``: columns of single nodes."""
+    """Builds the levels. ``single``: columns of single nodes. ``refused``: by ask, why there is no level."""
 
     def __init__(self, nodes: Sequence[KubeNode], hypernodes: Tiers, remarks: Remarks) -> None:
         self.nodes = nodes
@@ -35,8 +36,8 @@ class LevelBuilder:
         self.remarks = remarks
         self.chain = Chain(nodes)
         self.present = {key for node in nodes for key in node.labels}
-        self.asked: list[Column] = []
         self.single: list[Column] = []
+        self.refused: dict[LevelAsk, str] = {}
 
     def start(self, found: Found) -> None:
         """Take the levels of the source, without those that name single nodes or nothing."""
@@ -106,40 +107,49 @@ class LevelBuilder:
         column = self.find(ask)
         if column is None:
             return
-        if column in self.chain.columns or column in self.single:
-            self.asked.append(self.with_first_label(column, ask.label))
+        if column in self.chain.columns:
+            self.name_by_label(column, ask.label)
+        elif column in self.single:
             return
-        if self.is_single(column):
+        elif self.is_single(column):
             self.single.append(column)
         elif (same := self.twin(column)) is not None:
-            self.asked.append(self.with_first_label(self.alias(same, column), ask.label))
-        elif len(self.asked) >= MAX_LEVELS:
-            self.add_beyond_limit(column)
-        else:
-            column = replace(column, origin="requested by a gang")
+            self.name_by_label(self.alias(same, column), ask.label)
+        elif len(self.chain.columns) < MAX_LEVELS:
             self.release_labels(column)
-            self.insert(column)
-            self.asked.append(column)
+            self.insert_asked(column, ask)
+        else:
+            self.add_beyond_limit(column, ask)
 
-    def add_beyond_limit(self, column: Column) -> None:
+    def insert_asked(self, column: Column, ask: LevelAsk) -> None:
+        """Add the level of a gang where it cuts no domain of others."""
+        own = replace(column, origin="requested by a gang", named=True, counted=False)
+        if not self.chain.insert(own):
+            self.refuse(column, ask, "cuts domains of other levels")
+
+    def add_beyond_limit(self, column: Column, ask: LevelAsk) -> None:
         """A level above the limit: another that divides the nodes equally counts for it."""
         same = None if column.wide else self.chain.same(column, self.nodes)
         if same is not None:
             self.alias(same, column)
-            return
-        what = f"left out: gangs name more than {MAX_LEVELS} levels"
+        else:
+            self.release_labels(column)
+            self.refuse(column, ask, f"would be one more than {MAX_LEVELS}")
+
+    def refuse(self, column: Column, ask: LevelAsk, why: str) -> None:
+        """Leave out a level that a gang names."""
+        self.refused[ask] = f"which {why}"
+        what = f"left out: a gang names it, but it {why}; gangs that require it are held"
         self.remarks.add(f"level {column.name}", what, "state `levels` in the Policy")
 
-    def with_first_label(self, column: Column, label: str | None) -> Column:
-        """The level with the label that a gang names it by, if several labels are equivalent."""
-        if label not in column.keys or column.stated or column in self.asked:
-            return column
+    def name_by_label(self, column: Column, label: str | None) -> None:
+        """Name a level by the label of the first gang that asks for it, if several are equivalent."""
+        if label not in column.keys or column.stated or column.named:
+            return
         others = (key for key in column.keys if key != label)
-        named = replace(column, keys=(label, *others))
-        if named.keys == column.keys or named.label(self.nodes) != label:
-            return column
-        self.chain.replace(column, named)
-        return named
+        named = replace(column, keys=(label, *others), named=True)
+        if named.keys == column.keys or named.label(self.nodes) == label:
+            self.chain.replace(column, named)
 
     def find(self, ask: LevelAsk) -> Column | None:
         """The column of an ask: an existing one, else a new one; None if no node has it."""
@@ -190,7 +200,6 @@ class LevelBuilder:
             tiers=tuple(dict.fromkeys((*same.tiers, *other.tiers))),
         )
         self.chain.replace(same, both)
-        self.asked = [both if one is same else one for one in self.asked]
         return both
 
     def release_labels(self, column: Column) -> None:
@@ -199,42 +208,42 @@ class LevelBuilder:
             if rest := set(one.keys) & set(column.keys):
                 left = replace(one, keys=tuple(key for key in one.keys if key not in rest))
                 self.chain.replace(one, left)
-                self.asked = [left if other is one else other for other in self.asked]
 
     def insert(self, column: Column) -> None:
-        """Add a column where it nests."""
+        """Add a column where it nests, else innermost."""
         if not self.chain.insert(column):
+            self.chain.set([*self.chain.columns, column])
             what = "does not nest: domains of wider levels cut its own"
             self.remarks.add(f"level {column.name}", what, "state `levels` in the Policy")
 
-    def finish(self) -> None:
-        """Keep at most MAX_LEVELS, each with a name of its own."""
+    def limit(self) -> None:
+        """Keep at most MAX_LEVELS of the cluster's own."""
         while len(self.chain.columns) > MAX_LEVELS:
             gone = self.most_dispensable()
             what = f"left out: more than {MAX_LEVELS} levels"
             self.remarks.add(f"level {gone.name}", what, "state `levels` in the Policy")
             self.chain.set([one for one in self.chain.columns if one is not gone])
+
+    def finish(self) -> None:
+        """Give each level a name of its own."""
         self.chain.set(with_distinct_names(self.chain.columns))
         self.report_gaps()
 
     def most_dispensable(self) -> Column:
-        """A level of one domain for all, else the last that only gangs name.
+        """A level of one domain for all, else one whose domains the others repeat.
 
-        Then one whose domains the others repeat, else the innermost that can be left out.
+        Else the innermost that can be left out.
         """
         columns, divided = self.chain.columns, self.chain.divisions
         free = [i for i, one in enumerate(columns) if not (one.stated or one.nvlink)]
-        unasked = [i for i in free if columns[i] not in self.asked]
-        for i in unasked:
+        for i in free:
             if len(set(divided[i])) == 1:
                 return columns[i]
-        if added := [one for one in self.asked if one.origin and one in columns]:
-            return added[-1]
-        for i in unasked:
+        for i in free:
             rest = divisions([*columns[:i], *columns[i + 1 :]], self.nodes)
             if all(nests(new, old) for new, old in zip(rest[i:], divided[i + 1 :], strict=True)):
                 return columns[i]
-        last = unasked or free or [i for i, one in enumerate(columns) if not one.stated]
+        last = free or [i for i, one in enumerate(columns) if not one.stated]
         return columns[last[-1]]
 
     def report_gaps(self) -> None:

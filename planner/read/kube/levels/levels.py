@@ -98,6 +98,8 @@ def _entry(level: Level, nodes: dict[str, list[str]] | None) -> list[str]:
         fields["oversubscription"] = number(level.oversubscription)
     if level.nvlink:
         fields["nvlink"] = True
+    if not level.counted:
+        fields["counted"] = False
     if nodes is None:
         flow = yaml.safe_dump(fields, default_flow_style=True, sort_keys=False, width=1000)
         return [flow.strip()]
@@ -111,7 +113,7 @@ class Levels:
     """Levels widest first, the domains of every node, and the levels that gangs may name.
 
     ``found``: one sentence on where they come from. ``labels``, ``tiers``: level names by label
-    key and by tier; ``node`` for what is no wider than a node.
+    key and by tier; ``node`` for what is no wider than a node. ``refused``: see ``LevelBuilder``.
     """
 
     levels: tuple[Level, ...]
@@ -120,6 +122,7 @@ class Levels:
     labels: Mapping[str, str] = field(default_factory=dict)
     tiers: Mapping[int, str] = field(default_factory=dict)
     hypernodes: Tiers = field(default_factory=Tiers)
+    refused: Mapping[LevelAsk, str] = field(default_factory=dict)
 
     def domain(self, node: str) -> tuple[str | None, ...]:
         """The node's domains, one a level; None where it is alone."""
@@ -131,6 +134,10 @@ class Levels:
             return self.labels.get(ask.label)
         tier = self.hypernodes.tier(ask)
         return None if tier is None else self.tiers.get(tier)
+
+    def why_not(self, ask: LevelAsk) -> str:
+        """Why there is no such level, in words that follow its name."""
+        return self.refused.get(ask, "which this cluster does not have")
 
     def depth(self, level: str) -> int:
         """Position of a level from the widest; ``node`` comes last."""
@@ -153,7 +160,10 @@ def read_levels(
     remarks: Remarks,
     topology: SlurmTopology | None = None,
 ) -> Levels:
-    """The levels of the cluster. ``topology``: a topology file, which takes precedence over objects."""
+    """The levels of the cluster. ``topology``: a topology file, which takes precedence over objects.
+
+    ``asks``: what gangs name; of levels that cannot be together the first counts.
+    """
     hypernodes = read_tiers(gathered, nodes, remarks)
     found = _source(gathered, nodes, policy, hypernodes, topology, remarks)
     builder = LevelBuilder(nodes, hypernodes, remarks)
@@ -161,13 +171,10 @@ def read_levels(
     stated = policy.levels
     if stated is None or (stated and not any(level.nvlink for level in stated)):
         builder.add_nvlink()
-    for ask in sorted(asks, key=_sort_key):
+    builder.limit()
+    for ask in asks:
         builder.add_asked(ask)
     return _finished(builder, found.source)
-
-
-def _sort_key(ask: LevelAsk) -> tuple[str, int, str]:
-    return ask.label or "", ask.tier or 0, ask.tier_name or ""
 
 
 def _source(
@@ -215,6 +222,7 @@ def _stated(
                 column,
                 nvlink=level.nvlink,
                 oversubscription=level.oversubscription,
+                counted=level.counted,
                 stated=True,
             )
         )
@@ -268,4 +276,5 @@ def _finished(builder: LevelBuilder, source: str) -> Levels:
         labels=labels,
         tiers=tiers,
         hypernodes=builder.hypernodes,
+        refused=builder.refused,
     )

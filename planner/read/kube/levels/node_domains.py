@@ -24,7 +24,8 @@ class Column:
     ``keys``: its labels, of which the first one on a node counts; ``values``: node name to domain.
     ``tiers``: of HyperNodes. ``stated``: by the Policy, which then also states the NVLink domains.
     ``wide``: a region or zone, which no other level is an alias of. ``origin``: where a level comes
-    from, if not from the source of the others.
+    from, if not from the source of the others. ``named``: a gang has named it by its first label.
+    ``counted``: see ``models.cluster.Level``.
     """
 
     name: str
@@ -36,6 +37,8 @@ class Column:
     stated: bool = False
     wide: bool = False
     origin: str = ""
+    named: bool = False
+    counted: bool = True
 
     def label(self, nodes: Sequence[KubeNode]) -> str | None:
         """The label whose value is the domain on every node; None if there is none.
@@ -50,7 +53,8 @@ class Column:
         return None
 
     def to_level(self, nodes: Sequence[KubeNode]) -> Level:
-        return Level(self.name, self.label(nodes), self.oversubscription, self.nvlink)
+        label = self.label(nodes)
+        return Level(self.name, label, self.oversubscription, self.nvlink, self.counted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,7 @@ class Chain:
         self.set([new if one is old else one for one in self.columns])
 
     def insert(self, column: Column) -> bool:
-        """Put a column where it nests; innermost, and False, if it nests nowhere.
+        """Put a column where it nests and cuts no domain of another; False if there is no such place.
 
         Of several places the innermost counts; for a region or zone the outermost. Nodes that are
         alone at a wider level stay alone wherever the column goes, and are not compared.
@@ -93,7 +97,6 @@ class Chain:
             if inside and around:
                 self.set([*self.columns[:at], column, *self.columns[at:]])
                 return True
-        self.set([*self.columns, column])
         return False
 
     def _lies_in(self, own: Division, level: int) -> bool:
@@ -182,15 +185,16 @@ def labelled(name: str, keys: Sequence[str], nodes: Sequence[KubeNode], remarks:
 def with_distinct_names(columns: Sequence[Column]) -> list[Column]:
     """The columns with names that are valid in a document and distinct."""
     taken = {NODE_LEVEL}
-    result = []
-    for column in columns:
-        wanted = name = _level_name(column.name)
+    result = list(columns)
+    # Levels that only gangs name come last, and take no name from others.
+    for i in sorted(range(len(columns)), key=lambda i: not columns[i].counted):
+        wanted = name = _level_name(columns[i].name)
         number = 2
         while name in taken:
             name = f"{wanted[:58]}-{number}"
             number += 1
         taken.add(name)
-        result.append(replace(column, name=name))
+        result[i] = replace(columns[i], name=name)
     return result
 
 

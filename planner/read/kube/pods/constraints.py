@@ -1,20 +1,21 @@
 """Where a pod may go: selectors, affinity, tolerations, volumes, and constraints that are not modelled.
 
 A constraint that cannot be read never widens the choice; preferences are ignored. An unknown volume
-restricts nothing.
+restricts nothing. What a pod may state is bounded, and equal affinities are one object.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from hashlib import sha256
 
 from models.gang import Toleration
 from planner.read.findings import Remarks
-from planner.read.kube.lookup import Tree, at, items, mapping, matches, objects, text, texts, whole
-from planner.read.kube.records import Expression, KubeNode, KubeObject, KubePod, Objects
+from planner.read.kube.lookup import Tree, at, items, mapping, objects, text, texts, whole
+from planner.read.kube.records import Expression, KubeObject, KubePod, Objects
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 HOSTNAME = "kubernetes.io/hostname"
@@ -42,10 +43,33 @@ IGNORABLE = {
 }
 """Constraints that a Policy may ignore: in messages, and their name in ``kubernetes.ignore``."""
 
+MAX_TERMS = 100
+"""Most terms of a required node affinity, and of a required anti-affinity."""
+MAX_EXPRESSIONS = 1_000
+"""Most expressions of all its terms."""
+MAX_VALUES = 10_000
+"""Most values of all its expressions."""
+MAX_PARTS = 200_000
+"""Most expressions and values of all affinities of a namespace; equal affinities are one."""
+FEW_PARTS = 10
+"""An affinity with no more of them is not counted."""
+MAX_SELECTORS = 100
+"""Most labels of a nodeSelector."""
+MAX_TOLERATIONS = 100
+"""Most tolerations."""
+
+TOO_MANY_TERMS = (
+    f"a required nodeAffinity of more than {MAX_TERMS} terms, {MAX_EXPRESSIONS:,} expressions or"
+    f" {MAX_VALUES:,} values, or of more than the {MAX_PARTS:,} of its namespace"
+)
+TOO_MANY_SELECTORS = f"a nodeSelector of more than {MAX_SELECTORS} labels"
+TOO_MANY_TOLERATIONS = f"more than {MAX_TOLERATIONS} tolerations"
+
 IMPOSSIBLE = (Expression(HOSTNAME, "Exists"), Expression(HOSTNAME, "DoesNotExist"))
 """A term that no node matches: of a required affinity none of whose terms can match."""
 
 Term = tuple[Expression, ...]
+Affinity = tuple[Term, ...]
 
 
 @dataclass(slots=True)
@@ -56,19 +80,28 @@ class Constraints:
     ignore: Collection[str]
     remarks: Remarks
     _tied: dict[tuple[str, str], bool | None] = field(default_factory=dict)
+    _affinities: dict[int, tuple[object, Affinity]] = field(default_factory=dict)
+    _equal: dict[Affinity, Affinity] = field(default_factory=dict)
 
     def read(self, pod: KubePod) -> None:
         """Set ``selector``, ``affinity``, ``tolerations`` and ``unsupported``."""
         spec = mapping(pod.object.tree, "spec")
         affinity = mapping(spec, "affinity")
-        pod.selector = texts(spec, "nodeSelector")
-        pod.affinity = _node_affinity(affinity) if affinity else ()
-        pod.tolerations = read_tolerations(spec)
+        labels = len(mapping(spec, "nodeSelector"))
+        pod.selector = texts(spec, "nodeSelector") if labels <= MAX_SELECTORS else {}
+        required = at(affinity, "nodeAffinity", REQUIRED)
+        terms = objects(required, "nodeSelectorTerms")
+        large = exceeds_bounds(terms)
+        own = self._read_once(required) if required is not None and not large else ()
+        # What is not read in full allows no node.
+        pod.affinity = (IMPOSSIBLE,) if large or labels > MAX_SELECTORS else own
+        tolerations = len(items(spec, "tolerations"))
+        pod.tolerations = read_tolerations(spec) if tolerations <= MAX_TOLERATIONS else ()
         tied = False if "volumeZone" in self.ignore else self._has_tied_volume(pod.object)
         if pod.ours and tied is None:
             what = "its volumes are not in the input; every node is assumed to reach them"
             self.remarks.add(pod.subject, what)
-        odd = len(pod.selector) != len(mapping(spec, "nodeSelector"))
+        odd = len(pod.selector) != labels <= MAX_SELECTORS
         found = (
             (ANTI_AFFINITY, self._requires(affinity, "podAntiAffinity")),
             (AFFINITY, self._requires(affinity, "podAffinity")),
@@ -77,9 +110,20 @@ class Constraints:
             (HOST_PORT, "hostPort" not in self.ignore and _has_host_port(spec)),
             ("runtimeClass scheduling", self._is_tied_by_runtime(spec)),
             ("a nodeSelector that cannot be read", odd),
-            ("a required nodeAffinity that no node can match", pod.affinity == (IMPOSSIBLE,)),
+            ("a required nodeAffinity that no node can match", own == (IMPOSSIBLE,)),
+            (TOO_MANY_TERMS, large),
+            (TOO_MANY_SELECTORS, labels > MAX_SELECTORS),
+            (TOO_MANY_TOLERATIONS, tolerations > MAX_TOLERATIONS),
         )
         pod.unsupported = tuple(words for words, holds in found if holds)
+
+    def _read_once(self, required: object) -> Affinity:
+        """The affinity of a tree, which pods may share; one object for equal ones."""
+        same = id(required)
+        if same not in self._affinities:
+            found = _node_affinity(objects(required, "nodeSelectorTerms"))
+            self._affinities[same] = (required, self._equal.setdefault(found, found))
+        return self._affinities[same][1]
 
     def _requires(self, affinity: Tree, kind: str) -> bool:
         return (
@@ -121,6 +165,61 @@ class Constraints:
         if at(volume.tree, "spec", "nodeAffinity", "required") is not None:
             return True
         return any(key in volume.labels for key in _ZONES)
+
+
+_LARGE: list[Tree] = [{}] * (MAX_TERMS + 1)
+
+
+@dataclass(slots=True)
+class AffinityStore:
+    """What is kept of the affinities of pods while objects are gathered.
+
+    Of ``spec.affinity`` that is what is required, one object for all pods that state the same; of more than
+    is read, only that it is more.
+    """
+
+    _known: dict[bytes, Tree] = field(default_factory=dict)
+    _parts: dict[str, int] = field(default_factory=dict)
+
+    def keep(self, affinity: Tree, namespace: str) -> Tree:
+        """What is read of an affinity in a namespace."""
+        node = at(affinity, "nodeAffinity", REQUIRED)
+        apart = items(affinity, "podAntiAffinity", REQUIRED)
+        kept: Tree = {}
+        if node is not None:
+            large = exceeds_bounds(objects(node, "nodeSelectorTerms"))
+            kept["nodeAffinity"] = {REQUIRED: {"nodeSelectorTerms": _LARGE} if large else node}
+        if apart:
+            kept["podAntiAffinity"] = {REQUIRED: _LARGE if selects_too_much(apart) else apart}
+        if items(affinity, "podAffinity", REQUIRED):
+            kept["podAffinity"] = {REQUIRED: [{}]}
+        same = sha256(json.dumps(kept, default=str).encode()).digest()
+        if same in self._known:
+            return self._known[same]
+        parts = node_parts(kept) + sum(
+            _parts(mapping(term, which)) + len(mapping(term, which, "matchLabels"))
+            for term in items(kept, "podAntiAffinity", REQUIRED)
+            for which in SELECTORS
+        )
+        if parts > FEW_PARTS:
+            self._parts[namespace] = self._parts.get(namespace, 0) + parts
+            if self._parts[namespace] > MAX_PARTS:
+                large_ones = {
+                    "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": _LARGE}},
+                    "podAntiAffinity": {REQUIRED: _LARGE},
+                }
+                return {kind: large_ones.get(kind, tree) for kind, tree in kept.items()}
+        self._known[same] = kept
+        return kept
+
+
+SELECTORS = ("labelSelector", "namespaceSelector")
+"""The selectors of a term of an anti-affinity."""
+
+
+def selects_too_much(terms: Sequence[Tree]) -> bool:
+    """Whether the terms of an anti-affinity have more parts than are read."""
+    return any(exceeds_bounds(terms, which) for which in SELECTORS)
 
 
 def _volume_claims(pod: KubeObject) -> Iterator[str]:
@@ -180,13 +279,38 @@ def _toleration(key: str, operator: str, value: str, effect: str) -> Toleration 
     return Toleration(key, operator, value, effect)
 
 
-def _node_affinity(affinity: Tree) -> tuple[Term, ...]:
-    """Terms that can match a node; IMPOSSIBLE alone if terms are required and none can."""
+def exceeds_bounds(terms: Sequence[Tree], *path: str) -> bool:
+    """Whether terms, with expressions at the path, have more parts than are read."""
+    if len(terms) > MAX_TERMS:
+        return True
+    selectors = [mapping(term, *path) for term in terms]
+    expressions = [
+        one
+        for selector in selectors
+        for which in ("matchExpressions", "matchFields")
+        for one in items(selector, which)
+    ]
+    labels = sum(len(mapping(selector, "matchLabels")) for selector in selectors)
+    if len(expressions) + labels > MAX_EXPRESSIONS:
+        return True
+    return sum(len(items(one, "values")) for one in expressions) > MAX_VALUES
+
+
+def node_parts(affinity: Tree) -> int:
+    """Expressions and values of a required node affinity."""
     required = at(affinity, "nodeAffinity", REQUIRED)
-    if required is None:
-        return ()
-    terms = (_read_term(tree) for tree in objects(required, "nodeSelectorTerms"))
-    return tuple(dict.fromkeys(term for term in terms if term is not None)) or (IMPOSSIBLE,)
+    return sum(map(_parts, objects(required, "nodeSelectorTerms")))
+
+
+def _parts(selector: Tree) -> int:
+    found = (*items(selector, "matchExpressions"), *items(selector, "matchFields"))
+    return sum(1 + len(items(one, "values")) for one in found)
+
+
+def _node_affinity(terms: Iterable[Tree]) -> Affinity:
+    """Terms that can match a node; IMPOSSIBLE alone if none can."""
+    found = (_read_term(tree) for tree in terms)
+    return tuple(dict.fromkeys(term for term in found if term is not None)) or (IMPOSSIBLE,)
 
 
 def _read_term(tree: Tree) -> Term | None:
@@ -228,73 +352,3 @@ def _is_valid(operator: str, values: tuple[str, ...], *, field_: bool) -> bool:
 def _is_integer(written: str) -> bool:
     digits = written.removeprefix("-").removeprefix("+")
     return digits.isascii() and digits.isdecimal() and len(digits) <= 18
-
-
-EXCLUDED = "kept off nodes of running pods whose required podAntiAffinity selects it"
-
-
-@dataclass(slots=True)
-class _AntiAffinity:
-    """One term of running pods. ``values``: of the topology label ``key``, where they run."""
-
-    term: Tree
-    namespace: str
-    key: str
-    values: dict[str, None] = field(default_factory=dict)
-
-    def selects(self, pod: KubePod, found: Objects) -> bool:
-        return matches(mapping(self.term, "labelSelector"), pod.labels) and self._covers(pod, found)
-
-    def _covers(self, pod: KubePod, found: Objects) -> bool:
-        """Whether the term is about the pod's namespace: by default only its own.
-
-        A namespace that is not in the input counts as selected.
-        """
-        listed, selector = items(self.term, "namespaces"), at(self.term, "namespaceSelector")
-        namespace = pod.object.namespace
-        if namespace in listed:
-            return True
-        if not isinstance(selector, dict):
-            return not listed and namespace == self.namespace
-        described = found.named("", "Namespace", "", namespace)
-        return not selector or described is None or matches(selector, described.labels)
-
-
-def exclude_by_anti_affinity(
-    pods: Iterable[KubePod], nodes: Iterable[KubeNode], found: Objects, remarks: Remarks
-) -> None:
-    """Exclude waiting pods of ours from the domains of running pods whose anti-affinity selects them."""
-    pods = list(pods)
-    terms = _anti_affinities(pods, {node.name: node for node in nodes})
-    if not terms:
-        return
-    for pod in pods:
-        closed: dict[str, dict[str, None]] = {}
-        for term in terms if pod.ours else ():
-            if term.selects(pod, found):
-                closed.setdefault(term.key, {}).update(term.values)
-        if closed:
-            remarks.add(pod.subject, EXCLUDED)
-            apart = tuple(
-                Expression(key, "NotIn", tuple(sorted(closed[key]))) for key in sorted(closed)
-            )
-            pod.affinity = tuple((*term, *apart) for term in pod.affinity or ((),))
-
-
-def _anti_affinities(pods: Iterable[KubePod], nodes: dict[str, KubeNode]) -> list[_AntiAffinity]:
-    """Every different required term of running pods, with the domains it closes."""
-    different: dict[str, _AntiAffinity] = {}
-    for pod in pods:
-        if pod.node is None or not pod.bound:
-            continue  # a pod that is not bound repels nobody
-        node, namespace = nodes[pod.node], pod.object.namespace
-        for term in objects(pod.object.tree, "spec", "affinity", "podAntiAffinity", REQUIRED):
-            key = text(term, "topologyKey")
-            if key is None or not isinstance(at(term, "labelSelector"), dict):
-                continue
-            value = node.labels.get(key, node.name if key == HOSTNAME else None)
-            if value:
-                same = json.dumps([namespace, term], sort_keys=True, default=str)
-                one = different.setdefault(same, _AntiAffinity(term, namespace, key))
-                one.values[value] = None
-    return list(different.values())

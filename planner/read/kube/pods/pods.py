@@ -13,7 +13,8 @@ from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import IMPLICIT, ClaimedGpus, Claims, Sort
 from planner.read.kube.dialects import hived
 from planner.read.kube.lookup import at, flag, text, whole
-from planner.read.kube.pods.constraints import Constraints, exclude_by_anti_affinity
+from planner.read.kube.pods.anti_affinity import exclude_by_anti_affinity
+from planner.read.kube.pods.constraints import Constraints
 from planner.read.kube.pods.holdings import Holding, read_holding, settle
 from planner.read.kube.pods.placement import Places, read_placement
 from planner.read.kube.pods.requests import (
@@ -34,6 +35,11 @@ from planner.read.kube.records import KubeNode, KubeObject, KubePod, Objects
 
 MAX_PRIORITY = 2_000_000_000
 """Largest priority, either sign; Kubernetes' own two classes lie at and above it."""
+
+MAX_RESOURCES = 100
+"""Most different resources that a waiting pod may request."""
+
+TOO_MANY_RESOURCES = f"requests of more than {MAX_RESOURCES} different resources"
 
 ACK_TOPOLOGY = "gpu-topology"
 """Label of pods that ACK schedules by topology; its value is the name of their gang."""
@@ -108,6 +114,8 @@ class _Reader:
             *_problems(requests, request, claimed, ours=pod.mode is not None),
         ]
         problems += self._unknown_names(requests, request)
+        if len(requests.amounts) > MAX_RESOURCES:
+            problems = [TOO_MANY_RESOURCES]
         pod.unsupported = tuple(dict.fromkeys(problems))
         pod.priority = self._priority(object_)
         return pod, holding
@@ -133,11 +141,12 @@ class _Reader:
         return claimed.own + claimed.gpus + every
 
     def _requests(self, requests: PodRequests) -> dict[str, int]:
-        """Requests without GPUs; native resources that no node has are left out."""
+        """Requests without GPUs; native resources that no node has are left out, of many any such."""
+        many = len(requests.amounts) > MAX_RESOURCES
         return {
             name: amount
             for name, amount in sorted(requests.amounts.items())
-            if (name in self.known or ("/" in name and not self._is_of_class(name)))
+            if (name in self.known or ("/" in name and not many and not self._is_of_class(name)))
             and name not in self.policy.gpu_resources
             and name != "pods"  # every pod takes one pod slot
             and not is_gpu_name(name)

@@ -75,15 +75,15 @@ class _Sums:
         before: Amounts = {}
         peak: Amounts = {}
         for container in starting:
-            if container.get("restartPolicy") == "Always":
-                own = self.container(container, resized)
+            stays = container.get("restartPolicy") == "Always"
+            own = self.container(container, resized if stays else {})
+            if stays:
                 _add(total, own)
                 _add(before, own)
-                _raise(peak, before)
-            else:
-                own = self.container(container, {})
-                _add(own, before)
-                _raise(peak, own)
+            # What a container does not request has been raised by those before it.
+            for name, nano in own.items():
+                needed = before[name] if stays else before.get(name, 0) + nano
+                peak[name] = max(peak.get(name, 0), needed)
         _raise(total, peak)
         return total
 
