@@ -212,10 +212,11 @@ class _Search:
         for i in sorted(range(len(changes)), key=lambda i: (-changes[i].gang.priority, i)):
             if changes[i].kind != "place" or not self._improvable(i):
                 continue
-            room = self._without(i, {})
-            keys = sorted(changes[i].pods)
-            for pods in islice(placements(room, changes[i].gang, keys, {}), PLACEMENTS):
-                yield Step(i, "being placed elsewhere", {i: pods})
+            for keys in _parts(changes[i]):
+                rest = {key: pod for key, pod in changes[i].pods.items() if key not in keys}
+                room = self._without(i, rest)
+                for pods in islice(placements(room, changes[i].gang, keys, rest), PLACEMENTS):
+                    yield Step(i, "being placed elsewhere", {i: pods})
 
     def _improvable(self, i: int) -> bool:
         """Whether it is not on one node at the full share and speed."""
@@ -329,6 +330,13 @@ class _Search:
             keys += [(number, role.first + k) for k in range(count)]
         missing = [key for key in keys if key not in standing]
         return islice(placements(room, gang, missing, standing), PLACEMENTS)
+
+
+def _parts(change: Change) -> Iterator[list[PodKey]]:
+    """All pods of a gang, then those of each role where there are several."""
+    yield sorted(change.pods)
+    for number in range(len(change.by_role)) if len(change.by_role) > 1 else ():
+        yield sorted(key for key in change.pods if key[0] == number)
 
 
 def _kind(gang: Gang) -> object:

@@ -365,6 +365,16 @@ class _Placing:
         return False
 
     def _pack(self, number: int, keys: Sequence[PodKey], nodes: Sequence[int]) -> bool:
+        """As near as possible to the pods that the gang has already."""
+        nodes_of = self.facts.nodes
+        used = {*self.spent, *(pod.node for pod in self.standing.values())}
+        for level in range(self.facts.node_level, -1, -1) if used else ():
+            near = {nodes_of[n].domain[level] for n in used}
+            if self._fill(number, keys, [n for n in nodes if nodes_of[n].domain[level] in near]):
+                return True
+        return self._fill(number, keys, nodes)
+
+    def _fill(self, number: int, keys: Sequence[PodKey], nodes: Sequence[int]) -> bool:
         """Fill the roomiest nodes; the last pods go to the fullest node that holds them."""
         found = [(cap, n) for n in nodes if (cap := self._cap(number, n))]
         if sum(cap for cap, _ in found) < len(keys):
