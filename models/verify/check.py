@@ -10,7 +10,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from models.documents.plan import PlanDocument
-from models.verify import stated_effective, stated_gangs, stated_moves, stated_tiers
+from models.verify import (
+    stated_effective,
+    stated_gangs,
+    stated_moves,
+    stated_reasons,
+    stated_tiers,
+)
 from models.verify.adaptor import InstanceReading, check_digests, read_case
 from models.verify.optimality import examine
 from models.verify.outcome import Figures, Outcome
@@ -22,6 +28,7 @@ Check = Callable[[Outcome], Iterable[Violation]]
 
 STATED: tuple[Check, ...] = (
     stated_gangs.check,
+    stated_reasons.check,
     stated_moves.check,
     stated_tiers.check,
     stated_effective.check,

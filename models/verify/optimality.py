@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from models.verify.counting import Counts
 from models.verify.outcome import Outcome
-from models.verify.refutation import Witness, required, witnesses
+from models.verify.refutation import Witness, fitting, required, witnesses
 from models.verify.tier_values import tiers
 from models.verify.violation import Violation, printable, quoted
 
@@ -32,6 +32,15 @@ def examine(
     outcome: Outcome, rules: Sequence[Callable[[Outcome], Iterable[Violation]]]
 ) -> Optimality:
     """Count and search. ``rules``: of a feasible plan."""
+    denied = []
+    for step in fitting(outcome, rules):
+        reason = outcome.case.gangs[step.gang].document.reason
+        code = "" if reason is None else printable(reason.code)
+        nodes = sorted({outcome.facts.nodes[p.node].name for p in step.pods[step.gang].values()})
+        what = f"{code}: it fits beside the others, on {printable(', '.join(nodes))}"
+        denied.append(outcome.changes[step.gang].violation("reason", what))
+    if denied:
+        return Optimality(tuple(denied), (), frozenset())
     stated = outcome.case.status.objectives
     expected = tuple(tiers(outcome))
     least = [required(one, tier.tolerance) for one, tier in zip(stated, expected, strict=True)]

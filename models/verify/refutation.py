@@ -20,6 +20,7 @@ from models.verify.facts import Gang, Pod, PodKey
 from models.verify.outcome import Outcome
 from models.verify.room import Grounds, Room, Work, placements
 from models.verify.rules.bandwidth import BOUND
+from models.verify.stated_reasons import denies_room, missing_pods
 from models.verify.tier_values import VALUES, tiers
 from models.verify.variant import Part, Variant
 from models.verify.violation import Violation
@@ -75,6 +76,11 @@ def witnesses(
     return _Search(outcome, stated, rules).run()
 
 
+def fitting(outcome: Outcome, rules: Sequence[Check]) -> Iterator[Step]:
+    """Gangs, one of a kind, that start beside the others although the plan says that they do not fit."""
+    return _Search(outcome, outcome.case.status.objectives, rules).fitting()
+
+
 def required(stated: PlanObjective, tolerance: Fraction) -> int:
     """What later tiers must keep of a tier: ceil(v - t|v|), of a minimised one floor(v + t|v|)."""
     slack = tolerance * abs(stated.best)
@@ -100,6 +106,17 @@ class _Search:
         self.size = len(self.facts.nodes) + len(self.facts.gangs)
         self.room = Room(outcome, Grounds(self.facts, self.work))
         self.found: dict[int, Witness] = {}
+
+    def fitting(self) -> Iterator[Step]:
+        """Gangs of which the plan says that they do not fit, and that start beside the others."""
+        self.work.left = WORK
+        for i in self._waiting(lambda i: denies_room(self.outcome.case.gangs[i])):
+            for pods in self._placed(self.room, i, {}):
+                if not self.certified.spend(self.size):
+                    return
+                if self._feasible(Variant(self.outcome, {i: pods})):
+                    yield Step(i, "starting beside the others", {i: pods})
+                    break
 
     def run(self) -> list[Witness]:
         for steps in (
@@ -304,12 +321,12 @@ class _Search:
         self.work.spend(ROOM_VISITS + self.size // ROOM_VISITS)
         return self.room.beside(Variant(self.outcome, {i: pods}))
 
-    def _waiting(self) -> list[int]:
+    def _waiting(self, which: Callable[[int], bool] = lambda _: True) -> list[int]:
         """One waiting gang of each kind, the highest priority and the largest first."""
         kinds: dict[object, int] = {}
         for i, change in enumerate(self.outcome.changes):
             gang = change.gang
-            if change.pods or gang.running or gang.hold is not None:
+            if change.pods or gang.running or gang.hold is not None or not which(i):
                 continue
             key = _kind(gang)
             known = kinds.get(key)
@@ -321,14 +338,7 @@ class _Search:
     def _placed(self, room: Room, i: int, standing: Pods) -> Iterator[dict[PodKey, Pod]]:
         """The gang at its least counts, with the pods that stand."""
         gang = self.facts.gangs[i]
-        keys = []
-        for number, role in enumerate(gang.roles):
-            own = [index for r, index in standing if r == number]
-            count = role.min
-            while count < max(own, default=role.first - 1) + 1 - role.first:
-                count += role.step
-            keys += [(number, role.first + k) for k in range(count)]
-        missing = [key for key in keys if key not in standing]
+        missing = list(missing_pods(gang, standing))
         return islice(placements(room, gang, missing, standing), PLACEMENTS)
 
 
