@@ -53,16 +53,15 @@ class Counts:
     def bounds(self, tiers: Sequence[TierValue], required: Sequence[int]) -> list[int]:
         """The best possible value of every tier. ``required``: of each, what later tiers must keep."""
         found: list[int] = []
-        rows = dict(self.slots)
+        left: dict[int, Rows] = {}
         for tier, least in zip(tiers, required, strict=True):
             family, _, number = tier.name.partition("/")
-            priority = int(number or 0)
-            if tier.sense == "min":
-                found.append(0)
-                continue
-            found.append(self._most(family, priority if number else None, rows))
-            if family in MAINS:
-                rows = self._after(rows, family, priority, least)
+            priority = int(number) if number else None
+            higher = [p for p in left if priority is not None and p > priority]
+            rows = left[min(higher)] if higher else self.slots
+            found.append(0 if tier.sense == "min" else self._most(family, priority, rows))
+            if family in MAINS and priority is not None:
+                left[priority] = self._after(rows, family, priority, least)
         return found
 
     @cached_property
