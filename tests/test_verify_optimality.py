@@ -234,6 +234,16 @@ def test_checking_by_every_rule_is_bounded_by_a_count(monkeypatch: pytest.Monkey
     assert judged(closed(one_waits())).violations == []
 
 
+def test_many_better_plans_are_named_in_part() -> None:
+    count = refutation.MAX_FOUND + 5
+    gangs = [gang(f"g{i:02}", role("worker", 1, 1), priority=i) for i in range(count)]
+    plan = made(servers(4), gangs, [decided(f"g{i:02}", "wait", why="Quota") for i in range(count)])
+    assert len(judged(plan).remarks) == refutation.MAX_FOUND
+    # The lowest priority comes last, and a proof of its tier is refuted all the same.
+    objective(plan, "admission/0").update(best_is(0))
+    assert [(v.rule, v.gang) for v in check(plan)] == [("NotMaximal", "default/g00")]
+
+
 # Plans that the search made
 
 

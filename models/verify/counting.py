@@ -11,6 +11,7 @@ Each row alone, its gangs taken in part, bounds what gangs can be worth (fractio
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -53,15 +54,17 @@ class Counts:
     def bounds(self, tiers: Sequence[TierValue], required: Sequence[int]) -> list[int]:
         """The best possible value of every tier. ``required``: of each, what later tiers must keep."""
         found: list[int] = []
-        left: dict[int, Rows] = {}
+        left: dict[int, Rows] = {}  # by priority, negated, as ``known`` lists them
+        known: list[int] = []
         for tier, least in zip(tiers, required, strict=True):
             family, _, number = tier.name.partition("/")
             priority = int(number) if number else None
-            higher = [p for p in left if priority is not None and p > priority]
-            rows = left[min(higher)] if higher else self.slots
+            higher = 0 if priority is None else bisect_left(known, -priority)
+            rows = left[known[higher - 1]] if higher else self.slots
             found.append(0 if tier.sense == "min" else self._most(family, priority, rows))
             if family in MAINS and priority is not None:
-                left[priority] = self._after(rows, family, priority, least)
+                left[-priority] = self._after(rows, family, priority, least)
+                insort(known, -priority)
         return found
 
     @cached_property

@@ -25,8 +25,11 @@ from models.verify.tier_values import VALUES, tiers
 from models.verify.variant import Part, Variant
 from models.verify.violation import Violation
 
-WORK = 3_000_000
-"""Visits of nodes and gangs, about a microsecond each, for each kind of step."""
+WORK = 2_000_000
+"""Visits of nodes, gangs and pods, about a microsecond each, for each kind of step."""
+
+ALL_WORK = 5_000_000
+"""The same for all steps of one search."""
 
 CERTIFIED_WORK = 500_000
 """Nodes and gangs of the plans that are checked by every rule."""
@@ -39,6 +42,12 @@ ROOM_VISITS = 50
 
 OF_CLUSTER = ("stranded", "defragment")
 """Families of tiers that are no sums over gangs."""
+
+POD_VISITS = 20
+"""Visits for each pod that is placed, and for each that is valued."""
+
+MAX_FOUND = 20
+"""Better plans after which only those count that refute a proof."""
 
 PLACEMENTS = 6
 """Placements of one gang that are compared."""
@@ -101,7 +110,7 @@ class _Search:
         self.required = [
             required(one, tier.tolerance) for one, tier in zip(stated, self.tiers, strict=True)
         ]
-        self.work = Work(WORK)
+        self.work = Work(ALL_WORK)
         self.certified = Work(CERTIFIED_WORK)
         self.size = len(self.facts.nodes) + len(self.facts.gangs)
         self.room = Room(outcome, Grounds(self.facts, self.work))
@@ -109,7 +118,7 @@ class _Search:
 
     def fitting(self) -> Iterator[Step]:
         """Gangs of which the plan says that they do not fit, and that start beside the others."""
-        self.work.left = WORK
+        self.work.part(WORK)
         for i in self._waiting(lambda i: denies_room(self.outcome.case.gangs[i])):
             for pods in self._placed(self.room, i, {}):
                 if not self.certified.spend(self.size):
@@ -127,10 +136,10 @@ class _Search:
             self._elsewhere,
             self._exchanged,
         ):
-            self.work.left = WORK
+            self.work.part(WORK)
             for step in steps():
                 self._consider(step)
-                if not self.work.spend(1):
+                if self.work.total <= 0:
                     break
         return [self.found[tier] for tier in sorted(self.found)]
 
@@ -139,10 +148,13 @@ class _Search:
     def _consider(self, step: Step) -> bool:
         """Whether the step betters a tier; the first one found for a tier is kept."""
         variant = Variant(self.outcome, step.pods)
-        self.work.spend(4 * (ROOM_VISITS + self.size // ROOM_VISITS))
+        visits = 4 * (ROOM_VISITS + self.size // ROOM_VISITS) + len(self.tiers)
+        self.work.spend(visits + POD_VISITS * sum(map(len, step.pods.values())))
         first = self._first_better(self._values(variant))
         if first is None or first[0] in self.found:
             return first is not None
+        if len(self.found) >= MAX_FOUND and self.stated[first[0]].proof is None:
+            return False
         if not self.certified.spend(self.size):
             return False
         if not self._feasible(variant):
@@ -157,10 +169,13 @@ class _Search:
     def _values(self, variant: Variant) -> Iterator[int]:
         """Value of every tier, from what the gangs that change add, one after another."""
         before, after = Part(self.outcome, variant.affected), Part(variant, variant.affected)
+        priorities = {"", *(str(change.gang.priority) for change in after.changes)}
         for position, tier in enumerate(self.tiers):
             family, _, priority = tier.name.partition("/")
             value = VALUES[family]
-            if family in OF_CLUSTER:
+            if priority not in priorities:
+                yield tier.value
+            elif family in OF_CLUSTER:
                 if position in self.found:
                     return
                 self.work.spend(CLUSTER_VISITS * len(self.facts.nodes))
@@ -193,11 +208,13 @@ class _Search:
 
     def _kept_as_they_were(self) -> Iterator[Step]:
         for i, change in enumerate(self.outcome.changes):
-            if change.gang.running and (change.moved or change.dropped):
+            if self.work.left > 0 and change.gang.running and (change.moved or change.dropped):
                 yield Step(i, "staying as it was", {i: change.gang.running_pods})
 
     def _started(self) -> Iterator[Step]:
         for i in self._waiting():
+            if self.work.left <= 0:
+                return
             for pods in self._placed(self.room, i, {}):
                 yield Step(i, "starting beside the others", {i: pods})
 
@@ -219,6 +236,8 @@ class _Search:
                     continue
                 first = role.first + count
                 keys = [(number, index) for index in range(first, first + role.step)]
+                if not self.work.spend(len(keys)):
+                    return
                 found = placements(self.room, change.gang, keys, change.pods)
                 for pods in islice(found, PLACEMENTS):
                     yield Step(i, "growing", {i: pods})
@@ -229,7 +248,7 @@ class _Search:
         for i in sorted(range(len(changes)), key=lambda i: (-changes[i].gang.priority, i)):
             if changes[i].kind != "place" or not self._improvable(i):
                 continue
-            for keys in _parts(changes[i]):
+            for keys in _parts(changes[i]) if self.work.left > 0 else ():
                 rest = {key: pod for key, pod in changes[i].pods.items() if key not in keys}
                 room = self._without(i, rest)
                 for pods in islice(placements(room, changes[i].gang, keys, rest), PLACEMENTS):
@@ -247,12 +266,11 @@ class _Search:
         others = [i for i, change in enumerate(self.outcome.changes) if self._gives_way(change)]
         each = WORK // max(1, len(waiting))
         for i in waiting:
-            self.work.left = each
+            self.work.part(each)
             for other in others:
                 if not self.work.spend(10):
                     break
                 yield from self._in_the_room_of(i, other)
-        self.work.left = 1
 
     def _in_the_room_of(self, i: int, other: int) -> Iterator[Step]:
         change, gang = self.outcome.changes[other], self.facts.gangs[i]
@@ -338,6 +356,10 @@ class _Search:
     def _placed(self, room: Room, i: int, standing: Pods) -> Iterator[dict[PodKey, Pod]]:
         """The gang at its least counts, with the pods that stand."""
         gang = self.facts.gangs[i]
+        visits = POD_VISITS * sum(role.min for role in gang.roles)
+        if visits > self.work.left:
+            return iter(())
+        self.work.spend(visits)
         missing = list(missing_pods(gang, standing))
         return islice(placements(room, gang, missing, standing), PLACEMENTS)
 

@@ -35,15 +35,21 @@ Caps = Mapping[int, int]
 
 
 class Work:
-    """Work that is left, in visits of nodes or gangs."""
+    """Work that is left of one part, and ``total`` of all parts, in visits of nodes, gangs or pods."""
 
-    def __init__(self, left: int) -> None:
-        self.left = left
+    def __init__(self, total: int) -> None:
+        self.left = self.total = total
+
+    def part(self, most: int) -> None:
+        """Begin a part of so much work."""
+        self.left = min(most, self.total)
 
     def spend(self, visits: int) -> bool:
         """Whether there was any left before."""
+        before = self.left
         self.left -= visits
-        return self.left + visits > 0
+        self.total -= visits
+        return before > 0
 
 
 class Grounds:

@@ -7,6 +7,8 @@ this program writes; other words prove nothing.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
@@ -95,14 +97,15 @@ class _Reasons:
         return [change for change in self.outcome.changes if change.kind in ("place", "complete")]
 
     @cached_property
-    def by_priority(self) -> dict[int, tuple[int, int]]:
-        """Gangs that start, and aged ones among them, by priority."""
-        found: dict[int, tuple[int, int]] = {}
-        for change in self.starting:
-            count, aged = found.get(change.gang.priority, (0, 0))
-            more = self.facts.aged(change.gang)
-            found[change.gang.priority] = count + 1, aged + more
-        return found
+    def priorities(self) -> list[int]:
+        """Of the gangs that start, ascending."""
+        return sorted(change.gang.priority for change in self.starting)
+
+    @cached_property
+    def aged(self) -> Counter[int]:
+        """Aged gangs that start, by priority."""
+        aged = self.facts.aged
+        return Counter(change.gang.priority for change in self.starting if aged(change.gang))
 
     def faults(self, change: Change, stated: StatedGang) -> Iterator[str]:
         assert stated.document.reason is not None, "see check"
@@ -168,9 +171,8 @@ class _Reasons:
 
     def _first(self, gang: Gang) -> tuple[int, int]:
         """Gangs of higher priority that start, and aged ones of its priority if it is not aged."""
-        higher = sum(count for p, (count, _) in self.by_priority.items() if p > gang.priority)
-        aged = self.by_priority.get(gang.priority, (0, 0))[1]
-        return higher, 0 if self.facts.aged(gang) else aged
+        higher = len(self.priorities) - bisect_right(self.priorities, gang.priority)
+        return higher, 0 if self.facts.aged(gang) else self.aged[gang.priority]
 
     def _room(self, gang: Gang, code: str, words: str) -> Iterator[str]:
         if self.work.left <= 0:
@@ -178,7 +180,7 @@ class _Reasons:
         if code == SELECTOR and all(self._has_node(role) for role in gang.roles):
             yield "every role has a node that accepts its pods"
         short = next((role for role in gang.roles if self._fits(role) < role.min), None)
-        peers = any(priority >= gang.priority for priority in self.by_priority)
+        peers = bool(self.priorities) and self.priorities[-1] >= gang.priority
         if code == OUTRANKED and short is not None and (not peers or "would fit" in words):
             what = (
                 f"role {short.name} needs {short.min} pods, {self._fits(short)} fit after the plan"

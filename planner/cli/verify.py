@@ -13,7 +13,7 @@ def verify(
     console: Console,
     path: PlanArgument,
 ) -> None:
-    """Check a saved plan by every rule and formula, without a solver, and look for a better one."""
+    """Check a saved plan by every rule and formula, without a solver."""
     from planner.pipelines.plan import judge_file
     from planner.read import plan_files
     from planner.show.proofs import proofs
