@@ -211,9 +211,41 @@ def stopped(name: str, comes: str, code: str = "Preempted") -> Doc:
 
 
 def tier(name: str, value: int, sense: str = "max") -> Doc:
+    """A tier of which nothing is proven: plans by hand need not be the best."""
+    bound = value + FAR if sense == "max" else value - FAR
+    gap = abs(bound - value) / max(1, abs(value))
+    bounds = {"value": value, "best": value, "bound": bound}
+    return {"name": name, "sense": sense, **bounds, "gap": gap, "proof": None}
+
+
+def proven(name: str, value: int, sense: str = "max") -> Doc:
     """A tier that is solved and proven."""
     bounds = {"value": value, "best": value, "bound": value}
     return {"name": name, "sense": sense, **bounds, "gap": 0.0, "proof": "exact"}
+
+
+def best_is(value: int) -> Doc:
+    """What a tier states where this value is proven best, whatever its own value is."""
+    return {"best": value, "bound": value, "gap": 0.0, "proof": "exact"}
+
+
+def off(plan: Doc, name: str, by: int) -> None:
+    """Change the value that a plan states of a tier."""
+    stated = objective(plan, name)
+    stated.update(tier(name, stated["value"] + by, stated["sense"]))
+
+
+def closed(plan: Doc) -> Doc:
+    """The same document, every tier stated as proven; changes it in place."""
+    for one in plan["status"]["objectives"]:
+        one.update(proven(one["name"], one["value"], one["sense"]))
+    plan["status"]["outcome"] = "optimal"
+    plan["status"]["search"]["stoppedBy"] = "proof"
+    return plan
+
+
+FAR = 10**15
+"""A bound is so far from a value where nothing is proven."""
 
 
 def document(
@@ -231,9 +263,9 @@ def document(
         "instance": {"cluster": clusters, "gangs": gangs, "policy": rules or policy()},
         "spec": {"gangs": decisions},
         "status": {
-            "outcome": "optimal",
+            "outcome": "feasible",
             "objectives": [],
-            "search": {"solver": "by hand", "seed": 0, "stoppedBy": "proof"},
+            "search": {"solver": "by hand", "seed": 0, "stoppedBy": "budget"},
             "digests": {"instance": "sha256:", "spec": "sha256:"},
         },
     }
@@ -265,6 +297,8 @@ def restated(plan: Doc) -> Doc:
         tier(name, value, "min" if name in MINIMISED else "max")
         for name, value in derive(plan).items()
     ]
+    plan["status"]["outcome"] = "feasible" if plan["status"]["objectives"] else "optimal"
+    plan["status"]["search"]["stoppedBy"] = "budget"
     moved = [g for g in plan["instance"]["gangs"] if _moves(g, entry(plan, g["metadata"]["name"]))]
     names = [f"default/{g['metadata']['name']}" for g in moved]
     plan["status"].pop("effectiveGpus", None)

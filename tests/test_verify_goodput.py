@@ -9,7 +9,7 @@ from plan_documents import (
     entry,
     gang,
     made,
-    objective,
+    off,
     policy,
     restated,
     role,
@@ -43,8 +43,7 @@ def test_with_admission_every_tier_counts_gpus_alone() -> None:
 @pytest.mark.parametrize("by", [-20, -1, 1, 20])
 def test_a_value_that_is_off_is_found(name: str, by: int) -> None:
     plan = goodput_plan("goodput")
-    value = GOODPUT[name] + by
-    objective(plan, name).update(value=value, best=value, bound=value)
+    off(plan, name, by)
     assert rules_broken(plan) == {"tier-value"}
 
 
@@ -58,7 +57,7 @@ def test_a_speed_stated_wrong_does_not_change_what_the_tiers_must_be() -> None:
     plan = goodput_plan("goodput")
     entry(plan, "late")["speed"] = 520
     assert rules_broken(sealed(plan)) == {"speed"}
-    objective(plan, "goodput/0").update(value=4120, best=4120, bound=4120)
+    off(plan, "goodput/0", 4120 - GOODPUT["goodput/0"])
     assert rules_broken(plan) == {"speed", "tier-value"}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from plan_documents import (
     Doc,
+    best_is,
     cluster,
     decided,
     dgx,
@@ -324,11 +325,11 @@ def test_no_objective_states_no_tier() -> None:
 def test_kept_takes_the_tolerance_of_admission_and_waiting_its_own() -> None:
     plan = preempted(6)
     kept = objective(plan, "kept/5")
-    kept.update(best=16, bound=16)  # 0 are kept, 16 could have been
+    kept.update(best_is(16))  # 0 are kept, 16 could have been
     assert rules_broken(plan) == {"tier-best"}
     plan["instance"]["policy"]["spec"]["objectives"][0]["tolerance"] = 1
     assert check(sealed(plan)) == []
-    objective(plan, "waiting/5").update(best=1, bound=1)
+    objective(plan, "waiting/5").update(best_is(1))
     assert rules_broken(plan) == {"tier-best"}
 
 

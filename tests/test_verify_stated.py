@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from plan_busy import TIERS, busy_plan
-from plan_documents import Doc, entry, objective, sealed, tier, wanted
+from plan_documents import Doc, best_is, closed, entry, objective, off, sealed, tier, wanted
 
 from models.documents.plan import PlanDocument
 from models.verify.check import Judge, check, derive
@@ -158,22 +158,29 @@ STATED: list[tuple[str, str, Change]] = [
     ),
     ("tiers out of order", "tiers", lambda p: _swap(p["status"]["objectives"], 0, 1)),
     ("the sense of a tier turned", "tier-sense", _tier("span", sense="max")),
-    ("best above value without tolerance", "tier-best", _tier("admission/0", best=9, bound=9)),
+    ("best above value without tolerance", "tier-best", _tier("admission/0", **best_is(9))),
     (
         "best below value without tolerance",
         "tier-best",
         _tier("preference", best=19, bound=20, gap=1 / 19),
     ),
-    ("more given away than tolerated", "tier-best", _tier("bandwidth", best=37778, bound=37778)),
-    ("a bound below a maximum", "tier-bound", _tier("bandwidth", bound=33999, gap=1 / 34000)),
-    ("a bound above a minimum", "tier-bound", _tier("span", bound=37, gap=1 / 36)),
-    ("a bound the final plan beats", "tier-bound", _tier("bandwidth", best=33000, bound=33000)),
+    ("more given away than tolerated", "tier-best", _tier("bandwidth", **best_is(37778))),
+    ("a bound below a maximum", "BoundBeaten", _tier("bandwidth", bound=33999, gap=1 / 34000)),
+    ("a bound above a minimum", "BoundBeaten", _tier("span", bound=37, gap=1 / 36)),
+    ("a bound the final plan beats", "BoundBeaten", _tier("bandwidth", **best_is(33000))),
     ("a gap of nothing", "tier-gap", _tier("waiting/5", gap=0.1)),
     ("a seed that was not requested", "search", lambda p: p["status"]["search"].update(seed=7)),
     (
         "an optimal plan called feasible",
         "outcome",
-        lambda p: p["status"].update(outcome="feasible"),
+        lambda p: closed(p)["status"].update(outcome="feasible"),
+    ),
+    ("a feasible plan called optimal", "outcome", lambda p: p["status"].update(outcome="optimal")),
+    ("nothing proves that a bound is best", "proof", _tier("kept/0", bound=4, gap=0.0)),
+    (
+        "a proof that ended a search with gaps",
+        "search",
+        lambda p: p["status"]["search"].update(stoppedBy="proof"),
     ),
 ]
 
@@ -182,9 +189,6 @@ STATED: list[tuple[str, str, Change]] = [
 def test_a_wrong_statement_is_found(rule: str, change: Change) -> None:
     plan = busy_plan()
     change(plan)
-    # A bound away from best is a gap: then the plan says feasible, as it should.
-    if any(t["bound"] != t["best"] for t in plan["status"]["objectives"]):
-        plan["status"]["outcome"] = "feasible"
     assert rules_broken(sealed(plan)) == {rule}
 
 
@@ -192,23 +196,21 @@ def test_a_wrong_statement_is_found(rule: str, change: Change) -> None:
 @pytest.mark.parametrize("by", [-1, 1])
 def test_a_tier_value_off_by_one_is_found(name: str, by: int) -> None:
     plan = busy_plan()
-    found = objective(plan, name)
-    found.update(value=found["value"] + by, best=found["best"] + by, bound=found["bound"] + by)
+    off(plan, name, by)
     assert [v.rule for v in check(plan)] == ["tier-value"]
 
 
 def test_a_gap_makes_the_plan_feasible_and_not_optimal() -> None:
     plan = busy_plan()
-    # 36 stated, 27 proven: (36 - 27) / 36
-    objective(plan, "span").update(bound=27, gap=0.25, proof="numerical")
-    assert rules_broken(plan) == {"outcome"}
-    plan["status"]["outcome"] = "feasible"
+    # 36 stated, 18 proven: (36 - 18) / 36
+    objective(plan, "span").update(bound=18, gap=0.5, proof="numerical")
     assert check(plan) == []
+    plan["status"]["outcome"] = "optimal"
+    assert rules_broken(plan) == {"outcome"}
 
 
 def test_a_gap_is_relative_to_best_and_at_least_to_one() -> None:
     plan = busy_plan()
-    plan["status"]["outcome"] = "feasible"
     # |2 - 0| / max(1, |0|)
     objective(plan, "waiting/0").update(bound=2, gap=2.0, proof=None)
     assert check(plan) == []
@@ -217,9 +219,9 @@ def test_a_gap_is_relative_to_best_and_at_least_to_one() -> None:
 def test_value_may_fall_within_the_tolerance_of_best_and_no_further() -> None:
     plan = busy_plan()
     # value 34000; best 37777 keeps ceil(37777 - 3777.7) = 34000, best 37778 keeps 34001.
-    objective(plan, "bandwidth").update(best=37777, bound=37777)
+    objective(plan, "bandwidth").update(best_is(37777))
     assert check(plan) == []
-    objective(plan, "bandwidth").update(best=37778, bound=37778)
+    objective(plan, "bandwidth").update(best_is(37778))
     assert rules_broken(plan) == {"tier-best"}
 
 
@@ -228,9 +230,9 @@ def test_a_minimum_may_rise_within_its_tolerance_and_no_further() -> None:
     plan["instance"]["policy"]["spec"]["objectives"][6]["tolerance"] = 0.1  # span
     sealed(plan)
     # value 36; best 33 keeps floor(33 + 3.3) = 36, best 32 keeps 35.
-    objective(plan, "span").update(best=33, bound=33)
+    objective(plan, "span").update(best=33, bound=0, gap=1.0)
     assert check(plan) == []
-    objective(plan, "span").update(best=32, bound=32)
+    objective(plan, "span").update(best=32, bound=0, gap=1.0)
     assert rules_broken(plan) == {"tier-best"}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from plan_documents import (
     Doc,
+    best_is,
     cluster,
     decided,
     dgx,
@@ -190,7 +191,7 @@ def test_a_gang_that_runs_never_ages() -> None:
 def test_aged_tiers_take_the_tolerances_of_admission_and_waiting(name: str) -> None:
     plan = aged("3h", "06-2", "12-2", lists=("admission", "waiting"))
     stated = next(t for t in plan["status"]["objectives"] if t["name"] == name)
-    stated.update(best=stated["value"] * 2, bound=stated["value"] * 2)
+    stated.update(best_is(stated["value"] * 2))
     assert rules_broken(plan) == {"tier-best"}
     listed = plan["instance"]["policy"]["spec"]["objectives"]
     listed[name == "aged-waiting/2"]["tolerance"] = 0.5

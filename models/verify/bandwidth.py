@@ -7,6 +7,7 @@ unusual mesh of links reaches.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -92,6 +93,12 @@ class GangBandwidths:
         self.insides: dict[tuple[int, int], Range | None] = {}
         self.ideals: dict[tuple[int, int, bool], Range] = {}
         self.alone: dict[tuple[int, int, bool], Bandwidth] = {}
+
+    def beside(self, usage: Usage) -> GangBandwidths:
+        """The same for another plan of the instance: rates do not depend on what the plan places."""
+        other = copy(self)
+        other.usage = usage
+        return other
 
     def of(self, gang: Gang, pods: Mapping[PodKey, Pod]) -> Bandwidth:
         """B and ideal of the gang on these pods.

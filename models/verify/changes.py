@@ -162,6 +162,26 @@ def usage_of(facts: Facts, changes: Sequence[Change]) -> Usage:
     return Usage(tuple(nodes))
 
 
+def usage_with(
+    usage: Usage, changes: Sequence[Change], altered: Mapping[int, Change]
+) -> tuple[Usage, set[int]]:
+    """The use of every node if these gangs, by their positions, change so instead; and which nodes differ."""
+    touched = {pod.node for i in altered for pod in changes[i].pods.values()}
+    touched |= {pod.node for change in altered.values() for pod in change.pods.values()}
+    nodes = list(usage.nodes)
+    for n in touched:
+        use = NodeUse()
+        for position, pod, placed in nodes[n].tenants:
+            if position not in altered:
+                _add(use, changes[position].gang, position, pod, placed=placed)
+        nodes[n] = use
+    for position, change in altered.items():
+        for key, pod in change.pods.items():
+            placed = change.gang.running_pods.get(key) != pod
+            _add(nodes[pod.node], change.gang, position, pod, placed=placed)
+    return Usage(tuple(nodes)), touched
+
+
 def _add(use: NodeUse, gang: Gang, position: int, pod: Pod, *, placed: bool) -> None:
     use.tenants.append((position, pod, placed))
     if pod.gpus is None:

@@ -10,8 +10,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from models.documents.plan import PlanDocument
-from models.verify import stated_effective, stated_gangs, stated_moves, stated_tiers
+from models.verify import (
+    stated_effective,
+    stated_gangs,
+    stated_moves,
+    stated_reasons,
+    stated_tiers,
+)
 from models.verify.adaptor import InstanceReading, check_digests, read_case
+from models.verify.optimality import examine
 from models.verify.outcome import Figures, Outcome
 from models.verify.rules import (
     bandwidth,
@@ -26,7 +33,17 @@ from models.verify.rules import (
 from models.verify.tier_values import tiers
 from models.verify.violation import Violation, ordered
 
-CHECKS: tuple[Callable[[Outcome], Iterable[Violation]], ...] = (
+Check = Callable[[Outcome], Iterable[Violation]]
+
+STATED: tuple[Check, ...] = (
+    stated_gangs.check,
+    stated_reasons.check,
+    stated_moves.check,
+    stated_tiers.check,
+    stated_effective.check,
+)
+
+CHECKS: tuple[Check, ...] = (
     gpus.check,
     resources.check,
     eligibility.check,
@@ -35,20 +52,23 @@ CHECKS: tuple[Callable[[Outcome], Iterable[Violation]], ...] = (
     running.check,
     queues.check,
     bandwidth.check,
-    stated_gangs.check,
-    stated_moves.check,
-    stated_tiers.check,
-    stated_effective.check,
+    *STATED,
 )
 """Every rule of a feasible plan, then what the plan states."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``violations``: [] if there is none. ``document``: the plan as read, None if its form is broken."""
+    """``violations``: [] if there is none. ``document``: the plan as read, None if its form is broken.
+
+    ``remarks``: better plans where the plan claims no proof. ``counted``: tiers that are best by counting
+    alone. Both only of plans without a violation.
+    """
 
     violations: list[Violation]
     document: PlanDocument | None
+    remarks: tuple[str, ...] = ()
+    counted: frozenset[str] = frozenset()
 
 
 class Judge:
@@ -71,7 +91,12 @@ class Judge:
         found = [*reading.faults, *check_digests(plan, reading.instance, reading.case.status)]
         for rule in CHECKS:
             found += rule(outcome)
-        return Verdict(ordered(found), reading.document)
+        if found:
+            return Verdict(ordered(found), reading.document)
+        seen = examine(outcome, [rule for rule in CHECKS if rule not in STATED])
+        if seen.violations:
+            return Verdict(ordered(seen.violations), reading.document)
+        return Verdict([], reading.document, seen.remarks, seen.counted)
 
 
 def check(plan: object, document: PlanDocument | None = None) -> list[Violation]:

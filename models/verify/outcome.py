@@ -58,9 +58,12 @@ class Outcome:
         return usage_of(self.facts, self.changes)
 
     @cached_property
+    def rates(self) -> GangBandwidths:
+        return GangBandwidths(self.facts, self.usage)
+
+    @cached_property
     def bandwidths(self) -> tuple[Bandwidth, ...]:
-        bandwidths = GangBandwidths(self.facts, self.usage)
-        return tuple(bandwidths.of(change.gang, change.pods) for change in self.changes)
+        return tuple(self.rates.of(change.gang, change.pods) for change in self.changes)
 
     @cached_property
     def speeds(self) -> GangSpeeds:

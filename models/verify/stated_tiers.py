@@ -33,6 +33,11 @@ def check(outcome: Outcome) -> Iterator[Violation]:
     if status.outcome != proven:
         what = f"says {status.outcome}, but {sum(gaps)} of {len(gaps)} tiers have a gap"
         yield Violation("outcome", None, what)
+    if any(gaps) and status.search.stopped_by == "proof":
+        what = (
+            f"says that a proof ended the search, but {sum(gaps)} of {len(gaps)} tiers have a gap"
+        )
+        yield Violation("search", None, what)
     seed = outcome.facts.policy.seed
     if status.search.seed != seed:
         what = f"says seed {quoted(status.search.seed)}, the policy says {seed}"
@@ -76,11 +81,14 @@ def _tier(stated: PlanObjective, expected: TierValue) -> Iterator[Violation]:
         far = all(stated.bound <= amount for amount in beaten)
     if not far:
         yield Violation(
-            "tier-bound",
+            "BoundBeaten",
             None,
             f"{name}: bound {quoted(stated.bound)} is beaten by {quoted(stated.best)} "
             f"or {quoted(stated.value)}",
         )
+    if stated.bound == stated.best and stated.proof is None:
+        what = f"{name}: bound {quoted(stated.bound)} equals best, but no proof is stated"
+        yield Violation("proof", None, what)
     gap = Fraction(abs(stated.bound - stated.best), max(1, abs(stated.best)))
     stated_gap = Fraction(stated.gap)
     if (gap == 0) != (stated.gap == 0) or abs(stated_gap - gap) > GAP_PRECISION * max(

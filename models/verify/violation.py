@@ -45,12 +45,14 @@ RULES: dict[str, str] = {
     "tier-sense": "max or min",
     "tier-value": "value of the final plan",
     "tier-best": "best, within the tolerance of value",
-    "tier-bound": "best and value do not exceed the bound",
+    "BoundBeaten": "no bound is beaten by best, value or a better plan that the judge builds",
+    "NotMaximal": "the judge builds no better plan in a tier that is stated as proven",
     "tier-gap": "gap = |bound - best| / max(1, |best|)",
+    "proof": "a bound that equals best states what proves it",
     "outcome": "optimal if and only if every gap is 0",
     "effective-gpus": "effective GPUs before and after the plan; those of one gang at a time are possible",
     "bought": "every moved gang is in one set of moves; GPUs and gain of the set are possible",
-    "search": "the seed is the policy's",
+    "search": "the seed is the policy's; a search that a proof stopped leaves no gap",
 }
 """Every rule name and what it guards, in the order of the checks."""
 

@@ -14,14 +14,13 @@ def verify(
     path: PlanArgument,
 ) -> None:
     """Check a saved plan by every rule and formula, without a solver."""
-    from models.units import plural
-    from planner.pipelines.plan import verify_file
+    from planner.pipelines.plan import judge_file
     from planner.read import plan_files
+    from planner.show.proofs import proofs
 
-    plan = verify_file(plan_files.read_bytes(path, console.stdin), path)
+    plan, verdict = judge_file(plan_files.read_bytes(path, console.stdin), path)
     console.event("verify_done", violations=0)
-    gangs = plural(len(plan.spec.gangs), "gang")
-    tiers = plural(len(plan.status.objectives), "tier")
-    console.data(f"verified: {gangs} and {tiers} hold\n")
+    console.remarks(verdict.remarks)
+    console.data("".join(f"{line}\n" for line in proofs(plan, verdict.counted)))
     if path != "-":
         console.next(f"{console.program} show {shlex.quote(path)}")

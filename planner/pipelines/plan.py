@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from models.instance import Instance
     from models.plan import PlanWriter
     from models.solution import Solution
-    from models.verify.check import Judge
+    from models.verify.check import Judge, Verdict
     from models.verify.violation import Violation
     from planner.read.instance_builder import LoadedInput
     from planner.show.console import Console
@@ -264,12 +264,17 @@ def _report_reading(console: Console, built: LoadedInput, request: PlanRequest) 
 
 
 def verify_file(content: bytes, path: str) -> PlanDocument:
-    """The plan of a file if the judge accepts it.
+    """The plan of a file if the judge accepts it; raises as ``judge_file`` does."""
+    return judge_file(content, path)[0]
+
+
+def judge_file(content: bytes, path: str) -> tuple[PlanDocument, Verdict]:
+    """The plan of a file that the judge accepts, and what it says of it.
 
     Raises InputError for a file that is no plan, RefusedPlanError for a plan with violations, its
     form included.
     """
-    from models.verify.check import check
+    from models.verify.check import Judge, check
     from planner.read import plan_files
 
     document = plan_files.parse(content, path)
@@ -277,10 +282,10 @@ def verify_file(content: bytes, path: str) -> PlanDocument:
         plan = plan_files.read_plan(content, path)
     except InputError as broken:
         raise RefusedPlanError(*(refusals(check(document), path) or broken.faults)) from None
-    violations = check(document, plan)
-    if violations:
-        raise RefusedPlanError(*refusals(violations, path))
-    return plan
+    verdict = Judge().check(document, plan)
+    if verdict.violations:
+        raise RefusedPlanError(*refusals(verdict.violations, path))
+    return plan, verdict
 
 
 def refusals(violations: list[Violation], path: str | None = None) -> list[Fault]:

@@ -177,7 +177,10 @@ class Search:
         decisions = with_reasons(self.instance, plan.decisions, budget, proven, immovable)
         searched = set() if self._ledger is None else self._ledger.searched
         note = unsearched(plan.tiers, searched)
-        return replace(plan, decisions=decisions, notes=(*note, *plan.notes))
+        stopped_by = plan.stopped_by
+        if stopped_by == "proof" and any(tier.bound != tier.best for tier in plan.tiers):
+            stopped_by = "budget"  # of searches for plans in which fewer gangs move
+        return replace(plan, decisions=decisions, stopped_by=stopped_by, notes=(*note, *plan.notes))
 
     def _search(
         self,

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from models.documents.cluster import TaintDocument
 from models.documents.gang import NodeExpressionDocument, TolerationDocument
 from models.hardware import slug
-from models.verify.changes import Change
 from models.verify.facts import Node, Role
 from models.verify.outcome import Outcome
 from models.verify.violation import Violation
@@ -27,26 +26,32 @@ def check(outcome: Outcome) -> Iterator[Violation]:
         known.clear()
         for position, number in sorted({(p, pod.role) for p, pod, placed in use.tenants if placed}):
             change = outcome.changes[position]
-            yield from _eligible(node, change.gang.roles[number], change, known)
+            role = change.gang.roles[number]
+            for rule, what in _faults(node, role, known):
+                yield change.violation(rule, f"role {role.name} on node {node.name}: {what}")
 
 
-def _eligible(node: Node, role: Role, change: Change, known: Known) -> Iterator[Violation]:
-    where = f"role {role.name} on node {node.name}"
+def accepts(node: Node, role: Role) -> bool:
+    """Whether pods of the role may be placed on the node, if there is room."""
+    return next(_faults(node, role, {}), None) is None
+
+
+def _faults(node: Node, role: Role, known: Known) -> Iterator[tuple[str, str]]:
+    """(rule, what is wrong) with pods of the role on the node."""
     if not node.usable:
-        what = "is cordoned, not ready or not selected by the policy"
-        yield change.violation("schedulable", f"{where}: {what}")
+        yield "schedulable", "is cordoned, not ready or not selected by the policy"
     for taint in node.taints:
         if not any(_tolerates(one, taint) for one in role.tolerations):
-            yield change.violation("taint", f"{where}: taint {taint.key} is not tolerated")
+            yield "taint", f"taint {taint.key} is not tolerated"
     for key, value in sorted(role.selector.items()):
         if node.labels.get(key) != value:
-            yield change.violation("selector", f"{where}: label {key} does not match")
+            yield "selector", f"label {key} does not match"
     if role.affinity and not _affine(node, role, known):
-        yield change.violation("selector", f"{where}: its node affinity does not hold")
+        yield "selector", "its node affinity does not hold"
     if role.model is not None and not (
         node.model is not None and role.model in (slug(node.model.gpu), *node.model.slugs)
     ):
-        yield change.violation("selector", f"{where}: is not of the model {role.model}")
+        yield "selector", f"is not of the model {role.model}"
 
 
 def _tolerates(toleration: TolerationDocument, taint: TaintDocument) -> bool:

@@ -1,0 +1,412 @@
+"""A better plan one step away from the stated one, if a bounded greedy search finds one.
+
+Steps: a running gang stays as it was; a waiting gang starts, an incomplete one is completed, or an elastic
+one grows beside the others; a gang that starts goes elsewhere; a waiting gang takes the room of one that
+starts, grew, may stop or may move. A step counts only if the plan with it breaks no rule and is better in
+the order of the tiers, so what is found is certain; what is not found proves nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import islice
+
+from models.documents.plan import PlanObjective
+from models.verify.changes import Change
+from models.verify.facts import Gang, Pod, PodKey
+from models.verify.outcome import Outcome
+from models.verify.room import Grounds, Room, Work, placements
+from models.verify.rules.bandwidth import BOUND
+from models.verify.stated_reasons import denies_room, missing_pods
+from models.verify.tier_values import VALUES, tiers
+from models.verify.variant import Part, Variant
+from models.verify.violation import Violation
+
+WORK = 2_000_000
+"""Visits of nodes, gangs and pods, about a microsecond each, for each kind of step."""
+
+ALL_WORK = 5_000_000
+"""The same for all steps of one search."""
+
+CERTIFIED_WORK = 500_000
+"""Nodes and gangs of the plans that are checked by every rule."""
+
+CLUSTER_VISITS = 8
+"""Visits of each node for a tier that is no sum over gangs."""
+
+ROOM_VISITS = 50
+"""Visits for what is left without a gang, beside one for each ROOM_VISITS gangs and nodes."""
+
+OF_CLUSTER = ("stranded", "defragment")
+"""Families of tiers that are no sums over gangs."""
+
+POD_VISITS = 20
+"""Visits for each pod that is placed, and for each that is valued."""
+
+MAX_FOUND = 20
+"""Better plans after which only those count that refute a proof."""
+
+PLACEMENTS = 6
+"""Placements of one gang that are compared."""
+
+Check = Callable[[Outcome], Iterable[Violation]]
+Pods = Mapping[PodKey, Pod]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """``pods``: of the gangs that change otherwise, by position. ``gang``: the one it is about."""
+
+    gang: int
+    what: str
+    pods: Mapping[int, Pods]
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """A step that betters tier ``tier`` (its position) to ``value`` and keeps those before it."""
+
+    tier: int
+    value: int
+    step: Step
+    label: str
+
+
+def witnesses(
+    outcome: Outcome, stated: Sequence[PlanObjective], rules: Sequence[Check]
+) -> list[Witness]:
+    """For each tier at most one step that betters it first, in the order of the tiers.
+
+    ``stated``: the tiers of the plan, as the policy lists them. ``rules``: of a feasible plan.
+    """
+    return _Search(outcome, stated, rules).run()
+
+
+def fitting(outcome: Outcome, rules: Sequence[Check]) -> Iterator[Step]:
+    """Gangs, one of a kind, that start beside the others although the plan says that they do not fit."""
+    return _Search(outcome, outcome.case.status.objectives, rules).fitting()
+
+
+def required(stated: PlanObjective, tolerance: Fraction) -> int:
+    """What later tiers must keep of a tier: ceil(v - t|v|), of a minimised one floor(v + t|v|)."""
+    slack = tolerance * abs(stated.best)
+    if stated.sense == "max":
+        return math.ceil(stated.best - slack)
+    return math.floor(stated.best + slack)
+
+
+class _Search:
+    def __init__(
+        self, outcome: Outcome, stated: Sequence[PlanObjective], rules: Sequence[Check]
+    ) -> None:
+        self.outcome = outcome
+        self.facts = outcome.facts
+        self.stated = stated
+        self.rules = rules
+        self.tiers = tuple(tiers(outcome))
+        self.required = [
+            required(one, tier.tolerance) for one, tier in zip(stated, self.tiers, strict=True)
+        ]
+        self.work = Work(ALL_WORK)
+        self.certified = Work(CERTIFIED_WORK)
+        self.size = len(self.facts.nodes) + len(self.facts.gangs)
+        self.room = Room(outcome, Grounds(self.facts, self.work))
+        self.found: dict[int, Witness] = {}
+
+    def fitting(self) -> Iterator[Step]:
+        """Gangs of which the plan says that they do not fit, and that start beside the others."""
+        self.work.part(WORK)
+        for i in self._waiting(lambda i: denies_room(self.outcome.case.gangs[i])):
+            for pods in self._placed(self.room, i, {}):
+                if not self.certified.spend(self.size):
+                    return
+                if self._feasible(Variant(self.outcome, {i: pods})):
+                    yield Step(i, "starting beside the others", {i: pods})
+                    break
+
+    def run(self) -> list[Witness]:
+        for steps in (
+            self._kept_as_they_were,
+            self._started,
+            self._completed,
+            self._grown,
+            self._elsewhere,
+            self._exchanged,
+        ):
+            self.work.part(WORK)
+            for step in steps():
+                self._consider(step)
+                if self.work.total <= 0:
+                    break
+        return [self.found[tier] for tier in sorted(self.found)]
+
+    # What is better
+
+    def _consider(self, step: Step) -> bool:
+        """Whether the step betters a tier; the first one found for a tier is kept."""
+        variant = Variant(self.outcome, step.pods)
+        visits = 4 * (ROOM_VISITS + self.size // ROOM_VISITS) + len(self.tiers)
+        self.work.spend(visits + POD_VISITS * sum(map(len, step.pods.values())))
+        first = self._first_better(self._values(variant))
+        if first is None or first[0] in self.found:
+            return first is not None
+        if len(self.found) >= MAX_FOUND and self.stated[first[0]].proof is None:
+            return False
+        if not self.certified.spend(self.size):
+            return False
+        if not self._feasible(variant):
+            return False
+        certain = self._first_better(tier.value for tier in tiers(variant))
+        if certain is None or certain[0] in self.found:
+            return certain is not None
+        label = self.outcome.changes[step.gang].label
+        self.found[certain[0]] = Witness(certain[0], certain[1], step, label)
+        return True
+
+    def _values(self, variant: Variant) -> Iterator[int]:
+        """Value of every tier, from what the gangs that change add, one after another."""
+        before, after = Part(self.outcome, variant.affected), Part(variant, variant.affected)
+        priorities = {"", *(str(change.gang.priority) for change in after.changes)}
+        for position, tier in enumerate(self.tiers):
+            family, _, priority = tier.name.partition("/")
+            value = VALUES[family]
+            if priority not in priorities:
+                yield tier.value
+            elif family in OF_CLUSTER:
+                if position in self.found:
+                    return
+                self.work.spend(CLUSTER_VISITS * len(self.facts.nodes))
+                yield value(variant, 0)
+            else:
+                number = int(priority or 0)
+                yield tier.value + value(after, number) - value(before, number)
+
+    def _first_better(self, values: Iterable[int]) -> tuple[int, int] | None:
+        """(position, value) of the first tier that is better; None if one before it is not kept."""
+        for position, value in enumerate(values):
+            sign = 1 if self.stated[position].sense == "max" else -1
+            if sign * value > sign * self.stated[position].best:
+                return position, value
+            if sign * value < sign * self.required[position]:
+                return None
+        return None
+
+    def _feasible(self, variant: Variant) -> bool:
+        for i in variant.altered:
+            change, found = variant.changes[i], variant.bandwidths[i]
+            least = change.gang.min_share
+            if not least or change.kind not in BOUND or found.reached is None:
+                continue
+            if found.ideal is None or found.reached.low < least * found.ideal.high:
+                return False
+        return not any(True for rule in self.rules for _ in rule(variant))
+
+    # Steps
+
+    def _kept_as_they_were(self) -> Iterator[Step]:
+        for i, change in enumerate(self.outcome.changes):
+            if self.work.left > 0 and change.gang.running and (change.moved or change.dropped):
+                yield Step(i, "staying as it was", {i: change.gang.running_pods})
+
+    def _started(self) -> Iterator[Step]:
+        for i in self._waiting():
+            if self.work.left <= 0:
+                return
+            for pods in self._placed(self.room, i, {}):
+                yield Step(i, "starting beside the others", {i: pods})
+
+    def _completed(self) -> Iterator[Step]:
+        for i, change in enumerate(self.outcome.changes):
+            if change.kind == "keep" and change.incomplete and not change.held_back:
+                for pods in self._placed(self.room, i, change.pods):
+                    yield Step(i, "being completed", {i: pods})
+
+    def _grown(self) -> Iterator[Step]:
+        for i, change in enumerate(self.outcome.changes):
+            if not (change.admitted and change.gang.elastic) or change.held_back:
+                continue
+            if self.facts.size_held(change.gang):
+                continue
+            for number, role in enumerate(change.gang.roles):
+                count = len(change.by_role[number])
+                if count + role.step > role.max:
+                    continue
+                first = role.first + count
+                keys = [(number, index) for index in range(first, first + role.step)]
+                if not self.work.spend(len(keys)):
+                    return
+                found = placements(self.room, change.gang, keys, change.pods)
+                for pods in islice(found, PLACEMENTS):
+                    yield Step(i, "growing", {i: pods})
+
+    def _elsewhere(self) -> Iterator[Step]:
+        """Starting gangs that are slowed down, spread or away from what they prefer."""
+        changes = self.outcome.changes
+        for i in sorted(range(len(changes)), key=lambda i: (-changes[i].gang.priority, i)):
+            if changes[i].kind != "place" or not self._improvable(i):
+                continue
+            for keys in _parts(changes[i]) if self.work.left > 0 else ():
+                rest = {key: pod for key, pod in changes[i].pods.items() if key not in keys}
+                room = self._without(i, rest)
+                for pods in islice(placements(room, changes[i].gang, keys, rest), PLACEMENTS):
+                    yield Step(i, "being placed elsewhere", {i: pods})
+
+    def _improvable(self, i: int) -> bool:
+        """Whether it is not on one node at the full share and speed."""
+        figures = self.outcome.figures[i]
+        several = any(count > 1 for count in self.outcome.domains[i])
+        return several or figures.share not in (None, 1000) or figures.speed != 1000
+
+    def _exchanged(self) -> Iterator[Step]:
+        """A waiting gang in the room of another, which waits, stops, shrinks or goes elsewhere."""
+        waiting = self._waiting()
+        others = [i for i, change in enumerate(self.outcome.changes) if self._gives_way(change)]
+        each = WORK // max(1, len(waiting))
+        for i in waiting:
+            self.work.part(each)
+            for other in others:
+                if not self.work.spend(10):
+                    break
+                yield from self._in_the_room_of(i, other)
+
+    def _in_the_room_of(self, i: int, other: int) -> Iterator[Step]:
+        change, gang = self.outcome.changes[other], self.facts.gangs[i]
+        lower = change.gang.priority < gang.priority
+        label = change.label
+        for pods in self._reduced(change):
+            stops = change.gang.running and not change.gang.movable
+            if (stops and not lower) or not self._opens(gang, change, pods):
+                continue
+            room = self._without(other, pods)
+            for own in self._placed(room, i, {}):
+                if pods or not change.gang.running or stops:
+                    what = "shrinks" if pods else "stops" if stops else "waits"
+                    yield Step(i, f"starting while {label} {what}", {i: own, other: pods})
+                if pods or stops:
+                    continue
+                after = room.beside(Variant(room.outcome, {i: own}))
+                for moved in placements(after, change.gang, sorted(change.pods), {}):
+                    where = {i: own, other: moved}
+                    yield Step(i, f"starting while {label} is placed elsewhere", where)
+                    break
+                break
+
+    def _gives_way(self, change: Change) -> bool:
+        gang = change.gang
+        if not change.pods or change.kind == "complete" or change.incomplete:
+            return False
+        moves = gang.movable and (bool(change.moved) or not self.facts.policy.moves.min_gain)
+        return change.kind == "place" or gang.preemptible or moves
+
+    def _reduced(self, change: Change) -> Iterator[Pods]:
+        """Fewer pods of a gang that gives way: none, or those at ``min`` where it starts with more."""
+        if change.kind == "place" and change.gang.elastic:
+            roles = change.gang.roles
+            least = {
+                key: pod
+                for key, pod in change.pods.items()
+                if key[1] < roles[key[0]].first + roles[key[0]].min
+            }
+            if len(least) < len(change.pods):
+                yield least
+        yield {}
+
+    def _opens(self, gang: Gang, change: Change, pods: Pods) -> bool:
+        """Whether the largest pods of a gang might fit, by GPUs alone, once another gives way."""
+        number = max(range(len(gang.roles)), key=lambda r: gang.roles[r].gpus)
+        role = gang.roles[number]
+        if not role.gpus:
+            return True
+        caps, level = self.room.caps(role), -1 if gang.required is None else gang.required
+        freed: dict[int, int] = {}
+        for key, pod in change.pods.items():
+            if key not in pods:
+                freed[pod.node] = freed.get(pod.node, 0) + change.gang.held(pod)
+        more: dict[int, int] = {}
+        for n, gpus in freed.items():
+            own = (self.room.left(n)[0] + gpus) // role.gpus - caps.get(n, 0)
+            domain = 0 if level < 0 else self.facts.nodes[n].domain[level]
+            more[domain] = more.get(domain, 0) + max(0, own)
+        sums = self.room.sums(role, level)
+        return any(own and sums.get(domain, 0) + own >= role.min for domain, own in more.items())
+
+    # Helpers
+
+    def _without(self, i: int, pods: Pods) -> Room:
+        self.work.spend(ROOM_VISITS + self.size // ROOM_VISITS)
+        return self.room.beside(Variant(self.outcome, {i: pods}))
+
+    def _waiting(self, which: Callable[[int], bool] = lambda _: True) -> list[int]:
+        """One waiting gang of each kind, the highest priority and the largest first."""
+        kinds: dict[object, int] = {}
+        for i, change in enumerate(self.outcome.changes):
+            gang = change.gang
+            if change.pods or gang.running or gang.hold is not None or not which(i):
+                continue
+            key = _kind(gang)
+            known = kinds.get(key)
+            if known is None or _age(gang) < _age(self.facts.gangs[known]):
+                kinds[key] = i
+        gangs = self.facts.gangs
+        return sorted(kinds.values(), key=lambda i: (-gangs[i].priority, -gangs[i].w, i))
+
+    def _placed(self, room: Room, i: int, standing: Pods) -> Iterator[dict[PodKey, Pod]]:
+        """The gang at its least counts, with the pods that stand."""
+        gang = self.facts.gangs[i]
+        visits = POD_VISITS * sum(role.min for role in gang.roles)
+        if visits > self.work.left:
+            return iter(())
+        self.work.spend(visits)
+        missing = list(missing_pods(gang, standing))
+        return islice(placements(room, gang, missing, standing), PLACEMENTS)
+
+
+def _parts(change: Change) -> Iterator[list[PodKey]]:
+    """All pods of a gang, then those of each role where there are several."""
+    yield sorted(change.pods)
+    for number in range(len(change.by_role)) if len(change.by_role) > 1 else ():
+        yield sorted(key for key in change.pods if key[0] == number)
+
+
+def _kind(gang: Gang) -> object:
+    """Equal for waiting gangs that may be placed alike and count alike, but for their age."""
+    return (
+        gang.priority,
+        gang.required,
+        gang.preferred,
+        gang.min_share,
+        gang.pattern,
+        gang.weight,
+        gang.joined,
+        gang.fraction,
+        gang.counts_speed,
+        gang.service and (gang.namespace, gang.service),
+        tuple(gang.planned.items()),
+        tuple(
+            (
+                role.min,
+                role.max,
+                role.step,
+                role.first,
+                role.gpus,
+                tuple(role.requests.items()),
+                role.required,
+                role.preferred,
+                role.slices,
+                tuple(role.selector.items()),
+                role.affinity,
+                role.tolerations,
+                role.model,
+                role.mix_models,
+            )
+            for role in gang.roles
+        ),
+    )
+
+
+def _age(gang: Gang) -> tuple[int, tuple[str, str]]:
+    """The oldest first; an absent time is the youngest."""
+    return (1 << 62 if gang.submitted is None else gang.submitted), gang.key

@@ -1,0 +1,450 @@
+"""Where the pods of one gang could go on what a plan leaves: greedy placements, for the judge alone.
+
+No placement proves nothing: there may be one. A placement that is found is checked by every rule
+before it counts. Work is counted, so that the same plan is judged the same way everywhere.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from fractions import Fraction
+from functools import cached_property
+from heapq import nsmallest
+from itertools import combinations, islice
+
+from models.verify import gpu_rates
+from models.verify.changes import NodeUse
+from models.verify.facts import Facts, Gang, Node, Pod, PodKey, Role
+from models.verify.outcome import Outcome
+from models.verify.rules.eligibility import accepts
+from models.verify.rules.resources import PODS
+from models.verify.variant import Variant
+
+DOMAINS_TRIED = 3
+"""Domains of one level that are tried for a gang or a slice: the fullest ones in which it fits."""
+
+GPU_SETS_TRIED = 70
+"""Sets of GPUs of one node that are compared: all 4 of 8."""
+
+Left = tuple[int, Mapping[str, Fraction]]
+"""Free GPUs and resources of a node; a resource that is not listed has no limit."""
+
+Caps = Mapping[int, int]
+"""By node, how many pods of a role fit, nodes without room left out."""
+
+
+class Work:
+    """Work that is left of one part, and ``total`` of all parts, in visits of nodes, gangs or pods."""
+
+    def __init__(self, total: int) -> None:
+        self.left = self.total = total
+
+    def part(self, most: int) -> None:
+        """Begin a part of so much work."""
+        self.left = min(most, self.total)
+
+    def spend(self, visits: int) -> bool:
+        """Whether there was any left before."""
+        before = self.left
+        self.left -= visits
+        self.total -= visits
+        return before > 0
+
+
+class Grounds:
+    """What is found once for all plans of an instance: nodes that roles may use, domains and GPU models."""
+
+    def __init__(self, facts: Facts, work: Work) -> None:
+        self.facts = facts
+        self.work = work
+        self._nodes: dict[object, dict[int, None]] = {}
+        self._members: dict[int, dict[int, list[int]]] = {}
+
+    def of(self, role: Role) -> Collection[int]:
+        """Nodes that accept pods of the role, in order."""
+        key = (tuple(role.selector.items()), role.affinity, role.tolerations, role.model)
+        if key not in self._nodes:
+            self.work.spend(len(self.facts.nodes))
+            nodes = enumerate(self.facts.nodes)
+            self._nodes[key] = {n: None for n, node in nodes if accepts(node, role)}
+        return self._nodes[key]
+
+    def members(self, level: int) -> Mapping[int, Sequence[int]]:
+        """Nodes of every domain of a level."""
+        if level not in self._members:
+            found: dict[int, list[int]] = {}
+            for n, node in enumerate(self.facts.nodes):
+                found.setdefault(node.domain[level], []).append(n)
+            self._members[level] = found
+        return self._members[level]
+
+    @cached_property
+    def models(self) -> Mapping[str, Fraction]:
+        """GPU models, the fastest first; 0 where the speed is not known."""
+        speeds: dict[str, Fraction] = {}
+        for node in self.facts.nodes:
+            if node.model is not None:
+                speed = node.model.relative_speed or Fraction(0)
+                speeds[node.model.gpu] = max(speeds.get(node.model.gpu, speed), speed)
+        return dict(sorted(speeds.items(), key=lambda one: (-one[1], one[0])))
+
+
+class Room:
+    """What one plan leaves on every node. ``base``: of the plan that ``outcome`` is a variant of."""
+
+    def __init__(self, outcome: Outcome, grounds: Grounds, base: Room | None = None) -> None:
+        self.outcome = outcome
+        self.facts = outcome.facts
+        self.grounds = grounds
+        self._base = base
+        self._left: dict[int, Left] = {}
+        self._caps: dict[object, Caps] = {}
+        self._sums: dict[object, dict[int, int]] = {}
+
+    def beside(self, variant: Variant) -> Room:
+        """What a variant of the plan leaves."""
+        return Room(variant, self.grounds, self)
+
+    @property
+    def _touched(self) -> Collection[int]:
+        return self.outcome.touched if isinstance(self.outcome, Variant) else ()
+
+    def left(self, n: int) -> Left:
+        if self._base is not None and n not in self._touched:
+            return self._base.left(n)
+        if n not in self._left:
+            node, use = self.facts.nodes[n], self.outcome.usage.nodes[n]
+            self._left[n] = self.outcome.usage.free(n, node), self._resources(node, use)
+        return self._left[n]
+
+    def _resources(self, node: Node, use: NodeUse) -> dict[str, Fraction]:
+        found = dict(node.allocatable)
+        for position, pod, _ in use.tenants if found else ():
+            role = self.outcome.changes[position].gang.roles[pod.role]
+            if PODS in found:
+                found[PODS] -= 1
+            for resource, amount in role.requests.items():
+                if resource in found:
+                    found[resource] -= amount
+        return found
+
+    def caps(self, role: Role, model: str | None = None) -> Caps:
+        """Pods of the role that fit, by node. ``model``: only nodes of this GPU model."""
+        key = self._key(role, model)
+        if key not in self._caps:
+            nodes = self.grounds.of(role)
+            if self._base is None:
+                self.grounds.work.spend(len(nodes))
+                found = {n: cap for n in nodes if (cap := self._cap(role, n, model))}
+            else:
+                found = dict(self._base.caps(role, model))
+                for n in self._touched:
+                    found.pop(n, None)
+                    if n in nodes and (cap := self._cap(role, n, model)):
+                        found[n] = cap
+            self._caps[key] = found
+        return self._caps[key]
+
+    def sums(self, role: Role, level: int, model: str | None = None) -> Mapping[int, int]:
+        """Pods of the role that fit, by domain of a level; level -1: all in domain 0."""
+        key = (self._key(role, model), level)
+        if key not in self._sums:
+            caps = self.caps(role, model)
+            if self._base is None:
+                found: dict[int, int] = {}
+                for n, cap in caps.items():
+                    domain = self._domain(n, level)
+                    found[domain] = found.get(domain, 0) + cap
+            else:
+                found = dict(self._base.sums(role, level, model))
+                before = self._base.caps(role, model)
+                for n in self._touched:
+                    domain = self._domain(n, level)
+                    found[domain] = found.get(domain, 0) + caps.get(n, 0) - before.get(n, 0)
+            self._sums[key] = found
+        return self._sums[key]
+
+    def _key(self, role: Role, model: str | None) -> object:
+        return (id(self.grounds.of(role)), role.gpus, tuple(role.requests.items()), model)
+
+    def _domain(self, n: int, level: int) -> int:
+        return 0 if level < 0 else self.facts.nodes[n].domain[level]
+
+    def _cap(self, role: Role, n: int, model: str | None) -> int:
+        own = self.facts.nodes[n].model
+        if model is not None and (own is None or own.gpu != model):
+            return 0
+        return fitting(role, self.left(n))
+
+
+def fitting(role: Role, left: Left, most: int = 1 << 20) -> int:
+    """Pods of the role that fit into what a node has left."""
+    free, resources = left
+    if role.gpus:
+        most = min(most, free // role.gpus)
+    if most and PODS in resources:
+        most = min(most, int(resources[PODS]))
+    for resource, amount in role.requests.items() if most else ():
+        if amount and resource in resources:
+            most = min(most, resources[resource] // amount)
+    return max(0, most)
+
+
+def placements(
+    room: Room, gang: Gang, keys: Sequence[PodKey], standing: Mapping[PodKey, Pod]
+) -> Iterator[dict[PodKey, Pod]]:
+    """Pods of the gang with these ones added to those that stand: a few ways, the narrowest first.
+
+    ``standing``: on the room's plan, they hold what they hold.
+    """
+    by_role: dict[int, list[PodKey]] = {}
+    for key in sorted(keys):
+        by_role.setdefault(key[0], []).append(key)
+    if all(room.sums(gang.roles[r], -1).get(0, 0) >= len(own) for r, own in by_role.items()):
+        for model in _models(room, gang, by_role, standing) if by_role else ():
+            yield from _on_model(room, gang, by_role, standing, model)
+
+
+def _on_model(
+    room: Room,
+    gang: Gang,
+    by_role: Mapping[int, Sequence[PodKey]],
+    standing: Mapping[PodKey, Pod],
+    model: str | None,
+) -> Iterator[dict[PodKey, Pod]]:
+    facts, work = room.facts, room.grounds.work
+    fixed = _domain(facts, standing.values(), gang.required)
+    own = {r: model if gang.roles[r].gpus else None for r in by_role}
+    caps = {r: room.caps(gang.roles[r], own[r]) for r in by_role}
+    widest = -1 if gang.required is None else gang.required
+    for level in range(facts.node_level, widest - 1, -1):
+        sums = {r: room.sums(gang.roles[r], level, own[r]) for r in by_role}
+        if not work.spend(min(len(one) for one in sums.values())):
+            return
+        for domain in _fullest(sums, by_role):
+            nodes = None if level < 0 else room.grounds.members(level)[domain]
+            if nodes is not None and fixed not in (None, _domain_of(facts, nodes[0], gang)):
+                continue
+            work.spend(10 + sum(map(len, caps.values() if nodes is None else (nodes,))))
+            pods = _Placing(room, gang, standing, caps, nodes).all(by_role)
+            if pods is not None:
+                yield pods
+
+
+def _domain(facts: Facts, pods: Collection[Pod], level: int | None) -> int | None:
+    """The domain of a level that the pods use, None without pods or level."""
+    if level is None:
+        return None
+    return next((facts.nodes[pod.node].domain[level] for pod in pods), None)
+
+
+def _domain_of(facts: Facts, n: int, gang: Gang) -> int | None:
+    return None if gang.required is None else facts.nodes[n].domain[gang.required]
+
+
+def _models(
+    room: Room, gang: Gang, by_role: Mapping[int, object], standing: Mapping[PodKey, Pod]
+) -> Iterator[str | None]:
+    """GPU models of which one is used alone, the fastest first; None: any, where the rules allow that."""
+    roles = [gang.roles[r] for r in by_role if gang.roles[r].gpus]
+    names = list(room.grounds.models)
+    if roles and len(names) > 1:
+        nodes = (room.facts.nodes[pod.node] for pod in standing.values() if gang.held(pod))
+        used = {node.model.gpu for node in nodes if node.model is not None}
+        yield from sorted(names, key=lambda name: name not in used)
+    if len(names) < 2 or all(role.mix_models for role in roles):
+        yield None
+
+
+def _fullest(
+    sums: Mapping[int, Mapping[int, int]], by_role: Mapping[int, Sequence[PodKey]]
+) -> list[int]:
+    """Domains that hold every role by itself, the fullest first."""
+    (first, needed), *others = ((r, len(own)) for r, own in by_role.items())
+    fit = [
+        (room + sum(sums[r][domain] for r, _ in others), domain)
+        for domain, room in sums[first].items()
+        if room >= needed and all(sums[r].get(domain, 0) >= count for r, count in others)
+    ]
+    return [domain for _, domain in nsmallest(DOMAINS_TRIED, fit)]
+
+
+class _Placing:
+    """One attempt to place the pods of a gang. ``nodes``: on these alone; ``spent``: pods by node."""
+
+    def __init__(
+        self,
+        room: Room,
+        gang: Gang,
+        standing: Mapping[PodKey, Pod],
+        caps: Mapping[int, Caps],
+        nodes: Sequence[int] | None,
+    ) -> None:
+        self.room = room
+        self.facts = room.facts
+        self.gang = gang
+        self.standing = standing
+        self.caps = caps
+        self.nodes = nodes
+        self.spent: dict[int, list[PodKey]] = {}
+
+    def all(self, by_role: Mapping[int, Sequence[PodKey]]) -> dict[PodKey, Pod] | None:
+        """All roles, those with the largest pods first; None: not found."""
+        order = sorted(by_role, key=lambda r: (-self.gang.roles[r].gpus, r))
+        for number in order:
+            role = self.gang.roles[number]
+            caps = self.caps[number]
+            nodes = [*caps] if self.nodes is None else [n for n in self.nodes if n in caps]
+            layers = role.slices
+            if role.required is not None:
+                layers = (*layers, (1 << 30, role.required))
+            if not self._layered(number, by_role[number], layers, nodes):
+                return None
+        return self._with_gpus()
+
+    def _cap(self, number: int, n: int) -> int:
+        """Pods of a role that still fit."""
+        own = self.spent.get(n)
+        if not own:
+            return self.caps[number][n]
+        free, resources = self.room.left(n)
+        resources = dict(resources)
+        for r, _ in own:
+            role = self.gang.roles[r]
+            free -= role.gpus
+            if PODS in resources:
+                resources[PODS] -= 1
+            for resource, amount in role.requests.items():
+                if resource in resources:
+                    resources[resource] -= amount
+        return fitting(self.gang.roles[number], (free, resources))
+
+    def _layered(
+        self,
+        number: int,
+        keys: Sequence[PodKey],
+        layers: Sequence[tuple[int, int]],
+        nodes: Sequence[int],
+    ) -> bool:
+        """Place the pods so that those of a slice share a domain; ``layers``: the outermost last."""
+        if not layers:
+            return self._pack(number, keys, nodes)
+        size, level = layers[-1]
+        groups: dict[int, list[PodKey]] = {}
+        for key in keys:
+            groups.setdefault(key[1] // size, []).append(key)
+        for which, group in sorted(groups.items(), key=lambda one: (-len(one[1]), one[0])):
+            own = [
+                pod
+                for (r, index), pod in self.standing.items()
+                if r == number and index // size == which
+            ]
+            if not self._group(number, group, layers, nodes, _domain(self.facts, own, level)):
+                return False
+        return True
+
+    def _group(
+        self,
+        number: int,
+        group: Sequence[PodKey],
+        layers: Sequence[tuple[int, int]],
+        nodes: Sequence[int],
+        fixed: int | None,
+    ) -> bool:
+        """One slice, in the fullest domain that holds it."""
+        level = layers[-1][1]
+        domains: dict[int, list[int]] = {}
+        for n in nodes:
+            domains.setdefault(self.facts.nodes[n].domain[level], []).append(n)
+        fit = [
+            (room, domain)
+            for domain, own in domains.items()
+            if fixed in (None, domain)
+            and (room := sum(self._cap(number, n) for n in own)) >= len(group)
+        ]
+        for _, domain in sorted(fit)[:DOMAINS_TRIED]:
+            before = {n: list(own) for n, own in self.spent.items()}
+            if self._layered(number, group, layers[:-1], domains[domain]):
+                return True
+            self.spent = before
+        return False
+
+    def _pack(self, number: int, keys: Sequence[PodKey], nodes: Sequence[int]) -> bool:
+        """As near as possible to the pods that the gang has already."""
+        nodes_of = self.facts.nodes
+        used = {*self.spent, *(pod.node for pod in self.standing.values())}
+        for level in range(self.facts.node_level, -1, -1) if used else ():
+            near = {nodes_of[n].domain[level] for n in used}
+            if self._fill(number, keys, [n for n in nodes if nodes_of[n].domain[level] in near]):
+                return True
+        return self._fill(number, keys, nodes)
+
+    def _fill(self, number: int, keys: Sequence[PodKey], nodes: Sequence[int]) -> bool:
+        """Fill the roomiest nodes; the last pods go to the fullest node that holds them."""
+        found = [(cap, n) for n in nodes if (cap := self._cap(number, n))]
+        if sum(cap for cap, _ in found) < len(keys):
+            return False
+        found.sort()
+        left = list(keys)
+        while left:
+            at = min(bisect_left(found, (len(left), -1)), len(found) - 1)
+            cap, n = found.pop(at)
+            self.spent.setdefault(n, []).extend(left[:cap])
+            left = left[cap:]
+        return True
+
+    def _with_gpus(self) -> dict[PodKey, Pod]:
+        pods = dict(self.standing)
+        several = len({*self.spent, *(pod.node for pod in pods.values())}) > 1
+        for n, keys in self.spent.items():
+            count = sum(self.gang.roles[r].gpus for r, _ in keys)
+            mask = self._gpus(n, count, several=several) if count else 0
+            for role, index in sorted(keys):
+                each = self.gang.roles[role].gpus
+                own = mask
+                if mask is not None:
+                    own, mask = _lowest(mask, each), mask & ~_lowest(mask, each)
+                pods[role, index] = Pod(role, index, n, own if each else 0)
+        return pods
+
+    def _gpus(self, n: int, count: int, *, several: bool) -> int | None:
+        """GPUs for the new pods on a node; None where the plan must not name them."""
+        node, use = self.facts.nodes[n], self.room.outcome.usage.nodes[n]
+        assert node.model is not None, "a node without a model has no room for GPUs"
+        if use.unaccounted(node):
+            return None
+        if not (self.facts.policy.binds_exactly or node.model.switched):
+            return None
+        free = node.healthy & ~use.known
+        if count == free.bit_count():
+            return free
+        own = 0
+        for pod in self.standing.values():
+            own |= (pod.gpus or 0) if pod.node == n else 0
+        every = [1 << i for i in range(node.gpus) if free >> i & 1]
+        if node.model.switched and not several:
+            return sum(every[:count])
+        sets = (sum(one) for one in islice(combinations(every, count), GPU_SETS_TRIED))
+        return max(sets, key=lambda mask: self._rate(node, mask | own, several=several))
+
+    @staticmethod
+    def _rate(node: Node, mask: int, *, several: bool) -> Fraction:
+        """What a set of GPUs of a node reaches at least; 0 where a rate is not known."""
+        assert node.model is not None, "see _gpus"
+        try:
+            found = gpu_rates.inside(node.model, mask)
+            rates = [] if found is None else [found.low]
+            if several:
+                rates.append(gpu_rates.network(node.model, node.nics, mask))
+            return min(rates, default=Fraction(0))
+        except gpu_rates.RateNotKnownError:
+            return Fraction(0)
+
+
+def _lowest(mask: int, count: int) -> int:
+    """The lowest GPUs of a mask."""
+    found = 0
+    for _ in range(count):
+        found |= (mask & ~found) & -(mask & ~found)
+    return found

@@ -1,0 +1,277 @@
+"""What a plan states of gangs that wait, are stopped or lack pods, against what it does.
+
+A code or a number that the plan itself contradicts is a violation. Words are only read in the forms that
+this program writes; other words prove nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+from models.verify.adaptor import StatedGang
+from models.verify.changes import Change
+from models.verify.facts import Facts, Gang, PodKey, Role
+from models.verify.outcome import Outcome
+from models.verify.room import Grounds, Room, Work
+from models.verify.violation import Violation, printable
+
+OUTRANKED = "Outranked"
+SELECTOR = "Selector"
+NO_ROOM = ("NoRoom", "RequiredTopology", "Resources", "Bandwidth", SELECTOR)
+RULE = "reason"
+
+WORK = 1_000_000
+"""Visits of nodes for counting what is free."""
+
+MAX_WORDS = 2000
+"""Characters of a reason that are read."""
+
+
+_COUNT = r"(\d[\d,]*)"
+_STARTS = re.compile(
+    rf"\bafter (?:the {_COUNT} gangs that start|the gang that starts)(?: \(([^)]*)\))?"
+)
+_NONE_START = re.compile(r"\bafter the running gangs\b")
+_HIGHER = re.compile(rf"^{_COUNT} of higher priority")
+_AGED = re.compile(rf"{_COUNT} of its priority that waited too long$")
+_NEEDS = re.compile(rf"(?:^|: )needs {_COUNT} GPUs?\b")
+_ROLE_NEEDS = re.compile(rf"\brole (\S+) needs {_COUNT} pods? of {_COUNT} GPUs?\b")
+_FREE = re.compile(
+    rf"\bafter [^:;]*?(?<![\d,]){_COUNT} GPUs? (?:is|are) free on the eligible nodes"
+)
+_ENOUGH = re.compile(
+    rf"\brole (\S+) needs [^;:]*; the eligible nodes have {_COUNT} free GPUs?, "
+    rf"enough for {_COUNT} pods?"
+)
+_DENIES = re.compile(
+    r"\beven (?:if|alone)\b|\benough for\b|\bhas room for\b|\bthere is room for\b"
+    r"|\bthe best \S+ has [\d,]+ free\b|\bno node\b"
+)
+"""Words of a proof that a gang does not fit."""
+
+_CODES = (
+    (re.compile(r"\bwould fit\b"), "Outranked"),
+    (re.compile(r"\baccepts? pods of role\b"), "Selector"),
+    (re.compile(r"\breaches its minBandwidthShare\b"), "Bandwidth"),
+    (re.compile(r"; the best (\S+) has (?:room for|[\d,]+ free)\b"), "RequiredTopology"),
+    (re.compile(r", each in one \S+; there is room for\b"), "RequiredTopology"),
+    (re.compile(r"\bdo not fit together\b.* under its topology rules"), "RequiredTopology"),
+    (re.compile(r"\bnot enough free \S+ on the eligible nodes\b"), "Resources"),
+    (re.compile(r"\bthe eligible nodes have\b|\bno placement was found\b"), "NoRoom"),
+)
+"""Words that belong to a code, or after gangs that start and come first, to Outranked."""
+
+_CLOSED = re.compile(rf"\b{_COUNT} of {_COUNT} nodes are cordoned\b")
+_MISSING = re.compile(rf"^{_COUNT} pods? missing\b")
+_PREEMPTOR = re.compile(r"(\S+/\S+) \(priority (-?\d+)\)")
+
+
+def check(outcome: Outcome) -> Iterator[Violation]:
+    reasons = _Reasons(outcome)
+    for change, stated in zip(outcome.changes, outcome.case.gangs, strict=True):
+        reason = stated.document.reason
+        if reason is None or change.held_back:
+            continue
+        for what in reasons.faults(change, stated):
+            yield change.violation(RULE, f"{printable(reason.code)}: {what}")
+
+
+class _Reasons:
+    """Counts that many gangs share are made once."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        self.facts: Facts = outcome.facts
+        self.work = Work(WORK)
+
+    @cached_property
+    def room(self) -> Room:
+        return Room(self.outcome, Grounds(self.facts, self.work))
+
+    @cached_property
+    def starting(self) -> list[Change]:
+        return [change for change in self.outcome.changes if change.kind in ("place", "complete")]
+
+    @cached_property
+    def priorities(self) -> list[int]:
+        """Of the gangs that start, ascending."""
+        return sorted(change.gang.priority for change in self.starting)
+
+    @cached_property
+    def aged(self) -> Counter[int]:
+        """Aged gangs that start, by priority."""
+        aged = self.facts.aged
+        return Counter(change.gang.priority for change in self.starting if aged(change.gang))
+
+    def faults(self, change: Change, stated: StatedGang) -> Iterator[str]:
+        assert stated.document.reason is not None, "see check"
+        code, words = stated.document.reason.code, stated.document.reason.message[:MAX_WORDS]
+        if change.kind == "preempt":
+            yield from self._preempted(change, words)
+        elif change.kind == "keep":
+            yield from _incomplete(change, words)
+        elif change.kind == "wait":
+            yield from self._code(change.gang, code, words)
+            yield from self._starts(change.gang, words)
+            yield from _sizes(change.gang, words)
+            if change.gang.service is None:
+                yield from self._room(change.gang, code, words)
+
+    def _preempted(self, change: Change, words: str) -> Iterator[str]:
+        arrivals = {
+            other.label: other.gang.priority
+            for other in change.outranked_by(self.outcome.arrivals, change.gang.running_pods)
+        }
+        for name, priority in _PREEMPTOR.findall(words):
+            if str(arrivals.get(name)) != priority:
+                yield f"{printable(name)} of priority {printable(priority)} takes none of its nodes"
+
+    def _starts(self, gang: Gang, words: str) -> Iterator[str]:
+        """How many gangs start, and how many of them come first."""
+        if _NONE_START.search(words) and self.starting:
+            yield f"no gang starts, but {len(self.starting)} do"
+        said = _STARTS.search(words)
+        if said is None:
+            return
+        starts, bands = _number(said[1] or "1"), said[2] or ""
+        if starts != len(self.starting):
+            yield f"{starts} gangs start, but {len(self.starting)} do"
+        higher, aged = self._first(gang)
+        for pattern, there, which in (
+            (_HIGHER, higher, "of higher priority"),
+            (_AGED, aged, "of its priority that waited too long"),
+        ):
+            found = pattern.search(bands)
+            if found is not None and _number(found[1]) != there:
+                yield f"{_number(found[1])} gangs {which} start, but {there} do"
+
+    def _code(self, gang: Gang, code: str, words: str) -> Iterator[str]:
+        """Whether the gang and the words fit the code."""
+        if code == "Bandwidth" and not gang.min_share:
+            yield "it has no minBandwidthShare"
+        levels = (gang.required, *(role.required for role in gang.roles))
+        slices = any(role.slices for role in gang.roles)
+        if code == "RequiredTopology" and not slices and all(level is None for level in levels):
+            yield "it has no topology rule"
+        meant = next((own for pattern, own in _CODES if pattern.search(words)), None)
+        if meant is not None and _STARTS.search(words) and any(self._first(gang)):
+            meant = OUTRANKED
+        if meant not in (None, code):
+            yield f"its words mean {meant}"
+        said = _CLOSED.search(words)
+        if said is not None:
+            nodes = self.facts.nodes
+            closed = sum(1 for node in nodes if not node.usable)
+            if (_number(said[1]), _number(said[2])) != (closed, len(nodes)):
+                yield f"{closed} of {len(nodes)} nodes are cordoned, not ready or excluded"
+
+    def _first(self, gang: Gang) -> tuple[int, int]:
+        """Gangs of higher priority that start, and aged ones of its priority if it is not aged."""
+        higher = len(self.priorities) - bisect_right(self.priorities, gang.priority)
+        return higher, 0 if self.facts.aged(gang) else self.aged[gang.priority]
+
+    def _room(self, gang: Gang, code: str, words: str) -> Iterator[str]:
+        if self.work.left <= 0:
+            return
+        if code == SELECTOR and all(self._has_node(role) for role in gang.roles):
+            yield "every role has a node that accepts its pods"
+        short = next((role for role in gang.roles if self._fits(role) < role.min), None)
+        peers = bool(self.priorities) and self.priorities[-1] >= gang.priority
+        if code == OUTRANKED and short is not None and (not peers or "would fit" in words):
+            what = (
+                f"role {short.name} needs {short.min} pods, {self._fits(short)} fit after the plan"
+            )
+            yield what if peers else f"{what}, and no gang of its priority or a higher one starts"
+        said = _FREE.search(words)
+        if said is not None:
+            nodes = {n for role in gang.roles for n in self.room.grounds.of(role)}
+            free = sum(self.room.left(n)[0] for n in nodes)
+            self.work.spend(len(nodes))
+            if free != _number(said[1]):
+                yield f"{_number(said[1])} GPUs are free on the eligible nodes, but {free} are"
+        yield from self._enough(gang, words)
+
+    def _enough(self, gang: Gang, words: str) -> Iterator[str]:
+        said = _ENOUGH.search(words)
+        role = None if said is None else _role(gang, said[1])
+        if said is None or role is None or not role.gpus:
+            return
+        if _number(said[3]) >= role.min:
+            yield f"there is room for {said[3]} pods of role {role.name}, which is enough"
+        if not words.startswith("after "):  # counted without gangs that may stop or move
+            return
+        nodes = self.room.grounds.of(role)
+        left = [self.room.left(n)[0] for n in nodes]
+        self.work.spend(len(nodes))
+        there = sum(left), sum(free // role.gpus for free in left)
+        if (_number(said[2]), _number(said[3])) != there:
+            yield f"{said[2]} GPUs are free, enough for {said[3]} pods, but it is {there[0]} and {there[1]}"
+
+    def _fits(self, role: Role) -> int:
+        """Pods of the role that fit after the plan, each node by itself."""
+        return self.room.sums(role, -1).get(0, 0)
+
+    def _has_node(self, role: Role) -> bool:
+        """Whether a node that accepts the role could hold one of its pods if it were empty."""
+        nodes = self.facts.nodes
+        self.work.spend(len(nodes))
+        return any(
+            nodes[n].gpus >= role.gpus
+            and all(
+                amount <= nodes[n].allocatable.get(resource, amount)
+                for resource, amount in role.requests.items()
+            )
+            for n in self.room.grounds.of(role)
+        )
+
+
+def denies_room(stated: StatedGang) -> bool:
+    """Whether the reason claims a proof that the gang does not fit."""
+    reason = stated.document.reason
+    if reason is None or reason.code not in NO_ROOM:
+        return False
+    return _DENIES.search(reason.message[:MAX_WORDS]) is not None
+
+
+def _sizes(gang: Gang, words: str) -> Iterator[str]:
+    """GPUs and pods that the gang asks for, at ``min``."""
+    said = _NEEDS.search(words)
+    if said is not None and _number(said[1]) != gang.gpus_at_min:
+        yield f"needs {_number(said[1])} GPUs, but it asks for {gang.gpus_at_min}"
+    for name, pods, gpus in _ROLE_NEEDS.findall(words):
+        role = _role(gang, name)
+        if role is None:
+            yield f"there is no role {printable(name)}"
+        elif (_number(pods), _number(gpus)) != (role.min, role.gpus):
+            yield f"role {role.name} asks for {role.min} pods of {role.gpus} GPUs"
+
+
+def _incomplete(change: Change, words: str) -> Iterator[str]:
+    said = _MISSING.search(words)
+    missing = sum(1 for _ in missing_pods(change.gang, change.gang.running_pods))
+    if said is not None and _number(said[1]) != missing:
+        yield f"{_number(said[1])} pods are missing, but {missing} are"
+
+
+def missing_pods(gang: Gang, standing: Iterable[PodKey]) -> Iterator[PodKey]:
+    """Pods that make the gang whole: of every role the least allowed count above those that stand."""
+    there = set(standing)
+    for number, role in enumerate(gang.roles):
+        last = max((index for r, index in there if r == number), default=role.first - 1)
+        steps = -(-(last + 1 - role.first - role.min) // role.step)
+        for index in range(role.first, role.first + role.min + max(0, steps) * role.step):
+            if (number, index) not in there:
+                yield number, index
+
+
+def _role(gang: Gang, name: str) -> Role | None:
+    return next((role for role in gang.roles if role.name == name), None)
+
+
+def _number(text: str) -> int:
+    """A count with thousands separators; of a long text the first digits."""
+    return int(text.replace(",", "")[:30])

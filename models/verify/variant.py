@@ -1,0 +1,118 @@
+"""A plan in which a few gangs change otherwise than in another plan, worked out from that plan.
+
+``Variant`` answers every question that an ``Outcome`` does; ``Part`` those about a few of its gangs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from functools import cached_property
+
+from models.verify.bandwidth import Bandwidth, GangBandwidths
+from models.verify.changes import Change, Usage, usage_with
+from models.verify.facts import Pod, PodKey
+from models.verify.outcome import Figures, Outcome
+from models.verify.speed import GangSpeeds
+
+
+class Variant(Outcome):
+    """``pods``: of the gangs that differ from ``base``, by position.
+
+    A rate that is only known within limits counts as its least.
+    """
+
+    def __init__(self, base: Outcome, pods: Mapping[int, Mapping[PodKey, Pod]]) -> None:
+        self.base = base
+        self.case, self.facts = base.case, base.facts
+        changes = list(base.changes)
+        self.altered: dict[int, Change] = {}
+        for position, own in pods.items():
+            old = changes[position]
+            ordered = dict(sorted(own.items()))
+            self.altered[position] = Change.of(old.gang, old.label, ordered)
+            changes[position] = self.altered[position]
+        self.changes = tuple(changes)
+
+    @cached_property
+    def _usage(self) -> tuple[Usage, set[int]]:
+        return usage_with(self.base.usage, self.base.changes, self.altered)
+
+    @cached_property
+    def usage(self) -> Usage:
+        return self._usage[0]
+
+    @property
+    def touched(self) -> set[int]:
+        """Nodes whose use differs."""
+        return self._usage[1]
+
+    @cached_property
+    def affected(self) -> tuple[int, ...]:
+        """Gangs whose figures may differ: those that change otherwise, and where GPUs are not known."""
+        found = set(self.altered)
+        for n in self.touched:
+            for nodes in (self.usage.nodes, self.base.usage.nodes):
+                found.update(p for p, pod, _ in nodes[n].tenants if pod.gpus is None)
+        return tuple(sorted(found))
+
+    @cached_property
+    def latest_submission(self) -> int:
+        return self.base.latest_submission
+
+    @cached_property
+    def rates(self) -> GangBandwidths:
+        return self.base.rates.beside(self.usage)
+
+    @cached_property
+    def speeds(self) -> GangSpeeds:
+        return self.base.speeds
+
+    @cached_property
+    def bandwidths(self) -> tuple[Bandwidth, ...]:
+        found = list(self.base.bandwidths)
+        for i in self.affected:
+            found[i] = self.rates.of(self.changes[i].gang, self.changes[i].pods)
+        return tuple(found)
+
+    @cached_property
+    def domains(self) -> tuple[tuple[int, ...], ...]:
+        found = list(self.base.domains)
+        for i, change in self.altered.items():
+            nodes = {pod.node for pod in change.pods.values()}
+            columns = zip(*(self.facts.nodes[n].domain for n in nodes), strict=True)
+            found[i] = tuple(len(set(column)) for column in columns)
+        return tuple(found)
+
+    @cached_property
+    def figures(self) -> tuple[Figures, ...]:
+        found = list(self.base.figures)
+        for i in self.affected:
+            bandwidth = self.bandwidths[i]
+            share = None if bandwidth.share is None else bandwidth.share[0]
+            speed = self.speeds.of(self.changes[i], share)
+            found[i] = Figures(
+                None if bandwidth.MBps is None else bandwidth.MBps[0],
+                share,
+                None if speed is None else speed[0],
+                None,
+            )
+        return tuple(found)
+
+
+class Part(Outcome):
+    """Some gangs of an outcome, for values that are sums over gangs."""
+
+    def __init__(self, whole: Outcome, positions: Collection[int]) -> None:
+        self.case, self.facts = whole.case, whole.facts
+        self.changes = tuple(whole.changes[i] for i in positions)
+        self.figures = tuple(whole.figures[i] for i in positions)
+        self.domains = tuple(whole.domains[i] for i in positions)
+        self.latest_submission = whole.latest_submission
+
+    @cached_property
+    def by_priority(self) -> dict[int, list[Change]]:
+        found: defaultdict[int, list[Change]] = defaultdict(list)
+        for change in self.changes:
+            found[change.gang.priority].append(change)
+        return found

@@ -1,0 +1,308 @@
+"""What the judge says of plans that break no rule: better plans that it builds, and tiers that it counts.
+
+Sabotage of plans by hand, and of plans that the search made: claims of proof that do not hold are refused.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from effort import examples
+from plan_documents import (
+    Doc,
+    best_is,
+    closed,
+    cluster,
+    decided,
+    dgx,
+    gang,
+    made,
+    node,
+    objective,
+    restated,
+    role,
+    sealed,
+    standing,
+)
+from tiny import tiny
+from tiny_busy import busy
+from tiny_speeds import tiny_by_speed
+
+from models.instance import Instance
+from models.plan import compose
+from models.verify import refutation
+from models.verify.adaptor import read_case
+from models.verify.check import Judge, Verdict, check
+from models.verify.counting import Counts
+from models.verify.outcome import Outcome
+from models.verify.tier_values import tiers
+from planner.search.solve import solve
+
+ALL = list(range(8))
+
+
+def servers(count: int, **more: object) -> Doc:
+    nodes = [node(f"h{i}", "DGX H100", f"b1/r{i // 2}", **more) for i in range(count)]
+    return cluster([dgx()], nodes)
+
+
+def judged(plan: Doc) -> Verdict:
+    return Judge().check(plan)
+
+
+def refused(plan: Doc) -> list[tuple[str, str | None, str]]:
+    """(rule, gang, tier) of every violation of the plan that calls every tier proven."""
+    found = judged(closed(plan)).violations
+    return [(v.rule, v.gang, v.message.partition(":")[0]) for v in found]
+
+
+def one_waits() -> Doc:
+    gangs = [gang("a", role("worker", 1, 8)), gang("b", role("worker", 1, 8))]
+    stated = [decided("a", "place", ("h0", ALL)), decided("b", "wait", why="Quota")]
+    return made(servers(2), gangs, stated)
+
+
+def test_a_gang_that_waits_and_fits_is_a_violation_where_its_tier_is_called_proven() -> None:
+    assert refused(one_waits()) == [("NotMaximal", "default/b", "admission/0")]
+
+
+def test_it_is_a_remark_where_nothing_is_proven() -> None:
+    verdict = judged(one_waits())
+    assert verdict.violations == []
+    assert list(verdict.remarks) == [
+        "default/b: admission/0: 8 is not the best: starting beside the others gives 16"
+    ]
+
+
+def test_a_bound_that_a_better_plan_beats_is_a_violation_without_a_proof() -> None:
+    plan = one_waits()
+    objective(plan, "admission/0").update(bound=15, gap=7 / 8)
+    assert [v.rule for v in check(plan)] == ["BoundBeaten"]
+    objective(plan, "admission/0").update(bound=16, gap=1.0)
+    assert check(plan) == []
+
+
+def test_a_tolerance_allows_a_later_tier_to_give_away_that_much_and_no_more() -> None:
+    plan = one_waits()
+    plan["instance"]["policy"]["spec"]["objectives"][0]["tolerance"] = 0.5
+    # best 16 keeps 8; the plan has 8, and 16 is not better than best
+    objective(plan, "admission/0").update(best_is(16))
+    assert judged(sealed(plan)).violations == []
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [{"unschedulable": True}, {"ready": False}, {"unhealthyGpus": [0]}, {"unknownUnhealthy": 1}],
+)
+def test_a_gang_that_does_not_fit_is_no_violation(fault: Doc) -> None:
+    plan = one_waits()
+    plan["instance"]["cluster"]["spec"]["nodes"][1].update(fault)
+    assert refused(restated(plan)) == []
+
+
+def test_a_held_gang_may_wait() -> None:
+    plan = one_waits()
+    hold = {"code": "Unsupported", "message": "ports"}
+    plan["instance"]["gangs"][1]["status"]["hold"] = hold
+    plan["spec"]["gangs"][1]["reason"] = dict(hold)
+    assert refused(restated(plan)) == []
+
+
+def test_a_smaller_gang_in_the_room_of_a_larger_one_is_not_best() -> None:
+    gangs = [gang("a", role("worker", 1, 8)), gang("b", role("worker", 1, 4))]
+    stated = [decided("a", "wait", why="Quota"), decided("b", "place", ("h0", [0, 1, 2, 3]))]
+    assert refused(made(servers(1), gangs, stated)) == [("NotMaximal", "default/a", "admission/0")]
+
+
+def test_a_gang_of_higher_priority_takes_the_room_of_one_that_may_stop() -> None:
+    low = gang("low", role("worker", 1, 8), preemptible=True, pods=(standing("low", "h0", ALL),))
+    gangs = [gang("high", role("worker", 1, 8), priority=1), low]
+    stated = [decided("high", "wait", why="Quota"), decided("low", "keep", ("h0", ALL))]
+    assert refused(made(servers(1), gangs, stated)) == [
+        ("NotMaximal", "default/high", "admission/1")
+    ]
+    gangs[1]["spec"]["preemptible"] = False
+    assert refused(made(servers(1), gangs, stated)) == []
+
+
+def test_a_gang_that_goes_elsewhere_makes_room_for_another() -> None:
+    half = [0, 1, 2, 3]
+    gangs = [gang("a", role("worker", 1, 4)), gang("b", role("worker", 1, 8))]
+    old = gang("old", role("worker", 1, 4), pods=(standing("old", "h0", half),))
+    stated = [
+        decided("a", "place", ("h1", half)),
+        decided("b", "wait", why="Quota"),
+        decided("old", "keep", ("h0", half)),
+    ]
+    assert refused(made(servers(2), [*gangs, old], stated)) == [
+        ("NotMaximal", "default/b", "admission/0")
+    ]
+
+
+def test_a_gang_that_is_spread_without_need_is_not_best() -> None:
+    gangs = [gang("a", role("worker", 2, 4))]
+    stated = [decided("a", "place", ("h0", [0, 1, 2, 3]), ("h1", [0, 1, 2, 3]))]
+    ((rule, who, _),) = refused(made(servers(2), gangs, stated))
+    assert (rule, who) == ("NotMaximal", "default/a")
+
+
+def test_an_elastic_gang_that_could_grow_is_not_best() -> None:
+    gangs = [gang("a", role("worker", {"min": 1, "max": 2}, 4))]
+    stated = [decided("a", "place", ("h0", [0, 1, 2, 3]))]
+    assert ("NotMaximal", "default/a", "growth/0") in refused(made(servers(1), gangs, stated))
+
+
+def test_a_gang_that_moves_for_nothing_is_not_best() -> None:
+    old = gang("a", role("worker", 1, 8), movable=True, pods=(standing("a", "h0", ALL),))
+    plan = made(servers(2), [old], [decided("a", "move", ("h1", ALL))])
+    assert refused(plan) == [("NotMaximal", "default/a", "disruption")]
+
+
+def test_missing_pods_that_fit_are_completed() -> None:
+    old = gang("a", role("worker", 2, 4), pods=(standing("a", "h0", [0, 1, 2, 3]),))
+    stated = [decided("a", "keep", ("h0", [0, 1, 2, 3]), why="Incomplete")]
+    assert refused(made(servers(1), [old], stated)) == [("NotMaximal", "default/a", "admission/0")]
+
+
+def test_slices_and_required_levels_hold_in_the_plans_that_are_built() -> None:
+    """Two racks of two servers; one server of each is full: no rack has room for a slice of 16 GPUs."""
+    full = [
+        gang(f"f{i}", role("worker", 1, 8), pods=(standing(f"f{i}", f"h{i}", ALL),)) for i in (0, 2)
+    ]
+    kept = [decided(f"f{i}", "keep", (f"h{i}", ALL)) for i in (0, 2)]
+    free = gang("a", role("worker", 2, 8))
+    stated = [decided("a", "wait", why="Quota"), *kept]
+    assert len(refused(made(servers(4), [free, *full], stated))) == 1
+    sliced = gang("a", role("worker", 2, 8, slice={"size": 2, "required": "rack"}))
+    assert refused(made(servers(4), [sliced, *full], stated)) == []
+    whole = gang("a", role("worker", 2, 8))
+    whole["spec"]["topology"]["required"] = "rack"
+    assert refused(made(servers(4), [whole, *full], stated)) == []
+
+
+def test_resources_hold_in_the_plans_that_are_built() -> None:
+    gangs = [gang("a", role("worker", 1, 4, requests={"cpu": "10"}))]
+    stated = [decided("a", "wait", why="Quota")]
+    assert refused(made(servers(1, allocatable={"cpu": "9"}), gangs, stated)) == []
+    assert len(refused(made(servers(1, allocatable={"cpu": "10"}), gangs, stated))) == 1
+
+
+def counted(plan: Doc) -> set[str]:
+    return set(judged(closed(plan)).counted)
+
+
+def test_tiers_are_best_by_counting_gangs_gpus_or_slots() -> None:
+    # All gangs start: nothing can be better.
+    gangs = [gang("a", role("worker", 1, 8))]
+    plan = made(servers(1), gangs, [decided("a", "place", ("h0", ALL))])
+    assert counted(plan) == {one["name"] for one in plan["status"]["objectives"]}
+    # 8 of 16 GPUs: all there are.
+    gangs = [gang(name, role("worker", 1, 8)) for name in "ab"]
+    stated = [decided("a", "place", ("h0", ALL)), decided("b", "wait", why="NoRoom")]
+    assert "admission/0" in counted(made(servers(1), gangs, stated))
+    # 10 of 15 GPUs on 16: two servers have two slots of 5 GPUs.
+    gangs = [gang(name, role("worker", 1, 5)) for name in "abc"]
+    five = [0, 1, 2, 3, 4]
+    stated = [decided("a", "place", ("h0", five)), decided("b", "place", ("h1", five))]
+    stated.append(decided("c", "wait", why="NoRoom"))
+    assert "admission/0" in counted(made(servers(2), gangs, stated))
+
+
+def test_what_counting_cannot_tell_is_not_counted() -> None:
+    # 4 and 4 of 8 + 4 asked: 8 GPUs could be had if the larger gang started.
+    gangs = [
+        gang("a", role("worker", 1, 4)),
+        gang("b", role("worker", 1, 8, requests={"cpu": "9"})),
+    ]
+    stated = [decided("a", "place", ("h0", [0, 1, 2, 3])), decided("b", "wait", why="Resources")]
+    plan = made(servers(1, allocatable={"cpu": "8"}), gangs, stated)
+    assert "admission/0" not in counted(plan)
+    assert refused(plan) == []
+
+
+def test_the_work_is_bounded_by_a_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refutation, "WORK", 0)
+    assert judged(closed(one_waits())).violations == []
+
+
+def test_checking_by_every_rule_is_bounded_by_a_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refutation, "CERTIFIED_WORK", 0)
+    assert judged(closed(one_waits())).violations == []
+
+
+def test_many_better_plans_are_named_in_part() -> None:
+    count = refutation.MAX_FOUND + 5
+    gangs = [gang(f"g{i:02}", role("worker", 1, 1), priority=i) for i in range(count)]
+    plan = made(servers(4), gangs, [decided(f"g{i:02}", "wait", why="Quota") for i in range(count)])
+    assert len(judged(plan).remarks) == refutation.MAX_FOUND
+    # The lowest priority comes last, and a proof of its tier is refuted all the same.
+    objective(plan, "admission/0").update(best_is(0))
+    assert [(v.rule, v.gang) for v in check(plan)] == [("NotMaximal", "default/g00")]
+
+
+# Plans that the search made
+
+
+def planned(instance: Instance) -> Doc:
+    limited = replace(
+        instance,
+        policy=replace(instance.policy, solve=replace(instance.policy.solve, time_limit_s=20)),
+    )
+    made_at = {"name": "p", "created_at": "2026-11-21T00:00:00Z", "generator": "g"}
+    document: Doc = json.loads(json.dumps(compose(limited, solve(limited), **made_at)))
+    return document
+
+
+DRAWN = [
+    pytest.param(draw, seed, id=f"{draw.__name__}-{seed}")
+    for draw in (tiny, busy, tiny_by_speed)
+    for seed in range(2000, 2000 + examples(60, 6))
+]
+
+
+@pytest.mark.parametrize(("draw", "seed"), DRAWN)
+def test_sabotaged_proofs_are_refused_and_honest_ones_are_not(
+    draw: Callable[[int], Instance], seed: int
+) -> None:
+    plan = planned(draw(seed))
+    assert check(plan) == []
+    for i, stated in enumerate(plan["status"]["objectives"]):
+        turned = copy.deepcopy(plan)
+        one = turned["status"]["objectives"][i]
+        one["proof"] = None
+        assert [v.rule for v in check(turned)] == ["proof"] * (one["bound"] == one["best"])
+        if stated["value"] and stated["bound"] == stated["best"]:
+            by = -1 if stated["sense"] == "max" else 1
+            one.update(bound=stated["bound"] + by, gap=1 / abs(stated["best"]), proof="exact")
+            turned["status"].update(outcome="feasible")
+            turned["status"]["search"]["stoppedBy"] = "budget"
+            assert [v.rule for v in check(turned)] == ["BoundBeaten"]
+
+
+@pytest.mark.parametrize(("draw", "seed"), DRAWN)
+def test_no_count_is_below_what_a_plan_reaches(draw: Callable[[int], Instance], seed: int) -> None:
+    case = read_case(planned(draw(seed))).case
+    assert case is not None
+    found = list(tiers(outcome := Outcome(case)))
+    least = [tier.value for tier in found]
+    for tier, bound in zip(found, Counts(outcome).bounds(found, least), strict=True):
+        assert tier.value <= bound if tier.sense == "max" else bound <= tier.value
+
+
+@pytest.mark.parametrize(("draw", "seed"), DRAWN)
+def test_a_plan_that_starts_nothing_and_calls_it_best_is_refused(
+    draw: Callable[[int], Instance], seed: int
+) -> None:
+    plan = planned(draw(seed))
+    starting = [g for g in plan["spec"]["gangs"] if g["decision"] == "place"]
+    for one in starting:
+        reason = {"code": "Quota", "message": "not now"}
+        one.update(decision="wait", pods=[], reason=reason)
+    before = [(one["name"], one["value"]) for one in plan["status"]["objectives"]]
+    closed(restated(plan))
+    if before != [(one["name"], one["value"]) for one in plan["status"]["objectives"]]:
+        assert check(plan) != []

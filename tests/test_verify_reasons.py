@@ -1,0 +1,181 @@
+"""Reasons that the plan contradicts: codes, counts, and proofs that a gang does not fit."""
+
+from __future__ import annotations
+
+import pytest
+from plan_documents import (
+    Doc,
+    cluster,
+    decided,
+    dgx,
+    entry,
+    gang,
+    made,
+    node,
+    role,
+    sealed,
+    standing,
+    stopped,
+)
+
+from models.verify import stated_reasons
+from models.verify.check import check
+
+ALL = list(range(8))
+LOW = [0, 1, 2, 3]
+
+
+def plan() -> Doc:
+    """Two servers: ``big`` starts on one, ``old`` holds half of the other; ``wide`` asks for two servers."""
+    nodes = [node(f"h{i}", "DGX H100", "b1/r1") for i in range(2)]
+    gangs = [
+        gang("big", role("worker", 1, 8), priority=5),
+        gang("old", role("worker", 1, 4), pods=(standing("old", "h1", LOW),)),
+        gang("wide", role("worker", 2, 8)),
+    ]
+    stated = [
+        decided("big", "place", ("h0", ALL)),
+        decided("old", "keep", ("h1", LOW)),
+        decided("wide", "wait", why="Quota"),
+    ]
+    return made(cluster([dgx()], nodes), gangs, stated)
+
+
+def faults(code: str, message: str) -> list[str]:
+    """What is wrong with the reason of ``wide``, every violation being of that rule."""
+    made_plan = plan()
+    entry(made_plan, "wide")["reason"] = {"code": code, "message": message}
+    found = check(sealed(made_plan))
+    assert {(v.rule, v.gang) for v in found} <= {("reason", "default/wide")}
+    return [v.message for v in found]
+
+
+AFTER = "after the gang that starts (1 of higher priority): "
+SHORT = "role worker needs 2 pods of 8 GPUs; the eligible nodes have 4 free GPUs, enough for 0 pods"
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("Outranked", AFTER + SHORT),
+        ("Outranked", "needs 16 GPUs; no placement was found " + AFTER[:-2]),
+        ("NoRoom", "the dog ate it"),
+        ("Later", "needs nothing"),
+        ("Outranked", "other gangs are worth more"),
+    ],
+)
+def test_a_reason_that_the_plan_does_not_contradict_passes(code: str, message: str) -> None:
+    assert faults(code, message) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "what"),
+    [
+        ("Selector", "no node", "every role has a node that accepts its pods"),
+        ("Bandwidth", "too slow", "it has no minBandwidthShare"),
+        ("RequiredTopology", "torn", "it has no topology rule"),
+        ("NoRoom", AFTER + SHORT, "its words mean Outranked"),
+        (
+            "Outranked",
+            AFTER.replace("(1", "(2") + SHORT,
+            "2 gangs of higher priority start, but 1 do",
+        ),
+        (
+            "Outranked",
+            "after the 3 gangs that start (1 of higher priority): " + SHORT,
+            "3 gangs start, but 1 do",
+        ),
+        ("NoRoom", "after the running gangs: " + SHORT, "no gang starts, but 1 do"),
+        (
+            "Outranked",
+            AFTER + SHORT.replace("2 pods", "3 pods"),
+            "role worker asks for 2 pods of 8 GPUs",
+        ),
+        (
+            "Outranked",
+            AFTER + SHORT.replace("4 free", "5 free"),
+            "5 GPUs are free, enough for 0 pods, but it is 4 and 0",
+        ),
+        ("Outranked", "needs 8 GPUs", "needs 8 GPUs, but it asks for 16"),
+        (
+            "Outranked",
+            "needs 16 GPUs and would fit " + AFTER[:-2],
+            "role worker needs 2 pods, 0 fit after the plan",
+        ),
+        ("NoRoom", SHORT.replace("enough for 0", "enough for 2"), "which is enough"),
+        (
+            "Outranked",
+            f"needs 16 GPUs; {AFTER[:-2]} 12 GPUs are free on the eligible nodes, and none was found",
+            "12 GPUs are free on the eligible nodes, but 4 are",
+        ),
+        (
+            "Selector",
+            "no node accepts pods of role worker: 1 of 2 nodes are cordoned",
+            "0 of 2 nodes are cordoned",
+        ),
+        ("NoRoom", "role launcher needs 1 pod of 1 GPU", "there is no role launcher"),
+    ],
+)
+def test_a_reason_that_the_plan_contradicts_is_found(code: str, message: str, what: str) -> None:
+    assert any(what in found for found in faults(code, message)), faults(code, message)
+
+
+def test_a_gang_that_fits_beside_the_others_can_start() -> None:
+    nodes = [node(f"h{i}", "DGX H100", "b1/r1") for i in range(2)]
+    stated = made(
+        cluster([dgx()], nodes),
+        [gang("a", role("worker", 1, 8))],
+        [decided("a", "wait", why="NoRoom")],
+    )
+    assert check(stated) == []
+    message = "even alone its pods do not fit together on the free GPUs, cpu, memory and pod slots"
+    entry(stated, "a")["reason"]["message"] = message
+    assert [(v.rule, v.message) for v in check(sealed(stated))] == [
+        ("reason", "NoRoom: it fits beside the others, on h0")
+    ]
+
+
+def test_gangs_of_the_same_priority_do_not_outrank_what_does_not_fit_anyhow() -> None:
+    nodes = [node("h0", "DGX H100", "b1/r1")]
+    gangs = [gang("a", role("worker", 2, 8))]
+    outranked = made(cluster([dgx()], nodes), gangs, [decided("a", "wait", why="Outranked")])
+    (found,) = check(outranked)
+    assert (found.rule, found.gang) == ("reason", "default/a")
+    assert "no gang of its priority or a higher one starts" in found.message
+
+
+def test_those_named_as_taking_the_nodes_of_a_stopped_gang_do_so() -> None:
+    nodes = [node("h0", "DGX H100", "b1/r1")]
+    old = gang("old", role("worker", 1, 8), preemptible=True, pods=(standing("old", "h0", ALL),))
+    gangs = [gang("new", role("worker", 1, 8), priority=2), old]
+    stated = [decided("new", "place", ("h0", ALL)), stopped("old", "new")]
+    made_plan = made(cluster([dgx()], nodes), gangs, stated)
+    reason = entry(made_plan, "old")["reason"]
+    for words, good in (
+        ("default/new (priority 2)", True),
+        ("default/new (priority 3)", False),
+        ("default/new (priority 2), default/older (priority 9)", False),
+    ):
+        reason["message"] = f"stopped to make room for {words}"
+        assert [v.rule for v in check(sealed(made_plan))] == ["reason"] * (not good)
+
+
+@pytest.mark.parametrize(("count", "good"), [(1, True), (2, False)])
+def test_missing_pods_are_counted(count: int, *, good: bool) -> None:
+    nodes = [node("h0", "DGX H100", "b1/r1")]
+    old = gang("a", role("worker", 3, 4), pods=tuple(standing("a", "h0", [i], i) for i in (0, 2)))
+    stated = decided("a", "keep", ("h0", [0]), ("h0", [2]), why="Incomplete")
+    stated["pods"][1].update(name="a-worker-2", index=2)
+    stated["reason"]["message"] = f"{count} pods missing: no room"
+    found = check(made(cluster([dgx()], nodes), [old], [stated]))
+    assert [v.rule for v in found] == ["reason"] * (not good)
+
+
+def test_a_long_reason_is_read_in_part() -> None:
+    assert faults("Outranked", "after " * 200_000 + "needs 8 GPUs") == []
+    assert faults("Outranked", "x" * stated_reasons.MAX_WORDS + ": needs 8 GPUs") == []
+
+
+def test_counting_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stated_reasons, "WORK", 0)
+    assert faults("Selector", "none") == []
