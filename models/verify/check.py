@@ -62,13 +62,15 @@ class Verdict:
     """``violations``: [] if there is none. ``document``: the plan as read, None if its form is broken.
 
     ``remarks``: better plans where the plan claims no proof. ``counted``: tiers that are best by counting
-    alone. Both only of plans without a violation.
+    alone. Both only of plans without a violation. ``refuted``: tiers whose stated bound is wrong, where
+    that is all that is wrong with the plan.
     """
 
     violations: list[Violation]
     document: PlanDocument | None
     remarks: tuple[str, ...] = ()
     counted: frozenset[str] = frozenset()
+    refuted: frozenset[str] = frozenset()
 
 
 class Judge:
@@ -77,11 +79,13 @@ class Judge:
     def __init__(self) -> None:
         self._instance: InstanceReading | None = None
 
-    def check(self, plan: object, document: PlanDocument | None = None) -> Verdict:
+    def check(
+        self, plan: object, document: PlanDocument | None = None, *, refute: bool = True
+    ) -> Verdict:
         """All violations of a plan. A broken document is checked for form alone.
 
         ``plan``: the JSON document, of which the digests are taken; ``document``: the same as the
-        document type, if it has been read already.
+        document type, if it has been read already. ``refute``: whether better plans are looked for.
         """
         reading = read_case(plan, document, self._instance)
         self._instance = reading.instance or self._instance
@@ -91,11 +95,11 @@ class Judge:
         found = [*reading.faults, *check_digests(plan, reading.instance, reading.case.status)]
         for rule in CHECKS:
             found += rule(outcome)
-        if found:
+        if found or not refute:
             return Verdict(ordered(found), reading.document)
         seen = examine(outcome, [rule for rule in CHECKS if rule not in STATED])
         if seen.violations:
-            return Verdict(ordered(seen.violations), reading.document)
+            return Verdict(ordered(seen.violations), reading.document, refuted=seen.refuted)
         return Verdict([], reading.document, seen.remarks, seen.counted)
 
 

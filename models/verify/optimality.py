@@ -21,11 +21,15 @@ BOUND_BEATEN = "BoundBeaten"
 
 @dataclass(frozen=True, slots=True)
 class Optimality:
-    """``counted``: names of the tiers of which counting alone shows that no plan is better."""
+    """``counted``: names of the tiers of which counting alone shows that no plan is better.
+
+    ``refuted``: names of the tiers whose stated bound is wrong.
+    """
 
     violations: tuple[Violation, ...]
     remarks: tuple[str, ...]
     counted: frozenset[str]
+    refuted: frozenset[str] = frozenset()
 
 
 def examine(
@@ -48,14 +52,15 @@ def examine(
     counted = {one.name for one, bound in zip(stated, bounds, strict=True) if bound == one.best}
     if len(counted) == len(stated):
         return Optimality((), (), frozenset(counted))
-    violations, remarks = [], []
+    violations, remarks, refuted = [], [], []
     for witness in witnesses(outcome, stated, rules):
         rule, what = _said(outcome, witness)
         if rule is None:
             remarks.append(f"{witness.label}: {what}")
         else:
             violations.append(Violation(rule, witness.label, what))
-    return Optimality(tuple(violations), tuple(remarks), frozenset(counted))
+            refuted.append(stated[witness.tier].name)
+    return Optimality(tuple(violations), tuple(remarks), frozenset(counted), frozenset(refuted))
 
 
 def _said(outcome: Outcome, witness: Witness) -> tuple[str | None, str]:

@@ -183,7 +183,7 @@ def plan(
                 instance, console, stop.event, clock, maker.keep, executor=request.executor
             )
             solution = search.run()
-        made, document = maker.made(solution, phases)
+        made, document = maker.made(solution, phases, refute=not stop.event.is_set())
         console.event("solve_done", outcome=made.status.outcome, stopped_by=solution.stopped_by)
         console.event("verify_done", violations=0)
         left_out: tuple[Required, ...] = ()
@@ -233,25 +233,58 @@ class _Maker:
             saved = shlex.quote(str(out))
             self._console.say(f"first plan verified, saved {saved}; the search goes on")
 
-    def made(self, solution: Solution, phases: Phases) -> tuple[PlanDocument, dict[str, Any]]:
-        """The verified plan, saved if requested. Raises RefusedPlanError, CannotWriteError."""
+    def made(
+        self, solution: Solution, phases: Phases, *, refute: bool = True
+    ) -> tuple[PlanDocument, dict[str, Any]]:
+        """The verified plan, saved if requested. Raises RefusedPlanError, CannotWriteError.
+
+        ``refute``: whether the judge looks for a better plan. A proof that it refutes is an engine's
+        error, and given up: the plan itself breaks no rule.
+        """
         from models.plan import dumps
 
         with phases.phase("check"):
-            document = self._writer.compose(
-                solution,
-                name=f"{self._built.instance.cluster.name}-{self._created_at.translate(_NAME).lower()}",
-                created_at=self._created_at,
-                generator=f"gangplan {__version__}",
-                remarks=self._built.remarks,
-            )
-            verdict = self._judge.check(document)
+            document = self._composed(solution)
+            verdict = self._judge.check(document, refute=refute)
+            if verdict.refuted:
+                document = self._composed(
+                    _unproven(self._built.instance, solution, verdict.refuted)
+                )
+                verdict = self._judge.check(document, refute=False)
         if verdict.violations or verdict.document is None:
             raise RefusedPlanError(*refusals(verdict.violations))
         if self._request.out is not None:
             with phases.phase("save"):
                 save(self._request.out, dumps(document))
         return verdict.document, document
+
+    def _composed(self, solution: Solution) -> dict[str, Any]:
+        return self._writer.compose(
+            solution,
+            name=f"{self._built.instance.cluster.name}-{self._created_at.translate(_NAME).lower()}",
+            created_at=self._created_at,
+            generator=f"gangplan {__version__}",
+            remarks=self._built.remarks,
+        )
+
+
+def _unproven(instance: Instance, solution: Solution, refuted: Collection[str]) -> Solution:
+    """The solution without the bounds of these tiers: what is implied by the input is left."""
+    from models.implied_bounds import ImpliedBounds
+    from models.tier_values import tiers_of
+
+    implied = ImpliedBounds(instance)
+    tiers = tuple(
+        replace(found, bound=implied.bound(tier, {}, {}), proof=None)
+        if found.name in refuted
+        else found
+        for tier, found in zip(tiers_of(instance), solution.tiers, strict=True)
+    )
+    stopped_by = "budget" if solution.stopped_by == "proof" else solution.stopped_by
+    names = ", ".join(sorted(refuted))
+    note = f"the judge found a better plan than an engine's proof allows: not proven: {names}"
+    notes = (*solution.notes, note)
+    return replace(solution, tiers=tiers, stopped_by=stopped_by, notes=notes)
 
 
 _NAME = str.maketrans("", "", "-:")
