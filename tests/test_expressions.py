@@ -52,6 +52,7 @@ def test_every_call_of_re_is_among_the_expressions(expressions: list[dict[str, A
         for path in sorted((ROOT / package).rglob("*.py")):
             name = str(path.relative_to(ROOT))
             source = path.read_text(encoding="utf-8")
+            assert not re.search(r"from re import|import re as|fnmatch", source), name
             assert len(calls.findall(source)) == sum(file == name for file, _ in places), name
 
 

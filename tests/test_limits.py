@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import kube
+import kube_levels as trees
 import plan_documents as docs
 import pytest
 from conftest import RunCli
 from plan_busy import busy_plan
+from pydantic import ValidationError
 
 from models.documents.base import MAX_ITEMS, InvalidValueError
+from models.documents.gang import MAX_GPUS_A_POD, MAX_PODS, GangDocument
 from models.documents.server import MAX_GPUS, ServerModelDocument
 from models.units import MAX_DIGITS, MAX_SECONDS, seconds
 from models.verify.adaptor import MAX_BITS
@@ -25,8 +31,11 @@ from planner.read import findings
 from planner.read.findings import Finding, Findings, Remarks
 from planner.read.kube.devices import claims
 from planner.read.kube.dialects import base as dialects
+from planner.read.kube.dialects import kueue
 from planner.read.kube.gang_documents import _MAX_MESSAGE, _bounded
+from planner.read.kube.levels import hypernodes, label_families, topologies
 from planner.read.kube.pods import pods, requests
+from planner.read.kube.records import MAX_GPUS as MAX_NODE_GPUS
 from planner.read.parser import MAX_ALIASED, parse
 from planner.read.slurm import levels as slurm_levels
 from planner.read.sources import Source
@@ -110,6 +119,78 @@ def test_an_absurd_number_of_devices_is_a_problem() -> None:
         result = claims.ClaimedGpus()
         claims._count({"count": count}, result)
         assert len(result.problems) == problems
+
+
+def test_a_long_expression_is_not_searched() -> None:
+    short = "device.attributes['gpu.nvidia.com'].type == 'mig'"
+    padded = short.ljust(claims._MAX_EXPRESSION)
+    assert claims.means_part(padded)
+    assert not claims.means_part(padded + " ")
+
+
+def test_slices_in_slices_end() -> None:
+    layers = [{"topology": f"example.com/l{number}", "size": 8 >> number} for number in range(4)]
+    asks, problem = kueue._layered(json.dumps(layers[:3]))
+    assert (len(asks), problem) == (kueue._MAX_LAYERS, None)
+    assert kueue._layered(json.dumps(layers)) == ((), kueue.DEEP_SLICES)
+
+
+def test_the_lowest_tiers_of_hypernodes_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [trees.node(f"n{number}", {}) for number in range(8)]
+    tiers = [
+        trees.hypernode(
+            f"t{tier}-{first}", tier, *(trees.exact(f"n{first + i}") for i in range(size))
+        )
+        for tier, size in ((1, 2), (2, 4))
+        for first in range(0, 8, size)
+    ]
+    assert trees.names(trees.found([*nodes, *tiers])[0]) == ["hypernode-tier-2", "hypernode-tier-1"]
+    monkeypatch.setattr(hypernodes, "MAX_TIERS", 1)
+    assert trees.names(trees.found([*nodes, *tiers])[0]) == ["hypernode-tier-1"]
+
+
+def test_a_long_pattern_is_not_compiled() -> None:
+    assert hypernodes._compiled("n" * hypernodes._MAX_PATTERN) is not None
+    assert hypernodes._compiled("n" * (hypernodes._MAX_PATTERN + 1)) is None
+
+
+def test_numbered_labels_end() -> None:
+    keys = {f"topology.k8s.aws/network-node-layer-{number}" for number in range(40)}
+    families = label_families._numbered(keys, label_families._LAYER, "layer", widest_first=True)
+    assert [family.name for family in families] == [
+        f"layer-{number}" for number in range(label_families._MOST)
+    ]
+
+
+def test_levels_of_a_topology_end() -> None:
+    tree = {"spec": {"levels": [{"nodeLabel": f"a/l{number}"} for number in range(40)]}}
+    levels = topologies._levels(SimpleNamespace(tree=tree))  # type: ignore[arg-type]  # a KubeObject
+    assert len(levels) == topologies._MAX_KEYS
+
+
+@pytest.mark.parametrize(("count", "implausible"), [(MAX_NODE_GPUS, False), (1025, True)])
+def test_a_node_has_few_gpus(cli: RunCli, count: int, implausible: bool) -> None:
+    one = kube.node("n1", gpus=count)
+    said = cli("validate", "-", stdin=json.dumps(one).encode()).err
+    assert ("claims more than 1,024 GPUs, which is implausible" in said) == implausible
+
+
+@pytest.mark.parametrize(
+    ("replicas", "gpus", "found"),
+    [
+        (MAX_PODS, MAX_GPUS_A_POD, []),
+        (MAX_PODS + 1, 1, ["count"]),
+        (1, MAX_GPUS_A_POD + 1, ["gpus"]),
+    ],
+)
+def test_a_gang_of_a_document_ends(replicas: int, gpus: int, found: list[str]) -> None:
+    tree = docs.gang("g", docs.role(replicas=replicas, gpus=gpus))
+    try:
+        GangDocument.model_validate(tree)
+        refused = []
+    except ValidationError as error:
+        refused = [str(one["loc"][-1]) for one in error.errors()]
+    assert refused == found
 
 
 def test_the_reason_of_a_held_gang_is_cut() -> None:
