@@ -21,8 +21,8 @@ from typing import Any, Literal, TypeVar
 Mode = Literal["fullmatch", "match", "search"]
 """How an expression is used. ``search`` begins anywhere: also ``sub``, ``split`` and ``findall``."""
 
-LONG = {"exponential": 3, "quadratic": 64}
-"""Most repetitions that do not count as a loop: 2^4 ways are many, four passes over a text are not."""
+LONG = {"exponential": 3, "quadratic": 256}
+"""Most repetitions that do not count as a loop: two ways in each of four are many, a name of 253 is short."""
 
 _SAMPLE = "\0\t\n\v\f\r\x1c !#,-.019:AZ_az{\x85\xa0\u0149\u0663\u2028\U0001f600"
 _CATEGORIES = {

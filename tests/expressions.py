@@ -104,8 +104,31 @@ def _mode(call: ast.Call, tree: ast.Module, trees: Iterable[ast.Module]) -> str:
             if isinstance(node, ast.Attribute)
             and isinstance(node.value, ast.Name)
             and node.value.id in names
-        } or {"search"}
+        }
+        passed = any(
+            isinstance(argument, ast.Name) and argument.id in names
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call)
+            for argument in node.args
+        )
+        uses = (uses | (_uses_of_parameters(tree) if passed else set())) or {"search"}
     return "search" if uses - ANCHORED else "match" if "match" in uses else "fullmatch"
+
+
+def _uses_of_parameters(tree: ast.Module) -> set[str]:
+    """What functions of a module do with the expressions they are given; without one, a search."""
+    uses = {
+        node.attr
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef)
+        for one in function.args.args
+        if one.annotation is not None and "re.Pattern" in ast.unparse(one.annotation)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == one.arg
+    }
+    return uses or {"search"}
 
 
 if __name__ == "__main__":
