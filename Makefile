@@ -6,7 +6,7 @@ RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check bench format clean
+.PHONY: help demo test test-all check bench format image image-digests clean
 
 help:
 	@echo "make demo      plan the quickstart input and show the plan"
@@ -14,6 +14,7 @@ help:
 	@echo "make test-all  run every test and whole sweeps, about eleven minutes"
 	@echo "make check     lint and type check"
 	@echo "make bench     measure, compare with other schedulers, write benchmarks/report.html"
+	@echo "make image     build the container image; make image-digests pins its two base images first"
 	@echo "make clean     remove .venv and caches"
 
 demo: $(RUNTIME)
@@ -39,6 +40,21 @@ bench: $(DEV)
 format: $(DEV)
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+# The digests are those that the registries give for these tags on the day they are asked.
+DIGESTS := deploy/image/digests
+image-digests:
+	@set -e; rm -f $(DIGESTS).new; \
+	for one in PYTHON=python:3.11-slim-bookworm KUBECTL=registry.k8s.io/kubectl:v1.36.2; do \
+	  digest=$$(docker buildx imagetools inspect "$${one#*=}" --format '{{.Manifest.Digest}}'); \
+	  echo "$$one@$$digest" >> $(DIGESTS).new; \
+	done; \
+	mv $(DIGESTS).new $(DIGESTS); cat $(DIGESTS)
+
+image:
+	@test -s $(DIGESTS) || { echo "error: $(DIGESTS) is missing" >&2; echo "hint: make image-digests" >&2; exit 1; }
+	@test -n "$(IMAGE)" || { echo "error: the image has no name" >&2; echo "hint: make image IMAGE=..." >&2; exit 1; }
+	docker build -f deploy/image/Dockerfile -t "$(IMAGE)" $$(sed 's/^/--build-arg /' $(DIGESTS)) .
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info

@@ -9,6 +9,8 @@ import copy
 import json
 from typing import Any
 
+from plan_documents import sealed
+
 
 def _ask(name: str, priority: int, replicas: int, gpus: int, pods: list[Any]) -> dict[str, Any]:
     role = {"name": "worker", "replicas": replicas, "gpus": gpus}
@@ -144,14 +146,14 @@ _PLAN: dict[str, Any] = {
         ],
         "search": {"solver": "by hand", "seed": 0, "stoppedBy": "budget"},
         "notes": [],
-        "digests": {"instance": "sha256:0", "spec": "sha256:0"},
+        "digests": {},
     },
 }
 
 
 def plan() -> dict[str, Any]:
     """A fresh copy of the plan."""
-    return copy.deepcopy(_PLAN)
+    return sealed(copy.deepcopy(_PLAN))
 
 
 def plan_text() -> str:

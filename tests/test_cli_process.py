@@ -14,6 +14,7 @@ import pytest
 from conftest import RunCli
 from effort import first_fast
 from interactive import MAIN, PATIENT, ROOT, on_terminal, started
+from plan_documents import sealed
 
 from planner.show.text import width
 
@@ -228,7 +229,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(folder: Path) -> None:
     plan = handmade.plan()
     gang = plan["spec"]["gangs"][3]
     plan["spec"]["gangs"] += [{**gang, "name": f"g-{i}"} for i in range(20_000)]
-    (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+    (folder / "plan.json").write_text(json.dumps(sealed(plan)), encoding="utf-8")
     with started("show", "plan.json", cwd=folder) as process:
         assert process.stdout is not None
         assert process.stderr is not None

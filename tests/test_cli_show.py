@@ -274,3 +274,37 @@ def test_a_kept_gang_with_missing_pods_is_always_listed(cli: RunCli, plan_file: 
     plan["spec"]["gangs"].append({**kept, "name": "halved", "reason": reason})
     Path(plan_file).write_text(json.dumps(plan), encoding="utf-8")
     assert "Incomplete: 1 of 2 pods runs" in cli("show", plan_file).out
+
+
+@pytest.mark.parametrize("output", ["table", "name", "json"])
+@pytest.mark.parametrize("part", ["instance", "spec"])
+def test_a_plan_that_was_changed_is_shown_with_a_hint(
+    part: str, output: str, plan_file: str, cli: RunCli
+) -> None:
+    plan = handmade.plan()
+    plan["status"]["digests"][part] = "sha256:" + "0" * 64
+    Path(plan_file).write_text(json.dumps(plan), encoding="utf-8")
+    result = cli("show", plan_file, "-o", output)
+    assert result.code == 0
+    assert "whole" in result.out
+    assert result.err.splitlines()[0] == (
+        f"warning: status.digests.{part} does not match: the plan was changed after it was saved;"
+        " gangplan verify plan.json lists why"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "code"), [("\\ud83d\\ude00", 0), ("\\ud800", 65), ("\\uDE00\\uD83D", 65)]
+)
+def test_text_that_is_no_unicode_is_refused(
+    text: str, code: int, plan_file: str, cli: RunCli
+) -> None:
+    """In fields, too, that a later version may have added and this one ignores."""
+    content = handmade.plan_text().replace(
+        '"spec": {"gangs"', f'"spec": {{"later": "{text}", "gangs"'
+    )
+    Path(plan_file).write_text(content, encoding="utf-8")
+    for output in ("table", "name", "json", "yaml"):
+        result = cli("show", plan_file, "-o", output)
+        assert result.code == code
+        assert ("half of a surrogate pair" in result.err) == (code == 65)

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import configparser
 import importlib
+import os
 import re
 import shlex
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -38,12 +41,13 @@ def test_everything_that_is_shipped_is_built_into_some_folder() -> None:
         folder: len(built(folder))
         for folder in ("base", "admission", "default", "evictions", "dra", "tenants/example")
     }
-    # base: namespace, account, 2 + 2 + 1 of RBAC, ConfigMap, CronJob, NetworkPolicy; 6 policies, each bound
+    # base: namespace, account, 2 + 2 + 1 of RBAC, ConfigMap, quota, CronJob, NetworkPolicy;
+    # admission: 6 policies, each bound
     assert counts == {
-        "base": 10,
+        "base": 11,
         "admission": 12,
-        "default": 22,
-        "evictions": 23,
+        "default": 23,
+        "evictions": 24,
         "dra": 3,
         "tenants/example": 1,
     }
@@ -114,6 +118,19 @@ def test_the_pod_may_do_nothing_but_write_to_tmp() -> None:
     assert enforced["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
+def test_the_pod_asks_for_the_memory_that_was_measured_and_goes_first() -> None:
+    pod, (container,) = _pod(), _pod()["containers"]
+    assert container["resources"] == {
+        "requests": {"cpu": "2", "memory": "2Gi"},  # 1.3 GB at 12,500 nodes
+        "limits": {"memory": "4Gi"},
+    }
+    quota = _one(built("default"), "ResourceQuota")["spec"]
+    (term,) = quota["scopeSelector"]["matchExpressions"]
+    assert term["scopeName"] == "PriorityClass"
+    assert term["values"] == [pod["priorityClassName"]] == ["system-cluster-critical"]
+    assert int(quota["hard"]["pods"]) >= 2  # a run, and a Job of doctor beside it
+
+
 def test_only_the_api_server_can_be_talked_to() -> None:
     spec = _one(built("base"), "NetworkPolicy")["spec"]
     assert spec["policyTypes"] == ["Ingress", "Egress"]
@@ -159,7 +176,7 @@ def test_systemd_runs_the_same_with_options_that_there_are() -> None:
 
 
 def _unit(name: str) -> configparser.ConfigParser:
-    parser = configparser.ConfigParser(interpolation=None, strict=True)
+    parser = configparser.ConfigParser(interpolation=None, strict=False)  # keys may repeat
     parser.optionxform = str  # type: ignore[assignment,method-assign]  # keys keep their case
     parser.read(DEPLOY / "systemd" / name)
     return parser
@@ -175,6 +192,111 @@ def test_the_image_holds_pinned_packages_that_the_project_accepts() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for one in map(Requirement, project["dependencies"]):
         assert pinned[one.name.lower()] in one.specifier
+
+
+def test_what_builds_the_image_is_pinned_too() -> None:
+    from packaging.requirements import Requirement
+
+    text = (DEPLOY / "image" / "build-requirements.txt").read_text()
+    pinned = dict(re.findall(r"^([a-z0-9-]+)==([^ ]+) \\$", text, re.MULTILINE))
+    assert text.count("--hash=sha256:") == text.count("==") == len(pinned)
+    for one in tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]:
+        wanted = Requirement(one)
+        assert pinned[wanted.name] in wanted.specifier
+    recipe = (DEPLOY / "image" / "Dockerfile").read_text()
+    for command in re.findall(r"pip (?:install|wheel) (.*)", recipe):
+        assert "--require-hashes" in command or "--no-deps" in command
+        assert "--require-hashes" in command or {"--no-index", "--no-build-isolation"} & {
+            *command.split()
+        }
+
+
+def test_the_base_images_have_no_default_and_need_a_digest() -> None:
+    recipe = (DEPLOY / "image" / "Dockerfile").read_text()
+    assert not re.search(r"^(ARG \w+=|# *syntax)", recipe, re.MULTILINE)
+    assert set(re.findall(r"^FROM (\S+)", recipe, re.MULTILINE)) == {"${KUBECTL}", "${PYTHON}"}
+    found = re.search(r"RUN (for image in .*?done)\n", recipe, re.DOTALL)
+    assert found is not None
+    check = found[1].replace("\\\n", "")
+    digest = "@sha256:" + "0a" * 32
+    cases = {
+        (f"python:3.11{digest}", f"kubectl:v1{digest}"): 0,
+        (f"python:3.11{digest}", "kubectl:v1"): 1,
+        ("python:3.11", f"kubectl:v1{digest}"): 1,
+        (f"python:3.11{digest[:-1]}", f"kubectl:v1{digest}"): 1,
+        ("", ""): 1,
+    }
+    for (python, kubectl), code in cases.items():
+        done = subprocess.run(
+            ["/bin/sh", "-c", check],
+            env={"PYTHON": python, "KUBECTL": kubectl, "PATH": os.environ["PATH"]},
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == code
+
+
+def test_make_pins_the_base_images_and_builds_with_them(tmp_path: Path) -> None:
+    """A docker of ours: it prints a digest for each image, and the arguments it is built with."""
+    digest = "sha256:" + "ab" * 32
+    docker = tmp_path / "docker"
+    docker.write_text(f'#!/bin/sh\n[ "$1" = buildx ] && echo {digest} || echo "docker $*"\n')
+    docker.chmod(0o755)
+    (tmp_path / "deploy" / "image").mkdir(parents=True)
+
+    def make(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["make", "-s", "-f", str(ROOT / "Makefile"), *arguments],
+            cwd=tmp_path,
+            env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    unpinned = make("image", "IMAGE=r/g:1")
+    assert unpinned.returncode
+    assert "hint: make image-digests" in unpinned.stderr
+    assert make("image-digests").returncode == 0
+    assert "hint: make image IMAGE=..." in make("image").stderr
+    built_with = make("image", "IMAGE=r/g:1").stdout.split()
+    pinned = [word for word in built_with if "@" in word]
+    assert [word.partition("=")[0] for word in pinned] == ["PYTHON", "KUBECTL"]
+    assert all(word.endswith(f"@{digest}") for word in pinned)
+
+
+SANDBOX = {
+    "MemoryMax": "4G",
+    "TasksMax": "512",
+    "NoNewPrivileges": "yes",
+    "SystemCallArchitectures": "native",
+    "SystemCallErrorNumber": "EPERM",
+    "CapabilityBoundingSet": "",
+    "ProtectSystem": "strict",
+}
+
+
+def test_the_unit_is_confined() -> None:
+    text = (DEPLOY / "systemd" / "gangplan.service").read_text()
+    lines = text.splitlines()
+    assert {f"{key}={value}" for key, value in SANDBOX.items()} <= set(lines)
+    calls = [line for line in lines if line.startswith("SystemCallFilter=")]
+    assert calls == ["SystemCallFilter=@system-service", "SystemCallFilter=~@privileged"]
+    # as much as the container may take: a run takes the same in both
+    assert _pod()["containers"][0]["resources"]["limits"]["memory"] == SANDBOX["MemoryMax"] + "i"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_reads_the_unit_and_finds_little_exposed(tmp_path: Path) -> None:
+    text = (DEPLOY / "systemd" / "gangplan.service").read_text()
+    unit = tmp_path / "gangplan.service"
+    unit.write_text(text.replace("/usr/local/bin/gangplan", "/bin/true"))
+    read = ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(unit)]
+    done = subprocess.run(read, capture_output=True, text=True, check=False)
+    assert (done.returncode, "gangplan.service" in done.stderr) == (0, False), done.stderr
+    judged = ["systemd-analyze", "security", "--offline=true", "--threshold=20", str(unit)]
+    done = subprocess.run(judged, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-400:]
 
 
 def test_the_image_is_built_from_what_it_is_given_and_runs_as_nobody() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import json
 import shlex
 from pathlib import Path
@@ -15,7 +16,11 @@ from conftest import RunCli
 
 from models.apply import plan_actions
 from models.apply.intents import read_intent
+from models.apply.plan_actions import GangActions, PodStop
 from models.documents.plan import PlanDocument
+from planner import atomic_files
+from planner.show import manifests
+from planner.show.manifests import MAX_FILE_NAME
 
 Doc = dict[str, Any]
 
@@ -338,3 +343,60 @@ def test_what_no_object_can_say_is_in_a_remark(file: str, cli: RunCli) -> None:
         "pod grow-worker-1, once its controller has made it: node h1, GPUs 0,1,2,3",
     ]
     assert f"# - {later}\n" in cli("render", file).out
+
+
+def test_a_first_rendering_that_fails_leaves_no_folder(
+    file: str, cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    real = atomic_files.save
+    saved: list[Path] = []
+
+    def save(path: Path, text: str) -> None:
+        if len(saved) == 3:  # the index and two objects
+            raise full
+        saved.append(path)
+        real(path, text)
+
+    monkeypatch.setattr(atomic_files, "save", save)
+    for folder in ("out", "empty"):
+        saved.clear()
+        result = cli("render", file, "--to", folder)
+        assert (result.code, result.err.splitlines()[0]) == (
+            73,
+            f"error: cannot write {folder}: No space left on device",
+        )
+        assert len(saved) == 3
+        if folder == "out":
+            assert not Path(folder).exists()
+            Path("empty").mkdir()
+    assert list(Path("empty").iterdir()) == []
+
+
+def test_a_later_rendering_that_fails_still_lists_every_file(
+    file: str, cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli("render", file, "--to", "out").code == 0
+    before = set(Path("out").rglob("*.*"))
+
+    def save(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(atomic_files, "save", save)
+    assert cli("render", file, "--to", "out").code == 73
+    assert set(Path("out").rglob("*.*")) == before
+    assert Path("out", manifests.INDEX).exists()
+
+
+def test_the_longest_names_of_pods_are_names_of_files(tmp_path: Path) -> None:
+    gang = GangActions("default", "long", "preempt", 0)
+    pods = [PodStop("default", f"{'p' * 252}{last}", "u", "worker", 0, "n", 8) for last in "ab"]
+    paths = [manifests._path(gang, pod, "eviction") for pod in pods]
+    assert len({*paths}) == 2
+    for path in paths:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("")
+    short = "p" * MAX_FILE_NAME
+    assert manifests._path(
+        gang, PodStop("default", short, "u", "worker", 0, "n", 8), "eviction"
+    ).endswith(f"/{short}.eviction")

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from conftest import RunCli
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from models.documents.server import ServerModelDocument
 from models.rates import catalogue
 from planner.errors import InputError
-from planner.read.model_files import read_topologies
+from planner.read.model_files import MAX_TEXT, MAX_TOPOLOGIES, read_topologies
 from planner.read.topo.server_model import recognise
 from planner.show.server_model import advice, facts, links, model_document, model_yaml
 
@@ -110,6 +111,31 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 def test_samples_are_read_or_refused_as_they_stand() -> None:
     # All but the two truncated ones and the one of NUMA nodes alone.
     assert sum(check(text) for text in TEXTS) == len(TEXTS) - 3
+
+
+def test_comments_with_crlf_are_no_topology(cli: RunCli, tmp_path: Path) -> None:
+    """Each line could be read in two ways: 200 lines had 2^200."""
+    file = tmp_path / "comments.txt"
+    file.write_bytes(b"# a comment\r\n" * 200 + b"x\r\n")
+    found = cli("topo", str(file))
+    assert (found.code, found.err.splitlines()[0]) == (
+        65,
+        "error: no topology and no server model in this file",
+    )
+
+
+def test_a_text_longer_than_any_tool_prints_is_refused() -> None:
+    with pytest.raises(InputError, match="no topology"):
+        read_topologies("f.txt", "\n" * 1_000)
+    with pytest.raises(InputError, match="more than 16,000,000 characters"):
+        read_topologies("f.txt", "\n" * (MAX_TEXT + 1))
+
+
+def test_a_text_of_more_servers_than_are_shown_is_refused() -> None:
+    server = "\tGPU0\tGPU1\nGPU0\tX\tNV1\nGPU1\tNV1\tX\n"
+    assert len(read_topologies("f.txt", server * MAX_TOPOLOGIES)) == MAX_TOPOLOGIES
+    with pytest.raises(InputError, match="more than 256 servers in one text"):
+        read_topologies("f.txt", server * (MAX_TOPOLOGIES + 1))
 
 
 @pytest.mark.slow

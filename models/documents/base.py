@@ -1,5 +1,6 @@
 """The strict base of every document, and the field types and hints that documents share."""
 
+import bisect
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -344,12 +345,20 @@ _SIMILAR = 3
 _SHORTEST_PART = 2  # T4 is a name
 
 
+MAX_COMPARED = 500
+"""Most names before a word, and after it in their order, that are compared with it."""
+
+
 def suggestion(word: str, known: Iterable[str], called: str = "known") -> str:
     """``did you mean 'rack'?``, or ``known: block, rack``; ``called`` introduces the list."""
     import difflib  # slow to import, and only errors need it
 
     options = sorted(set(known))
-    folded = {option.lower(): option for option in reversed(options)}
+    compared = options
+    if len(options) > 2 * MAX_COMPARED:
+        at = bisect.bisect(options, word)
+        compared = options[max(0, at - MAX_COMPARED) : at + MAX_COMPARED]
+    folded = {option.lower(): option for option in reversed(compared)}
     if near := difflib.get_close_matches(word[:100].lower(), folded, n=1, cutoff=0.6):
         return f"did you mean {shown(folded[near[0]])}?"
     if not options:

@@ -9,7 +9,6 @@ import contextlib
 import gc
 import io
 import os
-import re
 import sys
 import threading
 from collections.abc import Sequence
@@ -79,6 +78,7 @@ for verb in (
 ):
     app.command()(verb)
 
+_NO_COMMAND = "No such command "  # typer's
 _COLLECTS = (50_000, 50, 50)
 """Thresholds of the garbage collector: JSON trees hold no cycles, and the defaults scan them too often."""
 
@@ -173,14 +173,11 @@ def _bug(console: Console, error: BaseException) -> int:
 def _usage_fault(error: typer.TyperException, program: str, arguments: Sequence[str]) -> Fault:
     """Typer's message in our format: lower case, no full stop, with a hint."""
     message = error.format_message().strip()
-    unknown = re.match(
-        r"No such command (?P<verb>.*?)\.(?: Did you mean (?P<close>.*)\?)?$", message
-    )
     known = sorted(command.name or _name(command) for command in app.registered_commands)
-    if unknown:
-        verbs = ", ".join(known)
-        hint = f"did you mean {unknown['close']}? " if unknown["close"] else ""
-        return Fault(f"unknown verb {unknown['verb']}", f"{hint}verbs: {verbs}")
+    if message.startswith(_NO_COMMAND):
+        word, _, close = message.removeprefix(_NO_COMMAND).partition(" Did you mean ")
+        hint = f"did you mean {close} " if close else ""
+        return Fault(f"unknown verb {word.removesuffix('.')}", f"{hint}verbs: {', '.join(known)}")
     verb = next((word for word in arguments if word in known), None)  # if the error has no context
     context = getattr(error, "ctx", None)
     path = getattr(context, "command_path", program if verb is None else f"{program} {verb}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -70,7 +72,11 @@ def _write(folder: Path, found: Rendering) -> None:
     earlier = _earlier(folder)
     wanted = files(found)
     try:
+        made = not folder.exists()
         folder.mkdir(exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise _cannot_write(folder, error) from error
+    try:
         gone = [one for one in earlier if one not in wanted]
         save(folder / INDEX, wanted[INDEX] + "".join(f"{one}\t\n" for one in gone))
         for name, text in wanted.items():
@@ -80,10 +86,31 @@ def _write(folder: Path, found: Rendering) -> None:
         for name in gone:
             _remove(folder, name)
         save(folder / INDEX, wanted[INDEX])
-    except (OSError, ValueError) as error:
-        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        hint = "check the path and its permissions"
-        raise CannotWriteError(Fault(f"cannot write {folder}: {why}", hint)) from error
+    except BaseException as error:
+        if not earlier:
+            _undo(folder, wanted, made=made)
+        if isinstance(error, OSError | ValueError):
+            raise _cannot_write(folder, error) from error
+        raise
+
+
+def _cannot_write(folder: Path, error: OSError | ValueError) -> CannotWriteError:
+    why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    hint = "check the path and its permissions"
+    return CannotWriteError(Fault(f"cannot write {folder}: {why}", hint))
+
+
+def _undo(folder: Path, written: Iterable[str], *, made: bool) -> None:
+    """Leave nothing of a first rendering that failed; what made it fail may forbid that, too."""
+    from planner.show.manifests import INDEX
+
+    with contextlib.suppress(OSError):
+        for name in written:
+            if name != INDEX:
+                _remove(folder, name)
+        (folder / INDEX).unlink(missing_ok=True)
+        if made:
+            folder.rmdir()
 
 
 def _earlier(folder: Path) -> list[str]:

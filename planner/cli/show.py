@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from typing import TYPE_CHECKING, Any
 
 from planner.cli.options import OutputOption, PlanArgument, verb
 from planner.show.console import Console
 from planner.show.text import Format
+
+if TYPE_CHECKING:
+    from models.documents.plan import PlanDocument
 
 
 @verb
@@ -22,7 +26,15 @@ def show(
 
     content = plan_files.read_bytes(path, console.stdin)
     plan = plan_files.read_plan(content, path)
-    plan_output.show(console, output, plan, lambda: plan_files.parse(content, path))
+    document = plan_files.parse(content, path)
+    plan_output.show(console, output, plan, lambda: document)
+    if changed := _changed(document, plan):
+        check = f"{console.program} verify {shlex.quote(path)}"
+        console.remarks(
+            [
+                f"{changed} does not match: the plan was changed after it was saved; {check} lists why"
+            ]
+        )
     if output in (Format.table, Format.wide):
         more = (
             None if output is Format.wide else f"{console.program} show {shlex.quote(path)} -o wide"
@@ -30,3 +42,14 @@ def show(
         console.remarks(plan.status.remarks, all_with=more)
     if path != "-":
         console.next(f"{console.program} verify {shlex.quote(path)}")
+
+
+def _changed(document: dict[str, Any], plan: PlanDocument) -> str | None:
+    """The first digest that the document does not have. Nothing else is checked: that is verify's."""
+    from models.canonical import digest
+
+    stated = plan.status.digests
+    for part, value in (("instance", stated.instance), ("spec", stated.spec)):
+        if digest(document[part]) != value:
+            return f"status.digests.{part}"
+    return None

@@ -444,7 +444,7 @@ class Kind:
 def _rows(table: str) -> Iterator[tuple[list[str], str]]:
     """The words of each first line, and the lines below it."""
     text = re.sub(r"(?m)^#.*$", "", table)
-    for row in re.split(r"\n+(?=\S)", text.strip()):
+    for row in re.split(r"\n(?=\S)", text.strip()):
         head, _, fields = row.partition("\n")
         yield head.split(), fields
 

@@ -198,9 +198,12 @@ class GangReader:
         position = self.positions.get(pod.node)
         if position is None and self.merged.whole:
             what = f"pod {pod.role} {pod.index} is planned on unknown node {shown(pod.node)}"
-            hint = suggestion(pod.node, self.positions, "nodes")
+            hint = self._known_nodes(entry, pod.node)
             entry.fault(("status", "planned", number, "node"), what, hint)
         return PlannedPod(role, pod.index, position or 0)
+
+    def _known_nodes(self, entry: GangEntry, node: str) -> str | None:
+        return None if entry.findings.enough else suggestion(node, self.positions, "nodes")
 
     def _node(self, entry: GangEntry, path: Path, pod: PodDocument) -> int | None:
         if pod.node is None:
@@ -210,7 +213,7 @@ class GangReader:
             what = (
                 f"pod {shown(entry.document.pod_name(pod))} runs on unknown node {shown(pod.node)}"
             )
-            hint = suggestion(pod.node, self.positions, "nodes")
+            hint = self._known_nodes(entry, pod.node)
             entry.fault((*path, "node"), what, hint)
         return position
 

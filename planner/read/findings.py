@@ -110,6 +110,11 @@ class Findings:
         return bool(self.placed or self.unplaced)
 
     @property
+    def enough(self) -> bool:
+        """Whether more faults are found than are shown: no hint is worth a search any more."""
+        return len(self.placed) + len(self.unplaced) >= 2 * MAX_FAULTS
+
+    @property
     def full(self) -> bool:
         return len(self.placed) + len(self.unplaced) >= MAX_GATHERED
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from planner.read.topo.server_model import Recognition
     from planner.read.topo.topology import Topology
 
-_BEFORE = r"(?:[ \t]*(?:#[^\n]*|---[ \t]*|%YAML[^\n]*)?\r?\n)*[ \t]*(?:---[ \t]+)?"
+# Possessive: millions of lines would otherwise cost hundreds of bytes each to step back over.
+_BEFORE = r"(?:[ \t]*(?:(?:#|%YAML)[^\n]*|(?:---[ \t]*)?\r?)\n)*+[ \t]*(?:---[ \t]+)?"
 _FIELD = (
     r"\"?(?:name|aliases|vendor|gpu|gpus|fabric|matrix|apiVersion|kind|metadata|spec)\"?[ \t]*:"
 )
@@ -34,11 +35,13 @@ _YAML = re.compile(rf"{_BEFORE}(?:[{{\[]|- |[A-Za-z]\w*:(?:\s|$)|$)")
 
 _OUTPUT = re.compile(
     r"nvidia-smi|rocm-smi|amd-smi|ROCm System Management|between two GPUs|\bGPU[0-9]+\s+X\b"
-    r"|^\s*GPU0\s+GPU1\b|\(Topology\)|\bTABLE:",
+    r"|^[ \t]*GPU0[ \t]+GPU1\b|\(Topology\)|\bTABLE:",
     re.IGNORECASE | re.MULTILINE,
 )
 MAX_TOPOLOGIES = 256
 """Most servers of one text: each is priced and shown in full."""
+MAX_TEXT = 16_000_000
+"""Most characters of a tool's output: what 256 large servers print is a hundredth of that."""
 
 _HINT = "save what `nvidia-smi topo -m` or `rocm-smi --showtopo` prints, as it is"
 _CAUSES = (
@@ -97,6 +100,9 @@ def read_topologies(file: str, text: str) -> tuple[Topology, ...]:
     from planner.read.topo import nvidia_smi, rocm_smi
     from planner.read.topo.topology import plain_lines
 
+    if len(text) > MAX_TEXT:
+        what = f"a text of more than {MAX_TEXT:,} characters"
+        raise InputError(Fault(what, "save only what the tool prints", file))
     lines = plain_lines(text)
     tool = rocm_smi if rocm_smi.is_output(lines) else nvidia_smi
     found = []

@@ -6,6 +6,7 @@ A file that is not a plan, or a broken one, is an InputError with the place.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,6 +20,10 @@ MAX_PLAN_BYTES = 512 * 1024 * 1024
 """A plan of 100,000 GPUs has about 30 MB; a larger file would only fill the memory."""
 
 _HINT = "a plan is what `plan --out FILE` writes"
+
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+"""An escape of JSON that UTF-8 cannot write, unless another follows and both make one character."""
 
 
 class _NotFiniteError(Exception):
@@ -101,8 +106,18 @@ def parse(content: bytes, path: str) -> dict[str, Any]:
         raise InputError(Fault("not a plan: a number is far too long", _HINT, path)) from None
     if not isinstance(document, dict):
         raise InputError(Fault("not a plan: an object is expected", _HINT, path))
+    if _SURROGATE.search(content) and not _is_unicode(document):
+        raise InputError(Fault("not a plan: half of a surrogate pair in a text", _HINT, path))
     _check_header(document, path)
     return document
+
+
+def _is_unicode(document: dict[str, Any]) -> bool:
+    try:
+        json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _check_header(document: dict[str, Any], path: str) -> None:

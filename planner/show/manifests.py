@@ -5,6 +5,7 @@ The same plan gives the same text.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 from collections import Counter
@@ -210,9 +211,18 @@ def _raw(pod: PodStart | PodStop, path: str) -> str:
 
 
 def _path(gang: GangActions, pod: PodStart | PodStop, kind: str) -> str:
-    """No suffix of a manifest: tools that sync a folder must not send these."""
-    return f"{gang.namespace}/{gang.name}/{pod.name}.{kind}"
+    """No suffix of a manifest: tools that sync a folder must not send these.
 
+    File systems hold 255 bytes a name, which a pod's name of 253 and a suffix exceed; no name has a ``~``.
+    """
+    name = pod.name
+    if len(name) > MAX_FILE_NAME:
+        name = f"{name[:MAX_FILE_NAME]}~{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    return f"{gang.namespace}/{gang.name}/{name}.{kind}"
+
+
+MAX_FILE_NAME = 200
+"""Most characters of a pod's name that the name of its file repeats."""
 
 INDEX = "RENDERED"
 """File that lists the others, and marks the folder as a rendering."""

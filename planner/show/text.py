@@ -96,18 +96,18 @@ def gap_text(tiers: Collection[PlanObjective]) -> str:
     return ", ".join(known + without)
 
 
-_NUMBERED = re.compile(r"^(.*?)(\d+)([^\d]*)$", re.DOTALL)
+_NUMBERED = re.compile(r"(.*\D)?(\d+)(\D*)", re.DOTALL)
 
 
 def compress(names: Iterable[str], separator: str = ",") -> str:
     """The names with their last numbers folded into ranges of equal width; no name is invented."""
     groups: dict[tuple[str, str, int], list[int]] = {}
     for name in sorted(set(names)):
-        match = _NUMBERED.match(name)
+        match = _NUMBERED.fullmatch(name)
         if match is None or len(match[2]) > 18:
             groups[name, "", 0] = []
             continue
-        groups.setdefault((match[1], match[3], len(match[2])), []).append(int(match[2]))
+        groups.setdefault((match[1] or "", match[3], len(match[2])), []).append(int(match[2]))
     return separator.join(_group(*key, values) for key, values in groups.items())
 
 

@@ -188,7 +188,8 @@ class _Tree:
         known = []
         for child in names.names(self.findings):
             if child not in self.switches:
-                hint = suggestion(child, self.switches, "switches")
+                enough = self.findings.enough
+                hint = None if enough else suggestion(child, self.switches, "switches")
                 names.spot.fault(self.findings, f"switch {shown(child)} is not defined", hint)
                 break
             known.append(child)

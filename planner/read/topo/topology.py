@@ -113,11 +113,9 @@ WHOLE_HINT = "save it without a terminal that cuts or wraps lines: nvidia-smi to
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 _GPU = re.compile(r"GPU[0-9]{1,4}")
 _NIC = re.compile(r"(?!(?:NV|GPU)[0-9]+$)(?=\S*[0-9_])[A-Za-z][\w.-]*")
-_HEADER = re.compile(
-    r"[ \t]*(GPU0(?:[ \t]+[\w.-]+)*?)"
-    r"((?:[ \t]+(?:CPU Affinity|Memory Affinity|NUMA Affinity|GPU NUMA ID))*)[ \t]*"
-)
-_TITLE = re.compile(r"CPU Affinity|Memory Affinity|NUMA Affinity|GPU NUMA ID")
+_NAME = r"(?:CPU Affinity|Memory Affinity|NUMA Affinity|GPU NUMA ID)"
+_TITLE = re.compile(rf"(?<=[ \t]){_NAME}")
+_TITLES = re.compile(rf"(?:{_NAME}(?:[ \t]+|$))*")
 _AFFINITY = re.compile(r"[0-9][0-9,-]*|N/A")
 
 
@@ -132,13 +130,16 @@ def plain_lines(text: str) -> list[str]:
 
 def table_labels(line: str) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
     """Labels and titles of the line above a table; None for any other line."""
-    found = _HEADER.fullmatch(line)
-    if found is None:
+    if not line.lstrip().startswith("GPU0"):
         return None
-    labels = tuple(found[1].split())
+    first = _TITLE.search(line)
+    end = len(line) if first is None else first.start()
+    labels = tuple(line[:end].split())
     if not all(_GPU.fullmatch(label) or _NIC.fullmatch(label) for label in labels):
         return None
-    return labels, tuple(_TITLE.findall(found[2]))
+    if labels[0] != "GPU0" or _TITLES.fullmatch(line, end) is None:
+        return None
+    return labels, tuple(_TITLE.findall(line, end))
 
 
 def read_table(

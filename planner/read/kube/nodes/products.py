@@ -26,7 +26,6 @@ class Product:
 
 
 _VENDORS = re.compile(r"^(?:(?:NVIDIA|TESLA|AMD|INSTINCT|INTEL|HABANA|RADEON)-)+")
-_SHARES = re.compile(r"(?:-SHARED|-MIG-.*)+$", re.DOTALL)
 
 _NAMES: tuple[tuple[str, str, Form], ...] = (
     (r"GB300.*", "GB300", "board"),
@@ -65,7 +64,9 @@ _NAMES: tuple[tuple[str, str, Form], ...] = (
 )
 """Patterns of product names (upper case, without vendor and shares), the GPU, and its form."""
 
-_MATCHED = tuple((re.compile(pattern), gpu, form) for pattern, gpu, form in _NAMES)
+_MATCHED = tuple(
+    (re.compile(pattern, re.DOTALL).fullmatch, gpu, form) for pattern, gpu, form in _NAMES
+)
 
 AMD_DEVICES = {
     "738c": "MI100",
@@ -158,9 +159,9 @@ NO_INSTANCE = frozenset({"k3s", "rke2", "k0s", "metal3", "bare-metal", "baremeta
 def product(name: str) -> Product:
     """The GPU of a product name: ``NVIDIA-A100-SXM4-80GB`` is an A100 on a board with links."""
     plain = re.sub(r"[^A-Z0-9]+", "-", name[:512].upper()).strip("-")
-    plain = _SHARES.sub("", _VENDORS.sub("", plain))
-    for pattern, gpu, form in _MATCHED:
-        found = pattern.fullmatch(plain)
+    plain = _without_shares(_VENDORS.sub("", plain))
+    for match, gpu, form in _MATCHED:
+        found = match(plain)
         if found is not None:
             return Product(gpu.format("", *found.groups(default="")), form)
     return Product(gpu_name(name), "open", known=False)
@@ -169,9 +170,17 @@ def product(name: str) -> Product:
 @lru_cache(maxsize=4096)
 def gpu_name(name: str) -> str:
     """A GPU's name for a document: at most 60 characters, one spelling a slug."""
-    plain = re.sub(r"[^A-Z0-9]+", "-", _SHARES.sub("", name[:512].upper())).strip("-")
+    plain = re.sub(r"[^A-Z0-9]+", "-", _without_shares(name[:512].upper())).strip("-")
     plain = plain[:60].strip("-")
     return plain if plain not in {"", "UNKNOWN"} else "unknown"
+
+
+def _without_shares(plain: str) -> str:
+    """The name without what a device plugin appends to it for shared GPUs and partitions."""
+    plain, _, _ = plain.partition("-MIG-")
+    while plain.endswith("-SHARED"):
+        plain = plain.removesuffix("-SHARED")
+    return plain
 
 
 def board(found: Product, gpus: int, *, cloud: bool) -> str | None:
