@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -41,7 +42,8 @@ class Budget:
     """``effort``: deterministic units used so far. ``stop``: set by a signal handler.
 
     ``clocked``: the clock ended an engine call, so the same input may give another plan. ``seconds``:
-    time from ``started``, by default the limit's.
+    time from ``started``, by default the limit's. ``held_back``: (effort, seconds) of what is left that
+    is not to be had for now.
     """
 
     limits: SolveLimits
@@ -51,13 +53,23 @@ class Budget:
     stopped_by: StoppedBy = "proof"
     started: float = field(default_factory=time.monotonic)
     seconds: float | None = None
+    held_back: tuple[float, float] = (0.0, 0.0)
+
+    @contextmanager
+    def holding_back(self, part: float) -> Iterator[None]:
+        """Keep this part of what is left now for later."""
+        self.held_back = (part * self.effort_left(), part * self.seconds_left())
+        try:
+            yield
+        finally:
+            self.held_back = (0.0, 0.0)
 
     def effort_left(self) -> float:
-        return max(0.0, self.limits.budget - self.effort)
+        return max(0.0, self.limits.budget - self.effort - self.held_back[0])
 
     def seconds_left(self) -> float:
         limit = self.limits.time_limit_s if self.seconds is None else self.seconds
-        return max(0.0, limit - (time.monotonic() - self.started))
+        return max(0.0, limit - (time.monotonic() - self.started) - self.held_back[1])
 
     def used(self, part: float) -> Callable[[], bool]:
         """A test whether this part of what is left now has been used since."""

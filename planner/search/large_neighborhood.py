@@ -55,10 +55,9 @@ def improve(
     *,
     immovable: frozenset[int] = frozenset(),
     until: Callable[[], bool] = lambda: False,
-) -> bool:
+) -> None:
     """Improve the incumbent until the budget ends or ``until`` holds, which is asked every round.
 
-    Returns whether there may be more to search: not, where no neighbourhood was found.
     ``immovable``: gangs that must not move.
     """
     search = _NeighborhoodSearch(ledger, immovable)
@@ -66,7 +65,7 @@ def improve(
     while not until() and not budget.exhausted():
         parts = search.round(SIZES if idle < STAGNATION else LARGE_SIZES)
         if not parts:
-            return False
+            return
         plans, effort = [], 0.0
         for part, found in zip(parts, workers.run(solve_part, parts, budget), strict=False):
             effort += found.effort
@@ -79,7 +78,6 @@ def improve(
             _report(ledger, progress)
         idle = 0 if better else idle + 1
     budget.record_limit()
-    return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,8 +54,8 @@ SHAPES: tuple[Collection[str], ...] = ((), ("preference", "bandwidth"), PLACEMEN
 LEAP = 0.4
 """Share of what is left of the budget for neighbourhoods before the tiers are solved again."""
 
-IMPROVING_SHARE = 0.85
-"""Share of what is left of the budget for neighbourhoods before single steps are tried."""
+POLISHING_SHARE = 0.03
+"""Share of the budget that is kept for single steps at the end."""
 
 SHORT_LEAP = 0.25
 """The same before the next larger model is solved, where plans lag behind what is known to be possible."""
@@ -195,33 +195,25 @@ class Search:
             ledger.offer(rearrange(self.instance, start, budget=budget))
         size = pairs(self.instance, WHOLE_BELOW) if self._size is None else self._size
         exact = True
-        with suppress(Interrupted):
-            if size >= AGGREGATED_FROM:
-                self._search_aggregated(ledger, budget, progress, immovable, size=size)
-            if size < WHOLE_BELOW and ledger.gap() is not None:
-                formulation = formulate(
-                    self.instance, immovable=immovable, interrupted=budget.exhausted
-                )
-                exact = formulation.exact
+        with budget.holding_back(POLISHING_SHARE):
+            with suppress(Interrupted):
+                if size >= AGGREGATED_FROM:
+                    self._search_aggregated(ledger, budget, progress, immovable, size=size)
+                if size < WHOLE_BELOW and ledger.gap() is not None:
+                    formulation = formulate(
+                        self.instance, immovable=immovable, interrupted=budget.exhausted
+                    )
+                    exact = formulation.exact
+                    ledger.reopen()
+                    TierSearch(formulation, ledger, budget, progress, len(ledger.tiers)).run()
+            searching = ledger.gap() is not None and not any(t.tolerance for t in ledger.tiers)
+            if searching:
                 ledger.reopen()
-                TierSearch(formulation, ledger, budget, progress, len(ledger.tiers)).run()
-        if ledger.gap() is not None and not any(tier.tolerance for tier in ledger.tiers):
-            ledger.reopen()
-            self._improve(ledger, budget, progress, immovable)
+                improve(ledger, budget, progress, self._workers, immovable=immovable)
+        if searching:
+            polish(ledger, budget)
         ledger.close_all()
         return self._solution(ledger, budget, immovable, exact=exact)
-
-    def _improve(
-        self, ledger: Ledger, budget: Budget, progress: Progress, immovable: frozenset[int]
-    ) -> None:
-        """Neighbourhoods and single steps in turns, until neither finds anything."""
-        more = True
-        while more and ledger.gap() is not None and not budget.exhausted():
-            until = budget.used(IMPROVING_SHARE)
-            more = improve(
-                ledger, budget, progress, self._workers, immovable=immovable, until=until
-            )
-            polish(ledger, budget)
 
     def _search_aggregated(
         self,
