@@ -14,9 +14,9 @@ from conftest import RunCli
 from snapshots import Cluster, Tree, cluster, files, more, objects_of, small
 
 from models.policy import KubernetesPolicy
-from planner.cluster.snapshot_kinds import ALL, FILE_NAMES, file_name
 from planner.read.findings import Remarks
 from planner.read.kube.gangs.gangs import read_gangs
+from planner.read.kube.kinds import ALL, FILE_NAMES, file_name
 from planner.read.kube.levels.levels import read_levels
 from planner.read.kube.nodes.nodes import read_nodes
 from planner.read.kube.pods.pods import read_pods

@@ -18,9 +18,10 @@ from planner.cluster.api_paths import IDENTITY, list_paths
 from planner.cluster.discovery import ServedKind, discover
 from planner.cluster.live_view import for_planning
 from planner.cluster.pages import ListPages, failed
-from planner.cluster.pruning import GONE
 from planner.cluster.snapshot_folder import ListFile, SnapshotFolder
-from planner.cluster.snapshot_kinds import (
+from planner.cluster.transport import Reply, Transport, Tree
+from planner.errors import Fault, NotPermittedError, UnavailableError
+from planner.read.kube.kinds import (
     ALL,
     FILE_NAMES,
     NAMESPACES,
@@ -30,9 +31,8 @@ from planner.cluster.snapshot_kinds import (
     Kind,
     file_name,
 )
-from planner.cluster.transport import Reply, Transport, Tree
-from planner.errors import Fault, NotPermittedError, UnavailableError
 from planner.read.kube.lookup import text
+from planner.read.kube.pruning import GONE
 from planner.untrusted_text import one_line
 
 ACCEPT = list_paths(ALL)
