@@ -101,7 +101,7 @@ def test_a_page_that_comes_again_from_a_later_state_takes_its_own_continuation(
     with cluster(server, tmp_path, cli) as served:
         result = served.snapshot()
     assert result.code == 0, result.err
-    assert len(files(served.out)["pods.json"]["items"]) == 1044
+    assert len(files(served.out)["pods.json"]["items"]) == 1042
     assert "restarted" not in result.err
 
 

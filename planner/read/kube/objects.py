@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from models.units import InvalidValueError, epoch_seconds, shown
 from planner.read.findings import Remarks
 from planner.read.kube.dialects.registry import controller_readers, group_readers
-from planner.read.kube.lookup import Tree, mapping, objects, text, texts
+from planner.read.kube.lookup import Tree, items, mapping, objects, text, texts
 from planner.read.kube.object_bounds import ObjectReducer
 from planner.read.kube.pods.placement import FINISHED
 from planner.read.kube.records import KubeObject, KubePod, Objects, Owner
@@ -92,9 +92,11 @@ class Gatherer:
             name = f"unnamed-{self.unnamed}"
             self.remarks.add(f"Pod {name} in {where}", "has no name; this one is used")
             tree = {**tree, "metadata": {**metadata, "name": name}}
+        if self.reducer is not None and own_kind == "Pod" and belongs_to_nothing(tree):
+            return
         created = self._created(tree, own_kind)
         found = kube_object(tree, own_kind, own_version, created)
-        if found is None or (self.reducer is not None and belongs_to_nothing(found)):
+        if found is None:
             return
         if not self.objects.add(found):
             self.remarks.add(found.subject, "appears twice in the input; the first one counts")
@@ -145,16 +147,16 @@ def _texts(metadata: object, name: str) -> dict[str, str]:
     return found if all(type(value) is str for value in found.values()) else texts(metadata, name)
 
 
-def belongs_to_nothing(found: KubeObject) -> bool:
-    """Whether it is a finished pod without controller and group: it holds nothing, nobody misses it."""
-    if found.kind != "Pod" or found.group or found.owner is not None:
+def belongs_to_nothing(pod: Tree) -> bool:
+    """Whether a pod has finished and no controller or group has it: nobody misses it."""
+    if text(pod, "status", "phase") not in FINISHED or items(pod, "metadata", "ownerReferences"):
         return False
-    if text(found.tree, "status", "phase") not in FINISHED:
-        return False
-    pod = KubePod(found)
-    alone = Objects()
-    return all(one.group_name(pod) is None for one in group_readers()) and all(
-        one.key(pod, alone) is None for one in controller_readers()
+    found = kube_object(pod, "Pod", "v1", None)
+    if found is None:
+        return True
+    read, none = KubePod(found), Objects()
+    return all(one.group_name(read) is None for one in group_readers()) and all(
+        one.key(read, none) is None for one in controller_readers()
     )
 
 
