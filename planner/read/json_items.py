@@ -109,7 +109,9 @@ class _JsonItems:
             if name == "items" and self._next() == "[" and _may_be_list(tree) and not listed:
                 listed = True
                 tree[name] = []
+                wide = self._wide
                 yield from self._items(tree)
+                self._wide = wide
             else:
                 self._next()
                 tree[name], found = self._value(item=False)
