@@ -241,6 +241,12 @@ def _visit_json(source: Source, visit: Visit) -> None:
         visit(path, at_key, *_moved(source, line, start - line_start + 1))
 
 
+def place_of_word(text: str, word: str) -> tuple[int, int]:
+    """Line and column of the first number or constant of a JSON text that is written so."""
+    found = (start for _, _, start, one in _json_items(text) if one == word)
+    return _line_and_column(text, next(found, 0))
+
+
 _BLANK = re.compile(r"[ \t\n\r]*")
 _WORD = re.compile(r"[^\s\[\]{},:\"]+|.", re.DOTALL)
 
