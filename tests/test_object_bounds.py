@@ -267,6 +267,19 @@ def test_documents_of_ours_in_a_long_list_have_their_places() -> None:
     assert lines[(line or 0) - 1][(column or 0) - 1 :].startswith('"Gnag"')
 
 
+def test_a_fault_of_a_long_list_itself_is_an_error(size: str) -> None:
+    gang = {"apiVersion": "gangplan.dev/v1alpha1", "kind": "Gang", "metadata": {"name": "g"}}
+    listed = {"kind": "List", "apiVersion": "v2", "items": [*CLUSTER, gang], "itmes": "x" * 2_000}
+    text = json.dumps(listed, indent=2)
+    with pytest.raises(InputError) as caught:
+        read(text)
+    places = {fault.what: fault.line for fault in caught.value.faults}
+    assert places["a List needs apiVersion v1"] == 3
+    # Of a long text only the beginning is at hand.
+    line = text[: text.index('"itmes"')].count("\n") + 1
+    assert places["unknown field 'itmes' in a List"] in ({line} if size == "whole" else {line, 1})
+
+
 def test_documents_of_ours_are_as_strict_in_a_long_list_as_alone(size: str) -> None:
     gang = {"apiVersion": "gangplan.dev/v1alpha1", "kind": "Gang", "metadata": {"name": RAW}}
     text = kubectl([*CLUSTER, gang]).replace(f'"{RAW}"', '"g", "name": "h"')

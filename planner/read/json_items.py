@@ -69,6 +69,7 @@ class _JsonItems:
         self._rest = source.rest
         self._counted, self._line, self._column = 0, 1, 1
         self._marks = 0
+        self._forgot = False
         self._odd = self._wide = False
         self._strict = json.JSONDecoder(
             object_pairs_hook=self._fields, parse_float=decimal, parse_constant=self._constant
@@ -149,8 +150,8 @@ class _JsonItems:
         end = self.at
 
         def part() -> Source:
-            if path == (0,) and self._rest is None and not self._counted:
-                return self.source
+            if path == (0,) and (self.source.rest is None or self._forgot):
+                return self.source  # of a long list its beginning
             line, column = self._place(start)
             name, named = self.source.name, self.source.named
             text = self.text[start:end]
@@ -217,6 +218,7 @@ class _JsonItems:
             found = _TEXT_END.match(self.text, place)
             assert found is not None  # it matches nothing, too
             self._count(self.at)
+            self._forgot = True
             ended = found.group(1)
             self.text = ('""' if ended else '"') + self.text[found.end() :]
             self._counted, self.at, place = 0, 0, 1
@@ -264,6 +266,7 @@ class _JsonItems:
             self._count(self.at)
             self.text = self.text[self.at :]
             self._counted = self.at = 0
+            self._forgot = True
 
     def _count(self, at: int) -> None:
         """Move the known place to an offset of the text that is held."""
@@ -276,8 +279,9 @@ class _JsonItems:
         self._counted = at
 
     def _place(self, at: int) -> tuple[int, int]:
-        if at >= self._counted:
-            self._count(at)
+        if at < self._counted:  # only of a text of which nothing was forgotten
+            self._counted, self._line, self._column = 0, 1, 1
+        self._count(at)
         return self._line, self._column
 
     def _malformed(self, message: str, at: int | None = None) -> Malformed:

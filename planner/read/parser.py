@@ -113,7 +113,9 @@ def places(
             if not missing:
                 raise _AllFoundError
 
-    with suppress(_AllFoundError):
+    # Of a long text only the beginning is here; it may end in the middle of a word.
+    cut = json.JSONDecodeError if source.rest is not None else _AllFoundError
+    with suppress(_AllFoundError, cut):
         if _is_json(source):
             _visit_json(source, visit)
         else:
