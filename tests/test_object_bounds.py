@@ -5,11 +5,15 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import random
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import yaml
+from effort import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from kube import node, pod
 
 from planner.errors import InputError
@@ -347,3 +351,51 @@ def test_equal_parts_of_objects_are_one() -> None:
     assert first["spec"]["containers"] is second["spec"]["containers"]
     other = reducer.reduce(pod("c", gpus=4), "", "Pod")
     assert other["spec"]["containers"] != first["spec"]["containers"]
+
+
+PIECES = [
+    *(b"{", b"}", b"[", b"]", b'"', b",", b":", b"\\", b"\n", b"\x01", b"\xff", b"---\n", b"- "),
+    *(
+        b"1e400",
+        b"NaN",
+        b"null",
+        b'"items"',
+        b'"kind"',
+        b"[[[[",
+        b'"\\ud800"',
+        b"&a ",
+        b"*a",
+        b"<<: ",
+    ),
+]
+
+
+@settings(max_examples=examples(400, 60), deadline=None)
+@given(st.sampled_from(sorted(FORMS)), st.randoms(use_true_random=False))
+def test_a_damaged_text_reads_the_same_whole_and_in_pieces(
+    form: str, chance: random.Random
+) -> None:
+    raw = bytearray(FORMS[form]([*CLUSTER, evil()]).encode())
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randrange(len(raw))
+        match chance.randrange(3):
+            case 0:
+                del raw[at : at + chance.randint(1, 40)]
+            case 1:
+                raw[at:at] = chance.choice(PIECES)
+            case _:
+                raw[at:at] = raw[at : at + chance.randint(1, 300)]
+
+    def outcome() -> object:
+        try:
+            found = load(["-"], stdin=io.BytesIO(bytes(raw)))
+        except InputError:
+            return "refused"
+        return found.instance, found.remarks
+
+    whole = outcome()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "WHOLE_BYTES", chance.randint(1, 2_000))
+        patch.setattr(sources, "_PIECE_BYTES", chance.randint(1, 500))
+        patch.setattr(json_items, "MAX_BLANK", 100)
+        assert outcome() == whole

@@ -15,7 +15,6 @@ from typing import Any
 from models.documents.base import MAX_FIELDS, Path
 from planner.read.parser import (
     CUT_OFF,
-    MAX_DEPTH,
     MAX_NUMBER_DIGITS,
     ODD,
     SKIMMED,
@@ -35,6 +34,7 @@ which JSON may write ten times as long."""
 MAX_JSON_MARKS = 8_000_000
 """Most brackets and commas of one document of a long text, counted before any value is built."""
 
+_TOO_LARGE = f"a document of more than {MAX_OBJECT // 2**20} Mi characters, or nested too deep"
 _APART = "put it into a file of its own"
 
 MAX_BLANK = 2**20
@@ -157,11 +157,11 @@ class _JsonItems:
             text = self.text[start:end]
             return Source(name, text, "json", named, line=line, column=column, path=path)
 
-        if SKIMMED in oddities and self.source.rest is not None:
-            much = f"{MAX_OBJECT // 2**20} Mi characters or nested deeper than {MAX_DEPTH} levels"
-            fault = Malformed(f"a document of more than {much}", *self._place(end), _APART)
-            return Item(tree, path, lambda: self.source, oddities, lambda: Parsed([], [fault]))
         doubtful = bool(oddities) or self._wide
+        if doubtful and self._forgot and (SKIMMED in oddities or path == (0,)):
+            what = _TOO_LARGE if SKIMMED in oddities else f"a list that {ODD}"
+            fault = Malformed(what, *self._place(end), _APART)
+            return Item(tree, path, lambda: self.source, oddities, lambda: Parsed([], [fault]))
         return Item(tree, path, part, oddities, (lambda: json_form(part())) if doubtful else None)
 
     def _value(self, *, item: bool) -> tuple[Any, tuple[str, ...]]:

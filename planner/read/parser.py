@@ -114,8 +114,7 @@ def places(
                 raise _AllFoundError
 
     # Of a long text only the beginning is here; it may end in the middle of a word.
-    cut = json.JSONDecodeError if source.rest is not None else _AllFoundError
-    with suppress(_AllFoundError, cut):
+    with suppress(_AllFoundError, json.JSONDecodeError):
         if _is_json(source):
             _visit_json(source, visit)
         else:
@@ -191,7 +190,7 @@ def json_fault(message: str, line: int, column: int) -> Malformed:
 
 def json_form(source: Source) -> Parsed:
     """The faults of form of a part of a text; a document only if the rest is sound."""
-    found = _json_faults(source.text)
+    found = parse_json(source.text)
     for fault in found.faults:
         fault.line, fault.column = _moved(source, fault.line, fault.column)
     return found
@@ -279,7 +278,7 @@ def _json_items(text: str, where: Path = (0,)) -> Iterator[tuple[Path, bool, int
         elif character == ":":
             is_name = False
         elif character == '"':
-            value, at = scanstring(text, at, True)  # noqa: FBT003
+            value, at = scanstring(text, at, False)  # noqa: FBT003  # control characters, too
             if is_name:
                 path[-1] = value
             yield tuple(path), is_name, start, ""
