@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -113,11 +114,11 @@ def broken(change: Callable[[dict[str, Any]], object]) -> bytes:
         ),
         (
             broken(lambda p: p["status"]["objectives"][0].update(gap=float("nan"))),
-            "not a plan: NaN is not a number",
+            "not a plan: NaN is not a finite number",
         ),
         (
             broken(lambda p: p["status"]["objectives"][0].update(value=float("nan"))),
-            "not a plan: NaN is not a number",
+            "not a plan: NaN is not a finite number",
         ),
         (
             broken(lambda p: p["instance"]["cluster"]["spec"].update(nodes="all")),
@@ -137,6 +138,23 @@ def test_a_plan_of_the_wrong_shape_is_65_and_names_the_field(
     assert (result.code, result.out) == (65, "")
     assert f"error: {said}" in result.err
     assert "  --> plan.json" in result.err
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1e400", "[[1e999]]", '{"a": 1e400}'])
+@pytest.mark.parametrize("verb", [["show"], ["show", "-o", "json"], ["verify"], ["render"]])
+def test_a_number_that_overflows_is_65_where_a_newer_version_may_have_fields(
+    verb: list[str], number: str, plan_file: str, tmp_path: Path, cli: RunCli
+) -> None:
+    document = json.loads(Path(plan_file).read_text())
+    document["spec"]["gangs"][0]["future"] = "@"
+    path = tmp_path / "newer.json"
+    path.write_text(json.dumps(document, indent=1).replace('"@"', number))
+    result = cli(verb[0], str(path), *verb[1:])
+    assert result.code == 65
+    line = path.read_text()[: path.read_text().index('"future"')].count("\n") + 1
+    assert result.err.count("error: ") == 1
+    assert re.search(r"error: not a plan: \S+ is not a finite number", result.err)
+    assert f"newer.json:{line}:" in result.err
 
 
 @pytest.mark.parametrize("end", ['"half a te', "[1, 2", '{"gangs":', ""])

@@ -8,14 +8,23 @@ import os
 import socket
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 from apiserver_http import RawAnswer, write_kubeconfig
 from apiserver_recorded import RecordedServer, Request, status
 from conftest import RunCli
+from kube import node, pod
 from snapshots import Cluster, cluster, environment, files, more, small
 
 from planner.cluster import snapshot_folder as folder
+from planner.cluster.pages import list_objects
+from planner.cluster.transport import JSON, LOST, TOO_LONG, Reply
+from planner.errors import UnavailableError
+from planner.read.inputs import load
+
+Tree = dict[str, Any]
 
 PODS = "/api/v1/pods"
 
@@ -101,7 +110,7 @@ def test_a_page_that_comes_again_from_a_later_state_takes_its_own_continuation(
     with cluster(server, tmp_path, cli) as served:
         result = served.snapshot()
     assert result.code == 0, result.err
-    assert len(files(served.out)["pods.json"]["items"]) == 1044
+    assert len(files(served.out)["pods.json"]["items"]) == 1042
     assert "restarted" not in result.err
 
 
@@ -375,3 +384,63 @@ def test_the_missing_option_is_a_usage_error(cli: RunCli) -> None:
     result = cli("snapshot")
     assert result.code == 64
     assert "--out" in result.err
+
+
+class NarrowServer:
+    """Ten pods; a page of more than ``most`` is longer than an answer may be."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.limits: list[int] = []
+
+    def send(
+        self, method: str, path: str, body: Tree | None = None, *, content_type: str = JSON
+    ) -> Reply:
+        del method, body, content_type
+        query = parse_qs(path.partition("?")[2])
+        limit, start = int(query["limit"][0]), int(query.get("continue", ["0"])[0])
+        self.limits.append(limit)
+        if limit > self.most:
+            return Reply(LOST, {"reason": TOO_LONG}, why="the answer is larger than the limit")
+        end = min(start + limit, 10)
+        metadata = {"continue": str(end)} if end < 10 else {}
+        return Reply(
+            200, {"items": [{"number": n} for n in range(start, end)], "metadata": metadata}
+        )
+
+
+def test_a_page_that_is_too_long_is_asked_for_in_smaller_ones() -> None:
+    server = NarrowServer(most=4)
+    found = list_objects(server, PODS)
+    assert [one["number"] for one in found] == list(range(10))
+    # 500 halved until it fits, and never larger again
+    assert server.limits == [500, 250, 125, 62, 31, 15, 7, 3, 3, 3, 3]
+
+
+def test_one_object_that_is_too_long_for_an_answer_is_an_error() -> None:
+    with pytest.raises(UnavailableError, match="larger than the limit"):
+        list_objects(NarrowServer(most=0), PODS)
+
+
+def test_pods_past_every_bound_are_recorded_and_stop_nobody(tmp_path: Path, cli: RunCli) -> None:
+    many = {f"k{i}": "v" for i in range(10_001)}
+    victim = pod("victim", gpus=2, on="n1")
+    others = [
+        pod("labels", gpus=1, on="n1", labels=many),
+        pod("notes", gpus=1, on="n1", annotations={f"gangplan.dev/{key}": "v" for key in many}),
+        pod("commas", gpus=1, on="n1", annotations={"example.com/note": "," * 262_000}),
+        pod("selector", gpus=1, on="n1", nodeSelector=many),
+    ]
+    done = pod("done", labels=many)
+    done["status"]["phase"] = "Failed"
+    server = small()
+    server.resource("nodes").items = [node("n1")]
+    server.resource("pods").items = [victim, *others, done]
+    with cluster(server, tmp_path, cli) as served:
+        result = served.snapshot()
+        assert result.code == 0, result.err
+    found = load([str(served.out)])
+    gpus = {gang.name: gang.roles[0].gpus for gang in found.instance.gangs}
+    assert gpus == {"victim": 2, "labels": 1, "notes": 1, "commas": 1, "selector": 1}
+    about = {name: [line for line in found.remarks if name in line] for name in (*gpus, "done")}
+    assert {name for name, lines in about.items() if lines} == {"labels", "notes", "selector"}

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from kube import SNAPSHOTS, pod
 from kube_kinds import SAMPLES
 
-from planner.cluster import snapshot_kinds
-from planner.cluster.pruning import GONE, allowed
-from planner.cluster.snapshot_kinds import ALL, PODS, Kind
+from planner.read.kube import kinds
 from planner.read.kube.dialects.registry import holding_readers
+from planner.read.kube.kinds import ALL, PODS, Kind
 from planner.read.kube.pods.constraints import VOLUME_CLAIMS
+from planner.read.kube.pruning import GONE, allowed
 
 Tree = dict[str, Any]
 
@@ -325,8 +325,8 @@ def test_one_row_of_the_table_adds_a_kind() -> None:
 widgets.example.com Widget v2 v1 cluster
   spec { size parts[] { name limits[*]=Quantity } }
 """
-    ((words, fields),) = snapshot_kinds._rows(row)
-    widget = snapshot_kinds._kind(words, fields)
+    ((words, fields),) = kinds._rows(row)
+    widget = kinds._kind(words, fields)
     assert (widget.resource, widget.versions) == ("widgets.example.com", ("v2", "v1"))
     assert (widget.namespaced, widget.certain) == (False, False)
     part = {"name": "a", "limits": {"gpu": "8", "odd": SECRET}}

@@ -4,9 +4,10 @@ The schema of a plan and its only reader. The instance is read as strictly as an
 fields are kept, so that an older program reads the plans of a newer one.
 """
 
-from typing import Annotated, Literal
+import math
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from models.documents.base import ApiVersion, Document, Many, Mapped, Name, Time, omitted, whole
 from models.documents.cluster import ClusterDocument
@@ -15,6 +16,7 @@ from models.documents.policy import PolicyDocument
 from models.documents.server import GpuIndices
 from models.solution import Decision, Proof, StoppedBy
 from models.tiers import Sense
+from models.units import InvalidValueError
 
 Natural = Annotated[int, Field(ge=0)]
 EffectiveGpus = Annotated[float, Field(ge=0)]
@@ -22,10 +24,26 @@ GangKey = tuple[str, str]
 """(namespace, name)."""
 
 
+def _finite(value: object) -> object:
+    """The value, unless a number in it is beyond what JSON can be written with again."""
+    ahead = [value]
+    while ahead:
+        one = ahead.pop()
+        if isinstance(one, float) and not math.isfinite(one):
+            raise InvalidValueError("this number is too large", "write a finite number")
+        if isinstance(one, dict):
+            ahead.extend(one.values())
+        elif isinstance(one, list):
+            ahead.extend(one)
+    return value
+
+
 class _Open(Document):
     """An object that may have fields of a newer minor version."""
 
     model_config = ConfigDict(extra="allow")
+
+    __pydantic_extra__: dict[str, Annotated[Any, AfterValidator(_finite)]] = Field(init=False)
 
 
 class PlanMetadata(_Open):

@@ -157,7 +157,7 @@ def _report(
 
 def _grouped(recorded: Recorded) -> list[str]:
     """What is not served: a whole API group by its name, else the resources."""
-    from planner.cluster.snapshot_kinds import OTHERS
+    from planner.read.kube.kinds import OTHERS
 
     gone = {kind.resource for kind in recorded.absent}
     groups: dict[str, list[str]] = {}
@@ -184,7 +184,7 @@ def _namespaces(names: list[str]) -> tuple[str, ...]:
 
 def skipped(resources: list[str]) -> frozenset[str]:
     """The resources of ``--skip``. Raises UsageError for one that is not recorded, or is required."""
-    from planner.cluster.snapshot_kinds import OTHERS
+    from planner.read.kube.kinds import OTHERS
 
     known = [kind.resource for kind in OTHERS]
     for resource in resources:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from planner.cluster.api_paths import API_GROUPS, core, grouped, is_version
 from planner.cluster.pages import failed
-from planner.cluster.snapshot_kinds import Kind
 from planner.cluster.transport import Reply, Transport
+from planner.read.kube.kinds import Kind
 from planner.read.kube.lookup import items, objects, text
 
 

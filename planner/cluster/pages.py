@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from planner.cluster.transport import Reply, Transport, Tree
+from planner.cluster.transport import TOO_LONG, Reply, Transport, Tree
 from planner.errors import Fault, NotPermittedError, UnavailableError
 from planner.read.kube.lookup import text, whole
 from planner.untrusted_text import one_line
 
 PAGE = 500
-"""Objects a page."""
+"""Objects a page; fewer where the answer is longer than the limit of one."""
 
 MAX_PAGES = 20_000
 MAX_RESTARTS = 3
@@ -77,6 +77,9 @@ class ListPages:
                 return
             if reply.status == _GONE and limit is not None:
                 raise _ExpiredError
+            if reply.reason == TOO_LONG and limit is not None and limit > 1:
+                limit //= 2
+                continue
             if not reply.ok:
                 raise failed(reply, f"GET {path}")
             body, metadata = reply.body, reply.body.get("metadata")

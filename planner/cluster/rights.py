@@ -14,9 +14,9 @@ from models.apply.live_state import ClusterView, PodClassifier
 from models.apply.plan_actions import PlanActions
 from planner.cluster.api_paths import grouped
 from planner.cluster.lease import LEASE
-from planner.cluster.snapshot_kinds import ALL, NAMESPACES, Kind
 from planner.cluster.transport import LOST, Transport, Tree
 from planner.errors import Fault, NotPermittedError, UnavailableError
+from planner.read.kube.kinds import ALL, NAMESPACES, Kind
 from planner.read.kube.lookup import mapping, objects, text
 from planner.untrusted_text import one_line
 

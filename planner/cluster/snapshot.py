@@ -18,9 +18,10 @@ from planner.cluster.api_paths import IDENTITY, list_paths
 from planner.cluster.discovery import ServedKind, discover
 from planner.cluster.live_view import for_planning
 from planner.cluster.pages import ListPages, failed
-from planner.cluster.pruning import GONE
 from planner.cluster.snapshot_folder import ListFile, SnapshotFolder
-from planner.cluster.snapshot_kinds import (
+from planner.cluster.transport import Reply, Transport, Tree
+from planner.errors import Fault, NotPermittedError, UnavailableError
+from planner.read.kube.kinds import (
     ALL,
     FILE_NAMES,
     NAMESPACES,
@@ -30,9 +31,9 @@ from planner.cluster.snapshot_kinds import (
     Kind,
     file_name,
 )
-from planner.cluster.transport import Reply, Transport, Tree
-from planner.errors import Fault, NotPermittedError, UnavailableError
 from planner.read.kube.lookup import text
+from planner.read.kube.objects import belongs_to_nothing
+from planner.read.kube.pruning import GONE
 from planner.untrusted_text import one_line
 
 ACCEPT = list_paths(ALL)
@@ -149,7 +150,10 @@ class _Recorder:
             self.recorded.counts[kind.resource] = file.items
 
     def _pruned(self, kind: Kind, items: list[Any]) -> Iterator[Tree]:
-        """What is kept of each object; of pods without marks that only a tenant claims."""
+        """What is kept of each object; of pods without marks that only a tenant claims.
+
+        Finished pods that no gang needs are left out.
+        """
         prune = kind.prune
         for item in items:
             kept = item
@@ -158,7 +162,7 @@ class _Recorder:
                     continue
                 kept = for_planning(item, self._request.seal_key)
             kept = prune(kept)
-            if kept is not GONE:
+            if kept is not GONE and not (kind is PODS and belongs_to_nothing(kept)):
                 yield kept
 
     def _refused(self, kind: Kind, place: str | None, reply: Reply, file: ListFile) -> None:

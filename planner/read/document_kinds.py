@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from models.documents.base import API_VERSION, Path, suggestion
 from models.documents.cluster import ClusterDocument
@@ -18,8 +18,8 @@ from models.units import described, shown
 from planner.errors import Fault, InputError
 from planner.read.findings import Finding, Findings, Remarks
 from planner.read.kube.lookup import Tree, items, mapping, text
-from planner.read.parser import parse
-from planner.read.sources import Source, slurm_format
+from planner.read.parser import SKIMMED, Item, read_items
+from planner.read.sources import Malformed, Source, slurm_format, too_long
 from planner.read.validation import Entry, validate
 
 if TYPE_CHECKING:
@@ -78,6 +78,22 @@ KINDS = ("Cluster", "Gang", "Policy")
 MAX_LISTS = 8
 """Deepest List in a List."""
 
+MAX_WAITING = 20_000
+"""Most items that do not say what they are in a list that says it after them."""
+
+
+def _is_object(tree: object) -> TypeGuard[Tree]:
+    """Whether it is a Kubernetes object or a typed list of them, and no plain List."""
+    return isinstance(tree, dict) and tree.get("kind") != "List" and is_object(tree)
+
+
+def _is_typed_list(tree: Tree) -> bool:
+    return str(tree["kind"]).endswith("List")
+
+
+def _is_ours(tree: Tree) -> bool:
+    return is_compact(tree) or tree.get("kind") == "List" or _is_object(tree)
+
 
 @dataclass(slots=True)
 class Documents:
@@ -97,9 +113,11 @@ class Documents:
     def gatherer(self) -> Gatherer:
         """Collects Kubernetes objects."""
         if self._gatherer is None:
-            from planner.read.kube.objects import Gatherer  # only where there is one
+            # only where there is one
+            from planner.read.kube.object_bounds import ObjectReducer
+            from planner.read.kube.objects import Gatherer
 
-            self._gatherer = Gatherer(self.remarks)
+            self._gatherer = Gatherer(self.remarks, ObjectReducer())
         return self._gatherer
 
     @property
@@ -123,22 +141,64 @@ class Documents:
         self.unrecognised = []
 
     def read(self, source: Source) -> None:
-        """Add every document of a text."""
+        """Add every document of a text. Raises MissingPathError for a file that breaks off."""
         if slurm_format(source.name, source.text) is not None:
             self._topology(source)
             return
-        parsed = parse(source)
-        for fault in parsed.faults:
+        empty = True
+        waiting: list[Item] = []
+        try:
+            for item in read_items(source):
+                empty = empty and item.tree is None
+                if item.header is not None:
+                    self._in_list(item, source, waiting)
+                    continue
+                if item.listed:
+                    for one in waiting:
+                        self._in_list(one, source, None)
+                    waiting.clear()
+                if item.tree is not None:  # `---` with nothing below it
+                    self._document(item, source, 0)
+        except Malformed as fault:
+            empty = False
             self.findings.malformed(source, fault)
-        if parsed.faults:
             self.mark_all_unusable()
-        if not parsed.faults and all(tree is None for tree in parsed.documents):
+        if empty:
             hint = f"write a {KINDS[0]}, {KINDS[1]} or {KINDS[2]} into it, or remove it"
             self.findings.fault(Fault("no document in this file", hint, source.name, 1, 1))
-        for number, tree in enumerate(parsed.documents):
-            if tree is not None:  # `---` with nothing below it
-                for path, document in self._unwrap(source, tree, (number,), 0):
-                    self._add(source, path, document)
+
+    def _in_list(self, item: Item, source: Source, waiting: list[Item] | None) -> None:
+        """An item of a list. One that only the list can tell waits until that says what it holds."""
+        tree, header = item.tree, item.header
+        assert header is not None
+        if is_object(header) and header.get("kind") != "List":
+            self.gatherer.add_item(tree, header, item.path[-1], source.name, item.oddities)
+        elif waiting is None or header.get("kind") == "List" or _is_object(tree):
+            self._document(item, source, 1)
+        else:
+            if len(waiting) >= MAX_WAITING:
+                what = f"a list of more than {MAX_WAITING:,} items before its kind"
+                raise Malformed(what, 1, 1, "write the kind first")
+            part = item.part()
+            item.part = lambda: part
+            waiting.append(item)
+
+    def _document(self, item: Item, source: Source, depth: int) -> None:
+        """A document, or an item of a List."""
+        tree = item.tree
+        if _is_object(tree) and not (SKIMMED in item.oddities and _is_typed_list(tree)):
+            self.gatherer.add(tree, source.name, item.oddities, listed=item.listed)
+            return
+        part = item.part()
+        if item.form is not None and (not depth or not isinstance(tree, dict) or _is_ours(tree)):
+            form = item.form()
+            for fault in form.faults:
+                self.findings.malformed(source, fault)
+            self.mark_all_unusable()
+            if not form.documents:
+                return
+        for path, document in self._unwrap(part, tree, item.path, depth):
+            self._add(part, path, document)
 
     def _unwrap(
         self, source: Source, tree: object, path: Path, depth: int
@@ -167,6 +227,10 @@ class Documents:
     def _topology(self, source: Source) -> None:
         from planner.read.slurm.cluster import read_topology  # only where there is one
 
+        if source.rest is not None:
+            self.findings.fault(too_long(source.name))
+            self.mark_all_unusable()
+            return
         try:
             self.topologies.append((source, read_topology(source)))
         except InputError as error:

@@ -12,8 +12,8 @@ from typing import NoReturn
 
 from models.documents.base import Path
 from planner.errors import Fault, InputError
-from planner.read.parser import Malformed, places
-from planner.read.sources import Source, printable
+from planner.read.parser import places
+from planner.read.sources import Malformed, Source, printable
 
 MAX_REMARKS = 100_000
 """Most remarks kept; the rest are counted."""
@@ -123,7 +123,7 @@ class Findings:
             self.unplaced.append(finding)
 
     def malformed(self, source: Source, fault: Malformed) -> None:
-        self.fault(Fault(fault.what, fault.hint, source.name, fault.line, fault.column))
+        self.fault(fault.fault(source.name))
 
     def fault(self, fault: Fault) -> None:
         if not self.full:

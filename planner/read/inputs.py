@@ -18,7 +18,7 @@ from planner.read.compact_cluster import catalogue_model, no_model
 from planner.read.document_kinds import Documents
 from planner.read.findings import Findings
 from planner.read.instance_builder import LoadedInput, build, policy_alone
-from planner.read.sources import Source, read_sources
+from planner.read.sources import Source, open_sources
 
 _ALONE = "put a Policy alone there"
 
@@ -69,13 +69,13 @@ def read_policy(paths: Sequence[str], *, policy: str | None = None) -> Policy:
 
 
 def _documents(paths: Sequence[str], stdin: BinaryIO | None, findings: Findings) -> Documents:
-    found, faults = read_sources(paths, stdin)
     documents = Documents(findings)
-    for fault in faults:
-        findings.fault(fault)
-        documents.mark_all_unusable()
-    for source in found:
-        documents.read(source)
+    for source in open_sources(paths, stdin):
+        if isinstance(source, Fault):
+            findings.fault(source)
+            documents.mark_all_unusable()
+        else:
+            documents.read(source)
     return documents
 
 

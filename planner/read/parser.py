@@ -19,36 +19,33 @@ import yaml
 
 from models.documents.base import MAX_FIELDS, Path
 from models.units import shown
-from planner.read.sources import Source
+from planner.errors import MissingPathError
+from planner.read.sources import Malformed, Source
 
 MAX_DEPTH = 64
 """Deepest nesting of lists and objects."""
+
+MAX_SKIPPED_DEPTH = 1_000
+"""Deepest nesting of YAML that is passed over."""
 
 MAX_NUMBER_DIGITS = 40
 """Longest number; real ones have at most 15 digits."""
 
 MAX_VALUES = 2_000_000
-"""Most values of one YAML text."""
+"""Most values of one YAML document, and of one item of a list."""
 
 MAX_ALIASED = 100_000
-"""Most values that the aliases of a YAML text may add."""
+"""Most values that aliases may add to it."""
 
-MAX_JSON_MARKS = 8_000_000
-"""Most brackets and commas of a JSON text, counted before any value is built."""
+MAX_ANCHORS = 10_000
+"""Most anchors of one YAML document."""
+
+ODD = "has parts that no API server writes, such as a field twice; what cannot be read is left out"
+SKIMMED = "is too large or nested too deep to be read; it counts with what is known of it"
+CUT_OFF = "the text is cut short"
 
 _JSON_START = re.compile(r"\s*[\[{]")
 _SURELY_JSON = re.compile(r'\s*[\[{]\s*["\[{\]}]')
-
-
-class Malformed(Exception):  # noqa: N818  # it is about the text, not the program
-    """A text that is not YAML or JSON: what is wrong, where, and a hint."""
-
-    def __init__(self, what: str, line: int, column: int, hint: str | None = None) -> None:
-        super().__init__(what)
-        self.what = what
-        self.line = line
-        self.column = column
-        self.hint = hint
 
 
 @dataclass(slots=True)
@@ -59,20 +56,45 @@ class Parsed:
     faults: list[Malformed] = field(default_factory=list)
 
 
+@dataclass(slots=True, eq=False)
+class Item:
+    """One document, or an item of a list that is one. Valid until the next is asked for.
+
+    ``path``: in the documents of the text. ``part``: makes the source that the path starts in.
+    ``oddities``: in words, what an object of an API server would not have. ``form``: the same as
+    faults, None if there is none. ``header``: of the list it is in, as far as that has been read.
+    ``listed``: its items came before it.
+    """
+
+    tree: object
+    path: Path
+    part: Callable[[], Source]
+    oddities: tuple[str, ...] = ()
+    form: Callable[[], Parsed] | None = None
+    header: dict[str, Any] | None = None
+    listed: bool = False
+
+
 Visit = Callable[[Path, bool, int, int], None]
 """Called with (path, whether the place is the field's name, line, column)."""
 
 
 def parse(source: Source) -> Parsed:
-    """Every document of the text, or the faults. Never raises."""
+    """Every document of a whole text, or the faults. Never raises."""
     if source.format == "json" or _JSON_START.match(source.text):
-        if sum(source.text.count(mark) for mark in ",[{") > MAX_JSON_MARKS:
-            what = f"more than {MAX_JSON_MARKS:,} values in one file"
-            return Parsed([], [Malformed(what, 1, 1, "split it into several files")])
-        parsed = _parse_json(source.text)
-        if not parsed.faults or _must_be_json(source):
+        parsed = parse_json(source.text)
+        if not parsed.faults or must_be_json(source):
             return parsed
-    return _YamlReader(source.text).read()
+    return _YamlReader(source).parsed()
+
+
+def read_items(source: Source) -> Iterator[Item]:
+    """Every document of a text, those in a list one at a time. Raises Malformed, MissingPathError."""
+    if _is_json(source):
+        from planner.read.json_items import json_items
+
+        return json_items(source)
+    return _YamlReader(source).items()
 
 
 def places(
@@ -91,11 +113,12 @@ def places(
             if not missing:
                 raise _AllFoundError
 
-    with suppress(_AllFoundError):
+    # Of a long text only the beginning is here; it may end in the middle of a word.
+    with suppress(_AllFoundError, json.JSONDecodeError):
         if _is_json(source):
-            _visit_json(source.text, visit)
+            _visit_json(source, visit)
         else:
-            _YamlReader(source.text, visit).read()
+            _YamlReader(source, visit).parsed()
     for path, at_key in result:
         around = [(path, True)] if at_key else []
         around += [(path[:length], False) for length in range(len(path), 0, -1)]
@@ -107,7 +130,7 @@ class _AllFoundError(Exception):
     """Every place is known; the rest of the text need not be read."""
 
 
-def _must_be_json(source: Source) -> bool:
+def must_be_json(source: Source) -> bool:
     """Whether a text that is not valid JSON cannot be a YAML flow collection instead."""
     if source.format == "either":
         return _SURELY_JSON.match(source.text) is not None
@@ -115,13 +138,24 @@ def _must_be_json(source: Source) -> bool:
 
 
 def _is_json(source: Source) -> bool:
-    """Whether ``parse`` read the text as JSON."""
-    if _must_be_json(source):
+    """Whether the text is read as JSON. Of a long one the beginning decides."""
+    if must_be_json(source):
         return True
-    return _JSON_START.match(source.text) is not None and not _parse_json(source.text).faults
+    if source.rest is not None:
+        return _SURELY_JSON.match(source.text) is not None
+    return _JSON_START.match(source.text) is not None and _is_valid_json(source.text)
 
 
-def _parse_json(text: str) -> Parsed:
+def _is_valid_json(text: str) -> bool:
+    try:
+        json.loads(text, strict=False, parse_int=len, parse_float=len)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def parse_json(text: str) -> Parsed:
+    """The one document of a JSON text, or the faults."""
     doubtful = False
 
     def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -137,16 +171,34 @@ def _parse_json(text: str) -> Parsed:
 
     try:
         value = json.loads(
-            text, object_pairs_hook=build, parse_float=_decimal, parse_constant=constant
+            text, object_pairs_hook=build, parse_float=decimal, parse_constant=constant
         )
     except json.JSONDecodeError as error:
-        reason = error.msg[0].lower() + error.msg[1:].removesuffix(" at")
-        hint = "check the commas, quotes and brackets near this place"
-        return Parsed([], [Malformed(f"not JSON: {reason}", error.lineno, error.colno, hint)])
+        return Parsed([], [json_fault(error.msg, error.lineno, error.colno)])
     except (ValueError, RecursionError):  # a number or a nesting beyond Python's limits
         return Parsed([], _json_faults(text).faults)
     checked = _json_faults(text) if doubtful else Parsed([None])
     return Parsed([value] if checked.documents else [], checked.faults)
+
+
+def json_fault(message: str, line: int, column: int) -> Malformed:
+    """The fault of a text that is not JSON; ``message``: of ``json``."""
+    reason = message[0].lower() + message[1:].removesuffix(" at")
+    hint = "check the commas, quotes and brackets near this place"
+    return Malformed(f"not JSON: {reason}", line, column, hint)
+
+
+def json_form(source: Source) -> Parsed:
+    """The faults of form of a part of a text; a document only if the rest is sound."""
+    found = parse_json(source.text)
+    for fault in found.faults:
+        fault.line, fault.column = _moved(source, fault.line, fault.column)
+    return found
+
+
+def _moved(source: Source, line: int, column: int) -> tuple[int, int]:
+    """A place in a part of a text as a place in the whole."""
+    return line + source.line - 1, column + source.column - 1 if line == 1 else column
 
 
 def _json_faults(text: str) -> Parsed:
@@ -169,7 +221,7 @@ def _json_faults(text: str) -> Parsed:
                 raise _not_finite(word, *_line_and_column(text, start))
             elif len(word) > MAX_NUMBER_DIGITS:
                 raise _too_long_a_number(len(word), *_line_and_column(text, start))
-            elif "e" in word.lower() and not _fits_decimal(word):
+            elif "e" in word.lower() and not _fitsdecimal(word):
                 raise _too_large_an_exponent(*_line_and_column(text, start))
             else:
                 names.pop(path, None)  # a duplicate field's object starts without names
@@ -178,31 +230,38 @@ def _json_faults(text: str) -> Parsed:
     return Parsed([None], faults)
 
 
-def _visit_json(text: str, visit: Visit) -> None:
+def _visit_json(source: Source, visit: Visit) -> None:
+    text = source.text
     line, line_start, before = 1, 0, 0
-    for path, at_key, start, _ in _json_items(text):
+    for path, at_key, start, _ in _json_items(text, source.path):
         newlines = text.count("\n", before, start)
         if newlines:
             line += newlines
             line_start = text.rindex("\n", before, start) + 1
         before = start
-        visit(path, at_key, line, start - line_start + 1)
+        visit(path, at_key, *_moved(source, line, start - line_start + 1))
+
+
+def place_of_word(text: str, word: str) -> tuple[int, int]:
+    """Line and column of the first number or constant of a JSON text that is written so."""
+    found = (start for _, _, start, one in _json_items(text) if one == word)
+    return _line_and_column(text, next(found, 0))
 
 
 _BLANK = re.compile(r"[ \t\n\r]*")
 _WORD = re.compile(r"[^\s\[\]{},:\"]+|.", re.DOTALL)
 
 
-def _json_items(text: str) -> Iterator[tuple[Path, bool, int, str]]:
+def _json_items(text: str, where: Path = (0,)) -> Iterator[tuple[Path, bool, int, str]]:
     """(path, whether it is a field name, offset, word) of every name and value, in order.
 
     ``word``: text of a number, true, false or null. The text is one that ``json`` accepts, at least
     up to where it gave up.
     """
-    path: list[str | int] = [0]
+    path: list[str | int] = list(where)
     is_name = False
     at = 0
-    while path and (at := _end(_BLANK, text, at)) < len(text):
+    while len(path) >= len(where) and (at := _end(_BLANK, text, at)) < len(text):
         start, character = at, text[at]
         at += 1
         if character in "{[":
@@ -219,7 +278,7 @@ def _json_items(text: str) -> Iterator[tuple[Path, bool, int, str]]:
         elif character == ":":
             is_name = False
         elif character == '"':
-            value, at = scanstring(text, at, True)  # noqa: FBT003
+            value, at = scanstring(text, at, False)  # noqa: FBT003  # control characters, too
             if is_name:
                 path[-1] = value
             yield tuple(path), is_name, start, ""
@@ -237,14 +296,15 @@ def _line_and_column(text: str, at: int) -> tuple[int, int]:
     return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
 
 
-def _decimal(text: str) -> Decimal:
+def decimal(text: str) -> Decimal:
+    """Raises ValueError."""
     try:
         return Decimal(text)
     except ArithmeticError:  # an exponent beyond what Decimal holds
         raise ValueError from None
 
 
-def _fits_decimal(word: str) -> bool:
+def _fitsdecimal(word: str) -> bool:
     """Whether a word with an ``e``, such as ``1e9`` or ``true``, is no number beyond Decimal."""
     try:
         Decimal(word)
@@ -262,8 +322,11 @@ def _not_finite(word: str, line: int, column: int) -> Malformed:
     return Malformed(f"not JSON: {word} is no number", line, column, "write a finite number")
 
 
+_WIDE = "an object of more than"
+
+
 def _too_many_fields(line: int, column: int) -> Malformed:
-    return Malformed(f"an object of more than {MAX_FIELDS:,} fields", line, column, "use a list")
+    return Malformed(f"{_WIDE} {MAX_FIELDS:,} fields", line, column, "use a list")
 
 
 def _too_deep(line: int, column: int) -> Malformed:
@@ -295,62 +358,137 @@ _COLLECTION_TAGS = ("!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 
 class _YamlReader:
-    """Builds every document of a YAML text: bounded depth and size, no tags, no Python objects."""
+    """Builds every document of a YAML text: bounded depth and size, no tags, no Python objects.
 
-    def __init__(self, text: str, visit: Visit | None = None) -> None:
-        self.text = text
+    What cannot be read is left out and becomes a fault; the reading goes on behind it.
+    """
+
+    def __init__(self, source: Source, visit: Visit | None = None) -> None:
+        self.source = source
         self.visit = visit
-        self.result = Parsed()
+        self.faults: list[Malformed] = []
+        self.fatal = False
+        """Whether something was left out."""
         self.anchors: dict[str, tuple[object, int] | None] = {}
         """Value and number of values of each anchor; None while it is being built."""
         self.values = 0
         self.aliased = 0
 
-    def read(self) -> Parsed:
-        """Every document up to the first fault that ends the reading."""
+    def parsed(self) -> Parsed:
+        """Every document before the first fault that ends the reading."""
+        result = Parsed()
+        try:
+            for item in self._read():
+                form = item.form() if item.form is not None else Parsed([None])
+                result.documents += [item.tree] if form.documents else []
+                result.faults += form.faults
+                if not form.documents:
+                    break
+        except Malformed as fault:
+            result.faults.append(fault)
+        return result
+
+    def items(self) -> Iterator[Item]:
+        """Every document, those in a list one at a time. Raises Malformed, MissingPathError."""
+        return self._read(item_by_item=True)
+
+    def _read(self, *, item_by_item: bool = False) -> Iterator[Item]:
+        text = _YamlText(self.source)
         try:
             self._check_characters()
-            self._documents()
-        except Malformed as fault:
-            self.result.faults.append(fault)
+            yield from self._documents(text, item_by_item=item_by_item)
         except yaml.MarkedYAMLError as error:
+            text.check()
             mark = error.problem_mark or error.context_mark
             line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
             what = _one_line(error.problem or error.context or "cannot be read")
-            self.result.faults.append(
-                Malformed(f"not YAML: {what}", line, column, _yaml_hint(what))
-            )
+            raise Malformed(f"not YAML: {what}", line, column, _yaml_hint(what)) from None
         except yaml.YAMLError as error:
-            self.result.faults.append(Malformed(f"not YAML: {_one_line(str(error))}", 1, 1))
-        return self.result
+            raise Malformed(f"not YAML: {_one_line(str(error))}", 1, 1) from None
 
     def _check_characters(self) -> None:
-        if (bad := _FORBIDDEN.search(self.text)) is not None:
+        if (bad := _FORBIDDEN.search(self.source.text)) is not None:
             what = f"not YAML: the control character {shown(bad.group())}"
             hint = "remove it, or write it as an escape in double quotes"
-            raise Malformed(what, *_line_and_column(self.text, bad.start()), hint)
+            raise Malformed(what, *_line_and_column(self.source.text, bad.start()), hint)
 
-    def _documents(self) -> None:
-        self.next_event: Callable[[], Any] = yaml.CSafeLoader(self.text).get_event
+    def _documents(self, text: _YamlText, *, item_by_item: bool) -> Iterator[Item]:
+        self.next_event: Callable[[], Any] = text.events().get_event
+        number = 0
         while (event := self.next_event()) is not None:
+            text.passed()
             if type(event) is yaml.DocumentStartEvent:
                 self.anchors.clear()
-                number = len(self.result.documents)
-                self.result.documents.append(self._value(self.next_event(), (number,), 0))
+                event = self.next_event()
+                if item_by_item and type(event) is yaml.MappingStartEvent:
+                    yield from self._listed(event, (number,), text)
+                else:
+                    yield self._item(self._whole(event, (number,), 0), (number,))
+                number += 1
+        text.check()
+
+    def _listed(self, event: Any, path: Path, text: _YamlText) -> Iterator[Item]:  # noqa: ANN401
+        """The items of a list, and the document without them; or the document."""
+        self._begin()
+        fields: dict[str, object] = {}
+        listed = False
+        for name, value in self._fields(event, path, 0, fields):
+            streams = name == "items" and type(value) is yaml.SequenceStartEvent and not listed
+            if not streams or value.anchor is not None or value.tag is not None:
+                fields[name] = self._value(value, (*path, name), 1)
+                continue
+            listed = True
+            fields[name] = []
+            outside = (self.values, self.faults, self.fatal)
+            number = 0
+            while type(event := self.next_event()) is not yaml.SequenceEndEvent:
+                where = (*path, name, number)
+                item = self._item(self._whole(event, where, 2), where)
+                item.header = fields
+                text.passed()
+                yield item
+                number += 1
+            self.values, self.faults, self.fatal = outside
+        item = self._item(fields, path)
+        item.listed = listed
+        yield item
+
+    def _begin(self) -> None:
+        self.values = self.aliased = 0
+        self.faults, self.fatal = [], False
+
+    def _whole(self, event: Any, path: Path, depth: int) -> object:  # noqa: ANN401
+        self._begin()
+        return self._value(event, path, depth)
+
+    def _item(self, tree: object, path: Path) -> Item:
+        faults, fatal = self.faults, self.fatal
+        if not faults:
+            return Item(tree, path, lambda: self.source)
+        odd = (ODD,) if any(not fault.what.startswith(_WIDE) for fault in faults) else ()
+        form = Parsed([] if fatal else [None], faults)
+        return Item(tree, path, lambda: self.source, odd, lambda: form)
 
     def _value(self, event: Any, path: Path, depth: int) -> object:  # noqa: ANN401  # untyped
-        """The value that starts with the event."""
+        """The value that starts with the event; None for one that cannot be read."""
         self.values += 1
         if self.values > MAX_VALUES:
-            what = f"more than {MAX_VALUES:,} values in one file"
-            raise Malformed(what, *_place(event), "use host ranges, or write JSON")
+            if self.values == MAX_VALUES + 1:
+                what = f"more than {MAX_VALUES:,} values in one document"
+                self._left_out(Malformed(what, *_place(event), "use host ranges, or write JSON"))
+            self._skip(event)
+            return None
         if self.visit is not None:
             self.visit(path, False, *_place(event))  # noqa: FBT003
         kind = type(event)
         if kind is yaml.ScalarEvent:
-            value = _scalar(event)
+            try:
+                value = _scalar(event)
+            except Malformed as fault:
+                self._left_out(fault)
+                return None
             if event.anchor is not None:
-                self.anchors[event.anchor] = (value, 1)
+                self._anchor(event, (value, 1))
             return value
         if kind is yaml.AliasEvent:
             return self._alias(event)
@@ -358,20 +496,48 @@ class _YamlReader:
 
     def _collection(self, event: Any, path: Path, depth: int) -> object:  # noqa: ANN401
         if depth > MAX_DEPTH:
-            raise _too_deep(*_place(event))
+            self._left_out(_too_deep(*_place(event)))
+            self._skip(event)
+            return None
         if event.tag is not None and event.tag not in _COLLECTION_TAGS:
-            raise _tagged(event)
+            self._left_out(_tagged(event))
+            self._skip(event)
+            return None
         before = self.values + self.aliased
         if event.anchor is not None:
-            self.anchors[event.anchor] = None
+            self._anchor(event, None)
         value: object
         if type(event) is yaml.MappingStartEvent:
-            value = self._mapping(path, depth)
+            value = self._mapping(event, path, depth)
         else:
             value = self._sequence(path, depth)
         if event.anchor is not None:
-            self.anchors[event.anchor] = (value, self.values + self.aliased - before + 1)
+            self._anchor(event, (value, self.values + self.aliased - before + 1))
         return value
+
+    def _anchor(self, event: Any, value: tuple[object, int] | None) -> None:  # noqa: ANN401
+        if len(self.anchors) < MAX_ANCHORS or event.anchor in self.anchors:
+            self.anchors[event.anchor] = value
+
+    def _skip(self, event: Any) -> None:  # noqa: ANN401
+        """Pass over the value that starts with the event."""
+        depth = 0
+        while True:
+            if depth > MAX_SKIPPED_DEPTH:  # libyaml's time is quadratic in it
+                raise _too_deep(*_place(event))
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+            if not depth:
+                return
+            event = self.next_event()
+
+    def _left_out(self, fault: Malformed) -> None:
+        """The first such fault is reported: others may follow from it."""
+        if not self.fatal:
+            self.faults.append(fault)
+        self.fatal = True
 
     def _sequence(self, path: Path, depth: int) -> list[object]:
         items: list[object] = []
@@ -379,28 +545,46 @@ class _YamlReader:
             items.append(self._value(event, (*path, len(items)), depth + 1))
         return items
 
-    def _mapping(self, path: Path, depth: int) -> dict[str, object]:
+    def _mapping(self, event: Any, path: Path, depth: int) -> dict[str, object]:  # noqa: ANN401
         fields: dict[str, object] = {}
+        for name, value in self._fields(event, path, depth, fields):
+            fields[name] = self._value(value, (*path, name), depth + 1)
+        return fields
+
+    def _fields(
+        self,
+        event: Any,  # noqa: ANN401
+        path: Path,
+        depth: int,
+        fields: dict[str, object],
+    ) -> Iterator[tuple[str, Any]]:
+        """(name, event that starts the value) of every field; adds those that are merged."""
         merged: list[dict[str, object]] = []
         while type(event := self.next_event()) is not yaml.MappingEndEvent:
             if type(event) is not yaml.ScalarEvent:
                 hint = "put a name that starts with a bracket, '*' or '&' in quotes"
-                raise Malformed("a field name must be text", *_place(event), hint)
+                self._left_out(Malformed("a field name must be text", *_place(event), hint))
+                self._skip(event)
+                self._skip(self.next_event())
+                continue
             name: str = event.value
             if name == "<<" and event.tag is None and not event.style:
                 merged += self._merge(self.next_event(), path, depth)
                 continue
-            _scalar(event)  # checks its tag and the length of a number
-            if len(fields) >= MAX_FIELDS:
-                raise _too_many_fields(*_place(event))
-            if name in fields:
-                self.result.faults.append(_duplicate(name, *_place(event)))
+            try:
+                _scalar(event)  # checks its tag and the length of a number
+            except Malformed as fault:
+                self._left_out(fault)
+            if len(fields) == MAX_FIELDS:
+                self._left_out(_too_many_fields(*_place(event)))
+            if name in fields and not self.fatal and len(self.faults) < _MOST_FAULTS:
+                self.faults.append(_duplicate(name, *_place(event)))
             if self.visit is not None:
                 self.visit((*path, name), True, *_place(event))  # noqa: FBT003
-            fields[name] = self._value(self.next_event(), (*path, name), depth + 1)
+            yield name, self.next_event()
         for more in merged:  # own fields win, then those of the first object merged
-            fields = {**more, **fields}
-        return fields
+            for name, value in more.items():
+                fields.setdefault(name, value)
 
     def _merge(self, event: Any, path: Path, depth: int) -> list[dict[str, object]]:  # noqa: ANN401
         """The objects that ``<<`` merges, the first one winning."""
@@ -408,7 +592,7 @@ class _YamlReader:
         sources = value if isinstance(value, list) else [value]
         found = [source for source in sources if isinstance(source, dict)]
         if len(found) != len(sources):
-            raise Malformed("'<<' merges objects only", *_place(event), "remove it")
+            self._left_out(Malformed("'<<' merges objects only", *_place(event), "remove it"))
         return found
 
     def _alias(self, event: Any) -> object:  # noqa: ANN401
@@ -418,13 +602,71 @@ class _YamlReader:
                 "unknown alias" if event.anchor not in self.anchors else "an alias inside itself:"
             )
             hint = "an alias repeats an anchor (&name) written in full before it"
-            raise Malformed(f"{what} {shown(event.anchor)}", *_place(event), hint)
+            self._left_out(Malformed(f"{what} {shown(event.anchor)}", *_place(event), hint))
+            return None
         value, size = target
-        self.aliased += size
-        if self.aliased > MAX_ALIASED:
+        if self.aliased + size > MAX_ALIASED:
             what = f"aliases of more than {MAX_ALIASED:,} values"
-            raise Malformed(what, *_place(event), "write the values out")
+            self._left_out(Malformed(what, *_place(event), "write the values out"))
+            return None
+        self.aliased += size
         return value
+
+
+_MOST_FAULTS = 20
+"""Most faults kept of one document."""
+
+MAX_SILENCE = 2**26
+"""Most characters of a long YAML text between two documents or items of a list."""
+
+
+class _YamlText:
+    """The characters of a text for libyaml, a piece at a time if it is long."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._pending = ""
+        self._rest = source.rest
+        self._silence = 0
+        self._failed: Exception | None = None
+
+    def events(self) -> Any:  # noqa: ANN401  # PyYAML has no types
+        if self._rest is None:
+            return yaml.CSafeLoader(self._source.text)
+        self._pending = self._source.text
+        return yaml.CSafeLoader(self)
+
+    def read(self, size: int = 0, /) -> str:
+        """The next characters. What goes wrong ends the text and is raised by ``check``."""
+        if not self._pending and self._rest is not None and self._failed is None:
+            try:
+                self._pending = next(self._rest, "")
+                self._check_pending()
+            except (Malformed, MissingPathError) as error:
+                self._failed = error
+        if self._failed is not None:
+            return ""
+        found, self._pending = self._pending[:size], self._pending[size:]
+        self._silence += len(found)
+        if self._silence > MAX_SILENCE:
+            what = f"a document or an item of more than {MAX_SILENCE // 2**20} Mi characters"
+            self._failed = Malformed(what, 1, 1, "split it, or write JSON")
+            return ""
+        return found
+
+    def _check_pending(self) -> None:
+        if (bad := _FORBIDDEN.search(self._pending)) is not None:
+            what = f"not YAML: the control character {shown(bad.group())}"
+            raise Malformed(what, 1, 1, "remove it, or write it as an escape in double quotes")
+
+    def passed(self) -> None:
+        """A document or an item has been read."""
+        self._silence = 0
+        self.check()
+
+    def check(self) -> None:
+        if self._failed is not None:
+            raise self._failed
 
 
 def _place(event: Any) -> tuple[int, int]:  # noqa: ANN401

@@ -6,6 +6,7 @@ A file that is not a plan, or a broken one, is an InputError with the place.
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import IO, Any
@@ -27,11 +28,16 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class _NotFiniteError(Exception):
-    """NaN or an infinity, which JSON does not have."""
+    """NaN or an infinity, which JSON does not have, or a number too large for a float."""
 
     @classmethod
-    def refuse(cls, name: str) -> float:
-        raise cls(name)
+    def refuse(cls, word: str) -> float:
+        raise cls(word)
+
+    @classmethod
+    def number(cls, word: str) -> float:
+        value = float(word)
+        return value if math.isfinite(value) else cls.refuse(word)
 
 
 def read_bytes(path: str, stdin: IO[bytes] | None = None) -> bytes:
@@ -89,7 +95,11 @@ def parse(content: bytes, path: str) -> dict[str, Any]:
     Raises InputError with line and column.
     """
     try:
-        document = json.loads(content.decode("utf-8-sig"), parse_constant=_NotFiniteError.refuse)
+        document = json.loads(
+            content.decode("utf-8-sig"),
+            parse_float=_NotFiniteError.number,
+            parse_constant=_NotFiniteError.refuse,
+        )
     except json.JSONDecodeError as error:
         ends = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated")
         hint = "the file is cut short" if error.doc.strip() and ends else _HINT
@@ -99,7 +109,11 @@ def parse(content: bytes, path: str) -> dict[str, Any]:
         what = f"not a plan: byte {error.start} is not UTF-8"
         raise InputError(Fault(what, _HINT, path)) from None
     except _NotFiniteError as error:
-        raise InputError(Fault(f"not a plan: {error} is not a number", _HINT, path)) from None
+        from planner.read.parser import place_of_word
+
+        what = f"not a plan: {_short_word(str(error))} is not a finite number"
+        place = place_of_word(content.decode("utf-8-sig"), str(error))
+        raise InputError(Fault(what, _HINT, path, *place)) from None
     except RecursionError:
         raise InputError(Fault("not a plan: nested too deeply", _HINT, path)) from None
     except ValueError:
@@ -132,5 +146,8 @@ def _check_header(document: dict[str, Any], path: str) -> None:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
+    return _short_word(repr(value))
+
+
+def _short_word(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."

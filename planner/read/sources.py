@@ -1,27 +1,34 @@
 """Paths to texts: files, folders, standard input, and the format of a text.
 
-Missing and unreadable paths are all reported before anything is parsed. Every text is bounded and
-UTF-8; the files of a folder are sorted.
+Missing and unreadable paths are all reported before anything is parsed. Every text is UTF-8; a long one
+is read a piece at a time. The files of a folder are sorted.
 """
 
 from __future__ import annotations
 
+import codecs
 import errno
 import gzip
-import io
 import os
 import re
 import stat
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, Protocol
 
 from planner.errors import Fault, InputError, MissingPathError
 
+WHOLE_BYTES = 16 * 2**20
+"""Longest text that is held whole from the start."""
+
 MAX_BYTES = 256 * 2**20
-"""Largest input file; a YAML text is bounded further by its values."""
+"""Longest document, and longest text of a format that is not read a piece at a time."""
+
+_PIECE_BYTES = 2**20
 
 SUFFIXES = (".yaml", ".yml", ".json", ".json.gz", ".yaml.gz", "topology.conf")
 STDIN = "<stdin>"
@@ -30,42 +37,77 @@ GZIP_MAGIC = b"\x1f\x8b"
 Format = Literal["json", "yaml", "either"]
 
 
+class Malformed(Exception):  # noqa: N818  # it is about the text, not the program
+    """A text that cannot be read: what is wrong, where, and a hint."""
+
+    def __init__(self, what: str, line: int, column: int, hint: str | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.line = line
+        self.column = column
+        self.hint = hint
+
+    def fault(self, name: str) -> Fault:
+        """The fault of a text of that name."""
+        return Fault(self.what, self.hint, name, self.line, self.column)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """One text and its name in messages. ``named``: the user named the file, not its folder."""
+    """One text and its name in messages. ``named``: the user named the file, not its folder.
+
+    ``rest``: what follows ``text`` in a long file, a piece at a time and only once; it raises
+    Malformed and MissingPathError. A source may be a part of a file: ``line`` and ``column`` are
+    where it starts, ``path`` is where its value is in the documents of the file.
+    """
 
     name: str
     text: str
     format: Format
     named: bool = True
+    rest: Iterator[str] | None = None
+    line: int = 1
+    column: int = 1
+    path: tuple[str | int, ...] = (0,)
 
 
-def read_sources(paths: Sequence[str], stdin: BinaryIO | None) -> tuple[list[Source], list[Fault]]:
-    """Every text of the paths, each file once, and a fault for every file that is no text.
+def open_sources(paths: Sequence[str], stdin: BinaryIO | None) -> Iterator[Source | Fault]:
+    """Every text of the paths, each file once, or a fault for a file that is no text.
 
-    Raises MissingPathError with every path that is missing or cannot be read, and InputError for
-    a folder without a file to read.
+    A file is open until the next is asked for. Raises MissingPathError with every path that is missing or
+    cannot be read, and InputError for a folder without a file to read.
     """
     files = _files(paths)
     given = set(paths)
-    found: list[Source] = []
-    faults: list[Fault] = []
-    missing: list[Fault] = []
-    for name in files:
-        try:
-            raw = _bytes(name, stdin)
-        except OSError as error:
-            missing.append(_unreadable(name, error))
-            continue
-        shown_as = STDIN if name == "-" else name
-        text = _decoded(shown_as, raw) if isinstance(raw, bytes) else raw
-        if isinstance(text, Fault):
-            faults.append(text)
-        else:
-            found.append(Source(shown_as, text, _format(name), name in given))
+    missing = [fault for name in files if (fault := _refusal(name, stdin)) is not None]
     if missing:
         raise MissingPathError(*missing)
+    for name in files:
+        with ExitStack() as opened:
+            yield _source(name, stdin, opened, named=name in given)
+
+
+def read_sources(paths: Sequence[str], stdin: BinaryIO | None) -> tuple[list[Source], list[Fault]]:
+    """Every text of the paths, whole, and a fault for every file that is no text or too long.
+
+    Raises what ``open_sources`` raises.
+    """
+    found: list[Source] = []
+    faults: list[Fault] = []
+    for source in open_sources(paths, stdin):
+        if isinstance(source, Fault):
+            faults.append(source)
+        elif source.rest is None:
+            found.append(source)
+        else:
+            faults.append(too_long(source.name))
     return found, faults
+
+
+def too_long(name: str) -> Fault:
+    """The fault of a text that would have to be held whole."""
+    what = f"more than {WHOLE_BYTES // 2**20} MiB in one file"
+    return Fault(what, "split it, or use host ranges", name)
 
 
 def _files(paths: Sequence[str]) -> list[str]:
@@ -125,25 +167,118 @@ def _is_file(name: str) -> bool:
         return True  # a dangling link: reading it reports that
 
 
-def _bytes(name: str, stdin: BinaryIO | None) -> bytes | Fault:
-    """At most one byte more than allowed, unpacked. Raises OSError."""
-    if name == "-":
-        if stdin is None:
-            raise FileNotFoundError(errno.ENOENT, "closed", STDIN)
-        raw = stdin.read(MAX_BYTES + 1)
-    else:
-        with Path(name).open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    # A pipe has no suffix; no text starts with these two bytes.
-    packed = raw.startswith(GZIP_MAGIC) or name.lower().endswith(".gz")
-    if not packed or len(raw) > MAX_BYTES:
-        return raw
+def _refusal(name: str, stdin: BinaryIO | None) -> Fault | None:
+    """Why a path cannot be opened; None if it can, or is no plain file."""
     try:
-        with gzip.GzipFile(fileobj=io.BytesIO(raw)) as unpacked:
-            return unpacked.read(MAX_BYTES + 1)
+        if name == "-":
+            if stdin is None:
+                raise FileNotFoundError(errno.ENOENT, "closed", STDIN)
+        elif _is_file(name):
+            Path(name).open("rb").close()
+    except OSError as error:
+        return _unreadable(name, error)
+    return None
+
+
+def _source(name: str, stdin: BinaryIO | None, opened: ExitStack, *, named: bool) -> Source | Fault:
+    """The text of a file: whole, or its beginning and the rest. Raises MissingPathError."""
+    shown_as = STDIN if name == "-" else name
+    pieces = _pieces(name, stdin, opened)
+    try:
+        text = next(pieces)
+        more = next(pieces, None)
+    except Malformed as fault:
+        return fault.fault(shown_as)
+    rest = None if more is None else chain([more], pieces)
+    return Source(shown_as, text, _format(name), named, rest)
+
+
+def _pieces(name: str, stdin: BinaryIO | None, opened: ExitStack) -> Iterator[str]:
+    """The text of a file, the first piece the longest. Raises Malformed, MissingPathError."""
+    decoder = _Decoder()
+    size = WHOLE_BYTES
+    try:
+        file = _unpacked(name, stdin, opened)
+        while True:
+            raw = file.read(size)
+            last = len(raw) < size
+            yield decoder.decode(raw, final=last)
+            if last:
+                return
+            size = _PIECE_BYTES
     except (gzip.BadGzipFile, EOFError, zlib.error):
-        hint = "pack it again, or give it unpacked"
-        return Fault("not a whole gzip file", hint, STDIN if name == "-" else name, 1, 1)
+        raise _NOT_GZIP from None
+    except OSError as error:
+        raise MissingPathError(_unreadable(name, error)) from error
+
+
+_NOT_GZIP = Malformed("not a whole gzip file", 1, 1, "pack it again, or give it unpacked")
+
+
+class _Bytes(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+def _unpacked(name: str, stdin: BinaryIO | None, opened: ExitStack) -> _Bytes:
+    """The bytes of a file. Raises OSError."""
+    if stdin is not None and name == "-":
+        file: _Bytes = stdin
+    else:
+        file = opened.enter_context(Path(name).open("rb"))  # noqa: SIM115  # the stack closes it
+    # A pipe has no suffix; no text starts with these two bytes.
+    start = file.read(len(GZIP_MAGIC))
+    joined = _Joined(start, file)
+    if start == GZIP_MAGIC or name.lower().endswith(".gz"):
+        return gzip.GzipFile(fileobj=joined, mode="rb")  # type: ignore[call-overload, no-any-return]
+    return joined
+
+
+class _Joined:
+    """A stream with the bytes that were read from its start."""
+
+    def __init__(self, start: bytes, file: _Bytes) -> None:
+        self._start = start
+        self._file = file
+
+    def read(self, size: int) -> bytes:
+        start, self._start = self._start[:size], self._start[size:]
+        return start + self._file.read(size - len(start)) if len(start) < size else start
+
+
+class _Decoder:
+    """Bytes to text, without a byte order mark; knows the place where it stands."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._line = 1
+        self._column = 1
+        self._begun = False
+
+    def decode(self, raw: bytes, *, final: bool) -> str:
+        """The text of the next bytes. Raises Malformed."""
+        if not self._begun and raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+            what, hint = "not UTF-8, but UTF-16 or UTF-32", "save the file as UTF-8"
+            raise Malformed(what, 1, 1, hint)
+        try:
+            text = self._decoder.decode(raw, final)
+        except UnicodeDecodeError as error:
+            # Bytes that an earlier piece ended with come first; no character has been lost.
+            whole = error.object
+            self._advance(bytes(whole[: error.start]).decode("utf-8").removeprefix(self._mark()))
+            what = f"not UTF-8: the byte 0x{whole[error.start]:02x} is not allowed here"
+            raise Malformed(what, self._line, self._column, "save the file as UTF-8") from None
+        text = text.removeprefix(self._mark())
+        self._begun = self._begun or bool(text)
+        self._advance(text)
+        return text
+
+    def _mark(self) -> str:
+        return "" if self._begun else "\ufeff"
+
+    def _advance(self, text: str) -> None:
+        lines = text.count("\n")
+        self._column = len(text) - text.rfind("\n") if lines else self._column + len(text)
+        self._line += lines
 
 
 def _unreadable(name: str, error: OSError) -> Fault:
@@ -151,24 +286,6 @@ def _unreadable(name: str, error: OSError) -> Fault:
         return Fault("cannot read standard input: it is closed or broken", "give a file or a pipe")
     reason = error.strerror or type(error).__name__
     return Fault(f"cannot read {printable(name)}: {reason.lower()}", "check its permissions")
-
-
-def _decoded(name: str, raw: bytes) -> str | Fault:
-    """The text without a byte order mark, or a fault."""
-    if len(raw) > MAX_BYTES:
-        return Fault(
-            f"more than {MAX_BYTES // 2**20} MiB in one file", "split it, or use host ranges", name
-        )
-    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return Fault("not UTF-8, but UTF-16 or UTF-32", "save the file as UTF-8", name, 1, 1)
-    try:
-        return raw.decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        before = raw[: error.start]
-        line = before.count(b"\n") + 1
-        column = len(before[before.rfind(b"\n") + 1 :].decode("utf-8")) + 1
-        what = f"not UTF-8: the byte 0x{raw[error.start]:02x} is not allowed here"
-        return Fault(what, "save the file as UTF-8", name, line, column)
 
 
 def _format(name: str) -> Format:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from models.units import InvalidValueError, epoch_seconds, shown
 from planner.read.findings import Remarks
-from planner.read.kube.lookup import Tree, mapping, objects, text, texts
+from planner.read.kube.dialects.registry import controller_readers, group_readers
+from planner.read.kube.lookup import Tree, items, mapping, objects, text, texts
+from planner.read.kube.object_bounds import ObjectReducer
 from planner.read.kube.pods.constraints import AffinityStore
-from planner.read.kube.records import KubeObject, Objects, Owner
+from planner.read.kube.pods.placement import FINISHED
+from planner.read.kube.records import KubeObject, KubePod, Objects, Owner
 
 
 def typed_list(tree: Tree) -> list[object] | None:
@@ -23,35 +26,65 @@ def typed_list(tree: Tree) -> list[object] | None:
     return [] if "items" in tree else None
 
 
+PAST_BOUNDS = "more than one object may have; what is past the bound is left out"
+
+
 @dataclass(slots=True)
 class Gatherer:
-    """Collects the objects of one input. A pod without a name counts, for it may hold GPUs."""
+    """Collects the objects of one input. A pod without a name counts, for it may hold GPUs.
+
+    ``reducer``: what is kept of each; None: all. Finished pods that belong to nothing are dropped.
+    """
 
     remarks: Remarks
+    reducer: ObjectReducer | None = None
     objects: Objects = field(default_factory=Objects)
     unnamed: int = 0
     affinities: AffinityStore = field(default_factory=AffinityStore)
 
-    def add(self, tree: Tree, where: str) -> None:
-        """Keep an object or the items of a typed list; ``where``: the file it comes from."""
-        kind, version = str(tree["kind"]), str(tree["apiVersion"])
+    def add(
+        self, tree: Tree, where: str, oddities: Sequence[str] = (), *, listed: bool = False
+    ) -> None:
+        """Keep an object or the items of a typed list.
+
+        ``where``: the file it comes from. ``oddities``: what is wrong with its text, in words.
+        ``listed``: the items of the list came one by one, before it.
+        """
         inside = typed_list(tree)
         if inside is None:
-            self._one(tree, kind, version, where)
+            self._one(tree, str(tree["kind"]), str(tree["apiVersion"]), where, oddities)
             return
         if text(tree, "metadata", "continue"):
             what = "one page of a longer list; pods on other pages are not counted"
-            self.remarks.add(f"{kind} in {where}", what, "record all of it: gangplan snapshot")
-        for number, item in enumerate(inside):
-            if isinstance(item, dict):
-                self._one(item, kind.removesuffix("List"), version, where)
-            else:
-                self.remarks.add(
-                    f"item {number} of the {kind} in {where}", "not an object; ignored"
-                )
+            hint = "record all of it: gangplan snapshot"
+            self.remarks.add(f"{tree['kind']} in {where}", what, hint)
+        for number, item in enumerate(() if listed else inside):
+            self.add_item(item, tree, number, where)
 
-    def _one(self, tree: Tree, kind: str, version: str, where: str) -> None:
+    def add_item(
+        self,
+        item: object,
+        listing: Tree,
+        number: int | str,
+        where: str,
+        oddities: Sequence[str] = (),
+    ) -> None:
+        """Keep an item of a typed list."""
+        kind, version = str(listing["kind"]), str(listing["apiVersion"])
+        if isinstance(item, dict):
+            self._one(item, kind.removesuffix("List"), version, where, oddities)
+        else:
+            self.remarks.add(f"item {number} of the {kind} in {where}", "not an object; ignored")
+
+    def _one(
+        self, tree: Tree, kind: str, version: str, where: str, oddities: Sequence[str]
+    ) -> None:
         own_kind, own_version = text(tree, "kind") or kind, text(tree, "apiVersion") or version
+        lost: Sequence[str] = ()
+        if self.reducer is not None:
+            group = own_version.rpartition("/")[0]
+            tree = self.reducer.reduce(tree, group, own_kind)
+            lost = tuple(self.reducer.lost)
         metadata = mapping(tree, "metadata")
         if text(metadata, "name") is None:
             if own_kind != "Pod":
@@ -61,14 +94,23 @@ class Gatherer:
             name = f"unnamed-{self.unnamed}"
             self.remarks.add(f"Pod {name} in {where}", "has no name; this one is used")
             tree = {**tree, "metadata": {**metadata, "name": name}}
+        if self.reducer is not None and own_kind == "Pod" and belongs_to_nothing(tree):
+            return
         if own_kind == "Pod" and "affinity" in mapping(tree, "spec"):
             namespace = text(metadata, "namespace") or ""
             kept = self.affinities.keep(mapping(tree, "spec", "affinity"), namespace)
             tree = {**tree, "spec": {**tree["spec"], "affinity": kept}}
         created = self._created(tree, own_kind)
         found = kube_object(tree, own_kind, own_version, created)
-        if found is not None and not self.objects.add(found):
+        if found is None:
+            return
+        if not self.objects.add(found):
             self.remarks.add(found.subject, "appears twice in the input; the first one counts")
+            return
+        for what in oddities:
+            self.remarks.add(found.subject, what)
+        if lost:
+            self.remarks.add(found.subject, f"{', '.join(lost)}: {PAST_BOUNDS}")
 
     def _created(self, tree: Tree, kind: str) -> int | None:
         written = text(tree, "metadata", "creationTimestamp")
@@ -98,10 +140,29 @@ def kube_object(tree: Tree, kind: str, api_version: str, created: int | None) ->
         name=name,
         uid=text(metadata, "uid"),
         tree=tree,
-        labels=texts(metadata, "labels"),
-        annotations=texts(metadata, "annotations"),
+        labels=_texts(metadata, "labels"),
+        annotations=_texts(metadata, "annotations"),
         created=created,
         owner=_owner(objects(metadata, "ownerReferences")),
+    )
+
+
+def _texts(metadata: object, name: str) -> dict[str, str]:
+    """The text values; the same object if there are no others, which saves memory."""
+    found = mapping(metadata, name)
+    return found if all(type(value) is str for value in found.values()) else texts(metadata, name)
+
+
+def belongs_to_nothing(pod: Tree) -> bool:
+    """Whether a pod has finished and no controller or group has it: nobody misses it."""
+    if text(pod, "status", "phase") not in FINISHED or items(pod, "metadata", "ownerReferences"):
+        return False
+    found = kube_object(pod, "Pod", "v1", None)
+    if found is None:
+        return True
+    read, none = KubePod(found), Objects()
+    return all(one.group_name(read) is None for one in group_readers()) and all(
+        one.key(read, none) is None for one in controller_readers()
     )
 
 

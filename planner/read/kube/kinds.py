@@ -1,7 +1,7 @@
 """The kinds that planning reads, a row each: where the API serves them and which fields are kept.
 
 A row: resource, kind, versions with known fields (the best first), ``cluster`` if not namespaced,
-``certain`` if every server has it; below it the fields, as ``planner.cluster.pruning`` reads them.
+``certain`` if every server has it; below it the fields, as ``planner.read.kube.pruning`` reads them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from planner.cluster.pruning import Prune, compiled, with_volume_claims
+from planner.read.kube.pruning import Prune, Rules, compiled, with_volume_claims
 
 _TABLE = """
 # Parts that several kinds share.
@@ -26,7 +26,7 @@ fragment Object
 fragment Condition
   type status reason
 fragment Requirement
-  key operator values[]
+  key operator values[+]
 fragment Selector
   matchLabels[*]=Label matchExpressions[]=Requirement
 fragment NodeTerm
@@ -89,7 +89,7 @@ fragment Device
   consumesCounters[] { counterSet counters[*]=Capacity }
   nodeName allNodes nodeSelector=NodeSelector taints[]=Taint
 fragment DeviceSelector
-  cel { expression }
+  cel { expression=Long }
 fragment DeviceRequest
   deviceClassName allocationMode count adminAccess
   selectors[]=DeviceSelector tolerations[]=Toleration capacity { requests[*]=Quantity }
@@ -172,7 +172,7 @@ daemonsets.apps DaemonSet v1 certain
 jobs.batch Job v1 certain
   spec=JobSpec
   status {
-    ...Counts completedIndexes failedIndexes startTime completionTime
+    ...Counts completedIndexes=Long failedIndexes=Long startTime completionTime
     conditions[]=Condition
   }
 persistentvolumes PersistentVolume v1 cluster certain
@@ -258,10 +258,10 @@ podgroups.scheduling.volcano.sh PodGroup v1beta1
 hypernodes.topology.volcano.sh HyperNode v1alpha1 cluster
   spec {
     tier tierName
-    members[] {
+    members[+] {
       type
       selector {
-        exactMatch { name } regexMatch { pattern } labelMatch=Selector
+        exactMatch { name } regexMatch { pattern=Long } labelMatch=Selector
       }
     }
   }
@@ -312,17 +312,17 @@ workloads.kueue.x-k8s.io Workload v1beta2 v1beta1
     }
   }
   status {
-    conditions[]=Condition unhealthyNodes[] { name }
+    conditions[]=Condition unhealthyNodes[+] { name }
     admission {
       clusterQueue
       podSetAssignments[] {
         name count flavors[*]=DnsName resourceUsage[*]=Quantity
         topologyAssignment {
-          levels[] domains[] { values[] count }
-          slices[] {
+          levels[] domains[+] { values[] count }
+          slices[+] {
             domainCount
-            valuesPerLevel[] { universal individual { prefix suffix roots[] } }
-            podCounts { universal individual[] }
+            valuesPerLevel[] { universal individual { prefix suffix roots[+] } }
+            podCounts { universal individual[+] }
           }
         }
       }
@@ -341,12 +341,12 @@ podgangs.scheduler.grove.io PodGang v1alpha1
   spec {
     priorityClassName topologyConstraint=GrovePacking
     podgroups[] {
-      name minReplicas podReferences[] { namespace name } topologyConstraint=GrovePacking
+      name minReplicas podReferences[+] { namespace name } topologyConstraint=GrovePacking
     }
   }
 computedomains.resource.nvidia.com ComputeDomain v1beta1
   spec { numNodes channel { allocationMode resourceClaimTemplate { name } } }
-  status { status nodes[] { name cliqueID index status } }
+  status { status nodes[+] { name cliqueID index status } }
 
 # Controllers of pods.
 jobsets.jobset.x-k8s.io JobSet v1alpha2
@@ -354,6 +354,7 @@ jobsets.jobset.x-k8s.io JobSet v1alpha2
     suspend managedBy startupPolicy { startupPolicyOrder }
     replicatedJobs[] {
       name groupName replicas template { metadata=TemplateMetadata spec=JobSpec }
+      dependsOn[] { name }
     }
   }
   status {
@@ -437,8 +438,12 @@ class Kind:
 
     @property
     def prune(self) -> Prune:
-        """Reduces an object of this kind to the fields that are kept."""
+        """Reduces an object of this kind to the fields that are recorded."""
         return _pruner(self)
+
+    def reduce(self, rules: Rules) -> Prune:
+        """Reduces an object of this kind to the same fields by other rules."""
+        return compiled(f"...Object {self.fields}", _READ, rules)
 
 
 def _rows(table: str) -> Iterator[tuple[list[str], str]]:
@@ -457,12 +462,15 @@ def _kind(words: list[str], fields: str) -> Kind:
     return Kind(name, plural, group, versions, "cluster" not in flags, "certain" in flags, fields)
 
 
-_FRAGMENTS = {words[1]: fields for words, fields in _rows(_TABLE) if words[0] == "fragment"}
+FRAGMENTS = {words[1]: fields for words, fields in _rows(_TABLE) if words[0] == "fragment"}
+
+_READ = {**FRAGMENTS, "PodSpec": f"{FRAGMENTS['PodSpec']} volumes=Volumes"}
+"""Recording turns volumes into an annotation (``with_volume_claims``)."""
 
 
 @cache
 def _pruner(kind: Kind) -> Prune:
-    prune = compiled(f"...Object {kind.fields}", _FRAGMENTS)
+    prune = compiled(f"...Object {kind.fields}", FRAGMENTS)
     return with_volume_claims(prune) if kind is PODS else prune
 
 

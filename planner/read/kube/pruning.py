@@ -1,13 +1,14 @@
 """Reduces an object of the API to the fields that planning reads: an allow-list, nothing else passes.
 
-A value whose type differs from the expected one is dropped. Which fields: ``planner.cluster.snapshot_kinds``.
+Which fields: ``planner.read.kube.kinds``. For recording, a value whose type differs from the expected one
+is dropped; for reading see ``planner.read.kube.object_bounds``.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 Tree = dict[str, Any]
 Prune = Callable[[Any], Any]
@@ -21,22 +22,41 @@ _DNS_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _QUANTITY = re.compile(r"[+-]?[0-9.]{1,40}(?:[eE][+-]?[0-9]{1,3}|[KMGTPEkmun]i?)?")
 
 
-def compiled(fields: str, fragments: Mapping[str, str]) -> Prune:
-    """The pruner of a selection of fields, written like those of GraphQL.
+class Rules(Protocol):
+    """How values are reduced; ``name``: of the field."""
+
+    def record(self, fields: dict[str, Prune]) -> Prune:
+        """An object of these fields."""
+
+    def list(self, name: str, of: Prune, *, long: bool) -> Prune:
+        """A list; ``long``: it grows with the cluster."""
+
+    def map(self, name: str, of: Prune) -> Prune:
+        """An object with any keys."""
+
+    def typed(self, name: str, of_type: str) -> Prune | None:
+        """A value of a type; None if that is no type but a fragment."""
+
+
+def compiled(fields: str, fragments: Mapping[str, str], rules: Rules | None = None) -> Prune:
+    """The pruner of a selection of fields, written like those of GraphQL; for recording by default.
 
     ``name``: a text, number or boolean. ``name=Type``: another type, or a fragment.
     ``name { ... }``: an object with these fields. ``...Name``: the fields of a fragment.
-    ``name[]`` is a list and ``name[*]`` a map with any keys, of what follows.
+    ``name[]`` is a list, ``name[+]`` one that grows with the cluster, and ``name[*]`` a map with any
+    keys, of what follows.
     """
-    words = iter(_WORD.findall(fields))
-    return _record(_selection(words, fragments))
+    rules = rules or _Recording()
+    return rules.record(_selection(iter(_WORD.findall(fields)), fragments, rules))
 
 
 _WORD = re.compile(r"\S+")
-_FIELD = re.compile(r"(?P<name>\w+)(?P<shape>\[\*?\])?(?:=(?P<type>\w+))?")
+_FIELD = re.compile(r"(?P<name>\w+)(?P<shape>\[[+*]?\])?(?:=(?P<type>\w+))?")
 
 
-def _selection(words: Iterator[str], fragments: Mapping[str, str]) -> dict[str, Prune]:
+def _selection(
+    words: Iterator[str], fragments: Mapping[str, str], rules: Rules
+) -> dict[str, Prune]:
     """The fields up to the closing brace or the end of the text."""
     found: dict[str, Prune] = {}
     last: tuple[str, str | None] | None = None
@@ -45,24 +65,27 @@ def _selection(words: Iterator[str], fragments: Mapping[str, str]) -> dict[str, 
             break
         if word == "{":
             assert last is not None
-            found[last[0]] = _shaped(last[1], _record(_selection(words, fragments)))
+            found[last[0]] = _shaped(
+                *last, rules.record(_selection(words, fragments, rules)), rules
+            )
         elif word.startswith("..."):
-            found |= _selection(iter(_WORD.findall(fragments[word[3:]])), fragments)
+            found |= _selection(iter(_WORD.findall(fragments[word[3:]])), fragments, rules)
         else:
             field = _FIELD.fullmatch(word)
             assert field is not None, word
-            last = field["name"], field["shape"]
-            of = field["type"] or "Scalar"
-            found[last[0]] = _shaped(last[1], _TYPES.get(of) or compiled(fragments[of], fragments))
+            name, of_type = field["name"], field["type"] or "Scalar"
+            last = name, field["shape"]
+            of = rules.typed(name, of_type) or compiled(fragments[of_type], fragments, rules)
+            found[name] = _shaped(*last, of, rules)
     return found
 
 
-def _shaped(shape: str | None, of: Prune) -> Prune:
+def _shaped(name: str, shape: str | None, of: Prune, rules: Rules) -> Prune:
     match shape:
-        case "[]":
-            return _list(of)
+        case "[]" | "[+]":
+            return rules.list(name, of, long=shape == "[+]")
         case "[*]":
-            return _map(of)
+            return rules.map(name, of)
         case _:
             return of
 
@@ -90,6 +113,25 @@ def _record(fields: dict[str, Prune]) -> Prune:
         return kept
 
     return prune
+
+
+class _Recording:
+    """Nothing of an unexpected type passes."""
+
+    def record(self, fields: dict[str, Prune]) -> Prune:
+        return _record(fields)
+
+    def list(self, name: str, of: Prune, *, long: bool) -> Prune:
+        del name, long
+        return _list(of)
+
+    def map(self, name: str, of: Prune) -> Prune:
+        del name
+        return _map(of)
+
+    def typed(self, name: str, of_type: str) -> Prune | None:
+        del name
+        return _TYPES.get(of_type)
 
 
 def _list(of: Prune) -> Prune:
@@ -150,6 +192,7 @@ def _annotations(value: Any) -> Any:  # noqa: ANN401
 
 _TYPES: dict[str, Prune] = {
     "Scalar": _scalar,
+    "Long": _scalar,
     "Integer": _integer,
     "Label": _label,
     "Quantity": _quantity,

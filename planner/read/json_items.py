@@ -1,0 +1,380 @@
+"""The values of a JSON text one at a time: the items of a list, each before the next is read.
+
+A text of any length takes the memory of its largest item. An item that is too large or nested too deep
+is skimmed: its atoms near the top are kept. What else is odd about an item is said with it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+from models.documents.base import MAX_FIELDS, Path
+from planner.read.parser import (
+    CUT_OFF,
+    MAX_NUMBER_DIGITS,
+    ODD,
+    SKIMMED,
+    Item,
+    Parsed,
+    decimal,
+    json_fault,
+    json_form,
+    parse_json,
+)
+from planner.read.sources import MAX_BYTES, Malformed, Source
+
+MAX_OBJECT = 32 * 2**20
+"""Longest item of a long text that is read whole. An API server stores at most 1.5 MiB of an object,
+which JSON may write ten times as long."""
+
+MAX_JSON_MARKS = 8_000_000
+"""Most brackets and commas of one document of a long text, counted before any value is built."""
+
+_TOO_LARGE = f"a document of more than {MAX_OBJECT // 2**20} Mi characters, or nested too deep"
+_APART = "put it into a file of its own"
+
+MAX_BLANK = 2**20
+"""Most blanks between two values."""
+
+_BLANK = re.compile(r"[ \t\n\r]*+")
+_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}:,]|[^\s\[\]{}:,"]++', re.DOTALL)
+_DEEP = re.compile(r'[^"\[\]{}]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"\[\]{}]*+)*+', re.DOTALL)
+_ESCAPE = 12
+"""Characters of the longest escape, a surrogate pair: an error so near the end may be a cut."""
+
+_SKETCH_DEPTH = 2
+_SKETCH_TEXT = 1_024
+_SKETCH_FIELDS = 1_000
+
+
+def json_items(source: Source) -> Iterator[Item]:
+    """The items of the list in a text, then the list without them; else its one document.
+
+    An item is valid until the next is asked for. Raises Malformed, MissingPathError.
+    """
+    return _JsonItems(source).read()
+
+
+class _JsonItems:
+    """``text``: what is held of the source, from ``line`` and ``column`` on; ``at``: read so far."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.text = source.text
+        self.at = 0
+        self._rest = source.rest
+        self._counted, self._line, self._column = 0, 1, 1
+        self._marks = 0
+        self._forgot = False
+        self._odd = self._wide = False
+        self._strict = json.JSONDecoder(
+            object_pairs_hook=self._fields, parse_float=decimal, parse_constant=self._constant
+        ).raw_decode
+        self._lenient = json.JSONDecoder(
+            object_pairs_hook=self._fields,
+            parse_float=self._number,
+            parse_int=self._number,
+            parse_constant=self._constant,
+            strict=False,
+        ).raw_decode
+
+    def read(self) -> Iterator[Item]:
+        if self._next() == "{":
+            yield from self._document()
+        else:
+            tree, oddities = self._value(item=False)
+            yield self._item(tree, oddities, 0, (0,))
+        if self._next():
+            raise self._malformed("Extra data")
+
+    def _document(self) -> Iterator[Item]:
+        tree: dict[str, Any] = {}
+        oddities: dict[str, None] = {}
+        listed = False
+        self.at += 1
+        more = self._next() != "}"
+        self.at += not more
+        while more:
+            if self._next() != '"':
+                raise self._malformed("Expecting property name enclosed in double quotes")
+            name, _ = self._value(item=False)
+            if self._next() != ":":
+                raise self._malformed("Expecting ':' delimiter")
+            self.at += 1
+            if name in tree:
+                oddities[ODD] = None
+            if name == "items" and self._next() == "[" and _may_be_list(tree) and not listed:
+                listed = True
+                tree[name] = []
+                wide = self._wide
+                yield from self._items(tree)
+                self._wide = wide
+            else:
+                self._next()
+                tree[name], found = self._value(item=False)
+                oddities.update(dict.fromkeys(found))
+            following = self._next()
+            if following not in (",", "}"):
+                raise self._malformed("Expecting ',' delimiter")
+            self.at += 1
+            more = following == ","
+        found_item = self._item(tree, tuple(oddities), 0, (0,))
+        found_item.listed = listed
+        yield found_item
+
+    def _items(self, header: dict[str, Any]) -> Iterator[Item]:
+        self.at += 1
+        number = 0
+        more = self._next() != "]"
+        self.at += not more
+        while more:
+            self._next()
+            self._forget()
+            start, self._wide = self.at, False
+            tree, oddities = self._value(item=True)
+            item = self._item(tree, oddities, start, (0, "items", number))
+            item.header = header
+            yield item
+            number += 1
+            following = self._next()
+            if following not in (",", "]"):
+                raise self._malformed("Expecting ',' delimiter")
+            self.at += 1
+            more = following == ","
+
+    def _item(self, tree: object, oddities: tuple[str, ...], start: int, path: Path) -> Item:
+        end = self.at
+
+        def part() -> Source:
+            if path == (0,) and (self.source.rest is None or self._forgot):
+                return self.source  # of a long list its beginning
+            line, column = self._place(start)
+            name, named = self.source.name, self.source.named
+            text = self.text[start:end]
+            return Source(name, text, "json", named, line=line, column=column, path=path)
+
+        doubtful = bool(oddities) or self._wide
+        if doubtful and self._forgot and (SKIMMED in oddities or path == (0,)):
+            what = _TOO_LARGE if SKIMMED in oddities else f"a list that {ODD}"
+            fault = Malformed(what, *self._place(end), _APART)
+            return Item(tree, path, lambda: self.source, oddities, lambda: Parsed([], [fault]))
+        return Item(tree, path, part, oddities, (lambda: json_form(part())) if doubtful else None)
+
+    def _value(self, *, item: bool) -> tuple[Any, tuple[str, ...]]:
+        """The next value and what is odd about it."""
+        decode = self._strict
+        while True:
+            self._odd = False
+            try:
+                tree, end = decode(self.text, self.at)
+            except json.JSONDecodeError as error:
+                if error.pos >= len(self.text) - _ESCAPE or error.msg.startswith("Unterminated"):
+                    if item and len(self.text) - self.at > MAX_OBJECT:
+                        return self._skim(), (SKIMMED,)
+                    if self._grow(item=item):
+                        continue
+                elif "control character" in error.msg and decode is self._strict:
+                    decode = self._lenient
+                    continue
+                raise self._malformed(error.msg, error.pos) from None
+            except ValueError:  # a number beyond Python's limits
+                decode = self._lenient
+                continue
+            except RecursionError:
+                return self._skim(), (SKIMMED,)
+            if end == len(self.text) and self.text[end - 1] not in '}]"' and self._grow(item=item):
+                continue  # half a number
+            self.at = end
+            return tree, (ODD,) if self._odd or decode is self._lenient else ()
+
+    def _skim(self) -> Any:  # noqa: ANN401  # the sketch of any value
+        """Pass over the value; its sketch."""
+        sketch = _Sketch()
+        while not sketch.whole:
+            self._forget()
+            if sketch.depth > _SKETCH_DEPTH:
+                self.at = _end(_DEEP, self.text, self.at)
+            if not self._next():
+                raise self._malformed(CUT_OFF)
+            token = _TOKEN.match(self.text, self.at)
+            if token is None:
+                self._skip_long_text()
+                continue
+            word = token.group()
+            if token.end() == len(self.text) and word[0] not in '[]{}:,"' and self._grow(item=True):
+                continue  # half a number
+            self.at = token.end()
+            sketch.add(word)
+        return sketch.value
+
+    def _skip_long_text(self) -> None:
+        """Pass over a text that ends beyond what is held; an empty one takes its place."""
+        place = self.at + 1
+        while True:
+            found = _TEXT_END.match(self.text, place)
+            assert found is not None  # it matches nothing, too
+            self._count(self.at)
+            self._forgot = True
+            ended = found.group(1)
+            self.text = ('""' if ended else '"') + self.text[found.end() :]
+            self._counted, self.at, place = 0, 0, 1
+            if ended:
+                return
+            if not self._grow(item=True):
+                raise self._malformed(CUT_OFF)
+
+    def _next(self) -> str:
+        """The next character that is not blank; "" at the end."""
+        while True:
+            end = _end(_BLANK, self.text, self.at)
+            if end < len(self.text):
+                self.at = end
+                return self.text[end]
+            if end - self.at > MAX_BLANK:
+                raise self._malformed("too many blanks")
+            if not self._grow(item=True):
+                self.at = end
+                return ""
+
+    def _grow(self, *, item: bool) -> bool:
+        """Hold as much again; False at the end of the text."""
+        if self._rest is None:
+            return False
+        pieces, wanted = [self.text], len(self.text) - self.at
+        while wanted >= 0:
+            piece = next(self._rest, None)
+            if piece is None:
+                self._rest = None
+                break
+            pieces.append(piece)
+            wanted -= len(piece)
+            if not item:
+                self._marks += sum(piece.count(mark) for mark in ",[{")
+        self.text = "".join(pieces)
+        if not item and (self._marks > MAX_JSON_MARKS or len(self.text) > MAX_BYTES):
+            much = f"{MAX_JSON_MARKS:,} values or {MAX_BYTES // 2**20} MiB"
+            raise Malformed(f"a document of more than {much}", 1, 1, "split it, or use host ranges")
+        return len(pieces) > 1
+
+    def _forget(self) -> None:
+        """Drop what has been read of a long text."""
+        if self._rest is not None and self.at > MAX_BLANK:
+            self._count(self.at)
+            self.text = self.text[self.at :]
+            self._counted = self.at = 0
+            self._forgot = True
+
+    def _count(self, at: int) -> None:
+        """Move the known place to an offset of the text that is held."""
+        lines = self.text.count("\n", self._counted, at)
+        if lines:
+            self._column = at - self.text.rindex("\n", self._counted, at)
+        else:
+            self._column += at - self._counted
+        self._line += lines
+        self._counted = at
+
+    def _place(self, at: int) -> tuple[int, int]:
+        if at < self._counted:  # only of a text of which nothing was forgotten
+            self._counted, self._line, self._column = 0, 1, 1
+        self._count(at)
+        return self._line, self._column
+
+    def _malformed(self, message: str, at: int | None = None) -> Malformed:
+        """The fault of the text; of one that is held whole what ``json`` says."""
+        if self.source.rest is None:
+            faults = parse_json(self.source.text).faults
+            if faults:
+                return faults[0]
+        return json_fault(message, *self._place(self.at if at is None else at))
+
+    def _fields(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        fields = dict(pairs)
+        if len(fields) != len(pairs):
+            self._odd = True
+        if len(fields) > MAX_FIELDS:
+            self._wide = True
+        return fields
+
+    def _constant(self, _: str) -> None:
+        self._odd = True
+
+    def _number(self, text: str) -> int | Decimal | None:
+        """None for a number that cannot be read."""
+        if len(text) <= MAX_NUMBER_DIGITS:
+            try:
+                return int(text) if text.lstrip("-").isdigit() else decimal(text)
+            except ValueError:
+                pass  # an exponent beyond what Decimal holds
+        self._odd = True
+        return None
+
+
+_TEXT_END = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+(")?', re.DOTALL)
+
+
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    found = pattern.match(text, at)
+    return at if found is None else found.end()
+
+
+class _Sketch:
+    """What is kept of a value that is passed over: objects and their atoms near the top.
+
+    Lists are empty. ``depth``: of brackets that are open.
+    """
+
+    def __init__(self) -> None:
+        self.value: Any = None
+        self.depth = 0
+        self.whole = False
+        self._open: list[dict[str, Any] | list[Any]] = []
+        self._key: str | None = None
+
+    def add(self, word: str) -> None:
+        """The next token."""
+        if word in "[{":
+            self._begin({} if word == "{" else [])
+        elif word in "]}":
+            self.depth -= 1
+            del self._open[self.depth :]
+            self.whole = self.depth <= 0
+        elif word == ",":
+            self._key = None
+        elif word != ":" and self.depth == len(self._open) and len(word) <= _SKETCH_TEXT:
+            if self._key is None and word[0] == '"':
+                self._key = _atom(word)
+            else:
+                self._keep(_atom(word))
+
+    def _begin(self, made: dict[str, Any] | list[Any]) -> None:
+        if not self.depth:
+            self.value = made
+        elif self.depth == len(self._open):
+            self._keep(made)
+        if self.depth == len(self._open) < _SKETCH_DEPTH:
+            self._open.append(made)
+        self.depth += 1
+        self._key = None
+
+    def _keep(self, value: object) -> None:
+        around = self._open[-1] if self._open else None
+        if isinstance(around, dict) and self._key is not None and len(around) < _SKETCH_FIELDS:
+            around[self._key] = value
+
+
+def _may_be_list(header: dict[str, Any]) -> bool:
+    kind = header.get("kind", "List")
+    return isinstance(kind, str) and kind.endswith("List")
+
+
+def _atom(word: str) -> Any:  # noqa: ANN401
+    """The value of a text, a number or a constant; None if it cannot be read."""
+    try:
+        return json.loads(word, strict=False, parse_float=decimal)
+    except ValueError:
+        return None

@@ -1,0 +1,401 @@
+"""One odd object never refuses the input: it loses what passes a bound, with one remark, and no GPU."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+from effort import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kube import node, pod
+
+from planner.errors import InputError
+from planner.read import json_items, parser, sources
+from planner.read.inputs import load
+from planner.read.instance_builder import LoadedInput
+from planner.read.kube import object_bounds
+
+Tree = dict[str, Any]
+
+EVIL = "default/evil"
+RAW = "@raw@"
+"""Stands for a text that no encoder writes."""
+
+
+def kubectl(trees: list[Tree]) -> str:
+    """As ``kubectl get -o json`` prints a list: the kind comes last."""
+    tree = {"apiVersion": "v1", "items": trees, "kind": "List", "metadata": {"resourceVersion": ""}}
+    return json.dumps(tree, indent=4)
+
+
+def yaml_list(trees: list[Tree]) -> str:
+    tree = {"apiVersion": "v1", "items": trees, "kind": "List", "metadata": {"resourceVersion": ""}}
+    return yaml.dump(tree, Dumper=yaml.CSafeDumper, width=10**9)
+
+
+def documents(trees: list[Tree]) -> str:
+    return "---\n".join(yaml.dump(tree, Dumper=yaml.CSafeDumper, width=10**9) for tree in trees)
+
+
+FORMS = {"kubectl": kubectl, "yaml": yaml_list, "documents": documents}
+
+
+@pytest.fixture(params=["whole", "in pieces"])
+def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Whether texts are long ones, which are read a piece at a time."""
+    if request.param == "in pieces":
+        monkeypatch.setattr(sources, "WHOLE_BYTES", 300)
+        monkeypatch.setattr(sources, "_PIECE_BYTES", 1_000)
+        monkeypatch.setattr(json_items, "MAX_BLANK", 2_000)
+    return str(request.param)
+
+
+def read(text: str) -> LoadedInput:
+    return load(["-"], stdin=io.BytesIO(text.encode("utf-8", "surrogatepass")))
+
+
+def facts(found: LoadedInput) -> dict[str, Any]:
+    """Every gang with its pods and where they are, and what the nodes have left."""
+    return {
+        "gangs": {
+            gang.name: [(role.gpus, role.min, role.max) for role in gang.roles]
+            for gang in found.instance.gangs
+        },
+        "nodes": found.instance.cluster.nodes,
+    }
+
+
+def remarks_on(found: LoadedInput, name: str) -> list[str]:
+    return [line for line in found.remarks if name in line]
+
+
+CLUSTER = [node("n1"), node("n2"), pod("victim", gpus=2, on="n1")]
+
+
+def evil(**changes: Any) -> Tree:  # noqa: ANN401  # any part of a pod
+    """A pod that holds three GPUs of n1."""
+    tree = pod("evil", gpus=3, on="n1")
+    for part, fields in changes.items():
+        tree[part] = {**tree[part], **fields}
+    return tree
+
+
+MANY = {f"k{i}": "v" for i in range(10_001)}
+OURS = {f"gangplan.dev/{key}": value for key, value in MANY.items()}
+TOLERATIONS = [{"key": f"k{i}", "operator": "Exists"} for i in range(5_000)]
+CONTAINER = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1m"}}}
+BEYOND = {
+    "labels": evil(metadata={"labels": MANY}),
+    "annotations of ours": evil(metadata={"annotations": OURS}),
+    "long annotation of ours": evil(metadata={"annotations": {"gangplan.dev/x": "x" * 100_000}}),
+    "node selector": evil(spec={"nodeSelector": MANY}),
+    "tolerations": evil(spec={"tolerations": TOLERATIONS}),
+    "containers": evil(spec={"containers": [*[CONTAINER] * 3_000, *evil()["spec"]["containers"]]}),
+    "scheduler name": evil(spec={"schedulerName": "s" * 100_000}),
+    "label value": evil(metadata={"labels": {"app": "l" * 100_000}}),
+    "label key": evil(metadata={"labels": {"k" * 100_000: "v"}}),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("field", BEYOND)
+def test_a_pod_past_a_bound_keeps_its_gpus_and_loses_the_rest_of_a_field(
+    field: str, form: str
+) -> None:
+    before = facts(read(FORMS[form]([*CLUSTER, evil()])))
+    found = read(FORMS[form]([*CLUSTER, BEYOND[field]]))
+    assert before["gangs"]["evil"] == [(3, 1, 1)]
+    assert facts(found)["gangs"] == before["gangs"]
+    (remark,) = remarks_on(found, EVIL)
+    assert "what is past the bound is left out" in remark
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_finished_pod_that_nobody_misses_costs_nothing(form: str) -> None:
+    finished = evil(metadata={"labels": MANY, "annotations": MANY}, status={"phase": "Succeeded"})
+    with_it, without = read(FORMS[form]([*CLUSTER, finished])), read(FORMS[form](CLUSTER))
+    assert (with_it.instance, with_it.remarks) == (without.instance, without.remarks)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.usefixtures("size")
+def test_annotations_of_others_cost_nothing(form: str) -> None:
+    noisy = evil(metadata={"annotations": {"example.com/note": "[{," * 30_000}})
+    found = read(FORMS[form]([*CLUSTER, noisy]))
+    assert facts(found) == facts(read(FORMS[form]([*CLUSTER, evil()])))
+    assert remarks_on(found, EVIL) == []
+
+
+ODD_JSON = {
+    "a million digits": "1" * 1_000_000,
+    "digits that Python reads": "1" * 3_000,
+    "an exponent beyond Decimal": "1e99999999999999999999",
+    "1e400": "1e400",
+    "NaN": "NaN",
+    "a field twice": '1, "priority": 2',
+    "a control character": '"\x01"',
+    "a lone surrogate": '"\\ud800"',
+    "nesting": "[" * 100_000 + "]" * 100_000,
+    "objects in objects": '{"a":' * 5_000 + "0" + "}" * 5_000,
+}
+
+
+@pytest.mark.parametrize("odd", ODD_JSON)
+@pytest.mark.usefixtures("size")
+def test_an_odd_value_in_json_costs_its_own_object_only(odd: str) -> None:
+    text = kubectl([*CLUSTER, evil(spec={"priority": RAW})])
+    found = read(text.replace(f'"{RAW}"', ODD_JSON[odd]))
+    gangs = facts(found)["gangs"]
+    assert gangs["victim"] == [(2, 1, 1)]
+    # Nested too deep: it counts as holding all of its node.
+    assert gangs["evil"] == [(8 if "[" in ODD_JSON[odd] or "{" in ODD_JSON[odd] else 3, 1, 1)]
+    assert remarks_on(found, EVIL)
+
+
+ODD_YAML = {
+    "a million digits": "1" * 1_000_000,
+    "an exponent beyond Decimal": "1.0e99999999999999999999",
+    "a field twice": "1\n    priority: 2",
+    "an unknown alias": "*nobody",
+    "a tag": "!!python/object:os.system {}",
+    "nesting": "[" * 500 + "]" * 500,
+    "a field name that is none": "{[a]: b}",
+}
+
+
+@pytest.mark.parametrize("odd", ODD_YAML)
+@pytest.mark.usefixtures("size")
+def test_an_odd_value_in_yaml_costs_its_own_object_only(odd: str) -> None:
+    text = yaml_list([*CLUSTER, evil(spec={"priority": RAW})])
+    found = read(text.replace(f"'{RAW}'", ODD_YAML[odd]))
+    assert facts(found)["gangs"] == {"victim": [(2, 1, 1)], "evil": [(3, 1, 1)]}
+    assert any("no API server writes" in line for line in remarks_on(found, EVIL))
+
+
+def test_an_object_that_is_too_large_to_be_read_holds_its_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(json_items, "MAX_OBJECT", 10_000)
+    monkeypatch.setattr(sources, "WHOLE_BYTES", 300)
+    monkeypatch.setattr(sources, "_PIECE_BYTES", 1_000)
+    large = evil(metadata={"annotations": {'a\\"b': '\\"' * 20_000}, "labels": MANY})
+    found = read(kubectl([large, *CLUSTER]))
+    assert facts(found)["gangs"] == {"victim": [(2, 1, 1)], "evil": [(8, 1, 1)]}
+    assert any("too large or nested too deep" in line for line in remarks_on(found, EVIL))
+
+
+@pytest.mark.parametrize("kind_first", [True, False])
+@pytest.mark.usefixtures("size")
+def test_a_list_says_what_it_holds_before_or_after_its_items(*, kind_first: bool) -> None:
+    def bare(tree: Tree) -> Tree:
+        return {name: value for name, value in tree.items() if name not in ("kind", "apiVersion")}
+
+    def listing(kind: str, items: list[Tree]) -> Tree:
+        head = {"kind": f"{kind}List", "apiVersion": "v1"}
+        body = {"items": [bare(item) for item in items]}
+        return {**head, **body} if kind_first else {**body, **head}
+
+    both = [listing("Node", CLUSTER[:2]), listing("Pod", CLUSTER[2:])]
+    alone = read(kubectl(CLUSTER))
+    found = read(json.dumps({"apiVersion": "v1", "kind": "List", "items": both}))
+    assert (found.instance, found.remarks) == (alone.instance, alone.remarks)
+
+
+def test_lists_of_one_kind_are_read_from_files_in_pieces(
+    tmp_path: Any,  # noqa: ANN401
+    size: str,
+) -> None:
+    for kind, items in (("Node", CLUSTER[:2]), ("Pod", CLUSTER[2:])):
+        bare = [{n: v for n, v in one.items() if n not in ("kind", "apiVersion")} for one in items]
+        for name, head, tail in (
+            ("first", f'{{"kind":"{kind}List","apiVersion":"v1","items":', "}"),
+            ("last", '{"items":', f',"kind":"{kind}List","apiVersion":"v1"}}'),
+        ):
+            folder = tmp_path / name
+            folder.mkdir(exist_ok=True)
+            text = head + json.dumps(bare) + tail
+            (folder / f"{kind}.json.gz").write_bytes(gzip.compress(text.encode()))
+    alone = read(kubectl(CLUSTER))
+    for name in ("first", "last"):
+        found = load([str(tmp_path / name)])
+        assert (found.instance, found.remarks) == (alone.instance, alone.remarks), size
+
+
+@pytest.mark.parametrize(
+    ("broken", "what"),
+    [
+        ('{"a": }', "expecting value"),
+        ('{"a": 1} {', "expecting ',' delimiter"),
+        ('{"a": "\\x"}', "invalid \\\\escape"),
+        ("{a: 1}", "expecting property name enclosed in double quotes"),
+    ],
+)
+@pytest.mark.usefixtures("size")
+def test_a_text_that_is_not_json_is_refused_with_its_place(broken: str, what: str) -> None:
+    text = kubectl([*CLUSTER, {"x": RAW}]).replace(
+        f'{{\n            "x": "{RAW}"\n        }}', broken
+    )
+    with pytest.raises(InputError, match=what) as caught:
+        read(text)
+    (fault,) = caught.value.faults
+    line = text[: text.index(broken)].count("\n") + 1
+    assert fault.line == line
+
+
+@pytest.mark.parametrize("cut", [0.3, 0.6, 0.95])
+@pytest.mark.usefixtures("size")
+def test_a_text_that_is_cut_off_is_refused(cut: float) -> None:
+    text = kubectl(CLUSTER)
+    with pytest.raises(InputError, match="not JSON"):
+        read(text[: int(cut * len(text))])
+
+
+@pytest.mark.usefixtures("size")
+def test_documents_of_ours_in_a_long_list_have_their_places() -> None:
+    gang = {"apiVersion": "gangplan.dev/v1alpha1", "kind": "Gang", "metadata": {"name": "g"}}
+    text = kubectl([*CLUSTER, {**gang, "spec": {"rolls": []}}, {**gang, "kind": "Gnag"}])
+    with pytest.raises(InputError) as caught:
+        read(text)
+    lines = text.split("\n")
+    places = {fault.what: (fault.line, fault.column) for fault in caught.value.faults}
+    line, column = places["unknown field 'rolls' in spec"]
+    assert lines[(line or 0) - 1][(column or 0) - 1 :].startswith('"rolls"')
+    line, column = places["unknown kind 'Gnag'"]
+    assert lines[(line or 0) - 1][(column or 0) - 1 :].startswith('"Gnag"')
+
+
+def test_a_fault_of_a_long_list_itself_is_an_error(size: str) -> None:
+    gang = {"apiVersion": "gangplan.dev/v1alpha1", "kind": "Gang", "metadata": {"name": "g"}}
+    listed = {"kind": "List", "apiVersion": "v2", "items": [*CLUSTER, gang], "itmes": "x" * 2_000}
+    text = json.dumps(listed, indent=2)
+    with pytest.raises(InputError) as caught:
+        read(text)
+    places = {fault.what: fault.line for fault in caught.value.faults}
+    assert places["a List needs apiVersion v1"] == 3
+    # Of a long text only the beginning is at hand.
+    line = text[: text.index('"itmes"')].count("\n") + 1
+    assert places["unknown field 'itmes' in a List"] in ({line} if size == "whole" else {line, 1})
+
+
+def test_documents_of_ours_are_as_strict_in_a_long_list_as_alone(size: str) -> None:
+    gang = {"apiVersion": "gangplan.dev/v1alpha1", "kind": "Gang", "metadata": {"name": RAW}}
+    text = kubectl([*CLUSTER, gang]).replace(f'"{RAW}"', '"g", "name": "h"')
+    with pytest.raises(InputError, match="the field 'name' appears twice") as caught:
+        read(text)
+    line = text[: text.index('"name": "h"')].count("\n") + 1
+    assert line in {fault.line for fault in caught.value.faults}, size
+
+
+def endless(piece: bytes) -> Iterator[bytes]:
+    yield b'{"apiVersion":"v1","kind":"List","items":['
+    while True:
+        yield piece
+
+
+class Endless(io.RawIOBase):
+    """A stream that never ends."""
+
+    def __init__(self, piece: bytes) -> None:
+        self._pieces = endless(piece)
+
+    def read(self, size: int = -1) -> bytes:
+        found = b""
+        while len(found) < size:
+            found += next(self._pieces)
+        return found[:size]
+
+
+@pytest.mark.parametrize("piece", [b" " * 1_000, b'"' + b"x" * 998])
+def test_a_stream_without_objects_ends(
+    piece: bytes, monkeypatch: pytest.MonkeyPatch, size: str
+) -> None:
+    monkeypatch.setattr(json_items, "MAX_OBJECT", 10_000)
+    monkeypatch.setattr(sources, "WHOLE_BYTES", 5_000)
+    with pytest.raises(InputError):
+        load(["-"], stdin=Endless(piece))  # type: ignore[arg-type]
+    assert size
+
+
+def test_a_yaml_stream_without_documents_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parser, "MAX_SILENCE", 50_000)
+    monkeypatch.setattr(sources, "WHOLE_BYTES", 5_000)
+    comments = Endless(b"# nothing\n")
+    comments._pieces = iter(lambda: b"# nothing\n", b"")
+    with pytest.raises(InputError, match="a document or an item of more than"):
+        load(["-"], stdin=comments)  # type: ignore[arg-type]
+
+
+def test_an_object_of_an_unknown_kind_is_kept_while_it_is_small() -> None:
+    reducer = object_bounds.ObjectReducer()
+    small = {"kind": "Crew", "metadata": {"name": "c", "managedFields": []}, "spec": {"hands": 3}}
+    assert reducer.reduce(small, "example.com", "Crew") == {
+        "kind": "Crew",
+        "metadata": {"name": "c"},
+        "spec": {"hands": 3},
+    }
+    large = {**small, "spec": {"hands": "x" * object_bounds.MAX_LONG_TEXT}}
+    assert "spec" not in reducer.reduce(large, "example.com", "Crew")
+    assert reducer.lost
+
+
+def test_equal_parts_of_objects_are_one() -> None:
+    reducer = object_bounds.ObjectReducer()
+    first, second = (reducer.reduce(pod(name, gpus=3), "", "Pod") for name in ("a", "b"))
+    assert first["spec"]["containers"] is second["spec"]["containers"]
+    other = reducer.reduce(pod("c", gpus=4), "", "Pod")
+    assert other["spec"]["containers"] != first["spec"]["containers"]
+
+
+PIECES = [
+    *(b"{", b"}", b"[", b"]", b'"', b",", b":", b"\\", b"\n", b"\x01", b"\xff", b"---\n", b"- "),
+    *(
+        b"1e400",
+        b"NaN",
+        b"null",
+        b'"items"',
+        b'"kind"',
+        b"[[[[",
+        b'"\\ud800"',
+        b"&a ",
+        b"*a",
+        b"<<: ",
+    ),
+]
+
+
+@settings(max_examples=examples(400, 60), deadline=None)
+@given(st.sampled_from(sorted(FORMS)), st.randoms(use_true_random=False))
+def test_a_damaged_text_reads_the_same_whole_and_in_pieces(
+    form: str, chance: random.Random
+) -> None:
+    raw = bytearray(FORMS[form]([*CLUSTER, evil()]).encode())
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randrange(len(raw))
+        match chance.randrange(3):
+            case 0:
+                del raw[at : at + chance.randint(1, 40)]
+            case 1:
+                raw[at:at] = chance.choice(PIECES)
+            case _:
+                raw[at:at] = raw[at : at + chance.randint(1, 300)]
+
+    def outcome() -> object:
+        try:
+            found = load(["-"], stdin=io.BytesIO(bytes(raw)))
+        except InputError:
+            return "refused"
+        return found.instance, found.remarks
+
+    whole = outcome()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "WHOLE_BYTES", chance.randint(1, 2_000))
+        patch.setattr(sources, "_PIECE_BYTES", chance.randint(1, 500))
+        patch.setattr(json_items, "MAX_BLANK", 100)
+        assert outcome() == whole
