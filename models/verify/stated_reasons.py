@@ -31,25 +31,25 @@ MAX_WORDS = 2000
 """Characters of a reason that are read."""
 
 
-_COUNT = r"(\d[\d,]*)"
+_COUNT = r"(\d[\d,]{0,25})"
 _STARTS = re.compile(
-    rf"\bafter (?:the {_COUNT} gangs that start|the gang that starts)(?: \(([^)]*)\))?"
+    rf"\bafter (?:the {_COUNT} gangs that start|the gang that starts)(?: \(([^)]{{0,250}})\))?"
 )
 _NONE_START = re.compile(r"\bafter the running gangs\b")
 _HIGHER = re.compile(rf"^{_COUNT} of higher priority")
 _AGED = re.compile(rf"{_COUNT} of its priority that waited too long$")
 _NEEDS = re.compile(rf"(?:^|: )needs {_COUNT} GPUs?\b")
-_ROLE_NEEDS = re.compile(rf"\brole (\S+) needs {_COUNT} pods? of {_COUNT} GPUs?\b")
+_ROLE_NEEDS = re.compile(rf"\brole (\S{{1,253}}) needs {_COUNT} pods? of {_COUNT} GPUs?\b")
 _FREE = re.compile(
-    rf"\bafter [^:;]*?(?<![\d,]){_COUNT} GPUs? (?:is|are) free on the eligible nodes"
+    rf"\bafter [^:;]{{0,250}}?(?<![\d,]){_COUNT} GPUs? (?:is|are) free on the eligible nodes"
 )
 _ENOUGH = re.compile(
-    rf"\brole (\S+) needs [^;:]*; the eligible nodes have {_COUNT} free GPUs?, "
+    rf"\brole (\S{{1,253}}) needs [^;:]{{0,250}}; the eligible nodes have {_COUNT} free GPUs?, "
     rf"enough for {_COUNT} pods?"
 )
 _DENIES = re.compile(
     r"\beven (?:if|alone)\b|\benough for\b|\bhas room for\b|\bthere is room for\b"
-    r"|\bthe best \S+ has [\d,]+ free\b|\bno node\b"
+    r"|\bthe best \S{1,253} has [\d,]{1,25} free\b|\bno node\b"
 )
 """Words of a proof that a gang does not fit."""
 
@@ -57,17 +57,17 @@ _CODES = (
     (re.compile(r"\bwould fit\b"), "Outranked"),
     (re.compile(r"\baccepts? pods of role\b"), "Selector"),
     (re.compile(r"\breaches its minBandwidthShare\b"), "Bandwidth"),
-    (re.compile(r"; the best (\S+) has (?:room for|[\d,]+ free)\b"), "RequiredTopology"),
-    (re.compile(r", each in one \S+; there is room for\b"), "RequiredTopology"),
-    (re.compile(r"\bdo not fit together\b.* under its topology rules"), "RequiredTopology"),
-    (re.compile(r"\bnot enough free \S+ on the eligible nodes\b"), "Resources"),
+    (re.compile(r"; the best (\S{1,253}) has (?:room for|[\d,]{1,25} free)\b"), "RequiredTopology"),
+    (re.compile(r", each in one \S{1,253}; there is room for\b"), "RequiredTopology"),
+    (re.compile(r"\bdo not fit together\b.{0,250} under its topology rules"), "RequiredTopology"),
+    (re.compile(r"\bnot enough free \S{1,253} on the eligible nodes\b"), "Resources"),
     (re.compile(r"\bthe eligible nodes have\b|\bno placement was found\b"), "NoRoom"),
 )
 """Words that belong to a code, or after gangs that start and come first, to Outranked."""
 
 _CLOSED = re.compile(rf"\b{_COUNT} of {_COUNT} nodes are cordoned\b")
 _MISSING = re.compile(rf"^{_COUNT} pods? missing\b")
-_PREEMPTOR = re.compile(r"(\S+/\S+) \(priority (-?\d+)\)")
+_PREEMPTOR = re.compile(r"(\S{1,253}/\S{1,253}) \(priority (-?\d{1,10})\)")
 
 
 def check(outcome: Outcome) -> Iterator[Violation]:
