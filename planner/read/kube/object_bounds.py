@@ -35,6 +35,12 @@ MAX_ENTRIES = 1_000
 MAX_LONG_ENTRIES = 100_000
 """Likewise of lists that grow with the cluster: members of a HyperNode, values of a requirement."""
 
+LARGE_PART = 4_096
+"""Bytes from which a part of an object is large: it may be dropped later, and is not worth keeping then."""
+
+MAX_LARGE_PARTS = 64 * 2**20
+"""Bytes of different large parts that are kept to be shared."""
+
 _ATOMS = frozenset({str, int, float, bool, Decimal, type(None)})
 
 
@@ -50,6 +56,7 @@ class ObjectReducer:
         self._pruners: dict[tuple[str, str], Prune] = {}
         self._metadata = compiled("...Object", FRAGMENTS, self._rules)
         self._known: dict[int, Any] = {}
+        self._large = 0
 
     def reduce(self, tree: Tree, group: str, kind: str) -> Tree:
         """The part of the object that planning reads; its lists and objects may be shared."""
@@ -85,9 +92,14 @@ class ObjectReducer:
     def _shared(self, value: Any) -> Any:  # noqa: ANN401  # any part of a tree
         """An equal value that another object has, if there is one."""
         try:
-            key = hash(marshal.dumps(value, 2))
+            written = marshal.dumps(value, 2)
         except ValueError:  # a Decimal: rare, and the more so twice
             return value
+        key = hash(written)
+        if key not in self._known and len(written) >= LARGE_PART:
+            self._large += len(written)
+            if self._large > MAX_LARGE_PARTS:
+                return value
         found = self._known.setdefault(key, value)
         return found if found == value else value
 
