@@ -208,6 +208,16 @@ def test_remarks_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert remarks.lines()[-1] == "and 12 more remarks"
 
 
+def test_remarks_of_one_wording_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(findings, "MAX_REMARKS", 5)
+    monkeypatch.setattr(findings, "MAX_ALIKE", 4)
+    remarks = Remarks()
+    for number in range(15):
+        remarks.add(f"Pod p-{number}", "odd")
+    remarks.add("Node n", "sick")
+    assert remarks.lines() == ["Pod p-0, p-1, p-2 and 12 more: odd", "Node n: sick"]
+
+
 def test_aliases_stand_for_few_values() -> None:
     text = "a: &a [" + ", ".join("x" * 1_000) + "]\nb: [" + ", ".join(["*a"] * 101) + "]\n"
     (fault,) = parse(Source("x.yaml", text, "yaml")).faults

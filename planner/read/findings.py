@@ -6,7 +6,7 @@ at most 20. Remarks never stop a reading; equal ones are merged and name their f
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -17,6 +17,9 @@ from planner.read.sources import Malformed, Source, printable
 
 MAX_REMARKS = 100_000
 """Most remarks kept; the rest are counted."""
+
+MAX_ALIKE = 10_000
+"""Most remarks of one wording that are kept, so that those of one tenant leave room for others."""
 
 _SHOWN_SUBJECTS = 3
 _SHOWN_CHARACTERS = 80
@@ -38,14 +41,17 @@ class Remarks:
 
     all: list[Remark] = field(default_factory=list)
     left_out: int = 0
+    alike: Counter[tuple[str, str | None]] = field(default_factory=Counter)
 
     def add(self, subject: str, what: str, hint: str | None = None) -> None:
         """Add a remark, printable and bounded."""
         if len(self.all) >= MAX_REMARKS:
             self.left_out += 1
             return
-        hint = None if hint is None else _bounded(hint)
-        self.all.append(Remark(_bounded(subject), _bounded(what), hint))
+        what, hint = _bounded(what), None if hint is None else _bounded(hint)
+        self.alike[what, hint] += 1
+        if self.alike[what, hint] <= MAX_ALIKE:
+            self.all.append(Remark(_bounded(subject), what, hint))
 
     def lines(self) -> list[str]:
         """One line ``subjects: what`` for equal remarks, in order of first mention."""
@@ -54,20 +60,25 @@ class Remarks:
             subjects.setdefault((remark.what, remark.hint), []).append(remark.subject)
         lines = []
         for (what, hint), about in subjects.items():
-            lines.append(f"{_subjects_text(about)}: {what}" + (f" (hint: {hint})" if hint else ""))
+            more = max(0, self.alike[what, hint] - MAX_ALIKE)
+            named = _subjects_text(about, more)
+            lines.append(f"{named}: {what}" + (f" (hint: {hint})" if hint else ""))
         if self.left_out:
             lines.append(f"and {self.left_out:,} more remarks")
         return lines
 
 
-def _subjects_text(subjects: list[str]) -> str:
-    """``Node a, b, c and 2 more``: the first ones, each once; a shared kind is written once."""
+def _subjects_text(subjects: list[str], unnamed: int) -> str:
+    """``Node a, b, c and 2 more``: the first ones, each once; a shared kind is written once.
+
+    ``unnamed``: how many more there are.
+    """
     distinct = list(dict.fromkeys(subjects))
     for count in range(_SHOWN_SUBJECTS, 0, -1):
         named = _joined(distinct[:count])
         if len(named) <= _SHOWN_CHARACTERS:
             break
-    more = len(distinct) - count
+    more = len(distinct) - count + unnamed
     return f"{named} and {more:,} more" if more > 0 else named
 
 
