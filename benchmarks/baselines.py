@@ -294,10 +294,13 @@ def signed_values(solution: Solution) -> tuple[int, ...]:
 
 
 def solution_of(instance: Instance, decisions: tuple[GangDecision, ...], name: str) -> Solution:
-    """The decisions as a Solution, of which nothing is proven."""
+    """The decisions as a Solution, of which only what is 0 at least is proven."""
     values = Evaluation(instance, decisions).vector()
     tiers = tuple(
-        TierResult(t.name, t.sense, v, v, NO_BOUND if t.sense == "max" else 0, None)
+        # Nothing is less than 0, so that a tier with this value is proven.
+        TierResult(t.name, t.sense, v, v, NO_BOUND, None)
+        if t.sense == "max"
+        else TierResult(t.name, t.sense, v, v, 0, None if v else "exact")
         for t, v in zip(tiers_of(instance), values, strict=True)
     )
     return Solution(decisions, tiers, "budget", name)

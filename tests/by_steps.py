@@ -16,7 +16,7 @@ from models.policy import SolveLimits
 from models.program.base_state import base_decisions
 from models.solution import GangDecision, Solution, TierResult
 from models.tier_values import Evaluation, tiers_of
-from models.verify.check import check
+from models.verify.check import Judge
 from planner.search.budget import Budget
 from planner.search.greedy import greedy
 from planner.search.growth import grow
@@ -85,7 +85,7 @@ def better(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[int, 
 
 
 def faults(instance: Instance, decisions: tuple[GangDecision, ...]) -> list[str]:
-    """What the checker says of the plan, but for what its moves bought."""
+    """What the checker says of the plan, but for what its moves bought and whether it is the best."""
     tiers = tuple(
         TierResult(tier.name, tier.sense, value, value, value, "exact")
         for tier, value in zip(
@@ -96,6 +96,6 @@ def faults(instance: Instance, decisions: tuple[GangDecision, ...]) -> list[str]
     document = compose(instance, solution, name="steps", created_at=NOW, generator="test")
     return [
         f"{found.rule} {found.gang}: {found.message}"
-        for found in check(document)
+        for found in Judge().check(document, refute=False).violations
         if found.rule != "bought"
     ]

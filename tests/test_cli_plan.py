@@ -302,7 +302,7 @@ def test_a_refused_plan_is_5_and_not_saved(
     small: str, cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = [Violation("gpu-shared", f"research/g{i}", "GPU 0 of h-1 twice") for i in range(25)]
-    monkeypatch.setattr("models.verify.check.Judge.check", lambda *_: Verdict(found, None))
+    monkeypatch.setattr("models.verify.check.Judge.check", lambda *_, **__: Verdict(found, None))
     result = cli("plan", small, "--out", "plan.json")
     assert (result.code, result.out) == (5, "")
     lines = result.err[result.err.index("error:") :].splitlines()

@@ -138,8 +138,8 @@ from pathlib import Path
 from models.verify.check import Judge
 
 class Slow(Judge):
-    def check(self, document):
-        verdict = super().check(document)
+    def check(self, document, **how):
+        verdict = super().check(document, **how)
         print("weighing", file=sys.stderr, flush=True)
         while not Path("go-on").exists():
             time.sleep(0.01)

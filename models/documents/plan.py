@@ -26,9 +26,13 @@ GangKey = tuple[str, str]
 
 def _finite(value: object) -> object:
     """The value, unless a number in it is beyond what JSON can be written with again."""
-    ahead = [value]
+    ahead, seen = [value], set()
     while ahead:
         one = ahead.pop()
+        if isinstance(one, dict | list):
+            if id(one) in seen:
+                continue  # shared, or inside itself, which a text cannot be
+            seen.add(id(one))
         if isinstance(one, float) and not math.isfinite(one):
             raise InvalidValueError("this number is too large", "write a finite number")
         if isinstance(one, dict):
