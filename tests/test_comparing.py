@@ -60,10 +60,10 @@ def test_a_gang_split_without_need_is_caught_by_bandwidth_and_span(
         return valued(INSTANCE, (apart, one))
 
     # 134 permille (50,000 of 370,800) instead of 1000, and one server more for w = 8
+    better = "says that 1072 is proven best, but being placed elsewhere gives 8000"
     assert found(monkeypatch, worse) == [
         "values bandwidth: 1072 != 8000, span: 8 != 0",
-        "search: NotMaximal default/a: bandwidth: says that 1072 is proven best, "
-        + "but being placed elsewhere gives 8000",
+        f"search: NotMaximal default/a: bandwidth: {better}",
     ]
 
 
