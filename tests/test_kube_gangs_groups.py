@@ -9,6 +9,7 @@ import pytest
 from kube import pod
 from kube_gangs import read, seats, sizes, thing
 
+from planner.read.kube.dialects import kubernetes
 from planner.read.kube.records import LevelAsk, SliceAsk
 
 RACK, BLOCK = LevelAsk(label="example.com/rack"), LevelAsk(label="example.com/block")
@@ -81,6 +82,20 @@ def test_groups_under_one_composite_are_one_gang() -> None:
     assert len(gangs["both"].pods()) == 4
     gangs, _ = read(first, second, *pods[:3])
     assert gangs["both"].missing == "b 1 has not been created (3 of 4 pods exist)"
+
+
+def test_the_groups_of_a_composite_are_looked_up_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anyone can create PodGroups: pairs of them would be millions of steps."""
+    steps = []
+    outermost = kubernetes._outermost
+    monkeypatch.setattr(kubernetes, "_outermost", lambda *of: steps.append(of) or outermost(*of))
+    objects: list[dict[str, Any]] = []
+    for number in range(40):
+        objects.append(native_group(f"g{number:02d}", parentCompositePodGroupName="all"))
+        objects += native_pods(number + 1, f"g{number:02d}", start=number)
+    gangs, _ = read(*objects)
+    assert len(gangs["all"].pods()) == 40
+    assert len(steps) == 80  # each for itself, and once among all
 
 
 def test_groups_under_one_composite_keep_what_each_asks_of_its_own_pods() -> None:

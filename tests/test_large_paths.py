@@ -24,6 +24,7 @@ from models.plan import compose, dumps
 from models.policy import Objective, SolveLimits
 from models.program import linear_program
 from models.program.aggregated.model import AggregatedModel
+from models.program.formulation import formulate
 from models.program.interruption import TooLarge
 from models.solution import Solution
 from models.tiers import TIERS
@@ -277,3 +278,17 @@ def test_a_program_that_would_be_too_large_is_not_built(monkeypatch: pytest.Monk
     assert dishonest(instance, short) == []
     started = [sum(bool(one.pods) for one in plan.decisions) for plan in (whole, short)]
     assert 0 < started[1] <= started[0]
+
+
+@pytest.mark.parametrize("size", [None, 0])
+def test_a_gang_of_many_roles_hinders_nobody(size: int | None) -> None:
+    # 9 nodes of 8 GPUs: 2 for `a`; of the 30 pods left, a node could carry millions of combinations.
+    many = gang("many", roles=[role(f"r{number}") for number in range(30)])
+    instance = build(
+        racks=3, nodes_per_rack=3, gangs=[gang("a", 2, 8, same="rack", priority=1), many]
+    )
+    with pytest.raises(TooLarge):
+        formulate(instance)
+    plan = solve(instance, size=size)
+    assert dishonest(instance, plan) == []
+    assert [one.decision for one in plan.decisions] == ["place", "place"]

@@ -8,19 +8,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import product
 
 from models.gang import Gang
 from models.instance import Instance
 from models.occupancy import Room
 from models.program.base_state import PlacementRequests, classes
 from models.program.demands import Demand, RoleDemand
+from models.program.interruption import TooLarge
 from models.program.linear_program import Linear, Program
 from models.program.options import Effect
 from models.program.packing import SetType
 from models.program.packing_flows import Admits, RegionFlow, flow_of
 from models.program.regions import Region, RegionSet, is_single_piece
 from models.program.server_cases import Case
+
+MAX_VECTORS = 200_000
+"""Most numbers in the ways in which one node may carry pods of a gang: a number a role each.
+
+The ways of 13 roles on 8 GPUs fit, those of 14 do not: each further role adds half as many again.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,7 +383,10 @@ class PieceBuilder:
 def vectors(
     instance: Instance, demand: Demand, region: Region, most_gpus: int, *, whole: bool
 ) -> list[tuple[int, ...]]:
-    """Pods of each GPU role that one node of the region may carry. ``whole``: only the whole gang."""
+    """Pods of each GPU role that one node of the region may carry. ``whole``: only the whole gang.
+
+    Raises TooLarge beyond MAX_VECTORS.
+    """
     gang = instance.gangs[demand.gang]
     roles = demand.gpu_roles
     n = region.nodes[0]
@@ -385,12 +394,18 @@ def vectors(
         pods = tuple(role.count for role in roles)
         fits = all(n in role.nodes for role in demand.roles) and demand.gpus <= most_gpus
         return [pods] if fits else []
-    choices = [_counts(instance, gang, role, n, most_gpus) for role in roles]
-    found = [
-        pods
-        for pods in product(*choices)
-        if 0 < sum(role.gpus * count for role, count in zip(roles, pods, strict=True)) <= most_gpus
-    ]
+    partial: list[tuple[tuple[int, ...], int]] = [((), 0)]  # pods of the first roles, their GPUs
+    for role in roles:
+        counts = tuple(_counts(instance, gang, role, n, most_gpus))
+        partial = [
+            ((*pods, count), gpus + count * role.gpus)
+            for pods, gpus in partial
+            for count in counts
+            if gpus + count * role.gpus <= most_gpus
+        ]
+        if len(partial) * len(roles) > MAX_VECTORS:
+            raise TooLarge
+    found = [pods for pods, gpus in partial if gpus]
     if gang.required == instance.cluster.node_level:
         found = [pods for pods in found if pods == tuple(role.count for role in roles)]
     return found

@@ -15,6 +15,7 @@ from models.instance import Instance
 from models.part import Part, Standing
 from models.policy import SolveLimits
 from models.program.formulation import formulate
+from models.program.interruption import TooLarge
 from models.solution import GangDecision
 from models.tier_values import Evaluation
 from planner.search.budget import Budget, NullProgress, Progress
@@ -93,7 +94,10 @@ def solve_part(part: Part, seconds: float) -> PartPlan:
     budget = Budget(part.instance.policy.solve, seconds=seconds)
     ledger = Ledger(part.instance, part.start)
     mesh = any(_is_mesh(part.instance, n) for n in range(len(part.nodes)))
-    program = formulate(part.instance, split=True if mesh else None)
+    try:
+        program = formulate(part.instance, split=True if mesh else None)
+    except TooLarge:
+        return PartPlan(part.start, PART_EFFORT)
     last = len(ledger.tiers)
     TierSearch(program, ledger, budget, NullProgress(), last, brief=True).run()
     return PartPlan(ledger.incumbent.decisions, PART_EFFORT + budget.effort)

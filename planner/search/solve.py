@@ -19,7 +19,7 @@ from models.program.aggregated.bounds import PLACEMENTS
 from models.program.aggregated.model import AggregatedModel
 from models.program.base_state import base_decisions
 from models.program.formulation import formulate, pairs
-from models.program.interruption import Interrupted
+from models.program.interruption import Interrupted, TooLarge
 from models.program.tier_expressions import FREE_SPACE, OPTION_VALUES, SPEED_FACTORS
 from models.solution import GangDecision, Solution
 from models.tiers import MAINS, Tier
@@ -200,12 +200,17 @@ class Search:
                 if size >= AGGREGATED_FROM:
                     self._search_aggregated(ledger, budget, progress, immovable, size=size)
                 if size < WHOLE_BELOW and ledger.gap() is not None:
-                    formulation = formulate(
-                        self.instance, immovable=immovable, interrupted=budget.exhausted
-                    )
-                    exact = formulation.exact
-                    ledger.reopen()
-                    TierSearch(formulation, ledger, budget, progress, len(ledger.tiers)).run()
+                    try:
+                        formulation = formulate(
+                            self.instance, immovable=immovable, interrupted=budget.exhausted
+                        )
+                    except TooLarge:  # a gang of very many roles
+                        if size < AGGREGATED_FROM:
+                            self._search_aggregated(ledger, budget, progress, immovable, size=size)
+                    else:
+                        exact = formulation.exact
+                        ledger.reopen()
+                        TierSearch(formulation, ledger, budget, progress, len(ledger.tiers)).run()
             searching = ledger.gap() is not None and not any(t.tolerance for t in ledger.tiers)
             if searching:
                 ledger.reopen()

@@ -5,14 +5,17 @@ Amounts are integers: cpu in millicores, everything else in whole units.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from planner.read.kube.lookup import Tree
 
 if TYPE_CHECKING:
     from models.cluster import Taint
     from models.gang import Toleration
+
+Derived = TypeVar("Derived")
 
 MAX_GPUS = 1024
 """Most GPUs of one server; more is a mistake, or shares counted as GPUs."""
@@ -63,6 +66,7 @@ class Objects:
 
     by_kind: dict[str, list[KubeObject]] = field(default_factory=dict)
     index: dict[tuple[str, str, str, str], KubeObject] = field(default_factory=dict)
+    _derived: dict[object, object] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.by_kind)
@@ -83,6 +87,12 @@ class Objects:
 
     def named(self, group: str, kind: str, namespace: str, name: str) -> KubeObject | None:
         return self.index.get((group, kind, namespace, name))
+
+    def once(self, derive: Callable[[Objects], Derived]) -> Derived:
+        """What a function finds in all objects, found once: no object may be added after that."""
+        if derive not in self._derived:
+            self._derived[derive] = derive(self)
+        return cast("Derived", self._derived[derive])
 
     def owner_of(self, found: KubeObject) -> KubeObject | None:
         """The object that controls this one: in its namespace or in none, by kind, name and uid.

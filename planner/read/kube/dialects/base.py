@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from planner.read.findings import Remarks
@@ -70,7 +71,7 @@ class RoleSpec:
     slices: tuple[SliceAsk, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Controller:
     """A controller and the gang it makes. ``kind``, ``name``: of the gang; ``roles``: in its order.
 
@@ -88,8 +89,13 @@ class Controller:
     problems: tuple[str, ...] = ()
     ranks: dict[str, int] = field(default_factory=dict)
 
+    @cached_property
+    def _by_name(self) -> dict[str, RoleSpec]:
+        return {role.name: role for role in reversed(self.roles)}
+
     def role(self, name: str) -> RoleSpec | None:
-        return next((role for role in self.roles if role.name == name), None)
+        """The first role of that name."""
+        return self._by_name.get(name)
 
 
 @dataclass(frozen=True, slots=True)

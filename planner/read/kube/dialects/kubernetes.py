@@ -40,7 +40,6 @@ def describe(
         return PodGroup(key, group, gang=gang, minimum=minimum, required=required)
     composite = api.named(GROUP, COMPOSITE, group.namespace, parent)
     around = mapping(None if composite is None else composite.tree, "spec")
-    groups = (one for one in api.of("PodGroup", GROUP) if one.namespace == group.namespace)
     return PodGroup(
         key,
         group,
@@ -48,9 +47,17 @@ def describe(
         minimum=minimum,
         required=required,
         parent=parent,
-        siblings=tuple(sorted(one.name for one in groups if _outermost(one, api) == parent)),
+        siblings=api.once(_composites)[group.namespace, parent],
         parent_required=_required(around, group, Remarks()),
     )
+
+
+def _composites(api: Objects) -> dict[tuple[str, str | None], tuple[str, ...]]:
+    """The names of the groups under each outermost composite group, by its namespace and name."""
+    found: dict[tuple[str, str | None], list[str]] = {}
+    for one in api.of("PodGroup", GROUP):
+        found.setdefault((one.namespace, _outermost(one, api)), []).append(one.name)
+    return {key: tuple(sorted(names)) for key, names in found.items()}
 
 
 def _policy(policy: Tree) -> tuple[bool, int | None]:

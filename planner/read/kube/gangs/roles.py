@@ -47,6 +47,7 @@ def read_roles(gang: Membership, problems: list[str], remarks: Remarks) -> list[
         place = _role_index(gang, member)
         claims.setdefault((member.controller, place.role), []).append((place.index, member.pod))
     roles: list[KubeRole] = []
+    owners = Counter(role for _, role in claims)
     for key, spec in _specs(gang, claims):
         own = claims.get((key, spec.name), [])
         if key is None:
@@ -57,7 +58,7 @@ def read_roles(gang: Membership, problems: list[str], remarks: Remarks) -> list[
             problems.append(f"role {spec.name} of {shown} pods")
             size = None
         role = KubeRole(
-            _name(gang, claims, key, spec.name),
+            _name(gang, owners, key, spec.name),
             size,
             _assign_indexes(own, replace(spec, size=size), remarks),
             spec.first_index,
@@ -101,6 +102,9 @@ def _stated_size(gang: Membership, role: str, roles: int) -> int | None:
 def _specs(gang: Membership, claims: Claims) -> list[tuple[ControllerKey | None, RoleSpec]]:
     """Every role with pods here, and those that a controller specifies and that have no pods yet."""
     found: list[tuple[ControllerKey | None, RoleSpec]] = []
+    by_controller: dict[ControllerKey | None, list[str]] = {}
+    for own, role in claims:
+        by_controller.setdefault(own, []).append(role)
     for controller in gang.sorted_controllers():
         key = controller.key
         for spec in controller.roles:
@@ -111,11 +115,15 @@ def _specs(gang: Membership, claims: Claims) -> list[tuple[ControllerKey | None,
                 # Split over several groups: the size that the controller wants is not this gang's.
                 found.append((key, replace(spec, size=None)))
         known = {spec.name for spec in controller.roles}
-        more = sorted(role for own, role in claims if own == key and role not in known)
+        more = sorted(role for role in by_controller.get(key, ()) if role not in known)
         found += [(key, RoleSpec(role, None)) for role in more]
-    order = [role for group in gang.groups.values() for role in group.order]
-    others = sorted(role for own, role in claims if own is None)
-    others.sort(key=lambda role: order.index(role) if role in order else len(order))
+    order: dict[str, int] = {}
+    for group in gang.groups.values():
+        for role in group.order:
+            order.setdefault(role, len(order))
+    others = sorted(
+        by_controller.get(None, ()), key=lambda role: (order.get(role, len(order)), role)
+    )
     return found + [(None, RoleSpec(role, None)) for role in others]
 
 
@@ -123,10 +131,9 @@ def _is_plausible(size: int, existing: int) -> bool:
     return 0 <= size <= MAX_SIZE and (size <= _LARGE or size <= _MAX_RATIO * existing)
 
 
-def _name(gang: Membership, claims: Claims, key: ControllerKey | None, role: str) -> str:
+def _name(gang: Membership, owners: Counter[str], key: ControllerKey | None, role: str) -> str:
     """The role, prefixed with its controller if two controllers have one of that name."""
-    owners = {own for own, name in claims if name == role}
-    return role if key is None or len(owners) < 2 else f"{gang.controllers[key].name}-{role}"
+    return role if key is None or owners[role] < 2 else f"{gang.controllers[key].name}-{role}"
 
 
 def _by_gpus(role: KubeRole, remarks: Remarks) -> list[KubeRole]:
@@ -263,7 +270,8 @@ def complete_roles(
     elif needed is not None and existing < needed:
         missing.append(f"{existing} of the {needed} pods that {groups[0].subject} needs exist")
     here = {group.key.name for group in groups}
-    absent = sorted({name for group in groups for name in group.siblings} - here)
+    siblings = {id(group.siblings): group.siblings for group in groups}  # groups share one tuple
+    absent = sorted(set[str]().union(*siblings.values()) - here)
     missing += [f"group {name} has no pods yet" for name in absent[:_SHOWN]]
     if any(role.members for role in roles):
         roles[:] = [role for role in roles if role.size]

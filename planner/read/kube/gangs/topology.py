@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from planner.read.findings import Remarks
 from planner.read.kube.dialects import kai, kueue
-from planner.read.kube.dialects.base import Colocation
+from planner.read.kube.dialects.base import Colocation, GroupKey, PodKey
 from planner.read.kube.gangs.membership import Membership
 from planner.read.kube.records import KubeGang, KubeRole, LevelAsk, Objects, SliceAsk
 
@@ -130,9 +130,12 @@ class _Topology:
         """What each of several groups that start together asks of its own pods."""
         if len(self.members.groups) < 2:
             return []
+        own: dict[GroupKey | None, list[PodKey]] = {}
+        for one in self.members.members:
+            own.setdefault(one.group, []).append(one.pod.key)
         found = []
         for key, group in self.members.groups.items():
-            pods = frozenset(one.pod.key for one in self.members.members if one.group == key)
+            pods = frozenset(own.get(key, ()))
             for level, hard in ((group.required, True), (group.preferred, False)):
                 if level is not None:
                     found.append(Colocation(pods, level, hard, group.subject))
