@@ -8,6 +8,8 @@ import pytest
 from kube import node, pod
 from kube_pods import one, read, thing
 
+from planner.read.kube.devices.claims import Claims
+
 RESOURCE = "resource.k8s.io/v1"
 
 
@@ -383,3 +385,16 @@ def test_odd_claims_are_read_without_an_error(odd: object) -> None:
         fine = _claim("y", _request(2), held=("gpu-0", "gpu-1"), users=("other",))
         pods, _ = read(_bare("n1"), _slice("n1"), user, broken, other, fine)
         assert pods["other"].indices == (0, 1)
+
+
+def test_the_requests_of_a_claim_are_read_once_for_all_its_pods(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Any number of pods may name any number of claims."""
+    steps = []
+    reader = Claims._request
+    monkeypatch.setattr(Claims, "_request", lambda *of: steps.append(of) or reader(*of))
+    claim = _claim("x", _request(2))
+    pods, _ = read(_bare("n1"), _slice("n1"), claim, *(_user(f"p{i}", "x") for i in range(20)))
+    assert [found.gpus for found in pods.values()] == [2] * 20
+    assert len(steps) == 1

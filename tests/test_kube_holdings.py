@@ -169,9 +169,16 @@ def _koordinator(name: str, percent: int, *minors: int, **spec: object) -> dict[
     return pod(name, annotations=notes, containers=[asking(amounts)], **spec)
 
 
+def _koordinated(name: str) -> dict[str, Any]:
+    """A node whose shares Koordinator's manager reports."""
+    found = node(name)
+    found["status"]["allocatable"]["koordinator.sh/gpu-core"] = "800"
+    return found
+
+
 def test_pods_that_share_a_gpu_hold_it_once_together() -> None:
     pods, lines = read(
-        node("n1"),
+        _koordinated("n1"),
         _koordinator("a", 50, 3, on="n1"),
         _koordinator("b", 30, 3, on="n1"),
         _koordinator("c", 50, 5, on="n1"),
@@ -185,7 +192,7 @@ def test_pods_that_share_a_gpu_hold_it_once_together() -> None:
 
 def test_shares_nobody_can_place_hold_one_gpu_each_as_long_as_there_is_room() -> None:
     shares = [_koordinator(f"s{place}", 50, on="n1") for place in range(4)]
-    pods, lines = read(node("n1"), pod("whole", gpus=6, on="n1"), *shares)
+    pods, lines = read(_koordinated("n1"), pod("whole", gpus=6, on="n1"), *shares)
     # 8 - 6 = 2 GPUs are left for the four of them
     assert [pods[f"s{place}"].gpus for place in range(4)] == [1, 1, 0, 0]
     assert pods["s0"].indices is None
@@ -195,7 +202,7 @@ def test_shares_nobody_can_place_hold_one_gpu_each_as_long_as_there_is_room() ->
 
 def test_a_share_on_a_gpu_that_another_holds_whole_is_a_contradiction() -> None:
     pods, lines = read(
-        node("n1"),
+        _koordinated("n1"),
         _koordinator("share", 50, 3, on="n1"),
         pod("whole", gpus=1, on="n1", annotations={VISIBLE: "3"}),
     )
@@ -207,8 +214,28 @@ def test_a_share_on_a_gpu_that_another_holds_whole_is_a_contradiction() -> None:
 
 
 def test_hundreds_of_percent_are_whole_gpus() -> None:
-    found = one(node("n1"), _koordinator("a", 800, *range(8), on="n1"))
+    found = one(_koordinated("n1"), _koordinator("a", 800, *range(8), on="n1"))
     assert (found.gpus, found.indices, found.unsupported) == (8, tuple(range(8)), ())
+
+
+@pytest.mark.parametrize(
+    "amounts",
+    [
+        {"amd.com/gpu": "8"},
+        {"nvidia.com/gpumem": "1"},
+        {"aliyun.com/gpu-mem": "1"},
+        {"volcano.sh/vgpu-number": "8"},
+        {"koordinator.sh/gpu-memory": "1"},
+    ],
+    ids=lambda amounts: next(iter(amounts)),
+)
+def test_what_a_node_does_not_offer_is_not_held_there(amounts: dict[str, str]) -> None:
+    """Bound by hand it starts: the kubelet leaves out extended resources that its node lacks."""
+    pods, lines = read(node("n1"), pod("a", on="n1", containers=[asking(amounts)]))
+    assert (pods["a"].gpus, pods["a"].indices) == (0, ())
+    assert lines == [
+        "Pod default/a: requests GPUs by a name that its node does not offer; it holds none"
+    ]
 
 
 def _registered(form: str) -> dict[str, str]:

@@ -167,6 +167,15 @@ class ClaimedGpus:
     def problem(self, words: str) -> None:
         self.problems[words] = None
 
+    def add(self, requests: ClaimedGpus) -> None:
+        """What one more claim without an allocation requests."""
+        self.gpus = min(self.gpus + requests.gpus, _MAX_DEVICES)
+        self.driver = self.driver or requests.driver
+        self.fabric |= requests.fabric
+        self.part |= requests.part
+        self.every |= requests.every
+        self.problems |= requests.problems
+
     @property
     def own(self) -> int:
         """GPUs that no other pod holds."""
@@ -197,6 +206,7 @@ class Claims:
             name = claim.annotations.get(_OWNER_POD_CLAIM)
             if name is not None and claim.owner is not None and claim.owner.uid:
                 self._by_owner.setdefault((claim.namespace, claim.owner.uid, name), claim)
+        self._requested: dict[KubeObject, ClaimedGpus] = {}
         self._channels = {
             (domain.namespace, name)
             for domain in found.of("ComputeDomain", "resource.nvidia.com")
@@ -223,11 +233,11 @@ class Claims:
         claim = self._claim_of(pod, entry)
         if claim is not None:
             if not self._add_allocation(pod, claim, result):
-                self._add_requests(mapping(claim.tree, "spec"), result)
+                result.add(self._requests(claim, "spec"))
             return
         made = self._input.named(GROUP, "ResourceClaimTemplate", pod.namespace, template or "")
         if made is not None:
-            self._add_requests(mapping(made.tree, "spec", "spec"), result)
+            result.add(self._requests(made, "spec", "spec"))
         elif not channel:
             result.missing += 1
 
@@ -286,9 +296,14 @@ class Claims:
             result.driver = result.driver or driver
         return True
 
-    def _add_requests(self, spec: Tree, result: ClaimedGpus) -> None:
-        """Count what a claim without an allocation requests."""
-        gpus = False
+    def _requests(self, made: KubeObject, *path: str) -> ClaimedGpus:
+        """What a claim without an allocation, or a template, requests: read once for all its pods."""
+        if made not in self._requested:
+            self._requested[made] = self._read_requests(mapping(made.tree, *path))
+        return self._requested[made]
+
+    def _read_requests(self, spec: Tree) -> ClaimedGpus:
+        result, gpus = ClaimedGpus(), False
         for request in objects(spec, "devices", "requests"):
             choices = objects(request, "firstAvailable")
             exactly = mapping(request, "exactly") if "exactly" in request else request
@@ -299,6 +314,7 @@ class Claims:
             gpus = gpus or first > 0
         if gpus and objects(spec, "devices", "constraints"):
             result.problem("constraints between the devices of a claim")
+        return result
 
     def _request(self, request: Tree, result: ClaimedGpus) -> int:
         """Whole GPUs of one request without alternatives."""

@@ -5,7 +5,7 @@ Nothing raises; what a pod holds is never forgotten; a malformed pod does not ch
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from models.policy import KubernetesPolicy
@@ -28,6 +28,7 @@ from planner.read.kube.pods.requests import (
     PodRequests,
     effective_requests,
     gpu_request,
+    is_about_gpus,
     is_gpu_name,
 )
 from planner.read.kube.pods.room import settle_room
@@ -40,6 +41,8 @@ MAX_RESOURCES = 100
 """Most different resources that a waiting pod may request."""
 
 TOO_MANY_RESOURCES = f"requests of more than {MAX_RESOURCES} different resources"
+
+NOT_OFFERED = "requests GPUs by a name that its node does not offer; it holds none"
 
 ACK_TOPOLOGY = "gpu-topology"
 """Label of pods that ACK schedules by topology; its value is the name of their gang."""
@@ -102,6 +105,9 @@ class _Reader:
             topology_scheduled=bool(object_.labels.get(ACK_TOPOLOGY)),
         )
         read_placement(pod, claimed, self.places, self.policy, self.remarks)
+        if not self._is_offered(pod, request, requests.amounts):
+            self.remarks.add(pod.subject, NOT_OFFERED)
+            request = GpuRequest()
         holding = self._holding(pod, requests, request, claimed)
         if requests.unreadable:
             what = "requests an amount that cannot be read; it counts as 0"
@@ -130,6 +136,28 @@ class _Reader:
         if unreadable and not pod.bound:
             return None  # no API server accepts such a pod, so no scheduler starts it
         return read_holding(pod, node, request, claimed, self.remarks, unreadable=unreadable)
+
+    def _is_offered(self, pod: KubePod, request: GpuRequest, amounts: Collection[str]) -> bool:
+        """Whether the node of a bound pod offers the GPUs, or the shares, that the pod requests by name.
+
+        A pod that somebody binds by hand starts even if its node lacks an extended resource: the kubelet
+        leaves such names out.
+        """
+        if pod.node is None or not pod.bound or pod.finished is not None:
+            return True
+        node, classes = self.places.nodes[pod.node], self.claims.classes.extended_resources
+        if not node.gpus or node.shared is not None or node.devices:
+            return True  # claims may stand behind any name
+        if request.gpus:
+            return request.resource is None or request.resource in node.gpu_names
+        if not request.fraction or request.kai:
+            return True
+        offered = {_domain(name) for name in node.allocatable if is_about_gpus(name)}
+        return any(
+            _domain(name) in offered or name in self.policy.gpu_resources or name in classes
+            for name in amounts
+            if is_about_gpus(name)
+        )
 
     def _requested_gpus(self, pod: KubePod, request: GpuRequest, claimed: ClaimedGpus) -> int:
         """Whole GPUs of a pod that holds nothing here."""
@@ -231,3 +259,8 @@ class _Priorities:
 
 def _bounded(value: int) -> int:
     return max(-MAX_PRIORITY, min(value, MAX_PRIORITY))
+
+
+def _domain(resource: str) -> str:
+    """The part before the slash."""
+    return resource.partition("/")[0]
