@@ -14,7 +14,10 @@ from plan_documents import Doc, sealed
 from models.canonical import canonical_instance
 from models.gang import Gang
 from models.verify.check import check
+from planner.read.findings import Remarks
 from planner.read.inputs import instance_from_document, load
+from planner.read.kube.gangs.gangs import leave_out_last
+from planner.read.kube.records import KubeGang
 
 HEAD = {"apiVersion": "gangplan.dev/v1alpha1"}
 
@@ -158,3 +161,33 @@ def test_a_limit_is_a_whole_number(limit: object, tmp_path: Path, cli: RunCli) -
     result = cli("validate", written(tmp_path, [cluster(), policy(limit), *CROWD]))
     assert result.code == 65
     assert "queueLimit" in result.err or "input.json:1:" in result.err
+
+
+def waiting(namespace: str, count: int) -> list[KubeGang]:
+    found = [KubeGang(namespace, f"g{i}", "Pod", []) for i in range(count)]
+    for i, one in enumerate(found):
+        one.submitted_at = 1000 - i
+    return found
+
+
+def test_a_plan_lists_so_many_gangs_beyond_the_limits_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("planner.read.kube.gangs.gangs.MAX_BEYOND", 10)
+    gangs = [*waiting("few", 4), *waiting("many", 30), *waiting("more", 50)]
+    remarks = Remarks()
+    left = leave_out_last(gangs, 2, remarks)
+    # "few" has two beyond the limit; the others share the eight that remain.
+    counts = {
+        name: sum(gang.namespace == name for gang in left) for name in ("few", "many", "more")
+    }
+    assert counts == {"few": 4, "many": 6, "more": 6}
+    # The oldest have the highest numbers.
+    assert [gang.name for gang in left if gang.namespace == "many"] == [
+        f"g{i}" for i in range(24, 30)
+    ]
+    assert remarks.lines() == [
+        "namespace many: 24 more waiting gangs are left out of the plan",
+        "namespace more: 44 more waiting gangs are left out of the plan",
+    ]
+    assert leave_out_last(gangs, None, Remarks()) == gangs

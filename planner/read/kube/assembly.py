@@ -27,7 +27,7 @@ from planner.read.kube.gang_documents import (
     role_requests,
     warn_of_missing_claims,
 )
-from planner.read.kube.gangs.gangs import bound_checkpoints, read_gangs
+from planner.read.kube.gangs.gangs import bound_checkpoints, leave_out_last, read_gangs
 from planner.read.kube.levels.levels import Levels, read_levels
 from planner.read.kube.lookup import is_label_key, is_name
 from planner.read.kube.node_documents import (
@@ -78,7 +78,9 @@ def assemble(
     settings = policy.kubernetes
     nodes = _named_nodes(objects, policy, remarks)
     pods = read_pods(objects, nodes, settings, remarks)
-    gangs = read_gangs(objects, pods, settings, remarks)
+    gangs = leave_out_last(
+        read_gangs(objects, pods, settings, remarks), policy.queue_limit, remarks
+    )
     bound_checkpoints(gangs, policy, remarks)
     levels = read_levels(objects, nodes, settings, level_asks(gangs), remarks, topology)
     hold_beyond_share(gangs)

@@ -46,6 +46,9 @@ _PREEMPTIBLE = (
 _NO_GANGS = frozenset({"Pod", "ReplicaSet", "StatefulSet", "DaemonSet", "Node"})
 """Owners of group objects that make no gangs: the gang takes the name of the group."""
 
+MAX_BEYOND = 50_000
+"""Waiting gangs beyond the limits of their namespaces that a plan still lists."""
+
 LATE = f"annotation {CHECKPOINT} is later than any time of the cluster; it counts as the latest one"
 LATE_HINT = "state the time: --now, or `now` in a Policy"
 
@@ -71,6 +74,38 @@ def read_gangs(
         if _counts(pod) and (pod.gpus or pod.ours)
     ]
     return _distinct(gangs, remarks)
+
+
+def leave_out_last(
+    gangs: Sequence[KubeGang], limit: int | None, remarks: Remarks
+) -> list[KubeGang]:
+    """The gangs without those for which a plan has no place: more than MAX_BEYOND wait beyond the limit.
+
+    ``limit``: of a namespace, as in ``limit_queues``, which ranks in the same order. Namespaces share what
+    may be listed evenly.
+    """
+    if limit is None:
+        return list(gangs)
+    queues: dict[str, list[KubeGang]] = {}
+    for gang in gangs:
+        if not any(pod.holds_room for pod in gang.pods()):
+            queues.setdefault(gang.namespace, []).append(gang)
+    beyond = {name: len(queue) - limit for name, queue in queues.items() if len(queue) > limit}
+    left = MAX_BEYOND
+    gone: set[int] = set()
+    for number, name in enumerate(sorted(beyond, key=lambda name: (beyond[name], name))):
+        listed = min(beyond[name], left // (len(beyond) - number))
+        left -= listed
+        if listed < beyond[name]:
+            queue = sorted(queues[name], key=_turn)
+            gone.update(map(id, queue[limit + listed :]))
+            what = f"{beyond[name] - listed:,} more waiting gangs are left out of the plan"
+            remarks.add(f"namespace {name}", what)
+    return [gang for gang in gangs if id(gang) not in gone]
+
+
+def _turn(gang: KubeGang) -> tuple[int, bool, int, str]:
+    return -gang.priority, gang.submitted_at is None, gang.submitted_at or 0, gang.name
 
 
 def _counts(pod: KubePod) -> bool:
