@@ -41,8 +41,9 @@ MAX_BLANK = 2**20
 """Most blanks between two values."""
 
 _BLANK = re.compile(r"[ \t\n\r]*+")
-_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}:,]|[^\s\[\]{}:,"]++', re.DOTALL)
-_DEEP = re.compile(r'[^"\[\]{}]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"\[\]{}]*+)*+', re.DOTALL)
+# Python before 3.11.5 loses its place in a possessive repetition of a group that fails half-way.
+_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}:,]|[^\s\[\]{}:,"]++', re.DOTALL)
+_DEEP = re.compile(r'[^"\[\]{}]*+')
 _ESCAPE = 12
 """Characters of the longest escape, a surrogate pair: an error so near the end may be a cut."""
 
@@ -314,7 +315,7 @@ class _JsonItems:
         return None
 
 
-_TEXT_END = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+(")?', re.DOTALL)
+_TEXT_END = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*(")?', re.DOTALL)
 
 
 def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
