@@ -105,6 +105,11 @@ def shown(affinity: NodeAffinity) -> str:
     return ", or ".join(" and ".join(str(one) for one in term) or "nothing" for term in affinity)
 
 
+def turn(priority: int, submitted_at: int | None, name: str) -> tuple[int, bool, int, str]:
+    """Sort key of the waiting gangs of a namespace: higher priority, then older, undated ones last."""
+    return -priority, submitted_at is None, submitted_at or 0, name
+
+
 @dataclass(frozen=True, slots=True)
 class Toleration:
     """A Kubernetes toleration; empty key with operator Exists tolerates everything."""

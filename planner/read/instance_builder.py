@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from models.canonical import reference_time
 from models.cluster import Node
 from models.documents.policy import PolicyDocument
-from models.gang import Gang, Hold
+from models.gang import Gang, Hold, turn
 from models.hardware import FindModel
 from models.instance import Instance
 from models.policy import Policy, SolveLimits
@@ -69,7 +69,7 @@ def limit_queues(gangs: Iterable[Gang], limit: int | None, remarks: Remarks) -> 
     for namespace, queue in waiting.items():
         if limit is None or len(queue) <= limit:
             continue
-        queue.sort(key=lambda i: _precedence(found[i]))
+        queue.sort(key=lambda i: turn(found[i].priority, found[i].submitted_at, found[i].name))
         message = (
             f"{limit:,} waiting gangs of its namespace are older or of higher priority, and the policy "
             "plans no more of one namespace"
@@ -86,10 +86,6 @@ def _released(gang: Gang) -> Gang:
     if gang.hold is None or gang.hold.code != QUEUE_LIMIT:
         return gang
     return replace(gang, hold=None)
-
-
-def _precedence(gang: Gang) -> tuple[int, bool, int, str]:
-    return -gang.priority, gang.submitted_at is None, gang.submitted_at or 0, gang.name
 
 
 @dataclass(frozen=True, slots=True)

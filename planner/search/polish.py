@@ -114,19 +114,28 @@ def _elsewhere(ledger: Ledger, budget: Budget) -> None:
 def _exchanged(ledger: Ledger, budget: Budget) -> None:
     """Waiting gangs, one of each kind, in the room of others of no higher priority."""
     steps = _Steps(ledger, budget)
-    gangs = steps.instance.gangs
+    gangs, others = steps.instance.gangs, _giving_way(ledger)
     for demand in _waiting(steps):
         priority = gangs[demand.gang].priority
-        for other, decision in enumerate(ledger.incumbent.decisions):
-            gang = gangs[other]
-            stops = gang.running and gang.preemptible and gang.priority < priority
-            starts = decision.decision == "place" and gang.priority <= priority
-            if not decision.pods or not (starts or stops):
-                continue
+        for other, starts in others:
             if steps.ended():
                 return
-            if _in_the_room_of(steps, demand, other, again=starts):
+            allowed = (
+                gangs[other].priority <= priority if starts else gangs[other].priority < priority
+            )
+            if allowed and _in_the_room_of(steps, demand, other, again=starts):
+                others = _giving_way(ledger)
                 break
+
+
+def _giving_way(ledger: Ledger) -> list[tuple[int, bool]]:
+    """Gangs that may leave their room, and whether because they only start; the others may be stopped."""
+    pairs = enumerate(zip(ledger.instance.gangs, ledger.incumbent.decisions, strict=True))
+    return [
+        (index, decision.decision == "place")
+        for index, (gang, decision) in pairs
+        if decision.decision == "place" or (decision.pods and gang.running and gang.preemptible)
+    ]
 
 
 def _in_the_room_of(steps: _Steps, demand: Demand, other: int, *, again: bool) -> bool:

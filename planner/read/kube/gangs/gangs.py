@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from models.gang import turn
 from models.policy import LOST_RUNTIME, KubernetesPolicy, Policy
 from models.units import InvalidValueError, epoch_seconds
 from planner.read.findings import Remarks
@@ -97,15 +98,11 @@ def leave_out_last(
         listed = min(beyond[name], left // (len(beyond) - number))
         left -= listed
         if listed < beyond[name]:
-            queue = sorted(queues[name], key=_turn)
+            queue = sorted(queues[name], key=lambda g: turn(g.priority, g.submitted_at, g.name))
             gone.update(map(id, queue[limit + listed :]))
             what = f"{beyond[name] - listed:,} more waiting gangs are left out of the plan"
             remarks.add(f"namespace {name}", what)
     return [gang for gang in gangs if id(gang) not in gone]
-
-
-def _turn(gang: KubeGang) -> tuple[int, bool, int, str]:
-    return -gang.priority, gang.submitted_at is None, gang.submitted_at or 0, gang.name
 
 
 def _counts(pod: KubePod) -> bool:
