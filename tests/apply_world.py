@@ -148,8 +148,8 @@ class World:
                 return self._patch(
                     (namespace, name), uid, version, intent=None, intent_is_ours=False
                 )
-            case Ungate(order, seen, pin):
-                return self._ungate(order, seen.version, pin=pin)
+            case Ungate(order, seen, pin, intent):
+                return self._ungate(order, seen.version, intent, pin=pin)
             case DryRunBind(order):
                 return self._bind(order, None, dry=True)
             case Bind(order, version):
@@ -181,7 +181,7 @@ class World:
         self.change(key, **more)
         return Done(self.pods[key])
 
-    def _ungate(self, order: PodStart, version: str, *, pin: bool) -> Event:
+    def _ungate(self, order: PodStart, version: str, intent: Intent | None, *, pin: bool) -> Event:
         wrong = self._checked(order.key, order.uid, version)
         if wrong is not None:
             return wrong
@@ -190,7 +190,8 @@ class World:
             return Rejected("pod updates may not change fields other than")
         if pin:
             self.pins[pod.uid] = order.node
-        self.change(order.key, gates=tuple(gate for gate in pod.gates if gate != GATE))
+        written = {} if intent is None else {"intent": intent, "intent_is_ours": True}
+        self.change(order.key, gates=tuple(gate for gate in pod.gates if gate != GATE), **written)
         return Done(self.pods[order.key])
 
     def _bind(self, order: PodStart, version: str | None, *, dry: bool = False) -> Event:

@@ -27,9 +27,11 @@ from apply_world import (
 )
 from effort import examples, spread
 
+from models.apply.lanes import LANES
 from models.apply.outcomes import Outcome
 from models.apply.plan_actions import PlanActions
 from models.apply.requests import CheckLock, DryRunBind, Event, Halt, NoAnswer, Request, WriteIntent
+from models.apply.session import LOCK_CHECK_EVERY, READ_TRIES
 
 MODES = ("gate", "binding", "both", "mixed")
 
@@ -183,9 +185,9 @@ def test_a_server_that_falls_silent_ends_the_run_and_a_rerun_mends_it(mode: str)
 
         played = apply(world, plan, silent)
         assert played.verdict.stop is not None
-        # One request, two more of its gang on their way with it, the three looks of one, and one hold
-        # at most for what is next.
-        assert len(played.requests) <= number + 8
+        # A look at the lock for each gang under way, sixteen requests on their way together, and three
+        # looks at the first pod.
+        assert len(played.requests) <= number + LANES + LOCK_CHECK_EVERY + READ_TRIES
         settled(world, plan, mode)
 
 

@@ -19,8 +19,8 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/gangplan-system/leases/gangplan
 def made(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Bench]:
-    """Gangs a, b, c of two pods each: 16 + 4 + 4 of 24 GPUs."""
-    gangs = (("a", 2, 8), ("b", 2, 2), ("c", 2, 2))
+    """Ten gangs of two pods, a to j: eight may be under way at once."""
+    gangs = tuple((name, 2, 1) for name in "abcdefghij")
     with bench(a_cluster(mode=request.param, gangs=gangs), tmp_path, monkeypatch) as found:
         yield found
 
@@ -43,7 +43,7 @@ def signalled(made: Bench, number: int, *, at: str) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_lets_the_gang_under_way_become_whole_and_begins_no_other(
+def test_a_signal_lets_the_gangs_under_way_become_whole_and_begins_no_other(
     made: Bench, number: int, code: int
 ) -> None:
     plan = made.plan()
@@ -52,9 +52,9 @@ def test_a_signal_lets_the_gang_under_way_become_whole_and_begins_no_other(
     said = made.apply(plan, "-o", "json")
 
     bound = {name for name, node in made.bound().items() if node is not None}
-    assert (said.code, bound) == (code, {"a-0", "a-1"})
+    assert (said.code, bound) == (code, {f"{name}-{n}" for name in "abcdefgh" for n in (0, 1)})
     outcomes = {gang["name"]: gang["outcome"] for gang in said.data()["gangs"]}
-    assert outcomes["b"] == outcomes["c"] == "halted"
+    assert outcomes["i"] == outcomes["j"] == "halted"
     assert said.data()["status"] == "stopped"
     assert said.err.splitlines()[-1].endswith("(resumes it)")
 

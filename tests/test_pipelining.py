@@ -13,6 +13,7 @@ from test_proxy import wired
 from test_retry import OK, patient
 from wire_server import Answer, Asked, Server, answer, on_socket
 
+from planner.cluster.proxy import CONNECTIONS
 from planner.cluster.retry import MAX_RETRY_AFTER_S
 from planner.cluster.transport import LOST, STRATEGIC, Reply
 from planner.cluster.transport import ApiRequest as Question
@@ -121,26 +122,26 @@ def test_nothing_is_sent_where_one_could_be_two_requests(
 # ---- through the real kubectl
 
 
-def test_kubectl_carries_them_out_one_after_the_other_in_order(tmp_path: Path) -> None:
-    busy = threading.Lock()
+def test_eight_connections_carry_them_out_at_once_and_each_gets_its_own_answer(
+    tmp_path: Path,
+) -> None:
+    together = threading.Barrier(CONNECTIONS)
 
     def play(asked: Asked) -> Answer:
-        assert busy.acquire(blocking=False), "two at once"
-        try:
-            return answer(
-                code=409 if asked.path.endswith("7") else 200, body=json.loads(asked.body)
-            )
-        finally:
-            busy.release()
+        if asked.method == "PATCH":
+            together.wait(30)  # none is answered before eight have come
+        return answer(
+            code=409 if asked.path.endswith("7") else 200, body=json.loads(asked.body or b"{}")
+        )
 
-    paths = [f"/api/v1/pods/p{number}" for number in range(40)]
+    paths = [f"/api/v1/pods/p{number}" for number in range(5 * CONNECTIONS)]
     with wired(tmp_path, play) as (wire, server):
         replies = wire.send_all(
             [Question("PATCH", path, {"said": path}, STRATEGIC) for path in paths]
         )
     assert [reply.body for reply in replies] == [{"said": path} for path in paths]
     assert [reply.status for reply in replies] == [409 if p.endswith("7") else 200 for p in paths]
-    assert server.targets() == paths
+    assert sorted(server.targets()) == sorted(paths)
     assert {one.headers["content-type"] for one in server.asked if one.method == "PATCH"} == {
         STRATEGIC
     }

@@ -196,7 +196,7 @@ def test_no_answer_in_time_is_a_lost_one_and_the_next_is_its_own(tmp_path: Path)
     with wired(tmp_path, play, seconds=1.0) as (wire, _):
         lost = wire.send("GET", "/api/v1/slow")
         go.set()
-        wire._connection._timeout_s = 60
+        wire._connections[0]._timeout_s = 60
         assert lost == Reply(LOST, why="no answer within 1 s")
         assert wire.send("GET", "/api/v1/quick").body == {"path": "/api/v1/quick"}
 

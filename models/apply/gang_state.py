@@ -120,7 +120,8 @@ def incomplete_verdict(session: ApplySession, batch: PodBatch, failure: Failure)
     if failure.transient:
         return verdict_for(session, batch, Outcome.halted, failure.why)
     verdict = verdict_for(session, batch, Outcome.partial, failure.why)
-    return replace(verdict, undo=pod_ids(running_pods(session, batch)))
+    started = () if session.limits.dry else running_pods(session, batch)
+    return replace(verdict, undo=pod_ids(started))
 
 
 def pod_ids(orders: Iterable[PodStart]) -> tuple[tuple[str, str, str], ...]:

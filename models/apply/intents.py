@@ -10,8 +10,9 @@ import hashlib
 import hmac
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 PLAN = "gangplan.dev/plan"
 """Plan id. A label, so that ``kubectl get pods -l`` finds the pods, and an annotation."""
@@ -25,10 +26,15 @@ SIZE = "gangplan.dev/gang-size"
 WHOLE = "gangplan.dev/whole"
 """Set on a few pods once every pod of the gang has started, so that later losses do not look partial."""
 
+MEMBERS = "gangplan.dev/members"
+"""On the first pod of a gang that starts: the other pods that start with it, as JSON; see ``Member``.
+
+They get their own intent only when they start, so a run that is cut off leaves this record of them."""
+
 SEAL = "gangplan.dev/seal"
 """Proof that a run wrote the intent on this pod; see ``SealKey``."""
 
-KEYS = (PLAN, NODE, GPUS, GANG, SIZE, WHOLE, SEAL)
+KEYS = (PLAN, NODE, GPUS, GANG, SIZE, WHOLE, MEMBERS, SEAL)
 
 MANAGER = "gangplan"
 """Field manager of all our writes; ``metadata.managedFields`` shows it as the author of an intent."""
@@ -38,12 +44,27 @@ _NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _GPUS = re.compile(r"[0-9]{1,4}(?:,[0-9]{1,4}){0,1023}")
 MAX_SIZE = 1_000_000
 
+MAX_RECORD_CHARS = 65_536
+"""Longest record of members; all annotations of a pod may have 256 KiB. Larger gangs are started in two
+steps, an intent on every pod first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Another pod of the gang, in the same namespace: where it is going to start."""
+
+    name: str
+    uid: str
+    node: str
+    gpus: tuple[int, ...] | None
+
 
 @dataclass(frozen=True, slots=True)
 class Intent:
     """``gang``: name within the pod's namespace. ``size``: pods that start together.
 
     ``gpus``: ascending indices; None if the node chooses. ``whole``: every pod of the gang has started.
+    ``members``: pods that were to start after this one, without an intent of their own until then.
     """
 
     plan: str
@@ -52,6 +73,7 @@ class Intent:
     node: str
     gpus: tuple[int, ...] | None
     whole: bool = False
+    members: tuple[Member, ...] = ()
 
     def annotations(self) -> dict[str, str]:
         written = {PLAN: self.plan, GANG: self.gang, SIZE: str(self.size), NODE: self.node}
@@ -59,14 +81,44 @@ class Intent:
             written[GPUS] = ",".join(map(str, self.gpus))
         if self.whole:
             written[WHOLE] = "true"
+        if self.members:
+            written[MEMBERS] = record_of(self.members)
         return written
 
     def labels(self) -> dict[str, str]:
         return {PLAN: self.plan}
 
     def matches(self, other: Intent | None) -> bool:
-        """Whether both are equal, apart from ``whole``."""
-        return other is not None and replace(self, whole=False) == replace(other, whole=False)
+        """Whether both say the same of this pod: equal apart from ``whole`` and ``members``."""
+        return other is not None and _plain(self) == _plain(other)
+
+
+def _plain(intent: Intent) -> Intent:
+    return replace(intent, whole=False, members=())
+
+
+def record_of(members: Iterable[Member]) -> str:
+    """The annotation that names members: JSON lists of name, uid, node and GPUs."""
+    rows = [[one.name, one.uid, one.node, one.gpus] for one in members]
+    return json.dumps(rows, separators=(",", ":"))
+
+
+def _members_of(record: str) -> tuple[Member, ...] | None:
+    """The members that an annotation names; None if it is not in the exact form that we write."""
+    if len(record) > MAX_RECORD_CHARS:
+        return None
+    try:
+        rows: list[list[Any]] = json.loads(record)
+        found = tuple(
+            Member(name, uid, node, None if gpus is None else tuple(gpus))
+            for name, uid, node, gpus in rows
+            if all(isinstance(word, str) for word in (name, uid, node))
+        )
+        indices = [index for one in found for index in one.gpus or ()]
+    except (ValueError, TypeError, RecursionError):
+        return None
+    sound = found and all(type(index) is int for index in indices)
+    return found if sound and record_of(found) == record else None
 
 
 def read_intent(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Intent | None:
@@ -83,10 +135,11 @@ def read_intent(labels: Mapping[str, str], annotations: Mapping[str, str]) -> In
         and (gpus is None or _GPUS.fullmatch(gpus))
         and annotations.get(WHOLE, "true") == "true"
     )
-    if not valid:
+    members = _members_of(annotations[MEMBERS]) if MEMBERS in annotations else ()
+    if not valid or members is None:
         return None
     indices = None if gpus is None else tuple(int(part) for part in gpus.split(","))
-    return Intent(plan, gang, int(size), node, indices, WHOLE in annotations)
+    return Intent(plan, gang, int(size), node, indices, WHOLE in annotations, members)
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,12 +106,15 @@ def _order_of(pod: LivePod, intent: Intent) -> PodStart:
 
 def intent_groups(view: ClusterView, classifier: PodClassifier) -> Iterator[IntentGroup]:
     """Every gang with intents of ours, by gang, then plan."""
-    members: dict[tuple[Key, str], list[tuple[PodStart, LivePod, Intent]]] = defaultdict(list)
-    for key in sorted(view.pods):
-        pod = view.pods[key]
+    intents: dict[Key, Intent] = {}
+    for key, pod in view.pods.items():
         if pod.intent is not None and pod.intent_is_ours:
-            gang = (pod.namespace, pod.intent.gang)
-            members[gang, pod.intent.plan].append((_order_of(pod, pod.intent), pod, pod.intent))
+            intents |= _recorded(view, pod, pod.intent)
+            intents[key] = pod.intent
+    members: dict[tuple[Key, str], list[tuple[PodStart, LivePod, Intent]]] = defaultdict(list)
+    for key, intent in sorted(intents.items(), key=lambda one: one[0]):
+        pod, gang = view.pods[key], (key[0], intent.gang)
+        members[gang, intent.plan].append((_order_of(pod, intent), pod, intent))
     by_gang: dict[Key, list[IntentGroup]] = defaultdict(list)
     for (gang, plan), pods in sorted(members.items()):
         states = tuple(
@@ -124,6 +127,17 @@ def intent_groups(view: ClusterView, classifier: PodClassifier) -> Iterator[Inte
     for groups in by_gang.values():
         for group in groups:
             yield replace(group, replaced=_replaced(group, groups))
+
+
+def _recorded(view: ClusterView, pod: LivePod, intent: Intent) -> dict[Key, Intent]:
+    """Intents that the record on a pod stands for: of other pods of the gang that have none of ours."""
+    found = {}
+    for member in intent.members:
+        other = view.pods.get((pod.namespace, member.name))
+        if other is not None and other.uid == member.uid and not other.intent_is_ours:
+            own = replace(intent, node=member.node, gpus=member.gpus, whole=False, members=())
+            found[other.key] = own
+    return found
 
 
 def _replaced(group: IntentGroup, groups: Iterable[IntentGroup]) -> int:
@@ -147,6 +161,7 @@ def recover(
     ``own``, ``ordered``: a plan and those of its gangs that the caller starts, if they have not begun.
     ``ending``: gangs that it stops, whose missing pods are intended.
     """
+    unmarked: list[tuple[PodBatch, Iterable[PodStart]]] = []
     for group in list(intent_groups(session.view, session.classifier)):
         batch = group.batch
         if group.waiting:
@@ -158,9 +173,10 @@ def recover(
             if why:
                 session.record(_partial_verdict(session, group, why))
             else:
-                yield from mark_whole(session, batch, group.to_mark)
+                unmarked.append((batch, group.to_mark))
         elif batch.plan == own or batch.gang not in ending:
             session.record(_partial_verdict(session, group, _incomplete_reason(group)))
+    yield from mark_whole(session, unmarked)
 
 
 def stuck_group_reason(session: ApplySession, group: IntentGroup) -> str:
@@ -208,28 +224,29 @@ def _partial_verdict(session: ApplySession, group: IntentGroup, why: str) -> Gan
     return replace(verdict, undo=pod_ids(group.running), unsure=group.unsure)
 
 
-def mark_whole(
-    session: ApplySession, batch: PodBatch, pods: Iterable[PodStart] | None = None
-) -> Steps[None]:
-    """Mark a few pods of a gang as whole; where that fails, a later run does it.
+def mark_started(session: ApplySession, batches: Iterable[PodBatch]) -> Steps[None]:
+    """Mark a few pods of gangs as whole, right after all of their pods were seen started."""
+    yield from mark_whole(session, [(batch, _spread(batch.pods)[:MARKS]) for batch in batches])
 
-    ``pods``: which; None right after all of the batch were seen started.
-    """
-    if batch.size < 2 or session.limits.dry:
-        return
-    chosen = _spread(batch.pods)[:MARKS] if pods is None else list(pods)
+
+def mark_whole(
+    session: ApplySession, gangs: Iterable[tuple[PodBatch, Iterable[PodStart]]]
+) -> Steps[None]:
+    """Mark these pods of gangs as whole; where that fails, a later run does it."""
     requests = [
         WriteIntent(order, batch.intent(order, whole=True), pod.version)
+        for batch, chosen in gangs
+        if batch.size > 1 and not session.limits.dry
         for order in chosen
         if (pod := session.pod(order)) is not None
         and session.classifier.started(pod)
         and not (pod.intent is not None and pod.intent.whole)
     ]
-    events = yield from session.send_groups(batch.label, requests, begun=False)
-    for order in chosen:
-        if not isinstance(events.get(order.key), Done | Rejected):
-            yield from session.check_lock_sometimes(batch.label, begun=False)
-            yield from _mark(session, order, batch.intent(order, whole=True))
+    events = yield from session.send_groups("marks", requests, begun=False)
+    for request in requests:
+        if not isinstance(events.get(request.pod.key), Done | Rejected):
+            yield from session.check_lock_sometimes("marks", begun=False)
+            yield from _mark(session, request.pod, request.intent)
 
 
 def _mark(session: ApplySession, order: PodStart, intent: Intent) -> Steps[None]:

@@ -71,11 +71,13 @@ class Ungate:
     """Remove our gate and pin the pod to its node in one patch. Preconditions: uid and ``version``.
 
     ``pin``: False for a pod that gangplan binds afterwards; a pin could not be removed again.
+    ``intent``: to write in the same patch; None if the pod carries it already.
     """
 
     pod: PodStart
     seen: LivePod
     pin: bool = True
+    intent: Intent | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +119,19 @@ class Scale:
     member: Key
 
 
+Single = WriteIntent | DryRunBind | Ungate | Bind
+"""Requests that may be on their way together."""
+
+
 @dataclass(frozen=True, slots=True)
 class RequestGroup:
-    """Independent requests that start nothing, sent without waiting for the answers in between.
+    """Independent requests, sent over several connections without waiting for the answers in between.
 
-    Answered with EventGroup: one event per request, in order; a failure does not stop the others.
+    Of one gang they start nothing, or at most one pod. Answered with EventGroup: one event per request,
+    in order; a failure does not stop the others.
     """
 
-    requests: tuple[WriteIntent | DryRunBind, ...]
+    requests: tuple[Single, ...]
 
 
 Request = (

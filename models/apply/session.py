@@ -57,10 +57,11 @@ class Halted(Exception):  # noqa: N818  # it ends the machine; it is no failure
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A step failed. ``transient``: a later try may succeed."""
+    """A step failed. ``transient``: a later try may succeed. ``rejected``: by the server, for good."""
 
     why: str
     transient: bool = False
+    rejected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,8 @@ class ApplySession:
     """``view``: last known state; every answer updates its pods. ``verdicts``: by (plan, gang).
 
     ``started``: batches started in this run. ``writes``: requests that changed something or may have.
+    ``stopping``: after a signal, when only gangs that have begun go on. ``records``: whether the cluster
+    accepts the record of a gang's members (``starts``).
     """
 
     view: ClusterView
@@ -107,6 +110,8 @@ class ApplySession:
     started: list[PodBatch] = field(default_factory=list)
     writes: int = 0
     evicted: int = 0
+    stopping: bool = False
+    records: bool = True
     _reread: bool = False
     _writes_at_reading: int = 0
     _writes_at_check: int = 0
@@ -142,16 +147,20 @@ class ApplySession:
     def check_lock(self, what: str, *, begun: bool = False) -> Steps[None]:
         """Raises Halted if the run must stop. ``begun``: see CheckLock."""
         self._writes_at_check = self.writes
-        event = yield from self.send(CheckLock(what, begun))
+        try:
+            event = yield from self.send(CheckLock(what, begun))
+        except Halted as halted:
+            self.stopping = not halted.halt.lock
+            raise
         self._reread = isinstance(event, LockHeld) and event.reread
 
     def check_lock_sometimes(self, what: str, *, begun: bool, ahead: int = 1) -> Steps[None]:
         """Check the lock every LOCK_CHECK_EVERY writes. ``ahead``: writes until the next call."""
-        if self.writes - self._writes_at_check + ahead > LOCK_CHECK_EVERY:
+        if self.stopping or self.writes - self._writes_at_check + ahead > LOCK_CHECK_EVERY:
             yield from self.check_lock(what, begun=begun)
 
     def send_groups(
-        self, what: str, requests: Sequence[WriteIntent | DryRunBind], *, begun: bool
+        self, what: str, requests: Sequence[WriteIntent], *, begun: bool
     ) -> Steps[dict[Key, Event]]:
         """Send requests in groups; the event of each, by pod.
 
@@ -166,8 +175,8 @@ class ApplySession:
                 events |= yield from self._send_group(group)
         return events
 
-    def _send_group(self, requests: Sequence[WriteIntent | DryRunBind]) -> Steps[dict[Key, Event]]:
-        self.writes += sum(isinstance(request, WriteIntent) for request in requests)
+    def _send_group(self, requests: Sequence[WriteIntent]) -> Steps[dict[Key, Event]]:
+        self.writes += len(requests)
         answer = yield RequestGroup(tuple(requests))
         answers = answer.events if isinstance(answer, EventGroup) else (answer,) * len(requests)
         events = {one.pod.key: event for one, event in zip(requests, answers, strict=True)}
@@ -178,7 +187,7 @@ class ApplySession:
             event = events[request.pod.key]
             if isinstance(event, Halt):
                 raise Halted(event)
-            if isinstance(event, NoAnswer | Rejected) and isinstance(request, WriteIntent):
+            if isinstance(event, NoAnswer | Rejected):
                 yield from self.read_pod(request.pod)
         return events
 
@@ -250,7 +259,7 @@ class ApplySession:
             last = message_of(event) or "no answer"
             pod = yield from self.read_pod(order)
             if isinstance(event, Rejected):
-                return pod if pod is not None and done(pod) else Failure(last)
+                return pod if pod is not None and done(pod) else Failure(last, rejected=True)
         if pod is None:
             return Failure("is gone")
         if done(pod):

@@ -54,9 +54,17 @@ def stopped_uids(orders: PlanActions) -> frozenset[str]:
 
 
 def gang_changes(
-    orders: PlanActions, gang: GangActions, view: ClusterView, *, without: Collection[str] = ()
+    orders: PlanActions,
+    gang: GangActions,
+    view: ClusterView,
+    *,
+    without: Collection[str] = (),
+    beside: Iterable[PodStart] = (),
 ) -> list[Change]:
-    """Changes of a gang's pods and nodes. ``without``: uids of pods whose room counts as free."""
+    """Changes of a gang's pods and nodes. ``without``: uids of pods whose room counts as free.
+
+    ``beside``: pods of other gangs that are being started, whose room is taken.
+    """
     classifier = PodClassifier(orders.gate, orders.scheduler)
     found: list[Change] = []
     to_start = []
@@ -81,7 +89,7 @@ def gang_changes(
         found.extend(Change(f"node {name}", what, gang.key) for what in whats)
         if not whats:
             sound.append(name)
-    starting = [order for order in to_start if order.node in sound]
+    starting = [order for order in (*to_start, *beside) if order.node in sound]
     found.extend(
         Change(f"node {name}", what, gang.key)
         for name, what in shortages(view, starting, without=without)

@@ -1,14 +1,15 @@
-"""Starting one gang: write every intent, dry-run the bindings, then start pod after pod, scarcest node first.
+"""Starting one gang: write every intent, dry-run a binding, then start pod after pod, scarcest node first.
 
-If a step fails before the first pod starts, all intents are withdrawn; afterwards the gang is
-completed or reported as partial. The last part starts pods that controllers recreated for gangs
-that move or grow.
+Gated pods that another scheduler binds get their intent in the patch that starts them; the first one then
+carries a record of the others, from which a later run completes the gang. If a step fails before the first
+pod starts, all intents are withdrawn; afterwards the gang is completed or reported as partial. The last part
+starts pods that controllers recreated for gangs that move or grow.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from models.apply.evictions import Removals, remaining
@@ -18,9 +19,10 @@ from models.apply.gang_state import (
     started_verdict,
     verdict_for,
 )
+from models.apply.intents import MAX_RECORD_CHARS, Intent, Member, record_of
 from models.apply.live_state import READY, STARTED, ClusterView, LiveNode, LivePod, usage
 from models.apply.outcomes import GangVerdict, Outcome
-from models.apply.plan_actions import GangActions, PlanActions, PodStart
+from models.apply.plan_actions import GangActions, Key, PlanActions, PodStart
 from models.apply.requests import (
     AllocateDevices,
     Bind,
@@ -40,13 +42,14 @@ from models.apply.staleness import gang_changes
 HOSTNAME = "kubernetes.io/hostname"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
+RECORD_REFUSED = "gangplan may change no annotation"
+"""In the words of an admission policy ``gangplan-pods`` that is older than the record of members."""
+
 
 def start(session: ApplySession, batch: PodBatch) -> Steps[GangVerdict]:
     """Start all pods of the batch, or withdraw the intents. Raises Halted after recording a verdict."""
     try:
-        failure = yield from _prepare(session, batch)
-        if failure is None:
-            failure = yield from _start_pods(session, batch)
+        failure = yield from _try_to_start(session, batch)
         if failure is None:
             session.started.append(batch)
             return session.record(started_verdict(session, batch))
@@ -88,16 +91,85 @@ def _remove_intent(
     return None
 
 
+def _try_to_start(session: ApplySession, batch: PodBatch) -> Steps[Failure | None]:
+    """In one step a pod where that is possible and accepted, else with all intents written first."""
+    waiting = [order for order in batch.pods if session.state(order) in READY]
+    failure = _foreseen(session, batch, waiting)
+    if failure is not None:
+        return failure
+    carried = _carried_intents(session, batch, waiting)
+    if carried:
+        failure = yield from _start_pods(session, batch, carried)
+        if failure is None or not (failure.rejected and RECORD_REFUSED in failure.why):
+            return failure
+        session.records = False
+    failure = yield from _prepare(session, batch, waiting)
+    return failure or (yield from _start_pods(session, batch, {}))
+
+
 # ---- before the first start
 
 
-def _prepare(session: ApplySession, batch: PodBatch) -> Steps[Failure | None]:
-    """Check that all pods can be pinned, write intents, allocate devices, dry-run bindings."""
-    waiting = [order for order in batch.pods if session.state(order) in READY]
+def _foreseen(
+    session: ApplySession, batch: PodBatch, waiting: Iterable[PodStart]
+) -> Failure | None:
+    """Why not all pods can start, as far as the last reading shows."""
     for order in waiting:
+        pod = session.pod(order)
+        why = None if pod is None else _unstartable(session, pod)
+        if why is not None:
+            return Failure(f"pod {order.name} {why}")
         why = _cannot_pin(session, order)
         if why is not None:
             return Failure(f"pod {order.name} cannot be pinned to {order.node}: {why}")
+    for order in batch.pods:
+        if session.state(order) not in (*READY, *STARTED):
+            return _lost(session, order)
+    return None
+
+
+def _lost(session: ApplySession, order: PodStart) -> Failure:
+    """Why a pod cannot start that neither waits nor has started."""
+    pod = session.pod(order)
+    if pod is None:
+        return Failure(f"pod {order.name} is gone")
+    what = f"is bound to node {pod.node}" if pod.node else "is being deleted"
+    return Failure(f"pod {order.name} {what}")
+
+
+def _carried_intents(
+    session: ApplySession, batch: PodBatch, waiting: Collection[PodStart]
+) -> dict[Key, Intent]:
+    """Intents to write in the same patches that start the pods; empty if they have to be written before.
+
+    That is for pods that one patch starts: gated, bound by another scheduler, without devices to
+    allocate. The first to start carries the record of the others.
+    """
+    pods = [session.pod(order) for order in waiting]
+    if session.limits.backend == "dra" or not session.records:
+        return {}
+    if not all(
+        pod is not None
+        and pod.intent is None
+        and session.classifier.gated(pod)
+        and not session.classifier.binds(pod)
+        for pod in pods
+    ):
+        return {}
+    carried = {order.key: batch.intent(order) for order in waiting}
+    first, *others = scarcest_first(session.view, waiting) or (None,)
+    members = tuple(Member(one.name, one.uid, one.node, one.gpus or None) for one in others)
+    if len(record_of(members)) > MAX_RECORD_CHARS:
+        return {}
+    if first is not None:
+        carried[first.key] = replace(carried[first.key], members=members)
+    return carried
+
+
+def _prepare(
+    session: ApplySession, batch: PodBatch, waiting: Collection[PodStart]
+) -> Steps[Failure | None]:
+    """Write intents, allocate devices, dry-run a binding."""
     begun = bool(running_pods(session, batch))
     failure = yield from _write_intents(session, batch, waiting, begun=begun)
     if failure is not None:
@@ -109,7 +181,7 @@ def _prepare(session: ApplySession, batch: PodBatch) -> Steps[Failure | None]:
             failure = yield from _try(session, order, AllocateDevices(order, pod))
             if failure is not None:
                 return failure
-    return (yield from _dry_run_bindings(session, batch, waiting))
+    return (yield from _dry_run_binding(session, batch, waiting))
 
 
 def _cannot_pin(session: ApplySession, order: PodStart) -> str | None:
@@ -202,10 +274,13 @@ def _write_intent(session: ApplySession, batch: PodBatch, order: PodStart) -> St
     return _failure_of(order, result)
 
 
-def _dry_run_bindings(
+def _dry_run_binding(
     session: ApplySession, batch: PodBatch, waiting: Iterable[PodStart]
 ) -> Steps[Failure | None]:
-    """For pods that gangplan binds: remove our gate, then dry-run all bindings."""
+    """For pods that gangplan binds: remove our gate, then dry-run one binding.
+
+    The intents have shown that each pod can be bound; it shows whether bindings are admitted here.
+    """
     binding = [
         order
         for order in waiting
@@ -216,24 +291,9 @@ def _dry_run_bindings(
         if failure is not None:
             return failure
     # A dry run leaves the gate in place.
-    binding = [
-        order
-        for order in binding
-        if (pod := session.pod(order)) is None or not session.classifier.gated(pod)
-    ]
-    begun = bool(running_pods(session, batch))
-    events = yield from session.send_groups(
-        batch.label, [DryRunBind(order) for order in binding], begun=begun
-    )
     for order in binding:
-        match events.get(order.key):
-            case Done():
-                continue
-            case Rejected(message):
-                return Failure(f"pod {order.name}: {message}")
-        failure = yield from _try(session, order, DryRunBind(order))
-        if failure is not None:
-            return failure
+        if (pod := session.pod(order)) is None or not session.classifier.gated(pod):
+            return (yield from _try(session, order, DryRunBind(order)))
     return None
 
 
@@ -286,23 +346,21 @@ def _unstartable(session: ApplySession, pod: LivePod) -> str | None:
 # ---- the start
 
 
-def _start_pods(session: ApplySession, batch: PodBatch) -> Steps[Failure | None]:
-    """Start the pods that wait, those on the scarcest node first."""
+def _start_pods(
+    session: ApplySession, batch: PodBatch, carried: Mapping[Key, Intent]
+) -> Steps[Failure | None]:
+    """Start the pods that wait, those on the scarcest node first. ``carried``: intents still to write."""
     waiting = [order for order in batch.pods if session.state(order) in READY]
     begun = bool(running_pods(session, batch))
     for order in scarcest_first(session.view, waiting):
         yield from session.check_lock_sometimes(batch.label, begun=begun)
-        result = yield from _start_pod(session, batch, order)
+        result = yield from _start_pod(session, batch, order, carried.get(order.key))
         if isinstance(result, Failure):
             return _failure_of(order, result)
         begun = True
     for order in batch.pods:
         if session.state(order) not in STARTED:
-            pod = session.pod(order)
-            if pod is None:
-                return Failure(f"pod {order.name} is gone")
-            what = f"is bound to node {pod.node}" if pod.node else "is being deleted"
-            return Failure(f"pod {order.name} {what}")
+            return _lost(session, order)
     return None
 
 
@@ -320,41 +378,54 @@ def scarcest_first(view: ClusterView, orders: Iterable[PodStart]) -> list[PodSta
     return sorted(pods, key=lambda order: (left[order.node], order.node, order.key))
 
 
-def _start_pod(session: ApplySession, batch: PodBatch, order: PodStart) -> Steps[LivePod | Failure]:
+def _start_pod(
+    session: ApplySession, batch: PodBatch, order: PodStart, carried: Intent | None
+) -> Steps[LivePod | Failure]:
     """Bind the pod if gangplan is its scheduler, else remove its gate and pin it."""
     classifier, pod = session.classifier, session.pod(order)
-
-    def obstacle(pod: LivePod) -> str | None:
-        return _unintended(session, batch, order, pod)
-
     if pod is not None and classifier.binds(pod):
         return (
             yield from session.reconcile(
                 order,
                 lambda pod: Bind(order, pod.version),
                 done=lambda pod: pod.node == order.node,
-                obstacle=obstacle,
+                obstacle=lambda pod: _unintended(session, batch, order, pod),
                 assumed=lambda pod: replace(pod, node=order.node, held_at=None),
             )
         )
+
+    def done(pod: LivePod) -> bool:
+        ours = carried is None or (carried.matches(pod.intent) and pod.intent_is_ours)
+        return ours and not classifier.gated(pod) and pod.node in {None, order.node}
+
+    def assumed(pod: LivePod) -> LivePod:
+        intended = pod if carried is None else replace(pod, intent=carried, intent_is_ours=True)
+        return _without_gate(session, intended)
+
     return (
         yield from session.reconcile(
             order,
-            lambda pod: Ungate(order, pod),
-            done=lambda pod: not classifier.gated(pod) and pod.node in {None, order.node},
-            obstacle=obstacle,
-            assumed=lambda pod: _without_gate(session, pod),
+            lambda pod: Ungate(order, pod, intent=carried),
+            done=done,
+            obstacle=lambda pod: _unintended(session, batch, order, pod, carried),
+            assumed=assumed,
         )
     )
 
 
 def _unintended(
-    session: ApplySession, batch: PodBatch, order: PodStart, pod: LivePod
+    session: ApplySession,
+    batch: PodBatch,
+    order: PodStart,
+    pod: LivePod,
+    carried: Intent | None = None,
 ) -> str | None:
-    """Why the pod must not start: it changed since its intent was written."""
+    """Why the pod must not start: it changed since its intent was written, or decided (``carried``)."""
     why = _unstartable(session, pod)
     if why is not None:
         return why
+    if carried is not None:
+        return None if pod.intent is None else "was given another intent"
     return None if batch.intent(order).matches(pod.intent) else "lost its intent"
 
 

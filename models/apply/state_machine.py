@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 
 from models.apply.evictions import Removals, make_room, remaining, resize, stop_rest, victims
 from models.apply.gang_state import judge, started_verdict
+from models.apply.lanes import Lanes
 from models.apply.live_state import READY, STARTED, ClusterView, PodState, overcommitted, shortages
 from models.apply.outcomes import ApplyLimits, GangVerdict, Outcome, Verdict
-from models.apply.plan_actions import GangActions, Key, PlanActions
-from models.apply.recovery import evict_partial, mark_whole, recover
+from models.apply.plan_actions import GangActions, Key, PlanActions, PodStart
+from models.apply.recovery import evict_partial, mark_started, recover
 from models.apply.requests import Halt, Steps
 from models.apply.session import ApplySession, Failure, Halted, PodBatch, label
 from models.apply.staleness import gang_changes, stopped_uids
@@ -84,10 +85,11 @@ def _judge_started(session: ApplySession) -> Steps[None]:
     """Judge the gangs started in this run by the last reading, and mark those that are whole."""
     nodes = {order.node for batch in session.started for order in batch.pods}
     full = overcommitted(session.view, nodes)
-    for batch in session.started:
-        verdict = session.record(judge(session, batch, full))
-        if verdict.outcome is Outcome.started:
-            yield from mark_whole(session, batch)
+    verdicts = [session.record(judge(session, batch, full)) for batch in session.started]
+    whole = zip(session.started, verdicts, strict=True)
+    yield from mark_started(
+        session, [batch for batch, verdict in whole if verdict.outcome is Outcome.started]
+    )
 
 
 def by_rank(gangs: Iterable[GangActions]) -> list[GangActions]:
@@ -122,12 +124,7 @@ class _PlanRun:
         yield from recover(session, own=orders.plan, ordered=ordered, ending=ending)
         self._forget_skipped()
         yield from evict_partial(session, but=ordered)
-        later = []
-        for gang in by_rank(fresh):
-            if _is_resized(gang) or self._needs_evictions(gang):
-                later.append(gang)
-            else:
-                yield from self._start(gang)
+        later = yield from self._start_all(by_rank(fresh))
         for gang in by_rank([*later, *moving]):
             yield from self._make_room_and_start(gang)
         for gang in by_rank([*moving, *filter(_is_resized, later)]):
@@ -141,6 +138,21 @@ class _PlanRun:
         for gang in orders.gangs:
             if not self._has_verdict(gang):
                 self._record_stopped(gang)
+
+    def _start_all(self, gangs: Iterable[GangActions]) -> Steps[list[GangActions]]:
+        """Start gangs side by side; those that need evictions or pods to be created are left."""
+        left = []
+        lanes = Lanes(self.session)
+        try:
+            for gang in gangs:
+                if _is_resized(gang) or self._needs_evictions(gang):
+                    left.append(gang)
+                else:
+                    yield from self._begin(gang, lanes)
+            yield from lanes.finish()
+        except Halted as halted:
+            yield from lanes.end(halted)
+        return left
 
     def _stop_rest(self) -> Steps[None]:
         for gang in self.orders.gangs:
@@ -180,8 +192,8 @@ class _PlanRun:
         freed = stopped_uids(self.orders)
         return bool(shortages(view, waiting)) and not shortages(view, waiting, without=freed)
 
-    def _start(self, gang: GangActions) -> Steps[None]:
-        """Start one gang, unless it is started or a fact it relies on changed."""
+    def _begin(self, gang: GangActions, lanes: Lanes) -> Steps[None]:
+        """Begin one gang, unless it is started or a fact it relies on changed."""
         session = self.session
         if self._has_verdict(gang):
             return
@@ -190,13 +202,17 @@ class _PlanRun:
         if any(state in STARTED for state in states) and self._started_here(batch):
             session.record(self._unchanged(batch, sum(one not in STARTED for one in states)))
             return
+        yield from lanes.free_one()
         yield from session.check_lock(batch.label)
         yield from self._refresh()
-        changed = self._changes(gang)
+        changed = self._changes(gang, beside=lanes.pods)
+        if changed and not lanes.empty:
+            yield from lanes.finish()
+            changed = self._changes(gang)
         if changed:
             yield from withdraw(session, batch, "; ".join(changed[:3]))
         else:
-            yield from start(session, batch)
+            yield from lanes.add(batch.pods, start(session, batch))
 
     def _unchanged(self, batch: PodBatch, gone: int) -> GangVerdict:
         """Verdict on a gang that this plan started earlier. ``gone``: pods it has lost since."""
@@ -225,10 +241,17 @@ class _PlanRun:
         if (yield from self.session.refresh()) and not self.session.limits.dry:
             yield from _judge_started(self.session)
 
-    def _changes(self, gang: GangActions, *, without: Collection[str] = ()) -> list[str]:
+    def _changes(
+        self,
+        gang: GangActions,
+        *,
+        without: Collection[str] = (),
+        beside: Iterable[PodStart] = (),
+    ) -> list[str]:
         """Facts of the plan that no longer hold, and nodes that are open to other schedulers."""
         session = self.session
-        found = [str(one) for one in gang_changes(self.orders, gang, session.view, without=without)]
+        changed = gang_changes(self.orders, gang, session.view, without=without, beside=beside)
+        found = [str(one) for one in changed]
         pods = [(order.node, session.view.pods.get(order.key)) for order in gang.starts]
         bound = {node for node, pod in pods if pod is not None and session.classifier.binds(pod)}
         return found + [
@@ -265,7 +288,7 @@ class _PlanRun:
                     GangVerdict(gang.key, outcome, orders.plan, failure.why, resizes=resizes)
                 )
         elif gang.decision != "move" and not _is_resized(gang):
-            yield from self._start(gang)
+            yield from self._start_all([gang])
 
     def _make_room(self, gang: GangActions) -> Steps[tuple[Failure | None, Outcome]]:
         """Evict, then grow if the gang grows; the outcome of the gang if that fails."""

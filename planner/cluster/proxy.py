@@ -32,6 +32,9 @@ from planner.untrusted_text import one_line
 MAX_BYTES = 256 * 2**20
 """Largest body that is read."""
 
+CONNECTIONS = 8
+"""Requests in flight at once that the server may carry out side by side; more are pipelined."""
+
 FILTERED = "Filtered"
 """Reason of a reply of the proxy itself: the path is not an accepted one, nothing was forwarded."""
 
@@ -76,9 +79,10 @@ class ProxyTransport:
 
     def __init__(self, process: ProxyProcess, *, timeout_s: float, max_bytes: int) -> None:
         self._process = process
-        self._connection = UnixHttpConnection(
-            lambda: process.socket, timeout_s=timeout_s, max_bytes=max_bytes
-        )
+        self._connections = [
+            UnixHttpConnection(lambda: process.socket, timeout_s=timeout_s, max_bytes=max_bytes)
+            for _ in range(CONNECTIONS)
+        ]
         self._turn = threading.Lock()
         self._date: tuple[str, float | None] = ("", None)
         self.context = process.kubectl.context
@@ -94,21 +98,23 @@ class ProxyTransport:
             if not self._ready():
                 return self._ended()
             try:
-                answer = self._connection.request(method, path, _raw(body), content_type)
+                answer = self._connections[0].request(method, path, _raw(body), content_type)
             except BrokenError as error:
                 return _lost(error)
             return self._reply(answer)
 
     def send_all(self, requests: Sequence[ApiRequest]) -> list[Reply]:
-        """Pipelined on the one connection; kubectl carries them out one by one."""
+        """Shared among the connections and pipelined on each, so they are carried out in any order."""
         raw = [(one.method, one.path, _raw(one.body), one.content_type) for one in requests]
         with self._turn:
             if not self._ready():
                 return [self._ended()] * len(requests)
-            return [
-                _lost(found) if isinstance(found, BrokenError) else self._reply(found)
-                for found in self._connection.pipeline(raw)
+            found = [
+                connection.pipeline(raw[first::CONNECTIONS])
+                for first, connection in enumerate(self._connections)
             ]
+            answers = [next(found[number % CONNECTIONS]) for number in range(len(raw))]
+        return [_lost(one) if isinstance(one, BrokenError) else self._reply(one) for one in answers]
 
     def check_server(self) -> None:
         """Whether the server answers and knows us. Raises UnavailableError, NotPermittedError."""
@@ -128,15 +134,19 @@ class ProxyTransport:
 
     def close(self) -> None:
         """End the connection and the proxy."""
-        self._connection.close()
+        self._hang_up()
         self._process.close()
 
     def _ready(self) -> bool:
         """Whether the proxy runs, started anew if something ended it."""
         if self._process.alive:
             return True
-        self._connection.close()
+        self._hang_up()
         return self._process.restart()
+
+    def _hang_up(self) -> None:
+        for connection in self._connections:
+            connection.close()
 
     def _ended(self) -> Reply:
         return Reply(LOST, why=f"kubectl proxy ended: {self._process.last_line()}")

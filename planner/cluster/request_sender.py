@@ -38,6 +38,7 @@ from models.apply.requests import (
     Request,
     RequestGroup,
     Scale,
+    Single,
     Ungate,
     WriteIntent,
 )
@@ -60,7 +61,7 @@ from planner.read.kube.lookup import items, mapping, objects, text, texts, whole
 from planner.untrusted_text import one_line
 
 if TYPE_CHECKING:
-    from models.apply.intents import SealKey
+    from models.apply.intents import Intent, SealKey
     from models.apply.live_state import ClusterView
     from models.apply.plan_actions import PodStart
     from models.policy import KubernetesPolicy
@@ -138,7 +139,7 @@ class RequestSender:
         self._read_at, self._read_s = begun, self.clock() - begun
         return view
 
-    def answer(self, request: Request) -> Event:  # noqa: C901, PLR0911, PLR0912  # a case a request
+    def answer(self, request: Request) -> Event:  # noqa: C901, PLR0911  # a case a request
         """Send one request; its event."""
         try:
             match request:
@@ -150,8 +151,9 @@ class RequestSender:
                     return self._read_pod(namespace, name)
                 case RequestGroup(requests):
                     return self._send_group(requests)
-                case WriteIntent():
-                    return self._send(self._intent(request))
+                case WriteIntent() | DryRunBind() | Ungate() | Bind():
+                    made = self._made(request)
+                    return self._send(made) if isinstance(made, ApiRequest) else made
                 case RemoveIntent():
                     return self._remove_intent(request)
                 case AllocateDevices(pod, seen):
@@ -159,17 +161,6 @@ class RequestSender:
                         return Done()
                     tree = self.reader.pods.get(pod.key, {})
                     return self.backend.allocate(self.wire, pod, seen, tree)
-                case DryRunBind(pod):
-                    return self._send(self._binding(pod, dry=True))
-                case Ungate():
-                    return self._send(self._ungating(request))
-                case Bind(pod, version):
-                    gates = objects(self.reader.pods.get(pod.key, {}), "spec", "schedulingGates")
-                    if self.dry and gates:
-                        return (
-                            Done()
-                        )  # the server would only object to the gate that a dry run left
-                    return self._send(self._binding(pod, version, dry=self.dry))
                 case Evict():
                     return self._evict(request)
                 case Scale(member=member):
@@ -219,20 +210,43 @@ class RequestSender:
 
     # ---- writes
 
-    def _send_group(self, requests: Sequence[WriteIntent | DryRunBind]) -> EventGroup:
-        try:
-            sent = [
-                self._intent(one)
-                if isinstance(one, WriteIntent)
-                else self._binding(one.pod, dry=True)
-                for one in requests
-            ]
-        except (ValueError, CannotEncode):
-            return EventGroup(tuple(map(self.answer, requests)))  # so that each gets its own answer
-        return EventGroup(tuple(event_of(one, self._pod_of) for one in send_all(self.wire, sent)))
+    def _send_group(self, requests: Sequence[Single]) -> EventGroup:
+        events: dict[int, Event] = {}
+        sent: dict[int, ApiRequest] = {}
+        for number, request in enumerate(requests):
+            made = self._made(request)
+            if isinstance(made, ApiRequest):
+                sent[number] = made
+            else:
+                events[number] = made
+        replies = send_all(self.wire, list(sent.values()))
+        for number, reply in zip(sent, replies, strict=True):
+            events[number] = event_of(reply, self._pod_of)
+        return EventGroup(tuple(events[number] for number in range(len(requests))))
 
-    def _intent(self, request: WriteIntent) -> ApiRequest:
-        order, intent = request.pod, request.intent
+    def _made(self, request: Single) -> ApiRequest | Event:
+        """What to send, or the event where nothing is sent."""
+        try:
+            match request:
+                case WriteIntent(pod, intent, version):
+                    metadata = self._intent(pod, intent, version)
+                    return self._patch(pod.namespace, pod.name, {"metadata": metadata})
+                case DryRunBind(pod):
+                    return self._binding(pod, dry=True)
+                case Ungate():
+                    return self._ungating(request)
+                case Bind(pod, version):
+                    gates = objects(self.reader.pods.get(pod.key, {}), "spec", "schedulingGates")
+                    if self.dry and gates:
+                        # the server would only object to the gate that a dry run left
+                        return Done()
+                    return self._binding(pod, version, dry=self.dry)
+        except (ValueError, CannotEncode) as error:
+            # An invalid name or a pod that cannot be pinned: a retry does not help.
+            return Rejected(one_line(str(error)))
+
+    def _intent(self, order: PodStart, intent: Intent, version: str) -> Tree:
+        """The metadata of a patch that writes an intent."""
         tree = self.reader.pods.get(order.key, {})
         # Annotations of an earlier plan are removed in the same patch.
         old = texts(tree, "metadata", "annotations").keys() & set(KEYS)
@@ -242,13 +256,12 @@ class RequestSender:
         if seal_key is not None:
             written[SEAL] = seal_key.seal(order.namespace, order.name, order.uid, intent)
         written |= self.backend.annotations(order, self.reader.nodes.get(order.node, {}), tree)
-        metadata: Tree = {
+        return {
             "uid": order.uid,
-            "resourceVersion": request.version,
+            "resourceVersion": version,
             "labels": dict(intent.labels()),
             "annotations": written,
         }
-        return self._patch(order.namespace, order.name, {"metadata": metadata})
 
     def _remove_intent(self, request: RemoveIntent) -> Event:
         tree = self.reader.pods.get(request.key, {})
@@ -268,6 +281,8 @@ class RequestSender:
         order, pod = request.pod, request.seen
         gate = {"$patch": "delete", "name": self.settings.scheduling_gate}
         metadata: Tree = {"uid": order.uid, "resourceVersion": pod.version}
+        if request.intent is not None:
+            metadata = self._intent(order, request.intent, pod.version)
         spec: Tree = {"schedulingGates": [gate]}
         if request.pin:
             view = self.reader.view

@@ -79,9 +79,9 @@ class PipeliningTransport(Protocol):
     """A transport that sends the next request before it has the reply to the last one."""
 
     def send_all(self, requests: Sequence[ApiRequest]) -> list[Reply]:
-        """A reply each, in order; the server carries the requests out one after the other.
+        """A reply each, in order; the server may carry the requests out in any order.
 
-        After a lost reply all are lost: it is unknown which of them were carried out.
+        After a lost reply it is unknown which of them were carried out.
         """
 
 

@@ -67,19 +67,39 @@ class UnixHttpConnection:
     def pipeline(self, requests: Sequence[HttpRequest]) -> Iterator[HttpAnswer | BrokenError]:
         """Send requests without waiting for answers in between; an answer each, in order.
 
-        The server carries them out one after the other. After a broken answer all are broken: it is
-        unknown which of them were carried out.
+        The first are sent at once, the rest while the answers are taken: those of other connections may be
+        awaited in between. The server carries the requests out one after the other. After a broken answer
+        all are broken: it is unknown which of them were carried out.
         """
-        broken: BrokenError | None = None
-        for group in _groups([_encoded(*one) for one in requests]):
-            for number in range(len(group)):
+        groups = list(_groups([_encoded(*one) for one in requests]))
+        broken = self._sent(b"".join(groups[0])) if groups else None
+        return self._answers(groups, broken)
+
+    def _answers(
+        self, groups: list[list[bytes]], broken: BrokenError | None
+    ) -> Iterator[HttpAnswer | BrokenError]:
+        for number, group in enumerate(groups):
+            if number and broken is None:
+                broken = self._sent(b"".join(group))
+            for _ in group:
                 if broken is None:
                     try:
-                        yield self._exchange(b"".join(group) if number == 0 else b"")
+                        yield self._exchange(b"")
                         continue
                     except BrokenError as error:
                         broken = error
                 yield broken
+
+    def _sent(self, raw: bytes) -> BrokenError | None:
+        """Send bytes; why they could not be."""
+        try:
+            with self._breaking():
+                stream = self._connected()
+                stream.socket.limit(self._timeout_s, self._max_bytes + _OVERHEAD)
+                stream.socket.sendall(raw)
+        except BrokenError as error:
+            return error
+        return None
 
     def close(self) -> None:
         stream, self._stream = self._stream, None
@@ -88,12 +108,21 @@ class UnixHttpConnection:
 
     def _exchange(self, sent: bytes) -> HttpAnswer:
         """Send bytes, if any, and read the next answer. Raises BrokenError."""
-        try:
+        with self._breaking():
             stream = self._connected() if sent else self._kept()
             stream.socket.limit(self._timeout_s, self._max_bytes + _OVERHEAD)
             if sent:
                 stream.socket.sendall(sent)
             answer, last = _answer(stream, self._max_bytes)
+        if last:
+            self.close()
+        return answer
+
+    @contextlib.contextmanager
+    def _breaking(self) -> Iterator[None]:
+        """Whatever goes wrong closes the connection and becomes a BrokenError."""
+        try:
+            yield
         except BaseException as error:
             self.close()  # the rest of this answer must not meet the next request
             match error:
@@ -105,9 +134,6 @@ class UnixHttpConnection:
                 case ValueError() | HTTPException():
                     raise BrokenError(f"not an HTTP answer: {error}") from error
             raise
-        if last:
-            self.close()
-        return answer
 
     def _kept(self) -> _Stream:
         if self._stream is None:

@@ -1,0 +1,139 @@
+"""Gangs that start side by side: their requests are on their way together, over several connections.
+
+At most LANES gangs are begun and unfinished at any request, so a crash leaves no more of them half-way. The
+order of the requests depends on the gangs and on the answers alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
+
+from models.apply.plan_actions import PodStart
+from models.apply.requests import (
+    Bind,
+    DryRunBind,
+    Event,
+    EventGroup,
+    Request,
+    RequestGroup,
+    Single,
+    Steps,
+    Ungate,
+    WriteIntent,
+)
+from models.apply.session import LOCK_CHECK_EVERY, ApplySession, Halted
+
+LANES = 8
+"""Gangs under way at once, at most."""
+
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    """One gang under way. ``waiting``: what it sends with the next group."""
+
+    pods: tuple[PodStart, ...]
+    steps: Steps[Any]
+    waiting: tuple[Single, ...] = ()
+    grouped: bool = False
+
+    def event(self, events: tuple[Event, ...]) -> Event:
+        """The answers to ``waiting`` as the gang expects them."""
+        return EventGroup(events) if self.grouped else events[0]
+
+
+@dataclass(slots=True)
+class Lanes:
+    """``halted``: why no other gang may begin."""
+
+    session: ApplySession
+    halted: Halted | None = None
+    _lanes: list[_Lane] = field(default_factory=list)
+
+    @property
+    def empty(self) -> bool:
+        return not self._lanes
+
+    @property
+    def pods(self) -> Iterable[PodStart]:
+        """All pods of the gangs under way: their room is taken, started or not."""
+        return (pod for lane in self._lanes for pod in lane.pods)
+
+    def free_one(self) -> Steps[None]:
+        """Wait until another gang may begin. Raises Halted if none may."""
+        while len(self._lanes) >= LANES:
+            yield from self._send_next()
+        if self.halted is not None:
+            yield from self.finish()
+
+    def add(self, pods: tuple[PodStart, ...], steps: Steps[Any]) -> Steps[None]:
+        """Begin a gang, after ``free_one``."""
+        lane = _Lane(pods, steps)
+        self._lanes.append(lane)
+        yield from self._go_on(lane, None)
+
+    def finish(self) -> Steps[None]:
+        """Wait until no gang is under way. Raises Halted if one was."""
+        while self._lanes:
+            yield from self._send_next()
+        if self.halted is not None:
+            raise self.halted
+
+    def end(self, halted: Halted) -> Steps[None]:
+        """Halt: after a signal the gangs that have begun are finished, else all stop here."""
+        self._halt(halted)
+        yield from self.finish()
+
+    def _send_next(self) -> Steps[None]:
+        """Send what those wait for that wait longest; then let each go on with its answers."""
+        going: list[_Lane] = []
+        requests: list[Single] = []
+        for lane in self._lanes:
+            if going and len(requests) + len(lane.waiting) > LOCK_CHECK_EVERY:
+                break
+            going.append(lane)
+            requests += lane.waiting
+        answers = yield from _together(requests)
+        self._lanes = [*self._lanes[len(going) :], *going]
+        for lane in going:
+            own, answers = answers[: len(lane.waiting)], answers[len(lane.waiting) :]
+            if lane in self._lanes:
+                yield from self._go_on(lane, lane.event(own))
+
+    def _go_on(self, lane: _Lane, event: Event | None) -> Steps[None]:
+        """Let a gang go on until its next request that may go with those of others."""
+        try:
+            request = next(lane.steps) if event is None else lane.steps.send(event)
+            while not _goes_together(request):
+                request = lane.steps.send((yield request))
+        except StopIteration:
+            self._lanes.remove(lane)
+        except Halted as halted:
+            self._lanes.remove(lane)
+            self._halt(halted)
+        else:
+            lane.grouped = isinstance(request, RequestGroup)
+            lane.waiting = request.requests if isinstance(request, RequestGroup) else (request,)
+
+    def _halt(self, halted: Halted) -> None:
+        self.halted = self.halted or halted
+        if self.session.stopping:
+            return  # each of the others sees at its next step whether it may go on
+        for lane in self._lanes:
+            with contextlib.suppress(Halted):
+                lane.steps.throw(halted)  # it records how far it is
+        self._lanes = []
+
+
+def _together(requests: list[Single]) -> Steps[tuple[Event, ...]]:
+    """Their events, in order."""
+    if len(requests) == 1:
+        return ((yield requests[0]),)
+    answer = yield RequestGroup(tuple(requests))
+    return answer.events if isinstance(answer, EventGroup) else (answer,) * len(requests)
+
+
+def _goes_together(request: Request) -> TypeGuard[Single | RequestGroup]:
+    return isinstance(request, RequestGroup | WriteIntent | DryRunBind | Ungate | Bind)
