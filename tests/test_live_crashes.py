@@ -12,6 +12,8 @@ from live_objects import ten_gangs
 from live_relay import Answer, Call, Forward
 from live_runs import Killer, apply_words, killed, placements, planned, ran, started
 
+from models.apply.lanes import LANES
+
 pytest_plugins = ("live_fixtures",)
 
 DEATHS = {
@@ -19,7 +21,7 @@ DEATHS = {
     "binding": ((2, True), (4, False), (1, True), (7, False), (6, True), (10, True)),
 }
 """(which write to a pod, whether the server carries it out) of one run after the other. An apply of ten
-gangs makes 60: they die while intents are written, between intents and starts, and between starts.
+gangs makes 40 to 60: they die while intents are written, between intents and starts, and between starts.
 ``live_sweep`` takes every request in turn."""
 
 
@@ -34,8 +36,10 @@ def test_ten_gangs_end_as_planned_however_often_the_program_is_killed(
         killer = Killer(at, after)
         ended = killed(live, killer, *apply_words(live, plan))
         assert (ended.code, killer.struck is not None) == (-signal.SIGKILL, True), ended.err
-        # What was on its way with it may still arrive; nothing of that starts a pod.
-        assert [str(call) for call in killer.then if not call.prepares] == []
+        # What was on its way with it may still arrive: of other gangs under way at most one start each.
+        begun = [str(call) for call in killer.then if not call.prepares]
+        assert len(begun) < LANES, begun
+        assert len(partial(live.pods())) <= LANES
         assert overfull(live.pods()) == []
     last = ran(live, *apply_words(live, plan))
     assert last.code == 0, last.err
@@ -45,7 +49,7 @@ def test_ten_gangs_end_as_planned_however_often_the_program_is_killed(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["binding", "gate"])
-def test_a_signal_ends_it_between_two_gangs_and_the_same_command_resumes(
+def test_a_signal_lets_it_finish_what_is_under_way_and_the_same_command_resumes(
     live: Live, mode: str
 ) -> None:
     live.create(*ten_gangs(mode))
@@ -54,16 +58,18 @@ def test_a_signal_ends_it_between_two_gangs_and_the_same_command_resumes(
 
     def interrupt(call: Call, forward: Forward) -> Answer | None:
         starts.extend([call] if call.starts else [])
-        if len(starts) == 3 and call.starts:  # the first pod of the second gang
+        if len(starts) == 3 and call.starts:  # the first pod of the third gang
             process.terminate()
         return forward()
 
     with live.relay.meddling(interrupt), started(live, *apply_words(live, plan)) as process:
         _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM, err
-    # two gangs of two pods: the one whose pods were being started was finished, nothing more began
-    assert len(starts) == 4
-    live.wait_until(lambda: len(placed(live.pods())) == 4, "the pods that were started to be bound")
+    # the gangs of two pods that were under way were finished, nothing more began
+    assert len(starts) == 2 * LANES
+    live.wait_until(
+        lambda: len(placed(live.pods())) == 2 * LANES, "the pods that were started to be bound"
+    )
     assert partial(live.pods()) == []
     again = ran(live, *apply_words(live, plan))
     assert again.code == 0, again.err  # the lock was released

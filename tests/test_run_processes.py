@@ -17,6 +17,8 @@ from conftest import RunCli
 from run_bench import RunBench, is_write, nodes, run_bench
 from snapshots import environment, real_kubectl
 
+from models.apply.lanes import LANES
+
 ROOT = Path(__file__).parent.parent
 PROGRAM = "import sys; from planner.__main__ import main; sys.argv[0] = 'gangplan'; main()"
 
@@ -86,8 +88,11 @@ def test_it_works_in_a_pod_without_a_kubeconfig(
 def test_a_process_signalled_during_its_writes_leaves_no_gang_partial(
     tmp_path: Path, cli: RunCli
 ) -> None:
-    """SIGTERM with the first start on its way: that gang becomes whole, the other is not begun."""
-    with run_bench(two_gangs(), tmp_path, cli) as bench:
+    """SIGTERM with the first start on its way: the gangs under way become whole, the last is not begun."""
+    cluster = nodes(3)
+    for number in range(LANES + 1):
+        cluster.gang_of_pods(f"g{number}", 2, gpus=1)
+    with run_bench(cluster, tmp_path, cli) as bench:
         process: list[subprocess.Popen[str]] = []
         struck = threading.Event()
 
@@ -103,9 +108,8 @@ def test_a_process_signalled_during_its_writes_leaves_no_gang_partial(
         assert struck.is_set(), err
         assert code == 143, err
         assert err.splitlines()[-1].startswith("run interrupted (exit 143)")
-        placed = {name[0] for name, node in bench.places().items() if node is not None}
-        assert len(placed) == 1
-        assert sum(node is not None for node in bench.places().values()) == 2
+        placed = [name[:2] for name, node in bench.places().items() if node is not None]
+        assert (len(set(placed)), len(placed)) == (LANES, 2 * LANES)
         assert bench.last_run()["exit_code"] == 143
         again = bench.run()
         assert again.code == 0, again.err

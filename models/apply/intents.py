@@ -27,7 +27,7 @@ WHOLE = "gangplan.dev/whole"
 """Set on a few pods once every pod of the gang has started, so that later losses do not look partial."""
 
 MEMBERS = "gangplan.dev/members"
-"""On the first pod of a gang that starts: the other pods that start with it, as JSON; see ``Member``.
+"""On the first pods of a gang to start: the other pods that start with it, as JSON; see ``Member``.
 
 They get their own intent only when they start, so a run that is cut off leaves this record of them."""
 
@@ -64,7 +64,7 @@ class Intent:
     """``gang``: name within the pod's namespace. ``size``: pods that start together.
 
     ``gpus``: ascending indices; None if the node chooses. ``whole``: every pod of the gang has started.
-    ``members``: pods that were to start after this one, without an intent of their own until then.
+    ``members``: the other pods to start, which have no intent of their own until then.
     """
 
     plan: str

@@ -51,6 +51,7 @@ class Lanes:
     session: ApplySession
     halted: Halted | None = None
     _lanes: list[_Lane] = field(default_factory=list)
+    _sent: int = 0
 
     @property
     def empty(self) -> bool:
@@ -95,12 +96,26 @@ class Lanes:
                 break
             going.append(lane)
             requests += lane.waiting
+        yield from self._check_lock(len(requests))
+        if not self._lanes:
+            return
         answers = yield from _together(requests)
         self._lanes = [*self._lanes[len(going) :], *going]
         for lane in going:
             own, answers = answers[: len(lane.waiting)], answers[len(lane.waiting) :]
             if lane in self._lanes:
                 yield from self._go_on(lane, lane.event(own))
+
+    def _check_lock(self, ahead: int) -> Steps[None]:
+        """Check the lock every LOCK_CHECK_EVERY requests; a gang alone does that itself."""
+        self._sent += ahead
+        if self._sent <= LOCK_CHECK_EVERY or self.session.stopping or len(self._lanes) < 2:
+            return
+        self._sent = ahead
+        try:
+            yield from self.session.check_lock("gangs under way")
+        except Halted as halted:
+            self._halt(halted)
 
     def _go_on(self, lane: _Lane, event: Event | None) -> Steps[None]:
         """Let a gang go on until its next request that may go with those of others."""

@@ -42,6 +42,12 @@ from models.apply.staleness import gang_changes
 HOSTNAME = "kubernetes.io/hostname"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
+PLAIN_BACKENDS = ("annotation", "none")
+"""GPU back ends for which no pod of a gang can turn out to be impossible after others have started."""
+
+RECORDS = 3
+"""Pods of a gang with the record of the others, so that it is lost only with all of these."""
+
 RECORD_REFUSED = "gangplan may change no annotation"
 """In the words of an admission policy ``gangplan-pods`` that is older than the record of members."""
 
@@ -142,11 +148,11 @@ def _carried_intents(
 ) -> dict[Key, Intent]:
     """Intents to write in the same patches that start the pods; empty if they have to be written before.
 
-    That is for pods that one patch starts: gated, bound by another scheduler, without devices to
-    allocate. The first to start carries the record of the others.
+    That is for pods that one patch starts: gated, bound by another scheduler, with a plain back end.
+    The first RECORDS to start carry the record of the others.
     """
     pods = [session.pod(order) for order in waiting]
-    if session.limits.backend == "dra" or not session.records:
+    if session.limits.backend not in PLAIN_BACKENDS or not session.records:
         return {}
     if not all(
         pod is not None
@@ -157,12 +163,15 @@ def _carried_intents(
     ):
         return {}
     carried = {order.key: batch.intent(order) for order in waiting}
-    first, *others = scarcest_first(session.view, waiting) or (None,)
-    members = tuple(Member(one.name, one.uid, one.node, one.gpus or None) for one in others)
-    if len(record_of(members)) > MAX_RECORD_CHARS:
+    members = {
+        order.key: Member(order.name, order.uid, order.node, order.gpus or None)
+        for order in waiting
+    }
+    if len(record_of(members.values())) > MAX_RECORD_CHARS:
         return {}
-    if first is not None:
-        carried[first.key] = replace(carried[first.key], members=members)
+    for order in scarcest_first(session.view, waiting)[:RECORDS]:
+        others = tuple(member for key, member in members.items() if key != order.key)
+        carried[order.key] = replace(carried[order.key], members=others)
     return carried
 
 
