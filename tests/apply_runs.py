@@ -19,7 +19,7 @@ from apiserver_errors import ApiError
 from apiserver_http import FakeWire
 
 from planner.cli.app import run
-from planner.cluster.retry import RetryingTransport
+from planner.cluster.retry import KnownRights, RetryingTransport
 from planner.cluster.transport import Transport
 from planner.show.console import Console
 
@@ -72,9 +72,11 @@ class Keyboard(io.BytesIO):
 class Hasty(RetryingTransport):
     """Asks again at once."""
 
-    def __init__(self, wire: Transport, sleep: object = None) -> None:
+    def __init__(
+        self, wire: Transport, sleep: object = None, known: KnownRights | None = None
+    ) -> None:
         del sleep
-        super().__init__(wire, sleep=lambda _: None)
+        super().__init__(wire, sleep=lambda _: None, known=known)
 
 
 class Crash(BaseException):

@@ -90,7 +90,7 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class ReadPod:
-    """Read one pod. Answered with Done, Gone or NoAnswer."""
+    """Read one pod. Answered with Done, Gone, Denied or NoAnswer."""
 
     namespace: str
     name: str
@@ -98,7 +98,7 @@ class ReadPod:
 
 @dataclass(frozen=True, slots=True)
 class ReadCluster:
-    """Read nodes and pods, after ``after_s`` seconds. Answered with ClusterRead, Halt or NoAnswer."""
+    """Read nodes and pods, after ``after_s`` seconds. Answered with ClusterRead, Halt, Denied or NoAnswer."""
 
     after_s: float = 0.0
 
@@ -198,6 +198,10 @@ class Gone(NotDone):
 
 class Rejected(NotDone):
     """The server refuses permanently: 400, 403, 422, or there is no such field."""
+
+
+class Denied(Rejected):
+    """403: the account has no right to do it, or has lost it. It may be granted again."""
 
 
 class BlockedByBudget(NotDone):

@@ -16,6 +16,7 @@ from models.apply.plan_actions import GangActions, Key, PodStart, PodStop
 from models.apply.requests import (
     CheckLock,
     ClusterRead,
+    Denied,
     Done,
     DryRunBind,
     Event,
@@ -203,6 +204,9 @@ class ApplySession:
                 case Gone():
                     self.view.pods.pop(order.key, None)
                     return None
+                case Denied():  # as far as is known; what needs the right fails for its gang alone
+                    known = self.view.pods.get(order.key)
+                    return known if known is not None and known.uid == order.uid else None
         raise _unavailable(event)
 
     def read_cluster(self, after_s: float = 0.0) -> Steps[None]:
@@ -214,6 +218,8 @@ class ApplySession:
                 self.view = event.view.indexed()
                 self._writes_at_reading, self._reread = self.writes, False
                 return
+            if isinstance(event, Denied):
+                break
         raise _unavailable(event)
 
     def refresh(self) -> Steps[bool]:
@@ -223,7 +229,7 @@ class ApplySession:
         yield from self.read_cluster()
         return True
 
-    def reconcile(  # noqa: PLR0911  # one return a way to end
+    def reconcile(  # noqa: C901, PLR0911  # one return a way to end
         self,
         order: PodStart,
         request: Callable[[LivePod], Request],
@@ -259,7 +265,9 @@ class ApplySession:
             last = message_of(event) or "no answer"
             pod = yield from self.read_pod(order)
             if isinstance(event, Rejected):
-                return pod if pod is not None and done(pod) else Failure(last, rejected=True)
+                if pod is not None and done(pod):
+                    return pod
+                return Failure(last, transient=isinstance(event, Denied), rejected=True)
         if pod is None:
             return Failure("is gone")
         if done(pod):
@@ -268,4 +276,6 @@ class ApplySession:
 
 
 def _unavailable(event: Event) -> Halted:
+    if isinstance(event, Denied):
+        return Halted(Halt(event.message))
     return Halted(Halt(f"the API server does not answer: {message_of(event) or 'no answer'}"))

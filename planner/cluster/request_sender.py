@@ -22,6 +22,7 @@ from models.apply.requests import (
     CheckLock,
     ClusterRead,
     Conflict,
+    Denied,
     Done,
     DryRunBind,
     Event,
@@ -45,6 +46,7 @@ from models.apply.requests import (
 from models.apply.starts import HOSTNAME, REQUIRED, can_match, required_terms, unpinnable
 from planner.cluster.api_paths import core, grouped
 from planner.cluster.live_view import ClusterReader, owned_annotations
+from planner.cluster.retry import lacks_right
 from planner.cluster.transport import (
     JSON,
     MERGE,
@@ -55,7 +57,7 @@ from planner.cluster.transport import (
     Tree,
     send_all,
 )
-from planner.errors import GangplanError
+from planner.errors import GangplanError, NotPermittedError
 from planner.read.kube.dialects.base import CannotEncode
 from planner.read.kube.lookup import items, mapping, objects, text, texts, whole
 from planner.untrusted_text import one_line
@@ -198,13 +200,17 @@ class RequestSender:
             left -= _TICK_S
         try:
             return ClusterRead(self.read_view())
+        except NotPermittedError as error:
+            return _denied(str(error))
         except GangplanError as error:
             return NoAnswer(one_line(str(error)))
 
-    def _read_pod(self, namespace: str, name: str) -> Done | Gone | NoAnswer:
+    def _read_pod(self, namespace: str, name: str) -> Done | Gone | Denied | NoAnswer:
         reply = self.wire.send("GET", core("pods", namespace=namespace, name=name))
         if reply.ok and (pod := self.reader.one(reply.body)) is not None:
             return Done(pod)
+        if reply.status in {401, 403}:
+            return _denied(reply.message)
         message = one_line(reply.message)
         return Gone(message) if reply.status == 404 else NoAnswer(message)
 
@@ -415,6 +421,8 @@ def event_of(  # noqa: PLR0911  # one return a meaning
             return _done(reply.body, pod)
         case 404:
             return Gone(message)
+        case 403 if lacks_right(reply):
+            return _denied(reply.message)
         case 409:
             return Gone(message) if _OTHER_UID.search(reply.message) else Conflict(message)
         case 422 if _about_uid(reply.body):
@@ -425,6 +433,10 @@ def event_of(  # noqa: PLR0911  # one return a meaning
             return Rejected(message)
         case _:
             return NoAnswer(message)
+
+
+def _denied(message: str) -> Denied:
+    return Denied(one_line(f"not permitted: {message}"))
 
 
 def _done(body: Tree, pod: Callable[[Tree], LivePod | None]) -> Done | NoAnswer:

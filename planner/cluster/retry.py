@@ -1,11 +1,12 @@
 """Which requests are sent again, how often and after which pauses: one table for every request.
 
-A write is sent again only if the server says that it did nothing (429, 401). Whether a lost write
+A write is sent again only if the server says that it did nothing (429, 401, 403). Whether a lost write
 was carried out is for its sender to look up.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ from planner.cluster.transport import (
     send_all,
 )
 
-WAITS_S = (0.5, 1.0, 2.0)
+WAITS_S = (0.5, 1.0, 2.0, 4.0)
 """Pauses before each retry."""
 
 MAX_RETRY_AFTER_S = 10.0
@@ -39,6 +40,8 @@ class Failure(Enum):
     """429: the server did nothing."""
     unauthorized = (1, 1)
     """401: kubectl gets new credentials once these are refused."""
+    forbidden = (4, 4)
+    """403, although the account had that right: a server that has just started does not know it yet."""
     failed = (3, 0)
     """5xx or lost: a write may have been carried out."""
     hopeless = (0, 0)
@@ -56,8 +59,73 @@ _BUDGET = "DisruptionBudget"
 _REVIEWS = "/apis/authorization.k8s.io/"
 
 
+_NO_RIGHT = re.compile(r"User \".*\" cannot [a-z]+ (?:resource|path) ")
+"""Text of the 403 of authorizers; admission plugins answer 403, too."""
+
+_PATH = re.compile(
+    r"/(?:api|apis/([^/]+))/[^/]+(?:/namespaces/([^/]+))?/([a-z]+)(?:/([^/]+)(?:/([a-z]+))?)?"
+)
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
+
+RightKey = tuple[str, str, str, str, str, str]
+"""(verb, group, resource, subresource, namespace, name), "" for none or any."""
+
+
+def lacks_right(reply: Reply) -> bool:
+    """Whether an authorizer refused the request."""
+    return reply.status == 403 and _NO_RIGHT.search(reply.message) is not None
+
+
+class KnownRights:
+    """Rights that the account has shown in this process: by a review, or by a request that was served."""
+
+    def __init__(self) -> None:
+        self._known: set[RightKey] = set()
+
+    def note(self, method: str, path: str, body: Tree | None, reply: Reply) -> None:
+        """Learn from the answer to a request."""
+        if not reply.ok:
+            return
+        if not path.startswith(_REVIEWS):
+            self._known.update((*key[:5], "") for key in _keys(method, path)[:1])
+            return
+        status = reply.body.get("status")
+        if isinstance(status, dict) and status.get("allowed") is True:
+            asked = (body or {}).get("spec", {}).get("resourceAttributes", {})
+            fields = ("verb", "group", "resource", "subresource", "namespace", "name")
+            verb, group, resource, sub, namespace, name = (asked.get(one, "") for one in fields)
+            self._known.add((verb, group, resource, sub, namespace, name))
+
+    def allows(self, method: str, path: str) -> bool:
+        """Whether a request needs a right that is known."""
+        return not self._known.isdisjoint(_keys(method, path))
+
+    def has(self, key: RightKey) -> bool:
+        return key in self._known
+
+    def forget(self, method: str, path: str) -> None:
+        """The right is lost."""
+        self._known.difference_update(_keys(method, path))
+
+
+def _keys(method: str, path: str) -> list[RightKey]:
+    """Rights of which each allows the request, the exact one first."""
+    found = _PATH.fullmatch(path.partition("?")[0])
+    if found is None:
+        return []
+    group, namespace, resource, name, sub = (part or "" for part in found.groups())
+    verb = _VERBS.get(method) or ("get" if name else "list")
+    return [
+        (verb, group, resource, sub, where, what)
+        for where in dict.fromkeys((namespace, ""))
+        for what in dict.fromkeys((name, ""))
+    ]
+
+
 def failure_of(reply: Reply) -> Failure | None:
     """None for an answer to the request."""
+    if lacks_right(reply):
+        return Failure.forbidden
     if reply.status == 429:
         return Failure.hopeless if refused_by_budget(reply) else Failure.busy
     if reply.status == 401:
@@ -87,7 +155,7 @@ class RetryingTransport:
     """Sends requests through another transport, again as ``Failure`` allows.
 
     ``retries``: requests sent again so far. ``sleep`` may return early (a signal): then the next try
-    comes early.
+    comes early. ``known``: rights shown so far, shared by the transports of one account.
     """
 
     def __init__(
@@ -96,12 +164,18 @@ class RetryingTransport:
         waits: Sequence[float] | None = None,
         sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
+        known: KnownRights | None = None,
     ) -> None:
         self._transport = transport
         self._waits = tuple(WAITS_S if waits is None else waits)
         self._sleep = sleep
         self._clock = clock
+        self.known = KnownRights() if known is None else known
         self.retries = 0
+
+    def pause(self, seconds: float) -> None:
+        """Sleep, or until a signal."""
+        self._sleep(seconds)
 
     def send(
         self, method: str, path: str, body: Tree | None = None, *, content_type: str = JSON
@@ -111,7 +185,7 @@ class RetryingTransport:
         seen: Counter[Failure] = Counter()
         for wait in (*self._waits, None):
             reply = self._transport.send(method, path, body, content_type=content_type)
-            failure = failure_of(reply)
+            failure = self._failure(method, path, body, reply)
             if wait is None or failure is None or not self._allowed(failure, seen, method, path):
                 break
             pause = 0.0 if failure is Failure.unauthorized else _pause(wait, reply)
@@ -120,13 +194,16 @@ class RetryingTransport:
             self.retries += 1
             if pause:
                 self._sleep(pause)
+        if lacks_right(reply):
+            self.known.forget(method, path)
         return reply
 
     def send_all(self, requests: Sequence[ApiRequest]) -> list[Reply]:
         """Pipelined at first; then retries one by one, until one of them is lost for good."""
         replies = send_all(self._transport, requests)
         for number, one in enumerate(requests):
-            reply, failure = replies[number], failure_of(replies[number])
+            reply = replies[number]
+            failure = self._failure(one.method, one.path, one.body, reply)
             if not self._waits or failure is None:
                 continue
             if self._allowed(failure, Counter(), one.method, one.path):
@@ -138,6 +215,14 @@ class RetryingTransport:
                 if replies[number].status == LOST:
                     break
         return replies
+
+    def _failure(self, method: str, path: str, body: Tree | None, reply: Reply) -> Failure | None:
+        """The failure that may pass; a 403 only if the account had the right."""
+        self.known.note(method, path, body, reply)
+        failure = failure_of(reply)
+        if failure is Failure.forbidden and not self.known.allows(method, path):
+            return None
+        return failure
 
     @staticmethod
     def _allowed(failure: Failure, seen: Counter[Failure], method: str, path: str) -> bool:

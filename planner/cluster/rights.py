@@ -14,6 +14,7 @@ from models.apply.live_state import ClusterView, PodClassifier
 from models.apply.plan_actions import PlanActions
 from planner.cluster.api_paths import grouped
 from planner.cluster.lease import LEASE
+from planner.cluster.retry import WAITS_S, RetryingTransport, RightKey
 from planner.cluster.transport import LOST, Transport, Tree
 from planner.errors import Fault, NotPermittedError, UnavailableError
 from planner.read.kube.kinds import ALL, NAMESPACES, Kind
@@ -165,10 +166,25 @@ def missing_rights(transport: Transport, rights: Sequence[Right]) -> list[Right]
 
 
 def require(transport: Transport, rights: Sequence[Right]) -> None:
-    """Raises NotPermittedError with the missing rights."""
+    """Raises NotPermittedError with the missing rights.
+
+    A server that has just started denies everything for a moment: if it denies a right that the account
+    has shown before, it is asked again.
+    """
     missing = missing_rights(transport, rights)
+    if isinstance(transport, RetryingTransport):
+        for wait in WAITS_S:
+            if not any(transport.known.has(_key(right)) for right in missing):
+                break
+            transport.pause(wait)
+            missing = missing_rights(transport, missing)
     if missing:
         raise not_permitted(missing)
+
+
+def _key(right: Right) -> RightKey:
+    where, name = right.namespace or "", right.name
+    return (right.verb, right.group, right.resource, right.subresource, where, name)
 
 
 def not_permitted(missing: Sequence[Right]) -> NotPermittedError:

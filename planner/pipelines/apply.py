@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from planner.cluster.lock import Lock
     from planner.cluster.proxy import ProxyTransport
     from planner.cluster.request_sender import RequestSender
+    from planner.cluster.retry import KnownRights
     from planner.show.console import Console
 
 
@@ -93,7 +94,7 @@ def apply(
     from planner.cluster.lease import seal_key_of
     from planner.cluster.live_view import ClusterReader
     from planner.cluster.lock import read_lease
-    from planner.cluster.retry import RetryingTransport
+    from planner.cluster.retry import KnownRights, RetryingTransport
 
     phases = Phases(clock)
     with phases.phase("verify"):
@@ -102,7 +103,8 @@ def apply(
     options, asks = request.options, not (request.yes or request.dry)
     target = ClusterTarget(console.environ, request.context, request.kubeconfig, request.timeout_s)
     with target.connect(plan_paths(plan, options)) as wire:
-        transport = RetryingTransport(wire)
+        known = KnownRights()
+        transport = RetryingTransport(wire, known=known)
         with phases.phase("check"):
             reader = ClusterReader(transport, plan.settings)
             check_cluster(plan, reader.identity())
@@ -123,7 +125,7 @@ def apply(
             with phases.phase("lock"):
                 lock = None if request.dry else session.acquire(wire)
             with phases.phase("apply"):
-                sender = session.sender(wire, lock)
+                sender = session.sender(wire, lock, known)
                 sender.reader.seal_key = reader.seal_key if lock is None else lock.seal_key
                 with session.released(lock) as last_run:
                     verdict = check_and_apply(
@@ -173,7 +175,7 @@ class _LockedApply:
             unlock=(*self.console.program.split(), "unlock"),
         )
 
-    def sender(self, wire: ProxyTransport, lock: Lock | None) -> RequestSender:
+    def sender(self, wire: ProxyTransport, lock: Lock | None, known: KnownRights) -> RequestSender:
         from planner.cluster.lock import GuardedTransport
         from planner.cluster.request_sender import RequestSender
         from planner.cluster.retry import RetryingTransport
@@ -181,7 +183,9 @@ class _LockedApply:
         event = self.stop.event
         return RequestSender(
             wire=RetryingTransport(
-                wire if lock is None else GuardedTransport(wire, lock), sleep=event.wait
+                wire if lock is None else GuardedTransport(wire, lock),
+                sleep=event.wait,
+                known=known,
             ),
             settings=self.plan.settings,
             backend=self.plan.backend,

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from planner.cluster.lock import Lock
     from planner.cluster.proxy import ProxyTransport
     from planner.cluster.request_sender import RequestSender
+    from planner.cluster.retry import KnownRights
     from planner.pipelines.plan import Planned
     from planner.show.console import Console
 
@@ -156,7 +157,7 @@ class _Run:
         from planner.cluster.backends.registry import backend_of
         from planner.cluster.lock import GuardedTransport
         from planner.cluster.request_sender import RequestSender
-        from planner.cluster.retry import RetryingTransport
+        from planner.cluster.retry import KnownRights, RetryingTransport
         from planner.read.inputs import read_policy
 
         planning = self.request.planning
@@ -170,12 +171,15 @@ class _Run:
                 wire = stack.enter_context(self.target().connect(paths))
             self.report.context = wire.context
             with self.phase("lock"):
-                lock = self._acquire_lock(wire)
+                known = KnownRights()
+                lock = self._acquire_lock(wire, known)
             with self._released(lock):
                 self.check_signal()
                 event = self.stop.event
                 sender = RequestSender(
-                    wire=RetryingTransport(GuardedTransport(wire, lock), sleep=event.wait),
+                    wire=RetryingTransport(
+                        GuardedTransport(wire, lock), sleep=event.wait, known=known
+                    ),
                     settings=settings,
                     backend=backend_of(settings.gpu_backend),
                     lock=lock,
@@ -191,14 +195,14 @@ class _Run:
         context = request.context if self.report.context is None else self.report.context
         return ClusterTarget(self.console.environ, context, request.kubeconfig, request.timeout_s)
 
-    def _acquire_lock(self, wire: ProxyTransport) -> Lock:
+    def _acquire_lock(self, wire: ProxyTransport, known: KnownRights) -> Lock:
         """Raises LockedError with the holder, NotPermittedError before anything else."""
         from planner.cluster import lock, rights
         from planner.cluster.discovery import served_groups
         from planner.cluster.lease import current_user
         from planner.cluster.retry import RetryingTransport
 
-        options, transport = self.request.options, RetryingTransport(wire)
+        options, transport = self.request.options, RetryingTransport(wire, known=known)
         self.check_signal()
         # If a served kind could not be read, its gangs would be taken for single pods.
         read = rights.snapshot_rights(served_groups(transport), skip=self.request.skip)
