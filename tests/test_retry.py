@@ -159,3 +159,75 @@ def test_no_try_begins_when_much_time_is_gone() -> None:
 def test_a_sleep_that_ends_early_only_makes_the_next_try_come_early() -> None:
     wire = Scripted([Reply(503)] * 2)
     assert RetryingTransport(wire, WAITS, lambda _: None, lambda: 0.0).send("GET", PATH) == OK
+
+
+# ---- rights
+
+NO_RIGHT = Reply(
+    403,
+    {"message": 'pods "b" is forbidden: User "u" cannot patch resource "pods" in API group ""'},
+)
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+def reviewed(wire: RetryingTransport, **attributes: str) -> None:
+    wire.send("POST", REVIEWS, {"spec": {"resourceAttributes": attributes}})
+
+
+ALLOWED = Reply(201, {"status": {"allowed": True}})
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"verb": "patch", "resource": "pods"},
+        {"verb": "patch", "resource": "pods", "namespace": "a"},
+        {"verb": "patch", "resource": "pods", "namespace": "a", "name": "b"},
+    ],
+)
+def test_a_right_that_a_review_has_shown_is_asked_for_again(attributes: dict[str, str]) -> None:
+    wire, inner = patient(ALLOWED, NO_RIGHT, NO_RIGHT)
+    reviewed(wire, **attributes)
+    assert wire.send("PATCH", f"{PATH}?x=y", {}) == OK
+    assert inner.slept == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"verb": "get", "resource": "pods"},
+        {"verb": "patch", "resource": "pods", "namespace": "z"},
+        {"verb": "patch", "resource": "pods", "namespace": "a", "name": "c"},
+        {"verb": "patch", "resource": "pods", "subresource": "status"},
+        {"verb": "patch", "resource": "pods", "group": "apps"},
+    ],
+)
+def test_a_right_that_was_not_shown_is_not(attributes: dict[str, str]) -> None:
+    wire, inner = patient(ALLOWED, NO_RIGHT)
+    reviewed(wire, **attributes)
+    assert wire.send("PATCH", PATH, {}) == NO_RIGHT
+    assert inner.slept == []
+
+
+def test_what_was_served_shows_the_right_for_the_next_object() -> None:
+    wire, inner = patient(OK, NO_RIGHT)
+    wire.send("POST", "/api/v1/namespaces/a/pods/c/binding", {})
+    assert wire.send("POST", "/api/v1/namespaces/a/pods/b/binding", {}) == OK
+    assert inner.slept == [0.5]
+
+
+def test_a_right_that_stays_denied_is_lost_and_not_waited_for_again() -> None:
+    wire, inner = patient(OK, *[NO_RIGHT] * 9)
+    wire.send("PATCH", PATH, {})
+    assert wire.send("PATCH", PATH, {}) == NO_RIGHT
+    assert len(inner.sent) == 5
+    assert wire.send("PATCH", PATH, {}) == NO_RIGHT
+    assert len(inner.sent) == 6
+
+
+def test_other_refusals_are_answers_whatever_was_served_before() -> None:
+    webhook = Reply(403, {"message": 'admission webhook "w" denied the request: no'})
+    wire, inner = patient(OK, webhook)
+    wire.send("PATCH", PATH, {})
+    assert wire.send("PATCH", PATH, {}) == webhook
+    assert len(inner.sent) == 2
