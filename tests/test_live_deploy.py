@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,9 @@ from live_account import Account, account, kubectl_said
 from live_checks import partial, placed
 from live_objects import Wanted
 from live_runs import placements, planned
+
+from models.apply.requests import Bind, Ungate
+from planner.cluster import request_sender
 
 Tree = dict[str, Any]
 
@@ -144,6 +148,43 @@ def test_the_account_applies_a_plan_whole(mode: str, ours: Account) -> None:
     assert code == 0, err
     assert placed(live.pods()) == placements(plan)
     assert partial(live.pods()) == []
+    live.delete_pods()
+
+
+@pytest.mark.parametrize(
+    ("mode", "verb", "resource"), [("gate", "patch", "pods"), ("binding", "create", "pods/binding")]
+)
+def test_a_right_taken_away_while_gangs_start_is_named_and_the_same_command_resumes(
+    mode: str, verb: str, resource: str, ours: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = ours.live
+    live.create(*(Wanted(name, 4, 1, mode) for name in "abcd"))
+    plan = planned(live)
+    run_machine = request_sender.run_machine
+    starts = 0
+    with contextlib.ExitStack() as stack:
+
+        def watched(machine: Any, sender: Any, on_event: Any) -> Any:  # noqa: ANN401  # passed on
+            def on_start(request: object, event: object) -> None:
+                nonlocal starts
+                on_event(request, event)
+                starts += isinstance(request, Bind | Ungate)
+                if starts == 4 and isinstance(request, Bind | Ungate):
+                    stack.enter_context(ours.without(verb, "", resource, live.namespace))
+
+            return run_machine(machine, sender, on_start)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(request_sender, "run_machine", watched)
+            code, out, err = ours.program("apply", str(plan), "--yes")
+        assert code == 7, err
+        assert "not permitted: " in out + err
+        assert "does not answer" not in out + err
+        code, _, err = ours.program("apply", str(plan), "--yes")
+        assert code == 77, err
+    code, _, err = ours.program("apply", str(plan), "--yes")
+    assert code == 0, err
+    assert placed(live.pods()) == placements(plan)
     live.delete_pods()
 
 

@@ -13,6 +13,8 @@ from live_objects import ten_gangs
 from live_relay import Answer, Call, Forward, failure
 from live_runs import apply_words, placements, planned, ran
 
+from models.apply.lanes import LANES
+
 pytest_plugins = ("live_fixtures",)
 
 Fault = Callable[[Forward], Answer | None]
@@ -138,4 +140,52 @@ def test_an_answer_that_comes_too_late_is_looked_after(live: Live) -> None:
     faults = Faults({25: late})
     done = ran(live, *apply_words(live, plan, "--request-timeout", "2s"), meddler=faults)
     assert done.code == 0, done.err
+    assert placed(live.pods()) == placements(plan)
+
+
+def unread(call: Call) -> Answer:
+    """403 as of a server that has just started and has read no roles yet."""
+    verb = {"GET": "get", "PATCH": "patch"}.get(call.method, "create")
+    said = f'pods "x" is forbidden: User "u" cannot {verb} resource "pods" in API group ""'
+    return failure(403, "Forbidden", said)
+
+
+@pytest.mark.parametrize("mode", first_fast(["gate", "binding"]))
+def test_a_server_that_denies_everything_for_a_moment_is_asked_again(live: Live, mode: str) -> None:
+    live.create(*ten_gangs(mode))
+    plan = planned(live)
+    writes, since = 0, 0.0
+
+    def restarted(call: Call, forward: Forward) -> Answer | None:
+        nonlocal writes, since
+        writes += call.writes_pods
+        if writes == 5 and not since:
+            since = time.monotonic()
+        denied = since and time.monotonic() - since < 1.5
+        return unread(call) if denied and "/pods" in call.path else forward()
+
+    done = ran(live, *apply_words(live, plan), meddler=restarted)
+    assert since
+    assert done.code == 0, done.err
+    assert placed(live.pods()) == placements(plan)
+
+
+def test_a_right_that_is_lost_in_mid_gang_is_called_that(live: Live) -> None:
+    live.create(*ten_gangs("gate"))
+    plan = planned(live)
+    writes = 0
+
+    def lost(call: Call, forward: Forward) -> Answer | None:
+        nonlocal writes
+        writes += call.writes_pods
+        return unread(call) if writes > 4 and call.writes_pods else forward()
+
+    done = ran(live, *apply_words(live, plan), meddler=lost)
+    assert done.code == 7, done.err
+    assert "not permitted: " in done.out + done.err
+    assert "does not answer" not in done.out + done.err
+    live.wait_until(lambda: len(placed(live.pods())) == 4, "the pods that were started")
+    assert len(partial(live.pods())) <= LANES
+    again = ran(live, *apply_words(live, plan))
+    assert again.code == 0, again.err
     assert placed(live.pods()) == placements(plan)
