@@ -12,7 +12,9 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 
+from models.guards import held_by_budgets
 from models.instance import Instance
 from models.policy import SolveLimits
 from models.program.demand_builder import identity
@@ -181,7 +183,38 @@ class _ReasonFinder:
         kind = (identity(self._instance, demand), self._instance.gangs[index].roles)
         if kind not in self._known:
             self._known[kind] = self._never(demand, kind[0])
-        return self._known[kind] or self._after_others(demand, kind)
+        reason = self._known[kind] or self._after_others(demand, kind)
+        if self._instance.cluster.budgets and not (kind in self._left and self._left[kind].fits):
+            return replace(reason, message=reason.message + self._guarded(demand))
+        return reason
+
+    def _guarded(self, demand: Demand) -> str:
+        """The running gangs that only disruption budgets keep from giving way, if that might help."""
+        if shortage(self._unguarded, demand) is not None:
+            return ""
+        instance, gang = self._instance, self._instance.gangs[demand.gang]
+        held = []
+        for index, why in self._held:
+            other = instance.gangs[index]
+            gives_way = other.movable or other.priority < gang.priority
+            if index != demand.gang and gives_way and self._stands_on(index, demand.nodes):
+                held.append(f"{'/'.join(other.key)} may not stop or move: {why}")
+        more = f" (and {plural(len(held) - 1, 'more gang')})" if len(held) > 1 else ""
+        return f"; {held[0]}{more}" if held else ""
+
+    def _stands_on(self, index: int, nodes: Collection[int]) -> bool:
+        return any(pod.node in nodes for pod in self._instance.gangs[index].running_pods)
+
+    @cached_property
+    def _held(self) -> list[tuple[int, str]]:
+        """Gangs that budgets keep from stopping or moving beside what the plan does, and why."""
+        return list(held_by_budgets(self._instance, self._decisions))
+
+    @cached_property
+    def _unguarded(self) -> FreeCounts:
+        """The most space there could be if no budget guarded a pod."""
+        cluster = replace(self._instance.cluster, budgets=())
+        return FreeCounts(MaximalSpace(replace(self._instance, cluster=cluster)).space)
 
     def _exempt(self, index: int) -> None:
         """Let this gang, and only this one, keep its pods in the most space it could find."""
