@@ -5,15 +5,24 @@ The statuses are those that kube-controller-manager 1.36.2 writes for the budget
 
 from __future__ import annotations
 
+import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
-from kube import objects, pod
+from kube import node, objects, pod
+from kube_gangs import owned, thing
+from outcomes import planned
 
+from models.canonical import canonical_instance
 from models.disruption_budgets import DisruptionBudgets
 from planner.read.findings import Remarks
+from planner.read.inputs import instance_from_document, load
+from planner.read.instance_builder import LoadedInput
+from planner.read.kube import gang_documents
 from planner.read.kube.pods.budgets import UNREADABLE_NUMBERS, UNREADABLE_SELECTOR, read_budgets
+from planner.read.kube.pods.constraints import MAX_PARTS
 
 Tree = dict[str, Any]
 A = {"app": "a"}
@@ -235,3 +244,109 @@ def test_thousands_of_budgets_over_thousands_of_different_pods_are_read_at_once(
         time.process_time() - began < 5
     )  # about 0.3 s; each budget by each pod takes 30 s and more
     assert guards["default", "p7"] == ("b7", "c0")
+
+
+# As inputs of a plan
+
+
+def job(name: str, size: int, *, priority: int = 0, on: int | None = None) -> list[Tree]:
+    """A Job of whole servers: it runs from server ``on`` on and may be stopped, or waits for gangplan."""
+    spec = {"parallelism": size, "completions": size, "completionMode": "Indexed"}
+    annotations = {} if on is None else {"gangplan.dev/preemptible": "true"}
+    trees = [thing("Job", "batch/v1", name, spec)]
+    for i in range(size):
+        one = pod(
+            f"{name}-{i}",
+            gpus=8,
+            on=None if on is None else f"n{on + i}",
+            gated=on is None,
+            labels={"app": name, "batch.kubernetes.io/job-completion-index": str(i)},
+            annotations=annotations,
+            priority=priority,
+        )
+        one["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+        trees.append(owned(one, "Job", "batch/v1", name))
+    return trees
+
+
+def loaded(folder: Path, *trees: Tree, nodes: int = 4) -> LoadedInput:
+    """As ``kubectl get nodes,pods,jobs,pdb -A -o json`` prints it."""
+    found = [*(node(f"n{i}") for i in range(nodes)), *trees]
+    listing = {"apiVersion": "v1", "items": found, "kind": "List", "metadata": {}}
+    path = folder / "objects.json"
+    path.write_text(json.dumps(listing))
+    return load([str(path)])
+
+
+def guard(allowed: int, **more: object) -> Tree:
+    return budget(
+        "keep-three", allowed=allowed, selector={"matchLabels": {"app": "victim"}}, **more
+    )
+
+
+SCENARIO = [*job("victim", 4, on=0), *job("high", 3, priority=100)]
+
+
+@pytest.mark.parametrize(("allowed", "decision"), [(1, "keep"), (4, "preempt")])
+def test_a_job_is_a_victim_only_if_its_budget_lets_all_its_pods_go(
+    tmp_path: Path, allowed: int, decision: str
+) -> None:
+    found = loaded(tmp_path, *SCENARIO, guard(allowed, healthy=4, desired=4 - allowed))
+    (own,) = found.instance.cluster.budgets
+    assert (own.namespace, own.name, own.allowed) == ("default", "keep-three", allowed)
+    plan = planned(found.instance)
+    assert plan.decisions() == {"high": "wait" if allowed < 4 else "place", "victim": decision}
+    reason = plan.of("high").reason
+    if reason is not None:
+        assert reason.message.endswith(
+            "; default/victim may not stop or move: the disruption budget default/keep-three"
+            " allows 1 of its 4 evictions"
+        )
+
+
+def test_the_plan_takes_the_victim_that_is_free_to_go(tmp_path: Path) -> None:
+    other = job("other", 3, on=4, priority=10)
+    found = loaded(tmp_path, *SCENARIO, *other, guard(1), nodes=7)
+    assert planned(found.instance).decisions() == {
+        "high": "place",
+        "other": "preempt",
+        "victim": "keep",
+    }
+
+
+def test_a_cluster_whose_budgets_guard_no_gang_is_read_as_without_them(tmp_path: Path) -> None:
+    elsewhere = budget("b", selector={"matchLabels": {"app": "nobody"}})
+    instances = [loaded(tmp_path, *SCENARIO, *more).instance for more in ([], [elsewhere])]
+    assert canonical_instance(instances[0]) == canonical_instance(instances[1])
+    assert "disruptionBudgets" not in canonical_instance(instances[0])["cluster"]["spec"]
+
+
+def test_a_plan_is_read_again_with_its_budgets(tmp_path: Path) -> None:
+    found = loaded(tmp_path, *SCENARIO, guard(1)).instance
+    written = canonical_instance(found)
+    assert written["cluster"]["spec"]["disruptionBudgets"] == [
+        {"namespace": "default", "name": "keep-three", "allowed": 1}
+    ]
+    (victim,) = (one for one in written["gangs"] if one["metadata"]["name"] == "victim")
+    assert [pod["budgets"] for pod in victim["status"]["pods"]] == [["keep-three"]] * 4
+    assert canonical_instance(instance_from_document(written)) == written
+
+
+def test_a_namespace_has_so_many_parts_of_selectors_and_no_more() -> None:
+    values = [f"v{i}" for i in range(9_999)]
+    some = {"matchExpressions": [{"key": "app", "operator": "In", "values": values}]}
+    budgets = [budget(f"b{i:02}", selector=some) for i in range(MAX_PARTS // 10_000 + 1)]
+    elsewhere = budget("c", namespace="other", selector=some)
+    found, remarks = odd(*budgets, elsewhere, running("p"), running("q", namespace="other"))
+    assert found.guards == {("default", "p"): ("b20",)}
+    assert remarks == [f"PodDisruptionBudget default/b20: {UNREADABLE_SELECTOR}"]
+
+
+def test_a_plan_names_so_many_budgets_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gang_documents, "MAX_BUDGETS", 1)
+    more = budget("a", selector={"matchLabels": {"batch.kubernetes.io/job-completion-index": "3"}})
+    found = loaded(tmp_path, *SCENARIO, more, guard(1))
+    assert [one.name for one in found.instance.cluster.budgets] == ["keep-three"]
+    assert any(gang_documents.UNGUARDED in line for line in found.remarks)
