@@ -104,7 +104,8 @@ class _After:
 class _ReasonFinder:
     """Causes are established once a kind of gang.
 
-    ``_known``: why a kind can never start, None if it may; ``_left``: what is left for it.
+    ``_known``: why a kind can never start, None if it may; ``_left``: what is left for it; ``_helps``:
+    whether it might fit if no disruption budget guarded a pod.
     """
 
     def __init__(
@@ -130,6 +131,7 @@ class _ReasonFinder:
         self._known: dict[object, Reason | None] = {}
         self._impossible_kinds: dict[object, Reason | None] = {}
         self._left: dict[object, _After] = {}
+        self._helps: dict[object, bool] = {}
 
     def reason(self, index: int) -> Reason | None:
         """The reason for one gang, None if it needs none."""
@@ -185,22 +187,20 @@ class _ReasonFinder:
             self._known[kind] = self._never(demand, kind[0])
         reason = self._known[kind] or self._after_others(demand, kind)
         if self._instance.cluster.budgets and not (kind in self._left and self._left[kind].fits):
-            return replace(reason, message=reason.message + self._guarded(demand))
+            return replace(reason, message=reason.message + self._guarded(demand, kind))
         return reason
 
-    def _guarded(self, demand: Demand) -> str:
-        """The running gangs that only disruption budgets keep from giving way, if that might help."""
-        if shortage(self._unguarded, demand) is not None:
-            return ""
-        instance, gang = self._instance, self._instance.gangs[demand.gang]
-        held = []
-        for index, why in self._held:
-            other = instance.gangs[index]
-            gives_way = other.movable or other.priority < gang.priority
-            if index != demand.gang and gives_way and self._stands_on(index, demand.nodes):
-                held.append(f"{'/'.join(other.key)} may not stop or move: {why}")
-        more = f" (and {plural(len(held) - 1, 'more gang')})" if len(held) > 1 else ""
-        return f"; {held[0]}{more}" if held else ""
+    def _guarded(self, demand: Demand, kind: object) -> str:
+        """A running gang that only disruption budgets keep from giving way, if that might help."""
+        if kind not in self._helps:
+            self._helps[kind] = shortage(self._unguarded, demand) is None
+        for index, why in self._held if self._helps[kind] else ():
+            other = self._instance.gangs[index]
+            lower = other.priority < self._instance.gangs[demand.gang].priority
+            gives_way = index != demand.gang and (other.movable or lower)
+            if gives_way and self._stands_on(index, demand.nodes):
+                return f"; {'/'.join(other.key)} may not stop or move: {why}"
+        return ""
 
     def _stands_on(self, index: int, nodes: Collection[int]) -> bool:
         return any(pod.node in nodes for pod in self._instance.gangs[index].running_pods)
