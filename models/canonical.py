@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from models.cluster import Cluster, Node
 from models.documents.base import API_VERSION, Document
 from models.documents.cluster import (
+    BudgetDocument,
     ClusterDocument,
     ClusterMetadata,
     ClusterSpec,
@@ -122,6 +123,7 @@ def _cluster(cluster: Cluster) -> dict[str, Any]:
         spec=ClusterSpec.model_construct(
             levels=_all(LevelDocument, cluster.levels),
             server_models=tuple(server_model_document(used[name]) for name in sorted(used)),
+            disruption_budgets=_all(BudgetDocument, cluster.budgets),
         ),
     ).to_json()
     document["spec"]["nodes"] = _nodes(cluster)
@@ -234,14 +236,16 @@ class _GangWriter:
         role = gang.roles[pod.role].name
         node = None if pod.node is None else self._nodes[pod.node]
         if kind not in self._pod_kinds:
-            document = PodDocument.of(pod, role=role, node=node, gpus=None)
+            document = PodDocument.of(pod, role=role, node=node, gpus=None, budgets=())
             self._pod_kinds[kind] = document.to_json()
-        own = {"name": pod.name, "role": role, "index": pod.index}
+        own: dict[str, Any] = {"name": pod.name, "role": role, "index": pod.index}
         if pod.uid is not None:
             own["uid"] = pod.uid
         if node is not None:
             own["node"] = node
             own["gpus"] = None if pod.gpus is None else list(bits(pod.gpus))
+        if pod.budgets:
+            own["budgets"] = list(pod.budgets)
         return {**self._pod_kinds[kind], **own}
 
 

@@ -73,6 +73,22 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class DisruptionBudget:
+    """At most ``allowed`` of the running pods that name it in ``budgets`` are evicted by one plan.
+
+    They are pods of gangs of its namespace.
+    """
+
+    namespace: str
+    name: str
+    allowed: int
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return (self.namespace, self.name)
+
+
+@dataclass(frozen=True, slots=True)
 class Domain:
     """One domain of one level: its whole path and its nodes (indices, ascending)."""
 
@@ -85,6 +101,8 @@ class Domain:
 class Cluster:
     """Levels widest first; nodes sorted by name. ``node_level`` = len(levels) is the innermost level.
 
+    ``budgets``: sorted by namespace and name.
+
     Derived: ``domains[l]`` lists the domains of level l (l == node_level: one a node), and
     ``domain_of[l][n]`` is the dense index of node n's domain at level l. A node without a value
     at a level is a domain of its own there and at every narrower level.
@@ -94,6 +112,7 @@ class Cluster:
     levels: tuple[Level, ...]
     nodes: tuple[Node, ...]
     uid: str | None = None
+    budgets: tuple[DisruptionBudget, ...] = ()
     domains: tuple[tuple[Domain, ...], ...] = field(init=False, repr=False, compare=False)
     domain_of: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
 

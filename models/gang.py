@@ -180,6 +180,7 @@ class ExistingPod:
     """A pod that exists. ``node`` is an index or None (waits); ``gpus`` a bit mask, None if unknown.
 
     ``role`` is an index into Gang.roles. ``mode``: "gate" or "binding", how it can be started.
+    ``budgets``: names of the disruption budgets that count its eviction; with several it is never evicted.
     """
 
     name: str
@@ -189,6 +190,7 @@ class ExistingPod:
     node: int | None = None
     gpus: int | None = None
     mode: str | None = None
+    budgets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from models.cluster import Cluster, Node
+from models.cluster import Cluster, DisruptionBudget, Node
 from models.gang import Gang
+from models.guards import guards, taken, without
 from models.instance import Instance
 from models.occupancy import PODS
 from models.policy import Policy, SolveLimits
@@ -119,7 +120,7 @@ class Standing:
         free = set(gangs)
         kept = tuple(self._without_fixed(n, free) for n in order)
         instance = Instance(
-            Cluster(cluster.name, cluster.levels, kept, cluster.uid),
+            Cluster(cluster.name, cluster.levels, kept, cluster.uid, self._budgets(free)),
             tuple(_on(self._of_service(gang, free), position) for gang in gangs),
             self._policy(free, limits),
             latest=self.instance.latest_submission,
@@ -176,6 +177,12 @@ class Standing:
             for pod in self.decisions[gang].pods:
                 if pod.node == n:
                     yield roles[pod.role].gpus, roles[pod.role].requests, pod
+
+    def _budgets(self, freed: set[int]) -> tuple[DisruptionBudget, ...]:
+        """What the evictions of other gangs leave of the disruption budgets."""
+        budgets = self.instance.cluster.budgets
+        others = (gang for gang in guards(self.instance).takings if gang not in freed)
+        return without(budgets, taken(self.instance, self.decisions, others)) if budgets else ()
 
     def _policy(self, freed: set[int], limits: SolveLimits) -> Policy:
         """The policy with what the moves of other gangs leave of its limits."""

@@ -38,6 +38,7 @@ class Step:
 @dataclass(frozen=True)
 class Entry:
     """The best way found to leave a room; ``moved``: gangs and GPUs that count against the limits;
+    ``evicted``: pods that count against each disruption budget;
     ``settled``: GPU models of services of which gangs are yet to come.
     """
 
@@ -45,6 +46,7 @@ class Entry:
     state: State
     arrivals: Arrivals
     moved: tuple[int, int]
+    evicted: tuple[int, ...]
     settled: Settled
     step: Step | None
 
@@ -83,7 +85,8 @@ class Footing:
         prices = {j: Prices(self.instance, ground.known, joins=j) for j in (True, False)}
         self.choosing = Choosing(ground, self.sameness, prices)
         self.least = [self._least(g) for g in range(len(self.ways))]
-        entries = [Entry(self.scale.zero, self.start, (), (0, 0), (), None)]
+        nobody = (0,) * len(self.instance.cluster.budgets)
+        entries = [Entry(self.scale.zero, self.start, (), (0, 0), nobody, (), None)]
         for position, g in enumerate(self.order):
             rest = self.order[position + 1 :]
             entries = self._leaders(self._extend(g, entries, rest), rest, known)
@@ -118,7 +121,7 @@ class Footing:
         for entry in entries:
             for after in self._after(g, entry, rest):
                 room = self.sameness.key(after.state) if rest else self._last_key(after.state)
-                key = (room, after.arrivals, after.moved, after.settled)
+                key = (room, after.arrivals, after.moved, after.evicted, after.settled)
                 if key not in found or after.value > found[key].value:
                     found[key] = after
         return list(found.values())
@@ -136,7 +139,10 @@ class Footing:
         awaited = {service_of(self.instance.gangs[other]) for other in rest}
         for way in self.ways[g]:
             moved = self._moved(g, way, entry.moved)
-            if moved is None or not self._excused(gang.priority, way, entry.arrivals):
+            evicted = self._evicted(g, way, entry.evicted)
+            if moved is None or evicted is None:
+                continue
+            if not self._excused(gang.priority, way, entry.arrivals):
                 continue
             models = settled(entry.settled, service_of(gang), way.spread.served)
             if models is None or not self.all.spreading.fits(room, way.spread):
@@ -148,7 +154,7 @@ class Footing:
                 value = summed(entry.value, self._gain(g, way, share))
                 state = self._left(entry.state, way, taken)
                 step = Step(g, way, taken, entry.step)
-                yield Entry(value, state, arrivals, moved, models, step)
+                yield Entry(value, state, arrivals, moved, evicted, models, step)
 
     def _moved(self, g: int, way: Way, before: tuple[int, int]) -> tuple[int, int] | None:
         """What counts against the limits of moves, None where it is too much; only what is limited."""
@@ -164,6 +170,26 @@ class Footing:
             0 if limits.max_gangs is None else gangs,
             0 if limits.max_gpus is None else gpus,
         )
+
+    def _evicted(self, g: int, way: Way, before: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Pods that go of each disruption budget, None where one of them may not."""
+        gang = self.instance.gangs[g]
+        if not (way.option.moved or way.option.stopped):
+            return before
+        named = [pod.budgets for pod in gang.pods if pod.node is not None]
+        if any(len(names) > 1 for names in named):
+            return None
+        budgets = self.instance.cluster.budgets
+        own = [
+            sum(budget.name in names for names in named) * (budget.namespace == gang.namespace)
+            for budget in budgets
+        ]
+        after = tuple(a + b for a, b in zip(before, own, strict=True))
+        if any(
+            n > budget.allowed for n, budget, more in zip(after, budgets, own, strict=True) if more
+        ):
+            return None
+        return after
 
     def _excused(self, priority: int, way: Way, arrivals: Arrivals) -> bool:
         """2.7: somebody higher has come to a node on which the gang gives room; all higher ones have."""

@@ -24,6 +24,8 @@ Key = tuple[int, int]
 class Option:
     """``stays``: standing pods left as they are; ``new``: pods to be placed, moved ones among them.
 
+    ``stopped``: whether no standing pod goes on.
+
     ``excuse``: nodes on one of which a gang of higher priority must arrive; empty: none needed.
     ``moved``: whether a standing pod is placed anew. ``bound``: whether rule 10 binds.
     ``kept``: GPUs of standing pods that are there afterwards; ``disruption``: as in the tier.
@@ -35,6 +37,7 @@ class Option:
     new: tuple[Key, ...] = ()
     excuse: frozenset[int] = frozenset()
     moved: bool = False
+    stopped: bool = False
     bound: bool = False
     admitted: bool = False
     kept: int = 0
@@ -60,7 +63,7 @@ def options(instance: Instance, gang: Gang, *, immovable: bool = False) -> Itera
             yield from _completed(instance, gang, stand)
     if gang.preemptible:
         lost = gpus * harm(instance, gang)
-        yield Option((), excuse=frozenset(stand.values()), disruption=lost)
+        yield Option((), excuse=frozenset(stand.values()), stopped=True, disruption=lost)
 
 
 def _resized(

@@ -222,6 +222,31 @@ _TEXT = """
     spec: {numNodes: 4, channel: {resourceClaimTemplate: {name: cd-channel}}}
     status: {status: Ready, nodes: [{name: n1, cliqueID: u.0, ipAddress: 10.0.0.1}]}
   read: [spec.numNodes, spec.channel.resourceClaimTemplate.name, status.nodes.0.cliqueID]
+- group: policy
+  object:
+    kind: PodDisruptionBudget
+    metadata: {name: b, namespace: a, generation: 3}
+    spec:
+      minAvailable: 3
+      selector: {matchLabels: {app: a}, matchExpressions: [{key: t, operator: In, values: [x]}]}
+      unhealthyPodEvictionPolicy: AlwaysAllow
+    status:
+      observedGeneration: 3
+      disruptionsAllowed: 1
+      currentHealthy: 4
+      desiredHealthy: 3
+      disruptedPods: {p0: "2026-11-22T10:00:00Z"}
+      conditions: [{type: DisruptionAllowed, status: "True", reason: SufficientPods}]
+  read:
+  - metadata.generation
+  - spec.selector.matchLabels.app
+  - spec.selector.matchExpressions.0.values
+  - spec.unhealthyPodEvictionPolicy
+  - status.observedGeneration
+  - status.disruptionsAllowed
+  - status.currentHealthy
+  - status.desiredHealthy
+  - status.conditions.0.reason
 - group: ""
   object:
     kind: PersistentVolume

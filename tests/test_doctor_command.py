@@ -77,6 +77,22 @@ def test_json_says_the_same_and_the_exit_code(examined: Callable[..., Doctor]) -
     assert event["failed"] == ["rights: reading"]
 
 
+def test_a_right_that_runs_go_on_without_is_a_warning_with_what_follows(
+    examined: Callable[..., Doctor],
+) -> None:
+    doctor = examined(without=Right("list", "policy", "poddisruptionbudgets"))
+    result = doctor.run("-o", "json")
+    assert result.code == 0
+    (found,) = [
+        one for one in json.loads(result.out)["checks"] if one["check"] == "rights: reading"
+    ]
+    assert found["is"] == "warn"
+    assert found["found"] == (
+        "missing: list poddisruptionbudgets.policy in all namespaces; without it plans may stop or move"
+        " gangs whose disruption budgets forbid it: apply then refuses"
+    )
+
+
 def test_a_server_that_is_not_there_is_69_after_what_could_be_checked(
     tmp_path: Path, cli: RunCli
 ) -> None:

@@ -32,6 +32,7 @@ BUSY = {
     "sizes": ("elastic", "elastic_running", "resize_after", "checkpoints"),
     "moves": ("movable", "defragment", "launchers", "roles"),
     "limits": ("movable", "moves_limit", "preemptible"),
+    "budgets": ("budgets", "preemptible", "movable", "priorities"),
     "ages": ("starvation", "clock", "submitted", "lost_runtime", "checkpoints"),
     "earlier plans": ("stability", "movable", "slices", "first_index"),
     "failures": ("incomplete", "elastic", "preemptible", "held"),

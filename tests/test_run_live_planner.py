@@ -16,7 +16,7 @@ import pytest
 from apiserver_http import serving
 from apiserver_recorded import RecordedServer, forbidden
 from conftest import RunCli
-from snapshots import environment
+from snapshots import environment, more
 
 from models.documents.plan import PlanDocument
 from models.verify.check import check
@@ -95,6 +95,17 @@ def test_a_kind_that_may_not_be_listed_is_named_and_the_rest_is_planned(tmp_path
     with serving(server, tmp_path, tls=False):
         assert planner(tmp_path, err).plan().document["spec"]["gangs"]
     assert "not permitted, so not planned with: list statefulsets" in err.getvalue()
+
+
+def test_budgets_that_may_not_be_listed_are_named_with_what_follows(tmp_path: Path) -> None:
+    server = RecordedServer.of("v100-mpi")
+    server.add(*more("PodDisruptionBudget", "poddisruptionbudgets", "policy/v1", "b"))
+    path = "/apis/policy/v1/poddisruptionbudgets"
+    server.refuse(path, forbidden("list", "poddisruptionbudgets.policy"))
+    err = io.StringIO()
+    with serving(server, tmp_path, tls=False):
+        assert planner(tmp_path, err).plan().document["spec"]["gangs"]
+    assert "plans may stop or move gangs whose disruption budgets forbid it" in err.getvalue()
 
 
 def test_no_other_user_may_enter_the_folder_and_it_is_gone_after_a_failure() -> None:

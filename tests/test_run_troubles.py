@@ -146,6 +146,19 @@ def test_a_missing_right_is_named_before_anything_of_a_gang_is_written(
     assert "run not permitted (exit 77)" in summary(result)
 
 
+def test_a_run_goes_on_without_the_right_to_list_disruption_budgets(bench: RunBench) -> None:
+    def deny(call: Call) -> Answer | None:
+        if not call.path.endswith("/selfsubjectaccessreviews"):
+            return None
+        asked = call.body["spec"]["resourceAttributes"]
+        allowed = asked["resource"] != "poddisruptionbudgets"
+        return 201, {"kind": "SelfSubjectAccessReview", "status": {"allowed": allowed}}, {}
+
+    bench.cluster.before.append(deny)
+    result = bench.run()
+    assert result.code == 0, result.err
+
+
 def test_a_kind_that_is_left_out_needs_no_right(bench: RunBench) -> None:
     def deny(call: Call) -> Answer | None:
         if not call.path.endswith("/selfsubjectaccessreviews"):

@@ -183,6 +183,22 @@ def test_what_may_not_be_listed_is_left_out_and_said(tiny: Cluster) -> None:
     assert sorted(files(tiny.out)) == ["nodes.json", "pods.json"]
 
 
+def test_budgets_that_may_not_be_listed_are_said_to_be_left_out_of_plans(tiny: Cluster) -> None:
+    tiny.server.add(*more("PodDisruptionBudget", "poddisruptionbudgets", "policy/v1", "b"))
+    assert tiny.snapshot().code == 0
+    assert "poddisruptionbudgets.json" in files(tiny.out)
+    tiny.server.refuse(
+        "/apis/policy/v1/poddisruptionbudgets", forbidden("list", "poddisruptionbudgets.policy")
+    )
+    result = tiny.snapshot("--force")
+    assert result.code == 0
+    assert (
+        "warning: without the right to list poddisruptionbudgets.policy, plans may stop or move gangs"
+        " whose disruption budgets forbid it: apply then refuses\n"
+    ) in result.err
+    assert "poddisruptionbudgets.json" not in files(tiny.out)
+
+
 def test_without_discovery_of_a_group_its_kinds_are_tried(tiny: Cluster) -> None:
     tiny.server.add(*more("JobSet", "jobsets", "jobset.x-k8s.io/v1alpha2", "js"))
     tiny.server.add(*more("Topology", "topologies", "kueue.x-k8s.io/v1beta2", "t"))

@@ -16,7 +16,7 @@ from tiny_draws import Draws
 from tiny_gangs import NEWEST, apart, draw_gang, held, queued, sickened, started
 from tiny_servers import draw_small_cluster
 
-from models.cluster import Cluster, Node, Taint
+from models.cluster import Cluster, DisruptionBudget, Node, Taint
 from models.gang import Gang, PlannedPod, Role
 from models.instance import Instance
 from models.policy import Disruption, Moves, Objective, Policy
@@ -65,6 +65,7 @@ def busy(seed: int, without: Collection[str] = (), more: Collection[str] = ()) -
     draws = Draws(seed, without, more, CHANCES)
     cluster = draw_small_cluster(draws)
     gangs, cluster = _gangs(draws, cluster)
+    gangs, cluster = _guarded(draws, gangs, cluster)
     policy = draw_policy(draws, cluster, gangs)
     return Instance(cluster, gangs, _policy(draws, policy, gangs))
 
@@ -93,6 +94,29 @@ def _gangs(draws: Draws, cluster: Cluster) -> tuple[tuple[Gang, ...], Cluster]:
     nodes = [sickened(draws, i, node, free[i]) for i, node in enumerate(cluster.nodes)]
     settled = tuple(_turned(draws, i, node) for i, node in enumerate(nodes))
     return tuple(sorted(gangs, key=lambda g: g.key)), replace(cluster, nodes=settled)
+
+
+def _guarded(
+    draws: Draws, gangs: tuple[Gang, ...], cluster: Cluster
+) -> tuple[tuple[Gang, ...], Cluster]:
+    """Perhaps one or two disruption budgets over some of the pods that run, alone or together."""
+    r = draws.random("budgets")
+    wanted = draws.on("budgets", r, 0.15)
+    names = ("most", "some")[: r.randint(1, 2)]
+    found = []
+    for gang in gangs:
+        chances = {name: r.choice((0.0, 0.5, 1.0)) for name in names}
+        both = r.random() < 0.3
+        pods = []
+        for pod in gang.pods:
+            own = tuple(
+                name for name in names if pod.node is not None and r.random() < chances[name]
+            )
+            pods.append(replace(pod, budgets=own if both else own[:1]))
+        found.append(replace(gang, pods=tuple(pods)))
+    keys = {(g.namespace, name) for g in found for pod in g.pods for name in pod.budgets}
+    budgets = tuple(DisruptionBudget(*key, r.randint(0, 4)) for key in sorted(keys))
+    return (tuple(found), replace(cluster, budgets=budgets)) if wanted else (gangs, cluster)
 
 
 def _started(draws: Draws, gang: Gang, cluster: Cluster, free: list[int]) -> Gang:

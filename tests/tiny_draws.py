@@ -67,6 +67,7 @@ FEATURES = (
     "starvation",
     "lost_runtime",
     "checkpoints",  # when gangs started, and wrote a checkpoint
+    "budgets",  # disruption budgets over pods that run
     "clock",  # the policy says what ages are counted to
     "stability",  # an earlier plan, and the tier
     "defragment",

@@ -7,7 +7,7 @@ Called by the comparison with the exhaustive planner and by its sweep.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -15,7 +15,7 @@ from tiny import tiny
 from tiny_busy import busy
 from tiny_draws import Draws
 
-from models.cluster import Cluster
+from models.cluster import Cluster, DisruptionBudget
 from models.gang import Gang
 from models.hardware import ServerModel
 from models.instance import Instance
@@ -52,9 +52,18 @@ def _by_speed(instance: Instance, draws: Draws) -> Instance:
     ]
     return replace(
         instance,
-        cluster=_generations(draws, instance.cluster),
+        cluster=_generations(draws, _with_budgets(instance.cluster, gangs)),
         gangs=tuple(sorted(gangs, key=lambda gang: gang.key)),
         policy=replace(instance.policy, objectives=objectives),
+    )
+
+
+def _with_budgets(cluster: Cluster, gangs: Sequence[Gang]) -> Cluster:
+    """The cluster with a disruption budget in each namespace where a pod names it."""
+    allowed = {budget.name: budget.allowed for budget in cluster.budgets}
+    keys = {(g.namespace, name) for g in gangs for pod in g.pods for name in pod.budgets}
+    return replace(
+        cluster, budgets=tuple(DisruptionBudget(*key, allowed[key[1]]) for key in sorted(keys))
     )
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from models.cluster import Level
+from models.cluster import DisruptionBudget, Level
 from models.documents.base import (
     ApiVersion,
     Document,
@@ -162,8 +162,30 @@ def resource_errors(amounts: Mapping[str, Fraction], path: Path) -> Iterator[Fie
             yield FieldError((*path, resource), "this quantity is too large", "check the unit")
 
 
+MAX_EVICTIONS = 2**31 - 1
+
+
+class BudgetDocument(Document):
+    """A disruption budget: how many of the running pods that name it a plan may evict."""
+
+    namespace: Name = Field(description="Of the gangs whose pods name it")
+    name: Name
+    allowed: Annotated[int, whole(0, MAX_EVICTIONS)] = Field(
+        description="Evictions that one plan may make of its pods"
+    )
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """(namespace, name)."""
+        return (self.namespace, self.name)
+
+    def to_budget(self) -> DisruptionBudget:
+        """The budget as the planner uses it."""
+        return DisruptionBudget(self.namespace, self.name, self.allowed)
+
+
 class ClusterSpec(Document):
-    """Levels, widest first; server models that the catalogue lacks; nodes."""
+    """Levels, widest first; server models that the catalogue lacks; nodes; disruption budgets."""
 
     levels: Many[LevelDocument] = Field(
         default=(),
@@ -174,6 +196,9 @@ class ClusterSpec(Document):
         default=(), description="Additions to the shipped catalogue"
     )
     nodes: Many[NodeDocument] = ()
+    disruption_budgets: Many[BudgetDocument] = omitted(
+        default=(), description="How many pods of running gangs may be evicted"
+    )
 
 
 class ClusterMetadata(Document):

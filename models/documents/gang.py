@@ -159,6 +159,11 @@ class PodDocument(Document):
         description="How a waiting pod can be started"
     )
 
+    budgets: Many[Name] = omitted(
+        default=(),
+        description="Disruption budgets of its namespace that count its eviction while it runs",
+    )
+
     @model_serializer(mode="wrap")
     def _without_gpus_while_it_waits(
         self, serialize: SerializerFunctionWrapHandler

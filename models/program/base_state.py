@@ -5,9 +5,10 @@ The only place where a search is restricted to some gangs or nodes, or to gangs 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from models.guards import taken
 from models.instance import Instance
 from models.occupancy import Room, rooms
 from models.program.demand_builder import identity
@@ -119,7 +120,8 @@ class BaseState:
     """``base``: the plan in which every gang to decide about is away.
 
     ``rooms``, ``held``: room, and mask of GPUs known to be held, a node, next to the pods that stay under
-    every option. ``moved``: gangs and GPUs that move in ``base``.
+    every option. ``moved``: gangs and GPUs that move in ``base``; ``evicted``: what its evictions take from
+    each disruption budget.
     """
 
     requests: PlacementRequests
@@ -128,6 +130,7 @@ class BaseState:
     held: tuple[int, ...]
     node_usages: NodeUsages
     moved: tuple[int, int]
+    evicted: Mapping[int, int]
 
 
 def build_base_state(
@@ -177,6 +180,7 @@ def build_base_state(
         tuple(known_masks(instance, always)),
         _deciding(instance, node_usages(instance, choices), room),
         (len(moved), sum(moved)),
+        taken(instance, away),
     )
 
 

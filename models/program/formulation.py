@@ -88,7 +88,16 @@ def formulate(
     region_set = _pools(instance, base_state, split=split, interrupted=interrupted)
     program = Program(interrupted)
     variables = create(instance, program, requests, room, region_set)
-    model = Model(program, instance, requests, room, region_set, variables, moved=base_state.moved)
+    model = Model(
+        program,
+        instance,
+        requests,
+        room,
+        region_set,
+        variables,
+        moved=base_state.moved,
+        evicted=base_state.evicted,
+    )
     topologies = add_rows(model)
     tiers = TierExpressions(model, topologies, Evaluation(instance, base_state.base, cache))
     exact = region_set.exact and all(found.exact for found in model.bandwidth.values())

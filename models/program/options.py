@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from models.gang import ExistingPod, Gang, Role
+from models.guards import may_move, may_stop
 from models.instance import Instance
 from models.occupancy import Room
 from models.program.demand_builder import demand_for
@@ -128,7 +129,7 @@ def choices_of(
 def _stays_whole(instance: Instance, index: int, immovable: Collection[int]) -> bool:
     """Whether a running gang has no other option than to stay as it is."""
     gang = instance.gangs[index]
-    changes = gang.preemptible or (gang.movable and index not in immovable)
+    changes = may_stop(instance, index) or (may_move(instance, index) and index not in immovable)
     resizes = gang.elastic and not instance.size_held(gang)
     return not (changes or resizes or index in instance.incomplete)
 
@@ -333,7 +334,7 @@ class _Running:
         self._known = known
         self._index = index
         self._gang = instance.gangs[index]
-        self._movable = movable and self._gang.movable
+        self._movable = movable and may_move(instance, index)
         stand = Counter(pod.role for pod in self._gang.running_pods)
         self._now = tuple(stand[number] for number in range(len(self._gang.roles)))
         self._gpus = standing_gpus(instance, index)
@@ -349,7 +350,7 @@ class _Running:
         return Choice(
             self._index,
             tuple(options),
-            not gang.preemptible,
+            not may_stop(self._instance, self._index),
             stop,
             complete,
             covers_admission=complete,

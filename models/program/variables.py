@@ -5,7 +5,7 @@ A piece is what a gang puts on one node: a number of pods of each GPU role, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -180,7 +180,8 @@ class GangBandwidth:
 class Model:
     """A program under construction, as the rules see it.
 
-    ``moved``: gangs and GPUs that move besides the choices of the program. ``aggregated``: pods of many
+    ``moved``: gangs and GPUs that move besides the choices of the program; ``evicted``: what their evictions
+    take from each disruption budget. ``aggregated``: pods of many
     gangs are pooled, and bandwidth matters only where a gang must have some. ``domains``: whether
     anything but a required domain depends on which domains a gang uses. ``ordered``: identical gangs
     that are pooled, with their admit variables. ``by_gpu``: pooled gangs that must be on one GPU model, with
@@ -194,6 +195,7 @@ class Model:
     region_set: RegionSet
     variables: Variables
     moved: tuple[int, int] = (0, 0)
+    evicted: Mapping[int, int] = field(default_factory=dict)
     aggregated: bool = False
     domains: bool = True
     pod_pools: Sequence[PodPool] = ()

@@ -64,6 +64,11 @@ class Change:
         """Held, and not running whole: no pod of it may be placed."""
         return self.gang.hold is not None and not (self.gang.running and self.gang.whole)
 
+    @property
+    def evicts(self) -> bool:
+        """Whether its running pods are evicted: it stops, or one of them moves."""
+        return bool(self.moved) or (self.gang.running and not self.pods)
+
     @cached_property
     def by_role(self) -> tuple[tuple[Pod, ...], ...]:
         """Pods after the plan, by role."""

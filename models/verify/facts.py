@@ -104,7 +104,7 @@ class Gang:
     ``hold``: code of the reason why no pod of it may be placed. ``joined``: NVLink between servers
     counts for it. ``fraction``: part of a step spent in communication where links are ideal.
     ``counts_speed``: whether slower GPU models slow it down. ``planned``: nodes where an earlier plan
-    placed its pods.
+    placed its pods. ``budgets``: disruption budgets of running pods that have any.
     """
 
     namespace: str
@@ -130,6 +130,7 @@ class Gang:
     checkpoint: int | None
     resize_after: int | None
     planned: Mapping[PodKey, int]
+    budgets: Mapping[PodKey, tuple[str, ...]]
 
     @property
     def key(self) -> tuple[str, str]:
@@ -194,13 +195,17 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Nodes sorted by name, gangs by (namespace, name). ``now``: ages are counted to it."""
+    """Nodes sorted by name, gangs by (namespace, name). ``now``: ages are counted to it.
+
+    ``budgets``: evictions that each disruption budget allows, by namespace and name.
+    """
 
     levels: tuple[LevelDocument, ...]
     nodes: tuple[Node, ...]
     gangs: tuple[Gang, ...]
     policy: Policy
     now: int
+    budgets: Mapping[tuple[str, str], int]
 
     @property
     def node_level(self) -> int:

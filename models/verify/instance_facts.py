@@ -5,7 +5,7 @@ A broken instance gives violations of form, reference and order, never an except
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from functools import lru_cache
 
@@ -61,7 +61,10 @@ def read_instance(faults: Faults, instance: PlanInstance) -> tuple[Facts, GangRe
         if id(model) not in used:
             faults.add("reference", f"{where}.serverModels", f"no node is a {quoted(model.name)}")
     policy = _policy(faults, instance.policy.spec, "instance.policy.spec")
-    reader = GangReader(faults, spec.levels, nodes)
+    budgets = {budget.key: budget.allowed for budget in spec.disruption_budgets}
+    keys = [budget.key for budget in spec.disruption_budgets]
+    _check_sorted(faults, f"{where}.disruptionBudgets", "budget", keys)
+    reader = GangReader(faults, spec.levels, nodes, budgets)
     gangs = tuple(
         reader.read(gang, f"instance.gangs[{i}]", instance.policy.spec)
         for i, gang in enumerate(instance.gangs)
@@ -71,7 +74,7 @@ def read_instance(faults: Faults, instance: PlanInstance) -> tuple[Facts, GangRe
     if now is None:
         times = (time for g in gangs for time in (g.submitted, g.started, g.checkpoint))
         now = max((time for time in times if time is not None), default=0)
-    return Facts(spec.levels, nodes, gangs, policy, now), reader
+    return Facts(spec.levels, nodes, gangs, policy, now, budgets), reader
 
 
 def _policy(faults: Faults, spec: PolicySpec, where: Place) -> Policy:
@@ -222,12 +225,17 @@ class GangReader:
     """Reads gangs and the pods of plans against the levels and nodes of the cluster."""
 
     def __init__(
-        self, faults: Faults, levels: Sequence[LevelDocument], nodes: Sequence[Node]
+        self,
+        faults: Faults,
+        levels: Sequence[LevelDocument],
+        nodes: Sequence[Node],
+        budgets: Collection[tuple[str, str]],
     ) -> None:
         self.faults = faults
         self.levels = {name: i for i, name in enumerate((*(one.name for one in levels), "node"))}
         self.nodes = nodes
         self.node_index = {node.name: i for i, node in enumerate(nodes)}
+        self.budgets = budgets
         # Roles without a fault by their documents, which gangs may share.
         self._roles: dict[int, tuple[Role, ...]] = {}
         # Roles whose affinity has no fault, by the affinity.
@@ -270,7 +278,27 @@ class GangReader:
             checkpoint=status.last_checkpoint,
             resize_after=spec.resize_after,
             planned=self._planned(document, f"{where}.status.planned", roles),
+            budgets=self._budgets(document, f"{where}.status.pods", roles),
         )
+
+    def _budgets(
+        self, document: GangDocument, where: Place, roles: Sequence[Role]
+    ) -> dict[PodKey, tuple[str, ...]]:
+        """Disruption budgets of the running pods that have any."""
+        found: dict[PodKey, tuple[str, ...]] = {}
+        numbers = {role.name: number for number, role in enumerate(roles)}
+        for i, pod in enumerate(document.status.pods):
+            if not pod.budgets:
+                continue
+            place = f"{where}[{i}].budgets"
+            for name in pod.budgets:
+                if (document.metadata.namespace, name) not in self.budgets:
+                    self.faults.add("reference", place, f"no disruption budget {quoted(name)}")
+            if len(set(pod.budgets)) < len(pod.budgets):
+                self.faults.add("reference", place, "a budget is listed twice")
+            if pod.node is not None and pod.role in numbers:
+                found[numbers[pod.role], pod.index] = pod.budgets
+        return found
 
     def _roles_of(self, documents: tuple[RoleDocument, ...], where: Place) -> tuple[Role, ...]:
         known = self._roles.get(id(documents))

@@ -17,6 +17,7 @@ from models.verify.changes import Change
 from models.verify.facts import Facts, Gang, PodKey, Role
 from models.verify.outcome import Outcome
 from models.verify.room import Grounds, Room, Work
+from models.verify.rules.running import evictions
 from models.verify.violation import Violation, printable
 
 OUTRANKED = "Outranked"
@@ -65,6 +66,14 @@ _CODES = (
 )
 """Words that belong to a code, or after gangs that start and come first, to Outranked."""
 
+_BUDGET = re.compile(
+    rf"\b(\S{{1,253}}/\S{{1,253}}) may not stop or move: the disruption budget (\S{{1,253}}/\S{{1,253}})"
+    rf" allows {_COUNT} of its {_COUNT} evictions\b"
+)
+_BUDGETS = re.compile(
+    r"\b(\S{1,253}/\S{1,253}) may not stop or move: a pod of it is in the disruption budgets"
+    r" (\S{1,253}) and (\S{1,253})"
+)
 _CLOSED = re.compile(rf"\b{_COUNT} of {_COUNT} nodes are cordoned\b")
 _MISSING = re.compile(rf"^{_COUNT} pods? missing\b")
 _PREEMPTOR = re.compile(r"(\S{1,253}/\S{1,253}) \(priority (-?\d{1,10})\)")
@@ -118,6 +127,7 @@ class _Reasons:
             yield from self._code(change.gang, code, words)
             yield from self._starts(change.gang, words)
             yield from _sizes(change.gang, words)
+            yield from self._guarded(words)
             if change.gang.service is None:
                 yield from self._room(change.gang, code, words)
 
@@ -168,6 +178,32 @@ class _Reasons:
             closed = sum(1 for node in nodes if not node.usable)
             if (_number(said[1]), _number(said[2])) != (closed, len(nodes)):
                 yield f"{closed} of {len(nodes)} nodes are cordoned, not ready or excluded"
+
+    def _guarded(self, words: str) -> Iterator[str]:
+        """Whether disruption budgets guard the gang that the words name."""
+        one, both = _BUDGET.search(words), _BUDGETS.search(words)
+        for said in (one, both):
+            if said is not None and said[1] not in self.by_label:
+                yield f"there is no gang {printable(said[1])}"
+        if one is not None and (gang := self.by_label.get(one[1])) is not None:
+            namespace, _, name = one[2].partition("/")
+            wanted = sum(name in names for names in gang.budgets.values())
+            allowed = self.facts.budgets.get((namespace, name), 0)
+            left = max(0, allowed - self.evicted[namespace, name])
+            if namespace != gang.namespace or (_number(one[3]), _number(one[4])) != (left, wanted):
+                yield f"the budget allows {left} of the {wanted} evictions"
+        if both is not None and (gang := self.by_label.get(both[1])) is not None:
+            names = {both[2], both[3]}
+            if not any(names <= set(own) for own in gang.budgets.values()):
+                yield "no pod of the gang is in both budgets"
+
+    @cached_property
+    def by_label(self) -> dict[str, Gang]:
+        return {change.label: change.gang for change in self.outcome.changes}
+
+    @cached_property
+    def evicted(self) -> Counter[tuple[str, str]]:
+        return evictions(self.outcome)
 
     def _first(self, gang: Gang) -> tuple[int, int]:
         """Gangs of higher priority that start, and aged ones of its priority if it is not aged."""

@@ -31,6 +31,7 @@ RULES: dict[str, str] = {
     "completion": "missing pods are placed all together, and running ones stay",
     "size": "the number of pods stays until resizeAfter",
     "moves": "no more gangs and GPUs move than the policy allows, and no set below its minGain",
+    "budgets": "no more pods are evicted than their disruption budgets allow",
     "hold": "no pod of a gang that is held is placed",
     "queue-limit": "of a namespace's waiting gangs those beyond the policy's limit are held, no others",
     "min-share": "no gang is placed below its minBandwidthShare",

@@ -365,7 +365,10 @@ def check_reading(transport: Transport, groups: frozenset[str] | None) -> Iterat
     every = tuple(dict.fromkeys((*rights.snapshot_rights(), *rights.view_rights())))
     missing = rights.missing_rights(transport, every)
     for right in missing:
-        if groups is None or not right.group or right.group in groups:
+        if right in rights.OPTIONAL:
+            what = f"missing: {rights.describe(right)}; without it {rights.OPTIONAL[right]}"
+            yield warned("rights: reading", what, _GRANT)
+        elif groups is None or not right.group or right.group in groups:
             yield _lacking("rights: reading", right)
         else:
             what = f"missing: {rights.describe(right)}; this cluster does not serve {right.group}"

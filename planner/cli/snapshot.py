@@ -124,6 +124,8 @@ def _report(
         console.say(f"not served by this cluster: {len(absent)} {kinds} that planning knows")
     if recorded.forbidden:
         console.warn(f"not permitted, so left out: {'; '.join(recorded.forbidden)}")
+        for line in recorded.consequences():
+            console.warn(line)
     if recorded.cluster is None:
         console.warn(
             "without the uid of namespace kube-system, plans of this snapshot cannot be applied"

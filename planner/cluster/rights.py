@@ -55,6 +55,14 @@ class Right:
     name: str = ""
 
 
+OPTIONAL = {
+    Right("list", "policy", "poddisruptionbudgets"): (
+        "plans may stop or move gangs whose disruption budgets forbid it: apply then refuses"
+    ),
+}
+"""Rights that a run goes on without, and what it does without them."""
+
+
 def identity_rights() -> tuple[Right, ...]:
     """To identify the cluster."""
     return (Right("get", "", "namespaces", name="kube-system"),)

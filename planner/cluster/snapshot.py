@@ -18,6 +18,7 @@ from planner.cluster.api_paths import IDENTITY, list_paths
 from planner.cluster.discovery import ServedKind, discover
 from planner.cluster.live_view import for_planning
 from planner.cluster.pages import ListPages, failed
+from planner.cluster.rights import OPTIONAL
 from planner.cluster.snapshot_folder import ListFile, SnapshotFolder
 from planner.cluster.transport import Reply, Transport, Tree
 from planner.errors import Fault, NotPermittedError, UnavailableError
@@ -64,6 +65,13 @@ class Recorded:
     cluster: str | None = None
     restarts: int = 0
     bytes: int = 0
+
+    def consequences(self) -> Iterator[str]:
+        """What plans of it do that they would not do with the missing rights."""
+        for right, without in OPTIONAL.items():
+            wanted = f"{right.verb} {right.resource}.{right.group}"
+            if any(one.startswith(wanted) for one in self.forbidden):
+                yield f"without the right to {wanted}, {without}"
 
 
 Progress = Callable[[str, int, int], None]

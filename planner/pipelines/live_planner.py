@@ -112,6 +112,8 @@ class LivePlanner:
             recorded = record(RetryingTransport(transport), made, request, lambda *_: None)
         if recorded.forbidden and not self._reported:
             self._warn(f"not permitted, so not planned with: {'; '.join(recorded.forbidden)}")
+            for line in recorded.consequences():
+                self._warn(line)
 
     def _report_remarks(self, built: LoadedInput) -> None:
         """Show the first remarks, once: the plan contains all of them."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from models.guards import guards, may_stop
 from models.policy import Objective
 from models.tiers import TIERS, family
 from planner.errors import Fault, UsageError
@@ -127,10 +128,11 @@ def _no_room_alone(index: int, instance: Instance, stop: threading.Event) -> boo
     """
     highest = max(gang.priority for gang in instance.gangs)
     first = replace(instance.gangs[index], priority=highest + 1)
+    fixed = guards(instance).fixed
     gangs = tuple(
-        first if i == index else replace(gang, preemptible=False)
+        first if i == index else gang if i in fixed else replace(gang, preemptible=False)
         for i, gang in enumerate(instance.gangs)
-        if i == index or (gang.running and not (gang.preemptible and gang.priority < highest))
+        if i == index or (gang.running and not (may_stop(instance, i) and gang.priority < highest))
     )
     solution = _admit(replace(instance, gangs=gangs), stop, (Objective("admission"),))
     decision = solution.decisions[gangs.index(first)]

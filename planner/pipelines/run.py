@@ -207,7 +207,8 @@ class _Run:
         # If a served kind could not be read, its gangs would be taken for single pods.
         read = rights.snapshot_rights(served_groups(transport), skip=self.request.skip)
         needed = (*read, *rights.view_rights(), *rights.lock_rights(options.lock_namespace))
-        rights.require(transport, tuple(dict.fromkeys(needed)))
+        required = [right for right in dict.fromkeys(needed) if right not in rights.OPTIONAL]
+        rights.require(transport, required)
         self.check_signal()
         return lock.acquire(
             wire,

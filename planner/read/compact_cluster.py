@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from models.cluster import Cluster, Level, Node, Taint
+from models.cluster import Cluster, DisruptionBudget, Level, Node, Taint
 from models.documents.base import FieldError, Path, similar, suggestion
 from models.documents.cluster import ClusterDocument, NodeDocument
 from models.documents.server import nic_errors, out_of_range
@@ -165,7 +165,20 @@ def _cluster(
             entry.fault(("metadata", "uid"), what, "plan one cluster at a time")
         uid = uid or own
     name = min(entry.document.metadata.name for entry in entries)
-    return Cluster(name, levels, tuple(nodes[key] for key in sorted(nodes)), uid)
+    ordered = tuple(nodes[key] for key in sorted(nodes))
+    return Cluster(name, levels, ordered, uid, _budgets(entries))
+
+
+def _budgets(entries: Sequence[Entry[ClusterDocument]]) -> tuple[DisruptionBudget, ...]:
+    """The disruption budgets of all documents, each of another name in its namespace."""
+    found: dict[tuple[str, str], DisruptionBudget] = {}
+    for entry in entries:
+        for i, document in enumerate(entry.document.spec.disruption_budgets):
+            if document.key in found:
+                what = f"two disruption budgets are named {shown('/'.join(document.key))}"
+                entry.fault(("spec", "disruptionBudgets", i, "name"), what, "keep one of the two")
+            found[document.key] = document.to_budget()
+    return tuple(found[key] for key in sorted(found))
 
 
 def _levels(entries: Sequence[Entry[ClusterDocument]]) -> tuple[Level, ...]:

@@ -52,6 +52,7 @@ class GangReader:
     merged: MergedCluster
     levels: dict[str, int] = field(init=False)
     positions: dict[str, int] = field(init=False)
+    budgets: frozenset[tuple[str, str]] = field(init=False)
     gangs: dict[tuple[str, str], GangEntry] = field(default_factory=dict)
     pod_names: dict[tuple[str, str], str] = field(default_factory=dict)
     pod_uids: dict[str, str] = field(default_factory=dict)
@@ -68,6 +69,7 @@ class GangReader:
         self.levels = {level.name: i for i, level in enumerate(cluster.levels)}
         self.levels[NODE_LEVEL] = cluster.node_level
         self.positions = {node.name: i for i, node in enumerate(cluster.nodes)}
+        self.budgets = frozenset(budget.key for budget in cluster.budgets)
 
     def read(self, entries: Sequence[GangEntry], *, lenient: bool = False) -> tuple[Gang, ...]:
         """Every gang of these entries, by (namespace, name).
@@ -189,7 +191,20 @@ class GangReader:
         mask = None
         if node is not None:
             mask = self._gpus(entry, path, pod, document, node)
-        return ExistingPod(name, role, pod.index, pod.uid, node, mask, pod.mode)
+        self._check_budgets(entry, path, pod)
+        return ExistingPod(name, role, pod.index, pod.uid, node, mask, pod.mode, pod.budgets)
+
+    def _check_budgets(self, entry: GangEntry, path: Path, pod: PodDocument) -> None:
+        namespace = entry.document.metadata.namespace
+        for i, name in enumerate(pod.budgets):
+            if (namespace, name) not in self.budgets and self.merged.whole:
+                what = f"unknown disruption budget {shown(name)} of namespace {shown(namespace)}"
+                known = [own for place, own in self.budgets if place == namespace]
+                hint = suggestion(name, known, "its budgets")
+                entry.fault((*path, "budgets", i), what, hint)
+            elif name in pod.budgets[:i]:
+                what = f"the disruption budget {shown(name)} is listed twice"
+                entry.fault((*path, "budgets", i), what, "list it once")
 
     def _planned(
         self, entry: GangEntry, number: int, pod: PlannedDocument, role: int

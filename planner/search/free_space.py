@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from models.gang import Gang, Hold
+from models.guards import guards
 from models.hardware import bits
 from models.instance import Instance
 from models.occupancy import PODS, Room, is_blind
@@ -268,6 +269,7 @@ class MaximalSpace:
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
         highest = max((g.priority for g in instance.gangs if _may_get_pods(g)), default=None)
+        fixed = guards(instance).fixed
         self._removable = tuple(
             index
             for index, gang in enumerate(instance.gangs)
@@ -276,6 +278,7 @@ class MaximalSpace:
                 (gang.preemptible and highest is not None and gang.priority < highest)
                 or (gang.movable and index not in instance.incomplete)
             )
+            and (index not in fixed or gang.elastic)  # a guarded one may still shrink
         )
         self.removed = self._removable
         decisions = list(base_decisions(instance))

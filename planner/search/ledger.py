@@ -10,6 +10,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from models.guards import beyond_budgets
 from models.implied_bounds import ImpliedBounds
 from models.instance import Instance
 from models.program.base_state import base_decisions
@@ -67,8 +68,11 @@ class Ledger:
         """The plan without what a relaxed program may have admitted wrongly; None if no valid plan remains.
 
         Gangs below minBandwidthShare wait, and those of a service on several models; gangs stopped
-        without need keep running.
+        without need keep running, and so do those that disruption budgets do not let go.
         """
+        beyond = beyond_budgets(self.instance, decisions)
+        if beyond:
+            decisions = back_in_place(self.instance, decisions, beyond)
         victims = unjustified_victims(self.instance, decisions)
         if victims:
             decisions = back_in_place(self.instance, decisions, victims)
@@ -86,7 +90,8 @@ class Ledger:
                 return None
             base = base_decisions(self.instance)
             decisions = tuple(base[i] if i in below_share else d for i, d in enumerate(decisions))
-        return None if unjustified_victims(self.instance, decisions) else decisions
+        broken = unjustified_victims(self.instance, decisions)
+        return None if broken or beyond_budgets(self.instance, decisions) else decisions
 
     def evaluate(self, decisions: Sequence[GangDecision]) -> Evaluation:
         """All values of a plan; values of unchanged gangs come from the cache."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from models.guards import may_stop
 from models.program.demand_builder import identity, remaining_demand
 from models.program.demands import Demand
 from models.rates.speed import FULL_SPEED
@@ -134,7 +135,8 @@ def _giving_way(ledger: Ledger) -> list[tuple[int, bool]]:
     return [
         (index, decision.decision == "place")
         for index, (gang, decision) in pairs
-        if decision.decision == "place" or (decision.pods and gang.running and gang.preemptible)
+        if decision.decision == "place"
+        or (decision.pods and gang.running and may_stop(ledger.instance, index))
     ]
 
 

@@ -12,7 +12,9 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 
+from models.guards import held_by_budgets
 from models.instance import Instance
 from models.policy import SolveLimits
 from models.program.demand_builder import identity
@@ -102,7 +104,8 @@ class _After:
 class _ReasonFinder:
     """Causes are established once a kind of gang.
 
-    ``_known``: why a kind can never start, None if it may; ``_left``: what is left for it.
+    ``_known``: why a kind can never start, None if it may; ``_left``: what is left for it; ``_helps``:
+    whether it might fit if no disruption budget guarded a pod.
     """
 
     def __init__(
@@ -128,6 +131,7 @@ class _ReasonFinder:
         self._known: dict[object, Reason | None] = {}
         self._impossible_kinds: dict[object, Reason | None] = {}
         self._left: dict[object, _After] = {}
+        self._helps: dict[object, bool] = {}
 
     def reason(self, index: int) -> Reason | None:
         """The reason for one gang, None if it needs none."""
@@ -181,7 +185,36 @@ class _ReasonFinder:
         kind = (identity(self._instance, demand), self._instance.gangs[index].roles)
         if kind not in self._known:
             self._known[kind] = self._never(demand, kind[0])
-        return self._known[kind] or self._after_others(demand, kind)
+        reason = self._known[kind] or self._after_others(demand, kind)
+        if self._instance.cluster.budgets and not (kind in self._left and self._left[kind].fits):
+            return replace(reason, message=reason.message + self._guarded(demand, kind))
+        return reason
+
+    def _guarded(self, demand: Demand, kind: object) -> str:
+        """A running gang that only disruption budgets keep from giving way, if that might help."""
+        if kind not in self._helps:
+            self._helps[kind] = shortage(self._unguarded, demand) is None
+        for index, why in self._held if self._helps[kind] else ():
+            other = self._instance.gangs[index]
+            lower = other.priority < self._instance.gangs[demand.gang].priority
+            gives_way = index != demand.gang and (other.movable or lower)
+            if gives_way and self._stands_on(index, demand.nodes):
+                return f"; {'/'.join(other.key)} may not stop or move: {why}"
+        return ""
+
+    def _stands_on(self, index: int, nodes: Collection[int]) -> bool:
+        return any(pod.node in nodes for pod in self._instance.gangs[index].running_pods)
+
+    @cached_property
+    def _held(self) -> list[tuple[int, str]]:
+        """Gangs that budgets keep from stopping or moving beside what the plan does, and why."""
+        return list(held_by_budgets(self._instance, self._decisions))
+
+    @cached_property
+    def _unguarded(self) -> FreeCounts:
+        """The most space there could be if no budget guarded a pod."""
+        cluster = replace(self._instance.cluster, budgets=())
+        return FreeCounts(MaximalSpace(replace(self._instance, cluster=cluster)).space)
 
     def _exempt(self, index: int) -> None:
         """Let this gang, and only this one, keep its pods in the most space it could find."""

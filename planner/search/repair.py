@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from models.gang import Gang
+from models.guards import guards
 from models.instance import Instance
-from models.program.base_state import Pods, standing_pods
+from models.program.base_state import Pods, moves_pods, standing_pods
 from models.program.demand_builder import remaining_demand
 from models.solution import GangDecision, PodPlacement
 from planner.search.free_space import FreeSpace, counts_of
@@ -75,9 +76,16 @@ def _give_way(space: FreeSpace, n: int, returned: set[int]) -> list[int]:
     if not space.original[lowest]:
         space.set(lowest, _elsewhere(space, lowest, n))
         return []
-    found = _elsewhere(space, lowest, n) if gangs[lowest].movable else ()
+    found = _elsewhere(space, lowest, n) if _may_go_on(space, lowest) else ()
     space.set(lowest, found or space.original[lowest])
     return [] if found else [lowest]
+
+
+def _may_go_on(space: FreeSpace, gang: int) -> bool:
+    """Whether a gang that runs may go elsewhere: where budgets count its pods, only if it moves already."""
+    if gang in guards(space.instance).takings:
+        return moves_pods(space.original[gang], space.pods[gang])
+    return space.instance.gangs[gang].movable
 
 
 def _elsewhere(space: FreeSpace, gang: int, n: int) -> Pods:

@@ -4,6 +4,9 @@ For every choice: sum of admit == 1, or <= 1 if the gang may be stopped or waits
 shrunk without being movable, vacates nodes N: 1 - sum of admit (or the option's admit) <= sum of the pieces
 and pods of gangs of higher priority that arrive on N. A piece does not arrive if all its pods may be those
 that stand there. Moves: sum of admit over options that move a gang <= maxGangs; times its GPUs <= maxGPUs.
+Disruption budgets, each: (the same sum, plus 1 - sum of admit if it may be stopped) x the running pods of the
+gang that the budget counts, over all gangs, <= allowed. A gang that is too much for a budget by itself has
+none of these options.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
+from models.guards import guards, takings_by_budget
 from models.instance import Instance
 from models.program.base_state import PlacementRequests, least_victim
 from models.program.demands import Demand, RoleDemand
@@ -155,6 +159,24 @@ def add(model: Model) -> None:
     if least_victim(model.instance, requests.choices) is not None:
         _preemption_rows(model, _arrivals_by_region(model))
     _move_limits(model)
+    _budgets(model)
+
+
+def _budgets(model: Model) -> None:
+    """Evictions that the disruption budgets allow to several gangs together."""
+    instance, evicting = model.instance, dict[int, Linear]()
+    for choice, own in zip(model.requests.choices, model.variables.admits, strict=True):
+        if choice.gang in guards(instance).takings:
+            happens = Linear() if choice.must else Linear(constant=1).add_all(own, -1)
+            moves = (a for o, a in zip(choice.options, own, strict=True) if o.effect.moved)
+            evicting[choice.gang] = happens.add_all(moves)
+    for budget, evictions in takings_by_budget(instance, evicting):
+        left = instance.cluster.budgets[budget].allowed - model.evicted.get(budget, 0)
+        if sum(evictions.values()) > left:
+            row = Linear()
+            for gang, count in evictions.items():
+                row.add_linear(evicting[gang], count)
+            model.program.at_most(row, left)
 
 
 def _move_limits(model: Model) -> None:

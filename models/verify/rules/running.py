@@ -3,17 +3,19 @@
 Waiting: a role gets indices f .. f + c - 1, f its first index and c an allowed count, or no pod.
 Running: stopped if preemptible for a higher gang; moved if movable; shrunk if movable, or preemptible
 for a higher gang, highest indices first; grown if elastic. Pods missing: running pods stay, and all
-missing ones come or none. Until ``resizeAfter`` the number of pods stays. Moves keep to the policy.
+missing ones come or none. Until ``resizeAfter`` the number of pods stays. Moves keep to the policy, and
+gangs that stop or move to the disruption budgets, with all their running pods; shrinking evicts nothing.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from models.verify.changes import Arrivals, Change
 from models.verify.facts import Gang, PodKey, Role
 from models.verify.outcome import Outcome
-from models.verify.violation import Violation
+from models.verify.violation import Violation, printable
 
 
 def check(outcome: Outcome) -> Iterator[Violation]:
@@ -33,6 +35,7 @@ def check(outcome: Outcome) -> Iterator[Violation]:
             yield from _running(change, arrivals)
     yield from _sizes(outcome)
     yield from _moves(outcome)
+    yield from _budgets(outcome)
 
 
 def _whole(change: Change, rule: str) -> Iterator[Violation]:
@@ -163,3 +166,29 @@ def _moves(outcome: Outcome) -> Iterator[Violation]:
     ):
         if most is not None and count > most:
             yield Violation("moves", None, f"{what}: {count}, the policy allows {most}")
+
+
+def _budgets(outcome: Outcome) -> Iterator[Violation]:
+    """Every eviction is one that its pod's only budget allows."""
+    for change in outcome.changes if outcome.facts.budgets else ():
+        if change.gang.budgets and change.evicts:
+            both = next((key for key, names in change.gang.budgets.items() if len(names) > 1), None)
+            if both is not None:
+                what = f"{_pods(change.gang, [both])} has several disruption budgets"
+                yield change.violation("budgets", f"{what} and may not be evicted")
+    for budget, count in sorted(evictions(outcome).items()):
+        allowed = outcome.facts.budgets.get(budget, 0)
+        if count > allowed:
+            what = f"{printable('/'.join(budget))}: {count} pods are evicted, it allows {allowed}"
+            yield Violation("budgets", None, what)
+
+
+def evictions(outcome: Outcome) -> Counter[tuple[str, str]]:
+    """Pods that go of each disruption budget: those of gangs that stop or move."""
+    return Counter(
+        (change.gang.namespace, name)
+        for change in (outcome.changes if outcome.facts.budgets else ())
+        if change.gang.budgets and change.evicts
+        for names in change.gang.budgets.values()
+        for name in names
+    )

@@ -39,6 +39,7 @@ from planner.read.kube.node_documents import (
 )
 from planner.read.kube.nodes.nodes import read_nodes
 from planner.read.kube.nodes.servers import server_model
+from planner.read.kube.pods.budgets import read_budgets
 from planner.read.kube.pods.pods import read_pods
 from planner.read.kube.records import KubeGang, KubeNode, Objects
 from planner.read.slurm.levels import SlurmTopology
@@ -88,7 +89,8 @@ def assemble(
     partial = partial_gpu_names(nodes, gangs)
     marked_only = policy.gpu_binding == "none"
     names = {node.name for node in nodes}
-    gang_trees = GangDocuments(levels, names, remarks, settings, partial, marked_only)
+    budgets = read_budgets(objects, remarks)
+    gang_trees = GangDocuments(levels, names, remarks, settings, partial, marked_only, budgets)
     documents: list[GangDocument] = []
     members: dict[tuple[str, str], dict[str, int]] = {}
     for gang in gangs:
@@ -110,6 +112,10 @@ def assemble(
         remarks=remarks,
     )
     cluster = _cluster(objects, _relevant(nodes, used, documents), used, node_trees, policy)
+    cluster["spec"]["disruptionBudgets"] = [
+        {"namespace": namespace, "name": name, "allowed": allowed}
+        for (namespace, name), allowed in sorted(gang_trees.named.items())
+    ]
     if any(model.nvlink_domain_nodes > 1 for model in node_trees.models.values()):
         warn_of_missing_claims(gangs, levels, settings, remarks)
     return Assembled(

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from pydantic import ValidationError
 
+from models.disruption_budgets import DisruptionBudgets
 from models.documents.base import API_VERSION
 from models.documents.gang import CheckedTerms, NodeExpressionDocument, term_errors
 from models.gang import Toleration
@@ -49,6 +50,14 @@ UNEVEN = (
     "running pods of one role request different amounts; the smallest counts for all, the rest of each "
     "as taken on its node, and the gang is not moved"
 )
+MAX_BUDGETS = 100_000
+"""Disruption budgets that a plan names."""
+
+UNGUARDED = (
+    f"a disruption budget beyond the {MAX_BUDGETS:,} that a plan names is not planned with; the plan may stop"
+    " what it guards, apply asks it"
+)
+
 BEYOND_SHARE = (
     "the node affinities of its namespace have more expressions and values than its share of the"
     f" {MAX_PARTS:,} that a plan may state"
@@ -61,7 +70,7 @@ class GangDocuments:
 
     ``nodes``: names of the nodes of the cluster. ``partial``: see ``partial_gpu_names``; roles that
     use such a name are kept to nodes that offer it. ``marked_only``: ACK's topology nodes refuse GPU
-    pods that are not marked.
+    pods that are not marked. ``budgets``: of the cluster; ``named``: those that a document names.
     """
 
     levels: Levels
@@ -70,6 +79,8 @@ class GangDocuments:
     policy: KubernetesPolicy
     partial: Collection[str]
     marked_only: bool
+    budgets: DisruptionBudgets = field(default_factory=DisruptionBudgets)
+    named: dict[tuple[str, str], int] = field(default_factory=dict)
     _names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     _pod_names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     _uids: set[str] = field(default_factory=set)
@@ -202,9 +213,24 @@ class GangDocuments:
                 tree["node"] = pod.node
                 known = pod.indices is not None and len(pod.indices) == role_tree["gpus"]
                 tree["gpus"] = list(pod.indices or ()) if known else None
+                if names := self._budgets_of(namespace, pod):
+                    tree["budgets"] = names
             elif pod.mode is not None and pod.ours:
                 tree["mode"] = pod.mode
             yield tree
+
+    def _budgets_of(self, namespace: str, pod: KubePod) -> list[str]:
+        """Names of the disruption budgets that guard a pod, as the plan has them."""
+        found: dict[str, None] = {}
+        for name in self.budgets.guards.get(pod.key, ()):
+            key = (namespace, clean(name))
+            allowed = self.budgets.allowed[pod.object.namespace, name]
+            if key not in self.named and len(self.named) >= MAX_BUDGETS:
+                self.remarks.add(pod.subject, UNGUARDED)
+                continue
+            self.named[key] = min(allowed, self.named.get(key, allowed))
+            found[key[1]] = None
+        return list(found)
 
     def _hold(self, gang: KubeGang) -> Json | None:
         """Why gangplan cannot start the gang, if it cannot."""

@@ -163,6 +163,11 @@ pods Pod v1 certain
 namespaces Namespace v1 cluster certain
 priorityclasses.scheduling.k8s.io PriorityClass v1 cluster certain
   value globalDefault preemptionPolicy
+poddisruptionbudgets.policy PodDisruptionBudget v1 certain
+  spec { selector=Selector unhealthyPodEvictionPolicy }
+  status {
+    observedGeneration disruptionsAllowed currentHealthy desiredHealthy conditions[]=Condition
+  }
 statefulsets.apps StatefulSet v1 certain
   spec { replicas } status { replicas readyReplicas desiredNumberScheduled }
 replicasets.apps ReplicaSet v1 certain

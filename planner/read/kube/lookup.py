@@ -6,6 +6,7 @@ Readers call these dozens of times for each object: hence the loop in each of th
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -161,3 +162,63 @@ def _holds(entry: Tree, labels: dict[str, str]) -> bool:
     if operator == "Exists":
         return value is not None
     return operator == "DoesNotExist" and value is None
+
+
+class LabelSets:
+    """Sets of labels, numbered; sets of their numbers are bit masks."""
+
+    def __init__(self, sets: Sequence[dict[str, str]]) -> None:
+        self.all = (1 << len(sets)) - 1
+        self.by_value: dict[str, dict[str, int]] = {}
+        for number, labels in enumerate(sets):
+            for key, value in labels.items():
+                values = self.by_value.setdefault(key, {})
+                values[value] = values.get(value, 0) | 1 << number
+        self.having = {key: union(values.values()) for key, values in self.by_value.items()}
+
+    def matching(self, selector: Tree) -> int:
+        """Those that a label selector selects; a malformed requirement selects nothing."""
+        found = self.all
+        for key, value in mapping(selector, "matchLabels").items():
+            found &= self._valued(key, [value])
+        for entry in objects(selector, "matchExpressions"):
+            found &= self._holding(entry)
+        return found
+
+    def _valued(self, key: str, values: Iterable[object]) -> int:
+        known = self.by_value.get(key, {})
+        return union(known[one] for one in values if isinstance(one, str) and one in known)
+
+    def _holding(self, entry: Tree) -> int:
+        key, operator = text(entry, "key"), text(entry, "operator")
+        if key is None:
+            return 0
+        if operator == "In":
+            return self._valued(key, items(entry, "values"))
+        if operator == "NotIn":
+            return self.all & ~self._valued(key, items(entry, "values"))
+        having = self.having.get(key, 0)
+        if operator == "Exists":
+            return having
+        return self.all & ~having if operator == "DoesNotExist" else 0
+
+
+def union(masks: Iterable[int]) -> int:
+    """What any of the masks has."""
+    found = 0
+    for mask in masks:
+        found |= mask
+    return found
+
+
+def bits(mask: int) -> list[int]:
+    """The numbers that a mask has, ascending."""
+    if mask.bit_count() * 64 < mask.bit_length():  # few of many: faster one by one
+        found = []
+        while mask:
+            lowest = mask & -mask
+            found.append(lowest.bit_length() - 1)
+            mask ^= lowest
+        return found
+    written = f"{mask:b}"[::-1]
+    return [number for number, bit in enumerate(written) if bit == "1"]

@@ -6,11 +6,21 @@ masks, and pods of one namespace with equal labels are one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from planner.read.findings import Remarks
-from planner.read.kube.lookup import Tree, at, items, mapping, objects, text
+from planner.read.kube.lookup import (
+    LabelSets,
+    Tree,
+    at,
+    bits,
+    items,
+    mapping,
+    objects,
+    text,
+    union,
+)
 from planner.read.kube.pods.constraints import (
     HOSTNAME,
     MAX_EXPRESSIONS,
@@ -32,52 +42,6 @@ TOO_LARGE = (
 )
 
 
-class _Labels:
-    """Sets of labels, numbered; sets of their numbers are masks."""
-
-    def __init__(self, sets: Sequence[dict[str, str]]) -> None:
-        self.all = (1 << len(sets)) - 1
-        self.by_value: dict[str, dict[str, int]] = {}
-        for number, labels in enumerate(sets):
-            for key, value in labels.items():
-                values = self.by_value.setdefault(key, {})
-                values[value] = values.get(value, 0) | 1 << number
-        self.having = {key: _union(values.values()) for key, values in self.by_value.items()}
-
-    def matching(self, selector: Tree) -> int:
-        """Those that a label selector selects; a malformed requirement selects nothing."""
-        found = self.all
-        for key, value in mapping(selector, "matchLabels").items():
-            found &= self._valued(key, [value])
-        for entry in objects(selector, "matchExpressions"):
-            found &= self._holding(entry)
-        return found
-
-    def _valued(self, key: str, values: Iterable[object]) -> int:
-        known = self.by_value.get(key, {})
-        return _union(known[one] for one in values if isinstance(one, str) and one in known)
-
-    def _holding(self, entry: Tree) -> int:
-        key, operator = text(entry, "key"), text(entry, "operator")
-        if key is None:
-            return 0
-        if operator == "In":
-            return self._valued(key, items(entry, "values"))
-        if operator == "NotIn":
-            return self.all & ~self._valued(key, items(entry, "values"))
-        having = self.having.get(key, 0)
-        if operator == "Exists":
-            return having
-        return self.all & ~having if operator == "DoesNotExist" else 0
-
-
-def _union(masks: Iterable[int]) -> int:
-    found = 0
-    for mask in masks:
-        found |= mask
-    return found
-
-
 class _Waiting:
     """Waiting pods of ours. Those of one namespace with equal labels have one number."""
 
@@ -87,13 +51,13 @@ class _Waiting:
         for pod in pods:
             same = (pod.object.namespace, frozenset(pod.labels.items()))
             self.of.append((pod, self.numbers.setdefault(same, len(self.numbers))))
-        self.labels = _Labels([dict(labels) for _, labels in self.numbers])
+        self.labels = LabelSets([dict(labels) for _, labels in self.numbers])
         self.inside: dict[str, int] = {}
         for (namespace, _), number in self.numbers.items():
             self.inside[namespace] = self.inside.get(namespace, 0) | 1 << number
         self.namespaces = list(self.inside)
         described = [found.named("", "Namespace", "", name) for name in self.namespaces]
-        self.namespace_labels = _Labels([{} if one is None else one.labels for one in described])
+        self.namespace_labels = LabelSets([{} if one is None else one.labels for one in described])
         # A namespace that is not in the input counts as selected.
         self.unknown = sum(1 << number for number, one in enumerate(described) if one is None)
 
@@ -106,13 +70,13 @@ class _Waiting:
         """Those in namespaces that the term is about: by default only its own."""
         listed, selector = items(term, "namespaces"), at(term, "namespaceSelector")
         named = {one for one in listed if isinstance(one, str)}
-        covered = _union(self.inside.get(one, 0) for one in named)
+        covered = union(self.inside.get(one, 0) for one in named)
         if not isinstance(selector, dict):
             return covered if listed else self.inside.get(own, 0)
         if not selector:
             return self.labels.all
         chosen = self.namespace_labels.matching(selector) | self.unknown
-        return covered | _union(
+        return covered | union(
             self.inside[name] for number, name in enumerate(self.namespaces) if chosen >> number & 1
         )
 
@@ -135,21 +99,16 @@ class _Closed:
             closed = [0] * waiting
             for numbers, values in self.values[key].items():
                 mask = sum(1 << place[value] for value in values)
-                for number in _bits(numbers):
+                for number in bits(numbers):
                     closed[number] |= mask
             known: dict[int, Expression] = {}
             for number, mask in enumerate(closed):
                 if mask:
                     if mask not in known:
-                        listed = tuple(names[i] for i in _bits(mask))
+                        listed = tuple(names[i] for i in bits(mask))
                         known[mask] = Expression(key, "NotIn", listed)
                     found[number].append(known[mask])
         return [tuple(expressions) for expressions in found]
-
-
-def _bits(mask: int) -> list[int]:
-    written = f"{mask:b}"[::-1]
-    return [number for number, bit in enumerate(written) if bit == "1"]
 
 
 def exclude_by_anti_affinity(

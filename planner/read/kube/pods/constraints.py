@@ -197,7 +197,7 @@ class AffinityStore:
         if same in self._known:
             return self._known[same]
         parts = node_parts(kept) + sum(
-            _parts(mapping(term, which)) + len(mapping(term, which, "matchLabels"))
+            selector_parts(mapping(term, which))
             for term in items(kept, "podAntiAffinity", REQUIRED)
             for which in SELECTORS
         )
@@ -300,6 +300,11 @@ def node_parts(affinity: Tree) -> int:
     """Expressions and values of a required node affinity."""
     required = at(affinity, "nodeAffinity", REQUIRED)
     return sum(map(_parts, objects(required, "nodeSelectorTerms")))
+
+
+def selector_parts(selector: Tree) -> int:
+    """Labels, expressions and values of a label selector."""
+    return _parts(selector) + len(mapping(selector, "matchLabels"))
 
 
 def _parts(selector: Tree) -> int:

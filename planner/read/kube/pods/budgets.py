@@ -1,0 +1,149 @@
+"""PodDisruptionBudgets: how many evictions each allows now, and which pods it counts.
+
+Read as the eviction API of the server decides. What cannot be read guards: a budget whose numbers are
+malformed allows nothing, one whose selector is guards every pod of its namespace. Nothing raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from models.disruption_budgets import DisruptionBudgets, Key
+from planner.read.findings import Remarks
+from planner.read.kube.lookup import LabelSets, Tree, at, bits, items, mapping, objects, text, whole
+from planner.read.kube.pods.constraints import MAX_PARTS, exceeds_bounds, selector_parts
+from planner.read.kube.records import KubeObject, Objects
+
+UNREADABLE_SELECTOR = "its selector cannot be read; it guards every pod of its namespace"
+UNREADABLE_NUMBERS = "its status cannot be read; it allows no eviction"
+
+_UNGUARDED = ("Pending", "Succeeded", "Failed")
+"""Phases of pods that the server evicts whatever their budgets allow."""
+
+_OPERATORS = {"In": True, "NotIn": True, "Exists": False, "DoesNotExist": False}
+"""Operators of a label selector; whether they need values."""
+
+
+def read_budgets(found: Objects, remarks: Remarks) -> DisruptionBudgets:
+    """The budgets among the objects, and the pods that they guard."""
+    by_namespace: dict[str, list[KubeObject]] = {}
+    for one in found.of("PodDisruptionBudget", "policy"):
+        by_namespace.setdefault(one.namespace, []).append(one)
+    pods: dict[str, list[KubeObject]] = {}
+    for pod in found.of("Pod", "") if by_namespace else ():
+        if pod.namespace in by_namespace and _is_guarded(pod.tree):
+            pods.setdefault(pod.namespace, []).append(pod)
+    allowed: dict[Key, int] = {}
+    guards: dict[Key, tuple[str, ...]] = {}
+    for namespace in sorted(by_namespace):
+        budgets = sorted(by_namespace[namespace], key=lambda one: one.name)
+        for budget in budgets:
+            allowed[namespace, budget.name] = _allowed(budget, remarks)
+        guards |= _guards(budgets, pods.get(namespace, []), remarks)
+    return DisruptionBudgets(allowed, guards)
+
+
+def _is_guarded(pod: Tree) -> bool:
+    """Whether budgets matter to the eviction of a pod."""
+    leaving = at(pod, "metadata", "deletionTimestamp") is not None
+    return not leaving and text(pod, "status", "phase") not in _UNGUARDED
+
+
+def _allowed(budget: KubeObject, remarks: Remarks) -> int:
+    """The evictions that it allows now; pods that were evicted and still exist are off already.
+
+    Nothing before the server has seen its newest version, and where it cannot count the pods.
+    """
+    status, tree = mapping(budget.tree, "status"), budget.tree
+    seen = whole(status, "observedGeneration") or 0
+    if not seen or seen < (whole(tree, "metadata", "generation") or 0):
+        return 0
+    if any(
+        text(one, "type") == "DisruptionAllowed" and text(one, "reason") == "SyncFailed"
+        for one in objects(status, "conditions")
+    ):
+        return 0
+    numbers = [
+        whole(status, name) for name in ("disruptionsAllowed", "currentHealthy", "desiredHealthy")
+    ]
+    if None in numbers:
+        remarks.add(budget.subject, UNREADABLE_NUMBERS)
+        return 0
+    allowed, healthy, desired = (number or 0 for number in numbers)
+    return max(0, min(allowed, healthy - desired))
+
+
+def _guards(
+    budgets: Iterable[KubeObject], pods: list[KubeObject], remarks: Remarks
+) -> dict[Key, tuple[str, ...]]:
+    """The budgets of each guarded pod of one namespace: the first two, which are as many as matter.
+
+    Pods with equal labels, and equally ready, are one; sets of them are bit masks.
+    """
+    alike: dict[tuple[bool, frozenset[tuple[str, str]]], int] = {}
+    numbers = [
+        alike.setdefault((_is_ready(pod.tree), frozenset(pod.labels.items())), len(alike))
+        for pod in pods
+    ]
+    labels = LabelSets([dict(pairs) for _, pairs in alike])
+    ready = sum(1 << number for (is_ready, _), number in alike.items() if is_ready)
+    names: list[list[str]] = [[] for _ in alike]
+    free: list[bool] = [False] * len(alike)
+    once = twice = parts = 0
+    for budget in budgets:
+        selector = at(budget.tree, "spec", "selector")
+        if selector is None:
+            continue  # a null selector selects no pod, an empty one all
+        parts += selector_parts(mapping(selector))
+        if parts > MAX_PARTS or not _is_readable(selector):
+            remarks.add(budget.subject, UNREADABLE_SELECTOR)
+            selector = {}
+        selected = labels.matching(mapping(selector)) & ~twice
+        lets_unready_go = _lets_unready_go(budget.tree)
+        for number in bits(selected):
+            names[number].append(budget.name)
+            free[number] = lets_unready_go and not ready >> number & 1
+        twice |= once & selected
+        once |= selected
+    return {
+        (pod.namespace, pod.name): tuple(names[number])
+        for pod, number in zip(pods, numbers, strict=True)
+        if len(names[number]) > 1 or (names[number] and not free[number])
+    }
+
+
+def _lets_unready_go(budget: Tree) -> bool:
+    """Whether a running pod that is not ready goes and costs nothing."""
+    policy = text(budget, "spec", "unhealthyPodEvictionPolicy") or "IfHealthyBudget"
+    if policy == "AlwaysAllow":
+        return True
+    status = mapping(budget, "status")
+    healthy, desired = whole(status, "currentHealthy") or 0, whole(status, "desiredHealthy") or 0
+    return policy == "IfHealthyBudget" and healthy >= desired > 0
+
+
+def _is_ready(pod: Tree) -> bool:
+    return any(
+        text(one, "type") == "Ready" and text(one, "status") == "True"
+        for one in objects(pod, "status", "conditions")
+    )
+
+
+def _is_readable(selector: object) -> bool:
+    """Whether a selector is one that the server accepts, within the bounds of what is read."""
+    if not isinstance(selector, dict) or exceeds_bounds([selector]):
+        return False
+    labels, written = selector.get("matchLabels") or {}, selector.get("matchExpressions") or []
+    if not isinstance(labels, dict) or not isinstance(written, list):
+        return False
+    if not all(isinstance(value, str) for value in labels.values()):
+        return False
+    return all(_is_requirement(one) for one in written)
+
+
+def _is_requirement(one: object) -> bool:
+    needs_values = _OPERATORS.get(text(one, "operator") or "")
+    values = items(one, "values")
+    if needs_values is None or text(one, "key") is None or bool(values) is not needs_values:
+        return False
+    return all(isinstance(value, str) for value in values)

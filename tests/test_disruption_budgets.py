@@ -1,0 +1,343 @@
+"""Disruption budgets as a rule of the plan: who stops or moves, alone and together, and what the judge says.
+
+Servers of 8 GPUs, one NIC each, unless said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from building import build, gang, mask, role
+from comparing import DAY, differences
+from outcomes import Outcome, planned
+from plan_documents import Doc, cluster, decided, dgx, made, node, sealed, standing, stopped
+from plan_documents import gang as document
+from plan_documents import role as document_role
+from tiny_busy import busy
+
+from models import guards
+from models.cluster import DisruptionBudget
+from models.gang import Gang
+from models.instance import Instance
+from models.part import Standing
+from models.plan import compose
+from models.policy import SolveLimits
+from models.program.base_state import base_decisions
+from models.program.rules import running
+from models.solution import Solution
+from models.verify.check import check
+from planner.search import free_space, repair
+from planner.search.ledger import Ledger
+from planner.search.solve import solve
+
+ALL, LOW, HIGH = mask(*range(8)), mask(*range(4)), mask(*range(4, 8))
+
+
+def guarded(one: Gang, *budgets: str, pods: int | None = None) -> Gang:
+    """The gang with these budgets over its first pods, or over all."""
+    own = [
+        replace(pod, budgets=budgets) if pods is None or i < pods else pod
+        for i, pod in enumerate(one.pods)
+    ]
+    return replace(one, pods=tuple(own))
+
+
+def allowing(instance: Instance, **allowed: int) -> Instance:
+    """The instance with these budgets."""
+    found = tuple(DisruptionBudget("default", name, n) for name, n in sorted(allowed.items()))
+    return replace(instance, cluster=replace(instance.cluster, budgets=found))
+
+
+def job(name: str, first: int, *, pods: int = 4, **more: bool) -> Gang:
+    """A running gang of whole servers, from server ``first`` on; preemptible unless it moves."""
+    stands = [(0, i, first + i, ALL) for i in range(pods)]
+    more = more or {"preemptible": True}
+    return gang(name, pods, 8, stands=stands, **more)  # type: ignore[arg-type]  # flags only
+
+
+def high(pods: int = 3) -> Gang:
+    return gang("high", pods, 8, priority=9)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "decision"), [(4, "preempt"), (3, "keep"), (1, "keep"), (0, "keep")]
+)
+def test_a_gang_stops_only_if_all_its_pods_may_go(allowed: int, decision: str) -> None:
+    instance = build(nodes_per_rack=4, gangs=[high(), guarded(job("victim", 0), "b")])
+    assert planned(allowing(instance, b=allowed)).decision("victim") == decision
+
+
+def test_pods_that_no_budget_counts_cost_nothing() -> None:
+    instance = build(nodes_per_rack=4, gangs=[high(), guarded(job("victim", 0), "b", pods=1)])
+    assert planned(allowing(instance, b=1)).decision("victim") == "preempt"
+    assert planned(allowing(instance, b=0)).decision("victim") == "keep"
+
+
+def test_a_pod_of_two_budgets_never_goes_whatever_they_allow() -> None:
+    victim = job("victim", 0)
+    first, *others = victim.pods
+    pods = (replace(first, budgets=("a", "b")), *others)
+    instance = build(nodes_per_rack=4, gangs=[high(), replace(victim, pods=pods)])
+    assert planned(allowing(instance, a=9, b=9)).decision("victim") == "keep"
+
+
+def test_another_victim_is_taken_where_one_is_free_to_go() -> None:
+    # The guarded job has the lower priority, so without its budget it would be the victim.
+    free = replace(job("free", 4), priority=1)
+    gangs = [free, high(), guarded(job("victim", 0), "b")]
+    instance = allowing(build(nodes_per_rack=8, gangs=gangs), b=1)
+    assert planned(allowing(instance, b=4)).decisions()["victim"] == "preempt"
+    assert planned(instance).decisions() == {"free": "preempt", "high": "place", "victim": "keep"}
+
+
+@pytest.mark.parametrize(
+    ("allowed", "stopped"), [(8, ["v0", "v1"]), (7, ["v0"]), (4, ["v0"]), (3, [])]
+)
+def test_a_budget_counts_over_all_gangs_of_its_namespace(allowed: int, stopped: list[str]) -> None:
+    """Two gangs of 4 pods; two higher gangs want one server each of either."""
+    gangs = [
+        guarded(job("v0", 0), "b"),
+        guarded(job("v1", 4), "b"),
+        gang("high0", gpus_per_pod=8, pods=4, priority=9),
+        gang("high1", gpus_per_pod=8, pods=4, priority=8),
+    ]
+    found = planned(allowing(build(nodes_per_rack=8, gangs=gangs), b=allowed))
+    assert sum(d == "preempt" for d in found.decisions().values()) == len(stopped)
+
+
+def test_a_budget_of_another_namespace_counts_apart() -> None:
+    other = replace(guarded(job("v1", 4), "b"), namespace="other")
+    gangs = [guarded(job("v0", 0), "b"), gang("high", 8, 8, priority=9), other]
+    instance = allowing(build(nodes_per_rack=8, gangs=gangs), b=4)
+    budgets = (*instance.cluster.budgets, DisruptionBudget("other", "b", 4))
+    instance = replace(instance, cluster=replace(instance.cluster, budgets=budgets))
+    found = planned(instance).decisions()
+    assert [found[name] for name in ("v0", "v1", "high")] == ["preempt", "preempt", "place"]
+
+
+@pytest.mark.parametrize(("allowed", "decision"), [(1, "move"), (0, "keep")])
+def test_a_move_counts_all_pods_of_the_gang_that_the_budget_counts(
+    allowed: int, decision: str
+) -> None:
+    """``new`` needs one whole server of two; each has 4 free GPUs and one movable gang of 4 GPUs."""
+    movers = [gang(f"m{n}", 1, 4, stands=[(0, 0, n, LOW)], movable=True) for n in range(2)]
+    gangs = [guarded(movers[0], "b"), guarded(movers[1], "b"), gang("new", 1, 8, priority=9)]
+    found = planned(allowing(build(nodes_per_rack=2, gangs=gangs), b=allowed))
+    assert found.decision("new") == ("place" if allowed else "wait")
+    moved = [d for name, d in found.decisions().items() if name != "new"]
+    assert sorted(moved) == sorted([decision, "keep"])
+
+
+def test_a_gang_of_two_pods_moves_only_if_both_may_go() -> None:
+    stands = [(0, 0, 0, LOW), (0, 1, 1, LOW)]
+    mover = guarded(gang("m", 2, 4, stands=stands, movable=True), "b")
+    instance = build(nodes_per_rack=2, gangs=[mover, gang("new", 1, 8, priority=9)])
+    assert planned(allowing(instance, b=2)).decisions() == {"m": "move", "new": "place"}
+    assert planned(allowing(instance, b=1)).decisions() == {"m": "keep", "new": "wait"}
+
+
+@pytest.mark.parametrize("flags", [{"preemptible": True}, {"movable": True}])
+def test_shrinking_evicts_nothing_so_that_no_budget_counts(flags: dict[str, bool]) -> None:
+    stands = [(0, i, i, ALL) for i in range(4)]
+    elastic = replace(
+        gang("e", roles=[role("worker", 1, 8, most=4)], stands=stands),
+        **flags,  # type: ignore[arg-type]  # flags only
+    )
+    instance = build(nodes_per_rack=4, gangs=[guarded(elastic, "a", "b"), high(2)])
+    found = planned(allowing(instance, a=0, b=0))
+    assert found.decisions() == {"e": "resize", "high": "place"}
+    assert len(found.of("e").pods) == 2
+
+
+def reason(found: Outcome, name: str) -> str:
+    given = found.of(name).reason
+    assert given is not None
+    return given.message
+
+
+def test_a_gang_whose_victims_are_guarded_says_which_budget_guards_them() -> None:
+    instance = build(nodes_per_rack=4, gangs=[high(), guarded(job("victim", 0), "b")])
+    assert reason(planned(allowing(instance, b=1)), "high").endswith(
+        "; default/victim may not stop or move: the disruption budget default/b allows 1 of its"
+        " 4 evictions"
+    )
+
+
+def test_the_reason_counts_what_the_plan_takes_from_a_budget_already() -> None:
+    gangs = [
+        guarded(job("v0", 0), "b"),
+        guarded(job("v1", 4), "b"),
+        gang("high0", 4, 8, priority=9),
+        gang("high1", 4, 8, priority=8),
+    ]
+    found = planned(allowing(build(nodes_per_rack=8, gangs=gangs), b=6))
+    (kept,) = (name for name, d in found.decisions().items() if d == "keep")
+    assert reason(found, "high1").endswith(
+        f"; default/{kept} may not stop or move: the disruption budget default/b allows 2 of its"
+        " 4 evictions"
+    )
+
+
+def test_the_reason_names_the_two_budgets_of_a_pod() -> None:
+    instance = build(nodes_per_rack=4, gangs=[high(), guarded(job("victim", 0), "a", "b")])
+    assert reason(planned(allowing(instance, a=4, b=4)), "high").endswith(
+        "; default/victim may not stop or move: a pod of it is in the disruption budgets a and b"
+    )
+
+
+def test_a_gang_that_fits_nowhere_near_guarded_gangs_says_nothing_of_them() -> None:
+    gangs = [gang("huge", 9, 8, priority=9), guarded(job("victim", 0), "b")]
+    low = replace(gang("low", 1, 8), priority=-1)
+    instance = allowing(build(nodes_per_rack=4, gangs=[*gangs, low]), b=1)
+    assert "budget" not in reason(planned(instance), "low")
+
+
+@pytest.mark.parametrize("seed", range(3000, 3012))
+def test_the_search_equals_trying_every_plan_with_budgets(seed: int) -> None:
+    more = ("budgets", "preemptible", "movable", "priorities")
+    assert differences(busy(seed, more=more)) == []
+
+
+# The judge
+
+GPUS = list(range(8))
+
+
+def budget(allowed: int, name: str = "b") -> Doc:
+    return {"namespace": "default", "name": name, "allowed": allowed}
+
+
+def plan_with(*budgets: Doc, first: Sequence[str] = ("b",), move: bool = False) -> Doc:
+    """``v0`` (two pods) and ``v1`` (one) go for ``high``; ``first``: budgets of the first pod of v0."""
+    nodes = [node(f"h{i}", "DGX H100", "b1/r1") for i in range(5)]
+    servers = cluster([dgx()], nodes)
+    servers["spec"]["disruptionBudgets"] = list(budgets)
+    victims = []
+    for name, at in (("v0", ["h0", "h1"]), ("v1", ["h2"])):
+        pods = tuple(standing(name, n, GPUS, i, budgets=["b"]) for i, n in enumerate(at))
+        if name == "v0":
+            pods[0]["budgets"] = list(first)
+        own = document_role("worker", len(at), 8)
+        flags = {"movable": True} if move else {"preemptible": True}
+        victims.append(document(name, own, pods=pods, **flags))
+    high = document("high", document_role("worker", 3, 8), priority=9)
+    takes = decided("high", "place", *((f"h{i}", GPUS) for i in range(3)))
+    if move:
+        goes = decided("v0", "move", ("h3", GPUS), ("h4", GPUS))
+        takes = decided("high", "wait", why="NoRoom")
+        return made(servers, [high, *victims], [takes, goes, decided("v1", "keep", ("h2", GPUS))])
+    return made(servers, [high, *victims], [takes, stopped("v0", "high"), stopped("v1", "high")])
+
+
+def written(instance: Instance, solution: Solution) -> Doc:
+    return compose(instance, solution, name="test", created_at=DAY, generator="test")
+
+
+def broken(plan: Doc) -> list[tuple[str, str | None]]:
+    return [(found.rule, found.gang) for found in check(plan)]
+
+
+@pytest.mark.parametrize("move", [False, True])
+def test_the_judge_counts_every_eviction(*, move: bool) -> None:
+    evicted = 2 if move else 3
+    assert broken(plan_with(budget(evicted), move=move)) == []
+    found = check(plan_with(budget(evicted - 1), move=move))
+    assert [(one.rule, one.gang) for one in found] == [("budgets", None)]
+    assert found[0].message == f"default/b: {evicted} pods are evicted, it allows {evicted - 1}"
+
+
+@pytest.mark.parametrize("move", [False, True])
+def test_the_judge_lets_no_pod_of_two_budgets_go(*, move: bool) -> None:
+    plan = plan_with(budget(9, "a"), budget(9), first=("a", "b"), move=move)
+    assert broken(plan) == [("budgets", "default/v0")]
+
+
+@pytest.mark.parametrize(
+    ("budgets", "first", "rule"),
+    [
+        ([budget(9, "c")], ["b"], "reference"),
+        ([budget(9), budget(9, "a")], ["b"], "order"),
+        ([budget(9), budget(9)], ["b"], "reference"),
+        ([budget(9)], ["b", "b"], "reference"),
+        ([budget(-1)], ["b"], "form"),
+    ],
+)
+def test_the_judge_reads_budgets_that_there_are_in_order_and_once(
+    budgets: list[Doc], first: list[str], rule: str
+) -> None:
+    plan = plan_with(budget(9))
+    plan["instance"]["cluster"]["spec"]["disruptionBudgets"] = budgets
+    plan["instance"]["gangs"][1]["status"]["pods"][0]["budgets"] = first
+    assert {found for found, _ in broken(sealed(plan))} - {"budgets"} == {rule}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("allows 1 of its 4", "allows 2 of its 4"),
+        ("allows 1 of its 4", "allows 1 of its 5"),
+        ("default/victim may", "default/other may"),
+        ("budget default/b", "budget default/c"),
+    ],
+)
+def test_the_judge_refuses_a_reason_that_the_budgets_contradict(change: tuple[str, str]) -> None:
+    instance = build(nodes_per_rack=4, gangs=[high(), guarded(job("victim", 0), "b")])
+    outcome = planned(allowing(instance, b=1))
+    found = written(outcome.instance, outcome.solution)
+    assert check(found) == []
+    said = next(one for one in found["spec"]["gangs"] if one["name"] == "high")["reason"]
+    assert change[0] in said["message"]
+    said["message"] = said["message"].replace(*change)
+    assert {violation.rule for violation in check(sealed(found))} == {"reason"}
+
+
+def test_the_judge_finds_what_a_search_without_the_rule_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every breach of plans that are made without the rule, and no other fault."""
+    alone = allowing(build(nodes_per_rack=4, gangs=[high(), guarded(job("victim", 0), "b")]), b=1)
+    gangs = [guarded(job(f"v{i}", 4 * i), "b") for i in range(2)]
+    highs = [gang(f"high{i}", 4, 8, priority=9) for i in range(2)]
+    together = allowing(build(nodes_per_rack=8, gangs=[*gangs, *highs]), b=7)
+    for instance in (alone, together):
+        honest = solve(instance)
+        assert check(written(instance, honest)) == []
+        with monkeypatch.context() as patch:
+            patch.setattr(guards, "guards", lambda _: guards.NONE)
+            for module in (running, free_space, repair):
+                patch.setattr(module, "guards", lambda _: guards.NONE)
+            careless = solve(instance)
+        found = check(written(instance, careless))
+        assert {violation.rule for violation in found} == {"budgets"}
+
+
+# Where plans change without the program
+
+
+def test_a_plan_beyond_the_budgets_is_repaired_before_it_is_adopted() -> None:
+    """Two gangs go for two higher ones; the budget allows one of them."""
+    gangs = [guarded(job(f"v{i}", 4 * i), "b") for i in range(2)]
+    highs = [gang(f"high{i}", 4, 8, priority=9) for i in range(2)]
+    instance = allowing(build(nodes_per_rack=8, gangs=[*gangs, *highs]), b=7)
+    plan = solve(allowing(instance, b=8)).decisions
+    assert [one.decision for one in plan] == ["place", "place", "preempt", "preempt"]
+    assert guards.beyond_budgets(instance, plan) == [3]
+    ledger = Ledger(instance, base_decisions(instance))
+    assert ledger.offer(plan)
+    adopted = [one.decision for one in ledger.incumbent.decisions]
+    assert sorted(adopted) == ["keep", "place", "preempt", "wait"]
+
+
+def test_a_part_has_what_the_others_leave_of_a_budget() -> None:
+    gangs = [guarded(job(f"v{i}", 4 * i), "b") for i in range(2)]
+    highs = [gang(f"high{i}", 4, 8, priority=9) for i in range(2)]
+    instance = allowing(build(nodes_per_rack=8, gangs=[*gangs, *highs]), b=7)
+    plan = solve(instance).decisions
+    gone = next(i for i, one in enumerate(plan) if one.decision == "preempt")
+    (kept,) = {2, 3} - {gone}
+    nodes = {pod.node for pod in instance.gangs[kept].pods if pod.node is not None}
+    part = Standing(instance, plan).part(nodes, [kept], SolveLimits())
+    assert [one.allowed for one in part.instance.cluster.budgets] == [3]
+    assert guards.guards(part.instance).fixed == {0}

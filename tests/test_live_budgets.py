@@ -1,0 +1,94 @@
+"""A plan of a live cluster keeps gangs whose disruption budgets do not let all of their pods go."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from live_checks import placed
+from live_cluster import Live
+from live_objects import Tree, Wanted
+from live_runs import Ran, apply_words, planned, ran, run_words
+
+pytest_plugins = ("live_fixtures",)
+
+BUDGETS = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets"
+
+LOW = Wanted("low", 7, 8, "binding", preemptible=True)
+"""Fills the seven nodes."""
+
+HIGH = Wanted("high", 2, 8, "binding", high=True)
+
+
+def ready(live: Live, gang: Wanted) -> None:
+    """The pods of a gang as their kubelets report them once they run."""
+    status = {
+        "phase": "Running",
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "startTime": "2026-11-22T10:00:00Z",
+    }
+    for index in range(gang.pods):
+        path = f"/api/v1/namespaces/{live.namespace}/pods/{gang.name}-{index}/status"
+        live.send("PATCH", path, {"status": status})
+
+
+def guard(live: Live, name: str, allowed: int, **spec: object) -> None:
+    """A budget over the pods of LOW, once the controller has counted them."""
+    budget: Tree = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": live.namespace},
+        "spec": {"selector": {"matchLabels": {"gang": LOW.name}}, **spec},
+    }
+    live.kubectl("create", "--validate=false", "-f", "-", given=budget)
+    path = f"{BUDGETS.format(live.namespace)}/{name}"
+
+    def counted() -> bool:
+        status = live.get(path).get("status", {})
+        return status.get("expectedPods") == 7 and status["disruptionsAllowed"] == allowed
+
+    live.wait_until(counted, "the budget to be counted")
+
+
+def unguard(live: Live, *names: str) -> None:
+    for name in names:
+        live.send("DELETE", f"{BUDGETS.format(live.namespace)}/{name}")
+
+
+def evictions(done: Ran) -> list[str]:
+    return [call.path for call in done.calls if call.evicts]
+
+
+def high_waits(done: Ran) -> bool:
+    return done.code == 0 and not evictions(done)
+
+
+@pytest.mark.parametrize(
+    ("budgets", "why"),
+    [
+        ({"some": ({"minAvailable": 5}, 2)}, "allows 2 of its 7 evictions"),
+        ({"one": ({"minAvailable": 0}, 7), "two": ({"minAvailable": 0}, 7)}, "one and two"),
+    ],
+)
+def test_a_guarded_gang_is_no_victim_of_a_run_until_its_budget_lets_it_go(
+    live: Live, budgets: dict[str, tuple[Tree, int]], why: str
+) -> None:
+    live.create(LOW)
+    assert ran(live, *apply_words(live, planned(live))).code == 0
+    ready(live, LOW)
+    for name, (spec, allowed) in budgets.items():
+        guard(live, name, allowed, **spec)
+    live.create(HIGH)
+    out = live.folder / "waiting.json"
+    kept = ran(live, *run_words(live, "--allow-evictions", "--out", str(out)))
+    assert high_waits(kept), kept.err
+    assert {name for name in placed(live.pods()) if name.startswith("low")} == {
+        f"low-{i}" for i in range(7)
+    }
+    said = {one["name"]: one for one in json.loads(out.read_text())["spec"]["gangs"]}
+    assert said["low"]["decision"] == "keep"
+    assert why in said["high"]["reason"]["message"]
+    unguard(live, *budgets)
+    done = ran(live, *run_words(live, "--allow-evictions"))
+    assert (done.code, len(evictions(done))) == (0, 7), done.err
+    live.wait_until(lambda: len(placed(live.pods())) == 2, "the winner")
