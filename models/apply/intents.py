@@ -25,10 +25,13 @@ SIZE = "gangplan.dev/gang-size"
 WHOLE = "gangplan.dev/whole"
 """Set on a few pods once every pod of the gang has started, so that later losses do not look partial."""
 
+PIN = "gangplan.dev/pin"
+"""What a run added to the pod's spec to pin it; see ``Intent.pin``."""
+
 SEAL = "gangplan.dev/seal"
 """Proof that a run wrote the intent on this pod; see ``SealKey``."""
 
-KEYS = (PLAN, NODE, GPUS, GANG, SIZE, WHOLE, SEAL)
+KEYS = (PLAN, NODE, GPUS, GANG, SIZE, WHOLE, PIN, SEAL)
 
 MANAGER = "gangplan"
 """Field manager of all our writes; ``metadata.managedFields`` shows it as the author of an intent."""
@@ -36,6 +39,7 @@ MANAGER = "gangplan"
 _PLAN_ID = re.compile(r"gp-[0-9a-f]{20}")
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _GPUS = re.compile(r"[0-9]{1,4}(?:,[0-9]{1,4}){0,1023}")
+_PIN = re.compile(r"none|hostname|terms(?: [0-9]{1,4}){1,1000}")
 MAX_SIZE = 1_000_000
 
 
@@ -44,6 +48,9 @@ class Intent:
     """``gang``: name within the pod's namespace. ``size``: pods that start together.
 
     ``gpus``: ascending indices; None if the node chooses. ``whole``: every pod of the gang has started.
+    ``pin``: what of the pod's spec is our pin and not its own wish: ``hostname`` (of its node selector),
+    ``terms 0 2`` (the node's name in these terms of its required node affinity), ``none`` (its own
+    constraints left it only that node); empty before it is pinned, and if gangplan binds it.
     """
 
     plan: str
@@ -52,6 +59,7 @@ class Intent:
     node: str
     gpus: tuple[int, ...] | None
     whole: bool = False
+    pin: str = ""
 
     def annotations(self) -> dict[str, str]:
         written = {PLAN: self.plan, GANG: self.gang, SIZE: str(self.size), NODE: self.node}
@@ -59,14 +67,16 @@ class Intent:
             written[GPUS] = ",".join(map(str, self.gpus))
         if self.whole:
             written[WHOLE] = "true"
+        if self.pin:
+            written[PIN] = self.pin
         return written
 
     def labels(self) -> dict[str, str]:
         return {PLAN: self.plan}
 
     def matches(self, other: Intent | None) -> bool:
-        """Whether both are equal, apart from ``whole``."""
-        return other is not None and replace(self, whole=False) == replace(other, whole=False)
+        """Whether both are equal, apart from ``whole`` and ``pin``."""
+        return other is not None and self == replace(other, whole=self.whole, pin=self.pin)
 
 
 def read_intent(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Intent | None:
@@ -82,11 +92,13 @@ def read_intent(labels: Mapping[str, str], annotations: Mapping[str, str]) -> In
         and _NAME.fullmatch(node)
         and (gpus is None or _GPUS.fullmatch(gpus))
         and annotations.get(WHOLE, "true") == "true"
+        and _PIN.fullmatch(annotations.get(PIN, "none"))
     )
     if not valid:
         return None
     indices = None if gpus is None else tuple(int(part) for part in gpus.split(","))
-    return Intent(plan, gang, int(size), node, indices, WHOLE in annotations)
+    pin = annotations.get(PIN, "")
+    return Intent(plan, gang, int(size), node, indices, WHOLE in annotations, pin)
 
 
 @dataclass(frozen=True, slots=True)

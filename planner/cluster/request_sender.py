@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
-from models.apply.intents import KEYS, MANAGER, PLAN, SEAL
+from models.apply.intents import KEYS, MANAGER, PIN, PLAN, SEAL, read_intent
 from models.apply.live_state import LiveNode, LivePod
 from models.apply.outcomes import Verdict
 from models.apply.requests import (
@@ -43,7 +43,7 @@ from models.apply.requests import (
 )
 from models.apply.starts import HOSTNAME, REQUIRED, can_match, required_terms, unpinnable
 from planner.cluster.api_paths import core, grouped
-from planner.cluster.live_view import ClusterReader, owned_annotations
+from planner.cluster.live_view import ClusterReader, is_ours, owned_annotations
 from planner.cluster.transport import (
     JSON,
     MERGE,
@@ -60,7 +60,7 @@ from planner.read.kube.lookup import items, mapping, objects, text, texts, whole
 from planner.untrusted_text import one_line
 
 if TYPE_CHECKING:
-    from models.apply.intents import SealKey
+    from models.apply.intents import Intent, SealKey
     from models.apply.live_state import ClusterView
     from models.apply.plan_actions import PodStart
     from models.policy import KubernetesPolicy
@@ -237,10 +237,13 @@ class RequestSender:
         # Annotations of an earlier plan are removed in the same patch.
         old = texts(tree, "metadata", "annotations").keys() & set(KEYS)
         written: dict[str, str | None] = dict.fromkeys(sorted(old))
-        written |= intent.annotations()
-        seal_key = self.reader.seal_key
-        if seal_key is not None:
-            written[SEAL] = seal_key.seal(order.namespace, order.name, order.uid, intent)
+        before = read_intent(
+            texts(tree, "metadata", "labels"), texts(tree, "metadata", "annotations")
+        )
+        key = self.reader.seal_key
+        if before is not None and intent.matches(before) and is_ours(tree, before, key):
+            intent = replace(intent, pin=before.pin)  # a pod that is pinned already
+        written |= intent.annotations() | self._seal(order, intent)
         written |= self.backend.annotations(order, self.reader.nodes.get(order.node, {}), tree)
         metadata: Tree = {
             "uid": order.uid,
@@ -249,6 +252,12 @@ class RequestSender:
             "annotations": written,
         }
         return self._patch(order.namespace, order.name, {"metadata": metadata})
+
+    def _seal(self, order: PodStart, intent: Intent) -> dict[str, str]:
+        key = self.reader.seal_key
+        if key is None:
+            return {}
+        return {SEAL: key.seal(order.namespace, order.name, order.uid, intent)}
 
     def _remove_intent(self, request: RemoveIntent) -> Event:
         tree = self.reader.pods.get(request.key, {})
@@ -274,7 +283,11 @@ class RequestSender:
             node = None if view is None else view.nodes.get(order.node)
             if node is None:
                 raise CannotPin(f"node {order.node} does not exist")
-            spec |= pin(pod, node)
+            added = pin(pod, node)
+            spec |= added
+            if pod.intent is not None:
+                intent = replace(pod.intent, pin=pin_record(pod, added))
+                metadata["annotations"] = {PIN: intent.pin, **self._seal(order, intent)}
         return self._patch(order.namespace, order.name, {"metadata": metadata, "spec": spec})
 
     def _binding(self, order: PodStart, version: str | None = None, *, dry: bool) -> ApiRequest:
@@ -370,6 +383,16 @@ def pin(pod: LivePod, node: LiveNode) -> Tree:
     if terms == old:
         return {}
     return {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}}
+
+
+def pin_record(pod: LivePod, added: Tree) -> str:
+    """``Intent.pin`` of a pod. ``added``: what ``pin`` adds to its spec."""
+    if "affinity" not in added:
+        return "hostname" if added else "none"
+    terms = added["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    old = required_terms(pod) or [None]
+    changed = [i for i, pair in enumerate(zip(old, terms, strict=True)) if pair[0] != pair[1]]
+    return f"terms {' '.join(map(str, changed))}"
 
 
 def _with_field(term: Tree, field: Tree) -> Tree:
