@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from models.policy import KubernetesPolicy
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import IMPLICIT, ClaimedGpus, Claims, Sort
+from planner.read.kube.devices.wants import unallocatable
 from planner.read.kube.dialects import hived
 from planner.read.kube.lookup import Tree, at, flag, mapping, text, whole
 from planner.read.kube.pods.anti_affinity import exclude_by_anti_affinity
@@ -121,6 +122,9 @@ class _Reader:
             *_problems(requests, request, claimed, ours=pod.mode is not None),
         ]
         problems += self._unknown_names(requests, request)
+        if self.policy.gpu_backend == "dra" and pod.ours:
+            binds = pod.scheduler == self.policy.scheduler_name
+            problems += unallocatable(object_, self.claims, binds=binds)
         if len(requests.amounts) > MAX_RESOURCES:
             problems = [TOO_MANY_RESOURCES]
         pod.unsupported = tuple(dict.fromkeys(problems))
