@@ -58,9 +58,12 @@ def planned(live: Live, name: str = "plan", *options: str) -> Path:
     return path
 
 
-def policy_of(live: Live) -> Path:
+def policy_of(live: Live, **kubernetes: str) -> Path:
+    """The Policy of live tests. ``kubernetes``: more fields under that name."""
     path = live.folder / "policy.yaml"
-    path.write_text(json.dumps(policy(live.run)), encoding="utf-8")
+    tree = policy(live.run)
+    tree["spec"]["kubernetes"] |= kubernetes
+    path.write_text(json.dumps(tree), encoding="utf-8")
     return path
 
 

@@ -240,7 +240,7 @@ class Claims:
         return self._users[claim]
 
     def requested(self, pod: KubeObject) -> Iterator[tuple[KubeObject | None, Tree]]:
-        """(claim, its spec) of each of the pod's claims; before it is created, None and that of its template."""
+        """(claim, its spec) of each of the pod's claims; before it is created, None and its template's."""
         for entry in _entries(pod):
             claim = self.claim_of(pod, entry)
             template = text(entry, "resourceClaimTemplateName") or ""
