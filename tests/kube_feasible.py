@@ -96,6 +96,8 @@ class World:
         gates = [gate.get("name") for gate in pod["spec"].get("schedulingGates") or []]
         if pod["spec"].get("schedulerName") != "gangplan" and GATE not in gates:
             yield f"{what}: is not ours"
+        if set(gates) - {GATE}:
+            yield f"{what}: is held by another gate"
         yield from (f"{what}: {word}" for word in refusals(pod, node))
         yield from (f"{what}: {word}" for word in self.seen(name, pod, place, gpus))
 

@@ -35,6 +35,7 @@ class Wanted:
     called: str = ""
     high: bool = False
     preemptible: bool = False
+    movable: bool = False
 
 
 def ten_gangs(mode: str) -> list[Wanted]:
@@ -133,6 +134,8 @@ def _pod(gang: Wanted, index: int, namespace: str, run: str) -> Tree:
         }
         if gang.preemptible:
             metadata["annotations"]["gangplan.dev/preemptible"] = "true"
+        if gang.movable:
+            metadata["annotations"]["gangplan.dev/movable"] = "true"
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 

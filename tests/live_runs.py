@@ -42,8 +42,8 @@ class Ran:
         return [event for event in found if event["type"] == kind]
 
 
-def planned(live: Live, name: str = "plan") -> Path:
-    """A plan of the cluster as it is, made in this process."""
+def planned(live: Live, name: str = "plan", *options: str) -> Path:
+    """A plan of the cluster as it is, made in this process. ``options``: of ``plan``."""
     folder = live.folder / f"{name}.read"
     folder.mkdir(exist_ok=True)
     for plural in ("nodes", "pods", "namespaces/kube-system"):
@@ -52,14 +52,18 @@ def planned(live: Live, name: str = "plan") -> Path:
     path = live.folder / f"{name}.json"
     err = io.StringIO()
     console = Console(stdout=io.StringIO(), stderr=err, stdin=io.BytesIO(), environ={})
-    code = run(["plan", str(folder), "--policy", str(policy_of(live)), "--out", str(path)], console)
+    words = ["plan", str(folder), "--policy", str(policy_of(live)), "--out", str(path), *options]
+    code = run(words, console)
     assert code == 0, err.getvalue()
     return path
 
 
-def policy_of(live: Live) -> Path:
+def policy_of(live: Live, **kubernetes: str) -> Path:
+    """The Policy of live tests. ``kubernetes``: more fields under that name."""
     path = live.folder / "policy.yaml"
-    path.write_text(json.dumps(policy(live.run)), encoding="utf-8")
+    tree = policy(live.run)
+    tree["spec"]["kubernetes"] |= kubernetes
+    path.write_text(json.dumps(tree), encoding="utf-8")
     return path
 
 

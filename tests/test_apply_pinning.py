@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from models.apply.live_state import LiveNode, LivePod
-from planner.cluster.request_sender import CannotPin, pin
+from planner.cluster.request_sender import CannotPin, pin, pin_record
 
 HOST = "kubernetes.io/hostname"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -80,3 +80,16 @@ def test_an_affinity_that_matches_nothing_cannot_be_pinned() -> None:
 
 def test_a_pod_that_is_pinned_by_name_already_needs_nothing_more() -> None:
     assert pin(pod(terms=[{"matchFields": [NAMED]}]), BARE) == {}
+
+
+def test_the_record_of_a_pin_says_what_was_added() -> None:
+    def record(pod: LivePod, node: LiveNode) -> str:
+        return pin_record(pod, pin(pod, node))
+
+    other = {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}
+    assert record(pod(), ALONE) == "hostname"
+    assert record(pod(selector={HOST: "host-1"}), ALONE) == "none"
+    assert record(pod(), BARE) == "terms 0"
+    named = {"matchFields": [NAMED]}
+    assert record(pod(terms=[named]), BARE) == "none"
+    assert record(pod(terms=[other, {}, named, other]), BARE) == "terms 0 3"

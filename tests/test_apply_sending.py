@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -190,6 +190,47 @@ def test_a_gate_goes_together_with_the_pin() -> None:
             "nodeSelector": {"kubernetes.io/hostname": "n1"},
         },
     }
+
+
+def test_the_record_of_a_pin_comes_with_it_and_the_seal_covers_it() -> None:
+    key = SealKey("secret", since=0)
+    wire = Script()
+    made = sender(wire, lock=Latch(seal_key=key))
+    assert made.reader.view is not None
+    seen = replace(made.reader.view.pods["team", "vit-0"], intent=INTENT, intent_is_ours=True)
+    made.answer(Ungate(ORDER, seen))
+
+    sealed = key.seal("team", "vit-0", "u-1", replace(INTENT, pin="hostname"))
+    written = {"gangplan.dev/pin": "hostname", "gangplan.dev/seal": sealed}
+    assert only(wire)[2]["metadata"]["annotations"] == written
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_pinned_pod_keeps_its_record_when_its_gang_is_marked_as_whole(*, sealed: bool) -> None:
+    """Unless somebody else wrote it."""
+    key = SealKey("secret", since=0)
+    wire = Script()
+    made = sender(wire, lock=Latch(seal_key=key))
+    pinned = replace(INTENT, pin="hostname")
+    seal = key.seal("team", "vit-0", "u-1", pinned if sealed else INTENT)
+    notes = {**pinned.annotations(), "gangplan.dev/seal": seal}
+    names = {f"f:{name}": {} for name in notes}
+    owned = {"f:labels": {"f:gangplan.dev/plan": {}}, "f:annotations": names}
+    made.reader.pods["team", "vit-0"] = {
+        "metadata": {
+            **POD["metadata"],
+            "creationTimestamp": "2026-11-20T08:00:00Z",
+            "labels": INTENT.labels(),
+            "annotations": notes,
+            "managedFields": [{"manager": "gangplan", "fieldsV1": {"f:metadata": owned}}],
+        }
+    }
+    made.answer(WriteIntent(ORDER, replace(INTENT, whole=True), "7"))
+
+    written = only(wire)[2]["metadata"]["annotations"]
+    marked = replace(INTENT, whole=True, pin="hostname" if sealed else "")
+    assert written["gangplan.dev/pin"] == ("hostname" if sealed else None)
+    assert written["gangplan.dev/seal"] == key.seal("team", "vit-0", "u-1", marked)
 
 
 def test_a_pod_that_we_bind_afterwards_is_not_pinned() -> None:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from itertools import product
+
 from deploying import TENANT, built, granted, run_rights, shipped
 
-from planner.cluster.rights import Right, describe
+from planner.cluster.rights import Right, describe, role_of
 
 LOCK = "gangplan-system"
+PARTS = ("verbs", "apiGroups", "resources")
 
 
 def _needed(*, evictions: bool = False, backend: str = "annotation") -> list[Right]:
@@ -31,6 +34,14 @@ def test_no_right_of_changing_anything_is_given_in_all_namespaces() -> None:
     wide = {describe(one) for one in granted(shipped()) if one.namespace is None}
     changing = {one for one in wide if not one.startswith(("list ", "get namespaces kube-system"))}
     assert changing == {"patch resourceclaims/binding of resource.k8s.io in all namespaces"}
+
+
+def test_every_right_is_said_to_come_from_the_role_that_grants_it() -> None:
+    for tree in shipped():
+        for rule in tree.get("rules", ()):
+            for verb, group, resource in product(*(rule[k] for k in PARTS)):
+                plural, _, sub = resource.partition("/")
+                assert role_of(Right(verb, group, plural, sub, "x")) == tree["metadata"]["name"]
 
 
 def test_no_rule_holds_a_wildcard() -> None:

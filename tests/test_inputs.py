@@ -473,6 +473,7 @@ def test_h100_gke_keeps_waiting_for_pods_for_nodes_and_for_a_subblock() -> None:
     assert waiting["ocr-multilingual"] == "Incomplete"
     assert waiting["music-gen"] == "Selector"
     assert waiting["dlrm-v3"] == "RequiredTopology"
+    assert waiting["vit-22b"] == "Gated"
     assert waiting["llm-pretrain-405b"] == "NoRoom"
 
 

@@ -81,3 +81,61 @@ def test_a_gang_whose_nodes_are_gone_waits_and_says_so(tmp_path: Path) -> None:
     assert (gang.running, planned(found).decision("j")) == (False, "wait")
     assert gang.hold is not None
     assert gang.hold.message == "worker 0, worker 1 bound to a node that is not in the input"
+
+
+KUEUE = "kueue.x-k8s.io/admission"
+
+
+def held_by(tree: dict[str, Any], *gates: str) -> dict[str, Any]:
+    """The pod with more scheduling gates, before its own."""
+    more = [{"name": gate} for gate in gates]
+    tree["spec"]["schedulingGates"] = [*more, *tree["spec"].get("schedulingGates", [])]
+    return tree
+
+
+def test_a_gang_that_another_gate_holds_waits_and_takes_no_room(tmp_path: Path) -> None:
+    """It is older than one that takes all four nodes."""
+    gated = [held_by(worker(i, gated=True), KUEUE) for i in (0, 1)]
+    other = [pod(f"all-{i}", gpus=8, gated=True) for i in range(4)]
+    for one in other:
+        one["metadata"]["creationTimestamp"] = "2026-11-20T09:00:00Z"
+    outcome = planned(instance(tmp_path, job(2), *gated, *other))
+    assert outcome.decision("j") == "wait"
+    reason = outcome.of("j").reason
+    assert reason is not None
+    assert (reason.code, reason.message) == ("Gated", f"Gated by {KUEUE}")
+    assert [outcome.decision(f"all-{i}") for i in range(4)] == ["place"] * 4
+    free = planned(instance(tmp_path, job(2), *(worker(i, gated=True) for i in (0, 1)), *other))
+    assert free.decision("j") == "place"
+
+
+def test_of_several_gates_the_first_is_named_and_text_of_others_is_harmless(
+    tmp_path: Path,
+) -> None:
+    pods = [held_by(worker(0, gated=True), "a/\x1b[31m", "b"), held_by(worker(1, gated=True), "b")]
+    hold = gang_of(instance(tmp_path, job(2), *pods), "j").hold
+    assert hold is not None
+    assert (hold.code, hold.message) == ("Gated", "Gated by a/\\x1b[31m and 1 more")
+    long = [held_by(worker(i, gated=True), "x" * 5000) for i in (0, 1)]
+    hold = gang_of(instance(tmp_path, job(2), *long), "j").hold
+    assert hold is not None
+    assert len(hold.message) == 1000
+
+
+def test_a_pod_of_our_scheduler_waits_for_a_gate_too_and_a_standing_gang_for_its_own(
+    tmp_path: Path,
+) -> None:
+    ours = held_by(pod("p", gpus=1, schedulerName="gangplan"), KUEUE)
+    pods = [worker(0, on="n0"), held_by(worker(1, gated=True), KUEUE)]
+    theirs = held_by(pod("q", gpus=1), KUEUE)
+    found = instance(tmp_path, ours, job(2), *pods, theirs)
+    outcome = planned(found)
+    assert (outcome.decision("p"), outcome.reason("p")) == ("wait", "Gated")
+    assert (outcome.decision("j"), outcome.reason("j")) == ("keep", "Gated")
+    assert [gang.name for gang in found.gangs] == ["j", "p"]
+
+
+def test_what_is_missing_goes_before_gates(tmp_path: Path) -> None:
+    hold = gang_of(instance(tmp_path, job(2), held_by(worker(0, gated=True), KUEUE)), "j").hold
+    assert hold is not None
+    assert hold.code == "Incomplete"

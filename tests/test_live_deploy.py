@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from live_account import Account, account, kubectl_said
 from live_checks import partial, placed
-from live_objects import Wanted
-from live_runs import placements, planned
+from live_objects import Wanted, namespace, pods
+from live_runs import placements, planned, policy_of
 
 from models.apply.requests import Bind, Ungate
 from planner.cluster import request_sender
@@ -219,3 +219,47 @@ def test_without_a_right_nothing_is_written_and_doctor_names_it(
         assert code == 77, out
         assert f"missing: {verb} {resource}" in out.replace(f".{group}", "" if group else ".")
     assert live.pods() == before
+
+
+def test_a_namespace_that_is_gone_with_its_rights_makes_the_plan_stale(ours: Account) -> None:
+    live = ours.live
+    name = f"{live.run}-gone"
+    (role,) = [one for one in ours.roles if "gangplan-starting" in one["metadata"]["name"]]
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "starting", "namespace": name},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": role["metadata"]["name"],
+        },
+        "subjects": [
+            {"kind": "ServiceAccount", "name": "gangplan", "namespace": live.lock_namespace}
+        ],
+    }
+    made = [namespace(name, live.run), binding, *pods(Wanted("lost", 1, 1), name, live.run)]
+    for tree in made:
+        live.kubectl("create", "--validate=false", "-f", "-", given=tree)
+    live.wait_until(lambda: ours.may("patch", "pods", "", name), "the rights")
+    live.create(Wanted("stays", 1, 1))
+    plan = planned(live)
+    live.kubectl("delete", "namespace", name)
+    live.wait_until(lambda: not ours.may("patch", "pods", "", name), "the rights to go")
+    code, _, err = ours.program("apply", str(plan), "--yes")
+    assert (code, f"stale: namespace {name} is gone" in err) == (6, True), err
+    assert placed(live.pods()) == {}
+    # what the others do is in the next plan
+    code, _, err = ours.program("apply", str(planned(live)), "--yes")
+    assert code == 0, err
+    live.delete_pods()
+
+
+def test_rights_in_a_namespace_with_pods_are_missing_and_the_role_is_named(one: Account) -> None:
+    live = one.live
+    words = ("run", "--policy", str(policy_of(live, gpuBackend="dra")))
+    with one.without("patch", "resource.k8s.io", "resourceclaims", live.namespace):
+        code, _, err = one.program(*words)
+    assert code == 77, err
+    assert f"patch resourceclaims.resource.k8s.io in namespace {live.namespace}" in err
+    assert f"bind gangplan-allocating in namespace {live.namespace}; " in err

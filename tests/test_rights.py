@@ -11,6 +11,7 @@ from planner.cluster.rights import (
     describe,
     kubectl_command,
     missing_rights,
+    not_permitted,
     plan_rights,
     require,
     snapshot_rights,
@@ -133,6 +134,21 @@ def test_what_is_lacking_is_named_in_order() -> None:
     assert missing_rights(Reviewer(denied), rights) == [rights[1], rights[-1]]
 
 
+def test_the_roles_to_bind_are_named_with_their_namespaces() -> None:
+    rights = plan_rights(
+        _orders(PLACE, replace(PLACE, namespace="b")),
+        lock_namespace="l",
+        evictions=False,
+        backend="dra",
+    )
+    claims = [right for right in rights if right.resource == "resourceclaims"]
+    error = not_permitted([right for right in claims if right.verb != "list"])
+    (fault,) = error.faults
+    assert fault.hint is not None
+    roles = "bind gangplan-allocating in namespace a and b, gangplan-reserving; "
+    assert fault.hint.startswith(roles)
+
+
 def test_a_right_held_in_all_namespaces_is_asked_for_once() -> None:
     rights = run_rights(
         ["a", "b", "c"], lock_namespace="l", evictions=False, backend="none", groups=()
@@ -157,6 +173,7 @@ def test_what_is_demanded_and_missing_ends_the_run_with_77() -> None:
     (fault,) = caught.value.faults
     assert fault.what == "not permitted: patch pods in namespace a"
     assert fault.hint == (
+        "bind gangplan-starting in namespace a; "
         "gangplan doctor lists all missing rights; by hand: kubectl auth can-i patch pods -n a"
     )
 

@@ -30,11 +30,13 @@ MEMBERS = "gangplan.dev/members"
 """On the first pods of a gang to start: the other pods that start with it, as JSON; see ``Member``.
 
 They get their own intent only when they start, so a run that is cut off leaves this record of them."""
+PIN = "gangplan.dev/pin"
+"""What a run added to the pod's spec to pin it; see ``Intent.pin``."""
 
 SEAL = "gangplan.dev/seal"
 """Proof that a run wrote the intent on this pod; see ``SealKey``."""
 
-KEYS = (PLAN, NODE, GPUS, GANG, SIZE, WHOLE, MEMBERS, SEAL)
+KEYS = (PLAN, NODE, GPUS, GANG, SIZE, WHOLE, MEMBERS, PIN, SEAL)
 
 MANAGER = "gangplan"
 """Field manager of all our writes; ``metadata.managedFields`` shows it as the author of an intent."""
@@ -42,6 +44,7 @@ MANAGER = "gangplan"
 _PLAN_ID = re.compile(r"gp-[0-9a-f]{20}")
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _GPUS = re.compile(r"[0-9]{1,4}(?:,[0-9]{1,4}){0,1023}")
+_PIN = re.compile(r"none|hostname|terms(?: [0-9]{1,4}){1,1000}")
 MAX_SIZE = 1_000_000
 
 MAX_RECORD_CHARS = 65_536
@@ -65,6 +68,9 @@ class Intent:
 
     ``gpus``: ascending indices; None if the node chooses. ``whole``: every pod of the gang has started.
     ``members``: the other pods to start, which have no intent of their own until then.
+    ``pin``: what of the pod's spec is our pin and not its own wish: ``hostname`` (of its node selector),
+    ``terms 0 2`` (the node's name in these terms of its required node affinity), ``none`` (its own
+    constraints left it only that node); empty before it is pinned, and if gangplan binds it.
     """
 
     plan: str
@@ -74,6 +80,7 @@ class Intent:
     gpus: tuple[int, ...] | None
     whole: bool = False
     members: tuple[Member, ...] = ()
+    pin: str = ""
 
     def annotations(self) -> dict[str, str]:
         written = {PLAN: self.plan, GANG: self.gang, SIZE: str(self.size), NODE: self.node}
@@ -83,18 +90,20 @@ class Intent:
             written[WHOLE] = "true"
         if self.members:
             written[MEMBERS] = record_of(self.members)
+        if self.pin:
+            written[PIN] = self.pin
         return written
 
     def labels(self) -> dict[str, str]:
         return {PLAN: self.plan}
 
     def matches(self, other: Intent | None) -> bool:
-        """Whether both say the same of this pod: equal apart from ``whole`` and ``members``."""
+        """Whether both say the same of this pod: equal but for ``whole``, ``members``, ``pin``."""
         return other is not None and _plain(self) == _plain(other)
 
 
 def _plain(intent: Intent) -> Intent:
-    return replace(intent, whole=False, members=())
+    return replace(intent, whole=False, members=(), pin="")
 
 
 def record_of(members: Iterable[Member]) -> str:
@@ -134,12 +143,14 @@ def read_intent(labels: Mapping[str, str], annotations: Mapping[str, str]) -> In
         and _NAME.fullmatch(node)
         and (gpus is None or _GPUS.fullmatch(gpus))
         and annotations.get(WHOLE, "true") == "true"
+        and _PIN.fullmatch(annotations.get(PIN, "none"))
     )
     members = _members_of(annotations[MEMBERS]) if MEMBERS in annotations else ()
     if not valid or members is None:
         return None
     indices = None if gpus is None else tuple(int(part) for part in gpus.split(","))
-    return Intent(plan, gang, int(size), node, indices, WHOLE in annotations, members)
+    pin = annotations.get(PIN, "")
+    return Intent(plan, gang, int(size), node, indices, WHOLE in annotations, members, pin)
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,7 +177,7 @@ class PodDocument(Document):
 class HoldDocument(Document):
     """Why pods of the gang must not start even if there is room."""
 
-    code: Literal["Unsupported", "Incomplete", "QueueLimit"]
+    code: Literal["Unsupported", "Incomplete", "Gated", "QueueLimit"]
     message: Sentence
 
 

@@ -367,12 +367,12 @@ def check_reading(transport: Transport, groups: frozenset[str] | None) -> Iterat
     for right in missing:
         if right in rights.OPTIONAL:
             what = f"missing: {rights.describe(right)}; without it {rights.OPTIONAL[right]}"
-            yield warned("rights: reading", what, _GRANT)
+            yield warned("rights: reading", what, _grant(right))
         elif groups is None or not right.group or right.group in groups:
             yield _lacking("rights: reading", right)
         else:
             what = f"missing: {rights.describe(right)}; this cluster does not serve {right.group}"
-            yield warned("rights: reading", what, f"harmless until it does; {_GRANT}")
+            yield warned("rights: reading", what, f"harmless until it does; {_grant(right)}")
     if not missing:
         yield passed("rights: reading", f"all {len(every)}")
 
@@ -433,11 +433,12 @@ def check_working(
         yield passed("rights: namespaces", f"all {len(anywhere)}, in all namespaces")
 
 
-_GRANT = "deploy/ has roles that grant it (docs/deploy.md)"
+def _grant(right: Right) -> str:
+    return f"{rights.role_of(right)} of deploy/ grants it (docs/deploy.md)"
 
 
 def _lacking(check: str, right: Right) -> Finding:
-    hint = f"{_GRANT}; check: {rights.kubectl_command(right)}"
+    hint = f"{_grant(right)}; check: {rights.kubectl_command(right)}"
     what = f"missing: {rights.describe(right)}"
     return Finding(check, Level.fail, what, hint, NotPermittedError.exit_code)
 

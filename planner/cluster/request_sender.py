@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
-from models.apply.intents import KEYS, MANAGER, PLAN, SEAL
+from models.apply.intents import KEYS, MANAGER, PIN, PLAN, SEAL, read_intent
 from models.apply.live_state import LiveNode, LivePod
 from models.apply.outcomes import Verdict
 from models.apply.requests import (
@@ -45,7 +45,7 @@ from models.apply.requests import (
 )
 from models.apply.starts import HOSTNAME, REQUIRED, can_match, required_terms, unpinnable
 from planner.cluster.api_paths import core, grouped
-from planner.cluster.live_view import ClusterReader, owned_annotations
+from planner.cluster.live_view import ClusterReader, is_ours, owned_annotations
 from planner.cluster.retry import lacks_right
 from planner.cluster.transport import (
     JSON,
@@ -257,10 +257,14 @@ class RequestSender:
         # Annotations of an earlier plan are removed in the same patch.
         old = texts(tree, "metadata", "annotations").keys() & set(KEYS)
         written: dict[str, str | None] = dict.fromkeys(sorted(old))
-        written |= intent.annotations()
-        seal_key = self.reader.seal_key
-        if seal_key is not None:
-            written[SEAL] = seal_key.seal(order.namespace, order.name, order.uid, intent)
+        before = read_intent(
+            texts(tree, "metadata", "labels"), texts(tree, "metadata", "annotations")
+        )
+        key = self.reader.seal_key
+        same = before is not None and intent.matches(before) and is_ours(tree, before, key)
+        if same and before is not None and not intent.pin:
+            intent = replace(intent, pin=before.pin)  # a pod that is pinned already
+        written |= intent.annotations() | self._seal(order, intent)
         written |= self.backend.annotations(order, self.reader.nodes.get(order.node, {}), tree)
         return {
             "uid": order.uid,
@@ -268,6 +272,12 @@ class RequestSender:
             "labels": dict(intent.labels()),
             "annotations": written,
         }
+
+    def _seal(self, order: PodStart, intent: Intent) -> dict[str, str]:
+        key = self.reader.seal_key
+        if key is None:
+            return {}
+        return {SEAL: key.seal(order.namespace, order.name, order.uid, intent)}
 
     def _remove_intent(self, request: RemoveIntent) -> Event:
         tree = self.reader.pods.get(request.key, {})
@@ -286,16 +296,21 @@ class RequestSender:
     def _ungating(self, request: Ungate) -> ApiRequest:
         order, pod = request.pod, request.seen
         gate = {"$patch": "delete", "name": self.settings.scheduling_gate}
-        metadata: Tree = {"uid": order.uid, "resourceVersion": pod.version}
-        if request.intent is not None:
-            metadata = self._intent(order, request.intent, pod.version)
         spec: Tree = {"schedulingGates": [gate]}
+        intent = pod.intent if request.intent is None else request.intent
         if request.pin:
             view = self.reader.view
             node = None if view is None else view.nodes.get(order.node)
             if node is None:
                 raise CannotPin(f"node {order.node} does not exist")
-            spec |= pin(pod, node)
+            added = pin(pod, node)
+            spec |= added
+            intent = None if intent is None else replace(intent, pin=pin_record(pod, added))
+        metadata: Tree = {"uid": order.uid, "resourceVersion": pod.version}
+        if intent is not None and request.intent is not None:
+            metadata = self._intent(order, intent, pod.version)
+        elif intent is not None and intent.pin:
+            metadata["annotations"] = {PIN: intent.pin, **self._seal(order, intent)}
         return self._patch(order.namespace, order.name, {"metadata": metadata, "spec": spec})
 
     def _binding(self, order: PodStart, version: str | None = None, *, dry: bool) -> ApiRequest:
@@ -391,6 +406,16 @@ def pin(pod: LivePod, node: LiveNode) -> Tree:
     if terms == old:
         return {}
     return {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}}
+
+
+def pin_record(pod: LivePod, added: Tree) -> str:
+    """``Intent.pin`` of a pod. ``added``: what ``pin`` adds to its spec."""
+    if "affinity" not in added:
+        return "hostname" if added else "none"
+    terms = added["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    old = required_terms(pod) or [None]
+    changed = [i for i, pair in enumerate(zip(old, terms, strict=True)) if pair[0] != pair[1]]
+    return f"terms {' '.join(map(str, changed))}"
 
 
 def _with_field(term: Tree, field: Tree) -> Tree:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from models.apply.live_state import ClusterView, PodClassifier
@@ -199,8 +199,40 @@ def not_permitted(missing: Sequence[Right]) -> NotPermittedError:
     """The error for these rights."""
     listed = "; ".join(describe(right) for right in missing[:_SHOWN])
     rest = f"; and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-    hint = f"gangplan doctor lists all missing rights; by hand: {kubectl_command(missing[0])}"
+    hint = (
+        f"bind {granting(missing)}; gangplan doctor lists all missing rights; "
+        f"by hand: {kubectl_command(missing[0])}"
+    )
     return NotPermittedError(Fault(f"not permitted: {listed}{rest}", hint))
+
+
+def role_of(right: Right) -> str:
+    """The role of ``deploy/`` that grants the right."""
+    match right:
+        case Right(resource="leases"):
+            return "gangplan-locking"
+        case Right(verb="list") | Right(resource="namespaces"):
+            return "gangplan-reading"
+        case Right(resource="resourceclaims", subresource="binding"):
+            return "gangplan-reserving"
+        case Right(resource="resourceclaims"):
+            return "gangplan-allocating"
+        case Right(subresource="eviction") | Right(group="apps" | "kubeflow.org"):
+            return "gangplan-evicting"
+    return "gangplan-starting"
+
+
+def granting(missing: Iterable[Right]) -> str:
+    """The roles of ``deploy/`` to bind, and where: ``gangplan-allocating in namespace research``."""
+    spaces: dict[str, list[str]] = defaultdict(list)
+    for right in missing:
+        names = spaces[role_of(right)]
+        if right.namespace is not None and right.namespace not in names:
+            names.append(right.namespace)
+    return ", ".join(
+        f"{role} in namespace {' and '.join(names[:_SHOWN])}" if names else role
+        for role, names in spaces.items()
+    )
 
 
 def describe(right: Right) -> str:
@@ -293,8 +325,8 @@ def _where(right: Right) -> str:
 
 def namespaces_without_start_rights(
     transport: Transport, view: ClusterView, classifier: PodClassifier, backend: str
-) -> tuple[str, ...]:
-    """Namespaces where our pods wait and a right to start them is missing.
+) -> dict[str, list[Right]]:
+    """Namespaces where our pods wait and rights to start them are missing, with these.
 
     Empty if it is missing in all of them: then ``require`` fails. One namespace without rights, which
     any tenant may fill with waiting pods, must not stop a run for the others.
@@ -307,10 +339,13 @@ def namespaces_without_start_rights(
         }
     )
     if len(waiting) < 2:
-        return ()
+        return {}
     missing = missing_rights(transport, work_rights(waiting, evictions=False, backend=backend))
-    found = {right.namespace for right in missing}
-    return () if found.issuperset(waiting) else tuple(one for one in waiting if one in found)
+    found: dict[str, list[Right]] = defaultdict(list)
+    for right in missing:
+        if right.namespace is not None:
+            found[right.namespace].append(right)
+    return {} if found.keys() >= set(waiting) else dict(sorted(found.items()))
 
 
 def namespaces_without_eviction_rights(
@@ -338,7 +373,11 @@ def waits_in(namespaces: Collection[str], classifier: PodClassifier) -> Callable
     return waits
 
 
-def left_out_warning(namespaces: Collection[str]) -> str:
-    """The warning about namespaces that are left out."""
-    names = ", ".join(sorted(namespaces)[:5]) + (", ..." if len(namespaces) > 5 else "")
-    return f"not permitted to start pods in {names}: pods that wait there are not planned"
+def left_out_warning(missing: Mapping[str, Sequence[Right]]) -> str:
+    """The warning about namespaces that are left out, with the rights that are missing there."""
+    names = ", ".join(sorted(missing)[:5]) + (", ..." if len(missing) > 5 else "")
+    roles = dict.fromkeys(role_of(right) for rights in missing.values() for right in rights)
+    return (
+        f"not permitted to start pods in {names}: pods that wait there are not planned; "
+        f"bind {' and '.join(roles)} there"
+    )

@@ -109,7 +109,7 @@ def apply(
             reader = ClusterReader(transport, plan.settings)
             check_cluster(plan, reader.identity())
             check_age(plan, request.max_age_s, wall() if reader.date is None else reader.date)
-            check_rights(plan, options, transport)
+            check_rights(plan, options, transport, reader.read_view)
             if asks or request.dry:
                 lease = read_lease(transport, options.lock_namespace)
                 reader.seal_key = seal_key_of(lease.tree)

@@ -201,20 +201,40 @@ def check_age(plan: VerifiedPlan, max_age_s: int | None, now: float | None) -> N
         raise StaleError(Fault(what, "plan again, or raise --max-age"))
 
 
-def check_rights(plan: VerifiedPlan, options: ApplyOptions, wire: Transport) -> None:
-    """Review every right that applying needs. Raises NotPermittedError."""
-    from planner.cluster.rights import plan_rights, require
+def check_rights(
+    plan: VerifiedPlan,
+    options: ApplyOptions,
+    wire: Transport,
+    read_view: Callable[[], ClusterView],
+) -> None:
+    """Review every right that applying needs. Raises NotPermittedError.
 
-    require(
-        wire,
-        plan_rights(
-            plan.orders,
-            lock_namespace=options.lock_namespace,
-            evictions=options.evicts,
-            backend=plan.orders.backend,
-            undoing=options.evict_partial,
-        ),
+    The rights in a namespace go with it: if it is gone, StaleError is raised instead, unless the plan has
+    been applied in part; then the machine leaves out what is gone.
+    """
+    from models.apply.staleness import has_started
+    from planner.cluster.rights import missing_rights, not_permitted, plan_rights
+
+    needed = plan_rights(
+        plan.orders,
+        lock_namespace=options.lock_namespace,
+        evictions=options.evicts,
+        backend=plan.orders.backend,
+        undoing=options.evict_partial,
     )
+    missing = missing_rights(wire, needed)
+    spaces = {right.namespace for right in missing}
+    if not missing or not spaces <= set(plan.orders.namespaces) - {options.lock_namespace}:
+        left = missing
+    else:
+        view = read_view()
+        used = {pod.namespace for pod in view.pods.values() if not pod.terminating}
+        left = [right for right in missing if right.namespace in used]
+        if not left and not has_started(plan.orders, view):
+            found = [f"stale: namespace {name} is gone" for name in sorted(map(str, spaces))]
+            raise StaleError(*_faults(found, "plan again"))
+    if left:
+        raise not_permitted(left)
 
 
 def check_view(plan: VerifiedPlan, options: ApplyOptions, view: ClusterView) -> None:

@@ -413,7 +413,7 @@ class _LockedRun:
             progress.pods = sum(change.starts for change in found)
 
         with run.phase("apply"):
-            check_rights(plan, options, self.sender.wire)
+            check_rights(plan, options, self.sender.wire, self.sender.read_view)
             verdict = check_and_apply(plan, options, self.sender, progress.on_event, announce)
             progress.done()
         shown = () if report.recovered is None else report.recovered.gangs

@@ -373,7 +373,10 @@ def _gpu_count(gang: PlanGang, request: GangDocument | None) -> int | None:
 
 
 def _why(gang: PlanGang) -> str:
-    return f"{gang.reason.code}: {gang.reason.message}" if gang.reason else ""
+    if gang.reason is None:
+        return ""
+    code, message = gang.reason.code, gang.reason.message
+    return message if message.startswith(f"{code} ") else f"{code}: {message}"
 
 
 def _where(gang: PlanGang, domains_of: dict[str, dict[str, str]]) -> str:

@@ -22,20 +22,20 @@ from planner.cluster.backends.dra_claims import (
     DeviceKey,
     Devices,
     Holder,
-    Want,
     allocation,
+    claim_wants,
     named_claims,
     protection,
     reservation,
     status_patch,
     unmarking,
-    wants,
 )
 from planner.cluster.pages import NotServedError
 from planner.cluster.request_sender import event_of
 from planner.cluster.transport import MERGE, Reply, Transport, Tree
 from planner.errors import NotPermittedError, UnavailableError
 from planner.read.kube.devices.slices import GROUP
+from planner.read.kube.devices.wants import Want
 from planner.read.kube.dialects.base import CannotEncode
 from planner.read.kube.lookup import objects, text
 from planner.read.kube.records import Device
@@ -136,7 +136,7 @@ def parts(devices: Devices, order: PodStart, claims: Sequence[Claim], *, binds: 
 
     ``binds``: gangplan binds the pod, so no scheduler allocates claims for other devices.
     """
-    asked = [(claim, wants(claim, devices.classes)) for claim in claims]
+    asked = [(claim, claim_wants(claim, devices.classes)) for claim in claims]
     if binds:
         for claim, found in asked:
             if not found and not claim.allocated:

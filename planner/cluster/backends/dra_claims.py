@@ -14,10 +14,11 @@ from planner.cluster.pages import list_objects
 from planner.cluster.transport import Transport, Tree
 from planner.errors import NotPermittedError
 from planner.read.findings import Remarks
-from planner.read.kube.devices.claims import DeviceClasses, Sort, means_part, only_type
+from planner.read.kube.devices.claims import DeviceClasses
 from planner.read.kube.devices.slices import GROUP, NodeDevices, read_slices
+from planner.read.kube.devices.wants import Want, wants
 from planner.read.kube.dialects.base import CannotEncode
-from planner.read.kube.lookup import at, flag, items, mapping, objects, text, whole
+from planner.read.kube.lookup import at, flag, items, mapping, objects, text
 from planner.read.kube.objects import Gatherer
 from planner.read.kube.records import Device
 
@@ -29,16 +30,6 @@ OWNER_ANNOTATION = PLAN
 
 DeviceKey = tuple[str, str, str]
 """(driver, pool, device): identifies a device in an allocation."""
-
-
-@dataclass(frozen=True, slots=True)
-class Want:
-    """GPUs of one request of a claim. ``driver``: None if unknown."""
-
-    request: str
-    count: int
-    device_class: str
-    driver: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,48 +108,15 @@ def named_claims(pod_tree: Tree) -> list[tuple[str, str | None]]:
     return found
 
 
-def wants(claim: Claim, classes: DeviceClasses) -> list[Want]:
+def claim_wants(claim: Claim, classes: DeviceClasses) -> list[Want]:
     """GPUs that the claim requests; [] if it is for other devices.
 
     Raises CannotEncode if planned GPUs cannot satisfy it.
     """
-    found: list[Want] = []
-    others: list[str] = []
-    for request in objects(claim.tree, "spec", "devices", "requests"):
-        want = _want(claim, request, classes)
-        if want is None:
-            others.append(text(request, "name") or "")
-        else:
-            found.append(want)
-    if found and others:
-        raise CannotEncode(f"claim {claim.name} requests GPUs and other devices at once")
-    if found and objects(claim.tree, "spec", "devices", "constraints"):
-        raise CannotEncode(f"claim {claim.name} has constraints between its devices")
-    return found
-
-
-def _want(claim: Claim, request: Tree, classes: DeviceClasses) -> Want | None:
-    """One request; None if it is not for GPUs."""
-    if objects(request, "firstAvailable"):
-        raise CannotEncode(f"claim {claim.name} leaves a choice between devices (firstAvailable)")
-    exactly = mapping(request, "exactly")
-    name = text(exactly, "deviceClassName") or ""
-    sort = classes.sort(name)
-    if sort is Sort.PART:
-        raise CannotEncode(f"claim {claim.name} requests parts of GPUs")
-    if sort is not Sort.WHOLE or flag(exactly, "adminAccess"):
-        return None
-    expressions = [text(one, "cel", "expression") or "" for one in objects(exactly, "selectors")]
-    if "capacity" in exactly or any(map(means_part, expressions)):
-        raise CannotEncode(f"claim {claim.name} requests parts of GPUs")
-    if not all(map(only_type, expressions)):
-        raise CannotEncode(f"claim {claim.name} selects devices by conditions of its own")
-    if text(exactly, "allocationMode") == "All":
-        raise CannotEncode(f"claim {claim.name} requests all devices of a node")
-    count = 1 if exactly.get("count") is None else whole(exactly, "count")
-    if count is None or count < 1:
-        raise CannotEncode(f"claim {claim.name} requests an invalid number of devices")
-    return Want(text(request, "name") or "", count, name, classes.driver(name))
+    try:
+        return wants(mapping(claim.tree, "spec"), classes)
+    except CannotEncode as error:
+        raise CannotEncode(f"claim {claim.name} {error}") from None
 
 
 def protection(claim: Claim, plan: str) -> Tree | None:

@@ -43,6 +43,7 @@ from planner.read.sources import printable
 
 UNSUPPORTED = "Unsupported"
 INCOMPLETE = "Incomplete"
+GATED = "Gated"
 _MAX_MESSAGE = 1000
 
 DIFFERENT = "pods of one role request different amounts; the largest counts for all"
@@ -240,7 +241,15 @@ class GangDocuments:
             return {"code": UNSUPPORTED, "message": _bounded(message)}
         if gang.missing is not None:
             return {"code": INCOMPLETE, "message": _bounded(gang.missing)}
+        if gates := self._other_gates(gang):
+            more = f" and {len(gates) - 1} more" if len(gates) > 1 else ""
+            return {"code": GATED, "message": _bounded(f"{GATED} by {gates[0]}{more}")}
         return None
+
+    def _other_gates(self, gang: KubeGang) -> list[str]:
+        """Scheduling gates, each once, that others must remove before its waiting pods can start."""
+        gates = (gate for pod in gang.pods() if pod.ours for gate in pod.gates)
+        return [gate for gate in dict.fromkeys(gates) if gate != self.policy.scheduling_gate]
 
     def _problems(self, gang: KubeGang) -> Iterator[str]:
         for ask in (gang.required, *(role.required for role in gang.roles), *_slice_levels(gang)):

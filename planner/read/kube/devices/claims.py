@@ -7,7 +7,8 @@ and types. An allocation counts before what was requested.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
@@ -207,6 +208,7 @@ class Claims:
             if name is not None and claim.owner is not None and claim.owner.uid:
                 self._by_owner.setdefault((claim.namespace, claim.owner.uid, name), claim)
         self._requested: dict[KubeObject, ClaimedGpus] = {}
+        self._users: Counter[KubeObject | None] | None = None
         self._channels = {
             (domain.namespace, name)
             for domain in found.of("ComputeDomain", "resource.nvidia.com")
@@ -219,18 +221,40 @@ class Claims:
         if "resourceClaims" not in spec and "extendedResourceClaimStatus" not in status:
             return _NO_CLAIMS
         result = ClaimedGpus()
-        for entry in objects(spec, "resourceClaims"):
+        for entry in _entries(pod):
             self._add_entry(pod, entry, result)
         extended = text(status, "extendedResourceClaimStatus", "resourceClaimName")
         if extended and (claim := self._named(pod.namespace, extended)):
             self._add_allocation(pod, claim, result)
         return result
 
+    def users(self, claim: KubeObject) -> int:
+        """How many unfinished pods use the claim."""
+        if self._users is None:
+            self._users = Counter(
+                used
+                for pod in self._input.of("Pod", "")
+                if text(pod.tree, "status", "phase") not in ("Succeeded", "Failed")
+                for used in {self.claim_of(pod, entry) for entry in _entries(pod)} - {None}
+            )
+        return self._users[claim]
+
+    def requested(self, pod: KubeObject) -> Iterator[tuple[KubeObject | None, Tree]]:
+        """(claim, its spec) of each of the pod's claims; before it is created, None and its template's."""
+        for entry in _entries(pod):
+            claim = self.claim_of(pod, entry)
+            template = text(entry, "resourceClaimTemplateName") or ""
+            made = self._input.named(GROUP, "ResourceClaimTemplate", pod.namespace, template)
+            if claim is not None:
+                yield claim, mapping(claim.tree, "spec")
+            elif made is not None:
+                yield None, mapping(made.tree, "spec", "spec")
+
     def _add_entry(self, pod: KubeObject, entry: Tree, result: ClaimedGpus) -> None:
         template = text(entry, "resourceClaimTemplateName")
         channel = template is not None and (pod.namespace, template) in self._channels
         result.fabric = result.fabric or channel
-        claim = self._claim_of(pod, entry)
+        claim = self.claim_of(pod, entry)
         if claim is not None:
             if not self._add_allocation(pod, claim, result):
                 result.add(self._requests(claim, "spec"))
@@ -241,7 +265,7 @@ class Claims:
         elif not channel:
             result.missing += 1
 
-    def _claim_of(self, pod: KubeObject, entry: Tree) -> KubeObject | None:
+    def claim_of(self, pod: KubeObject, entry: Tree) -> KubeObject | None:
         """The claim of an entry: named, stated in the status, or owned by the pod."""
         named = text(entry, "resourceClaimName")
         if named is not None:
@@ -337,6 +361,10 @@ class Claims:
                 result.driver = result.driver or self.classes.driver(name)
                 return _count(request, result)
         return 0
+
+
+def _entries(pod: KubeObject) -> list[Tree]:
+    return objects(pod.tree, "spec", "resourceClaims")
 
 
 def _node_of(claim: KubeObject, result: ClaimedGpus) -> str | None:

@@ -83,9 +83,8 @@ class Constraints:
     _affinities: dict[int, tuple[object, Affinity]] = field(default_factory=dict)
     _equal: dict[Affinity, Affinity] = field(default_factory=dict)
 
-    def read(self, pod: KubePod) -> None:
-        """Set ``selector``, ``affinity``, ``tolerations`` and ``unsupported``."""
-        spec = mapping(pod.object.tree, "spec")
+    def read(self, pod: KubePod, spec: Tree) -> None:
+        """Set ``selector``, ``affinity``, ``tolerations`` and ``unsupported``. ``spec``: without our pin."""
         affinity = mapping(spec, "affinity")
         labels = len(mapping(spec, "nodeSelector"))
         pod.selector = texts(spec, "nodeSelector") if labels <= MAX_SELECTORS else {}

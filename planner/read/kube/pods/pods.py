@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from models.policy import KubernetesPolicy
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import IMPLICIT, ClaimedGpus, Claims, Sort
+from planner.read.kube.devices.wants import unallocatable
 from planner.read.kube.dialects import hived
-from planner.read.kube.lookup import at, flag, text, whole
+from planner.read.kube.lookup import Tree, at, flag, mapping, text, whole
 from planner.read.kube.pods.anti_affinity import exclude_by_anti_affinity
 from planner.read.kube.pods.constraints import Constraints
 from planner.read.kube.pods.holdings import Holding, read_holding, settle
+from planner.read.kube.pods.pins import unpinned_spec
 from planner.read.kube.pods.placement import Places, read_placement
 from planner.read.kube.pods.requests import (
     A_FRACTION,
@@ -112,7 +114,7 @@ class _Reader:
         if requests.unreadable:
             what = "requests an amount that cannot be read; it counts as 0"
             self.remarks.add(pod.subject, what)
-        self.constraints.read(pod)
+        self.constraints.read(pod, self._unpinned_spec(pod))
         pod.gpus = self._requested_gpus(pod, request, claimed)
         pod.indices = None if pod.gpus else ()
         problems = [
@@ -120,6 +122,9 @@ class _Reader:
             *_problems(requests, request, claimed, ours=pod.mode is not None),
         ]
         problems += self._unknown_names(requests, request)
+        if self.policy.gpu_backend == "dra" and pod.ours:
+            binds = pod.scheduler == self.policy.scheduler_name
+            problems += unallocatable(object_, self.claims, binds=binds)
         if len(requests.amounts) > MAX_RESOURCES:
             problems = [TOO_MANY_RESOURCES]
         pod.unsupported = tuple(dict.fromkeys(problems))
@@ -136,6 +141,15 @@ class _Reader:
         if unreadable and not pod.bound:
             return None  # no API server accepts such a pod, so no scheduler starts it
         return read_holding(pod, node, request, claimed, self.remarks, unreadable=unreadable)
+
+    def _unpinned_spec(self, pod: KubePod) -> Tree:
+        node = self.places.nodes.get(pod.node or "")
+        ours = pod.scheduler == self.policy.scheduler_name
+        return (
+            mapping(pod.object.tree, "spec")
+            if node is None
+            else unpinned_spec(pod, node, binds=ours)
+        )
 
     def _is_offered(self, pod: KubePod, request: GpuRequest, amounts: Collection[str]) -> bool:
         """Whether the node of a bound pod offers the GPUs, or the shares, that the pod requests by name.

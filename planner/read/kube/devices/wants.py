@@ -1,0 +1,93 @@
+"""GPUs that a claim wants and the back end ``dra`` can give: the same rules for planning and for applying."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.read.kube.devices.claims import Claims, DeviceClasses, Sort, means_part, only_type
+from planner.read.kube.dialects.base import CannotEncode
+from planner.read.kube.lookup import Tree, flag, mapping, objects, text, whole
+from planner.read.kube.records import KubeObject
+
+SHARED = "a resource claim for GPUs that several pods share, which gpuBackend dra cannot allocate"
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """GPUs of one request of a claim. ``driver``: None if unknown."""
+
+    request: str
+    count: int
+    device_class: str
+    driver: str | None
+
+
+def wants(spec: Tree, classes: DeviceClasses) -> list[Want]:
+    """GPUs that a claim of this spec requests; [] if it is for other devices.
+
+    Raises CannotEncode if planned GPUs cannot satisfy it: what it does, as a sentence without its subject.
+    """
+    found: list[Want] = []
+    others: list[str] = []
+    for request in objects(spec, "devices", "requests"):
+        want = _want(request, classes)
+        if want is None:
+            others.append(text(request, "name") or "")
+        else:
+            found.append(want)
+    if found and others:
+        raise CannotEncode("requests GPUs and other devices at once")
+    if found and objects(spec, "devices", "constraints"):
+        raise CannotEncode("has constraints between its devices")
+    return found
+
+
+def _want(request: Tree, classes: DeviceClasses) -> Want | None:
+    """One request; None if it is not for GPUs."""
+    if objects(request, "firstAvailable"):
+        raise CannotEncode("leaves a choice between devices (firstAvailable)")
+    exactly = mapping(request, "exactly")
+    name = text(exactly, "deviceClassName") or ""
+    sort = classes.sort(name)
+    if sort is Sort.PART:
+        raise CannotEncode("requests parts of GPUs")
+    if sort is not Sort.WHOLE or flag(exactly, "adminAccess"):
+        return None
+    expressions = [text(one, "cel", "expression") or "" for one in objects(exactly, "selectors")]
+    if "capacity" in exactly or any(map(means_part, expressions)):
+        raise CannotEncode("requests parts of GPUs")
+    if not all(map(only_type, expressions)):
+        raise CannotEncode("selects devices by conditions of its own")
+    if text(exactly, "allocationMode") == "All":
+        raise CannotEncode("requests all devices of a node")
+    count = 1 if exactly.get("count") is None else whole(exactly, "count")
+    if count is None or count < 1:
+        raise CannotEncode("requests an invalid number of devices")
+    return Want(text(request, "name") or "", count, name, classes.driver(name))
+
+
+def unallocatable(pod: KubeObject, claims: Claims, *, binds: bool) -> list[str]:
+    """Why the back end can never give a waiting pod its devices, in words: what the gang requires.
+
+    ``binds``: gangplan binds it, so no scheduler allocates claims for other devices.
+    """
+    found: list[str] = []
+    drivers = set()
+    for claim, spec in claims.requested(pod):
+        try:
+            wanted = wants(spec, claims.classes)
+        except CannotEncode as error:
+            found.append(f"a resource claim that {error}")
+            continue
+        drivers |= {want.driver for want in wanted}
+        if wanted and claim is not None and claims.users(claim) > 1:
+            found.append(SHARED)
+        if (
+            not wanted
+            and binds
+            and (claim is None or not mapping(claim.tree, "status", "allocation"))
+        ):
+            found.append("a resource claim that only a scheduler can allocate")
+    if len(drivers) > 1:
+        found.append("resource claims for GPUs of several drivers")
+    return found
