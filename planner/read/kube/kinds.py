@@ -164,7 +164,7 @@ namespaces Namespace v1 cluster certain
 priorityclasses.scheduling.k8s.io PriorityClass v1 cluster certain
   value globalDefault preemptionPolicy
 statefulsets.apps StatefulSet v1 certain
-  spec { replicas } status { replicas readyReplicas desiredNumberScheduled }
+  spec { replicas ordinals { start } } status { replicas readyReplicas desiredNumberScheduled }
 replicasets.apps ReplicaSet v1 certain
   spec { replicas } status { replicas readyReplicas desiredNumberScheduled }
 daemonsets.apps DaemonSet v1 certain
