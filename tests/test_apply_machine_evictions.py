@@ -306,7 +306,7 @@ def scales(world: World) -> Fault:
 def test_a_gang_shrinks_through_its_controller_and_the_winner_waits_for_the_room() -> None:
     world, plan = elastic()
     found = outcomes(world, plan, fault=scales(world))
-    assert found == {"e": Outcome.stopped, "w": Outcome.started}
+    assert found == {"e": Outcome.resized, "w": Outcome.started}
     assert bound(world) == {"e-0": "n0", "e-1": "n0", "w-0": "n1"}
     assert not any(isinstance(request, Evict) for request in world.log)
 

@@ -18,6 +18,11 @@ def request(resize: Resize = GROW) -> Scale:
     return Scale(("default", "vit"), resize, ("default", "vit-0"))
 
 
+def seen(*pods: Tree) -> dict[tuple[str, str], Tree]:
+    """The pods as a reading of the cluster has them."""
+    return {("default", pod["metadata"]["name"]): pod for pod in pods}
+
+
 def controller(
     kind: str = "StatefulSet",
     api_version: str = "apps/v1",
@@ -48,7 +53,7 @@ def replicas(cluster: FakeCluster, plural: str) -> int:
 def test_a_stateful_set_gets_the_number_of_the_plan() -> None:
     cluster, pod = controller()
 
-    assert scale(FakeWire(cluster), request(), pod) == Done()
+    assert scale(FakeWire(cluster), request(), seen(pod)) == Done()
     assert replicas(cluster, "statefulsets") == 3
 
 
@@ -56,14 +61,16 @@ def test_a_number_that_is_there_already_is_left_alone() -> None:
     cluster, pod = controller(replicas=3)
     cluster.calls.clear()
 
-    assert scale(FakeWire(cluster), request(), pod) == Done()
+    assert scale(FakeWire(cluster), request(), seen(pod)) == Done()
     assert cluster.writes == []
 
 
 def test_a_number_that_the_plan_did_not_see_is_not_overwritten() -> None:
     cluster, pod = controller(replicas=7)
 
-    assert scale(FakeWire(cluster), request(), pod) == Rejected("its scale is 7, the plan saw 2")
+    assert scale(FakeWire(cluster), request(), seen(pod)) == Rejected(
+        "its scale is 7, the plan saw 2"
+    )
     assert replicas(cluster, "statefulsets") == 7
 
 
@@ -78,7 +85,7 @@ def test_a_controller_that_somebody_above_it_sets_back_is_refused() -> None:
     }
     cluster, pod = controller("ReplicaSet", above=above)
 
-    assert isinstance(scale(FakeWire(cluster), request(), pod), Rejected)
+    assert isinstance(scale(FakeWire(cluster), request(), seen(pod)), Rejected)
     assert replicas(cluster, "replicasets") == 2
 
 
@@ -117,7 +124,7 @@ def test_without_a_scale_of_its_own_it_is_advice(owner: Tree) -> None:
     cluster.calls.clear()
 
     try:
-        found = scale(FakeWire(cluster), request(), pod)
+        found = scale(FakeWire(cluster), request(), seen(pod))
     except ValueError:
         found = Rejected("no name")  # the carrier turns it into this
     assert isinstance(found, Rejected)
@@ -127,13 +134,13 @@ def test_without_a_scale_of_its_own_it_is_advice(owner: Tree) -> None:
 def test_a_pod_that_was_never_seen_has_no_controller() -> None:
     cluster, _ = controller()
 
-    assert isinstance(scale(FakeWire(cluster), request(), None), Rejected)
+    assert isinstance(scale(FakeWire(cluster), request(), {}), Rejected)
 
 
 def test_a_dry_run_leaves_the_number_as_it_is() -> None:
     cluster, pod = controller()
 
-    assert scale(FakeWire(cluster), request(), pod, dry=True) == Done()
+    assert scale(FakeWire(cluster), request(), seen(pod), dry=True) == Done()
     assert replicas(cluster, "statefulsets") == 2
 
 
@@ -149,4 +156,4 @@ def test_a_number_changed_meanwhile_is_a_conflict() -> None:
                 cluster.touch("StatefulSet", "vit")
             return wire.send(method, path, body, content_type=content_type)
 
-    assert isinstance(scale(Racing(), request(), pod), Conflict)
+    assert isinstance(scale(Racing(), request(), seen(pod)), Conflict)

@@ -301,6 +301,16 @@ def namespaces_without_eviction_rights(
     return tuple(one for one in running if one in found)
 
 
+def namespaces_without_resize_rights(
+    transport: Transport, namespaces: Iterable[str]
+) -> tuple[str, ...]:
+    """Those of the namespaces where a right to set the scale of a controller is missing."""
+    ordered = sorted(namespaces)
+    missing = missing_rights(transport, [right for one in ordered for right in _scales(one)])
+    found = {right.namespace for right in missing}
+    return tuple(one for one in ordered if one in found)
+
+
 def waits_in(namespaces: Collection[str], classifier: PodClassifier) -> Callable[[Tree], bool]:
     """A predicate: whether a pod waits for gangplan in one of these namespaces."""
 
@@ -316,5 +326,14 @@ def waits_in(namespaces: Collection[str], classifier: PodClassifier) -> Callable
 
 def left_out_warning(namespaces: Collection[str]) -> str:
     """The warning about namespaces that are left out."""
-    names = ", ".join(sorted(namespaces)[:5]) + (", ..." if len(namespaces) > 5 else "")
+    names = _names_of(namespaces)
     return f"not permitted to start pods in {names}: pods that wait there are not planned"
+
+
+def fixed_warning(namespaces: Collection[str]) -> str:
+    """The warning about namespaces whose gangs are not resized."""
+    return f"not permitted to resize gangs in {_names_of(namespaces)}: they keep their sizes"
+
+
+def _names_of(namespaces: Collection[str]) -> str:
+    return ", ".join(sorted(namespaces)[:5]) + (", ..." if len(namespaces) > 5 else "")

@@ -30,6 +30,7 @@ _WORDS = {
     Outcome.started: "started",
     Outcome.pending: "started, not all bound yet",
     Outcome.stopped: "stopped",
+    Outcome.resized: "resized",
     Outcome.skipped: "skipped",
     Outcome.partial: "partial",
     Outcome.undone: "undone",
