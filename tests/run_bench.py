@@ -111,6 +111,8 @@ _RECORDED = {
     "pods": "/api/v1/pods",
     "identity": "/api/v1/namespaces/kube-system",
     "jobs": "/apis/batch/v1/jobs",
+    "sets": "/apis/apps/v1/replicasets",
+    "stateful": "/apis/apps/v1/statefulsets",
 }
 
 

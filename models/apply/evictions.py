@@ -112,6 +112,8 @@ def make_room(
     failure = yield from _evict_gangs(session, evicted, removals)
     if failure is not None or session.limits.dry:
         return failure
+    if len(evicted) < len(leaving):
+        yield from session.read_cluster()  # what went for a smaller scale, no answer says
     return (yield from _wait_for_room(session, leaving, gang, removals))
 
 

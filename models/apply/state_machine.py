@@ -302,7 +302,7 @@ class _PlanRun:
             why = self.removals.others_went[gang.key]
         elif left and gang.key in self.kept:
             why, outcome = self.kept[gang.key], Outcome.withheld
-            if len(left) < len(gang.stops) or going:
+            if len(left) < len(gang.stops) or going or gang.key in self.removals.resized:
                 outcome = Outcome.halted
         elif left:
             why, outcome = "no gang needs its room any more", Outcome.unchanged
