@@ -146,7 +146,7 @@ def test_pods_that_differ_have_the_number_of_their_controller() -> None:
         (2, 4, "", f"annotation {STEP} {NO_NUMBER}"),
         (4, 2, None, SWAPPED),
         (2, None, None, "states only one of the annotations"),
-        (2, 20_001, None, "allows too many pods"),
+        (20_001, 30_000, None, "asks for far more pods"),
     ],
 )  # fmt: skip
 def test_a_value_that_cannot_be_used_is_one_remark_and_no_range(
@@ -214,6 +214,12 @@ def test_of_several_roles_the_controllers_annotation_concerns_the_workers() -> N
 def test_a_running_gang_may_grow_to_the_largest_number_by_its_controller() -> None:
     assert counts(*deployment(0, on=("n1", "n2"), notes=stated(2, 6))) == (2, 6, 1)
     assert counts(*stateful(0, 1, on=("n1", "n2"))) == (2, 6, 1)
+
+
+def test_a_plan_at_most_doubles_a_role_and_adds_sixteen() -> None:
+    """However many its owner allows: the variables of the program are as many."""
+    assert counts(*deployment(0, on=("n1", "n2"), notes=stated(1, 10**9 - 1))) == (1, 20, 1)
+    assert counts(*deployment(0, on=("n1", "n2"), notes=stated(2, 10**9 - 1, 10))) == (2, 12, 10)
 
 
 def test_without_a_scale_it_grows_by_the_pods_that_exist_and_never_shrinks() -> None:

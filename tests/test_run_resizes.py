@@ -210,6 +210,30 @@ def test_pods_that_are_not_created_yet_are_left_to_the_next_run(
         assert (said.code, len(placed(bench, "low"))) == (0, 4), said.err
 
 
+def test_where_no_scale_may_be_set_gangs_keep_their_sizes_and_others_start(
+    tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Room for one more pod: low may not grow into it, so small starts there."""
+    with running(tmp_path, cli, monkeypatch, "Deployment", 3) as bench:
+
+        def deny(call: Any) -> Any:  # noqa: ANN401  # a hook
+            if call.path.endswith("/selfsubjectaccessreviews"):
+                asked = call.body["spec"]["resourceAttributes"]
+                if asked.get("subresource") == "scale":
+                    return 201, {**call.body, "status": {"allowed": False}}, {}
+            return None
+
+        bench.cluster.before.append(deny)
+        said = run(bench)
+        assert said.code == 0, said.err
+        assert "not permitted to resize gangs in default: they keep their sizes" in said.err
+        assert (len(placed(bench, "low")), replicas(bench, "Deployment")) == (3, 3)
+        bench.cluster.gang_of_pods("small", 1, gpus=8, mode="binding")
+        said = run(bench)
+        assert said.code == 0, said.err
+        assert len(placed(bench, "small")) == 1
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("fault", ["crash before", "crash after"])
 @pytest.mark.parametrize("way", ["shrink", "grow"])

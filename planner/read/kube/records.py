@@ -271,10 +271,16 @@ class ReplicaRange:
     most: int
     step: int = 1
 
-    @property
-    def counts(self) -> range:
-        """The allowed numbers, ascending."""
-        return range(self.least, self.most + 1, self.step)
+    def at_least(self, count: int) -> int | None:
+        """The least allowed number that is no smaller; None if there is none."""
+        steps = -(-max(0, count - self.least) // self.step)
+        found = self.least + steps * self.step
+        return found if found <= self.most else None
+
+    def at_most(self, count: int) -> int:
+        """The largest allowed number that is no larger, but at least ``least``."""
+        steps = max(0, min(count, self.most) - self.least) // self.step
+        return self.least + steps * self.step
 
 
 @dataclass(slots=True, eq=False)

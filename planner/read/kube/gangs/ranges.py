@@ -18,11 +18,14 @@ from planner.read.kube.records import KubePod, KubeRole, ReplicaRange
 WORKERS = "worker"
 """Of several roles, the one that the annotations of the controller concern."""
 
+MOST_MORE = 16
+"""A plan at most doubles the pods that exist of a role, and adds so many: the program grows with them."""
+
 NO_NUMBER = "is no number of pods; its range is ignored"
 ONE_OF_TWO = f"states only one of the annotations {MIN} and {MAX}; ignored"
 SWAPPED = f"annotation {MIN} is above {MAX}; its range is ignored"
 DIFFER = f"its pods differ in their annotations {MIN}, {MAX} and {STEP}; they are ignored"
-TOO_MANY = f"annotation {MAX} allows too many pods for those that exist; its range is ignored"
+TOO_MANY = f"annotation {MIN} asks for far more pods than exist; its range is ignored"
 BELOW_GROUP = "its group needs more pods than its range allows; the range is ignored"
 BEYOND = f"has more pods than annotation {MAX} allows; those beyond wait"
 
@@ -92,7 +95,7 @@ def fit_ranges(roles: Sequence[KubeRole], needed: int, subject: str, remarks: Re
 
 def _raise_floor(role: KubeRole, needed: int) -> None:
     assert role.wished is not None
-    least = next((count for count in role.wished.counts if count >= needed), None)
+    least = role.wished.at_least(needed)
     if least is not None:
         role.wished = replace(role.wished, least=least)
 
@@ -107,16 +110,14 @@ def _fit(role: KubeRole, wished: ReplicaRange) -> None:
     running = {index for index, pod in there.items() if pod.holds_room}
     span = max(running) + 1 - first if running else 0
     existing = next(n for n in range(len(there) + 1) if first + n not in there)
-    size = next((count for count in wished.counts if count >= span), None)
+    size = wished.at_least(span)
     if size is None:  # it runs with more pods than it may, and stays as it is
         role.size, most = span, span
         role.range = None
     else:
         whole = len(running) == span == size
-        most = wished.counts[-1]
-        if not (whole and role.scalable):
-            possible = [count for count in wished.counts if count <= existing]
-            most = max((size, *possible))
+        possible = 2 * existing + MOST_MORE if whole and role.scalable else existing
+        most = max(size, wished.at_most(possible))
         least = size if running and not role.scalable else wished.least
         role.size, role.range = size, ReplicaRange(least, most, wished.step)
     role.members = [(index, pod) for index, pod in role.members if index < first + most]

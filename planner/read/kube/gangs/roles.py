@@ -58,7 +58,7 @@ def read_roles(gang: Membership, problems: list[str], remarks: Remarks) -> list[
             own = _by_name_suffix(own, _stated_size(gang, spec.name, len(claims)))
         pods = [pod for _, pod in own]
         wished = wished_range(gang.controllers.get(key) if key else None, spec, pods, remarks)
-        if wished is not None and not _is_plausible(wished.most, len(own)):
+        if wished is not None and not _is_plausible(wished.least, len(own)):
             remarks.add(pods[0].subject if pods else gang.namespace, TOO_MANY)
             wished = None
         # A range needs no number of its controller, which gangplan may change.
