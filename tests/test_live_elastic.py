@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import signal
 
 import pytest
 from live_checks import overfull, placed
 from live_cluster import Live
 from live_objects import Wanted, workload
-from live_runs import Ran, ran, run_words
+from live_runs import Killer, Ran, killed, ran, run_words
 
 pytest_plugins = ("live_fixtures",)
 
@@ -85,3 +86,48 @@ def test_a_gang_grows_beyond_its_pods_by_the_scale_of_its_controller(live: Live,
         assert grown.code == 0, grown.err
     settled(live, "low", 4)
     assert replicas(live, kind, "low") == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_killed_while_it_shrinks_a_gang_is_continued_by_the_next(
+    live: Live, kind: str, after: bool
+) -> None:
+    """At each mark of a pod that is to go, then at the scale: one run after the other dies."""
+    low = Wanted("low", 7, 8, "binding", preemptible=True)
+    live.create_workload(workload(kind, low, live.run, least=2, most=7))
+    words = run_words(live, "--allow-evictions")
+    assert ran(live, *words).code == 0
+    live.create(Wanted("high", 3, 8, "gate", high=True))
+    for at in (1, 2, 3) if kind == "Deployment" else (1,):
+        killer = Killer(at, after, of=lambda call: call.resizes)
+        ended = killed(live, killer, *words)
+        if killer.struck is None:  # an earlier one has come that far
+            break
+        assert ended.code == -signal.SIGKILL, ended.err
+        assert overfull(live.pods()) == []
+    done = ran(live, *words)
+    assert done.code == 0, done.err
+    settled(live, "high", 3)
+    settled(live, "low", 4)
+    assert (replicas(live, kind, "low"), len(live.of("low"))) == (4, 4)
+    assert "partial" not in done.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_killed_while_it_grows_a_gang_is_continued_by_the_next(live: Live, kind: str) -> None:
+    low = Wanted("low", 2, 8, "binding")
+    live.create_workload(workload(kind, low, live.run, least=2, most=6))
+    assert ran(live, *run_words(live)).code == 0
+    words = run_words(live, "--allow-evictions")
+    for at in (1, 2, 6, 8):
+        killer = Killer(at, True, of=lambda call: call.resizes or call.writes_pods)
+        killed(live, killer, *words)
+        assert overfull(live.pods()) == []
+    done = ran(live, *words)
+    assert done.code == 0, done.err
+    settled(live, "low", 6)
+    assert replicas(live, kind, "low") == 6
+    assert "partial" not in done.err
