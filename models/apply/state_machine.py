@@ -117,7 +117,8 @@ class _PlanRun:
         session, orders = self.session, self.orders
         fresh = [gang for gang in orders.gangs if gang.starts and gang.decision != "move"]
         moving = [gang for gang in orders.gangs if gang.decision == "move"]
-        ordered = frozenset(gang.key for gang in fresh)
+        # Which pods a gang grows by, only their intents tell: recovery completes or withdraws them.
+        ordered = frozenset(gang.key for gang in fresh if not gang.grows)
         ending = frozenset(gang.key for gang in orders.gangs if gang.stops)
         yield from recover(session, own=orders.plan, ordered=ordered, ending=ending)
         self._forget_skipped()

@@ -71,7 +71,7 @@ def _first_index(made: KubeObject | None) -> int:
     return start if start is not None and start > 0 else 0
 
 
-def _removal(pod: KubePod) -> tuple[bool, bool, int, bool, bool, str]:
+def _removal(pod: KubePod) -> tuple[object, ...]:
     """Order of the pods of a ReplicaSet: it removes the last ones first, unless their costs differ.
 
     Pods with the mark of a whole gang stay longest, so that it is still known to have been whole.
@@ -83,6 +83,7 @@ def _removal(pod: KubePod) -> tuple[bool, bool, int, bool, bool, str]:
         _PHASES.index(phase) if phase in _PHASES else len(_PHASES),
         not _is_ready(pod),
         "gangplan.dev/whole" not in pod.annotations,
+        pod.object.created or 0,
         pod.name,
     )
 
