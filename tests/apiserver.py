@@ -38,6 +38,7 @@ from apiserver_scheduler import Scheduler
 from apiserver_setup import ClusterSetup
 from apiserver_store import Clock, Store
 from apiserver_subresources import bound, evicted, refreshed, scaled
+from apiserver_workloads import Workloads
 
 Answer = tuple[int, Tree, dict[str, str]]
 """(status, body, headers). Status 0: no answer arrives."""
@@ -77,6 +78,7 @@ class FakeCluster(ClusterSetup):
     """``clock``: seconds since the epoch; by default it stands still until ``advance``.
 
     ``groups``: whether the alpha API of pod groups is on. ``kubelets``: bound pods run at once.
+    ``workloads``: whether Deployments, ReplicaSets and StatefulSets make pods of their templates.
     ``before``: hooks that see a request first; ``after``: hooks that see it answered, carried out.
     ``calls``: every request, in order.
     """
@@ -87,6 +89,7 @@ class FakeCluster(ClusterSetup):
         clock: Callable[[], float] | None = None,
         groups: bool = False,
         kubelets: bool = False,
+        workloads: bool = False,
     ) -> None:
         self.clock = clock or Clock()
         self.kinds = Kinds(ALWAYS + (GROUPED if groups else ()))
@@ -97,6 +100,8 @@ class FakeCluster(ClusterSetup):
         self.objects.allowed = self.rights.may_asking
         self.controllers = Controllers(self.objects)
         self.scheduler = Scheduler(self.objects)
+        self.workloads = Workloads(self.objects)
+        self.workloads.on = workloads
         self.kubelets = kubelets
         self.before: list[Hook] = []
         self.after: list[Hook] = []
@@ -145,6 +150,8 @@ class FakeCluster(ClusterSetup):
             before = self.store.revision
             if self.controllers.on:
                 self.controllers.run()
+            if self.workloads.on:
+                self.workloads.run()
             if self.scheduler.on:
                 self.scheduler.run()
             if self.kubelets:

@@ -123,6 +123,27 @@ class Live:
         spec = self.get(f"/api/v1/nodes/{name}")["spec"]
         return [taint["key"] for taint in spec.get("taints", ())] == [TAINT]
 
+    def create_workload(self, tree: Tree) -> None:
+        """A controller, once it has made its pods."""
+        spec, name = tree["spec"], tree["metadata"]["name"]
+        words = ("create", "--validate=false", "-n", self.namespace, "-f", "-")
+        self.kubectl(*words, given=tree)
+        self.wait_until(lambda: len(self.of(name)) == spec["replicas"], f"the pods of {name}")
+
+    def of(self, gang: str) -> dict[str, Tree]:
+        """The pods whose label names the gang, without those that are being deleted."""
+        return {
+            name: pod
+            for name, pod in self.pods().items()
+            if pod["metadata"]["labels"]["gang"] == gang
+            and "deletionTimestamp" not in pod["metadata"]
+        }
+
+    def delete_workloads(self) -> None:
+        """All controllers of ours that make pods."""
+        for plural in ("deployments", "statefulsets"):
+            self.send("DELETE", f"/apis/apps/v1/namespaces/{self.namespace}/{plural}")
+
     def delete_pods(self, *names: str) -> None:
         """These pods, or all of ours, at once; back when they are gone."""
         old = {pod["metadata"]["uid"] for n, pod in self.pods().items() if not names or n in names}
@@ -213,7 +234,7 @@ def opened(folder: Path, *, nodes: int = 4) -> Iterator[Live]:
 
 @contextmanager
 def _fake(folder: Path) -> Iterator[Path]:
-    cluster = FakeCluster(clock=time.time)
+    cluster = FakeCluster(clock=time.time, workloads=True)
     cluster.add_namespace(LEASES)
     with serving(cluster, folder, tls=False) as endpoint:
         yield endpoint.kubeconfig

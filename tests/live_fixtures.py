@@ -22,4 +22,5 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 def live(cluster: Live) -> Iterator[Live]:
     yield cluster
     cluster.relay.forget()
+    cluster.delete_workloads()
     cluster.delete_pods()

@@ -139,6 +139,32 @@ def _pod(gang: Wanted, index: int, namespace: str, run: str) -> Tree:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
+def workload(
+    kind: str, gang: Wanted, run: str, *, least: int, most: int, on_template: bool = False
+) -> Tree:
+    """A Deployment or StatefulSet of so many pods that are one elastic gang.
+
+    ``on_template``: the range stands on the pods, else on the controller.
+    """
+    pod = _pod(gang, 0, "", run)
+    kept = {"gangplan.dev/preemptible": "true"} if gang.preemptible else {}
+    stated = {"gangplan.dev/min": str(least), "gangplan.dev/max": str(most)}
+    labels = pod["metadata"]["labels"]
+    spec: Tree = {
+        "replicas": gang.pods,
+        "selector": {"matchLabels": labels},
+        "template": {
+            "metadata": {"labels": labels, "annotations": stated if on_template else {}},
+            "spec": pod["spec"] | {"restartPolicy": "Always"},
+        },
+    }
+    if kind == "StatefulSet":
+        spec |= {"serviceName": gang.name, "podManagementPolicy": "Parallel"}
+    notes = kept if on_template else kept | stated
+    metadata = {"name": gang.name, "labels": {MARK: run}, "annotations": notes}
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
 def policy(run: str) -> Tree:
     """Only our nodes, whatever else is in the cluster; gangs count that are slow, since no node has a NIC."""
     return {

@@ -78,6 +78,13 @@ class Call:
         return self.writes and self.path.endswith("/binding")
 
     @property
+    def resizes(self) -> bool:
+        """Whether it sets a scale, or marks a pod that is to go."""
+        cost = b"controller.kubernetes.io/pod-deletion-cost"
+        scales = self.method == "PATCH" and self.path.endswith("/scale")
+        return not self.is_dry_run and (scales or cost in self.body)
+
+    @property
     def evicts(self) -> bool:
         return self.writes and self.path.endswith("/eviction")
 

@@ -6,7 +6,7 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -123,12 +123,14 @@ def run_words(live: Live, *more: str) -> list[str]:
 class Killer:
     """Kills the process with SIGKILL at its ``at``-th write to a pod, or at its ``at``-th request.
 
-    ``after``: once the server carried that one out; else before it ever sees it.
+    ``of``: the requests that count, in place of those. ``after``: once the server carried that one
+    out; else before it ever sees it.
     """
 
     at: int
     after: bool
     every_request: bool = False
+    of: Callable[[Call], bool] | None = None
     process: subprocess.Popen[str] | None = None
     seen: int = 0
     struck: Call | None = None
@@ -138,7 +140,7 @@ class Killer:
         if self.struck is not None:
             self.then.append(call)
             return None
-        counts = call.writes_pods or self.every_request
+        counts = self.of(call) if self.of else call.writes_pods or self.every_request
         self.seen += counts
         if not counts or self.seen < self.at:
             return forward()

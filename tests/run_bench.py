@@ -112,6 +112,8 @@ _RECORDED = {
     "identity": "/api/v1/namespaces/kube-system",
     "jobs": "/apis/batch/v1/jobs",
     "poddisruptionbudgets": "/apis/policy/v1/poddisruptionbudgets",
+    "sets": "/apis/apps/v1/replicasets",
+    "stateful": "/apis/apps/v1/statefulsets",
 }
 
 

@@ -337,3 +337,71 @@ def test_custom_resources_take_no_strategic_merge_patch(cluster: FakeCluster) ->
     assert (code, tree["spec"], tree["metadata"]["generation"]) == (200, {"size": 2}, 2)
     [item] = cluster.handle("GET", path)[1]["items"]
     assert item["kind"] == "Widget"
+
+
+def a_set(kind: str, replicas: int, **more: object) -> dict[str, object]:
+    template = {
+        "metadata": {"labels": {"app": "s"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}], "terminationGracePeriodSeconds": 0},
+    }
+    spec = {"replicas": replicas, "selector": {"matchLabels": {"app": "s"}}, "template": template}
+    metadata = {"name": "s", "namespace": "default", "annotations": {"note": "x"}}
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec | more}
+
+
+def test_a_deployment_makes_a_replica_set_with_its_annotations_and_that_makes_pods() -> None:
+    cluster = FakeCluster(workloads=True)
+    cluster.scheduler.on = False
+    cluster.create(a_set("Deployment", 2))
+    (made,) = cluster.handle("GET", "/apis/apps/v1/replicasets")[1]["items"]
+    assert made["metadata"]["annotations"] == {"note": "x"}
+    owners = [pod["metadata"]["ownerReferences"][0]["uid"] for pod in cluster.pods()]
+    assert owners == [made["metadata"]["uid"]] * 2
+    cluster.handle("DELETE", "/apis/apps/v1/namespaces/default/deployments/s")
+    assert cluster.pods() == []
+
+
+def test_a_replica_set_that_shrinks_keeps_bound_running_ready_and_costly_pods() -> None:
+    """Each pod lacks one thing more than the next; costs count only among equals."""
+    cluster = FakeCluster(workloads=True)
+    cluster.scheduler.on = False
+    cluster.add_node("n1", gpus=0)
+    cluster.create(a_set("ReplicaSet", 5))
+    names = [pod["metadata"]["name"] for pod in cluster.pods()]
+    cost = "controller.kubernetes.io/pod-deletion-cost"
+
+    def cheap(tree: Tree) -> Tree:
+        tree["metadata"]["annotations"] = {cost: "-5"}
+        return tree
+
+    waits, pending, cheapest, first, second = names
+    for name in names[1:]:
+        body = {"metadata": {"name": name}, "target": {"kind": "Node", "name": "n1"}}
+        path = f"/api/v1/namespaces/default/pods/{name}/binding"
+        assert cluster.handle("POST", path, body)[0] == 201
+    for name in (cheapest, first, second):
+        cluster.run_pod("default", name)
+    cluster.change("Pod", cheapest, cheap)
+
+    def left(replicas: int) -> set[str]:
+        path = "/apis/apps/v1/namespaces/default/replicasets/s/scale"
+        cluster.handle("PATCH", path, {"spec": {"replicas": replicas}}, MERGE)
+        return {pod["metadata"]["name"] for pod in cluster.pods()}
+
+    assert left(4) == {pending, cheapest, first, second}, waits
+    assert left(3) == {cheapest, first, second}
+    assert left(2) == {first, second}
+
+
+def test_a_stateful_set_makes_pods_in_turn_unless_it_is_parallel() -> None:
+    cluster = FakeCluster(workloads=True)
+    cluster.scheduler.on = False
+    cluster.create(a_set("StatefulSet", 3))
+    assert [pod["metadata"]["name"] for pod in cluster.pods()] == ["s-0"]
+    cluster = FakeCluster(workloads=True)
+    cluster.scheduler.on = False
+    cluster.create(a_set("StatefulSet", 3, podManagementPolicy="Parallel", ordinals={"start": 4}))
+    assert [pod["metadata"]["name"] for pod in cluster.pods()] == ["s-4", "s-5", "s-6"]
+    path = "/apis/apps/v1/namespaces/default/statefulsets/s/scale"
+    cluster.handle("PATCH", path, {"spec": {"replicas": 1}}, MERGE)
+    assert [pod["metadata"]["name"] for pod in cluster.pods()] == ["s-4"]

@@ -306,7 +306,7 @@ def scales(world: World) -> Fault:
 def test_a_gang_shrinks_through_its_controller_and_the_winner_waits_for_the_room() -> None:
     world, plan = elastic()
     found = outcomes(world, plan, fault=scales(world))
-    assert found == {"e": Outcome.stopped, "w": Outcome.started}
+    assert found == {"e": Outcome.resized, "w": Outcome.started}
     assert bound(world) == {"e-0": "n0", "e-1": "n0", "w-0": "n1"}
     assert not any(isinstance(request, Evict) for request in world.log)
 
@@ -352,6 +352,91 @@ def test_a_scale_is_not_touched_without_leave() -> None:
     world, plan = growing()
     assert outcomes(world, plan, allow_evictions=False) == {"e": Outcome.advised}
     assert not any(isinstance(request, WRITES) for request in world.log)
+
+
+def growing_set() -> tuple[World, PlanActions]:
+    """The same gang of a ReplicaSet, from one pod to three: nobody knows the names of the new ones."""
+    world = World()
+    world.node("n0", 16)
+    e = world.pod("e-0", 4, mode="none", node="n0", owner="set")
+    more = [replace(order_for(e, "n0"), name=f"e-{i}", uid="", index=i, mode=None) for i in (1, 2)]
+    grow = gang(
+        "e", more, "resize", resizes=(Resize("worker", 1, 3),),
+        members=(("worker", e.key),), known=frozenset({e.uid}),
+    )  # fmt: skip
+    return world, orders(world, grow)
+
+
+def creates(count: int, request: Request, world: World) -> Event | None:
+    """The set makes as many pods as it lacks, under names of its own."""
+    if not isinstance(request, Scale):
+        return None
+    for _ in range(request.resize.after - len(world.pods)):
+        world.pod(f"e-x{world.made}", 4, owner="set")
+    return Done()
+
+
+def test_new_pods_are_known_by_their_controller() -> None:
+    world, plan = growing_set()
+    assert outcomes(world, plan, fault=creates) == {"e": Outcome.started}
+    assert len(bound(world)) == 3
+    again = apply(world, plan, creates)
+    assert (again.verdict.gangs[0].outcome, again.verdict.writes) == (Outcome.unchanged, 0)
+
+
+def test_a_pod_that_is_there_already_is_none_of_the_new_ones() -> None:
+    """It waits, and the plan knows it: the new pods are others."""
+    world, plan = growing_set()
+    waits = world.pod("e-a", 4, owner="set")
+    (grow,) = plan.gangs
+    plan = replace(plan, gangs=(replace(grow, known=grow.known | {waits.uid}),))
+    played = apply(world, plan, creates)
+    (verdict,) = played.verdict.gangs
+    assert (verdict.outcome, set(bound(world))) == (Outcome.resized, {"e-0"})
+    assert verdict.why.startswith("its controller has created 1 of 2 pods")
+
+
+@pytest.mark.parametrize("carried_out", [False, True])
+def test_growing_that_is_cut_off_at_any_request_is_continued(*, carried_out: bool) -> None:
+    world, plan = growing_set()
+    for at in range(len(apply(world, plan, creates).requests)):
+        world, plan = growing_set()
+
+        def cut(count: int, request: Request, world: World, at: int = at) -> Event | None:
+            if count != at:
+                return creates(count, request, world)
+            if carried_out and creates(count, request, world) is None:
+                world.answer(request)
+            raise Killed
+
+        with contextlib.suppress(Killed):
+            apply(world, plan, cut)
+        assert outcomes(world, plan, fault=creates)["e"] in {Outcome.started, Outcome.unchanged}
+        assert len(bound(world)) == 3, at
+        assert doubled(world) == []
+
+
+def test_other_pods_than_planned_that_go_are_reported_and_the_next_plan_goes_on() -> None:
+    """Two of four stay: e-1 went in place of e-2, so the winner has no room where it was planned."""
+    world, plan = elastic()
+    for key, pod in list(world.pods.items()):
+        if pod.name.startswith("e-"):
+            world.change(key, owner="set")
+
+    def others(count: int, request: Request, world: World) -> Event | None:
+        if not isinstance(request, Scale):
+            return None
+        for name in ("e-1", "e-3"):
+            world.change(("default", name), terminating=True)
+        return Done()
+
+    played = apply(world, plan, others)
+    found = {one.gang[1]: one for one in played.verdict.gangs}
+    assert found["e"].outcome is Outcome.resized
+    assert "removed another pod than e-2" in found["e"].why
+    assert found["w"].outcome is Outcome.withheld
+    world.wait()
+    assert bound(world) == {"e-0": "n0", "e-2": "n1"}
 
 
 # ---- dry runs, and everything at once

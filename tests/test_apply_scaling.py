@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from apiserver import FakeCluster
 from apiserver_http import FakeWire
+from apply_runs import refusing
 
-from models.apply.plan_actions import Resize
+from models.apply.plan_actions import PodStop, Resize
 from models.apply.requests import Conflict, Done, Rejected, Scale
-from planner.cluster.request_sender import scale
+from planner.cluster.request_sender import COST, GOES_FIRST, scale
 from planner.cluster.transport import JSON, Reply, Tree
 
 GROW = Resize("worker", 2, 3)
@@ -16,6 +17,11 @@ GROW = Resize("worker", 2, 3)
 
 def request(resize: Resize = GROW) -> Scale:
     return Scale(("default", "vit"), resize, ("default", "vit-0"))
+
+
+def seen(*pods: Tree) -> dict[tuple[str, str], Tree]:
+    """The pods as a reading of the cluster has them."""
+    return {("default", pod["metadata"]["name"]): pod for pod in pods}
 
 
 def controller(
@@ -48,7 +54,7 @@ def replicas(cluster: FakeCluster, plural: str) -> int:
 def test_a_stateful_set_gets_the_number_of_the_plan() -> None:
     cluster, pod = controller()
 
-    assert scale(FakeWire(cluster), request(), pod) == Done()
+    assert scale(FakeWire(cluster), request(), seen(pod)) == Done()
     assert replicas(cluster, "statefulsets") == 3
 
 
@@ -56,14 +62,16 @@ def test_a_number_that_is_there_already_is_left_alone() -> None:
     cluster, pod = controller(replicas=3)
     cluster.calls.clear()
 
-    assert scale(FakeWire(cluster), request(), pod) == Done()
+    assert scale(FakeWire(cluster), request(), seen(pod)) == Done()
     assert cluster.writes == []
 
 
 def test_a_number_that_the_plan_did_not_see_is_not_overwritten() -> None:
     cluster, pod = controller(replicas=7)
 
-    assert scale(FakeWire(cluster), request(), pod) == Rejected("its scale is 7, the plan saw 2")
+    assert scale(FakeWire(cluster), request(), seen(pod)) == Rejected(
+        "its scale is 7, the plan saw 2"
+    )
     assert replicas(cluster, "statefulsets") == 7
 
 
@@ -78,7 +86,7 @@ def test_a_controller_that_somebody_above_it_sets_back_is_refused() -> None:
     }
     cluster, pod = controller("ReplicaSet", above=above)
 
-    assert isinstance(scale(FakeWire(cluster), request(), pod), Rejected)
+    assert isinstance(scale(FakeWire(cluster), request(), seen(pod)), Rejected)
     assert replicas(cluster, "replicasets") == 2
 
 
@@ -117,7 +125,7 @@ def test_without_a_scale_of_its_own_it_is_advice(owner: Tree) -> None:
     cluster.calls.clear()
 
     try:
-        found = scale(FakeWire(cluster), request(), pod)
+        found = scale(FakeWire(cluster), request(), seen(pod))
     except ValueError:
         found = Rejected("no name")  # the carrier turns it into this
     assert isinstance(found, Rejected)
@@ -127,13 +135,13 @@ def test_without_a_scale_of_its_own_it_is_advice(owner: Tree) -> None:
 def test_a_pod_that_was_never_seen_has_no_controller() -> None:
     cluster, _ = controller()
 
-    assert isinstance(scale(FakeWire(cluster), request(), None), Rejected)
+    assert isinstance(scale(FakeWire(cluster), request(), {}), Rejected)
 
 
 def test_a_dry_run_leaves_the_number_as_it_is() -> None:
     cluster, pod = controller()
 
-    assert scale(FakeWire(cluster), request(), pod, dry=True) == Done()
+    assert scale(FakeWire(cluster), request(), seen(pod), dry=True) == Done()
     assert replicas(cluster, "statefulsets") == 2
 
 
@@ -149,4 +157,106 @@ def test_a_number_changed_meanwhile_is_a_conflict() -> None:
                 cluster.touch("StatefulSet", "vit")
             return wire.send(method, path, body, content_type=content_type)
 
-    assert isinstance(scale(Racing(), request(), pod), Conflict)
+    assert isinstance(scale(Racing(), request(), seen(pod)), Conflict)
+
+
+# ---- ReplicaSets, which choose the pods that go
+
+
+SHRINK = Resize("worker", 3, 2)
+SET = "/apis/apps/v1/namespaces/default/replicasets/vit"
+
+
+def replica_set() -> tuple[FakeCluster, list[Tree]]:
+    """A ReplicaSet and its three pods."""
+    cluster, pod = controller("ReplicaSet", replicas=3)
+    made = cluster.handle("GET", SET)[1]
+    return cluster, [pod, *(cluster.add_pod(f"vit-{n}", owner=made) for n in (1, 2))]
+
+
+def going(pod: Tree) -> Scale:
+    metadata = pod["metadata"]
+    stop = PodStop("default", metadata["name"], metadata["uid"], "worker", 2, "n1", 1)
+    return Scale(("default", "vit"), SHRINK, ("default", "vit-0"), (stop,))
+
+
+def annotated(cluster: FakeCluster, name: str, more: dict[str, str]) -> Tree:
+    """The pod, with these annotations besides."""
+
+    def change(tree: Tree) -> Tree:
+        tree["metadata"]["annotations"] = (tree["metadata"].get("annotations") or {}) | more
+        return tree
+
+    return cluster.change("Pod", name, change)
+
+
+def costs(cluster: FakeCluster) -> dict[str, str]:
+    return {
+        pod["metadata"]["name"]: cost
+        for pod in cluster.pods()
+        if (cost := (pod["metadata"].get("annotations") or {}).get(COST)) is not None
+    }
+
+
+def test_the_pod_that_is_to_go_has_the_least_cost_before_the_scale_is_set() -> None:
+    cluster, pods = replica_set()
+    cluster.calls.clear()
+
+    assert scale(FakeWire(cluster), going(pods[1]), seen(*pods)) == Done()
+    assert [call.path.rpartition("/")[2] for call in cluster.writes] == ["vit-1", "scale"]
+    assert (costs(cluster), replicas(cluster, "replicasets")) == ({"vit-1": GOES_FIRST}, 2)
+
+
+def test_marks_of_a_run_that_was_cut_off_are_taken_off_the_pods_that_stay() -> None:
+    cluster, pods = replica_set()
+    marked = annotated(cluster, "vit-2", {COST: GOES_FIRST})
+    own = annotated(cluster, "vit-0", {COST: "7"})
+
+    assert scale(FakeWire(cluster), going(pods[1]), seen(own, pods[1], marked)) == Done()
+    assert costs(cluster) == {"vit-0": "7", "vit-1": GOES_FIRST}
+
+
+def test_a_pod_that_changed_since_it_was_read_is_marked_all_the_same() -> None:
+    cluster, pods = replica_set()
+    annotated(cluster, "vit-1", {"x": "y"})
+
+    assert scale(FakeWire(cluster), going(pods[1]), seen(*pods)) == Done()
+    assert costs(cluster) == {"vit-1": GOES_FIRST}
+
+
+def test_a_pod_that_may_not_be_marked_keeps_its_set_as_it_is() -> None:
+    cluster, pods = replica_set()
+    cluster.before.append(refusing("/vit-1", 403, "no"))
+
+    found = scale(FakeWire(cluster), going(pods[1]), seen(*pods))
+    assert found == Rejected("pod vit-1 cannot be marked as the one to go: no")
+    assert (costs(cluster), replicas(cluster, "replicasets")) == ({}, 3)
+
+
+def test_a_refused_scale_gives_the_pods_their_former_costs() -> None:
+    cluster, pods = replica_set()
+    own = annotated(cluster, "vit-1", {COST: "7"})
+    cluster.before.append(refusing("/scale", 403, "no"))
+
+    assert scale(FakeWire(cluster), going(own), seen(pods[0], own, pods[2])) == Rejected("no")
+    assert costs(cluster) == {"vit-1": "7"}
+
+
+def test_a_set_shrinks_to_the_pods_that_stay_whatever_more_it_has() -> None:
+    """Two pods of five run: the others, which wait, are none of those that stay."""
+    cluster, pods = replica_set()
+    merge = "application/merge-patch+json"
+    assert cluster.handle("PATCH", f"{SET}/scale", {"spec": {"replicas": 5}}, merge)[0] == 200
+
+    assert scale(FakeWire(cluster), going(pods[1]), seen(*pods)) == Done()
+    assert replicas(cluster, "replicasets") == 2
+
+
+def test_a_set_that_has_shrunk_further_is_left_alone() -> None:
+    cluster, pods = replica_set()
+    merge = "application/merge-patch+json"
+    assert cluster.handle("PATCH", f"{SET}/scale", {"spec": {"replicas": 1}}, merge)[0] == 200
+
+    found = scale(FakeWire(cluster), going(pods[1]), seen(*pods))
+    assert found == Rejected("its scale is 1, the plan saw 3")
+    assert costs(cluster) == {}

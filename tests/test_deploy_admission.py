@@ -25,6 +25,7 @@ from admitted_pods import (
 
 from models.policy import GPU_BACKENDS
 from planner.cluster.backends.registry import backend_of
+from planner.cluster.request_sender import COST
 
 
 def test_every_policy_is_bound_and_compiles() -> None:
@@ -53,7 +54,7 @@ def test_an_intent_may_be_written_on_a_pod_without_labels_and_annotations() -> N
     assert refused(patch_of(after, bare)) == []
 
 
-@pytest.mark.parametrize("key", BACK_ENDS)
+@pytest.mark.parametrize("key", [*BACK_ENDS, COST])
 def test_the_annotations_of_gpu_back_ends_may_be_written(key: str) -> None:
     after = intended(a_pod())
     after["metadata"]["annotations"][key] = "GPU-1,GPU-2"
@@ -65,6 +66,7 @@ def test_the_annotations_let_through_are_those_that_are_written() -> None:
 
     written = {*INTENTS, *(key for name in GPU_BACKENDS for key in backend_of(name).keys)}
     assert written == {*INTENTS, *BACK_ENDS}
+    written.add(COST)  # marks the pods of a ReplicaSet that are to go when it shrinks
     (pods,) = [policy for policy in policies() if policy.name == "gangplan-pods"]
     listed = dict(pods.variables)["ourAnnotations"].eval(data={}).plain_value()
     assert set(listed) == written

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from apiserver import FakeCluster
+from bundles import load_all
 from conftest import RunCli
+from kube import node
 
 from planner.cli.app import app
 
@@ -108,7 +111,7 @@ H100 = str(ROOT / "inputs" / "snapshots" / "h100-gke")
 def test_the_documented_what_if_and_policies_are_valid_beside_a_recorded_cluster(
     cli: RunCli, tmp_path: Path
 ) -> None:
-    what_if, for_slurm, policy = code_blocks(text(KUBERNETES), "yaml")
+    what_if, for_slurm, _, policy = code_blocks(text(KUBERNETES), "yaml")
     (tmp_path / "what-if.yaml").write_text(what_if, encoding="utf-8")
     result = cli("validate", H100, str(tmp_path / "what-if.yaml"))
     assert (result.code, "error" in result.err) == (0, False), result.err
@@ -117,6 +120,20 @@ def test_the_documented_what_if_and_policies_are_valid_beside_a_recorded_cluster
     for document in (for_slurm, policy):
         (tmp_path / "policy.yaml").write_text(document, encoding="utf-8")
         assert cli("validate", H100, "--policy", str(tmp_path / "policy.yaml")).code == 0
+
+
+def test_the_documented_deployment_is_an_elastic_gang() -> None:
+    cluster = FakeCluster(workloads=True)
+    cluster.add_namespace("rl")
+    made = cluster.create(yaml.safe_load(code_blocks(text(KUBERNETES), "yaml")[2]))
+    sets = cluster.handle("GET", "/apis/apps/v1/replicasets")[1]["items"]
+    kinds = {"kind": "ReplicaSet", "apiVersion": "apps/v1"}
+    pods = [{"kind": "Pod", "apiVersion": "v1", **one} for one in cluster.pods("rl")]
+    nodes = [node(f"n{number}") for number in range(6)]
+    (gang,) = load_all([*nodes, *(kinds | one for one in sets), *pods]).instance.gangs
+    (role,) = gang.roles
+    assert (gang.name, gang.preemptible) == (made["metadata"]["name"], True)
+    assert (role.min, role.max, role.step, len(gang.pods)) == (2, 6, 2, 6)
 
 
 def test_the_picture_of_saved_levels_is_what_validate_prints(cli: RunCli, tmp_path: Path) -> None:
@@ -142,7 +159,7 @@ def test_warnings_told_of_are_warnings_of_the_readers() -> None:
 def test_the_policy_that_is_told_of_holds_every_setting_and_its_default() -> None:
     from models.documents.policy import PolicyDocument
 
-    block = yaml.safe_load(code_blocks(text(KUBERNETES), "yaml")[2])
+    block = yaml.safe_load(code_blocks(text(KUBERNETES), "yaml")[3])
     told = block["spec"]["kubernetes"]
     settings = PolicyDocument.model_validate(
         {"apiVersion": block["apiVersion"], "kind": "Policy"}

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from building import build, gang
+from building import build, gang, role
 
+from models.gang import ExistingPod, Gang
 from models.verify.check import check
 from planner.errors import InputError, MissingPathError
 from planner.pipelines import plan as planning
-from planner.pipelines.plan import freeze_running
+from planner.pipelines.plan import freeze_running, keep_sizes
 from planner.read.inputs import load, read_policy
 from planner.show.console import Console
 
@@ -47,6 +49,31 @@ def test_only_running_gangs_lose_the_right_to_stop_and_move() -> None:
     assert (kept["stands"].preemptible, kept["stands"].movable) == (False, False)
     assert kept["stands"].pods == stands.pods
     assert kept["waits"] == waits
+
+
+def elastic(name: str, *pods: int) -> Gang:
+    """Two pods run, others as given wait; two to six are allowed."""
+    roles = [role("worker", 2, 1, most=6)]
+    found = gang(name, roles=roles, stands=[(0, 0, 0, 1), (0, 1, 0, 2)])
+    waiting = tuple(ExistingPod(f"{name}-{index}", 0, index) for index in pods)
+    return replace(found, pods=(*found.pods, *waiting))
+
+
+def test_gangs_that_are_to_stay_grow_by_the_pods_that_exist_alone() -> None:
+    """Whoever may stop nothing may not let a controller create pods either."""
+    frozen = freeze_running(build(gangs=[elastic("a"), elastic("b", 2, 3)]))
+    assert [(one.name, one.roles[0].min, one.roles[0].max) for one in frozen.gangs] == [
+        ("a", 2, 2),
+        ("b", 2, 4),
+    ]
+
+
+def test_gangs_keep_their_sizes_where_no_scale_may_be_set() -> None:
+    instance = build(gangs=[elastic("a"), gang("waits")])
+    kept = keep_sizes(instance, {"default"})
+    assert [kept.size_held(one) for one in kept.gangs] == [True, False]
+    others = keep_sizes(instance, {"elsewhere"})
+    assert [others.size_held(one) for one in others.gangs] == [False, False]
 
 
 POLICY = """\

@@ -27,9 +27,13 @@ from models.apply.session import TRIES, ApplySession, Failure, label
 
 @dataclass(slots=True)
 class Removals:
-    """``resized``: gangs whose scale was set. ``owners``: evicted pod to the uid of its controller."""
+    """``resized``: gangs whose scale was set. ``owners``: evicted pod to the uid of its controller.
+
+    ``others_went``: gangs that shrank by other pods than planned, and what became of them.
+    """
 
     resized: set[Key] = field(default_factory=set)
+    others_went: dict[Key, str] = field(default_factory=dict)
     owners: dict[Key, str | None] = field(default_factory=dict)
 
 
@@ -108,7 +112,9 @@ def make_room(
     failure = yield from _evict_gangs(session, evicted, removals)
     if failure is not None or session.limits.dry:
         return failure
-    return (yield from _wait_for_room(session, leaving, gang))
+    if len(evicted) < len(leaving):
+        yield from session.read_cluster()  # what went for a smaller scale, no answer says
+    return (yield from _wait_for_room(session, leaving, gang, removals))
 
 
 def _forbidden(session: ApplySession, pods: Collection[PodStop]) -> Failure | None:
@@ -207,7 +213,7 @@ def evict(session: ApplySession, stop: PodStop) -> Steps[Failure | None]:
 
 
 def _wait_for_room(
-    session: ApplySession, leaving: list[GangActions], gang: GangActions
+    session: ApplySession, leaving: list[GangActions], gang: GangActions, removals: Removals
 ) -> Steps[Failure | None]:
     """Wait until the stopped pods are gone and the gang has its room."""
     for after_s in (None, *session.limits.waits()):
@@ -217,6 +223,10 @@ def _wait_for_room(
         short = shortages(session.view, gang.starts, without=_stopped(gang))
         if not left and not short:
             return None
+        misled = {one.key: why for one in leaving if (why := _others_went(session, one))}
+        if misled:
+            removals.others_went |= misled
+            return Failure(f"{label(min(misled))}: {misled[min(misled)]}")
     if left:
         return Failure(f"pod {left[0].namespace}/{left[0].name} is not gone yet", transient=True)
     return Failure(f"node {short[0][0]} {short[0][1]}", transient=True)
@@ -237,15 +247,35 @@ def resize(session: ApplySession, gang: GangActions, removals: Removals) -> Step
     return None
 
 
+def _others_went(session: ApplySession, gang: GangActions) -> str:
+    """What its controller removed in place of the planned pods; empty unless it is done with that.
+
+    Pods that come and go around the request can change its choice. The gang runs on with those that stay.
+    """
+    for change in gang.resizes:
+        left = [stop for stop in remaining(session, gang) if stop.role == change.role]
+        pods = [session.view.pods[stop.key] for stop in left]
+        owners = {pod.owner for pod in pods if not pod.terminating} - {None}
+        living = [
+            pod
+            for pod in session.view.pods.values()
+            if pod.owner in owners and not (pod.terminating or pod.finished)
+        ]
+        if owners and len(living) <= change.after:
+            return f"its controller removed another pod than {left[0].name}; the next plan goes on"
+    return ""
+
+
 def _scale(session: ApplySession, gang: GangActions, change: Resize) -> Steps[Failure | None]:
     known = dict(gang.members).get(change.role)
     keys = [known, *(stop.key for stop in gang.stops if stop.role == change.role)]
     member = next((key for key in keys if key is not None and key in session.view.pods), None)
     if member is None:
         return Failure(f"no pod of role {change.role} exists")
+    going = tuple(stop for stop in gang.stops if stop.role == change.role)
     last = ""
     for _ in range(TRIES):
-        event = yield from session.send(Scale(gang.key, change, member))
+        event = yield from session.send(Scale(gang.key, change, member, going))
         match event:
             case Done():
                 return None

@@ -61,7 +61,7 @@ class PodStop:
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """A role whose number of pods the plan changes."""
+    """A role whose controller is to have ``after`` pods in place of ``before``, those that wait included."""
 
     role: str
     before: int
@@ -76,6 +76,7 @@ class GangActions:
     ``starts``: pods to start together, by (role, index); ``stops``: pods to evict before.
     ``submitted_at``: seconds since the epoch; None if unknown.
     ``members``: for every resized role, one running pod, whose controller has the scale.
+    ``known``: uids of all its pods that exist.
     """
 
     namespace: str
@@ -87,10 +88,16 @@ class GangActions:
     stops: tuple[PodStop, ...] = ()
     resizes: tuple[Resize, ...] = ()
     members: tuple[tuple[str, Key], ...] = ()
+    known: frozenset[str] = frozenset()
 
     @property
     def key(self) -> Key:
         return (self.namespace, self.name)
+
+    @property
+    def grows(self) -> bool:
+        """Whether its controller has yet to create pods."""
+        return any(not order.uid for order in self.starts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +215,7 @@ class _GangOrders:
         planned = {(pod.role, pod.index): pod for pod in decided.pods if changes}
         stopped = [slot for slot, pod in running.items() if not self._stays(pod, planned.get(slot))]
         started = [slot for slot in planned if slot not in running or slot in stopped]
-        resizes = self._resizes(_counts(running), _counts(planned))
+        resizes = self._resizes(_counts(running), _counts(existing), _counts(planned))
         members = {slot[0]: self._name(running[slot]) for slot in sorted(running, reverse=True)}
         return GangActions(
             namespace=decided.namespace,
@@ -220,6 +227,7 @@ class _GangOrders:
             stops=tuple(self._stop(running[slot]) for slot in sorted(stopped)),
             resizes=resizes,
             members=tuple((one.role, members[one.role]) for one in resizes if one.role in members),
+            known=frozenset(pod.uid for pod in existing.values() if pod.uid is not None),
         )
 
     def _stays(self, pod: PodDocument, planned: PlanPod | None) -> bool:
@@ -229,11 +237,18 @@ class _GangOrders:
         known = pod.gpus is not None and planned.gpus is not None
         return self.decided.decision != "move" or not known or pod.gpus == planned.gpus
 
-    def _resizes(self, before: Mapping[str, int], after: Mapping[str, int]) -> tuple[Resize, ...]:
+    def _resizes(
+        self, running: Mapping[str, int], existing: Mapping[str, int], planned: Mapping[str, int]
+    ) -> tuple[Resize, ...]:
+        """Roles that shrink, or grow beyond the pods that exist: pods that wait are just started."""
         if self.decided.decision != "resize":
             return ()
-        sizes = (Resize(role, before.get(role, 0), after.get(role, 0)) for role in self.roles)
-        return tuple(one for one in sizes if one.before != one.after)
+        return tuple(
+            Resize(role, existing.get(role, 0), planned.get(role, 0))
+            for role in self.roles
+            if planned.get(role, 0) < running.get(role, 0)
+            or planned.get(role, 0) > existing.get(role, 0)
+        )
 
     def _name(self, pod: PodDocument) -> Key:
         return (self.decided.namespace, self.gang.pod_name(pod))

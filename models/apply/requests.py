@@ -112,11 +112,15 @@ class Evict:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Set the replicas of a role through the scale subresource of the controller of ``member``."""
+    """Set the replicas of a role through the scale subresource of the controller of ``member``.
+
+    ``going``: the pods that are to go; where the controller chooses, they are marked as its first choice.
+    """
 
     gang: Key
     resize: Resize
     member: Key
+    going: tuple[PodStop, ...] = ()
 
 
 Single = WriteIntent | DryRunBind | Ungate | Bind

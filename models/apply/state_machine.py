@@ -119,7 +119,8 @@ class _PlanRun:
         session, orders = self.session, self.orders
         fresh = [gang for gang in orders.gangs if gang.starts and gang.decision != "move"]
         moving = [gang for gang in orders.gangs if gang.decision == "move"]
-        ordered = frozenset(gang.key for gang in fresh)
+        # Which pods a gang grows by, only their intents tell: recovery completes or withdraws them.
+        ordered = frozenset(gang.key for gang in fresh if not gang.grows)
         ending = frozenset(gang.key for gang in orders.gangs if gang.stops)
         yield from recover(session, own=orders.plan, ordered=ordered, ending=ending)
         self._forget_skipped()
@@ -127,7 +128,7 @@ class _PlanRun:
         later = yield from self._start_all(by_rank(fresh))
         for gang in by_rank([*later, *moving]):
             yield from self._make_room_and_start(gang)
-        for gang in by_rank([*moving, *filter(_is_resized, later)]):
+        for gang in by_rank([*moving, *(gang for gang in later if gang.grows)]):
             if not self._has_verdict(gang):
                 yield from start_recreated(session, orders, gang, self.removals)
         yield from self._stop_rest()
@@ -145,7 +146,7 @@ class _PlanRun:
         lanes = Lanes(self.session)
         try:
             for gang in gangs:
-                if _is_resized(gang) or self._needs_evictions(gang):
+                if gang.grows or self._needs_evictions(gang):
                     left.append(gang)
                 else:
                     yield from self._begin(gang, lanes)
@@ -287,13 +288,13 @@ class _PlanRun:
                 session.record(
                     GangVerdict(gang.key, outcome, orders.plan, failure.why, resizes=resizes)
                 )
-        elif gang.decision != "move" and not _is_resized(gang):
+        elif gang.decision != "move" and not gang.grows:
             yield from self._start_all([gang])
 
     def _make_room(self, gang: GangActions) -> Steps[tuple[Failure | None, Outcome]]:
         """Evict, then grow if the gang grows; the outcome of the gang if that fails."""
         failure = yield from make_room(self.session, self.orders, gang, self.removals)
-        if failure is not None or not _is_resized(gang):
+        if failure is not None or not gang.grows:
             return failure, Outcome.withheld
         if not self.session.limits.allow_evictions:
             return Failure("resizing needs --allow-evictions"), Outcome.advised
@@ -317,12 +318,15 @@ class _PlanRun:
         """The verdict on a gang that only stops or shrinks."""
         left = remaining(self.session, gang)
         going = [stop for stop in left if self.session.view.pods[stop.key].terminating]
-        why, outcome = "", Outcome.stopped
+        done = Outcome.resized if gang.decision == "resize" else Outcome.stopped
+        why, outcome = "", done
         if left and len(going) == len(left):
             why = f"{len(going)} of its pods are being deleted"
+        elif gang.key in self.removals.others_went:
+            why = self.removals.others_went[gang.key]
         elif left and gang.key in self.kept:
             why, outcome = self.kept[gang.key], Outcome.withheld
-            if len(left) < len(gang.stops) or going:
+            if len(left) < len(gang.stops) or going or gang.key in self.removals.resized:
                 outcome = Outcome.halted
         elif left:
             why, outcome = "no gang needs its room any more", Outcome.unchanged
@@ -331,8 +335,3 @@ class _PlanRun:
         self.session.record(
             GangVerdict(gang.key, outcome, self.orders.plan, why, pods, resizes=resizes)
         )
-
-
-def _is_resized(gang: GangActions) -> bool:
-    """Whether its controller has yet to create pods."""
-    return any(not order.uid for order in gang.starts)

@@ -360,6 +360,16 @@ def namespaces_without_eviction_rights(
     return tuple(one for one in running if one in found)
 
 
+def namespaces_without_resize_rights(
+    transport: Transport, namespaces: Iterable[str]
+) -> tuple[str, ...]:
+    """Those of the namespaces where a right to set the scale of a controller is missing."""
+    ordered = sorted(namespaces)
+    missing = missing_rights(transport, [right for one in ordered for right in _scales(one)])
+    found = {right.namespace for right in missing}
+    return tuple(one for one in ordered if one in found)
+
+
 def waits_in(namespaces: Collection[str], classifier: PodClassifier) -> Callable[[Tree], bool]:
     """A predicate: whether a pod waits for gangplan in one of these namespaces."""
 
@@ -375,9 +385,20 @@ def waits_in(namespaces: Collection[str], classifier: PodClassifier) -> Callable
 
 def left_out_warning(missing: Mapping[str, Sequence[Right]]) -> str:
     """The warning about namespaces that are left out, with the rights that are missing there."""
-    names = ", ".join(sorted(missing)[:5]) + (", ..." if len(missing) > 5 else "")
     roles = dict.fromkeys(role_of(right) for rights in missing.values() for right in rights)
     return (
-        f"not permitted to start pods in {names}: pods that wait there are not planned; "
+        f"not permitted to start pods in {_names_of(missing)}: pods that wait there are not planned; "
         f"bind {' and '.join(roles)} there"
     )
+
+
+def fixed_warning(namespaces: Collection[str]) -> str:
+    """The warning about namespaces whose gangs are not resized."""
+    return (
+        f"not permitted to resize gangs in {_names_of(namespaces)}: they keep their sizes; "
+        "bind gangplan-evicting there"
+    )
+
+
+def _names_of(namespaces: Collection[str]) -> str:
+    return ", ".join(sorted(namespaces)[:5]) + (", ..." if len(namespaces) > 5 else "")

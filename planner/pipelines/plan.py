@@ -26,6 +26,7 @@ from planner.signals import stop_on_signal
 
 if TYPE_CHECKING:
     from models.documents.plan import PlanDocument
+    from models.gang import Gang
     from models.instance import Instance
     from models.plan import PlanWriter
     from models.solution import Solution
@@ -73,11 +74,32 @@ def with_stability(policy: Policy) -> Policy:
 def freeze_running(instance: Instance, namespaces: Collection[str] | None = None) -> Instance:
     """The instance with running gangs that cannot be stopped, moved or shrunk.
 
-    ``namespaces``: only gangs of these; None: all. They may still grow and be completed.
+    ``namespaces``: only gangs of these; None: all. They may still be completed, and grow by pods that exist.
     """
     gangs = tuple(
-        replace(gang, preemptible=False, movable=False)
+        replace(_within_its_pods(gang), preemptible=False, movable=False)
         if gang.running and (namespaces is None or gang.namespace in namespaces)
+        else gang
+        for gang in instance.gangs
+    )
+    return replace(instance, gangs=gangs)
+
+
+def _within_its_pods(gang: Gang) -> Gang:
+    """The gang with roles that grow no further than its pods, so that no controller has to create any."""
+    most = [role.min for role in gang.roles]
+    for pod in gang.pods:
+        most[pod.role] = max(most[pod.role], pod.index + 1 - gang.roles[pod.role].first_index)
+    roles = zip(gang.roles, most, strict=True)
+    return replace(gang, roles=tuple(replace(one, max=min(one.max, top)) for one, top in roles))
+
+
+def keep_sizes(instance: Instance, namespaces: Collection[str]) -> Instance:
+    """The instance whose running gangs of these namespaces keep their numbers of pods."""
+    later = instance.now + 1
+    gangs = tuple(
+        replace(gang, resize_after=max(later, gang.resize_after or later))
+        if gang.running and gang.elastic and gang.namespace in namespaces
         else gang
         for gang in instance.gangs
     )
@@ -93,8 +115,8 @@ class PlanRequest:
     """The options of ``plan``; None keeps the value of the policy.
 
     ``previous``: file of an earlier plan. ``now``: seconds since the epoch. ``keep_running``:
-    running gangs keep every pod as it is; ``keep_in``: those of these namespaces do. ``executor``:
-    where neighbourhoods are solved.
+    running gangs keep every pod as it is; ``keep_in``: those of these namespaces do; ``keep_sizes_in``:
+    those of these keep their numbers of pods. ``executor``: where neighbourhoods are solved.
     """
 
     paths: tuple[str, ...]
@@ -110,6 +132,7 @@ class PlanRequest:
     now: int | None = None
     keep_running: bool = False
     keep_in: frozenset[str] = frozenset()
+    keep_sizes_in: frozenset[str] = frozenset()
     executor: str | None = None
 
 
@@ -380,6 +403,8 @@ def _read(request: PlanRequest, stdin: BinaryIO | None) -> LoadedInput:
         instance = freeze_running(instance)
     elif request.keep_in:
         instance = freeze_running(instance, request.keep_in)
+    if request.keep_sizes_in:
+        instance = keep_sizes(instance, request.keep_sizes_in)
     if request.defragment:
         instance = replace(instance, policy=with_defragment(instance.policy))
     if previous is not None and request.previous is not None:

@@ -283,6 +283,7 @@ _STYLES = {
     Outcome.partial: "bad",
     Outcome.halted: "warn",
     Outcome.stopped: "good",
+    Outcome.resized: "good",
     Outcome.withheld: "warn",
     Outcome.undone: "warn",
     Outcome.advised: "busy",
@@ -292,6 +293,7 @@ _DRY = {
     Outcome.started: "would start",
     Outcome.pending: "would start",
     Outcome.stopped: "would be stopped",
+    Outcome.resized: "would be resized",
     Outcome.skipped: "would be skipped",
     Outcome.undone: "would be undone",
     Outcome.advised: "advice only",
@@ -327,10 +329,14 @@ def verdict_table(verdict: Verdict, plan: str | None, *, dry: bool = False) -> T
 
 
 def _why(one: GangVerdict, *, dry: bool) -> str:
-    resizes = ", ".join(f"{r.role} from {r.before:,} to {r.after:,} pods" for r in one.resizes)
     why = one.why or ("" if dry and one.outcome in _DRY else _MEANS.get(one.outcome, ""))
     whole = "its PodGroup starts all or none" if one.atomic else ""
-    return "; ".join(part for part in (resizes, why, whole) if part)
+    return "; ".join(part for part in (sizes(one), why, whole) if part)
+
+
+def sizes(one: GangVerdict) -> str:
+    """The roles whose number of pods changes: ``worker from 4 to 2 pods``."""
+    return ", ".join(f"{r.role} from {r.before:,} to {r.after:,} pods" for r in one.resizes)
 
 
 def undo_heading(one: GangVerdict) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
 from models.units import plural
-from planner.show.apply import MAX_NAMES, counts, undo_heading
+from planner.show.apply import MAX_NAMES, counts, sizes, undo_heading
 from planner.show.metrics import Metrics
 from planner.show.text import gap_text, gpu_amount
 from planner.untrusted_text import safe
@@ -30,6 +30,7 @@ _WORDS = {
     Outcome.started: "started",
     Outcome.pending: "started, not all bound yet",
     Outcome.stopped: "stopped",
+    Outcome.resized: "resized",
     Outcome.skipped: "skipped",
     Outcome.partial: "partial",
     Outcome.undone: "undone",
@@ -203,7 +204,8 @@ def show_verdict(
     for one in changed:
         if one in shown:
             continue
-        why = f": {one.why}" if one.why else ""
+        said = "; ".join(filter(None, (sizes(one), one.why)))
+        why = f": {said}" if said else ""
         atomic = " (its PodGroup starts all or none)" if one.atomic else ""
         console.say(f"{'/'.join(one.gang)}: {_WORDS[one.outcome]}{atomic}{why}")
         commands = undo(one)

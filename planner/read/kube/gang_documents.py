@@ -141,7 +141,10 @@ class GangDocuments:
         return found
 
     def _role(self, gang: KubeGang, role: KubeRole, name: str) -> Json:
-        replicas = max(1, role.size or 0)
+        replicas: int | Json = max(1, role.size or 0)
+        if role.range is not None and role.range.least < role.range.most:
+            least, most, step = role.range.least, role.range.most, role.range.step
+            replicas = {"min": least, "max": most, "step": step}
         model = _model_pod(role)
         if model is None:  # nothing of it exists yet: the gang is held until something does
             return {"name": name, "replicas": replicas, "gpus": 0}

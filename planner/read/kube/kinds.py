@@ -169,7 +169,7 @@ poddisruptionbudgets.policy PodDisruptionBudget v1 certain
     observedGeneration disruptionsAllowed currentHealthy desiredHealthy conditions[]=Condition
   }
 statefulsets.apps StatefulSet v1 certain
-  spec { replicas } status { replicas readyReplicas desiredNumberScheduled }
+  spec { replicas ordinals { start } } status { replicas readyReplicas desiredNumberScheduled }
 replicasets.apps ReplicaSet v1 certain
   spec { replicas } status { replicas readyReplicas desiredNumberScheduled }
 daemonsets.apps DaemonSet v1 certain

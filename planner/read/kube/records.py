@@ -263,6 +263,26 @@ class SliceAsk:
     level: LevelAsk
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicaRange:
+    """How many pods a role may run with: least, least + step, ... not above ``most``."""
+
+    least: int
+    most: int
+    step: int = 1
+
+    def at_least(self, count: int) -> int | None:
+        """The least allowed number that is no smaller; None if there is none."""
+        steps = -(-max(0, count - self.least) // self.step)
+        found = self.least + steps * self.step
+        return found if found <= self.most else None
+
+    def at_most(self, count: int) -> int:
+        """The largest allowed number that is no larger, but at least ``least``."""
+        steps = max(0, min(count, self.most) - self.least) // self.step
+        return self.least + steps * self.step
+
+
 @dataclass(slots=True, eq=False)
 class KubeRole:
     """Pods of one kind in a gang.
@@ -270,6 +290,8 @@ class KubeRole:
     ``size``: how many the complete gang has, None while unknown. ``members``: (index, pod) of those
     that exist, ascending by index, each index once. ``first_index``: of the complete role.
     ``stride``: pods of one Job of a JobSet. ``mix_models``: may run on several GPU models.
+    ``wished``: the numbers of pods that its owner allows; ``range``: those that a plan may choose as
+    things stand, ``size`` then being the least that it needs. ``scalable``: gangplan may set its number.
     """
 
     name: str
@@ -281,6 +303,9 @@ class KubeRole:
     slices: tuple[SliceAsk, ...] = ()
     stride: int = 1
     mix_models: bool = False
+    wished: ReplicaRange | None = None
+    range: ReplicaRange | None = None
+    scalable: bool = False
 
     @property
     def span(self) -> int:
@@ -289,8 +314,9 @@ class KubeRole:
 
     @property
     def missing(self) -> int:
-        """Pods that do not exist yet."""
-        return (self.size or 0) - len(self.members)
+        """Pods that do not exist yet; those beyond ``size`` make up for none."""
+        size = self.size or 0
+        return size - sum(index < self.first_index + size for index, _ in self.members)
 
     def renumber(self) -> bool:
         """Number the members without gaps; whether any index changed."""

@@ -13,7 +13,15 @@ from typing import NamedTuple
 
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import Tree, at, number
-from planner.read.kube.records import KubeNode, KubeObject, KubePod, LevelAsk, Objects, SliceAsk
+from planner.read.kube.records import (
+    KubeNode,
+    KubeObject,
+    KubePod,
+    LevelAsk,
+    Objects,
+    ReplicaRange,
+    SliceAsk,
+)
 
 MAX_ANNOTATION = 65_536
 """Longest annotation that is read, in characters."""
@@ -59,6 +67,8 @@ class RoleSpec:
     ``size``: None if unknown. ``stride``: pods of one Job of a JobSet. ``queue_like``: its pods work
     through more indexes than run at once, so an index is no rank. ``later``: the controller creates
     its pods only once other roles run, so none counts as missing before the first exists.
+    ``range``: the numbers of pods that its controller's own fields allow. ``scalable``: a scale
+    subresource of the controller sets the number of its pods.
     """
 
     name: str
@@ -69,6 +79,8 @@ class RoleSpec:
     later: bool = False
     required: LevelAsk | None = None
     slices: tuple[SliceAsk, ...] = ()
+    range: ReplicaRange | None = None
+    scalable: bool = False
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,9 @@ KINDS = {
 _AFTER_WORKERS = "WaitForWorkersReady"
 """The operator creates the launcher of such an MPIJob once all workers are ready."""
 
+SCALED = "PyTorchJob"
+"""The kind whose subresource ``scale`` sets the number of its workers."""
+
 _ORDER = ("launcher", "chief", "master", "scheduler", "ps", "server", "worker", "evaluator")
 """Roles in the order shown: the API keeps replica types in a map, which has none."""
 
@@ -78,6 +81,8 @@ def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Contr
         found = [replace(one, first_index=first * (one.name == "worker")) for one in found]
     if text(spec, "launcherCreationPolicy") == _AFTER_WORKERS:
         found = [replace(one, later=one.name == "launcher") for one in found]
+    if kind == SCALED:
+        found = [replace(one, scalable=one.name == "worker") for one in found]
     return Controller(key, kind, key.name, job, tuple(sorted(found, key=_place)))
 
 

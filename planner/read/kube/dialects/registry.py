@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from planner.read.kube.dialects import (
     ack,
+    apps,
     gangplan,
     grove,
     hami,
@@ -45,6 +46,7 @@ DIALECTS: tuple[Dialect, ...] = (
     kueue.DIALECT,
     gangplan.DIALECT,
     job.DIALECT,
+    apps.DIALECT,
 )
 """In order of precedence. A controller comes before those of the objects it makes: JobSet before Job.
 A pod that names several groups belongs to the first whose object exists."""

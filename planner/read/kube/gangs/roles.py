@@ -14,6 +14,7 @@ from planner.read.findings import Remarks
 from planner.read.kube.dialects.base import ControllerKey, PodGroup, RoleIndex, RoleSpec
 from planner.read.kube.dialects.registry import controller_reader
 from planner.read.kube.gangs.membership import Member, Membership
+from planner.read.kube.gangs.ranges import TOO_MANY, fit_ranges, wished_range
 from planner.read.kube.lookup import distinct, number
 from planner.read.kube.records import KubePod, KubeRole
 
@@ -24,6 +25,9 @@ _LARGE, _MAX_RATIO = 20_000, 100
 """A role of more than so many pods needs one existing pod for so many of them."""
 
 DEFAULT_ROLE = "worker"
+NATIVE = "scheduling.k8s.io"
+"""API group of the groups whose minimum kube-scheduler itself keeps."""
+
 NEXT_FREE = "its index is missing, malformed or taken; it gets the next free one"
 BEHIND = "waits for the terminating pod of its index, and is left out until that is gone"
 SPLIT = "requests another number of GPUs than others of its role; it counts as a role of its own"
@@ -52,7 +56,13 @@ def read_roles(gang: Membership, problems: list[str], remarks: Remarks) -> list[
         own = claims.get((key, spec.name), [])
         if key is None:
             own = _by_name_suffix(own, _stated_size(gang, spec.name, len(claims)))
-        size = spec.size
+        pods = [pod for _, pod in own]
+        wished = wished_range(gang.controllers.get(key) if key else None, spec, pods, remarks)
+        if wished is not None and not _is_plausible(wished.least, len(own)):
+            remarks.add(pods[0].subject if pods else gang.namespace, TOO_MANY)
+            wished = None
+        # A range needs no number of its controller, which gangplan may change.
+        size = spec.size if wished is None else None
         if size is not None and not _is_plausible(size, len(own)):
             shown = size if abs(size) < 10**18 else "far too many"
             problems.append(f"role {spec.name} of {shown} pods")
@@ -65,6 +75,8 @@ def read_roles(gang: Membership, problems: list[str], remarks: Remarks) -> list[
             required=spec.required,
             slices=spec.slices,
             stride=spec.stride,
+            wished=wished,
+            scalable=spec.scalable and key in gang.complete,
         )
         role.size = size if size is None else max(size, role.span)
         roles += _by_gpus(role, remarks)
@@ -146,6 +158,7 @@ def _by_gpus(role: KubeRole, remarks: Remarks) -> list[KubeRole]:
     # The commonest number is what the role requests; the others are the odd ones.
     first, *others = sorted(by_gpus.values(), key=lambda members: (-len(members), members[0][0]))
     missing = max(role.missing, 0) if role.size is not None else 0
+    role = replace(role, wished=None)  # which of them its range means is unknown
     parts = [replace(role, members=first, size=len(first) + missing)]
     for place, members in enumerate(others, 2):
         name = f"{role.name}-{place}"
@@ -248,11 +261,13 @@ def complete_roles(
 
     A gang whose groups have the pods they need is complete with those.
     """
-    totals = [group.minimum for group in groups if (group.minimum or 0) > 0]
+    needing = _needing(roles, groups)
+    totals = [group.minimum for group in needing if (group.minimum or 0) > 0]
     needed = sum(one or 0 for one in totals) if totals else None
-    minimums = _minimums(groups)
+    minimums = _minimums(needing)
     running = any(pod.holds_room for pod in _pods(roles))
     done = 0 if running else _drop_succeeded(roles)
+    fit_ranges(roles, (needed or 0) - done, subject, remarks)
     existing = done + len(_pods(roles))
     by_role = all(len(role.members) >= minimums.get(role.name, 0) for role in roles)
     enough = needed is not None and existing >= needed and by_role
@@ -264,11 +279,12 @@ def complete_roles(
         if any(changed):
             remarks.add(subject, RENUMBERED)
         for role in roles:
-            role.size = len(role.members)
+            role.size = len(role.members) if role.wished is None else role.size
+        fit_ranges(roles, 0, subject, Remarks())
     elif lacking:
         missing.append(_not_created(lacking, roles, existing))
     elif needed is not None and existing < needed:
-        missing.append(f"{existing} of the {needed} pods that {groups[0].subject} needs exist")
+        missing.append(f"{existing} of the {needed} pods that {needing[0].subject} needs exist")
     here = {group.key.name for group in groups}
     siblings = {id(group.siblings): group.siblings for group in groups}  # groups share one tuple
     absent = sorted(set[str]().union(*siblings.values()) - here)
@@ -276,6 +292,13 @@ def complete_roles(
     if any(role.members for role in roles):
         roles[:] = [role for role in roles if role.size]
     return "; ".join(missing + _finished(roles) + _not_ours(roles)) or None
+
+
+def _needing(roles: Sequence[KubeRole], groups: Sequence[PodGroup]) -> Sequence[PodGroup]:
+    """The groups whose minimum counts: of an elastic gang, those that kube-scheduler starts as a whole."""
+    if all(role.wished is None for role in roles):
+        return groups
+    return [one for one in groups if one.object is not None and one.object.group == NATIVE]
 
 
 def _minimums(groups: Sequence[PodGroup]) -> dict[str, int]:

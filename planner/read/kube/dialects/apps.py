@@ -1,0 +1,105 @@
+"""Deployments, ReplicaSets and StatefulSets whose pods are one gang: one role, ``worker``.
+
+They are a gang if they or their pods state a range of pods, or name a gang with our label; other pods of
+theirs are replicas of a service. Annotations of a Deployment are also on its ReplicaSets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from planner.read.kube.dialects.base import (
+    Controller,
+    ControllerKey,
+    ControllerReader,
+    Dialect,
+    RoleIndex,
+    RoleSpec,
+    count,
+)
+from planner.read.kube.dialects.gangplan import GANG, is_elastic
+from planner.read.kube.lookup import number, objects, text, whole
+from planner.read.kube.records import KubeObject, KubePod, Objects
+
+ROLE = "worker"
+GROUP = "apps"
+INDEX = "apps.kubernetes.io/pod-index"
+_PHASES = ("Running", "Unknown", "Pending")
+
+
+def controller_key(pod: KubePod, api: Objects) -> ControllerKey | None:
+    """``Deployment/name``, so that two kinds may have one name."""
+    owner = pod.object.owner
+    if owner is None or owner.group != GROUP or owner.kind not in ("ReplicaSet", "StatefulSet"):
+        return None
+    made = api.owner_of(pod.object)
+    stated = [pod.annotations] if made is None else [made.annotations, pod.annotations]
+    if not any(map(is_elastic, stated)) and not pod.labels.get(GANG):
+        return None
+    above = None if made is None else made.owner
+    deployed = above is not None and (above.group, above.kind) == (GROUP, "Deployment")
+    named = above if above is not None and deployed else owner
+    return ControllerKey("Workload", pod.object.namespace, f"{named.kind}/{named.name}")
+
+
+def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Controller:
+    kind, _, name = key.name.partition("/")
+    found = (api.owner_of(pod.object) for pod in pods)
+    sets = {id(one): one for one in found if one is not None}
+    made = max(sets.values(), key=_precedence, default=None)
+    sizes = [count(one.tree, "spec", "replicas", absent=1) for one in sets.values()]
+    known = [size for size in sizes if size is not None]
+    role = RoleSpec(
+        ROLE,
+        sum(known) if known else None,
+        first_index=_first_index(made) if kind == "StatefulSet" else 0,
+        queue_like=kind != "StatefulSet",
+        scalable=made is not None and (kind == "Deployment" or made.owner is None),
+    )
+    stays_first = sorted(pods, key=_removal)
+    ranks = {pod.name: place for place, pod in enumerate(stays_first)}
+    return Controller(key, kind, name, made, (role,), ranks=ranks)
+
+
+def _precedence(one: KubeObject) -> tuple[int, int, str]:
+    """The set with most replicas, then the newest, stands for its Deployment."""
+    return (whole(one.tree, "spec", "replicas") or 0, one.created or 0, one.name)
+
+
+def _first_index(made: KubeObject | None) -> int:
+    start = None if made is None else whole(made.tree, "spec", "ordinals", "start")
+    return start if start is not None and start > 0 else 0
+
+
+def _removal(pod: KubePod) -> tuple[object, ...]:
+    """Order of the pods of a ReplicaSet: it removes the last ones first, unless their costs differ.
+
+    Pods with the mark of a whole gang stay longest, so that it is still known to have been whole.
+    """
+    phase = text(pod.object.tree, "status", "phase")
+    return (
+        pod.terminating,
+        not pod.bound,
+        _PHASES.index(phase) if phase in _PHASES else len(_PHASES),
+        not _is_ready(pod),
+        "gangplan.dev/whole" not in pod.annotations,
+        pod.object.created or 0,
+        pod.name,
+    )
+
+
+def _is_ready(pod: KubePod) -> bool:
+    conditions = objects(pod.object.tree, "status", "conditions")
+    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+
+
+def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
+    if controller.kind != "StatefulSet":
+        return RoleIndex(ROLE, controller.ranks.get(pod.name))
+    index = number(pod.labels.get(INDEX))
+    return RoleIndex(ROLE, number(pod.name.rpartition("-")[2]) if index is None else index)
+
+
+DIALECT = Dialect(
+    "apps", controller=ControllerReader("Workload", controller_key, describe, role_index)
+)

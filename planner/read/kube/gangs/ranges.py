@@ -1,0 +1,123 @@
+"""The numbers of pods that an elastic role may run with: those its owner allows, and those possible now.
+
+Only the owner's own gang depends on what it writes: a value that cannot be read is a remark, and the role
+has the number of pods of its controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from planner.read.findings import Remarks
+from planner.read.kube.dialects.base import Controller, RoleSpec
+from planner.read.kube.dialects.gangplan import MAX, MIN, RANGE, STEP, is_elastic
+from planner.read.kube.lookup import number
+from planner.read.kube.records import KubePod, KubeRole, ReplicaRange
+
+WORKERS = "worker"
+"""Of several roles, the one that the annotations of the controller concern."""
+
+MOST_MORE = 16
+"""A plan at most doubles the pods that exist of a role, and adds so many: the program grows with them."""
+
+NO_NUMBER = "is no number of pods; its range is ignored"
+ONE_OF_TWO = f"states only one of the annotations {MIN} and {MAX}; ignored"
+SWAPPED = f"annotation {MIN} is above {MAX}; its range is ignored"
+DIFFER = f"its pods differ in their annotations {MIN}, {MAX} and {STEP}; they are ignored"
+TOO_MANY = f"annotation {MIN} asks for far more pods than exist; its range is ignored"
+BELOW_GROUP = "its group needs more pods than its range allows; the range is ignored"
+BEYOND = f"has more pods than annotation {MAX} allows; those beyond wait"
+
+
+def wished_range(
+    controller: Controller | None, spec: RoleSpec, pods: Sequence[KubePod], remarks: Remarks
+) -> ReplicaRange | None:
+    """The range of a role; None if it has one number of pods.
+
+    The annotations of the controller come before those of its pods, which have to agree; both before the
+    controller's own fields.
+    """
+    made = None if controller is None else controller.object
+    concerned = controller is not None and (len(controller.roles) < 2 or spec.name == WORKERS)
+    if made is not None and concerned and is_elastic(made.annotations):
+        return _read(made.annotations, made.subject, remarks)
+    living = [pod for pod in pods if pod.finished is None]
+    stated = {tuple(pod.annotations.get(key) for key in RANGE) for pod in living}
+    if any(is_elastic(pod.annotations) for pod in living):
+        if len(stated) == 1:
+            return _read(living[0].annotations, living[0].subject, remarks)
+        remarks.add(living[0].subject if made is None else made.subject, DIFFER)
+        return None
+    return spec.range
+
+
+def _read(written: Mapping[str, str], subject: str, remarks: Remarks) -> ReplicaRange | None:
+    values: dict[str, int] = {STEP: 1}
+    for key in RANGE:
+        if key in written:
+            value = number(written[key].strip())
+            if not value:
+                remarks.add(subject, f"annotation {key} {NO_NUMBER}")
+                return None
+            values[key] = value
+    if MIN not in values or MAX not in values:
+        remarks.add(subject, ONE_OF_TWO)
+        return None
+    if values[MIN] > values[MAX]:
+        remarks.add(subject, SWAPPED)
+        return None
+    return ReplicaRange(values[MIN], values[MAX], values[STEP])
+
+
+def fit_ranges(roles: Sequence[KubeRole], needed: int, subject: str, remarks: Remarks) -> None:
+    """Set the range and size of every elastic role to what is possible now.
+
+    ``needed``: pods that the groups of the gang need before it starts.
+    """
+    elastic = [role for role in roles if role.wished is not None]
+    if not elastic:
+        return
+    others = sum(role.size or 0 for role in roles if role.wished is None)
+    if len(elastic) == 1:
+        _raise_floor(elastic[0], needed - others)
+    floors = sum(role.wished.least for role in elastic if role.wished is not None)
+    if others + floors < needed:
+        remarks.add(subject, BELOW_GROUP)
+        for role in elastic:
+            role.wished = None
+    for role in elastic:
+        if role.wished is not None:
+            if len(role.members) > role.wished.most:
+                remarks.add(subject, BEYOND)
+            _fit(role, role.wished)
+
+
+def _raise_floor(role: KubeRole, needed: int) -> None:
+    assert role.wished is not None
+    least = role.wished.at_least(needed)
+    if least is not None:
+        role.wished = replace(role.wished, least=least)
+
+
+def _fit(role: KubeRole, wished: ReplicaRange) -> None:
+    """Set the range, the size and the members of one role.
+
+    Waiting, it starts with pods that exist, without a gap. Running, it never shrinks below or grows above
+    its pods unless its number can be set, and grows only from an allowed number without gaps.
+    """
+    first, there = role.first_index, dict(role.members)
+    running = {index for index, pod in there.items() if pod.holds_room}
+    span = max(running) + 1 - first if running else 0
+    existing = next(n for n in range(len(there) + 1) if first + n not in there)
+    size = wished.at_least(span)
+    if size is None:  # it runs with more pods than it may, and stays as it is
+        role.size, most = span, span
+        role.range = None
+    else:
+        whole = len(running) == span == size
+        possible = 2 * existing + MOST_MORE if whole and role.scalable else existing
+        most = max(size, wished.at_most(possible))
+        least = size if running and not role.scalable else wished.least
+        role.size, role.range = size, ReplicaRange(least, most, wished.step)
+    role.members = [(index, pod) for index, pod in role.members if index < first + most]

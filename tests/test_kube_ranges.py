@@ -1,0 +1,258 @@
+"""The numbers of pods that annotations let a role of Kubernetes objects run with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from bundles import load_all
+from kube import node, pod
+from kube_gangs import owned, read, seats, thing
+
+from planner.read.instance_builder import LoadedInput
+from planner.read.kube.gangs.ranges import BELOW_GROUP, BEYOND, DIFFER, NO_NUMBER, SWAPPED
+
+Tree = dict[str, Any]
+
+MIN, MAX, STEP = "gangplan.dev/min", "gangplan.dev/max", "gangplan.dev/step"
+HASH = "6f8d"
+
+
+def stated(least: object = 2, most: object = 6, step: object = None) -> dict[str, str]:
+    written = {MIN: least, MAX: most, STEP: step}
+    return {key: str(value) for key, value in written.items() if value is not None}
+
+
+def deployment(
+    waiting: int = 0,
+    *,
+    on: tuple[str, ...] = (),
+    notes: dict[str, str] | None = None,
+    template: dict[str, str] | None = None,
+    replicas: int | None = None,
+    owner: str | None = "Deployment",
+) -> list[Tree]:
+    """The ReplicaSet of a Deployment ``vit`` and its pods: those that run ``on`` nodes, then gated ones.
+
+    ``notes``: annotations of the Deployment, which its ReplicaSet has, too; ``template``: of the pods.
+    """
+    size = len(on) + waiting if replicas is None else replicas
+    made = thing(
+        "ReplicaSet", "apps/v1", f"vit-{HASH}", {"replicas": size}, annotations=notes or {}
+    )
+    if owner is not None:
+        owned(made, owner, "apps/v1", "vit")
+    labels = {"pod-template-hash": HASH}
+    pods = [
+        pod(f"vit-{HASH}-{number}", gpus=8, on=place, gated=place is None, labels=labels,
+            annotations=template)
+        for number, place in enumerate([*on, *[None] * waiting])
+    ]  # fmt: skip
+    return [made, *(owned(one, "ReplicaSet", "apps/v1", f"vit-{HASH}") for one in pods)]
+
+
+def stateful(
+    *ordinals: int, on: tuple[str, ...] = (), notes: dict[str, str] | None = None, start: int = 0
+) -> list[Tree]:
+    """A StatefulSet ``vit`` and the pods of these ordinals: the first ones run ``on`` nodes."""
+    spec = {"replicas": len(ordinals), "ordinals": {"start": start}}
+    made = thing("StatefulSet", "apps/v1", "vit", spec, annotations=notes or stated())
+    places = [*on, *[None] * (len(ordinals) - len(on))]
+    pods = [
+        pod(f"vit-{ordinal}", gpus=8, on=place, gated=place is None)
+        for ordinal, place in zip(ordinals, places, strict=True)
+    ]
+    return [made, *(owned(one, "StatefulSet", "apps/v1", "vit") for one in pods)]
+
+
+def built(*objects: Tree) -> LoadedInput:
+    return load_all([*(node(f"n{number}") for number in range(1, 7)), *objects])
+
+
+def counts(*objects: Tree) -> tuple[int, int, int]:
+    """(min, max, step) of the only role of the only gang, which is whole."""
+    (gang,) = built(*objects).instance.gangs
+    (role,) = gang.roles
+    assert gang.hold is None, gang.hold
+    return role.min, role.max, role.step
+
+
+def held(*objects: Tree) -> str:
+    (gang,) = built(*objects).instance.gangs
+    assert gang.hold is not None
+    return f"{gang.hold.code}: {gang.hold.message}"
+
+
+# ---- gangs that wait
+
+
+@pytest.mark.parametrize("where", ["notes", "template"])
+def test_pods_of_a_deployment_with_a_range_are_one_gang(where: str) -> None:
+    found = deployment(4, **{where: stated(2, 4, 2)})
+    (gang,) = built(*found).instance.gangs
+    assert (gang.name, len(gang.pods), gang.service) == ("vit", 4, None)
+    assert counts(*found) == (2, 4, 2)
+
+
+def test_without_a_range_they_are_replicas_of_a_service() -> None:
+    gangs = built(*deployment(3)).instance.gangs
+    assert {gang.service for gang in gangs} == {"Deployment/vit"}
+    assert len(gangs) == 3
+
+
+def test_with_a_label_that_names_the_gang_they_are_one_gang_of_one_size() -> None:
+    made, *pods = deployment(3)
+    for one in pods:
+        one["metadata"]["labels"]["gangplan.dev/gang"] = "vit"
+    assert counts(made, *pods) == (3, 3, 1)
+
+
+def test_a_gang_that_waits_starts_with_no_more_pods_than_exist() -> None:
+    assert counts(*deployment(4, notes=stated(2, 6))) == (2, 4, 1)
+    assert counts(*deployment(5, notes=stated(2, 6, 2))) == (2, 4, 2)
+
+
+def test_it_waits_for_its_least_number_of_pods() -> None:
+    assert "Incomplete" in held(*deployment(1, notes=stated(2, 6), replicas=4))
+
+
+def test_pods_beyond_the_largest_number_wait() -> None:
+    loaded = built(*deployment(5, notes=stated(2, 3)))
+    (gang,) = loaded.instance.gangs
+    assert (gang.roles[0].max, len(gang.pods)) == (3, 3)
+    assert any(BEYOND in line for line in loaded.remarks)
+
+
+def test_the_controllers_annotation_comes_before_that_of_its_pods() -> None:
+    assert counts(*deployment(4, notes=stated(2, 4), template=stated(3, 4))) == (2, 4, 1)
+
+
+def test_pods_that_differ_have_the_number_of_their_controller() -> None:
+    made, *pods = deployment(4, template=stated(2, 4))
+    pods[0]["metadata"]["annotations"] = stated(1, 4)
+    gangs, remarks = read(made, *pods)
+    assert (gangs["vit"].roles[0].size, gangs["vit"].roles[0].range) == (4, None)
+    assert [one.what for one in remarks.all] == [DIFFER]
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "step", "said"),
+    [
+        ("two", 4, None, f"annotation {MIN} {NO_NUMBER}"),
+        (0, 4, None, f"annotation {MIN} {NO_NUMBER}"),
+        (2, -4, None, f"annotation {MAX} {NO_NUMBER}"),
+        (2, "4.5", None, f"annotation {MAX} {NO_NUMBER}"),
+        (2, 10**9, None, f"annotation {MAX} {NO_NUMBER}"),
+        (2, 4, "", f"annotation {STEP} {NO_NUMBER}"),
+        (4, 2, None, SWAPPED),
+        (2, None, None, "states only one of the annotations"),
+        (20_001, 30_000, None, "asks for far more pods"),
+    ],
+)  # fmt: skip
+def test_a_value_that_cannot_be_used_is_one_remark_and_no_range(
+    least: object, most: object, step: object, said: str
+) -> None:
+    gangs, remarks = read(*deployment(3, notes=stated(least, most, step)))
+    assert (gangs["vit"].roles[0].size, gangs["vit"].roles[0].range) == (3, None)
+    assert len(remarks.all) == 1
+    assert said in remarks.all[0].what
+
+
+def test_a_native_group_keeps_its_minimum_and_another_does_not() -> None:
+    """kube-scheduler binds no pod below the minCount of a native group."""
+    found = deployment(6, notes=stated(2, 6))
+    for one in found[1:]:
+        one["spec"]["schedulingGroup"] = {"podGroupName": "g"}
+    spec = {"schedulingPolicy": {"gang": {"minCount": 4}}}
+    group = thing("PodGroup", "scheduling.k8s.io/v1alpha2", "g", spec)
+    assert counts(group, *found) == (4, 6, 1)
+    found = deployment(6, notes=stated(2, 6))
+    for one in found[1:]:
+        one["metadata"]["annotations"] |= {
+            "gang.scheduling.koordinator.sh/name": "vit",
+            "gang.scheduling.koordinator.sh/min-available": "6",
+        }
+    assert counts(*found) == (2, 6, 1)
+
+
+def test_a_range_below_what_its_native_group_needs_is_ignored() -> None:
+    found = deployment(4, notes=stated(1, 2))
+    for one in found[1:]:
+        one["spec"]["schedulingGroup"] = {"podGroupName": "g"}
+    spec = {"schedulingPolicy": {"gang": {"minCount": 4}}}
+    loaded = built(thing("PodGroup", "scheduling.k8s.io/v1alpha2", "g", spec), *found)
+    assert any(BELOW_GROUP in line for line in loaded.remarks)
+    assert [(gang.roles[0].min, gang.roles[0].max) for gang in loaded.instance.gangs] == [(4, 4)]
+
+
+def test_of_several_roles_the_controllers_annotation_concerns_the_workers() -> None:
+    spec = {"pytorchReplicaSpecs": {"Master": {"replicas": 1}, "Worker": {"replicas": 3}}}
+    job = thing("PyTorchJob", "kubeflow.org/v1", "vit", spec, annotations=stated(1, 3))
+    pods = [
+        owned(
+            pod(
+                f"vit-{role}-{index}", gpus=8, gated=True,
+                labels={
+                    "training.kubeflow.org/job-name": "vit",
+                    "training.kubeflow.org/replica-type": role,
+                    "training.kubeflow.org/replica-index": str(index),
+                },
+            ),
+            "PyTorchJob", "kubeflow.org/v1", "vit",
+        )
+        for role, index in [("master", 0), ("worker", 0), ("worker", 1), ("worker", 2)]
+    ]  # fmt: skip
+    (gang,) = built(job, *pods).instance.gangs
+    assert [(role.name, role.min, role.max) for role in gang.roles] == [
+        ("master", 1, 1), ("worker", 1, 3),
+    ]  # fmt: skip
+
+
+# ---- gangs that run
+
+
+def test_a_running_gang_may_grow_to_the_largest_number_by_its_controller() -> None:
+    assert counts(*deployment(0, on=("n1", "n2"), notes=stated(2, 6))) == (2, 6, 1)
+    assert counts(*stateful(0, 1, on=("n1", "n2"))) == (2, 6, 1)
+
+
+def test_a_plan_at_most_doubles_a_role_and_adds_sixteen() -> None:
+    """However many its owner allows: the variables of the program are as many."""
+    assert counts(*deployment(0, on=("n1", "n2"), notes=stated(1, 10**9 - 1))) == (1, 20, 1)
+    assert counts(*deployment(0, on=("n1", "n2"), notes=stated(2, 10**9 - 1, 10))) == (2, 12, 10)
+
+
+def test_without_a_scale_it_grows_by_the_pods_that_exist_and_never_shrinks() -> None:
+    found = deployment(2, on=("n1", "n2"), notes=stated(1, 6), owner="Rollout")
+    assert counts(*found) == (2, 4, 1)
+
+
+def test_pods_that_run_come_before_those_that_wait_and_unready_ones_last() -> None:
+    """In the order in which a ReplicaSet keeps them: its plan gives up the last ones."""
+    made, *pods = deployment(2, on=("n1", "n2", "n3"), notes=stated(1, 6))
+    ready = {"type": "Ready", "status": "True"}
+    for one in (pods[0], pods[2]):
+        one["status"]["conditions"] = [ready]
+    pods[2]["metadata"]["annotations"]["gangplan.dev/whole"] = "true"
+    gangs, _ = read(made, *pods)
+    order = sorted(seats(gangs["vit"]).items(), key=lambda seat: seat[1])
+    assert [name.rpartition("-")[2] for name, _ in order] == ["2", "0", "1", "3", "4"]
+
+
+def test_pods_of_a_stateful_set_have_their_ordinals() -> None:
+    gangs, _ = read(*stateful(5, 6, 7, start=5, notes=stated(1, 3)))
+    assert seats(gangs["vit"]) == {f"vit-{n}": ("worker", n) for n in (5, 6, 7)}
+
+
+def test_a_hole_is_filled_before_the_gang_grows() -> None:
+    """Pod 1 waits, pod 2 runs: three pods at least, and no more than exist."""
+    made, *pods = stateful(0, 1, 2, 3, notes=stated(1, 6))
+    for one, place in ((pods[0], "n1"), (pods[2], "n2")):
+        one["spec"] = pod("x", gpus=8, on=place)["spec"]
+        one["status"]["phase"] = "Running"
+    assert counts(made, *pods) == (1, 4, 1)
+    assert "Incomplete" in held(made, pods[0], *pods[2:])
+
+
+def test_a_gang_with_more_pods_than_it_may_have_stays_as_it_is() -> None:
+    assert counts(*deployment(0, on=("n1", "n2", "n3"), notes=stated(1, 2))) == (3, 3, 1)
