@@ -88,6 +88,28 @@ def test_a_claim_of_a_group_is_shared_by_the_pods_whose_status_names_it() -> Non
     assert held(*pods, claim("c")) == {"p": (SHARED,), "q": (SHARED,)}
 
 
+def test_a_claim_that_a_group_will_make_is_shared_before_it_exists() -> None:
+    entry = {"name": "g", "resourceClaimTemplateName": "t"}
+    group = {
+        "apiVersion": "scheduling.k8s.io/v1alpha2",
+        "kind": "PodGroup",
+        "metadata": {"name": "pg", "namespace": "default"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 1}}, "resourceClaims": [entry]},
+    }
+    template = {
+        "apiVersion": API,
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "t", "namespace": "default"},
+        "spec": {"spec": claim("c")["spec"]},
+    }
+    member = {"schedulingGroup": {"podGroupName": "pg"}}
+    pods = [
+        pod("p", gated=True, resourceClaims=[entry], **member),
+        pod("q", gated=True, resourceClaims=[{**entry, "name": "own"}], **member),
+    ]
+    assert held(*pods, group, template) == {"p": (SHARED,), "q": ()}
+
+
 def test_claims_for_other_devices_are_a_schedulers_business() -> None:
     channel = claim("x", CHANNEL)
     assert held(user("p", "c", "x"), claim("c"), channel)["p"] == ()

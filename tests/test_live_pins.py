@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from effort import first_fast
 from live_checks import annotations_of, overfull, partial, placed
 from live_cluster import Live
 from live_objects import Wanted
 from live_relay import Answer, Call, Forward
-from live_runs import apply_words, planned, ran, run_words
+from live_runs import Killer, apply_words, killed, planned, ran, run_words
 
 pytest_plugins = ("live_fixtures",)
 
@@ -22,6 +23,9 @@ class Controller:
         self.evicted: list[str] = []
 
     def __call__(self, call: Call, forward: Forward) -> Answer | None:
+        return self.answer(call, forward)
+
+    def answer(self, call: Call, forward: Forward) -> Answer:
         answer = forward()
         if call.evicts and answer.code < 300:
             name = call.path.split("/")[-2]
@@ -29,6 +33,15 @@ class Controller:
             self._live.wait_until(lambda: name not in self._live.pods(), "the evicted pod to go")
             self._live.create(Wanted(name.removesuffix("-0"), 1, 4, movable=True))
         return answer
+
+
+class Dying(Killer):
+    """A run that is killed, and a controller that outlives it."""
+
+    controller: Controller
+
+    def __call__(self, call: Call, forward: Forward) -> Answer | None:
+        return super().__call__(call, lambda: self.controller.answer(call, forward))
 
 
 def two_halves(live: Live) -> None:
@@ -82,4 +95,24 @@ def test_a_plan_of_what_the_server_lists_moves_it_too(live: Live, first: str) ->
     live.wait_until(lambda: len(placed(live.pods())) == 7 + (first == "big"), "all pods")
     halves = {p["spec"]["nodeName"] for n, p in live.pods().items() if n[0] in "acd" or n == "b-0"}
     assert len(halves) == 1
+    assert (partial(live.pods()), overfull(live.pods())) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "strike", first_fast([(2, True), (1, True), (2, False), (3, True), (4, False), (5, True)])
+)
+def test_a_move_that_is_killed_anywhere_is_finished_by_later_runs(
+    live: Live, strike: tuple[int, bool]
+) -> None:
+    """At this write to a pod, once the server carried it out or before."""
+    two_halves(live)
+    live.create(BIG)
+    controller = Controller(live)
+    killer = Dying(*strike)
+    killer.controller = controller
+    words = run_words(live, "--allow-evictions", "--wait", "5s")
+    killed(live, killer, *words)
+    codes = [ran(live, *words, meddler=controller).code for _ in range(2)]
+    assert codes[-1] == 0, codes
+    live.wait_until(lambda: len(placed(live.pods())) == 8, "all pods to be bound")
     assert (partial(live.pods()), overfull(live.pods())) == ([], [])

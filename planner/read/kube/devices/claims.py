@@ -239,16 +239,22 @@ class Claims:
             )
         return self._users[claim]
 
-    def requested(self, pod: KubeObject) -> Iterator[tuple[KubeObject | None, Tree]]:
-        """(claim, its spec) of each of the pod's claims; before it is created, None and its template's."""
+    def requested(self, pod: KubeObject) -> Iterator[tuple[Tree, KubeObject | None, Tree]]:
+        """(entry of the pod, claim, its spec); before it is created, None and the spec of its template."""
         for entry in _entries(pod):
             claim = self.claim_of(pod, entry)
             template = text(entry, "resourceClaimTemplateName") or ""
             made = self._input.named(GROUP, "ResourceClaimTemplate", pod.namespace, template)
             if claim is not None:
-                yield claim, mapping(claim.tree, "spec")
+                yield entry, claim, mapping(claim.tree, "spec")
             elif made is not None:
-                yield None, mapping(made.tree, "spec", "spec")
+                yield entry, None, mapping(made.tree, "spec", "spec")
+
+    def of_group(self, pod: KubeObject) -> list[Tree]:
+        """The entries of the pod's native PodGroup: pods with an equal one share the claim."""
+        name = text(pod.tree, "spec", "schedulingGroup", "podGroupName") or ""
+        group = self._input.named("scheduling.k8s.io", "PodGroup", pod.namespace, name)
+        return [] if group is None else objects(group.tree, "spec", "resourceClaims")
 
     def _add_entry(self, pod: KubeObject, entry: Tree, result: ClaimedGpus) -> None:
         template = text(entry, "resourceClaimTemplateName")

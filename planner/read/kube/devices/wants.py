@@ -73,14 +73,15 @@ def unallocatable(pod: KubeObject, claims: Claims, *, binds: bool) -> list[str]:
     """
     found: list[str] = []
     drivers = set()
-    for claim, spec in claims.requested(pod):
+    common = claims.of_group(pod)
+    for entry, claim, spec in claims.requested(pod):
         try:
             wanted = wants(spec, claims.classes)
         except CannotEncode as error:
             found.append(f"a resource claim that {error}")
             continue
         drivers |= {want.driver for want in wanted}
-        if wanted and claim is not None and claims.users(claim) > 1:
+        if wanted and (entry in common or (claim is not None and claims.users(claim) > 1)):
             found.append(SHARED)
         if (
             not wanted
