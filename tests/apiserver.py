@@ -145,6 +145,7 @@ class FakeCluster(ClusterSetup):
             before = self.store.revision
             if self.controllers.on:
                 self.controllers.run()
+                self.scheduler.volumes.run()
             if self.scheduler.on:
                 self.scheduler.run()
             if self.kubelets:

@@ -111,6 +111,9 @@ _RECORDED = {
     "pods": "/api/v1/pods",
     "identity": "/api/v1/namespaces/kube-system",
     "jobs": "/apis/batch/v1/jobs",
+    "persistentvolumes": "/api/v1/persistentvolumes",
+    "persistentvolumeclaims": "/api/v1/persistentvolumeclaims",
+    "storageclasses": "/apis/storage.k8s.io/v1/storageclasses",
 }
 
 

@@ -418,7 +418,9 @@ def check_working(
         )
         missing = rights.missing_rights(transport, wanted)
         yield from (_lacking(f"rights: {namespace}", right) for right in missing)
-        if not missing:
+        volumes = rights.missing_rights(transport, rights.claim_rights(namespace))
+        yield from (_without_volumes(namespace, right) for right in volumes)
+        if not missing and not volumes:
             yield passed(f"rights: {namespace}", f"all {len(wanted)}")
     if namespaces:
         return
@@ -431,6 +433,11 @@ def check_working(
 
 
 _GRANT = "deploy/ has roles that grant it (docs/deploy.md)"
+
+
+def _without_volumes(namespace: str, right: Right) -> Finding:
+    what = f"missing: {rights.describe(right)}; pods that gangplan binds need it while they lack volumes"
+    return warned(f"rights: {namespace}", what, _GRANT)
 
 
 def _lacking(check: str, right: Right) -> Finding:

@@ -28,6 +28,9 @@ SELECTED_NODE = "volume.kubernetes.io/selected-node"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 """Provisioner of classes whose volumes exist already, such as local disks."""
 
+ANY_NODE = frozenset({"ReadWriteMany", "ReadOnlyMany"})
+"""Access modes with which pods on several nodes share a volume."""
+
 CLAIM, VOLUME, CLASS = "PersistentVolumeClaim", "PersistentVolume", "StorageClass"
 
 _DEFAULT = (
@@ -64,15 +67,20 @@ class VolumeClaim:
     access_modes: frozenset[str] = frozenset()
 
 
-def volume_claims(pod: KubeObject) -> Iterator[str]:
-    """Names of the pod's volume claims; that of an ephemeral volume is named after both."""
-    for volume in objects(pod.tree, "spec", "volumes"):
+def named_claims(spec: object, pod: str) -> Iterator[str]:
+    """Names of the volume claims in a pod's ``spec``; that of an ephemeral volume is named after both."""
+    for volume in objects(spec, "volumes"):
         if "persistentVolumeClaim" in volume:
             name = text(volume, "persistentVolumeClaim", "claimName")
             if name is not None:
                 yield name
         elif "ephemeral" in volume and (name := text(volume, "name")):
-            yield f"{pod.name}-{name}"
+            yield f"{pod}-{name}"
+
+
+def volume_claims(pod: KubeObject) -> Iterator[str]:
+    """The same of a pod of the input, which may be a recorded one."""
+    yield from named_claims(mapping(pod.tree, "spec"), pod.name)
     if VOLUME_CLAIMS in pod.annotations:
         names = (name.strip() for name in pod.annotations[VOLUME_CLAIMS].split(","))
         yield from (name for name in names if name)

@@ -21,6 +21,7 @@ from planner.read.kube.pods.constraints import (
     Affinity,
 )
 from planner.read.kube.pods.volume_claims import (
+    ANY_NODE,
     Key,
     VolumeClaim,
     VolumeClaims,
@@ -30,9 +31,12 @@ from planner.read.kube.pods.volume_pools import DOMAIN, Level, Pool, VolumePools
 from planner.read.kube.records import KubeNode, KubePod, Objects
 
 UNKNOWN = "its volumes are not in the input; every node is assumed to reach them"
+MAX_CLAIMS = 100
+"""Most volume claims of a waiting pod."""
+
+TOO_MANY_CLAIMS = f"more than {MAX_CLAIMS} volume claims"
 OWN_RESOURCE = f"a resource of {DOMAIN.rstrip('/')}, which pods cannot request"
 
-_ANY_NODE = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 _ONE_POD = "ReadWriteOncePod"
 
 
@@ -77,6 +81,9 @@ class _PodVolumes:
     def read(self, pod: KubePod, names: Sequence[str]) -> None:
         """What can be said of a pod alone."""
         namespace = pod.object.namespace
+        if len(names) > MAX_CLAIMS and not pod.bound:
+            pod.unsupported += (TOO_MANY_CLAIMS,)
+            names = names[:MAX_CLAIMS]
         known = [(name, self.claims.of(namespace, name)) for name in names]
         if pod.ours and any(claim is None for _, claim in known):
             self.remarks.add(pod.subject, UNKNOWN)
@@ -116,7 +123,7 @@ class _PodVolumes:
             return f"{name}, which {users} pods use and only one may"
         if not claim.unbound:
             return None
-        if users > 1 and (claim.storage_class or not claim.access_modes & _ANY_NODE):
+        if users > 1 and (claim.storage_class or not claim.access_modes & ANY_NODE):
             return f"{name}, which {users} pods use before it has a volume"
         if claim.storage_class is None:
             return None
