@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,15 @@ import pytest
 from kube import node, pod
 from kube_gangs import owned, thing
 from kube_volumes import NOW, claim, loaded, only_on, storage_class, using, volume
+from outcomes import NOW as NOW_TEXT
 from outcomes import planned
 
+from models.plan import compose
+from models.verify.check import check
 from planner.read.kube.gangs.roles import MAX_TIES
 from planner.read.kube.pods.volume_pools import MAX_SIZES
 from planner.read.kube.pods.volumes import OWN_RESOURCE, UNKNOWN
+from planner.search.solve import solve
 
 Tree = dict[str, Any]
 
@@ -300,6 +305,12 @@ def test_the_claim_of_an_ephemeral_volume_is_named_after_pod_and_volume(tmp_path
     assert places(tmp_path, *trees, claim("j-0-s")) == ["n1"]
 
 
+def test_a_list_of_all_kinds_says_as_much_as_lists_of_each(tmp_path: Path) -> None:
+    trees = [*nodes(3), storage_class(), claim("c0"), volume("p", "n1"), *gang(1, "c0")]
+    outcome = planned(loaded(tmp_path, *trees, lists=False).instance)
+    assert outcome.nodes("j") == ["n1"]
+
+
 def test_what_gangplan_binds_itself_gets_no_existing_volume(tmp_path: Path) -> None:
     ours = gang(1, "c0", schedulerName="gangplan", gated=False)
     found = places(tmp_path, *nodes(1), storage_class(), claim("c0"), volume("p", "n0"), *ours)
@@ -336,6 +347,23 @@ def test_a_policy_may_ignore_volumes(tmp_path: Path) -> None:
         "spec": {"kubernetes": {"ignore": ["volumeZone"]}},
     }
     assert places(tmp_path, policy, *nodes(1), *gang(1, "c0")) == ["n0"]
+
+
+# the judge
+
+
+def test_the_judge_refuses_more_pods_on_a_node_than_it_has_volumes(tmp_path: Path) -> None:
+    disks = [volume("p0", "n0"), volume("p1", "n1")]
+    two = [*gang(1, "c0", name="a", gpus=1), *gang(1, "c1", name="b", gpus=1)]
+    instance = loaded(tmp_path, *nodes(2), storage_class(), *claims(2), *disks, *two).instance
+    solution = solve(instance)
+    same = [
+        replace(one, pods=tuple(replace(pod, node=0, gpus=1 << g) for pod in one.pods))
+        for g, one in enumerate(solution.decisions)
+    ]
+    forged = replace(solution, decisions=tuple(same))
+    plan = compose(instance, forged, name="x", created_at=NOW_TEXT, generator="gangplan test")
+    assert any("volumes.gangplan.dev/local-10Gi" in str(one) for one in check(plan))
 
 
 # bounds

@@ -90,8 +90,8 @@ class Objects:
         return [one for one in found if one.group in groups] if groups else list(found)
 
     def has_all(self, kind: str) -> bool:
-        """Whether a list of the kind was read, so that what is not in it does not exist."""
-        return kind in self.lists
+        """Whether a list of the kind was read, or some of it, so that what is not here does not exist."""
+        return kind in self.lists or kind in self.by_kind
 
     def named(self, group: str, kind: str, namespace: str, name: str) -> KubeObject | None:
         return self.index.get((group, kind, namespace, name))
