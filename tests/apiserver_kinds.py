@@ -69,6 +69,15 @@ LEASE = Kind("Lease", "leases", "coordination.k8s.io")
 BUDGET = Kind(
     "PodDisruptionBudget", "poddisruptionbudgets", "policy", subs=("status",), short=("pdb",)
 )
+VOLUME_CLAIM = Kind(
+    "PersistentVolumeClaim", "persistentvolumeclaims", subs=("status",), short=("pvc",)
+)
+VOLUME = Kind(
+    "PersistentVolume", "persistentvolumes", namespaced=False, subs=("status",), short=("pv",)
+)
+STORAGE_CLASS = Kind(
+    "StorageClass", "storageclasses", "storage.k8s.io", namespaced=False, short=("sc",)
+)
 CLAIM = Kind("ResourceClaim", "resourceclaims", "resource.k8s.io", subs=("status",))
 TEMPLATE = Kind("ResourceClaimTemplate", "resourceclaimtemplates", "resource.k8s.io")
 SLICE = Kind("ResourceSlice", "resourceslices", "resource.k8s.io", namespaced=False)
@@ -111,7 +120,9 @@ ALWAYS = (
     Kind("Secret", "secrets"),
     Kind("Service", "services", subs=("status",), short=("svc",)),
     Kind("ServiceAccount", "serviceaccounts", short=("sa",)),
-    Kind("PersistentVolumeClaim", "persistentvolumeclaims", subs=("status",), short=("pvc",)),
+    VOLUME_CLAIM,
+    VOLUME,
+    STORAGE_CLASS,
     Kind("ResourceQuota", "resourcequotas", subs=("status",), short=("quota",)),
     Kind("Deployment", "deployments", "apps", subs=_SCALED, short=("deploy",)),
     Kind("ReplicaSet", "replicasets", "apps", subs=_SCALED, short=("rs",)),

@@ -27,6 +27,7 @@ from models.apply.requests import (
     Bind,
     BlockedByBudget,
     CheckLock,
+    ChooseNode,
     ClusterRead,
     Conflict,
     Done,
@@ -156,6 +157,8 @@ class World:
                 return self._bind(order, version)
             case Evict(stop):
                 return self._evict(stop)
+            case ChooseNode():
+                return Done()
             case AllocateDevices(order, _):
                 self.allocated[order.uid] = order.node
                 return Done()

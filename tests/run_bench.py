@@ -114,6 +114,9 @@ _RECORDED = {
     "poddisruptionbudgets": "/apis/policy/v1/poddisruptionbudgets",
     "sets": "/apis/apps/v1/replicasets",
     "stateful": "/apis/apps/v1/statefulsets",
+    "persistentvolumes": "/api/v1/persistentvolumes",
+    "persistentvolumeclaims": "/api/v1/persistentvolumeclaims",
+    "storageclasses": "/apis/storage.k8s.io/v1/storageclasses",
 }
 
 

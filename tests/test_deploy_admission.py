@@ -36,6 +36,7 @@ def test_every_policy_is_bound_and_compiles() -> None:
         "gangplan-requests",
         "gangplan-bindings",
         "gangplan-evictions",
+        "gangplan-volumes",
     ]
 
 

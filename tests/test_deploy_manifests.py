@@ -42,12 +42,12 @@ def test_everything_that_is_shipped_is_built_into_some_folder() -> None:
         for folder in ("base", "admission", "default", "evictions", "dra", "tenants/example")
     }
     # base: namespace, account, 2 + 2 + 1 of RBAC, ConfigMap, quota, CronJob, NetworkPolicy;
-    # admission: 6 policies, each bound
+    # admission: 7 policies, each bound
     assert counts == {
         "base": 11,
-        "admission": 12,
-        "default": 23,
-        "evictions": 24,
+        "admission": 14,
+        "default": 25,
+        "evictions": 26,
         "dra": 3,
         "tenants/example": 1,
     }

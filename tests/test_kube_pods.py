@@ -329,37 +329,16 @@ def test_what_is_not_modelled_is_named_unless_the_policy_ignores_it() -> None:
         "required podAntiAffinity",
         "required podAffinity",
         "topologySpreadConstraints with DoNotSchedule",
-        "a volume that only some nodes can mount",
         "hostPort",
+        "a volume that only some nodes can mount",
     )
-    names = ("podAntiAffinity", "podAffinity", "topologySpread", "volumeZone", "hostPort")
+    names = ("podAntiAffinity", "podAffinity", "topologySpread", "hostPort", "volumeZone")
     assert one(odd, claim, volume).unsupported == words
     assert one(odd, claim, volume, ignore=names).unsupported == ()
     for word, name in zip(words, names, strict=True):
         assert one(odd, claim, volume, ignore=(name,)).unsupported == tuple(
             w for w in words if w != word
         )
-
-
-def test_volumes_tie_down_by_zone_label_and_by_class_and_are_said_where_unknown() -> None:
-    recorded = pod("a", gated=True, annotations={"gangplan.dev/volume-claims": "free,data"})
-    free = thing("PersistentVolumeClaim", "free", "v1", "default", spec={})
-    data = thing("PersistentVolumeClaim", "data", "v1", "default", spec={"volumeName": "pv1"})
-    zoned = thing(
-        "PersistentVolume", "pv1", "v1", metadata={"labels": {"topology.kubernetes.io/zone": "a"}}
-    )
-    words = ("a volume that only some nodes can mount",)
-    assert one(recorded, free, data, zoned).unsupported == words
-    plain = thing("PersistentVolume", "pv1", "v1", spec={})
-    assert one(recorded, free, data, plain).unsupported == ()
-    spec = {"storageClassName": "local"}
-    later = thing("PersistentVolumeClaim", "data", "v1", "default", spec=spec)
-    local = thing("StorageClass", "local", "storage.k8s.io/v1", allowedTopologies=[{}])
-    assert one(recorded, free, later, local).unsupported == words
-    pods, lines = read(recorded, free)
-    assert pods["a"].unsupported == ()
-    assert len(lines) == 1
-    assert lines[0].startswith("Pod default/a: its volumes are not in the input;")
 
 
 def test_a_runtime_class_that_selects_nodes_is_honoured_where_the_pod_does_not_say_it() -> None:

@@ -25,7 +25,8 @@ class LivePod:
     PodScheduled=False with reason Unschedulable. ``group``: name of its native PodGroup. ``requests``:
     without GPUs. ``indices``: GPUs it holds, None if unknown. ``selector``, ``node_affinity``:
     spec.nodeSelector and spec.affinity.nodeAffinity (JSON). ``owner``: uid of its controller.
-    ``tolerations``: (key, operator, value, effect), None if not read.
+    ``tolerations``: (key, operator, value, effect), None if not read. ``claims``: names of its volume
+    claims.
     """
 
     namespace: str
@@ -49,6 +50,7 @@ class LivePod:
     node_affinity: str = "null"
     owner: str | None = None
     tolerations: tuple[tuple[str, str, str, str], ...] | None = None
+    claims: tuple[str, ...] = ()
 
     @property
     def key(self) -> Key:

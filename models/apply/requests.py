@@ -60,6 +60,19 @@ class AllocateDevices:
 
 
 @dataclass(frozen=True, slots=True)
+class ChooseNode:
+    """Tell the provisioners of the pod's volume claims its node; idempotent.
+
+    ``claims``: their names. ``nodes``: of all pods of the gang. ``check``: only check that they allow it.
+    """
+
+    pod: PodStart
+    claims: tuple[str, ...]
+    nodes: tuple[str, ...]
+    check: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class DryRunBind:
     """Server-side dry run of the binding. Precondition: uid."""
 
@@ -143,6 +156,7 @@ Request = (
     | WriteIntent
     | RemoveIntent
     | AllocateDevices
+    | ChooseNode
     | DryRunBind
     | Ungate
     | Bind

@@ -15,6 +15,7 @@ from models.apply.outcomes import ApplyLimits, GangVerdict
 from models.apply.plan_actions import GangActions, Key, PodStart, PodStop
 from models.apply.requests import (
     CheckLock,
+    ChooseNode,
     ClusterRead,
     Denied,
     Done,
@@ -138,7 +139,8 @@ class ApplySession:
 
     def send(self, request: Request) -> Steps[Event]:
         """Send one request. Raises Halted if the answer is Halt."""
-        if not isinstance(request, CheckLock | ReadPod | ReadCluster | DryRunBind):
+        reads = isinstance(request, CheckLock | ReadPod | ReadCluster | DryRunBind)
+        if not reads and not (isinstance(request, ChooseNode) and request.check):
             self.writes += 1
         event = yield request
         if isinstance(event, Halt):

@@ -34,6 +34,7 @@ from models.apply.plan_actions import GangActions, Key, PlanActions, PodStart
 from models.apply.requests import (
     AllocateDevices,
     Bind,
+    ChooseNode,
     Done,
     DryRunBind,
     Rejected,
@@ -198,7 +199,30 @@ def _prepare(
             failure = yield from _try(session, order, AllocateDevices(order, pod))
             if failure is not None:
                 return failure
-    return (yield from _dry_run_binding(session, batch, waiting))
+    failure = yield from _dry_run_binding(session, batch, waiting)
+    return failure or (yield from _choose_nodes(session, batch, waiting))
+
+
+def _choose_nodes(
+    session: ApplySession, batch: PodBatch, waiting: Iterable[PodStart]
+) -> Steps[Failure | None]:
+    """For pods that gangplan binds: check all their volume claims, then tell provisioners the nodes.
+
+    Last of all, since a volume that is made ties its pod to the node.
+    """
+    nodes = tuple(sorted({order.node for order in batch.pods}))
+    requests = [
+        ChooseNode(order, pod.claims, nodes)
+        for order in waiting
+        if (pod := session.pod(order)) is not None and session.classifier.binds(pod) and pod.claims
+    ]
+    for request in [*(replace(one, check=True) for one in requests), *requests]:
+        begun = bool(running_pods(session, batch))
+        yield from session.check_lock_sometimes(batch.label, begun=begun)
+        failure = yield from _try(session, request.pod, request)
+        if failure is not None:
+            return failure
+    return None
 
 
 def _cannot_pin(session: ApplySession, order: PodStart) -> str | None:

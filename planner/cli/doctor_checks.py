@@ -421,7 +421,9 @@ def check_working(
         )
         missing = rights.missing_rights(transport, wanted)
         yield from (_lacking(f"rights: {namespace}", right) for right in missing)
-        if not missing:
+        volumes = rights.missing_rights(transport, rights.claim_rights(namespace))
+        yield from (_without_volumes(namespace, right) for right in volumes)
+        if not missing and not volumes:
             yield passed(f"rights: {namespace}", f"all {len(wanted)}")
     if namespaces:
         return
@@ -435,6 +437,11 @@ def check_working(
 
 def _grant(right: Right) -> str:
     return f"{rights.role_of(right)} of deploy/ grants it (docs/deploy.md)"
+
+
+def _without_volumes(namespace: str, right: Right) -> Finding:
+    what = f"missing: {rights.describe(right)}; pods that gangplan binds need it while they lack volumes"
+    return warned(f"rights: {namespace}", what, _GRANT)
 
 
 def _lacking(check: str, right: Right) -> Finding:

@@ -20,6 +20,7 @@ from models.apply.requests import (
     Bind,
     BlockedByBudget,
     CheckLock,
+    ChooseNode,
     ClusterRead,
     Conflict,
     Denied,
@@ -58,6 +59,7 @@ from planner.cluster.transport import (
     Tree,
     send_all,
 )
+from planner.cluster.volume_nodes import choose_node
 from planner.errors import GangplanError, NotPermittedError
 from planner.read.kube.dialects.base import CannotEncode
 from planner.read.kube.lookup import items, mapping, objects, text, texts, whole
@@ -164,6 +166,8 @@ class RequestSender:
                         return Done()
                     tree = self.reader.pods.get(pod.key, {})
                     return self.backend.allocate(self.wire, pod, seen, tree)
+                case ChooseNode():
+                    return self._choose_node(request)
                 case Evict():
                     return self._evict(request)
                 case Scale():
@@ -325,6 +329,13 @@ class RequestSender:
             "target": {"apiVersion": "v1", "kind": "Node", "name": order.node},
         }
         return _pod_request("POST", order.namespace, order.name, body, sub="binding", dry=dry)
+
+    def _choose_node(self, request: ChooseNode) -> Event:
+        order, view = request.pod, self.reader.view
+        node = None if view is None else view.nodes.get(order.node)
+        labels = {} if node is None else dict(node.labels)
+        query = None if request.check else _QUERY + _DRY * self.dry
+        return choose_node(self.wire, order, request.claims, labels, request.nodes, query)
 
     def _evict(self, request: Evict) -> Event:
         stop = request.pod

@@ -11,9 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from models.apply.live_state import ClusterView, PodClassifier
-from models.apply.plan_actions import PlanActions
-from planner.cluster.api_paths import grouped
+from models.apply.plan_actions import Key, PlanActions
+from planner.cluster.api_paths import core, grouped
 from planner.cluster.lease import LEASE
+from planner.cluster.pages import list_objects
 from planner.cluster.retry import WAITS_S, RetryingTransport, RightKey
 from planner.cluster.transport import LOST, Transport, Tree
 from planner.errors import Fault, NotPermittedError, UnavailableError
@@ -128,6 +129,12 @@ def work_rights(
         if backend == DRA:
             rights += _claims(namespace)
     return tuple(rights)
+
+
+def claim_rights(namespace: str | None) -> tuple[Right, ...]:
+    """To tell provisioners where pods with unbound volume claims go."""
+    claim = Right("get", "", "persistentvolumeclaims", namespace=namespace)
+    return (claim, replace(claim, verb="patch"))
 
 
 def plan_rights(
@@ -370,6 +377,43 @@ def namespaces_without_resize_rights(
     return tuple(one for one in ordered if one in found)
 
 
+def pods_without_claim_rights(
+    transport: Transport, view: ClusterView, classifier: PodClassifier
+) -> frozenset[Key]:
+    """Waiting pods that gangplan would bind, that need volumes made, and whose claims it may not annotate."""
+    waiting = [
+        pod
+        for pod in view.pods.values()
+        if pod.claims
+        and classifier.binds(pod)
+        and not (pod.node or pod.finished or pod.terminating or classifier.other_gates(pod))
+    ]
+    namespaces = sorted({pod.namespace for pod in waiting})
+    needed = [right for namespace in namespaces for right in claim_rights(namespace)]
+    lacking = {right.namespace for right in missing_rights(transport, needed)}
+    unbound = {
+        (namespace, text(tree, "metadata", "name"))
+        for namespace in namespaces
+        if namespace in lacking
+        for tree in list_objects(transport, core("persistentvolumeclaims", namespace=namespace))
+        if text(tree, "spec", "volumeName") is None
+    }
+    return frozenset(
+        pod.key for pod in waiting if any((pod.namespace, name) in unbound for name in pod.claims)
+    )
+
+
+def is_one_of(pods: Collection[Key]) -> Callable[[Tree], bool]:
+    """A predicate: whether a pod is one of these."""
+    return lambda tree: (
+        (
+            text(tree, "metadata", "namespace") or "",
+            text(tree, "metadata", "name") or "",
+        )
+        in pods
+    )
+
+
 def waits_in(namespaces: Collection[str], classifier: PodClassifier) -> Callable[[Tree], bool]:
     """A predicate: whether a pod waits for gangplan in one of these namespaces."""
 
@@ -398,6 +442,14 @@ def fixed_warning(namespaces: Collection[str]) -> str:
         f"not permitted to resize gangs in {_names_of(namespaces)}: they keep their sizes; "
         "bind gangplan-evicting there"
     )
+
+
+def no_volumes_warning(pods: Collection[Key]) -> str:
+    """The warning about pods that are left out because their claims may not be annotated."""
+    shown = _names_of({namespace for namespace, _ in pods})
+    count = f"{len(pods):,} pod{'s' if len(pods) > 1 else ''}"
+    right = f"not permitted to patch persistentvolumeclaims in {shown}"
+    return f"{right}: not planned there: {count} without volumes"
 
 
 def _names_of(namespaces: Collection[str]) -> str:

@@ -41,6 +41,10 @@ ACCEPT = list_paths(ALL)
 """Paths that recording reads, for ``proxy.connect``."""
 
 
+EVEN_EMPTY = ("PersistentVolume", "PersistentVolumeClaim", "StorageClass")
+"""Kinds whose empty list says something: a claim that is not in it does not exist."""
+
+
 @dataclass(frozen=True, slots=True)
 class SnapshotRequest:
     """``namespaces``: only these, for namespaced kinds; empty: all. ``skip``: resources left out.
@@ -144,7 +148,10 @@ class _Recorder:
         paths = {served.path(place): place for place in places}
         pages = ListPages(self._transport, *paths)
         with self._folder.list_file(
-            file_name(kind), f"{kind.name}List", served.api_version, even_empty=required
+            file_name(kind),
+            f"{kind.name}List",
+            served.api_version,
+            even_empty=required or kind.name in EVEN_EMPTY,
         ) as file:
             for page in pages:
                 if page.first:

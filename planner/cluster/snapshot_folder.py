@@ -31,12 +31,14 @@ class ListFile:
         self._kind = kind
         self._api_version = api_version
         self.items = 0
+        self.begun = False
 
     def begin(self, resource_version: str | None) -> None:
         """Start the list, discarding what was written before."""
         self._stream.seek(0)
         self._stream.truncate()
         self.items = 0
+        self.begun = True
         metadata = {} if resource_version is None else {"resourceVersion": resource_version}
         head = {"apiVersion": self._api_version, "kind": self._kind, "metadata": metadata}
         self._stream.write(_ENCODE(head)[:-1].encode("ascii") + b',"items":[')
@@ -97,15 +99,16 @@ class SnapshotFolder:
     def list_file(
         self, name: str, kind: str, api_version: str, *, even_empty: bool
     ) -> Iterator[ListFile]:
-        """A file of the folder; one without items is left out unless ``even_empty``."""
+        """A file of the folder; one without items is left out unless it was begun and ``even_empty``."""
         path = self._partial / name
         try:
             with path.open("wb") as stream:
                 file = ListFile(stream, kind, api_version)
                 yield file
-                if file.items or even_empty:
+                kept = file.items > 0 or (even_empty and file.begun)
+                if kept:
                     file.end()
-            if not file.items and not even_empty:
+            if not kept:
                 path.unlink()
         except OSError as error:
             raise self._failure(error) from error

@@ -156,11 +156,12 @@ def run_paths(options: ApplyOptions, settings: KubernetesPolicy) -> tuple[str, .
 
 def _write_paths(options: ApplyOptions, backend: Backend, *, scaling: bool) -> tuple[str, ...]:
     from planner.cluster import rights
-    from planner.cluster.api_paths import pod_paths, scale_paths
+    from planner.cluster.api_paths import claim_paths, pod_paths, scale_paths
 
     return (
         *status_paths(options.lock_namespace),
         *pod_paths(evictions=options.evicts),
+        *claim_paths(),
         *(scale_paths() if scaling else ()),
         rights.ACCEPT,
         *backend.accept,

@@ -377,6 +377,10 @@ class _LockedRun:
         unserved = rights.namespaces_without_start_rights(wire, view, self._classifier, backend)
         if unserved:
             run.warn(rights.left_out_warning(unserved))
+        without = rights.pods_without_claim_rights(wire, view, self._classifier)
+        if without:
+            run.warn(rights.no_volumes_warning(without))
+        waits, lacks = rights.waits_in(unserved, self._classifier), rights.is_one_of(without)
         # A plan that stops or moves running gangs could not be applied completely.
         planning = replace(request.planning, keep_running=not request.options.allow_evictions)
         if request.options.allow_evictions:
@@ -386,7 +390,7 @@ class _LockedRun:
             run.target(),
             skip=request.skip,
             seal_key=self.lock.seal_key,
-            leave=rights.waits_in(unserved, self._classifier),
+            leave=lambda tree: waits(tree) or lacks(tree),
         )
         # Ages are computed with the server's clock: that of this host may be wrong.
         return LivePlanner(planning, source, run.console, clock=run.clock, date=self.lock.now)

@@ -45,6 +45,7 @@ UNSUPPORTED = "Unsupported"
 INCOMPLETE = "Incomplete"
 GATED = "Gated"
 _MAX_MESSAGE = 1000
+_SHOWN = 3
 
 DIFFERENT = "pods of one role request different amounts; the largest counts for all"
 UNEVEN = (
@@ -97,7 +98,9 @@ class GangDocuments:
         spec: Json = {
             "priority": gang.priority,
             "preemptible": gang.preemptible,
-            "movable": gang.movable and not any(map(_is_uneven, gang.roles)),
+            "movable": gang.movable
+            and not any(map(_is_uneven, gang.roles))
+            and not _is_rooted(gang),
             "topology": self._topology(gang, gang),
             "roles": [],
         }
@@ -242,8 +245,8 @@ class GangDocuments:
         if problems:
             message = "; ".join(problems) + _way_out(problems)
             return {"code": UNSUPPORTED, "message": _bounded(message)}
-        if gang.missing is not None:
-            return {"code": INCOMPLETE, "message": _bounded(gang.missing)}
+        if missing := [*filter(None, [gang.missing]), *_volumes(gang)]:
+            return {"code": INCOMPLETE, "message": _bounded("; ".join(missing))}
         if gates := self._other_gates(gang):
             more = f" and {len(gates) - 1} more" if len(gates) > 1 else ""
             return {"code": GATED, "message": _bounded(f"{GATED} by {gates[0]}{more}")}
@@ -433,6 +436,18 @@ def _is_uneven(role: KubeRole) -> bool:
     """Whether pods of the role with room request different amounts."""
     there = [pod.requests for _, pod in role.members if pod.holds_room]
     return any(one != there[0] for one in there)
+
+
+def _is_rooted(gang: KubeGang) -> bool:
+    """Whether a pod that runs has a volume that only some nodes reach: it cannot follow the pod."""
+    return any(pod.rooted and pod.holds_room for pod in gang.pods())
+
+
+def _volumes(gang: KubeGang) -> list[str]:
+    """What the volumes of its waiting pods need first."""
+    found = dict.fromkeys(words for pod in gang.pods() if pod.ours for words in pod.waits_for)
+    more = len(found) - _SHOWN
+    return [*list(found)[:_SHOWN], *([f"and {more:,} more like that"] if more > 0 else [])]
 
 
 def _wants_more(role: KubeRole) -> bool:

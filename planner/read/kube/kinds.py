@@ -183,13 +183,18 @@ jobs.batch Job v1 certain
 persistentvolumes PersistentVolume v1 cluster certain
   spec {
     storageClassName claimRef { namespace name uid }
+    accessModes[] volumeMode capacity { storage=Quantity }
     nodeAffinity { required=NodeSelector }
   }
   status { phase }
 persistentvolumeclaims PersistentVolumeClaim v1 certain
-  spec { storageClassName volumeName } status { phase }
+  spec {
+    storageClassName volumeName accessModes[] volumeMode selector=Selector
+    resources { requests { storage=Quantity } }
+  }
+  status { phase }
 storageclasses.storage.k8s.io StorageClass v1 cluster certain
-  volumeBindingMode allowedTopologies[] { matchLabelExpressions[] { key values[] } }
+  provisioner volumeBindingMode allowedTopologies[] { matchLabelExpressions[] { key values[] } }
 runtimeclasses.node.k8s.io RuntimeClass v1 cluster certain
   scheduling { nodeSelector[*]=Label tolerations[]=Toleration }
   overhead { podFixed[*]=Quantity }

@@ -54,6 +54,7 @@ class Gatherer:
         if inside is None:
             self._one(tree, str(tree["kind"]), str(tree["apiVersion"]), where, oddities)
             return
+        self.objects.lists.add(str(tree["kind"]).removesuffix("List"))
         if text(tree, "metadata", "continue"):
             what = "one page of a longer list; pods on other pages are not counted"
             hint = "record all of it: gangplan snapshot"

@@ -62,10 +62,14 @@ class KubeObject:
 
 @dataclass(slots=True)
 class Objects:
-    """Every object of the input. Of two objects of one kind and name the first counts."""
+    """Every object of the input. Of two objects of one kind and name the first counts.
+
+    ``lists``: kinds of which a list was read.
+    """
 
     by_kind: dict[str, list[KubeObject]] = field(default_factory=dict)
     index: dict[tuple[str, str, str, str], KubeObject] = field(default_factory=dict)
+    lists: set[str] = field(default_factory=set)
     _derived: dict[object, object] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -84,6 +88,10 @@ class Objects:
         """Objects of a kind, of these API groups or of any, in the order they were read."""
         found = self.by_kind.get(kind, [])
         return [one for one in found if one.group in groups] if groups else list(found)
+
+    def has_all(self, kind: str) -> bool:
+        """Whether a list of the kind was read, or some of it, so that what is not here does not exist."""
+        return kind in self.lists or kind in self.by_kind
 
     def named(self, group: str, kind: str, namespace: str, name: str) -> KubeObject | None:
         return self.index.get((group, kind, namespace, name))
@@ -172,6 +180,12 @@ class Expression:
     field: bool = False
 
 
+PodVolumes = tuple[tuple[tuple[str, int], ...], tuple[tuple[Expression, ...], ...]]
+"""What the volumes of a pod add to its requests and to its affinity."""
+
+NO_VOLUMES: PodVolumes = ((), ())
+
+
 @dataclass(slots=True, eq=False)
 class KubePod:
     """One pod. ``finished``: Succeeded or Failed, None otherwise; a finished pod holds nothing.
@@ -182,7 +196,9 @@ class KubePod:
     ``gpus``: whole ones, requested by ``gpu_resource`` (or a DRA driver); ``indices``: those it
     holds, ascending, None if unknown. ``selector``, ``affinity`` (any of the terms, all expressions
     of one), ``tolerations``: where it may go. ``unsupported``: constraints that are not modelled, in
-    words. ``fabric``: holds a ComputeDomain (IMEX) claim. ``topology_scheduled``: marked so for ACK.
+    words; ``waits_for``: what its volumes need first, likewise. ``volumes``: what its volumes add to
+    ``requests`` and ``affinity``; ``rooted``: only some nodes reach one of them. ``fabric``: holds a
+    ComputeDomain (IMEX) claim. ``topology_scheduled``: marked so for ACK.
     """
 
     object: KubeObject
@@ -204,6 +220,9 @@ class KubePod:
     affinity: tuple[tuple[Expression, ...], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     unsupported: tuple[str, ...] = ()
+    waits_for: tuple[str, ...] = ()
+    volumes: PodVolumes = NO_VOLUMES
+    rooted: bool = False
     fabric: bool = False
     topology_scheduled: bool = False
 

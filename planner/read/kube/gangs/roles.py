@@ -16,10 +16,13 @@ from planner.read.kube.dialects.registry import controller_reader
 from planner.read.kube.gangs.membership import Member, Membership
 from planner.read.kube.gangs.ranges import TOO_MANY, fit_ranges, wished_range
 from planner.read.kube.lookup import distinct, number
-from planner.read.kube.records import KubePod, KubeRole
+from planner.read.kube.records import NO_VOLUMES, KubePod, KubeRole, PodVolumes
 
 MAX_SIZE = 1_000_000
 """Most pods of a role."""
+
+MAX_TIES = 64
+"""Most different ties to volumes within one role."""
 
 _LARGE, _MAX_RATIO = 20_000, 100
 """A role of more than so many pods needs one existing pod for so many of them."""
@@ -31,6 +34,7 @@ NATIVE = "scheduling.k8s.io"
 NEXT_FREE = "its index is missing, malformed or taken; it gets the next free one"
 BEHIND = "waits for the terminating pod of its index, and is left out until that is gone"
 SPLIT = "requests another number of GPUs than others of its role; it counts as a role of its own"
+APART = "has other volumes than others of its role; it counts as a role of its own"
 RENUMBERED = "runs with fewer pods than it could have; the existing ones are renumbered"
 
 _INDEXES = ("kueue.x-k8s.io/pod-group-pod-index", "apps.kubernetes.io/pod-index")
@@ -79,7 +83,7 @@ def read_roles(gang: Membership, problems: list[str], remarks: Remarks) -> list[
             scalable=spec.scalable and key in gang.complete,
         )
         role.size = size if size is None else max(size, role.span)
-        roles += _by_gpus(role, remarks)
+        roles += _split(role, remarks)
     taken: set[str] = set()
     for one in roles:
         one.name = distinct(one.name, taken)
@@ -148,15 +152,16 @@ def _name(gang: Membership, owners: Counter[str], key: ControllerKey | None, rol
     return role if key is None or owners[role] < 2 else f"{gang.controllers[key].name}-{role}"
 
 
-def _by_gpus(role: KubeRole, remarks: Remarks) -> list[KubeRole]:
-    """One role for each number of GPUs; missing pods belong to the first."""
-    by_gpus: dict[int, list[tuple[int, KubePod]]] = {}
+def _split(role: KubeRole, remarks: Remarks) -> list[KubeRole]:
+    """One role for each number of GPUs and each tie to volumes; missing pods belong to the first."""
+    ties = _ties(role)
+    parts_of: dict[tuple[int, PodVolumes], list[tuple[int, KubePod]]] = {}
     for index, pod in role.members:
-        by_gpus.setdefault(pod.gpus, []).append((index, pod))
-    if len(by_gpus) < 2:
+        parts_of.setdefault((pod.gpus, ties.get(pod.key, NO_VOLUMES)), []).append((index, pod))
+    if len(parts_of) < 2:
         return [role]
-    # The commonest number is what the role requests; the others are the odd ones.
-    first, *others = sorted(by_gpus.values(), key=lambda members: (-len(members), members[0][0]))
+    # The commonest pods are what the role requests; the others are the odd ones.
+    first, *others = sorted(parts_of.values(), key=lambda members: (-len(members), members[0][0]))
     missing = max(role.missing, 0) if role.size is not None else 0
     role = replace(role, wished=None)  # which of them its range means is unknown
     parts = [replace(role, members=first, size=len(first) + missing)]
@@ -164,10 +169,21 @@ def _by_gpus(role: KubeRole, remarks: Remarks) -> list[KubeRole]:
         name = f"{role.name}-{place}"
         parts.append(replace(role, name=name, members=members, size=len(members), first_index=0))
         for _, pod in members:
-            remarks.add(pod.subject, SPLIT)
+            remarks.add(pod.subject, SPLIT if pod.gpus != first[0][1].gpus else APART)
     for part in parts:
         part.renumber()
     return parts
+
+
+def _ties(role: KubeRole) -> dict[tuple[str, str], PodVolumes]:
+    """By pod, where that differs within the role; none where pods of the role must stay together."""
+    if role.required is not None or role.slices:
+        return {}
+    waiting = {pod.volumes for _, pod in role.members if pod.ours}
+    found = {pod.key: pod.volumes for _, pod in role.members if pod.ours or pod.volumes[0]}
+    # Pods that run keep what they have: only volumes still to be taken set them apart.
+    apart = len(waiting) > 1 or any(requests for requests, _ in waiting)
+    return found if apart and len(waiting) <= MAX_TIES else {}
 
 
 def _assign_indexes(

@@ -1,13 +1,13 @@
-"""Where a pod may go: selectors, affinity, tolerations, volumes, and constraints that are not modelled.
+"""Where a pod may go: selectors, affinity, tolerations, and constraints that are not modelled.
 
-A constraint that cannot be read never widens the choice; preferences are ignored. An unknown volume
-restricts nothing. What a pod may state is bounded, and equal affinities are one object.
+A constraint that cannot be read never widens the choice; preferences are ignored. What a pod may state is
+bounded, and equal affinities are one object. Volumes: ``planner.read.kube.pods.volumes``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
@@ -15,20 +15,13 @@ from hashlib import sha256
 from models.gang import Toleration
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import Tree, at, items, mapping, objects, text, texts, whole
-from planner.read.kube.records import Expression, KubeObject, KubePod, Objects
+from planner.read.kube.records import Expression, KubePod, Objects
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 HOSTNAME = "kubernetes.io/hostname"
 
 VOLUME_CLAIMS = "gangplan.dev/volume-claims"
 """Annotation of a recorded pod: the names of its volume claims; its volumes are not recorded."""
-
-_ZONES = (
-    "topology.kubernetes.io/zone",
-    "topology.kubernetes.io/region",
-    "failure-domain.beta.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region",
-)
 
 ANTI_AFFINITY, AFFINITY = "required podAntiAffinity", "required podAffinity"
 SPREAD = "topologySpreadConstraints with DoNotSchedule"
@@ -79,7 +72,6 @@ class Constraints:
     input: Objects
     ignore: Collection[str]
     remarks: Remarks
-    _tied: dict[tuple[str, str], bool | None] = field(default_factory=dict)
     _affinities: dict[int, tuple[object, Affinity]] = field(default_factory=dict)
     _equal: dict[Affinity, Affinity] = field(default_factory=dict)
 
@@ -96,16 +88,11 @@ class Constraints:
         pod.affinity = (IMPOSSIBLE,) if large or labels > MAX_SELECTORS else own
         tolerations = len(items(spec, "tolerations"))
         pod.tolerations = read_tolerations(spec) if tolerations <= MAX_TOLERATIONS else ()
-        tied = False if "volumeZone" in self.ignore else self._has_tied_volume(pod.object)
-        if pod.ours and tied is None:
-            what = "its volumes are not in the input; every node is assumed to reach them"
-            self.remarks.add(pod.subject, what)
         odd = len(pod.selector) != labels <= MAX_SELECTORS
         found = (
             (ANTI_AFFINITY, self._requires(affinity, "podAntiAffinity")),
             (AFFINITY, self._requires(affinity, "podAffinity")),
             (SPREAD, "topologySpread" not in self.ignore and _must_spread(spec)),
-            (SOME_NODES_VOLUME, tied is True),
             (HOST_PORT, "hostPort" not in self.ignore and _has_host_port(spec)),
             ("runtimeClass scheduling", self._is_tied_by_runtime(spec)),
             ("a nodeSelector that cannot be read", odd),
@@ -120,7 +107,7 @@ class Constraints:
         """The affinity of a tree, which pods may share; one object for equal ones."""
         same = id(required)
         if same not in self._affinities:
-            found = _node_affinity(objects(required, "nodeSelectorTerms"))
+            found = read_terms(objects(required, "nodeSelectorTerms"))
             self._affinities[same] = (required, self._equal.setdefault(found, found))
         return self._affinities[same][1]
 
@@ -138,32 +125,6 @@ class Constraints:
         own = texts(spec, "nodeSelector")
         wanted = texts(found.tree, "scheduling", "nodeSelector")
         return any(own.get(key) != value for key, value in wanted.items())
-
-    def _has_tied_volume(self, pod: KubeObject) -> bool | None:
-        """Whether only some nodes can mount one of its volumes; None if one is unknown."""
-        tied = set()
-        for name in _volume_claims(pod):
-            key = (pod.namespace, name)
-            if key not in self._tied:
-                self._tied[key] = self._is_tied(*key)
-            tied.add(self._tied[key])
-        return True if True in tied else None if None in tied else False
-
-    def _is_tied(self, namespace: str, name: str) -> bool | None:
-        claim = self.input.named("", "PersistentVolumeClaim", namespace, name)
-        if claim is None:
-            return None
-        bound = text(claim.tree, "spec", "volumeName")
-        if bound is None:
-            class_name = text(claim.tree, "spec", "storageClassName") or ""
-            found = self.input.named("storage.k8s.io", "StorageClass", "", class_name)
-            return found is not None and bool(items(found.tree, "allowedTopologies"))
-        volume = self.input.named("", "PersistentVolume", "", bound)
-        if volume is None:
-            return None
-        if at(volume.tree, "spec", "nodeAffinity", "required") is not None:
-            return True
-        return any(key in volume.labels for key in _ZONES)
 
 
 _LARGE: list[Tree] = [{}] * (MAX_TERMS + 1)
@@ -219,20 +180,6 @@ SELECTORS = ("labelSelector", "namespaceSelector")
 def selects_too_much(terms: Sequence[Tree]) -> bool:
     """Whether the terms of an anti-affinity have more parts than are read."""
     return any(exceeds_bounds(terms, which) for which in SELECTORS)
-
-
-def _volume_claims(pod: KubeObject) -> Iterator[str]:
-    """Names of the pod's volume claims."""
-    for volume in objects(pod.tree, "spec", "volumes"):
-        if "persistentVolumeClaim" in volume:
-            name = text(volume, "persistentVolumeClaim", "claimName")
-            if name is not None:
-                yield name
-        elif "ephemeral" in volume and (name := text(volume, "name")):
-            yield f"{pod.name}-{name}"
-    if VOLUME_CLAIMS in pod.annotations:
-        names = (name.strip() for name in pod.annotations[VOLUME_CLAIMS].split(","))
-        yield from (name for name in names if name)
 
 
 def _must_spread(spec: Tree) -> bool:
@@ -311,7 +258,7 @@ def _parts(selector: Tree) -> int:
     return sum(1 + len(items(one, "values")) for one in found)
 
 
-def _node_affinity(terms: Iterable[Tree]) -> Affinity:
+def read_terms(terms: Iterable[Tree]) -> Affinity:
     """Terms that can match a node; IMPOSSIBLE alone if none can."""
     found = (_read_term(tree) for tree in terms)
     return tuple(dict.fromkeys(term for term in found if term is not None)) or (IMPOSSIBLE,)

@@ -34,6 +34,7 @@ from planner.read.kube.pods.requests import (
     is_gpu_name,
 )
 from planner.read.kube.pods.room import settle_room
+from planner.read.kube.pods.volumes import read_volumes
 from planner.read.kube.records import KubeNode, KubeObject, KubePod, Objects
 
 MAX_PRIORITY = 2_000_000_000
@@ -62,6 +63,7 @@ def read_pods(
         pods.append(pod)
         if holding is not None:
             holdings[pod.key] = holding
+    read_volumes(pods, nodes, found, policy, remarks)
     settle_room(pods, holdings, reader.places.nodes, policy.other_schedulers, remarks)
     by_node: dict[str, list[Holding]] = {}
     for holding in holdings.values():
