@@ -441,7 +441,7 @@ def _grant(right: Right) -> str:
 
 def _without_volumes(namespace: str, right: Right) -> Finding:
     what = f"missing: {rights.describe(right)}; pods that gangplan binds need it while they lack volumes"
-    return warned(f"rights: {namespace}", what, _GRANT)
+    return warned(f"rights: {namespace}", what, _grant(right))
 
 
 def _lacking(check: str, right: Right) -> Finding:
