@@ -111,7 +111,6 @@ _RECORDED = {
     "pods": "/api/v1/pods",
     "identity": "/api/v1/namespaces/kube-system",
     "jobs": "/apis/batch/v1/jobs",
-    "poddisruptionbudgets": "/apis/policy/v1/poddisruptionbudgets",
 }
 
 
