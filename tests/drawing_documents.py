@@ -194,6 +194,10 @@ def standing(draw: st.DrawFn, gang: Json, cluster: Json, free: dict[str, list[in
                     pod["gpus"] = held
             else:
                 pod["mode"] = draw(st.sampled_from(["gate", "binding"]))
+            budgets = cluster["spec"].get("disruptionBudgets", ())
+            own = [b["name"] for b in budgets if b["namespace"] == gang["metadata"]["namespace"]]
+            if own and draw(st.booleans()):
+                pod["budgets"] = draw(st.lists(st.sampled_from(own), unique=True))
             if draw(st.booleans()):
                 pod["uid"] = f"u-{gang['metadata']['name']}-{role['name']}-{index}"
             pods.append(pod)
@@ -274,6 +278,12 @@ def inputs(draw: st.DrawFn) -> list[Json]:
             "nodes": [draw(nodes(f"n{i}")) for i in range(draw(st.integers(0, 4)))],
         },
     }
+    budgets = [(namespace, name) for namespace in ("b", "a") for name in ("some", "most")]
+    if chosen := draw(st.lists(st.sampled_from(budgets), unique=True)):
+        cluster["spec"]["disruptionBudgets"] = [
+            {"namespace": namespace, "name": name, "allowed": draw(st.integers(0, 3))}
+            for namespace, name in chosen
+        ]
     free = {n["name"]: list(range(GPUS.get(n.get("model"), 0))) for n in cluster["spec"]["nodes"]}
     documents = [cluster]
     for i in range(draw(st.integers(0, 3))):

@@ -111,7 +111,6 @@ _RECORDED = {
     "pods": "/api/v1/pods",
     "identity": "/api/v1/namespaces/kube-system",
     "jobs": "/apis/batch/v1/jobs",
-    "poddisruptionbudgets": "/apis/policy/v1/poddisruptionbudgets",
     "sets": "/apis/apps/v1/replicasets",
     "stateful": "/apis/apps/v1/statefulsets",
     "persistentvolumes": "/api/v1/persistentvolumes",

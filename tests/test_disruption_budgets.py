@@ -5,8 +5,10 @@ Servers of 8 GPUs, one NIC each, unless said.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from building import build, gang, mask, role
@@ -28,6 +30,8 @@ from models.program.base_state import base_decisions
 from models.program.rules import running
 from models.solution import Solution
 from models.verify.check import check
+from planner.errors import InputError
+from planner.read.inputs import read
 from planner.search import free_space, repair
 from planner.search.ledger import Ledger
 from planner.search.solve import solve
@@ -200,13 +204,63 @@ def test_the_search_equals_trying_every_plan_with_budgets(seed: int) -> None:
     assert differences(busy(seed, more=more)) == []
 
 
-# The judge
-
-GPUS = list(range(8))
+# Documents
 
 
 def budget(allowed: int, name: str = "b") -> Doc:
     return {"namespace": "default", "name": name, "allowed": allowed}
+
+
+def read_with(folder: Path, budgets: list[Doc], *named: str) -> Instance:
+    """A server with a running gang whose pod names these budgets."""
+    spec = {"nodes": [{"name": "n0", "model": "DGX H100"}], "disruptionBudgets": budgets}
+    pod = {"role": "worker", "index": 0, "node": "n0", "budgets": list(named)}
+    documents = [
+        {"kind": "Cluster", "metadata": {"name": "c"}, "spec": spec},
+        {
+            "kind": "Gang",
+            "metadata": {"name": "g"},
+            "spec": {"roles": [{"name": "worker", "replicas": 1, "gpus": 8}]},
+            "status": {"pods": [pod]},
+        },
+    ]
+    for i, one in enumerate(documents):
+        text = json.dumps({"apiVersion": "gangplan.dev/v1alpha1", **one})
+        (folder / f"{i}.json").write_text(text)
+    return read([str(folder)])
+
+
+def test_budgets_are_sorted_and_equal_ones_are_one(tmp_path: Path) -> None:
+    found = read_with(tmp_path, [budget(2), budget(0, "a"), budget(2)], "b")
+    assert found.cluster.budgets == (
+        DisruptionBudget("default", "a", 0),
+        DisruptionBudget("default", "b", 2),
+    )
+    assert found.gangs[0].pods[0].budgets == ("b",)
+
+
+@pytest.mark.parametrize(
+    ("budgets", "named", "what", "hint"),
+    [
+        ([2, 3], ["b"], "two disruption budgets are named 'default/b'", "keep one of the two"),
+        ([2], ["bb"], "unknown disruption budget 'bb' of namespace 'default'", "did you mean 'b'?"),
+        ([2], ["b", "b"], "the disruption budget 'b' is listed twice", "list it once"),
+        ([-1], ["b"], "-1 is too small", "write 0 or more"),
+    ],
+)
+def test_a_faulty_budget_is_an_error_with_its_place(
+    budgets: list[int], named: list[str], what: str, hint: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError) as error:
+        read_with(tmp_path, [budget(n) for n in budgets], *named)
+    (fault, *_) = error.value.faults
+    assert fault.what.endswith(what)
+    assert fault.hint == hint
+
+
+# The judge
+
+GPUS = list(range(8))
 
 
 def plan_with(*budgets: Doc, first: Sequence[str] = ("b",), move: bool = False) -> Doc:

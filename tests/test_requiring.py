@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
@@ -10,6 +11,7 @@ import pytest
 from building import build, gang, mask, node, role
 from building_servers import switched
 
+from models.cluster import DisruptionBudget
 from models.gang import Gang
 from models.instance import Instance
 from models.policy import Moves, Objective
@@ -214,3 +216,29 @@ def test_no_room_is_not_proven_by_a_speed_of_0() -> None:
         False,
         "needs 16 GPUs and would fit after the running gangs, but its speed there would be 0",
     )
+
+
+@pytest.mark.parametrize(
+    ("search", "allowed", "proven"),
+    [(left_out, 0, True), (unproven, 0, True), (unproven, 1, False)],
+)
+def test_a_gang_whose_only_victim_is_guarded_is_proven_to_have_no_room(
+    search: Callable[[Instance, str], Required], allowed: int, *, proven: bool
+) -> None:
+    (pod,) = blocker().pods
+    guarded = blocker(preemptible=True, pods=(replace(pod, budgets=("b",)),))
+    made = one_server(guarded, gang("g", 1, 8, priority=9))
+    budgets = (DisruptionBudget("default", "b", allowed),)
+    made = replace(made, cluster=replace(made.cluster, budgets=budgets))
+    assert search(made, "g").proven is proven
+
+
+def test_a_guarded_gang_that_may_shrink_proves_nothing() -> None:
+    (pod,) = blocker().pods
+    pods = (replace(pod, gpus=HALF, budgets=("b",)), replace(pod, index=1, gpus=ALL8 & ~HALF))
+    shrinks = gang("blocker", roles=[role("worker", 1, 4, most=2)], priority=5, preemptible=True)
+    made = one_server(replace(shrinks, pods=pods), gang("g", 1, 4, priority=9))
+    budgets = (DisruptionBudget("default", "b", 0),)
+    made = replace(made, cluster=replace(made.cluster, budgets=budgets))
+    assert [one.decision for one in solve(made).decisions] == ["resize", "place"]
+    assert not unproven(made, "g").proven

@@ -170,14 +170,14 @@ def _cluster(
 
 
 def _budgets(entries: Sequence[Entry[ClusterDocument]]) -> tuple[DisruptionBudget, ...]:
-    """The disruption budgets of all documents, each of another name in its namespace."""
+    """The disruption budgets of all documents; of one name in a namespace, they must agree."""
     found: dict[tuple[str, str], DisruptionBudget] = {}
     for entry in entries:
         for i, document in enumerate(entry.document.spec.disruption_budgets):
-            if document.key in found:
+            budget = document.to_budget()
+            if found.setdefault(document.key, budget) != budget:
                 what = f"two disruption budgets are named {shown('/'.join(document.key))}"
                 entry.fault(("spec", "disruptionBudgets", i, "name"), what, "keep one of the two")
-            found[document.key] = document.to_budget()
     return tuple(found[key] for key in sorted(found))
 
 
