@@ -13,8 +13,10 @@ import resource
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +40,15 @@ def main() -> None:
 
 
 def measure(pods: int, rounds: int = 1) -> Tree:
-    """Seconds of the ways to bind the pods; the best of ``rounds``.
+    """Seconds of the ways to bind the pods; the best of ``rounds``. All against the same server process.
 
     ``list``: one List of Bindings, without preconditions, through ``kubectl create -f``. ``wire``: each
     with uid and resourceVersion over one ``kubectl proxy``, its start and end included. ``apply``: the
     command from start to end: Python, the plan's check, rights, lock, reading the cluster three times,
     intents, a dry run of every gang, the bindings, marks, release. ``gate``: the same command for pods
     born gated, until kube-scheduler has bound them. ``cpu``: seconds of the processes started for it.
+    ``requests``: of one apply, by method; ``writes_a_pod``: of them those to pods, dry runs among them;
+    ``in_flight``: most that the server had to answer at once. ``..._gate``: the same for ``gate``.
     """
     from live_cluster import opened
 
@@ -65,18 +69,27 @@ def measure(pods: int, rounds: int = 1) -> Tree:
         server = (
             "of $GANGPLAN_TEST_KUBECONFIG" if os.environ.get("GANGPLAN_TEST_KUBECONFIG") else "fake"
         )
-        requests = bench.count()
+        counted = {"apply": bench.count("binding"), "gate": bench.count("gate")}
+
+    def figures(way: str) -> Tree:
+        found = counted[way]
+        return {
+            "ratio": round(best[way] / best["list"], 2),
+            "cpu_ms_a_request": round(1000 * cpu[way] / sum(found.methods.values()), 3),
+            "requests": found.methods,
+            "writes_a_pod": round(found.writes / pods, 3),
+            "in_flight": found.in_flight,
+        }
+
     return {
         "case": "bindings",
         "instance": f"{pods:,} pods of {bench.gangs} gangs on {nodes} nodes; server: {server}",
         "seconds": {name: round(seconds, 3) for name, seconds in best.items()},
         "cpu": {name: round(cpu[name], 3) for name in ("list", "apply", "gate")},
-        "cpu_ms_a_request": round(1000 * cpu["apply"] / sum(requests.values()), 3),
-        "ratio": round(best["apply"] / best["list"], 2),
-        "ratio_gate": round(best["gate"] / best["list"], 2),
+        **figures("apply"),
+        **{f"{name}_gate": found for name, found in figures("gate").items()},
         "ratio_wire": round(best["wire"] / best["list"], 2),
         "phases": phases,
-        "requests": requests,
     }
 
 
@@ -84,6 +97,15 @@ def _cpu_s() -> float:
     """CPU of all processes that were started and have ended, and of those that they waited for."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """Requests of one ``apply``: by method, those to change a pod, and the most at once."""
+
+    methods: dict[str, int]
+    writes: int
+    in_flight: int
 
 
 class _Bench:
@@ -160,15 +182,31 @@ class _Bench:
         self.phases = json.loads(self._err.splitlines()[-1]).get("seconds", {})
         return seconds
 
-    def count(self) -> dict[str, int]:
-        """Requests of one ``apply``, by method, seen by a relay; not timed."""
+    def count(self, mode: str) -> _Counts:
+        """Requests of one ``apply``, seen by a relay; not timed."""
         from live_runs import apply_words, planned, ran
 
-        self.live.create(*self._wanted["binding"])
-        done = ran(self.live, *apply_words(self.live, planned(self.live)), timeout=TIMEOUT_S)
+        self.live.create(*self._wanted[mode])
+        lock, now, most = threading.Lock(), 0, 0
+
+        def counted(call: Any, forward: Any) -> Any:  # noqa: ANN401, ARG001  # of the tests
+            nonlocal now, most
+            with lock:
+                now += 1
+                most = max(most, now)
+            try:
+                return forward()
+            finally:
+                with lock:
+                    now -= 1
+
+        words = apply_words(self.live, planned(self.live))
+        done = ran(self.live, *words, meddler=counted, timeout=TIMEOUT_S)
         assert done.code == 0, done.err
         self.live.delete_pods()
-        return dict(sorted(Counter(call.method for call in done.calls).items()))
+        methods = dict(sorted(Counter(call.method for call in done.calls).items()))
+        pods = sum("/pods/" in call.path and call.method != "GET" for call in done.calls)
+        return _Counts(methods, pods, most)
 
     def _binding(self, name: str) -> Tree:
         return {

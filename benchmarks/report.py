@@ -73,11 +73,22 @@ def _binding_lines(figures: dict[str, Any]) -> Iterator[str]:
     yield f"  over kubectl proxy             {seconds['wire']:.2f} s, {figures['ratio_wire']:.2f} x"
     yield f"  the whole of gangplan apply    {seconds['apply']:.2f} s, {figures['ratio']:.2f} x"
     phases = ", ".join(f"{name} {spent:.2f}" for name, spent in figures["phases"].items())
-    requests = ", ".join(f"{count:,} {method}" for method, count in figures["requests"].items())
-    yield f"    of it, s: {phases}; requests: {requests}"
+    yield f"    of it, s: {phases}; {_sent(figures, '')}"
     yield f"  the same for gated pods        {seconds['gate']:.2f} s, {figures['ratio_gate']:.2f} x"
+    yield f"    {_sent(figures, '_gate')}"
     cpu = ", ".join(f"{name} {spent:.2f}" for name, spent in figures["cpu"].items())
-    yield f"  CPU of the client, s: {cpu}; of apply {figures['cpu_ms_a_request']:.2f} ms a request"
+    yield f"  CPU of the client, s: {cpu}"
+
+
+def _sent(figures: dict[str, Any], mode: str) -> str:
+    """How many requests an apply made. ``mode``: "" or "_gate", as figures are named."""
+    methods = figures[f"requests{mode}"]
+    requests = ", ".join(f"{count:,} {method}" for method, count in methods.items())
+    writes, cpu_ms = figures[f"writes_a_pod{mode}"], figures[f"cpu_ms_a_request{mode}"]
+    return (
+        f"requests: {requests}; {writes:.2f} writes a pod, {figures[f'in_flight{mode}']} in flight, "
+        f"{cpu_ms:.2f} ms of CPU a request"
+    )
 
 
 def collapsed(tiers: list[dict[str, Any]], most: int = 20) -> list[dict[str, Any]]:

@@ -56,9 +56,12 @@ def _misses_of_bindings(found: Figures, limits: dict[str, float]) -> Iterator[st
         limit = limits.get(key)
         if limit is not None and found.get(key, 0) > limit:
             yield f"{name}: {found[key]} x the time of one List, limit {limit}"
-    limit = limits.get("cpu_ms_a_request")
-    if limit is not None and found.get("cpu_ms_a_request", 0) > limit:
-        yield f"bindings: {found['cpu_ms_a_request']} ms of CPU a request, limit {limit} ms"
+    units = {"cpu_ms_a_request": "ms of CPU a request", "writes_a_pod": "writes a pod"}
+    for key, unit in units.items():
+        for mode in ("", "_gate"):
+            limit, value = limits.get(key + mode), found.get(key + mode, 0)
+            if limit is not None and value > limit:
+                yield f"bindings{mode}: {value} {unit}, limit {limit}"
 
 
 def _misses_of_case(case: str, found: Figures, limits: dict[str, Any]) -> Iterator[str]:

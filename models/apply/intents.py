@@ -47,8 +47,8 @@ _GPUS = re.compile(r"[0-9]{1,4}(?:,[0-9]{1,4}){0,1023}")
 _PIN = re.compile(r"none|hostname|terms(?: [0-9]{1,4}){1,1000}")
 MAX_SIZE = 1_000_000
 
-MAX_RECORD_CHARS = 65_536
-"""Longest record of members; all annotations of a pod may have 256 KiB. Larger gangs are started in two
+MAX_RECORD_CHARS = 32_768
+"""Longest record of members; reading takes 64 KiB of annotations of a pod. Larger gangs are started in two
 steps, an intent on every pod first."""
 
 

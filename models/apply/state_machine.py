@@ -69,13 +69,16 @@ def _finish(session: ApplySession) -> Steps[None]:
     """Wait until all started pods are bound or the time is over; then judge and mark the gangs."""
     if session.limits.dry or not session.started:
         return
-    yield from session.read_cluster()
-    for after_s in session.limits.waits():
-        if not any(
-            session.state(order) is PodState.ungated
-            for batch in session.started
-            for order in batch.pods
-        ):
+
+    def unbound() -> bool:
+        orders = (order for batch in session.started for order in batch.pods)
+        return any(session.state(order) is PodState.ungated for order in orders)
+
+    waits = tuple(session.limits.waits())
+    if not waits or not unbound():  # else kube-scheduler needs a moment anyway
+        yield from session.read_cluster()
+    for after_s in waits:
+        if not unbound():
             break
         yield from session.read_cluster(after_s)
     yield from _judge_started(session)
