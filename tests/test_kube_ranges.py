@@ -31,6 +31,7 @@ def deployment(
     template: dict[str, str] | None = None,
     replicas: int | None = None,
     owner: str | None = "Deployment",
+    scheduler: str = "gangplan",
 ) -> list[Tree]:
     """The ReplicaSet of a Deployment ``vit`` and its pods: those that run ``on`` nodes, then gated ones.
 
@@ -45,7 +46,7 @@ def deployment(
     labels = {"pod-template-hash": HASH}
     pods = [
         pod(f"vit-{HASH}-{number}", gpus=8, on=place, gated=place is None, labels=labels,
-            annotations=template)
+            annotations=template, schedulerName=scheduler)
         for number, place in enumerate([*on, *[None] * waiting])
     ]  # fmt: skip
     return [made, *(owned(one, "ReplicaSet", "apps/v1", f"vit-{HASH}") for one in pods)]
@@ -59,7 +60,7 @@ def stateful(
     made = thing("StatefulSet", "apps/v1", "vit", spec, annotations=notes or stated())
     places = [*on, *[None] * (len(ordinals) - len(on))]
     pods = [
-        pod(f"vit-{ordinal}", gpus=8, on=place, gated=place is None)
+        pod(f"vit-{ordinal}", gpus=8, on=place, gated=place is None, schedulerName="gangplan")
         for ordinal, place in zip(ordinals, places, strict=True)
     ]
     return [made, *(owned(one, "StatefulSet", "apps/v1", "vit") for one in pods)]
@@ -225,6 +226,15 @@ def test_a_plan_at_most_doubles_a_role_and_adds_sixteen() -> None:
 def test_without_a_scale_it_grows_by_the_pods_that_exist_and_never_shrinks() -> None:
     found = deployment(2, on=("n1", "n2"), notes=stated(1, 6), owner="Rollout")
     assert counts(*found) == (2, 4, 1)
+
+
+def test_pods_that_another_scheduler_started_are_never_resized() -> None:
+    """New ones would go wherever that scheduler likes."""
+    found = deployment(0, on=("n1", "n2"), notes=stated(1, 6), scheduler="default-scheduler")
+    assert counts(*found) == (2, 2, 1)
+    for one in found[1:]:
+        one["metadata"]["labels"]["gangplan.dev/plan"] = "gp-" + "0" * 20
+    assert counts(*found) == (1, 6, 1)
 
 
 def test_pods_that_run_come_before_those_that_wait_and_unready_ones_last() -> None:

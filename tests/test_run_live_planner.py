@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import handmade
 import pytest
@@ -156,6 +157,26 @@ def test_the_folder_of_a_killed_run_is_removed_by_the_next_and_no_other(
     alive.communicate(timeout=30)
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"gangplan-run-file", "gangplan-run-link"}
+
+
+def test_a_folder_that_another_run_removes_at_once_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its making and its locking it looks abandoned."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    opened, lost = os.open, []
+
+    def robbed(path: Path, flags: int, **how: Any) -> int:  # noqa: ANN401  # as os.open
+        if not lost:
+            lost.append(path)
+            path.rmdir()
+        return opened(path, flags, **how)
+
+    monkeypatch.setattr("planner.pipelines.live_planner.os.open", robbed)
+    with private_folder() as own:
+        assert own.is_dir()
+        assert [own] != lost
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_a_place_to_write_it_says_how_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,7 +171,10 @@ def _locked_folder(stack: ExitStack) -> Path:
     """A new folder, locked and then removed at the end of the stack. Raises OSError."""
     while True:
         path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=PREFIX)))
-        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            continue  # another run took it for abandoned before it was opened
         stack.callback(os.close, lock)
         with suppress(OSError):  # a file system without locks: nobody removes anything there
             fcntl.flock(lock, fcntl.LOCK_EX)

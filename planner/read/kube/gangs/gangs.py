@@ -19,6 +19,7 @@ from planner.read.kube.gangs.roles import DEFAULT_ROLE, complete_roles, read_rol
 from planner.read.kube.gangs.services import service_of
 from planner.read.kube.gangs.topology import add_topology
 from planner.read.kube.lookup import text
+from planner.read.kube.pods.placement import PLAN
 from planner.read.kube.records import KubeGang, KubeObject, KubePod, KubeRole, Objects
 
 ALONE = "Pod"
@@ -132,9 +133,17 @@ def _gang(
     problems: list[str] = []
     gang.roles = read_roles(members, problems, remarks)
     gang.problems = tuple(problems)
+    for role in gang.roles:
+        pods = [pod for _, pod in role.members]
+        role.scalable = role.scalable and any(_comes_to_us(pod, policy) for pod in pods)
     groups = list(members.groups.values())
     gang.missing = complete_roles(gang.roles, groups, gang.subject, remarks)
     return _finished(gang, members, api, policy, remarks)
+
+
+def _comes_to_us(pod: KubePod, policy: KubernetesPolicy) -> bool:
+    """Whether gangplan starts the pod, or has started it: so it would start more of its controller."""
+    return pod.ours or pod.scheduler == policy.scheduler_name or PLAN in pod.labels
 
 
 def _lone_pod(pod: KubePod, api: Objects, policy: KubernetesPolicy, remarks: Remarks) -> KubeGang:
