@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from models.apply.intents import Intent
+from models.apply.notes import RunNotes
 from models.apply.plan_actions import Key, PodStart
+from models.disruption_budgets import DisruptionBudgets
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +83,19 @@ class LiveNode:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """One reading of the cluster. ``groups``: native PodGroups, (namespace, name) to gang minCount."""
+    """One reading of the cluster. ``groups``: native PodGroups, (namespace, name) to gang minCount.
+
+    ``budgets``: None if they were not or cannot be read. ``notes``: of earlier runs. ``now``: the server's
+    clock, seconds since the epoch, None if unknown.
+    """
 
     cluster: str
     nodes: dict[str, LiveNode]
     pods: dict[Key, LivePod]
     groups: dict[Key, int] = field(default_factory=dict)
+    budgets: DisruptionBudgets | None = None
+    notes: RunNotes = field(default_factory=RunNotes)
+    now: int | None = None
 
     def indexed(self) -> ClusterView:
         """A copy with its own PodIndex."""

@@ -74,9 +74,9 @@ class Outcome(StrEnum):
 class GangVerdict:
     """``why``: one sentence, empty if the outcome says everything. ``pods``: started now.
 
-    ``undo``: (namespace, name, uid) of the started pods of a partial gang. ``atomic``: a native PodGroup
-    starts all of its pods or none. ``plan``: id of the plan of its intents. ``unsure``: it may have been
-    whole and be at work, so only an operator may undo it.
+    ``undo``: (namespace, name, uid) of the running pods of a gang that is partial or half stopped.
+    ``atomic``: a native PodGroup starts all of its pods or none. ``plan``: id of the plan of its intents.
+    ``unsure``: it may have been whole and be at work, so only an operator may undo it.
     """
 
     gang: Key

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from models.apply.evictions import evict
+from models.apply.evictions import evict, guarded
 from models.apply.gang_state import incomplete_verdict, obstacle, pod_ids, stuck_reason
 from models.apply.intents import Intent
 from models.apply.live_state import (
@@ -280,6 +280,8 @@ def _undo(session: ApplySession, verdict: GangVerdict) -> Steps[Failure | None]:
         stops.append(PodStop(namespace, name, uid, "", 0, pod.node or "", pod.gpus))
     if session.evicted + len(stops) > session.limits.max_evictions:
         return Failure(f"; undoing it takes {len(stops)} evictions: --max-evictions")
+    if (refused := guarded(session, stops)) is not None:
+        return Failure(f"; {refused.why}")
     yield from session.check_lock(label(verdict.gang))
     for stop in stops:
         failure = yield from _evict_patiently(session, stop)

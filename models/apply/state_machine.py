@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from models.apply.cut_gangs import settle_cut_gangs
 from models.apply.evictions import Removals, make_room, remaining, resize, stop_rest, victims
 from models.apply.gang_state import judge, started_verdict
 from models.apply.live_state import READY, STARTED, ClusterView, PodState, overcommitted, shortages
@@ -141,6 +142,7 @@ class _PlanRun:
         for gang in orders.gangs:
             if not self._has_verdict(gang):
                 self._record_stopped(gang)
+        yield from settle_cut_gangs(session, orders, self.removals)
 
     def _stop_rest(self) -> Steps[None]:
         for gang in self.orders.gangs:

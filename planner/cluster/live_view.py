@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING
 
 from models.apply.intents import GPUS, KEYS, MANAGER, PLAN, SEAL, Intent, SealKey, read_intent
 from models.apply.live_state import ClusterView, LiveNode, LivePod
+from models.apply.notes import RunNotes
 from models.apply.plan_actions import Key
 from models.units import InvalidValueError, epoch_seconds
-from planner.cluster.api_paths import DEVICE_LISTS, POD_GROUPS, RESOURCE_SLICES, core
+from planner.cluster.api_paths import BUDGETS, DEVICE_LISTS, POD_GROUPS, RESOURCE_SLICES, core
 from planner.cluster.pages import get, has_objects, list_first_served, list_objects
 from planner.cluster.transport import Transport, Tree
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import at, mapping, objects, text, texts, whole
 from planner.read.kube.nodes.nodes import read_nodes
 from planner.read.kube.objects import Gatherer
+from planner.read.kube.pods.budgets import read_budgets
 from planner.read.kube.pods.constraints import HOSTNAME
 from planner.read.kube.pods.placement import DEFAULT_SCHEDULER, PROVEN
 from planner.read.kube.pods.pods import read_pods
@@ -105,6 +107,7 @@ def _created(metadata: Tree) -> int | None:
 
 
 if TYPE_CHECKING:
+    from models.disruption_budgets import DisruptionBudgets
     from models.policy import KubernetesPolicy
 
 
@@ -126,7 +129,7 @@ class ClusterReader:
 
     ``nodes``, ``pods``: objects as the server sent them, by name and by (namespace, name). ``date``: the
     server's clock in seconds since the epoch, if known. ``seal_key``: of the lock; without it managedFields
-    decide whose an intent is.
+    decide whose an intent is. ``notes``: in the lock. ``evicting``: whether to read disruption budgets.
     """
 
     wire: Transport
@@ -136,6 +139,8 @@ class ClusterReader:
     pods: dict[Key, Tree] = field(default_factory=dict)
     date: float | None = None
     seal_key: SealKey | None = None
+    notes: RunNotes = field(default_factory=RunNotes)
+    evicting: bool = False
     _cluster: str | None = None
     _devices: bool | None = None
     _read: tuple[KubeNode, ...] = ()
@@ -158,6 +163,9 @@ class ClusterReader:
             nodes={node.name: node for node in self._nodes()},
             pods={pod.key: pod for pod in self._pods(found)},
             groups=dict(self._groups()) if grouped else {},
+            budgets=self._budgets(pods) if self.evicting else None,
+            notes=self.notes,
+            now=None if self.date is None else int(self.date),
         )
         return self.view
 
@@ -248,6 +256,20 @@ class ClusterReader:
         for path, kind, version in DEVICE_LISTS:
             for item in list_first_served(self.wire, path) or ():
                 yield {**item, "kind": kind, "apiVersion": version}
+
+    def _budgets(self, pods: Sequence[Tree]) -> DisruptionBudgets | None:
+        """None if they may not be read: then only evicting tells what they allow."""
+        budgets = list_first_served(self.wire, (BUDGETS,))
+        if budgets is None:
+            return None
+        gatherer = Gatherer(Remarks())
+        for kind, version, trees in (
+            ("PodDisruptionBudget", "policy/v1", budgets),
+            ("Pod", "v1", pods if budgets else ()),
+        ):
+            listing = {"kind": f"{kind}List", "apiVersion": version, "items": list(trees)}
+            gatherer.add(listing, "the cluster")
+        return read_budgets(gatherer.objects, Remarks())
 
     def _groups(self) -> Iterator[tuple[Key, int]]:
         """minCount of every native PodGroup that is a gang."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from models.apply.cut_gangs import CutGang, cut_gangs
 from models.apply.gang_state import pod_ids
 from models.apply.live_state import (
     READY,
@@ -38,6 +39,8 @@ class GangPhase(StrEnum):
     """All are started, not all are bound yet."""
     stuck = "stuck"
     """All are started, but given the state of their nodes not all will run there."""
+    cut = "half stopped"
+    """A run stopped some of its pods and not the others: ``run`` finishes that, or completes it."""
     whole = "whole"
     over = "over"
     """No pod of it waits or runs any more."""
@@ -84,10 +87,13 @@ class PlanStatus:
 
 
 def gang_statuses(view: ClusterView, classifier: PodClassifier) -> tuple[GangStatus, ...]:
-    """Every gang with intents that a run wrote, by (namespace, name), then plan."""
+    """Every gang with intents that a run wrote, or half stopped, by (namespace, name), then plan."""
     session = _session(view, classifier)
+    cut = {one.gang: one for one in cut_gangs(view)}
     groups = intent_groups(session.view, classifier)
-    return tuple(_gang_status(session, group) for group in groups)
+    found = [_gang_status(session, group) for group in groups if group.batch.gang not in cut]
+    found += [_cut_status(one) for one in cut.values()]
+    return tuple(sorted(found, key=lambda one: (one.gang, one.plan)))
 
 
 def pending_pods(view: ClusterView, classifier: PodClassifier) -> tuple[PendingPod, ...]:
@@ -158,6 +164,22 @@ def _gang_status(session: ApplySession, group: IntentGroup) -> GangStatus:
         left=pod_ids(group.running),
         why=why,
         unsure=group.unsure,
+    )
+
+
+def _cut_status(cut: CutGang) -> GangStatus:
+    """A half stopped gang; what it was started by does not matter any more."""
+    left = len(cut.left)
+    return GangStatus(
+        plan=cut.note.plan,
+        gang=cut.gang,
+        size=len(cut.note.pods),
+        seen=left,
+        started=left,
+        bound=left,
+        state=GangPhase.cut,
+        left=cut.ids,
+        why=cut.why,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from models.apply.intents import KEYS, MANAGER, PLAN, SEAL
@@ -34,6 +34,7 @@ from models.apply.requests import (
     ReadCluster,
     ReadPod,
     Rejected,
+    Remember,
     RemoveIntent,
     Request,
     RequestGroup,
@@ -62,6 +63,7 @@ from planner.untrusted_text import one_line
 if TYPE_CHECKING:
     from models.apply.intents import SealKey
     from models.apply.live_state import ClusterView
+    from models.apply.notes import RunNotes
     from models.apply.plan_actions import PodStart
     from models.policy import KubernetesPolicy
     from planner.cluster.backends.base import Backend
@@ -98,6 +100,16 @@ class HeldLock(Protocol):
     @property
     def seal_key(self) -> SealKey | None:
         """Key of the seals on intents."""
+
+    @property
+    def notes(self) -> RunNotes:
+        """What runs leave to later ones."""
+
+    def now(self) -> int:
+        """The server's clock, in seconds since the epoch."""
+
+    def remember(self, notes: RunNotes) -> bool:
+        """Write these notes in place of the others; whether they are there."""
 
     def left_s(self) -> float:
         """Seconds for which it is certainly held."""
@@ -136,6 +148,8 @@ class RequestSender:
         begun = self.clock()
         view = self.reader.read_view()
         self._read_at, self._read_s = begun, self.clock() - begun
+        if self.lock is not None:
+            view = replace(view, notes=self.lock.notes, now=self.lock.now())
         return view
 
     def answer(self, request: Request) -> Event:  # noqa: C901, PLR0911, PLR0912  # a case a request
@@ -172,6 +186,8 @@ class RequestSender:
                     return self._send(self._binding(pod, version, dry=self.dry))
                 case Evict():
                     return self._evict(request)
+                case Remember(notes):
+                    return self._remember(notes)
                 case Scale(member=member):
                     return scale(self.wire, request, self.reader.pods.get(member), dry=self.dry)
         except (ValueError, CannotEncode) as error:
@@ -218,6 +234,11 @@ class RequestSender:
         return Gone(message) if reply.status == 404 else NoAnswer(message)
 
     # ---- writes
+
+    def _remember(self, notes: RunNotes) -> Done | NoAnswer:
+        if self.dry or self.lock is None or self.lock.remember(notes):
+            return Done()
+        return NoAnswer(one_line(f"the lock cannot be written: {self.lock.lost or 'no answer'}"))
 
     def _send_group(self, requests: Sequence[WriteIntent | DryRunBind]) -> EventGroup:
         try:

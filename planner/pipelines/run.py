@@ -183,6 +183,7 @@ class _Run:
                     clock=self.clock,
                     sleep=event.wait,
                 )
+                sender.reader.evicting = self.request.options.evicts
                 _LockedRun(self, lock, sender).execute()
 
     def target(self) -> ClusterTarget:
@@ -393,8 +394,12 @@ class _LockedRun:
         return planned
 
     def _apply(self, plan: VerifiedPlan) -> None:
-        """Apply the plan, if it orders anything. Raises StaleError before the first write."""
-        if not any(gang.starts or gang.stops or gang.resizes for gang in plan.orders.gangs):
+        """Apply the plan, if it orders anything or a gang is half stopped.
+
+        Raises StaleError before the first write.
+        """
+        changes = any(gang.starts or gang.stops or gang.resizes for gang in plan.orders.gangs)
+        if not (changes or self.lock.notes.stops):
             return
         run = self.run
         report, console, options = run.report, run.console, run.request.options
@@ -416,8 +421,6 @@ class _LockedRun:
         show_verdict(console, plan.orders.plan, verdict, self._undo_commands, shown=shown)
 
     def _undo_commands(self, verdict: GangVerdict) -> list[str]:
-        if verdict.outcome is not Outcome.partial:
-            return []
         target = self.run.target()
         return undo_commands(verdict.undo, target.context, target.kubeconfig)
 
