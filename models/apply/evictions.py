@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from models.apply.live_state import ClusterView, LivePod, pods_on, shortages
-from models.apply.notes import MAX_STOPPING
 from models.apply.outcomes import ApplyLimits, GangVerdict, Outcome
 from models.apply.plan_actions import GangActions, Key, PlanActions, PodStop, Resize
 from models.apply.requests import (
@@ -158,16 +157,14 @@ def withheld_by_budgets(orders: PlanActions, view: ClusterView) -> dict[Key, str
 def _note_stops(
     session: ApplySession, plan: str, gangs: Collection[GangActions]
 ) -> Steps[Failure | None]:
-    """Note every gang that loses pods now, with all pods that it has."""
+    """Note every gang that loses pods now, with all pods that it has: one pod alone goes or stays."""
     notes = session.view.notes
     for gang in gangs:
-        if to_evict(session, [gang]):
-            left = [stop.uid for stop in remaining(session, gang)]
-            notes = notes.with_stop(gang.key, plan, [*left, *gang.stays])
-    if notes.stopping > MAX_STOPPING:
-        return Failure(
-            f"stops {notes.stopping:,} pods at once, the most that can be noted is {MAX_STOPPING:,}"
-        )
+        pods = [*(stop.uid for stop in remaining(session, gang)), *gang.stays]
+        if to_evict(session, [gang]) and len(pods) > 1:
+            notes = notes.with_stop(gang.key, plan, pods)
+    if not notes.fits:
+        return Failure("its victims have too many pods to note in the lock")
     failure = yield from session.remember(notes)
     return None if failure is None else Failure(f"cannot note it: {failure.why}", transient=True)
 

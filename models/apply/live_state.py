@@ -23,8 +23,9 @@ class LivePod:
 
     ``version``: metadata.resourceVersion. ``node``: spec.nodeName. ``held_at``: the node whose room an
     unbound pod occupies: by our intent, or pinned or nominated where it fits. ``intent_is_ours``:
-    managedFields and seal confirm that a run wrote the intent. ``unschedulable``: message of
-    PodScheduled=False with reason Unschedulable. ``group``: name of its native PodGroup. ``requests``:
+    managedFields and seal confirm that a run wrote the intent. ``written_at``: when a run wrote to it last,
+    seconds since the epoch, None if unknown. ``unschedulable``: message of PodScheduled=False, if its
+    scheduler has tried it. ``group``: name of its native PodGroup. ``requests``:
     without GPUs. ``indices``: GPUs it holds, None if unknown. ``selector``, ``node_affinity``:
     spec.nodeSelector and spec.affinity.nodeAffinity (JSON). ``owner``: uid of its controller.
     ``tolerations``: (key, operator, value, effect), None if not read.
@@ -42,6 +43,7 @@ class LivePod:
     finished: bool = False
     intent: Intent | None = None
     intent_is_ours: bool = False
+    written_at: int | None = None
     unschedulable: str | None = None
     group: str | None = None
     gpus: int = 0

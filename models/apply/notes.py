@@ -13,8 +13,8 @@ from typing import Any
 
 from models.apply.plan_actions import Key
 
-MAX_STOPPING = 10_000
-"""Pods of all gangs that are being stopped: an object carries 256 KiB of annotations at most."""
+MAX_STOPPING = 131_072
+"""Characters of all StopNotes, about 8,000 pods: an object carries 256 KiB of annotations at most."""
 
 MAX_AVOIDED = 100
 """Nodes that gangs avoid, over all gangs."""
@@ -71,9 +71,9 @@ class RunNotes:
         return replace(self, stops=tuple(one for one in self.stops if one.gang not in gone))
 
     @property
-    def stopping(self) -> int:
-        """Pods in all StopNotes."""
-        return sum(len(one.pods) for one in self.stops)
+    def fits(self) -> bool:
+        """Whether the StopNotes are short enough to be written."""
+        return len(replace(self, avoid=()).text()) <= MAX_STOPPING
 
     def with_avoided(self, found: Iterable[tuple[Key, str]], now: int) -> RunNotes:
         """Note nodes to avoid from now on; past ones are dropped.

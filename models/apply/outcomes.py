@@ -22,6 +22,7 @@ class ApplyLimits:
     ``wait_rounds``: ticks of ``tick_s`` seconds to wait at most for pods to go, appear or be bound.
     ``gate``, ``scheduler``, ``backend``: of the Policy. ``dry``: nothing is written, so nothing is waited
     for. ``open_nodes``: (node, reason) of nodes that other schedulers may fill: no pod is bound to them.
+    ``pending_limit_s``: of the Policy.
     """
 
     allow_evictions: bool = False
@@ -34,6 +35,7 @@ class ApplyLimits:
     backend: str = "annotation"
     dry: bool = False
     open_nodes: tuple[tuple[str, str], ...] = ()
+    pending_limit_s: int | None = _DEFAULTS.pending_limit_s
 
     def waits(self) -> Iterator[float]:
         """Seconds before each further reading, growing; ``wait_rounds * tick_s`` in total."""

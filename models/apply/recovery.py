@@ -11,7 +11,14 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from models.apply.evictions import evict, guarded
-from models.apply.gang_state import incomplete_verdict, obstacle, pod_ids, stuck_reason
+from models.apply.gang_state import (
+    incomplete_verdict,
+    obstacle,
+    overdue_pods,
+    pod_ids,
+    stuck_reason,
+    verdict_for,
+)
 from models.apply.intents import Intent
 from models.apply.live_state import (
     READY,
@@ -158,7 +165,11 @@ def recover(
             if why:
                 session.record(_partial_verdict(session, group, why))
             else:
+                healed = bool(group.to_mark) and not group.marked
                 yield from mark_whole(session, batch, group.to_mark)
+                if batch.plan != own and (healed or _was_stuck(session, group)):
+                    why = "its pods are all bound now"
+                    session.record(verdict_for(session, batch, Outcome.started, why))
         elif batch.plan == own or batch.gang not in ending:
             session.record(_partial_verdict(session, group, _incomplete_reason(group)))
 
@@ -173,6 +184,29 @@ def stuck_group_reason(session: ApplySession, group: IntentGroup) -> str:
     if group.marked and not group.in_state((PodState.ungated,)):
         return ""
     return stuck_reason(session, group.batch)
+
+
+def _was_stuck(session: ApplySession, group: IntentGroup) -> bool:
+    """Whether an earlier run found pods of it pending too long that are bound now."""
+    nodes = {one.node for one in session.view.notes.avoid if one.gang == group.batch.gang}
+    return any(order.node in nodes for order in group.in_state((PodState.bound,)))
+
+
+def note_stuck_nodes(session: ApplySession) -> Steps[None]:
+    """Leave a note of every node on which pods stay pending: the next plans avoid it for their gang."""
+    now, notes = session.view.now, session.view.notes
+    if now is None or session.limits.dry:
+        return
+    stuck, healed = set(), set()
+    for group in intent_groups(session.view, session.classifier):
+        orders = overdue_pods(session, group.batch.pods)
+        stuck |= {(group.batch.gang, order.node) for order in orders}
+        if not orders and _was_stuck(session, group):
+            healed.add(group.batch.gang)
+    if stuck or healed:
+        notes = notes.without_avoided(healed - {gang for gang, _ in stuck})
+        # If that fails, the next run that finds them pending tries it again.
+        yield from session.remember(notes.with_avoided(sorted(stuck), now))
 
 
 def _complete(session: ApplySession, group: IntentGroup) -> Steps[None]:
@@ -257,6 +291,7 @@ def _spread(pods: Iterable[PodStart]) -> list[PodStart]:
 
 def evict_partial(session: ApplySession, *, but: Collection[Key] = ()) -> Steps[None]:
     """Evict the started pods of partial gangs, if allowed, and remove the other intents."""
+    yield from note_stuck_nodes(session)
     if not session.limits.evict_partial:
         return
     for verdict in sorted(session.verdicts.values(), key=lambda one: (one.gang, one.plan)):

@@ -15,7 +15,7 @@ from models.apply.gang_state import judge, started_verdict
 from models.apply.live_state import READY, STARTED, ClusterView, PodState, overcommitted, shortages
 from models.apply.outcomes import ApplyLimits, GangVerdict, Outcome, Verdict
 from models.apply.plan_actions import GangActions, Key, PlanActions
-from models.apply.recovery import evict_partial, mark_whole, recover
+from models.apply.recovery import evict_partial, mark_whole, note_stuck_nodes, recover
 from models.apply.requests import Halt, Steps
 from models.apply.session import ApplySession, Failure, Halted, PodBatch, label
 from models.apply.staleness import gang_changes, stopped_uids
@@ -63,6 +63,7 @@ def _recover(session: ApplySession) -> Steps[None]:
     yield from recover(session)
     yield from evict_partial(session)
     yield from _finish(session)
+    yield from note_stuck_nodes(session)
 
 
 def _finish(session: ApplySession) -> Steps[None]:
@@ -143,6 +144,7 @@ class _PlanRun:
             if not self._has_verdict(gang):
                 self._record_stopped(gang)
         yield from settle_cut_gangs(session, orders, self.removals)
+        yield from note_stuck_nodes(session)
 
     def _stop_rest(self) -> Steps[None]:
         for gang in self.orders.gangs:

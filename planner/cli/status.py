@@ -106,7 +106,7 @@ def _read(target: ClusterTarget, lock_namespace: str, settings: KubernetesPolicy
         view = replace(view, notes=notes_of(lease.tree), now=now)
         context = proxy.context
     classifier = PodClassifier(settings.scheduling_gate, settings.scheduler_name)
-    gangs = gang_statuses(view, classifier)
+    gangs = gang_statuses(view, classifier, settings.pending_limit_s)
     pins, alien = (
         pending_pods(view, classifier),
         tuple(pod.key for pod in forged(view.pods.values())),

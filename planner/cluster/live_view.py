@@ -100,8 +100,12 @@ def owned_annotations(tree: Tree) -> tuple[str, ...]:
 
 
 def _created(metadata: Tree) -> int | None:
+    return _time(text(metadata, "creationTimestamp"))
+
+
+def _time(written: str | None) -> int | None:
     try:
-        return epoch_seconds(text(metadata, "creationTimestamp") or "")
+        return epoch_seconds(written or "")
     except InvalidValueError:
         return None
 
@@ -320,6 +324,7 @@ def _seen(tree: Tree, seal_key: SealKey | None = None) -> LivePod:
         finished=text(status, "phase") in ("Succeeded", "Failed"),
         intent=intent,
         intent_is_ours=intent is not None and is_ours(tree, intent, seal_key),
+        written_at=_written_at(metadata),
         unschedulable=_unschedulable(status),
         group=_group(tree),
         selector=tuple(sorted(texts(spec, "nodeSelector").items())),
@@ -331,14 +336,30 @@ def _seen(tree: Tree, seal_key: SealKey | None = None) -> LivePod:
     )
 
 
+def _written_at(metadata: Tree) -> int | None:
+    """When our field manager changed it last, but not before it was created; by the server's clock.
+
+    Its condition does not say when the gate was removed: it was False before. Whoever may write the pod may
+    write this time, too, and reaches only that its own gang is reported sooner or later.
+    """
+    created = _created(metadata)
+    times = [
+        _time(text(entry, "time"))
+        for entry in objects(metadata, "managedFields")
+        if text(entry, "manager") == MANAGER and text(entry, "subresource") is None
+    ]
+    known = [time for time in (created, *times) if time is not None]
+    return max(known, default=None)
+
+
 def _unschedulable(status: Tree) -> str | None:
     for condition in objects(status, "conditions"):
         if (
             condition.get("type") == "PodScheduled"
             and condition.get("status") == "False"
-            and condition.get("reason") == "Unschedulable"
+            and (reason := text(condition, "reason") or "") != "SchedulingGated"
         ):
-            return (text(condition, "message") or "Unschedulable")[:_MAX_WORDS]
+            return (text(condition, "message") or reason or "not scheduled")[:_MAX_WORDS]
     return None
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from models.apply.cut_gangs import CutGang, cut_gangs
@@ -86,9 +86,14 @@ class PlanStatus:
     gangs: tuple[tuple[GangPhase, int], ...]
 
 
-def gang_statuses(view: ClusterView, classifier: PodClassifier) -> tuple[GangStatus, ...]:
-    """Every gang with intents that a run wrote, or half stopped, by (namespace, name), then plan."""
-    session = _session(view, classifier)
+def gang_statuses(
+    view: ClusterView, classifier: PodClassifier, pending_limit_s: int | None = None
+) -> tuple[GangStatus, ...]:
+    """Every gang with intents that a run wrote, or half stopped, by (namespace, name), then plan.
+
+    ``pending_limit_s``: of the Policy.
+    """
+    session = _session(view, classifier, pending_limit_s)
     cut = {one.gang: one for one in cut_gangs(view)}
     groups = intent_groups(session.view, classifier)
     found = [_gang_status(session, group) for group in groups if group.batch.gang not in cut]
@@ -134,9 +139,11 @@ def forged_warning(view: ClusterView) -> str | None:
     )
 
 
-def namespaces_to_recover(view: ClusterView, classifier: PodClassifier) -> tuple[str, ...]:
+def namespaces_to_recover(
+    view: ClusterView, classifier: PodClassifier, pending_limit_s: int | None = None
+) -> tuple[str, ...]:
     """Namespaces of gangs that recovery has to write to or report, sorted."""
-    session = _session(view, classifier)
+    session = _session(view, classifier, pending_limit_s)
     found = {
         group.batch.gang[0]
         for group in intent_groups(session.view, classifier)
@@ -145,8 +152,11 @@ def namespaces_to_recover(view: ClusterView, classifier: PodClassifier) -> tuple
     return tuple(sorted(found))
 
 
-def _session(view: ClusterView, classifier: PodClassifier) -> ApplySession:
-    return ApplySession(view, ApplyLimits(gate=classifier.gate, scheduler=classifier.scheduler))
+def _session(
+    view: ClusterView, classifier: PodClassifier, pending_limit_s: int | None
+) -> ApplySession:
+    limits = ApplyLimits(gate=classifier.gate, scheduler=classifier.scheduler)
+    return ApplySession(view, replace(limits, pending_limit_s=pending_limit_s))
 
 
 def _gang_status(session: ApplySession, group: IntentGroup) -> GangStatus:

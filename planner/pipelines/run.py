@@ -306,7 +306,7 @@ class _LockedRun:
         run.check_signal()
         if (warning := forged_warning(view)) is not None:
             run.warn(warning)
-        namespaces = namespaces_to_recover(view, classifier)
+        namespaces = namespaces_to_recover(view, classifier, settings.pending_limit_s)
         if not namespaces:
             return Verdict()
         bound = {pod.namespace for pod in view.pods.values() if classifier.binds(pod)}
@@ -362,6 +362,8 @@ class _LockedRun:
         if request.options.allow_evictions:
             kept = rights.namespaces_without_eviction_rights(wire, view, backend)
             planning = replace(planning, keep_in=frozenset(kept))
+        avoided = self.lock.notes.avoided(self.lock.now())
+        planning = replace(planning, avoid=tuple((one.gang, one.node) for one in avoided))
         source = ClusterSource(
             run.target(),
             skip=request.skip,
