@@ -57,19 +57,19 @@ def test_between_writes_it_is_renewed_every_few_seconds() -> None:
     assert lock.left_s() == 59
 
 
-NOTES = RunNotes().with_stop(("team", "low"), "gp-0", ["uid-1", "uid-2"])
+STOPPING = RunNotes().with_stop(("team", "low"), "gp-0", ["uid-1", "uid-2"])
 
 
 def test_notes_stay_with_the_lease_through_renewals_release_and_the_next_run() -> None:
     server = LeaseServer()
     lock = take(LeaseWire(server))
-    assert lock.remember(NOTES)
+    assert lock.remember(STOPPING)
     server.now += 10
     lock.renew_if_needed()
     assert lock.release({"status": "applied"})
-    assert notes_of(server.tree) == NOTES
+    assert notes_of(server.tree) == STOPPING
     later = take(LeaseWire(server))
-    assert later.notes == NOTES
+    assert later.notes == STOPPING
     assert later.remember(RunNotes())
     assert "gangplan.dev/notes" not in server.notes
 
@@ -78,7 +78,7 @@ def test_notes_of_a_run_that_lost_its_lock_are_not_written() -> None:
     server = LeaseServer()
     lock = take(LeaseWire(server))
     server.taken_by("another", server.now)
-    assert not lock.remember(NOTES)
+    assert not lock.remember(STOPPING)
     assert lock.lost is not None
     assert notes_of(server.tree) == RunNotes()
 
@@ -90,8 +90,8 @@ def test_notes_are_written_though_a_request_is_lost_or_refused(fault: str) -> No
     lock = take(wire)
     number = len(wire.sent)
     wire.fault = lambda count: fault if count == number else None
-    assert lock.remember(NOTES)
-    assert notes_of(server.tree) == NOTES
+    assert lock.remember(STOPPING)
+    assert notes_of(server.tree) == STOPPING
 
 
 def test_a_run_whose_lock_is_freed_notices_within_seconds() -> None:
