@@ -167,7 +167,8 @@ def recover(
             else:
                 healed = bool(group.to_mark) and not group.marked
                 yield from mark_whole(session, batch, group.to_mark)
-                if batch.plan != own and (healed or _was_stuck(session, group)):
+                healed = healed or _was_stuck(session, group)
+                if healed and batch.plan != own and not session.limits.dry:
                     why = "its pods are all bound now"
                     session.record(verdict_for(session, batch, Outcome.started, why))
         elif batch.plan == own or batch.gang not in ending:
@@ -195,7 +196,11 @@ def _was_stuck(session: ApplySession, group: IntentGroup) -> bool:
 def note_stuck_nodes(session: ApplySession) -> Steps[None]:
     """Leave a note of every node on which pods stay pending: the next plans avoid it for their gang."""
     now, notes = session.view.now, session.view.notes
-    if now is None or session.limits.dry:
+    pending = any(
+        pod.node is None and pod.intent_is_ours and session.classifier.started(pod)
+        for pod in session.view.pods.values()
+    )
+    if now is None or session.limits.dry or not (pending or notes.avoid):
         return
     stuck, healed = set(), set()
     for group in intent_groups(session.view, session.classifier):
