@@ -15,7 +15,7 @@ from live_checks import overfull, partial, placed
 from live_cluster import Live, opened
 from live_objects import ten_gangs
 from live_runs import Killer, apply_words, killed, placements, planned, ran, run_words
-from test_live_budgets import HIGH, LOW, budget, left, run_low
+from test_live_victims import HIGH, LOW, budget, left, run_low
 
 
 def history(live: Live, mode: str, at: int, *, after: bool) -> tuple[bool, list[str]]:
