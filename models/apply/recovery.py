@@ -165,12 +165,9 @@ def recover(
             if why:
                 session.record(_partial_verdict(session, group, why))
             else:
-                healed = bool(group.to_mark) and not group.marked
+                if batch.plan != own:
+                    _record_healed(session, group)
                 yield from mark_whole(session, batch, group.to_mark)
-                healed = healed or _was_stuck(session, group)
-                if healed and batch.plan != own and not session.limits.dry:
-                    why = "its pods are all bound now"
-                    session.record(verdict_for(session, batch, Outcome.started, why))
         elif batch.plan == own or batch.gang not in ending:
             session.record(_partial_verdict(session, group, _incomplete_reason(group)))
 
@@ -185,6 +182,14 @@ def stuck_group_reason(session: ApplySession, group: IntentGroup) -> str:
     if group.marked and not group.in_state((PodState.ungated,)):
         return ""
     return stuck_reason(session, group.batch)
+
+
+def _record_healed(session: ApplySession, group: IntentGroup) -> None:
+    """Say that a gang is whole which an earlier run left pending or found stuck."""
+    healed = (group.to_mark and not group.marked) or _was_stuck(session, group)
+    if healed and not session.limits.dry:
+        why = "its pods are all bound now"
+        session.record(verdict_for(session, group.batch, Outcome.started, why))
 
 
 def _was_stuck(session: ApplySession, group: IntentGroup) -> bool:

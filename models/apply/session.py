@@ -99,18 +99,18 @@ def label(gang: Key) -> str:
 @dataclass(slots=True)
 class ApplySession:
     """``view``: last known state; every answer updates its pods. ``verdicts``: by (plan, gang).
+    ``leaving``: pods evicted since the last reading, which its budgets do not know of.
 
     ``started``: batches started in this run. ``writes``: requests that changed something or may have.
-    ``leaving``: pods evicted since the last reading, which its budgets do not know of.
     """
 
     view: ClusterView
     limits: ApplyLimits
     verdicts: dict[tuple[str, Key], GangVerdict] = field(default_factory=dict)
+    leaving: set[Key] = field(default_factory=set)
     started: list[PodBatch] = field(default_factory=list)
     writes: int = 0
     evicted: int = 0
-    leaving: set[Key] = field(default_factory=set)
     _reread: bool = False
     _writes_at_reading: int = 0
     _writes_at_check: int = 0

@@ -235,11 +235,6 @@ class RequestSender:
 
     # ---- writes
 
-    def _remember(self, notes: RunNotes) -> Done | NoAnswer:
-        if self.dry or self.lock is None or self.lock.remember(notes):
-            return Done()
-        return NoAnswer(one_line(f"the lock cannot be written: {self.lock.lost or 'no answer'}"))
-
     def _send_group(self, requests: Sequence[WriteIntent | DryRunBind]) -> EventGroup:
         try:
             sent = [
@@ -320,6 +315,11 @@ class RequestSender:
         }
         sent = _pod_request("POST", stop.namespace, stop.name, body, sub="eviction", dry=self.dry)
         return event_of(self._reply(sent), lambda _: None, eviction=True)
+
+    def _remember(self, notes: RunNotes) -> Done | NoAnswer:
+        if self.dry or self.lock is None or self.lock.remember(notes):
+            return Done()
+        return NoAnswer(one_line(f"the lock cannot be written: {self.lock.lost or 'no answer'}"))
 
     def _patch(self, namespace: str, name: str, body: Tree) -> ApiRequest:
         return _pod_request("PATCH", namespace, name, body, dry=self.dry)
