@@ -252,6 +252,7 @@ def evict(session: ApplySession, stop: PodStop) -> Steps[Failure | None]:
         pod = yield from session.read_pod(stop)
         if pod is None or pod.terminating or pod.finished:
             session.evicted += not isinstance(event, Gone)  # probably by the unanswered request
+            session.leaving.add(stop.key)
             return None
     return Failure(f"{what}: {last}", transient=True)
 

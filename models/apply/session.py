@@ -99,8 +99,8 @@ def label(gang: Key) -> str:
 @dataclass(slots=True)
 class ApplySession:
     """``view``: last known state; every answer updates its pods. ``verdicts``: by (plan, gang).
-    ``leaving``: pods evicted since the last reading, which its budgets do not know of.
 
+    ``leaving``: pods evicted since the last reading, which its budgets do not know of.
     ``started``: batches started in this run. ``writes``: requests that changed something or may have.
     """
 
