@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import run_bench
 from apiserver import Call, FakeCluster
 from apply_runs import Crash, Fault
 from conftest import Result, RunCli
@@ -56,6 +57,14 @@ def bench(tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> Itera
         yield made
 
 
+@pytest.fixture
+def unaware(bench: RunBench, monkeypatch: pytest.MonkeyPatch) -> RunBench:
+    """The same with plans that know of no budget, as if it came after they were made."""
+    known = {name: path for name, path in run_bench._RECORDED.items() if "disruption" not in path}
+    monkeypatch.setattr(run_bench, "_RECORDED", known)
+    return bench
+
+
 def evictions(bench: RunBench) -> int:
     return sum("eviction" in path for _, path in bench.written())
 
@@ -77,16 +86,16 @@ def half(bench: RunBench) -> bool:
     ids=str,
 )
 def test_nothing_goes_of_a_gang_whose_budget_lets_only_some_of_its_pods_go(
-    bench: RunBench, spec: Tree
+    unaware: RunBench, spec: Tree
 ) -> None:
     """Percentages and maxUnavailable over pods of a Job cannot be counted: they allow nothing."""
-    budget(bench.cluster, **spec)
+    budget(unaware.cluster, **spec)
     for _ in range(3):
-        done = bench.run("--allow-evictions")
+        done = unaware.run("--allow-evictions")
         assert done.code == 7, done.err
         assert "withheld" in done.err
         assert "the disruption budget default/b allows" in done.err
-        assert (evictions(bench), standing(bench, "low")) == (0, 4)
+        assert (evictions(unaware), standing(unaware, "low")) == (0, 4)
 
 
 def test_a_budget_that_lets_all_go_holds_nothing_up(bench: RunBench) -> None:
@@ -169,12 +178,12 @@ def test_evict_partial_finishes_a_cut_victim_without_leave_to_evict_others(
         assert (done.code, standing(bench, "low")) == (0, 0), done.err
 
 
-def test_without_the_right_to_read_budgets_a_run_says_so_and_goes_on(bench: RunBench) -> None:
+def test_without_the_right_to_read_budgets_a_run_says_so_and_goes_on(unaware: RunBench) -> None:
     def forbidden(call: Call) -> Any:  # noqa: ANN401  # an answer or None
         return (403, {}, {}) if call.path.endswith("/poddisruptionbudgets") else None
 
-    bench.cluster.before.append(forbidden)
-    done = bench.run("--allow-evictions")
+    unaware.cluster.before.append(forbidden)
+    done = unaware.run("--allow-evictions")
     assert done.code == 0, done.err
     assert "not permitted to list poddisruptionbudgets" in done.err
 
