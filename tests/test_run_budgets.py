@@ -203,19 +203,12 @@ def test_killed_at_any_request_no_run_is_content_with_half_a_gang(
 ) -> None:
     """After the kill a budget appears, or not; ``high`` fits without ``low`` or does not."""
     for at in spread(range(60)):
+        folder = tmp_path / str(at)
+        folder.mkdir()
         cluster = crowded(count)
-        with memory_bench(cluster, tmp_path / str(at), cli, monkeypatch) as bench:
-            (tmp_path / str(at)).mkdir()
-            fault = Fault(at, kind, every=True)
-            cluster.before.append(fault.before)
-            cluster.after.append(fault.after)
-            with contextlib.suppress(Crash):
-                bench.run("--allow-evictions")
-            cluster.before.clear()
-            cluster.after.clear()
-            if not fault.struck:
+        with memory_bench(cluster, folder, cli, monkeypatch) as bench:
+            if not killed(bench, Fault(at, kind, every=True)):
                 return
-            cluster.advance(120)
             if later is not None:
                 budget(cluster, minAvailable=later)
             quiet(bench)
@@ -223,3 +216,61 @@ def test_killed_at_any_request_no_run_is_content_with_half_a_gang(
                 cluster.remove("PodDisruptionBudget", "b")
                 assert quiet(bench).code == 0
             assert not half(bench)
+
+
+def movable(count: int = 5) -> FakeCluster:
+    """``low`` (4 x 4 GPUs) stands on four of five nodes and may move; ``high`` (3 x 8) waits."""
+    cluster = nodes(count)
+    cluster.kubelets = True
+    cluster.gang_of_pods(
+        "low",
+        4,
+        gpus=4,
+        nodes=["n0", "n1", "n2", "n3"],
+        comes_back=True,
+        annotations={"gangplan.dev/movable": "true"},
+        labels=LOW,
+    )
+    cluster.gang_of_pods("high", 3, gpus=8, priority=100, labels=HIGH)
+    return cluster
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["crash before", "crash after"])
+@pytest.mark.parametrize("later", [None, 3])
+def test_killed_at_any_request_of_a_move_no_run_is_content_with_half_a_gang(
+    tmp_path: Path,
+    cli: RunCli,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    kind: str,
+    later: int | None,
+) -> None:
+    """Two or three pods of ``low`` move together, the others stay."""
+    for at in spread(range(70)):
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        cluster = movable()
+        with memory_bench(cluster, folder, cli, monkeypatch) as bench:
+            if not killed(bench, Fault(at, kind, every=True)):
+                return
+            if later is not None:
+                budget(cluster, minAvailable=later)
+            quiet(bench)
+            if later is not None:
+                cluster.remove("PodDisruptionBudget", "b")
+                assert quiet(bench).code == 0
+            assert (standing(bench, "low"), standing(bench, "high")) == (4, 3)
+
+
+def killed(bench: RunBench, fault: Fault) -> bool:
+    """A run that dies of the fault, if it comes to that; whether it did. Its lock has ended."""
+    cluster = bench.cluster
+    cluster.before.append(fault.before)
+    cluster.after.append(fault.after)
+    with contextlib.suppress(Crash):
+        bench.run("--allow-evictions")
+    cluster.before.clear()
+    cluster.after.clear()
+    cluster.advance(120)
+    return fault.struck

@@ -95,14 +95,20 @@ def _is_whole(session: ApplySession, orders: PlanActions, cut: CutGang) -> bool:
     ordered = next((one for one in orders.gangs if one.key == cut.gang), None)
     verdict = session.verdicts.get((orders.plan, cut.gang))
     if ordered is not None:
-        done = (Outcome.started, Outcome.unchanged)
-        return bool(
-            ordered.starts and verdict is not None and verdict.outcome in done and not verdict.why
-        )
+        if verdict is None or verdict.why or not (ordered.starts or ordered.resizes):
+            return False
+        return verdict.outcome in _DONE[bool(ordered.starts)]
     kept = orders.kept.get(cut.gang)
     if kept is None or not (kept.elastic or len(kept.uids) >= len(cut.note.pods)):
         return False
     return _run(session.view, cut.gang[0], kept.uids)
+
+
+_DONE = {
+    True: (Outcome.started, Outcome.unchanged),
+    False: (Outcome.stopped, Outcome.unchanged),
+}
+"""Outcomes of gangs that have all pods they need, by whether pods of them had to start."""
 
 
 def _run(view: ClusterView, namespace: str, uids: Iterable[str]) -> bool:
