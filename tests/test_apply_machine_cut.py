@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from dataclasses import replace
 
 import pytest
@@ -15,15 +16,17 @@ from apply_world import (
     World,
     apply,
     bound,
+    chaos,
     doubled,
     gang,
     order_for,
     orders,
     stop_for,
 )
+from effort import examples
 
 from models.apply.outcomes import GangVerdict, Outcome
-from models.apply.plan_actions import KeptGang, PlanActions
+from models.apply.plan_actions import KeptGang, Key, PlanActions
 from models.apply.requests import Event, Evict, NoAnswer, Remember, Request
 
 CONTENT = (Outcome.started, Outcome.unchanged, Outcome.stopped, Outcome.undone, Outcome.pending)
@@ -67,12 +70,13 @@ def killed_at(number: int, *, after: bool) -> Fault:
     return fault
 
 
+def running(world: World) -> list[Key]:
+    return [key for key in V if (pod := world.pods.get(key)) and pod.node and not pod.terminating]
+
+
 def half(world: World) -> bool:
     """Whether some pods of v run and others do not."""
-    running = [
-        key for key in V if (pod := world.pods.get(key)) and pod.node and not pod.terminating
-    ]
-    return 0 < len(running) < 4
+    return 0 < len(running(world)) < 4
 
 
 def of_v(played: Played) -> GangVerdict | None:
@@ -85,7 +89,7 @@ def checked(world: World, played: Played) -> None:
     if half(world):
         assert found is not None
         assert found.outcome not in CONTENT
-        left = {pod.uid for pod in world.pods.values() if pod.key in V and pod.node}
+        left = {world.pods[key].uid for key in running(world)}
         assert {uid for _, _, uid in found.undo} == left
     assert doubled(world) == []
 
@@ -111,6 +115,29 @@ def test_killed_at_any_request_no_later_run_is_content_with_half_a_victim(
             world.wait()
             played = apply(world, plan if same else elsewhere(world, plan))
             checked(world, played)
+        world.wait()
+        assert not half(world), bound(world)
+        assert world.notes.stops == ()
+
+
+def test_many_faults_in_a_row_leave_no_half_victim_unsaid() -> None:
+    """Kills, lost answers, refusals and budgets that come and go, under two plans in turn."""
+    draw = random.Random(7)
+    for _ in range(examples(400, 60)):
+        world, plan = four()
+        for _ in range(draw.randint(1, 6)):
+            world.budgets = draw.choice([{}, {"b": (draw.randint(0, 4), V)}])
+            orders_now = draw.choice([plan, elsewhere(world, plan)])
+            played = None
+            with contextlib.suppress(Killed):
+                played = apply(world, orders_now, chaos(draw, draw.choice((0.05, 0.3))))
+            if played is not None and played.verdict.stop is None:
+                checked(world, played)
+            world.wait()
+        world.budgets = {}
+        for _ in range(3):
+            world.wait()
+            checked(world, apply(world, elsewhere(world, plan)))
         world.wait()
         assert not half(world), bound(world)
         assert world.notes.stops == ()
