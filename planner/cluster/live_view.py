@@ -111,7 +111,6 @@ def _time(written: str | None) -> int | None:
 
 
 if TYPE_CHECKING:
-    from models.disruption_budgets import DisruptionBudgets
     from models.policy import KubernetesPolicy
 
 
@@ -157,7 +156,8 @@ class ClusterReader:
         nodes = [one for one in list_objects(self.wire, core("nodes")) if _name(one)]
         pods = [one for one in list_objects(self.wire, core("pods")) if _name(one)]
         self._others = tuple(self._referred(pods))
-        found = self._objects(nodes, pods)
+        budgets = list_first_served(self.wire, (BUDGETS,)) if self.evicting else None
+        found = self._objects(nodes, pods, budgets or ())
         self._read = tuple(read_nodes(found, self.settings, Remarks()))
         self.nodes = {_name(tree): tree for tree in nodes}
         self.pods = {_key(tree): tree for tree in pods}
@@ -167,7 +167,7 @@ class ClusterReader:
             nodes={node.name: node for node in self._nodes()},
             pods={pod.key: pod for pod in self._pods(found)},
             groups=dict(self._groups()) if grouped else {},
-            budgets=self._budgets(pods) if self.evicting else None,
+            budgets=None if budgets is None else read_budgets(found, Remarks()),
             notes=self.notes,
             now=None if self.date is None else int(self.date),
         )
@@ -208,11 +208,17 @@ class ClusterReader:
             indices=indices,
         )
 
-    def _objects(self, nodes: Sequence[Tree], pods: Sequence[Tree]) -> Objects:
+    def _objects(
+        self, nodes: Sequence[Tree], pods: Sequence[Tree], budgets: Sequence[Tree] = ()
+    ) -> Objects:
         gatherer = Gatherer(Remarks())
         genuine = [with_genuine_intent(tree, self.seal_key) for tree in pods]
-        for kind, trees in (("Node", nodes), ("Pod", genuine)):
-            listing = {"kind": f"{kind}List", "apiVersion": "v1", "items": list(trees)}
+        for kind, version, trees in (
+            ("Node", "v1", nodes),
+            ("Pod", "v1", genuine),
+            ("PodDisruptionBudget", "policy/v1", budgets),
+        ):
+            listing = {"kind": f"{kind}List", "apiVersion": version, "items": list(trees)}
             gatherer.add(listing, "the cluster")
         for tree in self._others:
             gatherer.add(tree, "the cluster")
@@ -260,20 +266,6 @@ class ClusterReader:
         for path, kind, version in DEVICE_LISTS:
             for item in list_first_served(self.wire, path) or ():
                 yield {**item, "kind": kind, "apiVersion": version}
-
-    def _budgets(self, pods: Sequence[Tree]) -> DisruptionBudgets | None:
-        """None if they may not be read: then only evicting tells what they allow."""
-        budgets = list_first_served(self.wire, (BUDGETS,))
-        if budgets is None:
-            return None
-        gatherer = Gatherer(Remarks())
-        for kind, version, trees in (
-            ("PodDisruptionBudget", "policy/v1", budgets),
-            ("Pod", "v1", pods if budgets else ()),
-        ):
-            listing = {"kind": f"{kind}List", "apiVersion": version, "items": list(trees)}
-            gatherer.add(listing, "the cluster")
-        return read_budgets(gatherer.objects, Remarks())
 
     def _groups(self) -> Iterator[tuple[Key, int]]:
         """minCount of every native PodGroup that is a gang."""
