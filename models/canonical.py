@@ -338,4 +338,5 @@ def _kubernetes(policy: KubernetesPolicy) -> KubernetesDocument:
             ServerModelChoice.model_construct(node_selector=dict(selector), model=model)
             for selector, model in policy.server_models
         ),
+        pending_limit=policy.pending_limit_s,
     )

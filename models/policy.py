@@ -81,6 +81,9 @@ UNMODELLED = ("podAntiAffinity", "podAffinity", "topologySpread", "volumeZone", 
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "aliyun.com/gpu", "habana.ai/gaudi")
 
+PENDING_LIMIT_S = 300
+"""Seconds that a started pod may wait for its scheduler, unless the policy says otherwise."""
+
 GPU_BACKENDS = ("annotation", "none", "hami", "koordinator", "dra")
 """Ways to pass the planned GPU indices to a node, the default first."""
 
@@ -101,6 +104,7 @@ class KubernetesPolicy:
     those whose pods with GPUs all have a ComputeDomain claim (``claimed``).
     ``gpu_backend``: one of GPU_BACKENDS. ``other_schedulers``: those whose pods hold room on the node that
     they select before they are bound; None: the default scheduler and those seen at work.
+    ``pending_limit_s``: a gang with a started pod that is not bound by then is stuck; None for never.
     """
 
     scheduler_name: str = "gangplan"
@@ -114,6 +118,7 @@ class KubernetesPolicy:
     nvlink_across_nodes: str = "assumed"
     gpu_backend: str = GPU_BACKENDS[0]
     other_schedulers: tuple[str, ...] | None = None
+    pending_limit_s: int | None = PENDING_LIMIT_S
 
 
 @dataclass(frozen=True, slots=True)

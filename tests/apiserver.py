@@ -20,7 +20,6 @@ from apiserver_kinds import (
     ACCESS,
     ALWAYS,
     BINDING,
-    BUDGET,
     GROUPED,
     NAMESPACE,
     POD,
@@ -37,7 +36,7 @@ from apiserver_rbac import Rights, User, denied, user_named
 from apiserver_scheduler import Scheduler
 from apiserver_setup import ClusterSetup
 from apiserver_store import Clock, Store
-from apiserver_subresources import bound, evicted, refreshed, scaled
+from apiserver_subresources import bound, evicted, scaled
 from apiserver_workloads import Workloads
 
 Answer = tuple[int, Tree, dict[str, str]]
@@ -240,12 +239,8 @@ class FakeCluster(ClusterSetup):
 
     def _read(self, place: Place, query: dict[str, str]) -> Tree:
         if place.name:
-            found = self.objects.get(place.kind, place.namespace, place.name)
-            return refreshed(self.store, found) if place.kind == BUDGET else found
-        tree = self.objects.listed(place.kind, place.namespace, query)
-        if place.kind == BUDGET:
-            tree["items"] = [refreshed(self.store, item) for item in tree["items"]]
-        return tree
+            return self.objects.get(place.kind, place.namespace, place.name)
+        return self.objects.listed(place.kind, place.namespace, query)
 
     def _special(self, call: Call, place: Place, info: RequestInfo) -> tuple[int, Tree]:
         user = None if info.user is None else self.user(info.user)

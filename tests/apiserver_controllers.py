@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from apiserver_disruption import DisruptionController
 from apiserver_kinds import CLAIM, NODE, POD, POD_GROUP, TEMPLATE, Kind, Place, RequestInfo, Tree
 from apiserver_objects import PROTECTION, Objects
 from apiserver_scheduler import FINALIZER, claims_of
@@ -43,6 +44,7 @@ class Controllers:
         self._nodes: list[str] = []
         self._claims = False
         self._devices = ClaimController(objects)
+        self._budgets = DisruptionController(objects)
         self._made = 0
         objects.store.listeners.append(self._changed)
 
@@ -78,6 +80,7 @@ class Controllers:
         if self._claims:
             self._claims = False
             self._devices.run()
+        self._budgets.run()
 
     def _again(self, owner: Owner, pod: Tree) -> None:
         """Make a pod that went once more, unless its owner is gone or wants fewer."""

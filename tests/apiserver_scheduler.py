@@ -365,12 +365,14 @@ _AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 class Scheduler:
     """``on``: it runs by itself; ``names``: the schedulerNames it answers to.
 
-    ``preempts``: pods of lower priority go where that makes room.
+    ``preempts``: pods of lower priority go where that makes room. ``refuses``: nodes that take no pod, for
+    a reason that no object shows.
     """
 
     def __init__(self, objects: Objects) -> None:
         self.on = True
         self.preempts = True
+        self.refuses: dict[str, str] = {}
         self.names = {"default-scheduler"}
         self.objects = objects
         self.store = objects.store
@@ -457,7 +459,7 @@ class Scheduler:
         gang = "schedulingGroup" in pod["spec"]
         return None, _worded(len(nodes), reasons, gang=gang)
 
-    def _misfit(
+    def _misfit(  # noqa: PLR0911  # one return a reason
         self, pod: Tree, node: Tree, asks: dict[str, int], free: dict[str, int]
     ) -> list[str]:
         """Why a pod cannot go to a node; empty: it can."""
@@ -465,6 +467,8 @@ class Scheduler:
             pod, {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
         ):
             return ["node(s) were unschedulable"]
+        if why := self.refuses.get(node["metadata"]["name"]):
+            return [why]
         for taint in node["spec"].get("taints") or []:
             if taint["effect"] != "PreferNoSchedule" and not _tolerates(pod, taint):
                 return ["node(s) had untolerated taint(s)"]
@@ -525,7 +529,8 @@ class Scheduler:
             "type": "PodScheduled",
             "status": "False",
             "lastProbeTime": None,
-            "lastTransitionTime": self.store.now(),
+            # It tells when the status changed: a gated pod's was False before.
+            "lastTransitionTime": self.store.now() if old is None else old["lastTransitionTime"],
             "reason": reason,
             "message": why,
         }

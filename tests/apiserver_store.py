@@ -75,6 +75,11 @@ class Store:
             if not namespace or key[0] == namespace:
                 yield found[key]
 
+    def everything(self) -> Iterator[Tree]:
+        """Objects of all kinds."""
+        for found in self._objects.values():
+            yield from found.values()
+
     def keep(self, kind: Kind, new: Tree, *, manager: str = "", sub: str = "") -> Tree:
         """Store ``new`` under its name with the next resourceVersion. ``manager``: who wrote it."""
         metadata = dict(new["metadata"])

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
+from apiserver_disruption import spend
 from apiserver_errors import ApiError, conflict, success
-from apiserver_kinds import BINDING, BUDGET, NODE, POD, Json, Kind, Place, RequestInfo, Tree
+from apiserver_kinds import BINDING, NODE, POD, Json, Kind, Place, RequestInfo, Tree
 from apiserver_objects import Objects, check_preconditions, precondition
 from apiserver_patch import patched
-from apiserver_selectors import matches
-from apiserver_store import Store
 from apiserver_validation import refuse_unknown
 
 _ZONES = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
@@ -118,84 +116,11 @@ def evicted(objects: Objects, place: Place, body: Json, info: RequestInfo) -> Tr
     options = body.get("deleteOptions") or {}
     check_preconditions(POD, pod, options.get("preconditions") or {})
     objects.admit("CREATE", place, place.name, place.namespace, None, body, info)
-    if _counts(pod):
-        _spend(objects.store, pod)
     dry = info.dry_run or options.get("dryRun") == ["All"]
+    spend(objects.store, pod, dry=dry)
     grace = options.get("gracePeriodSeconds")
     objects.removed(POD, pod, grace, dry_run=dry)
     return success()
-
-
-def refreshed(store: Store, budget: Tree) -> Tree:
-    """The budget with its status as the disruption controller would write it now."""
-    pods = [
-        pod
-        for pod in store.all(POD, budget["metadata"]["namespace"])
-        if matches(budget["spec"].get("selector"), pod["metadata"].get("labels") or {})
-        and pod["status"].get("phase") not in ("Succeeded", "Failed")
-    ]
-    healthy = sum(1 for pod in pods if _healthy(pod))
-    spec = budget["spec"]
-    if "maxUnavailable" in spec:
-        desired = max(0, len(pods) - _share(spec["maxUnavailable"], len(pods)))
-    else:
-        desired = _share(spec.get("minAvailable", 1), len(pods))
-    status = {
-        "observedGeneration": budget["metadata"].get("generation", 1),
-        "disruptionsAllowed": max(0, healthy - desired) if pods else 0,
-        "currentHealthy": healthy,
-        "desiredHealthy": desired,
-        "expectedPods": len(pods),
-    }
-    return budget | {"status": status}
-
-
-def _counts(pod: Tree) -> bool:
-    """Whether a budget is asked: not for pods that do not run, or are going already."""
-    return (
-        pod["status"].get("phase") not in ("Pending", "Succeeded", "Failed")
-        and "deletionTimestamp" not in pod["metadata"]
-    )
-
-
-def _spend(store: Store, pod: Tree) -> None:
-    labels = pod["metadata"].get("labels") or {}
-    mine = [
-        budget
-        for budget in store.all(BUDGET, pod["metadata"]["namespace"])
-        if matches(budget["spec"].get("selector"), labels)
-    ]
-    if len(mine) > 1:
-        said = (
-            "This pod has more than one PodDisruptionBudget, which the eviction subresource does "
-            "not support."
-        )
-        raise ApiError(500, said, reason="InternalError")
-    for budget in mine:
-        status = refreshed(store, budget)["status"]
-        if status["disruptionsAllowed"] < 1:
-            why = (
-                f"The disruption budget {budget['metadata']['name']} needs {status['desiredHealthy']} "
-                f"healthy pods and has {status['currentHealthy']} currently"
-            )
-            said = "Cannot evict pod as it would violate the pod's disruption budget."
-            causes = [{"reason": "DisruptionBudget", "message": why}]
-            raise ApiError(429, said, details={"causes": causes})
-
-
-def _healthy(pod: Tree) -> bool:
-    """Running and not said to be unready; pods here rarely have the condition Ready."""
-    if pod["status"].get("phase") != "Running" or "deletionTimestamp" in pod["metadata"]:
-        return False
-    conditions = pod["status"].get("conditions") or []
-    return not any(one["type"] == "Ready" and one["status"] != "True" for one in conditions)
-
-
-def _share(amount: int | str, whole: int) -> int:
-    """An IntOrString; percentages are rounded up."""
-    if isinstance(amount, str):
-        return math.ceil(int(amount.removesuffix("%")) * whole / 100)
-    return amount
 
 
 def scale_of(kind: Kind, owner: Tree) -> Tree:

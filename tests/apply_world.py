@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from models.apply.intents import Intent
 from models.apply.live_state import ClusterView, LiveNode, LivePod
+from models.apply.notes import RunNotes
 from models.apply.outcomes import ApplyLimits, Verdict
 from models.apply.plan_actions import (
     GangActions,
@@ -42,6 +43,7 @@ from models.apply.requests import (
     ReadCluster,
     ReadPod,
     Rejected,
+    Remember,
     RemoveIntent,
     Request,
     RequestGroup,
@@ -50,6 +52,7 @@ from models.apply.requests import (
     WriteIntent,
 )
 from models.apply.state_machine import apply_plan, recover_gangs
+from models.disruption_budgets import DisruptionBudgets
 
 GATE = "gangplan.dev/placement"
 OURS = "gangplan"
@@ -61,6 +64,8 @@ WRITES = (WriteIntent, RemoveIntent, Ungate, Bind, Evict, AllocateDevices, Scale
 @dataclass(slots=True)
 class World:
     """``budget``: pods by key that no eviction may take, with the rounds until it may.
+
+    ``budgets``: by name, how many of which pods have to run; unread if not ``reads_budgets``.
 
     ``recreates``: gangs' pods come back gated under the same name once they are gone.
     ``schedules``: kube-scheduler binds ungated pods after every write.
@@ -75,6 +80,9 @@ class World:
     pins: dict[str, str] = field(default_factory=dict)
     allocated: dict[str, str] = field(default_factory=dict)
     schedules: bool = True
+    budgets: dict[str, tuple[int, frozenset[Key]]] = field(default_factory=dict)
+    reads_budgets: bool = True
+    notes: RunNotes = field(default_factory=RunNotes)
     clock: int = 100
     made: int = 0
     log: list[Request] = field(default_factory=list)
@@ -108,7 +116,32 @@ class World:
 
     def view(self) -> ClusterView:
         pods = {key: self._held(pod) for key, pod in self.pods.items()}
-        return ClusterView("cluster", dict(self.nodes), pods, dict(self.groups))
+        found = ClusterView("cluster", dict(self.nodes), pods, dict(self.groups))
+        return replace(
+            found, notes=self.notes, budgets=self._budgets() if self.reads_budgets else None
+        )
+
+    def _budgets(self) -> DisruptionBudgets:
+        guards: dict[Key, tuple[str, ...]] = {}
+        for name, (_, covered) in sorted(self.budgets.items()):
+            for key in covered:
+                if (pod := self.pods.get(key)) is not None and pod.node and not pod.terminating:
+                    guards[key] = (*guards.get(key, ()), name)
+        return DisruptionBudgets(
+            {("default", name): self._allowed(name) for name in self.budgets}, guards
+        )
+
+    def _allowed(self, name: str) -> int:
+        """Evictions that the budget allows now."""
+        least, covered = self.budgets[name]
+        healthy = [
+            key
+            for key in covered
+            if (pod := self.pods.get(key)) is not None
+            and pod.node
+            and not (pod.terminating or pod.finished)
+        ]
+        return max(0, len(healthy) - least)
 
     def _held(self, pod: LivePod) -> LivePod:
         """With the room it takes while it is not bound, and the GPUs its intent names."""
@@ -164,6 +197,9 @@ class World:
                 return Done()
             case Scale():
                 return Rejected("no scale field")
+            case Remember(notes):
+                self.notes = notes
+                return Done()
             case RequestGroup():
                 raise AssertionError("they are answered one by one: see play")
 
@@ -216,7 +252,8 @@ class World:
         wrong = self._checked(stop.key, stop.uid, None)
         if wrong is not None:
             return wrong
-        if self.budget.get(stop.key, 0) > 0:
+        names = self._budgets().guards.get(stop.key, ())
+        if self.budget.get(stop.key, 0) > 0 or any(not self._allowed(name) for name in names):
             return BlockedByBudget(
                 "Cannot evict pod as it would violate the pod's disruption budget"
             )

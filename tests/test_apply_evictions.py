@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from apiserver import FakeCluster
-from apply_runs import OWN, TOLERATE, Bench, bench
+from apply_runs import OWN, TOLERATE, Bench, Tree, bench
 
 PREEMPTIBLE = {"gangplan.dev/preemptible": "true"}
 
@@ -186,3 +186,90 @@ def test_a_gang_that_moves_starts_again_where_the_plan_says(
     assert found["wide"] == "started"
     assert where["left-0"] == where["right-0"]
     assert {where["left-0"], where["wide-0"]} == {"n1", "n2"}
+
+
+def guard(fight: Bench, name: str = "b", **spec: object) -> None:
+    """A budget over the pods of low."""
+    selector = {"matchLabels": {"batch.kubernetes.io/job-name": "low"}}
+    fight.cluster.create(
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": name},
+            "spec": {"selector": selector, **spec},
+        }
+    )
+
+
+def test_apply_its_dry_run_and_diff_say_alike_that_a_budget_withholds_a_gang(fight: Bench) -> None:
+    """One of two pods may go; the server's dry runs would allow both, one by one."""
+    plan = fight.plan()
+    guard(fight, minAvailable=1)
+    why = "the disruption budget default/b allows 1 of 2 evictions"
+
+    for more in (["--dry-run", "server"], []):
+        said = fight.apply(plan, "--allow-evictions", "-o", "json", *more)
+        found = {gang["name"]: (gang["outcome"], gang["why"]) for gang in said.data()["gangs"]}
+        assert said.code == 7
+        assert found == {"high": ("withheld", why), "low": ("withheld", why)}
+    said = fight.run("diff", str(plan))
+    assert f"withheld: gang default/high: {why}" in said.err
+    assert not [call for call in fight.cluster.calls if call.path.endswith("/eviction")]
+
+
+def test_a_pod_in_two_budgets_is_never_evicted(fight: Bench) -> None:
+    plan = fight.plan()
+    guard(fight, "b", minAvailable=0)
+    guard(fight, "c", minAvailable=0)
+
+    said = fight.apply(plan, "--allow-evictions")
+
+    assert said.code == 7
+    assert "is in the disruption budgets b and c" in said.out
+    assert fight.written() == []
+
+
+def test_pods_that_were_evicted_and_still_stand_count_against_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else has evicted low-0, which takes its time: one more is too many."""
+    with bench(contested(grace=30), tmp_path, monkeypatch) as made:
+        plan = made.plan()
+        guard(made, minAvailable=1)
+        path = "/api/v1/namespaces/default/pods/low-0/eviction"
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "low-0"}}
+        assert made.cluster.handle("POST", path, body)[0] == 201
+
+        said = made.apply(plan, "--allow-evictions")
+
+        assert said.code == 7
+        assert "the disruption budget default/b allows 0 of 1 evictions" in said.out
+
+
+@pytest.mark.parametrize(
+    ("policy", "unready", "code"),
+    [
+        ("AlwaysAllow", ["low-0", "low-1"], 0),
+        ("IfHealthyBudget", ["low-0", "low-1"], 7),
+        ("IfHealthyBudget", ["low-1"], 7),
+    ],
+)
+def test_pods_that_are_not_ready_go_as_the_budget_says(
+    fight: Bench, policy: str, unready: list[str], code: int
+) -> None:
+    """minAvailable 1: with two unready pods the budget is not healthy, with one low-0 has to stay."""
+    plan = fight.plan()
+    guard(fight, minAvailable=1, unhealthyPodEvictionPolicy=policy)
+    for name in unready:
+
+        def unhealthy(tree: Tree) -> Tree:
+            conditions = [{**one, "status": "False"} for one in tree["status"]["conditions"]]
+            return {**tree, "status": {**tree["status"], "conditions": conditions}}
+
+        fight.cluster.change("Pod", name, unhealthy)
+
+    said = fight.apply(plan, "--allow-evictions")
+
+    assert said.code == code, said.out
+    evicted = [path for _, path in fight.written() if path.endswith("/eviction")]
+    assert len(evicted) == (2 if code == 0 else 0)

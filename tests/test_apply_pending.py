@@ -122,3 +122,20 @@ def test_a_node_that_lost_the_label_of_a_pin_is_reported_with_its_undo_commands(
 def renamed(node: Tree) -> Tree:
     labels = {**node["metadata"]["labels"], "kubernetes.io/hostname": "elsewhere"}
     return {**node, "metadata": {**node["metadata"], "labels": labels}}
+
+
+def test_past_the_pending_limit_the_same_command_reports_and_undoes_them(gated: Bench) -> None:
+    """kube-scheduler never says a word of them."""
+    plan = gated.plan()
+    gated.cluster.scheduler.on = False
+    gated.apply(plan)
+    gated.cluster.advance(301)
+
+    late = gated.apply(plan)
+    assert (late.code, late.err.count("delete --raw")) == (7, 4)
+    assert "was not bound to node" in late.out
+
+    undone = gated.apply(plan, "--evict-partial", "-o", "json")
+    assert undone.code == 0, undone.err
+    assert {gang["outcome"] for gang in undone.data()["gangs"]} == {"undone"}
+    assert gated.bound() == {}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from models.apply.intents import Intent, SealKey
+from models.apply.notes import RunNotes
 from models.apply.plan_actions import PodStart, PodStop
 from models.apply.requests import (
     Bind,
@@ -97,6 +98,14 @@ class Latch:
     lost: str | None = None
     renewed: int = 0
     seal_key: SealKey | None = None
+    notes: RunNotes = field(default_factory=RunNotes)
+
+    def now(self) -> int:
+        return 1_795_255_200
+
+    def remember(self, notes: RunNotes) -> bool:
+        self.notes = notes
+        return self.lost is None
 
     def left_s(self) -> float:
         return self.left

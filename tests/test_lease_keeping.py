@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_lease_taking import take
 
+from models.apply.notes import RunNotes
 from planner.cluster import lock as locking
-from planner.cluster.lease import lease_state
+from planner.cluster.lease import lease_state, notes_of
 from planner.cluster.lock import Lock, read_lease
 from planner.errors import LockedError, UnavailableError
 
@@ -54,6 +55,43 @@ def test_between_writes_it_is_renewed_every_few_seconds() -> None:
     assert server.spec["acquireTime"] == micro(START)
     assert server.spec["leaseTransitions"] == 0
     assert lock.left_s() == 59
+
+
+STOPPING = RunNotes().with_stop(("team", "low"), "gp-0", ["uid-1", "uid-2"])
+
+
+def test_notes_stay_with_the_lease_through_renewals_release_and_the_next_run() -> None:
+    server = LeaseServer()
+    lock = take(LeaseWire(server))
+    assert lock.remember(STOPPING)
+    server.now += 10
+    lock.renew_if_needed()
+    assert lock.release({"status": "applied"})
+    assert notes_of(server.tree) == STOPPING
+    later = take(LeaseWire(server))
+    assert later.notes == STOPPING
+    assert later.remember(RunNotes())
+    assert "gangplan.dev/notes" not in server.notes
+
+
+def test_notes_of_a_run_that_lost_its_lock_are_not_written() -> None:
+    server = LeaseServer()
+    lock = take(LeaseWire(server))
+    server.taken_by("another", server.now)
+    assert not lock.remember(STOPPING)
+    assert lock.lost is not None
+    assert notes_of(server.tree) == RunNotes()
+
+
+@pytest.mark.parametrize("fault", ["before", "after", "409", "500"])
+def test_notes_are_written_though_a_request_is_lost_or_refused(fault: str) -> None:
+    server = LeaseServer()
+    wire = LeaseWire(server)
+    lock = take(wire)
+    number = len(wire.sent)
+    wire.fault = lambda count: fault if count == number else None
+    assert lock.remember(STOPPING)
+    assert notes_of(server.tree) == STOPPING
 
 
 def test_a_run_whose_lock_is_freed_notices_within_seconds() -> None:

@@ -1,7 +1,8 @@
 """Making room for a gang: choose the victims, evict or resize them within the limits, wait for the room.
 
-Evicts only what is allowed and needed, and nothing for a gang that could not start afterwards.
-PodDisruptionBudgets are asked again, never overridden.
+Evicts only what is allowed and needed, and nothing for a gang that could not start afterwards, or whose
+victims may not all go by their PodDisruptionBudgets. These are asked again, never overridden. Victims are
+noted before the first of their pods goes, so that a later run knows if they were cut off half-way.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
-from models.apply.live_state import LivePod, pods_on, shortages
-from models.apply.outcomes import GangVerdict, Outcome
+from models.apply.live_state import ClusterView, LivePod, pods_on, shortages
+from models.apply.outcomes import ApplyLimits, GangVerdict, Outcome
 from models.apply.plan_actions import GangActions, Key, PlanActions, PodStop, Resize
 from models.apply.requests import (
     BlockedByBudget,
@@ -98,7 +99,12 @@ def make_room(
 ) -> Steps[Failure | None]:
     """Stop the victims of the gang and wait until they are gone. Raises Halted."""
     leaving = victims(session, orders, gang)
-    failure = _forbidden(session, to_evict(session, leaving)) or _hopeless(session, leaving, gang)
+    evicted = [one for one in leaving if one.decision != "resize"]
+    failure = (
+        _forbidden(session, to_evict(session, leaving))
+        or _hopeless(session, leaving, gang)
+        or guarded(session, to_evict(session, evicted))
+    )
     if failure is not None:
         return failure
     for one in leaving:
@@ -108,8 +114,9 @@ def make_room(
                 advice = GangVerdict(one.key, Outcome.advised, orders.plan, failure.why)
                 session.record(replace(advice, resizes=one.resizes))
                 return Failure(f"{label(one.key)} cannot be resized: {failure.why}")
-    evicted = [one for one in leaving if one.decision != "resize"]
-    failure = yield from _evict_gangs(session, evicted, removals)
+    failure = yield from _note_stops(session, orders.plan, evicted)
+    if failure is None:
+        failure = yield from _evict_gangs(session, evicted, removals)
     if failure is not None or session.limits.dry:
         return failure
     if len(evicted) < len(leaving):
@@ -117,9 +124,11 @@ def make_room(
     return (yield from _wait_for_room(session, leaving, gang, removals))
 
 
-def _forbidden(session: ApplySession, pods: Collection[PodStop]) -> Failure | None:
+def _forbidden(
+    session: ApplySession, pods: Collection[PodStop], *, allowed: bool = False
+) -> Failure | None:
     limits = session.limits
-    if pods and not limits.allow_evictions:
+    if pods and not (allowed or limits.allow_evictions):
         return Failure(f"needs {len(pods)} evictions: --allow-evictions")
     if pods and session.evicted + len(pods) > limits.max_evictions:
         left = max(0, limits.max_evictions - session.evicted)
@@ -127,11 +136,51 @@ def _forbidden(session: ApplySession, pods: Collection[PodStop]) -> Failure | No
     return None
 
 
-def stop_rest(
-    session: ApplySession, gang: GangActions, removals: Removals
+def guarded(session: ApplySession, pods: Collection[PodStop]) -> Failure | None:
+    """The PodDisruptionBudget that does not let all of the pods go, if budgets can be read."""
+    budgets = session.view.budgets
+    if not pods or budgets is None:
+        return None
+    why = budgets.refusal(sorted(session.leaving.union(stop.key for stop in pods)))
+    return None if why is None else Failure(why)
+
+
+def withheld_by_budgets(orders: PlanActions, view: ClusterView) -> dict[Key, str]:
+    """Gangs whose victims may not all go by their budgets, and why; each after those before it."""
+    session = ApplySession(view, ApplyLimits(dry=True))
+    found = {}
+    for gang in orders.gangs:
+        leaving = [one for one in victims(session, orders, gang) if one.decision != "resize"]
+        pods = to_evict(session, leaving)
+        failure = guarded(session, pods)
+        if failure is None:
+            session.leaving.update(stop.key for stop in pods)
+        elif gang.starts:
+            found[gang.key] = failure.why
+    return found
+
+
+def _note_stops(
+    session: ApplySession, plan: str, gangs: Collection[GangActions]
 ) -> Steps[Failure | None]:
-    """Evict the rest of a gang that was stopped in part and whose room another gang has taken."""
-    forbidden = _forbidden(session, to_evict(session, [gang]))
+    """Note every gang that loses pods now, with all pods that it has: one pod alone goes or stays."""
+    notes = session.view.notes
+    for gang in gangs:
+        pods = [*(stop.uid for stop in remaining(session, gang)), *gang.stays]
+        if to_evict(session, [gang]) and len(pods) > 1:
+            notes = notes.with_stop(gang.key, plan, pods)
+    if not notes.fits:
+        return Failure("its victims have too many pods to note in the lock")
+    failure = yield from session.remember(notes)
+    return None if failure is None else Failure(f"cannot note it: {failure.why}", transient=True)
+
+
+def stop_rest(
+    session: ApplySession, gang: GangActions, removals: Removals, *, allowed: bool = False
+) -> Steps[Failure | None]:
+    """Evict the rest of a gang that was stopped in part. ``allowed``: without --allow-evictions."""
+    pods = to_evict(session, [gang])
+    forbidden = _forbidden(session, pods, allowed=allowed) or guarded(session, pods)
     if forbidden is not None:
         return forbidden
     yield from session.check_lock(label(gang.key))
@@ -195,6 +244,7 @@ def evict(session: ApplySession, stop: PodStop) -> Steps[Failure | None]:
         match event:
             case Done():
                 session.evicted += 1
+                session.leaving.add(stop.key)
                 if session.limits.dry:
                     session.view.pods.pop(stop.key, None)  # as if gone, to try the remaining steps
                 else:
@@ -208,6 +258,7 @@ def evict(session: ApplySession, stop: PodStop) -> Steps[Failure | None]:
         pod = yield from session.read_pod(stop)
         if pod is None or pod.terminating or pod.finished:
             session.evicted += not isinstance(event, Gone)  # probably by the unanswered request
+            session.leaving.add(stop.key)
             return None
     return Failure(f"{what}: {last}", transient=True)
 

@@ -18,6 +18,7 @@ from models.apply.outcomes import GangVerdict, Outcome
 from models.apply.plan_actions import PodStart
 from models.apply.session import ApplySession, Failure, PodBatch
 from models.apply.staleness import node_changes
+from models.units import duration_text
 
 
 def verdict_for(
@@ -88,7 +89,31 @@ def stuck_reason(
     if not unbound:
         return ""
     going = frozenset(pod.uid for pod in session.view.pods.values() if pod.terminating)
-    return obstacle(session, unbound, without=going)
+    return obstacle(session, unbound, without=going) or _overdue(session, unbound)
+
+
+def overdue_pods(session: ApplySession, orders: Iterable[PodStart]) -> list[PodStart]:
+    """Those that are started and were not bound within the limit, whatever their scheduler says."""
+    now, limit = session.view.now, session.limits.pending_limit_s
+    if now is None or limit is None:
+        return []
+    return [
+        order
+        for order in orders
+        if (pod := session.pod(order)) is not None
+        and session.state(order) is PodState.ungated
+        and pod.written_at is not None
+        and now - pod.written_at > limit
+    ]
+
+
+def _overdue(session: ApplySession, unbound: Iterable[PodStart]) -> str:
+    for order in overdue_pods(session, unbound):
+        pod = session.view.pods[order.key]
+        why = f"pod {order.name} was not bound to node {order.node} within the pending limit of "
+        why += duration_text(session.limits.pending_limit_s or 0)
+        return f"{why}: {pod.unschedulable or f'{pod.scheduler} has not said why'}"
+    return ""
 
 
 def obstacle(

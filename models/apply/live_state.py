@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from models.apply.intents import Intent
+from models.apply.notes import RunNotes
 from models.apply.plan_actions import Key, PodStart
+from models.disruption_budgets import DisruptionBudgets
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +23,9 @@ class LivePod:
 
     ``version``: metadata.resourceVersion. ``node``: spec.nodeName. ``held_at``: the node whose room an
     unbound pod occupies: by our intent, or pinned or nominated where it fits. ``intent_is_ours``:
-    managedFields and seal confirm that a run wrote the intent. ``unschedulable``: message of
-    PodScheduled=False with reason Unschedulable. ``group``: name of its native PodGroup. ``requests``:
+    managedFields and seal confirm that a run wrote the intent. ``written_at``: when a run wrote to it last,
+    seconds since the epoch, None if unknown. ``unschedulable``: message of PodScheduled=False, if its
+    scheduler has tried it. ``group``: name of its native PodGroup. ``requests``:
     without GPUs. ``indices``: GPUs it holds, None if unknown. ``selector``, ``node_affinity``:
     spec.nodeSelector and spec.affinity.nodeAffinity (JSON). ``owner``: uid of its controller.
     ``tolerations``: (key, operator, value, effect), None if not read. ``claims``: names of its volume
@@ -41,6 +44,7 @@ class LivePod:
     finished: bool = False
     intent: Intent | None = None
     intent_is_ours: bool = False
+    written_at: int | None = None
     unschedulable: str | None = None
     group: str | None = None
     gpus: int = 0
@@ -83,12 +87,19 @@ class LiveNode:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """One reading of the cluster. ``groups``: native PodGroups, (namespace, name) to gang minCount."""
+    """One reading of the cluster. ``groups``: native PodGroups, (namespace, name) to gang minCount.
+
+    ``budgets``: None if they were not or cannot be read. ``notes``: of earlier runs. ``now``: the server's
+    clock, seconds since the epoch, None if unknown.
+    """
 
     cluster: str
     nodes: dict[str, LiveNode]
     pods: dict[Key, LivePod]
     groups: dict[Key, int] = field(default_factory=dict)
+    budgets: DisruptionBudgets | None = None
+    notes: RunNotes = field(default_factory=RunNotes)
+    now: int | None = None
 
     def indexed(self) -> ClusterView:
         """A copy with its own PodIndex."""

@@ -22,6 +22,7 @@ class ApplyLimits:
     ``wait_rounds``: ticks of ``tick_s`` seconds to wait at most for pods to go, appear or be bound.
     ``gate``, ``scheduler``, ``backend``: of the Policy. ``dry``: nothing is written, so nothing is waited
     for. ``open_nodes``: (node, reason) of nodes that other schedulers may fill: no pod is bound to them.
+    ``pending_limit_s``: of the Policy.
     """
 
     allow_evictions: bool = False
@@ -34,6 +35,7 @@ class ApplyLimits:
     backend: str = "annotation"
     dry: bool = False
     open_nodes: tuple[tuple[str, str], ...] = ()
+    pending_limit_s: int | None = _DEFAULTS.pending_limit_s
 
     def waits(self) -> Iterator[float]:
         """Seconds before each further reading, growing; ``wait_rounds * tick_s`` in total."""
@@ -76,9 +78,9 @@ class Outcome(StrEnum):
 class GangVerdict:
     """``why``: one sentence, empty if the outcome says everything. ``pods``: started now.
 
-    ``undo``: (namespace, name, uid) of the started pods of a partial gang. ``atomic``: a native PodGroup
-    starts all of its pods or none. ``plan``: id of the plan of its intents. ``unsure``: it may have been
-    whole and be at work, so only an operator may undo it.
+    ``undo``: (namespace, name, uid) of the running pods of a gang that is partial or half stopped.
+    ``atomic``: a native PodGroup starts all of its pods or none. ``plan``: id of the plan of its intents.
+    ``unsure``: it may have been whole and be at work, so only an operator may undo it.
     """
 
     gang: Key

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from models.documents.cluster import HOSTNAME_LABEL, ClusterSpec
 from models.documents.gang import GangDocument, PodDocument, RoleDocument
@@ -73,7 +73,8 @@ class GangActions:
     """What the plan does with one gang.
 
     ``decision``: place, complete, move, resize or preempt (keep and wait order nothing).
-    ``starts``: pods to start together, by (role, index); ``stops``: pods to evict before.
+    ``starts``: pods to start together, by (role, index); ``stops``: pods to evict before; ``stays``: uids
+    of its running pods that it keeps meanwhile.
     ``submitted_at``: seconds since the epoch; None if unknown.
     ``members``: for every resized role, one running pod, whose controller has the scale.
     ``known``: uids of all its pods that exist.
@@ -86,6 +87,7 @@ class GangActions:
     submitted_at: int | None = None
     starts: tuple[PodStart, ...] = ()
     stops: tuple[PodStop, ...] = ()
+    stays: tuple[str, ...] = ()
     resizes: tuple[Resize, ...] = ()
     members: tuple[tuple[str, Key], ...] = ()
     known: frozenset[str] = frozenset()
@@ -118,10 +120,22 @@ class NodeAssumptions:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptGang:
+    """A gang that runs with all pods it needs and that the plan leaves as it is.
+
+    ``uids``: of its running pods. ``elastic``: fewer of them may be enough.
+    """
+
+    uids: tuple[str, ...]
+    elastic: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PlanActions:
     """Everything a plan orders, by gang key. ``cluster``: uid of the namespace kube-system.
 
     ``created_at``: of the plan, seconds since the epoch. ``gate``, ``scheduler``, ``backend``: of its Policy.
+    ``kept``: running gangs that lack no pod and stay.
     """
 
     plan: str
@@ -132,6 +146,7 @@ class PlanActions:
     backend: str
     gangs: tuple[GangActions, ...]
     nodes: tuple[NodeAssumptions, ...]
+    kept: Mapping[Key, KeptGang] = field(default_factory=dict)
 
     @property
     def namespaces(self) -> tuple[str, ...]:
@@ -177,10 +192,13 @@ def actions_of(plan: PlanDocument, *, unknown_uid: str | None = None) -> PlanAct
         )
     gangs = instance.gangs_by_key()
     ordered = []
+    kept: dict[Key, KeptGang] = {}
     selected: dict[str, set[str]] = {}
     for decided in plan.spec.gangs:
         orders = _GangOrders(decided, gangs[decided.key], unknown_uid)
         ordered.append(orders.order())
+        if (whole := orders.kept()) is not None:
+            kept[decided.key] = whole
         for pod in ordered[-1].starts:
             labels = selected.setdefault(pod.node, set(instance.policy.spec.node_selector))
             labels.update(_selected_labels(orders.roles[pod.role]))
@@ -195,6 +213,7 @@ def actions_of(plan: PlanDocument, *, unknown_uid: str | None = None) -> PlanAct
         backend=kubernetes.gpu_backend,
         gangs=tuple(sorted(changed, key=lambda gang: gang.key)),
         nodes=tuple(_relied(instance.cluster.spec, selected)),
+        kept=kept,
     )
 
 
@@ -225,10 +244,25 @@ class _GangOrders:
             submitted_at=gang.spec.submitted_at,
             starts=tuple(self._start(planned[s], existing.get(s)) for s in sorted(started)),
             stops=tuple(self._stop(running[slot]) for slot in sorted(stopped)),
+            stays=tuple(
+                pod.uid
+                for slot, pod in sorted(running.items())
+                if pod.uid and stopped and slot not in stopped
+            ),
             resizes=resizes,
             members=tuple((one.role, members[one.role]) for one in resizes if one.role in members),
             known=frozenset(pod.uid for pod in existing.values() if pod.uid is not None),
         )
+
+    def kept(self) -> KeptGang | None:
+        """The gang if the plan keeps it and every role has the pods it needs."""
+        running = self.gang.running_pods if self.decided.decision == "keep" else ()
+        counts = _counts((pod.role, pod.index) for pod in running)
+        spans = {role.name: role.span for role in self.gang.spec.roles}
+        if not running or any(counts.get(name, 0) < span[0] for name, span in spans.items()):
+            return None
+        uids = tuple(pod.uid or "" for pod in running)
+        return KeptGang(uids, any(least < most for least, most, _ in spans.values()))
 
     def _stays(self, pod: PodDocument, planned: PlanPod | None) -> bool:
         """Whether a running pod keeps its place; a gang that moves restarts only what moves."""

@@ -10,8 +10,15 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from models.apply.evictions import evict
-from models.apply.gang_state import incomplete_verdict, obstacle, pod_ids, stuck_reason
+from models.apply.evictions import evict, guarded
+from models.apply.gang_state import (
+    incomplete_verdict,
+    obstacle,
+    overdue_pods,
+    pod_ids,
+    stuck_reason,
+    verdict_for,
+)
 from models.apply.intents import Intent
 from models.apply.live_state import (
     READY,
@@ -173,6 +180,8 @@ def recover(
             if why:
                 session.record(_partial_verdict(session, group, why))
             else:
+                if batch.plan != own:
+                    _record_healed(session, group)
                 unmarked.append((batch, group.to_mark))
         elif batch.plan == own or batch.gang not in ending:
             session.record(_partial_verdict(session, group, _incomplete_reason(group)))
@@ -189,6 +198,41 @@ def stuck_group_reason(session: ApplySession, group: IntentGroup) -> str:
     if group.marked and not group.in_state((PodState.ungated,)):
         return ""
     return stuck_reason(session, group.batch)
+
+
+def _record_healed(session: ApplySession, group: IntentGroup) -> None:
+    """Say that a gang is whole which an earlier run left pending or found stuck."""
+    healed = (group.to_mark and not group.marked) or _was_stuck(session, group)
+    if healed and not session.limits.dry:
+        why = "its pods are all bound now"
+        session.record(verdict_for(session, group.batch, Outcome.started, why))
+
+
+def _was_stuck(session: ApplySession, group: IntentGroup) -> bool:
+    """Whether an earlier run found pods of it pending too long that are bound now."""
+    nodes = {one.node for one in session.view.notes.avoid if one.gang == group.batch.gang}
+    return any(order.node in nodes for order in group.in_state((PodState.bound,)))
+
+
+def note_stuck_nodes(session: ApplySession) -> Steps[None]:
+    """Leave a note of every node on which pods stay pending: the next plans avoid it for their gang."""
+    now, notes = session.view.now, session.view.notes
+    pending = any(
+        pod.node is None and pod.intent_is_ours and session.classifier.started(pod)
+        for pod in session.view.pods.values()
+    )
+    if now is None or session.limits.dry or not (pending or notes.avoid):
+        return
+    stuck, healed = set(), set()
+    for group in intent_groups(session.view, session.classifier):
+        orders = overdue_pods(session, group.batch.pods)
+        stuck |= {(group.batch.gang, order.node) for order in orders}
+        if not orders and _was_stuck(session, group):
+            healed.add(group.batch.gang)
+    if stuck or healed:
+        notes = notes.without_avoided(healed - {gang for gang, _ in stuck})
+        # If that fails, the next run that finds them pending tries it again.
+        yield from session.remember(notes.with_avoided(sorted(stuck), now))
 
 
 def _complete(session: ApplySession, group: IntentGroup) -> Steps[None]:
@@ -274,6 +318,7 @@ def _spread(pods: Iterable[PodStart]) -> list[PodStart]:
 
 def evict_partial(session: ApplySession, *, but: Collection[Key] = ()) -> Steps[None]:
     """Evict the started pods of partial gangs, if allowed, and remove the other intents."""
+    yield from note_stuck_nodes(session)
     if not session.limits.evict_partial:
         return
     for verdict in sorted(session.verdicts.values(), key=lambda one: (one.gang, one.plan)):
@@ -297,6 +342,8 @@ def _undo(session: ApplySession, verdict: GangVerdict) -> Steps[Failure | None]:
         stops.append(PodStop(namespace, name, uid, "", 0, pod.node or "", pod.gpus))
     if session.evicted + len(stops) > session.limits.max_evictions:
         return Failure(f"; undoing it takes {len(stops)} evictions: --max-evictions")
+    if (refused := guarded(session, stops)) is not None:
+        return Failure(f"; {refused.why}")
     yield from session.check_lock(label(verdict.gang))
     for stop in stops:
         failure = yield from _evict_patiently(session, stop)

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from models.apply.intents import Intent
 from models.apply.live_state import ClusterView, LivePod
+from models.apply.notes import RunNotes
 from models.apply.plan_actions import Key, PodStart, PodStop, Resize
 
 # ---- requests
@@ -141,6 +142,13 @@ Single = WriteIntent | DryRunBind | Ungate | Bind
 
 
 @dataclass(frozen=True, slots=True)
+class Remember:
+    """Leave these notes to later runs, in place of all earlier ones. Answered with Done or NoAnswer."""
+
+    notes: RunNotes
+
+
+@dataclass(frozen=True, slots=True)
 class RequestGroup:
     """Independent requests, sent over several connections without waiting for the answers in between.
 
@@ -164,6 +172,7 @@ Request = (
     | ReadCluster
     | Evict
     | Scale
+    | Remember
     | RequestGroup
 )
 

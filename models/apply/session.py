@@ -7,10 +7,11 @@ next of a bounded number of tries.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from models.apply.intents import Intent
 from models.apply.live_state import ClusterView, LivePod, PodClassifier, PodState
+from models.apply.notes import RunNotes
 from models.apply.outcomes import ApplyLimits, GangVerdict
 from models.apply.plan_actions import GangActions, Key, PodStart, PodStop
 from models.apply.requests import (
@@ -29,6 +30,7 @@ from models.apply.requests import (
     ReadCluster,
     ReadPod,
     Rejected,
+    Remember,
     Request,
     RequestGroup,
     Steps,
@@ -101,6 +103,7 @@ def label(gang: Key) -> str:
 class ApplySession:
     """``view``: last known state; every answer updates its pods. ``verdicts``: by (plan, gang).
 
+    ``leaving``: pods evicted since the last reading, which its budgets do not know of.
     ``started``: batches started in this run. ``writes``: requests that changed something or may have.
     ``stopping``: after a signal, when only gangs that have begun go on. ``records``: whether the cluster
     accepts the record of a gang's members (``starts``).
@@ -109,6 +112,7 @@ class ApplySession:
     view: ClusterView
     limits: ApplyLimits
     verdicts: dict[tuple[str, Key], GangVerdict] = field(default_factory=dict)
+    leaving: set[Key] = field(default_factory=set)
     started: list[PodBatch] = field(default_factory=list)
     writes: int = 0
     evicted: int = 0
@@ -139,7 +143,7 @@ class ApplySession:
 
     def send(self, request: Request) -> Steps[Event]:
         """Send one request. Raises Halted if the answer is Halt."""
-        reads = isinstance(request, CheckLock | ReadPod | ReadCluster | DryRunBind)
+        reads = isinstance(request, CheckLock | ReadPod | ReadCluster | DryRunBind | Remember)
         if not reads and not (isinstance(request, ChooseNode) and request.check):
             self.writes += 1
         event = yield request
@@ -218,11 +222,22 @@ class ApplySession:
             event = yield from self.send(ReadCluster(after_s))
             if isinstance(event, ClusterRead):
                 self.view = event.view.indexed()
+                self.leaving.clear()
                 self._writes_at_reading, self._reread = self.writes, False
                 return
             if isinstance(event, Denied):
                 break
         raise _unavailable(event)
+
+    def remember(self, notes: RunNotes) -> Steps[Failure | None]:
+        """Leave notes to later runs; a dry run leaves none."""
+        if self.limits.dry or notes == self.view.notes:
+            return None
+        event = yield from self.send(Remember(notes))
+        if not isinstance(event, Done):
+            return Failure(message_of(event) or "no answer", transient=True)
+        self.view = replace(self.view, notes=notes)
+        return None
 
     def refresh(self) -> Steps[bool]:
         """Read everything again if the last read is old or many writes ago; returns whether it did."""

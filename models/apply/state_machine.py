@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from models.apply.cut_gangs import settle_cut_gangs
 from models.apply.evictions import Removals, make_room, remaining, resize, stop_rest, victims
 from models.apply.gang_state import judge, started_verdict
 from models.apply.lanes import Lanes
 from models.apply.live_state import READY, STARTED, ClusterView, PodState, overcommitted, shortages
 from models.apply.outcomes import ApplyLimits, GangVerdict, Outcome, Verdict
 from models.apply.plan_actions import GangActions, Key, PlanActions, PodStart
-from models.apply.recovery import evict_partial, mark_started, recover
+from models.apply.recovery import evict_partial, mark_started, note_stuck_nodes, recover
 from models.apply.requests import Halt, Steps
 from models.apply.session import ApplySession, Failure, Halted, PodBatch, label
 from models.apply.staleness import gang_changes, stopped_uids
@@ -63,6 +64,7 @@ def _recover(session: ApplySession) -> Steps[None]:
     yield from recover(session)
     yield from evict_partial(session)
     yield from _finish(session)
+    yield from note_stuck_nodes(session)
 
 
 def _finish(session: ApplySession) -> Steps[None]:
@@ -142,6 +144,8 @@ class _PlanRun:
         for gang in orders.gangs:
             if not self._has_verdict(gang):
                 self._record_stopped(gang)
+        yield from settle_cut_gangs(session, orders, self.removals)
+        yield from note_stuck_nodes(session)
 
     def _start_all(self, gangs: Iterable[GangActions]) -> Steps[list[GangActions]]:
         """Start gangs side by side; those that need evictions or pods to be created are left."""

@@ -190,6 +190,11 @@ class KubernetesDocument(Document):
         description="Schedulers whose pods hold room on the node they select before they are bound; "
         "absent: default-scheduler, and those with a running pod in another namespace"
     )
+    pending_limit: Duration | None = omitted(
+        default=DEFAULTS.pending_limit_s,
+        description="How long a started pod may stay unbound before its gang is reported as stuck; "
+        "null: for ever",
+    )
 
     def field_errors(self) -> Iterator[FieldError]:
         """Contradictions; paths start at `kubernetes`."""
@@ -233,6 +238,7 @@ class KubernetesDocument(Document):
             other_schedulers=None
             if self.other_schedulers is None
             else tuple(sorted(self.other_schedulers)),
+            pending_limit_s=self.pending_limit,
         )
 
 
@@ -343,6 +349,7 @@ class PolicyDocument(Document):
             ("solve", "timeLimit", self.spec.solve.time_limit, "a time limit"),
             ("disruption", "cap", self.spec.disruption.cap, "a cap"),
             ("starvation", "after", None if starvation is None else starvation.after, "a wait"),
+            ("kubernetes", "pendingLimit", self.spec.kubernetes.pending_limit, "a limit"),
         ):
             if seconds is not None and seconds < 1:
                 what = f"{name} under one second"

@@ -110,7 +110,7 @@ def report(console: Console, request: ApplyRequest, output: Format, result: Appl
     verdict = result.verdict
     _print_data(console, request, output, result, verdict)
     partial = [one for one in verdict.gangs if one.outcome is Outcome.partial]
-    for one in partial:
+    for one in verdict.gangs:
         commands = _undo(one, request, result)
         if commands:
             console.warn(undo_heading(one))

@@ -57,7 +57,7 @@ def diff(
     timeout_s = timeout_of(request_timeout)
     target = ClusterTarget(console.environ, kube_context, kubeconfig, timeout_s)
     with target.connect(look_paths()) as wire:
-        reader = ClusterReader(RetryingTransport(wire), plan.settings)
+        reader = ClusterReader(RetryingTransport(wire), plan.settings, evicting=True)
         check_cluster(plan, reader.identity())
         view = reader.read_view()
     console.event("read", nodes=len(view.nodes), pods=len(view.pods))
@@ -94,9 +94,13 @@ def _data(console: Console, output: Format, found: list[Difference]) -> None:
 
 
 def _warn(console: Console, plan: VerifiedPlan, view: ClusterView) -> int:
-    """Warn about facts the plan relied on that no longer hold; how many."""
+    """Warn about gangs that budgets withhold, and changed facts of the plan; how many of these."""
+    from models.apply.evictions import withheld_by_budgets
     from models.apply.staleness import changes
     from planner.untrusted_text import one_line
+
+    for gang, why in withheld_by_budgets(plan.orders, view).items():
+        console.warn(one_line(f"withheld: gang {'/'.join(gang)}: {why}"))
 
     found = [f"stale: {one}" for one in changes(plan.orders, view)]
     found += plan.backend.check(plan.orders, view)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -89,7 +90,7 @@ def status(
 
 def _read(target: ClusterTarget, lock_namespace: str, settings: KubernetesPolicy) -> Status:
     from models.apply.live_state import PodClassifier, forged
-    from planner.cluster.lease import seal_key_of
+    from planner.cluster.lease import notes_of, seal_key_of
     from planner.cluster.live_view import read_cluster
     from planner.cluster.lock import read_lease
     from planner.cluster.plan_status import gang_statuses, pending_pods, plan_statuses
@@ -101,9 +102,11 @@ def _read(target: ClusterTarget, lock_namespace: str, settings: KubernetesPolicy
         wire = RetryingTransport(proxy)
         lease = read_lease(wire, lock_namespace)
         view = read_cluster(wire, settings, seal_key_of(lease.tree))
+        now = None if lease.now is None else int(lease.now)
+        view = replace(view, notes=notes_of(lease.tree), now=now)
         context = proxy.context
     classifier = PodClassifier(settings.scheduling_gate, settings.scheduler_name)
-    gangs = gang_statuses(view, classifier)
+    gangs = gang_statuses(view, classifier, settings.pending_limit_s)
     pins, alien = (
         pending_pods(view, classifier),
         tuple(pod.key for pod in forged(view.pods.values())),

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from models.apply.intents import SealKey
+from models.apply.notes import RunNotes, read_notes
 from models.units import InvalidValueError, epoch_seconds, time_text
 from planner.cluster.api_paths import exactly, grouped
 from planner.cluster.transport import Tree
@@ -31,6 +32,7 @@ OPERATION = "gangplan.dev/operation"
 PLAN = "gangplan.dev/plan"
 ACQUIRED = "gangplan.dev/acquired"
 LAST_RUN = "gangplan.dev/last-run"
+NOTES = "gangplan.dev/notes"
 
 _OF_A_HOLDER = (HOST, USER, OPERATION, PLAN, ACQUIRED)
 _MAX_NAME = 200
@@ -183,6 +185,21 @@ def seal_key_of(tree: Tree | None) -> SealKey | None:
     if not isinstance(uid, str) or not uid or created is None:
         return None
     return SealKey(uid, created)
+
+
+def notes_of(tree: Tree | None) -> RunNotes:
+    """What earlier runs left to later ones."""
+    metadata = {} if tree is None else _below(tree, "metadata")
+    return read_notes(_texts(metadata.get("annotations")).get(NOTES, ""))
+
+
+def with_notes(tree: Tree, notes: RunNotes) -> Tree:
+    """The Lease with these notes."""
+    metadata = _below(tree, "metadata")
+    annotations = {**_texts(metadata.get("annotations")), NOTES: notes.text()}
+    if not annotations[NOTES]:
+        del annotations[NOTES]
+    return {**tree, "metadata": {**metadata, "annotations": annotations}}
 
 
 @dataclass(frozen=True, slots=True)

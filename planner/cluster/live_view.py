@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING
 
 from models.apply.intents import GPUS, KEYS, MANAGER, PLAN, SEAL, Intent, SealKey, read_intent
 from models.apply.live_state import ClusterView, LiveNode, LivePod
+from models.apply.notes import RunNotes
 from models.apply.plan_actions import Key
 from models.units import InvalidValueError, epoch_seconds
-from planner.cluster.api_paths import DEVICE_LISTS, POD_GROUPS, RESOURCE_SLICES, core
+from planner.cluster.api_paths import BUDGETS, DEVICE_LISTS, POD_GROUPS, RESOURCE_SLICES, core
 from planner.cluster.pages import get, has_objects, list_first_served, list_objects
 from planner.cluster.transport import Transport, Tree
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import at, mapping, objects, text, texts, whole
 from planner.read.kube.nodes.nodes import read_nodes
 from planner.read.kube.objects import Gatherer
+from planner.read.kube.pods.budgets import read_budgets
 from planner.read.kube.pods.constraints import HOSTNAME
 from planner.read.kube.pods.placement import DEFAULT_SCHEDULER, PROVEN
 from planner.read.kube.pods.pods import read_pods
@@ -99,8 +101,12 @@ def owned_annotations(tree: Tree) -> tuple[str, ...]:
 
 
 def _created(metadata: Tree) -> int | None:
+    return _time(text(metadata, "creationTimestamp"))
+
+
+def _time(written: str | None) -> int | None:
     try:
-        return epoch_seconds(text(metadata, "creationTimestamp") or "")
+        return epoch_seconds(written or "")
     except InvalidValueError:
         return None
 
@@ -139,7 +145,7 @@ class ClusterReader:
 
     ``nodes``, ``pods``: objects as the server sent them, by name and by (namespace, name). ``date``: the
     server's clock in seconds since the epoch, if known. ``seal_key``: of the lock; without it managedFields
-    decide whose an intent is.
+    decide whose an intent is. ``notes``: in the lock. ``evicting``: whether to read disruption budgets.
     """
 
     wire: Transport
@@ -149,6 +155,8 @@ class ClusterReader:
     pods: dict[Key, Tree] = field(default_factory=dict)
     date: float | None = None
     seal_key: SealKey | None = None
+    notes: RunNotes = field(default_factory=RunNotes)
+    evicting: bool = False
     _cluster: str | None = None
     _devices: bool | None = None
     _read: tuple[KubeNode, ...] = ()
@@ -162,7 +170,8 @@ class ClusterReader:
         nodes = [one for one in list_objects(self.wire, core("nodes")) if _name(one)]
         pods = [one for one in list_objects(self.wire, core("pods")) if _name(one)]
         self._others = tuple(self._referred(pods))
-        found = self._objects(nodes, pods)
+        budgets = list_first_served(self.wire, (BUDGETS,)) if self.evicting else None
+        found = self._objects(nodes, pods, budgets or ())
         self._read = tuple(read_nodes(found, self.settings, Remarks()))
         self.nodes = {_name(tree): tree for tree in nodes}
         self.pods = {_key(tree): tree for tree in pods}
@@ -173,6 +182,9 @@ class ClusterReader:
             nodes={node.name: node for node in self._nodes()},
             pods={pod.key: pod for pod in self._pods(found)},
             groups=dict(self._groups()) if grouped else {},
+            budgets=None if budgets is None else read_budgets(found, Remarks()),
+            notes=self.notes,
+            now=None if self.date is None else int(self.date),
         )
         return self.view
 
@@ -211,11 +223,17 @@ class ClusterReader:
             indices=indices,
         )
 
-    def _objects(self, nodes: Sequence[Tree], pods: Sequence[Tree]) -> Objects:
+    def _objects(
+        self, nodes: Sequence[Tree], pods: Sequence[Tree], budgets: Sequence[Tree] = ()
+    ) -> Objects:
         gatherer = Gatherer(Remarks())
         genuine = [self._read_pod(tree).genuine for tree in pods]
-        for kind, trees in (("Node", nodes), ("Pod", genuine)):
-            listing = {"kind": f"{kind}List", "apiVersion": "v1", "items": list(trees)}
+        for kind, version, trees in (
+            ("Node", "v1", nodes),
+            ("Pod", "v1", genuine),
+            ("PodDisruptionBudget", "policy/v1", budgets),
+        ):
+            listing = {"kind": f"{kind}List", "apiVersion": version, "items": list(trees)}
             gatherer.add(listing, "the cluster")
         for tree in self._others:
             gatherer.add(tree, "the cluster")
@@ -323,6 +341,7 @@ def _seen(tree: Tree, seal_key: SealKey | None = None) -> LivePod:
         finished=text(status, "phase") in ("Succeeded", "Failed"),
         intent=intent,
         intent_is_ours=intent is not None and is_ours(tree, intent, seal_key),
+        written_at=_written_at(metadata),
         unschedulable=_unschedulable(status),
         group=_group(tree),
         selector=tuple(sorted(texts(spec, "nodeSelector").items())),
@@ -335,14 +354,30 @@ def _seen(tree: Tree, seal_key: SealKey | None = None) -> LivePod:
     )
 
 
+def _written_at(metadata: Tree) -> int | None:
+    """When our field manager changed it last, but not before it was created; by the server's clock.
+
+    Its condition does not say when the gate was removed: it was False before. Whoever may write the pod may
+    write this time, too, and reaches only that its own gang is reported sooner or later.
+    """
+    created = _created(metadata)
+    times = [
+        _time(text(entry, "time"))
+        for entry in objects(metadata, "managedFields")
+        if text(entry, "manager") == MANAGER and text(entry, "subresource") is None
+    ]
+    known = [time for time in (created, *times) if time is not None]
+    return max(known, default=None)
+
+
 def _unschedulable(status: Tree) -> str | None:
     for condition in objects(status, "conditions"):
         if (
             condition.get("type") == "PodScheduled"
             and condition.get("status") == "False"
-            and condition.get("reason") == "Unschedulable"
+            and (reason := text(condition, "reason") or "") != "SchedulingGated"
         ):
-            return (text(condition, "message") or "Unschedulable")[:_MAX_WORDS]
+            return (text(condition, "message") or reason or "not scheduled")[:_MAX_WORDS]
     return None
 
 

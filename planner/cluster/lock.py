@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from models.apply.intents import SealKey
+from models.apply.notes import RunNotes
 from planner.cluster.lease import (
     DURATION_S,
     LEASE,
@@ -26,9 +27,11 @@ from planner.cluster.lease import (
     held_lease,
     lease_path,
     lease_state,
+    notes_of,
     released_lease,
     seal_key_of,
     unlock_command,
+    with_notes,
 )
 from planner.cluster.retry import RetryingTransport, may_change
 from planner.cluster.transport import JSON, LOST, ApiRequest, Reply, Transport, Tree, send_all
@@ -257,6 +260,7 @@ class Lock:
         self._clock = clock
         self._renewed_at = clock.sent
         self._plan_changed = False
+        self._notes = notes_of(tree)
         self._turn = threading.RLock()
 
     @property
@@ -268,6 +272,25 @@ class Lock:
     def seal_key(self) -> SealKey | None:
         """Tells intents of runs from those that others wrote."""
         return seal_key_of(self._tree)
+
+    @property
+    def notes(self) -> RunNotes:
+        """What this and earlier runs leave to later ones."""
+        return self._notes
+
+    def remember(self, notes: RunNotes) -> bool:
+        """Write these notes; whether they are there. Otherwise the next renewal writes them."""
+        with self._turn:
+            self._notes = notes
+            for tries in range(1, _TRIES + 1):
+                if self.lost is not None:
+                    break
+                self._renew()
+                if notes_of(self._tree) == notes:
+                    return True
+                if tries < _TRIES:
+                    time.sleep(_PAUSE_S / 2 * tries)
+            return False
 
     @property
     def plan(self) -> str | None:
@@ -366,7 +389,8 @@ class Lock:
     def _renew(self) -> None:
         for _ in range(2):
             renewed, sent = int(self._clock.earliest()), self._clock.read()
-            body = held_lease(self._tree, self.namespace, self._terms, renewed)
+            tree = with_notes(self._tree, self._notes)
+            body = held_lease(tree, self.namespace, self._terms, renewed)
             reply = _put(self._transport, self.namespace, body)
             if reply.ok:
                 self._tree, self._renewed, self._renewed_at = reply.body, renewed, sent

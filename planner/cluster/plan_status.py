@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from models.apply.cut_gangs import CutGang, cut_gangs
 from models.apply.gang_state import pod_ids
 from models.apply.live_state import (
     READY,
@@ -38,6 +39,8 @@ class GangPhase(StrEnum):
     """All are started, not all are bound yet."""
     stuck = "stuck"
     """All are started, but given the state of their nodes not all will run there."""
+    cut = "half stopped"
+    """A run stopped some of its pods and not the others: ``run`` finishes that, or completes it."""
     whole = "whole"
     over = "over"
     """No pod of it waits or runs any more."""
@@ -83,11 +86,19 @@ class PlanStatus:
     gangs: tuple[tuple[GangPhase, int], ...]
 
 
-def gang_statuses(view: ClusterView, classifier: PodClassifier) -> tuple[GangStatus, ...]:
-    """Every gang with intents that a run wrote, by (namespace, name), then plan."""
-    session = _session(view, classifier)
+def gang_statuses(
+    view: ClusterView, classifier: PodClassifier, pending_limit_s: int | None = None
+) -> tuple[GangStatus, ...]:
+    """Every gang with intents that a run wrote, or half stopped, by (namespace, name), then plan.
+
+    ``pending_limit_s``: of the Policy.
+    """
+    session = _session(view, classifier, pending_limit_s)
+    cut = {one.gang: one for one in cut_gangs(view)}
     groups = intent_groups(session.view, classifier)
-    return tuple(_gang_status(session, group) for group in groups)
+    found = [_gang_status(session, group) for group in groups if group.batch.gang not in cut]
+    found += [_cut_status(one) for one in cut.values()]
+    return tuple(sorted(found, key=lambda one: (one.gang, one.plan)))
 
 
 def pending_pods(view: ClusterView, classifier: PodClassifier) -> tuple[PendingPod, ...]:
@@ -128,9 +139,11 @@ def forged_warning(view: ClusterView) -> str | None:
     )
 
 
-def namespaces_to_recover(view: ClusterView, classifier: PodClassifier) -> tuple[str, ...]:
+def namespaces_to_recover(
+    view: ClusterView, classifier: PodClassifier, pending_limit_s: int | None = None
+) -> tuple[str, ...]:
     """Namespaces of gangs that recovery has to write to or report, sorted."""
-    session = _session(view, classifier)
+    session = _session(view, classifier, pending_limit_s)
     found = {
         group.batch.gang[0]
         for group in intent_groups(session.view, classifier)
@@ -139,8 +152,11 @@ def namespaces_to_recover(view: ClusterView, classifier: PodClassifier) -> tuple
     return tuple(sorted(found))
 
 
-def _session(view: ClusterView, classifier: PodClassifier) -> ApplySession:
-    return ApplySession(view, ApplyLimits(gate=classifier.gate, scheduler=classifier.scheduler))
+def _session(
+    view: ClusterView, classifier: PodClassifier, pending_limit_s: int | None
+) -> ApplySession:
+    limits = ApplyLimits(gate=classifier.gate, scheduler=classifier.scheduler)
+    return ApplySession(view, replace(limits, pending_limit_s=pending_limit_s))
 
 
 def _gang_status(session: ApplySession, group: IntentGroup) -> GangStatus:
@@ -158,6 +174,22 @@ def _gang_status(session: ApplySession, group: IntentGroup) -> GangStatus:
         left=pod_ids(group.running),
         why=why,
         unsure=group.unsure,
+    )
+
+
+def _cut_status(cut: CutGang) -> GangStatus:
+    """A half stopped gang; what it was started by does not matter any more."""
+    left = len(cut.left)
+    return GangStatus(
+        plan=cut.note.plan,
+        gang=cut.gang,
+        size=len(cut.note.pods),
+        seen=left,
+        started=left,
+        bound=left,
+        state=GangPhase.cut,
+        left=cut.ids,
+        why=cut.why,
     )
 
 

@@ -37,6 +37,7 @@ from models.apply.requests import (
     ReadCluster,
     ReadPod,
     Rejected,
+    Remember,
     RemoveIntent,
     Request,
     RequestGroup,
@@ -68,6 +69,7 @@ from planner.untrusted_text import one_line
 if TYPE_CHECKING:
     from models.apply.intents import Intent, SealKey
     from models.apply.live_state import ClusterView
+    from models.apply.notes import RunNotes
     from models.apply.plan_actions import Key, PodStart, PodStop
     from models.policy import KubernetesPolicy
     from planner.cluster.backends.base import Backend
@@ -104,6 +106,16 @@ class HeldLock(Protocol):
     @property
     def seal_key(self) -> SealKey | None:
         """Key of the seals on intents."""
+
+    @property
+    def notes(self) -> RunNotes:
+        """What runs leave to later ones."""
+
+    def now(self) -> int:
+        """The server's clock, in seconds since the epoch."""
+
+    def remember(self, notes: RunNotes) -> bool:
+        """Write these notes in place of the others; whether they are there."""
 
     def left_s(self) -> float:
         """Seconds for which it is certainly held."""
@@ -142,9 +154,11 @@ class RequestSender:
         begun = self.clock()
         view = self.reader.read_view()
         self._read_at, self._read_s = begun, self.clock() - begun
+        if self.lock is not None:
+            view = replace(view, notes=self.lock.notes, now=self.lock.now())
         return view
 
-    def answer(self, request: Request) -> Event:  # noqa: C901, PLR0911  # a case a request
+    def answer(self, request: Request) -> Event:  # noqa: C901, PLR0911, PLR0912  # a case a request
         """Send one request; its event."""
         try:
             match request:
@@ -170,6 +184,8 @@ class RequestSender:
                     return self._choose_node(request)
                 case Evict():
                     return self._evict(request)
+                case Remember(notes):
+                    return self._remember(notes)
                 case Scale():
                     return scale(self.wire, request, self.reader.pods, dry=self.dry)
         except (ValueError, CannotEncode) as error:
@@ -347,6 +363,11 @@ class RequestSender:
         }
         sent = _pod_request("POST", stop.namespace, stop.name, body, sub="eviction", dry=self.dry)
         return event_of(self._reply(sent), lambda _: None, eviction=True)
+
+    def _remember(self, notes: RunNotes) -> Done | NoAnswer:
+        if self.dry or self.lock is None or self.lock.remember(notes):
+            return Done()
+        return NoAnswer(one_line(f"the lock cannot be written: {self.lock.lost or 'no answer'}"))
 
     def _patch(self, namespace: str, name: str, body: Tree) -> ApiRequest:
         return _pod_request("PATCH", namespace, name, body, dry=self.dry)

@@ -91,7 +91,7 @@ def apply(
     wall: Callable[[], float] = time.time,
 ) -> ApplyResult:
     """Apply the plan of a file. Raises what the steps of ``apply_steps`` raise, and LockedError."""
-    from planner.cluster.lease import seal_key_of
+    from planner.cluster.lease import notes_of, seal_key_of
     from planner.cluster.live_view import ClusterReader
     from planner.cluster.lock import read_lease
     from planner.cluster.retry import KnownRights, RetryingTransport
@@ -106,13 +106,13 @@ def apply(
         known = KnownRights()
         transport = RetryingTransport(wire, known=known)
         with phases.phase("check"):
-            reader = ClusterReader(transport, plan.settings)
+            reader = ClusterReader(transport, plan.settings, evicting=options.evicts)
             check_cluster(plan, reader.identity())
             check_age(plan, request.max_age_s, wall() if reader.date is None else reader.date)
             check_rights(plan, options, transport, reader.read_view)
             if asks or request.dry:
                 lease = read_lease(transport, options.lock_namespace)
-                reader.seal_key = seal_key_of(lease.tree)
+                reader.seal_key, reader.notes = seal_key_of(lease.tree), notes_of(lease.tree)
         if asks:
             with phases.phase("read"):
                 view = reader.read_view()
@@ -127,6 +127,7 @@ def apply(
             with phases.phase("apply"):
                 sender = session.sender(wire, lock, known)
                 sender.reader.seal_key = reader.seal_key if lock is None else lock.seal_key
+                sender.reader.notes, sender.reader.evicting = reader.notes, options.evicts
                 with session.released(lock) as last_run:
                     verdict = check_and_apply(
                         plan,

@@ -82,6 +82,7 @@ class ApplyOptions:
             backend=settings.gpu_backend,
             dry=dry,
             open_nodes=tuple(open_nodes),
+            pending_limit_s=settings.pending_limit_s,
         )
 
 

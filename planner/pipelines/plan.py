@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from models.gang import NODE_NAME, NodeExpression
 from models.policy import MAX_BUDGET, Objective, Policy
 from models.tiers import family
 from planner import __version__
@@ -26,7 +27,7 @@ from planner.signals import stop_on_signal
 
 if TYPE_CHECKING:
     from models.documents.plan import PlanDocument
-    from models.gang import Gang
+    from models.gang import Gang, NodeAffinity, Role
     from models.instance import Instance
     from models.plan import PlanWriter
     from models.solution import Solution
@@ -106,6 +107,41 @@ def keep_sizes(instance: Instance, namespaces: Collection[str]) -> Instance:
     return replace(instance, gangs=gangs)
 
 
+def avoiding(
+    instance: Instance, avoid: Iterable[tuple[tuple[str, str], str]]
+) -> tuple[Instance, tuple[str, ...]]:
+    """The instance with gangs kept off nodes on which their pods stayed pending, and remarks.
+
+    ``avoid``: (gang, node). Nodes on which the gang has pods stay allowed.
+    """
+    known = {node.name for node in instance.cluster.nodes}
+    by_gang: dict[tuple[str, str], list[str]] = {}
+    for key, name in avoid:
+        if name in known:
+            by_gang.setdefault(key, []).append(name)
+    gangs, remarks = list(instance.gangs), []
+    for index, gang in enumerate(instance.gangs if by_gang else ()):
+        nodes = [pod.node for pod in gang.running_pods if pod.node is not None]
+        standing = {instance.cluster.nodes[node].name for node in nodes}
+        names = tuple(sorted({*by_gang.get(gang.key, ())} - standing))
+        if names:
+            roles = tuple(replace(role, node_affinity=_off(role, names)) for role in gang.roles)
+            gangs[index] = replace(gang, roles=roles)
+            subject = f"Gang {gang.namespace}/{gang.name}"
+            where = ", ".join(names)
+            remarks.append(
+                f"{subject}: avoids node {where}, where its pods stayed pending too long"
+            )
+    return replace(instance, gangs=tuple(gangs)) if remarks else instance, tuple(remarks)
+
+
+def _off(role: Role, nodes: tuple[str, ...]) -> NodeAffinity:
+    """The role's node affinity, with these nodes excluded."""
+    off = NodeExpression(NODE_NAME, "NotIn", nodes, field=True)
+    # A term without expressions matches no node, and must go on doing so.
+    return tuple((*term, off) if term else term for term in role.node_affinity) or ((off,),)
+
+
 MAX_SHOWN = 20
 """Violations shown of a refused plan."""
 
@@ -116,7 +152,8 @@ class PlanRequest:
 
     ``previous``: file of an earlier plan. ``now``: seconds since the epoch. ``keep_running``:
     running gangs keep every pod as it is; ``keep_in``: those of these namespaces do; ``keep_sizes_in``:
-    those of these keep their numbers of pods. ``executor``: where neighbourhoods are solved.
+    those of these keep their numbers of pods. ``avoid``: (gang, node) on which its pods stayed pending.
+    ``executor``: where neighbourhoods are solved.
     """
 
     paths: tuple[str, ...]
@@ -133,6 +170,7 @@ class PlanRequest:
     keep_running: bool = False
     keep_in: frozenset[str] = frozenset()
     keep_sizes_in: frozenset[str] = frozenset()
+    avoid: tuple[tuple[tuple[str, str], str], ...] = ()
     executor: str | None = None
 
 
@@ -405,6 +443,8 @@ def _read(request: PlanRequest, stdin: BinaryIO | None) -> LoadedInput:
         instance = freeze_running(instance, request.keep_in)
     if request.keep_sizes_in:
         instance = keep_sizes(instance, request.keep_sizes_in)
+    instance, avoided = avoiding(instance, request.avoid)
+    remarks = (*avoided, *remarks)
     if request.defragment:
         instance = replace(instance, policy=with_defragment(instance.policy))
     if previous is not None and request.previous is not None:

@@ -187,6 +187,7 @@ class _Run:
                     clock=self.clock,
                     sleep=event.wait,
                 )
+                sender.reader.evicting = self.request.options.evicts
                 _LockedRun(self, lock, sender).execute()
 
     def target(self) -> ClusterTarget:
@@ -310,7 +311,7 @@ class _LockedRun:
         run.check_signal()
         if (warning := forged_warning(view)) is not None:
             run.warn(warning)
-        namespaces = namespaces_to_recover(view, classifier)
+        namespaces = namespaces_to_recover(view, classifier, settings.pending_limit_s)
         if not namespaces:
             return Verdict()
         bound = {pod.namespace for pod in view.pods.values() if classifier.binds(pod)}
@@ -386,6 +387,8 @@ class _LockedRun:
         if request.options.allow_evictions:
             kept = rights.namespaces_without_eviction_rights(wire, view, backend)
             planning = replace(planning, keep_in=frozenset(kept))
+        avoided = self.lock.notes.avoided(self.lock.now())
+        planning = replace(planning, avoid=tuple((one.gang, one.node) for one in avoided))
         source = ClusterSource(
             run.target(),
             skip=request.skip,
@@ -418,8 +421,12 @@ class _LockedRun:
         return planned
 
     def _apply(self, plan: VerifiedPlan) -> None:
-        """Apply the plan, if it orders anything. Raises StaleError before the first write."""
-        if not any(gang.starts or gang.stops or gang.resizes for gang in plan.orders.gangs):
+        """Apply the plan, if it orders anything or a gang is half stopped.
+
+        Raises StaleError before the first write.
+        """
+        changes = any(gang.starts or gang.stops or gang.resizes for gang in plan.orders.gangs)
+        if not (changes or self.lock.notes.stops):
             return
         run = self.run
         report, console, options = run.report, run.console, run.request.options
@@ -441,8 +448,6 @@ class _LockedRun:
         show_verdict(console, plan.orders.plan, verdict, self._undo_commands, shown=shown)
 
     def _undo_commands(self, verdict: GangVerdict) -> list[str]:
-        if verdict.outcome is not Outcome.partial:
-            return []
         target = self.run.target()
         return undo_commands(verdict.undo, target.context, target.kubeconfig)
 

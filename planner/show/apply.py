@@ -214,6 +214,10 @@ def announce_changes(
         evictions=sum(one.stops for one in found) if evictions else 0,
         dry_run=dry,
     )
+    if evictions and view.budgets is None and any(one.stops for one in found):
+        console.warn(
+            "not permitted to list poddisruptionbudgets: only evicting shows which pods they hold back"
+        )
     return found
 
 
@@ -344,7 +348,7 @@ def undo_heading(one: GangVerdict) -> str:
     gang = "/".join(one.gang)
     if one.unsure:
         return f"gang {gang} may have been whole; if it cannot continue, these commands undo it:"
-    return f"gang {gang} is partial; these commands undo it:"
+    return f"gang {gang} is {one.outcome}; these commands undo it:"
 
 
 def counts(verdict: Verdict) -> dict[str, int]:

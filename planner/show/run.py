@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from planner.show.console import Console
 
 Undo = Callable[[GangVerdict], list[str]]
-"""Commands that undo a partial gang; empty for others."""
+"""Commands that undo a gang that is half there; empty for others."""
 
 WAITING = ("wait", "preempt")
 """Decisions that leave a gang waiting."""

@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from models.apply.plan_actions import Key
     from planner.cluster.lease import Holder, LeaseState
 
-UNSETTLED = (GangPhase.partial, GangPhase.stuck, GangPhase.begun, GangPhase.intended)
+UNSETTLED = (GangPhase.partial, GangPhase.stuck, GangPhase.cut, GangPhase.begun, GangPhase.intended)
 """Phases that the next ``apply`` or ``run`` resolves or reports."""
 
 _STYLES = {
     GangPhase.partial: "bad",
     GangPhase.stuck: "bad",
+    GangPhase.cut: "bad",
     GangPhase.begun: "warn",
     GangPhase.intended: "warn",
     GangPhase.pending: "busy",
@@ -57,7 +58,8 @@ class Status:
 
     @property
     def partial(self) -> tuple[GangStatus, ...]:
-        return tuple(gang for gang in self.gangs if gang.state is GangPhase.partial)
+        states = (GangPhase.partial, GangPhase.cut)
+        return tuple(gang for gang in self.gangs if gang.state in states)
 
     @property
     def undoable(self) -> tuple[GangStatus, ...]:
@@ -131,6 +133,8 @@ def unsettled(status: Status) -> Table:
 def _next(gang: GangStatus) -> str:
     if gang.state is GangPhase.stuck:
         return f"{one_line(gang.why)}: if that persists, undo it, see below"
+    if gang.state is GangPhase.cut:
+        return f"{one_line(gang.why)}: run completes it or stops the rest"
     if gang.unsure:
         return "it may have been whole: if it cannot continue, undo it, see below"
     return _NEXT[gang.state]

@@ -1,0 +1,67 @@
+"""Notes in the Lease: what is written is read again, what is odd is left out, and they stay short."""
+
+from __future__ import annotations
+
+import pytest
+
+from models.apply.notes import AVOID_S, MAX_AVOIDED, MAX_STOPPING, RunNotes, read_notes
+
+PLAN = "gp-" + "a" * 20
+UID = "0f8fad5b-d9cb-469f-a165-70867728950e"
+NOW = 1_795_255_200
+
+
+def test_notes_are_read_as_they_were_written() -> None:
+    notes = RunNotes().with_stop(("team", "low"), PLAN, [UID, "b" * 36])
+    notes = notes.with_avoided([(("team", "a"), "n0")], NOW)
+    assert read_notes(notes.text()) == notes
+    assert notes.stops[0].pods == ("0f8fad5b-d9cb", "b" * 13)
+    assert RunNotes().text() == ""
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "",
+        "{",
+        "[]",
+        '{"stops": 1, "avoid": "x"}',
+        '{"stops": [1, {"gang": ["a"]}, {"gang": ["a", "b"], "plan": 1, "pods": ["u"]}]}',
+        '{"stops": [{"gang": ["a", "b"], "plan": "p", "pods": []}]}',
+        '{"avoid": [{"gang": ["a", "b"], "node": "", "until": 1}, {"gang": ["a", "b"], "node": "n"}]}',
+    ],
+)
+def test_what_is_no_note_is_left_out(written: str) -> None:
+    assert read_notes(written) == RunNotes()
+
+
+def test_a_gang_noted_twice_keeps_the_pods_of_the_first_note() -> None:
+    notes = (
+        RunNotes()
+        .with_stop(("t", "g"), PLAN, ["u1", "u2"])
+        .with_stop(("t", "g"), "p", ["u2", "u3"])
+    )
+    assert [(one.plan, one.pods) for one in notes.stops] == [("p", ("u1", "u2", "u3"))]
+    assert notes.without_stops([("t", "g")]) == RunNotes()
+
+
+def test_notes_of_gangs_that_stop_end() -> None:
+    """13 characters of a uid, two quotes and a comma."""
+    uids = [f"{number:013}" for number in range(MAX_STOPPING // 16)]
+    assert RunNotes().with_stop(("t", "g"), PLAN, uids[:8000]).fits
+    assert not RunNotes().with_stop(("t", "g"), PLAN, uids).fits
+
+
+def test_a_node_is_avoided_for_an_hour_and_not_longer_if_the_clock_is_set_back() -> None:
+    notes = RunNotes().with_avoided([(("t", "g"), "n0")], NOW)
+    assert [one.node for one in notes.avoided(NOW + AVOID_S - 1)] == ["n0"]
+    assert notes.avoided(NOW + AVOID_S) == ()
+    assert notes.avoided(NOW - 1) == ()
+
+
+def test_no_namespace_crowds_the_notes_of_others_out() -> None:
+    notes = RunNotes().with_avoided([(("quiet", "g"), "n0")], NOW)
+    many = [(("loud", f"g{number:03}"), "n0") for number in range(MAX_AVOIDED + 50)]
+    notes = notes.with_avoided(many, NOW + 1)
+    assert len(notes.avoid) == MAX_AVOIDED
+    assert ("quiet", "g") in {one.gang for one in notes.avoid}
