@@ -47,9 +47,9 @@ def test_all_claims_are_checked_then_written_before_the_first_pod_is_bound(mode:
     assert [one.claims for one in chosen[:3]] == [("c0",), ("c1",), ("c2",)]
 
 
-def test_claims_of_pods_that_kube_scheduler_binds_are_left_to_it() -> None:
+def test_claims_of_pods_that_kube_scheduler_binds_are_checked_alone() -> None:
     world, plan = gang_of("gate")
-    assert steps(apply(world, plan).requests) == []
+    assert steps(apply(world, plan).requests) == ["check"] * 3
 
 
 def test_a_claim_that_excludes_its_node_skips_the_gang_and_nothing_is_written() -> None:
