@@ -194,6 +194,19 @@ def test_pods_of_a_running_gang_that_wait_for_a_volume_are_a_role_of_their_own(
     assert sorted(outcome.nodes("j")) == ["n0", "n2"]
 
 
+def test_pods_with_volumes_on_several_nodes_still_share_the_domain_they_ask_for(
+    tmp_path: Path,
+) -> None:
+    notes = {"kueue.x-k8s.io/podset-required-topology": "example.com/rack"}
+    racks = [node(f"n{i}", **{"example.com/rack": f"r{i // 2}"}) for i in range(4)]
+    bound = [claim(f"c{i}", volumeName=f"p{i}", phase="Bound") for i in (0, 1)]
+    for other, found in ((3, ["n2", "n3"]), (1, None)):
+        disks = [volume("p0", "n2", phase="Bound"), volume("p1", f"n{other}", phase="Bound")]
+        trees = [*racks, storage_class(), *bound, *disks, *gang(2, "c{}", annotations=notes)]
+        at = places(tmp_path, *trees)
+        assert at == found if found else isinstance(at, str)
+
+
 # volumes that several nodes reach
 
 
