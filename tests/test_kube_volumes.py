@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 from kube import node, pod
 from kube_gangs import owned, thing
+from kube_pods import read
 from kube_volumes import NOW, claim, loaded, only_on, storage_class, using, volume
 from outcomes import NOW as NOW_TEXT
 from outcomes import planned
@@ -19,7 +22,7 @@ from models.plan import compose
 from models.verify.check import check
 from planner.read.kube.gangs.roles import MAX_TIES
 from planner.read.kube.pods.volume_pools import MAX_SIZES
-from planner.read.kube.pods.volumes import OWN_RESOURCE, UNKNOWN
+from planner.read.kube.pods.volumes import MAX_CLAIMS, OWN_RESOURCE, TOO_MANY_CLAIMS, UNKNOWN
 from planner.search.solve import solve
 
 Tree = dict[str, Any]
@@ -191,6 +194,19 @@ def test_pods_of_a_running_gang_that_wait_for_a_volume_are_a_role_of_their_own(
     assert sorted(outcome.nodes("j")) == ["n0", "n2"]
 
 
+def test_pods_with_volumes_on_several_nodes_still_share_the_domain_they_ask_for(
+    tmp_path: Path,
+) -> None:
+    notes = {"kueue.x-k8s.io/podset-required-topology": "example.com/rack"}
+    racks = [node(f"n{i}", **{"example.com/rack": f"r{i // 2}"}) for i in range(4)]
+    bound = [claim(f"c{i}", volumeName=f"p{i}", phase="Bound") for i in (0, 1)]
+    for other, found in ((3, ["n2", "n3"]), (1, None)):
+        disks = [volume("p0", "n2", phase="Bound"), volume("p1", f"n{other}", phase="Bound")]
+        trees = [*racks, storage_class(), *bound, *disks, *gang(2, "c{}", annotations=notes)]
+        at = places(tmp_path, *trees)
+        assert at == found if found else isinstance(at, str)
+
+
 # volumes that several nodes reach
 
 
@@ -275,6 +291,13 @@ GONE = {"deletionTimestamp": "2026-11-20T08:00:00Z"}
             "is for PersistentVolume p, which another claim has",
         ),
         (
+            [
+                claim("c0", metadata={"annotations": {SELECTED: "x" * 9999}}),
+                storage_class(provisioner="csi.example.com"),
+            ],
+            "has a selected node that is none",
+        ),
+        (
             [claim("c0", metadata={"annotations": {SELECTED: "n0"}}), storage_class()],
             "has a selected node, which StorageClass local cannot serve",
         ),
@@ -349,6 +372,60 @@ def test_a_policy_may_ignore_volumes(tmp_path: Path) -> None:
     assert places(tmp_path, policy, *nodes(1), *gang(1, "c0")) == ["n0"]
 
 
+# malformed objects
+
+JUNK = (None, 0, -1, 10**30, True, "", "x", "1e999Gi", [], [None], {}, {"a": []}, [[]], 1.5)
+
+
+def _paths(tree: object, path: tuple[object, ...] = ()) -> Iterator[tuple[object, ...]]:
+    inside = (
+        tree.items()
+        if isinstance(tree, dict)
+        else enumerate(tree)
+        if isinstance(tree, list)
+        else ()
+    )
+    for key, below in inside:
+        yield (*path, key)
+        yield from _paths(below, (*path, key))
+
+
+def _replaced(tree: Any, path: tuple[Any, ...], value: object) -> Any:  # noqa: ANN401
+    if not path:
+        return value
+    copied = copy.copy(tree)
+    copied[path[0]] = _replaced(tree[path[0]], path[1:], value)
+    return copied
+
+
+def test_a_malformed_object_ends_nothing_and_changes_no_other_gang(tmp_path: Path) -> None:
+    term = {"matchLabelExpressions": [{"key": "topology.kubernetes.io/zone", "values": ["b"]}]}
+    ref = {"namespace": "default", "name": "x1", "uid": "uid-default-x1"}
+    odd = [
+        claim("x0", selector={"matchLabels": {"a": "b"}}, volumeMode="Filesystem"),
+        claim("x1", of="csi", metadata={"annotations": {SELECTED: "n0"}}),
+        volume("px", "n0", of="odd", claimRef=ref, volumeMode="Filesystem"),
+        storage_class(
+            "csi", provisioner="csi.example.com", allowedTopologies=[term], metadata=DEFAULT
+        ),
+    ]
+    users = [pod(f"x{i}", gated=True, volumes=using(f"x{i}")) for i in (0, 1)]
+    sound = [*nodes(2), storage_class(), claim("c0"), volume("p", "n1"), *gang(1, "c0")]
+    for number, one in enumerate(odd):
+        for path in _paths(one):
+            if path[0] in ("kind", "apiVersion") or path[:2] in (
+                ("metadata",),
+                ("metadata", "name"),
+            ):
+                continue
+            for junk in JUNK:
+                trees = [*odd[:number], _replaced(one, path, junk), *odd[number + 1 :]]
+                pods, _ = read(*sound, *trees, *users)
+                requests, affinity = pods["j-0"].volumes
+                assert requests == (("volumes.gangplan.dev/local-10Gi", 1),), (path, junk)
+                assert (affinity, pods["j-0"].waits_for, pods["j-0"].unsupported) == ((), (), ())
+
+
 # the judge
 
 
@@ -367,6 +444,15 @@ def test_the_judge_refuses_more_pods_on_a_node_than_it_has_volumes(tmp_path: Pat
 
 
 # bounds
+
+
+def test_a_pod_of_more_claims_than_are_read_waits(tmp_path: Path) -> None:
+    csi = storage_class("csi", provisioner="csi.example.com")
+    for count in (MAX_CLAIMS, MAX_CLAIMS + 1):
+        names = [f"c{i}" for i in range(count)]
+        trees = [*nodes(1), csi, *(claim(name, of="csi") for name in names), *gang(1, *names)]
+        found = places(tmp_path, *trees)
+        assert found == (["n0"] if count == MAX_CLAIMS else f"Unsupported: {TOO_MANY_CLAIMS}")
 
 
 def test_many_sizes_are_counted_as_few(tmp_path: Path) -> None:

@@ -84,8 +84,11 @@ class Storage:
         for path in reversed(self._paths):
             with contextlib.suppress(urllib.error.HTTPError):
                 self.live.send("DELETE", f"{path}?gracePeriodSeconds=0")
-        path = _CLAIMS.format(self.live.namespace)
-        self.live.wait_until(lambda: not self.live.get(path)["items"], "claims to go")
+        paths = [_CLAIMS.format(self.live.namespace)]
+        paths.append(f"{_VOLUMES}?labelSelector={MARK}%3D{self.live.run}")
+        self.live.wait_until(
+            lambda: not any(self.live.get(path)["items"] for path in paths), "volumes to go"
+        )
 
 
 @pytest.fixture

@@ -134,9 +134,12 @@ def test_what_gangplan_binds_waits_for_volumes_that_only_kube_scheduler_gives(
     assert "1 waiting" in summary(done)
 
 
-def test_a_claim_that_goes_elsewhere_before_the_start_skips_its_gang(bench: RunBench) -> None:
+@pytest.mark.parametrize("mode", ["gate", "binding"])
+def test_a_claim_that_goes_elsewhere_before_the_start_skips_its_gang(
+    bench: RunBench, mode: str
+) -> None:
     made(bench.cluster, CSI)
-    bench.cluster.gang_of_pods("a", 2, mode="binding", volumes=disk(of="csi"))
+    bench.cluster.gang_of_pods("a", 2, mode=mode, volumes=disk(of="csi"))
     seen = []
 
     def taken(call: Call) -> Answer | None:

@@ -155,6 +155,23 @@ def test_only_kinds_that_are_served_are_asked_for(tiny: Cluster) -> None:
     assert not {"jobset.x-k8s.io", ""} & set(absent)
 
 
+def test_lists_of_volumes_without_any_are_kept_unless_they_may_not_be_read(tiny: Cluster) -> None:
+    for kind, plural, version in (
+        ("PersistentVolume", "persistentvolumes", "v1"),
+        ("PersistentVolumeClaim", "persistentvolumeclaims", "v1"),
+        ("StorageClass", "storageclasses", "storage.k8s.io/v1"),
+        ("RuntimeClass", "runtimeclasses", "node.k8s.io/v1"),
+    ):
+        tiny.server.add(*more(kind, plural, version))
+    path = "/api/v1/persistentvolumes"
+    tiny.server.refuse(path, forbidden("list", "persistentvolumes"))
+    assert tiny.snapshot().code == 0
+    written = files(tiny.out)
+    names = ("persistentvolumeclaims.json", "storageclasses.json")
+    assert [written[name]["items"] for name in names] == [[], []]
+    assert {"persistentvolumes.json", "runtimeclasses.json"}.isdisjoint(written)
+
+
 def test_a_known_version_is_taken_before_the_preferred_one(tiny: Cluster) -> None:
     # scheduling.k8s.io prefers v1, which has PriorityClass only; PodGroup is served in v1alpha2.
     tiny.server.add(*more("PriorityClass", "priorityclasses", "scheduling.k8s.io/v1", "high"))

@@ -25,7 +25,9 @@ Tree = dict[str, Any]
 
 def asked(cluster: FakeCluster, *names: str, query: str | None = QUERY, **more: Any) -> Event:  # noqa: ANN401
     labels = more.pop("labels", {"zone": "a"})
-    return choose_node(FakeWire(cluster), ORDER, names or ("c",), labels, ("n1", "n2"), query)
+    return choose_node(
+        FakeWire(cluster), ORDER, names or ("c",), labels, ("n1", "n2"), query, **more
+    )
 
 
 def holding(*trees: Tree) -> FakeCluster:
@@ -125,6 +127,19 @@ def test_a_claim_that_many_nodes_may_mount_stays_with_the_first_pod_of_the_gang(
         cluster = holding(CSI, shared | {"metadata": notes})
         assert isinstance(asked(cluster), kind)
         assert node_of(cluster) == node
+
+
+def test_for_pods_of_kube_scheduler_only_what_can_be_read_and_excludes_the_node_counts() -> None:
+    for trees, kind in (
+        ([storage_class(), claim("c")], Done),
+        ([volume("p", "n2"), claim("c", volumeName="p")], Rejected),
+        ([], Rejected),
+    ):
+        assert isinstance(asked(holding(*trees), query=None, binds=False), kind)
+    cluster = holding()
+    cluster.before.append(answering("GET", "", (403, {"message": "no"}, {})))
+    assert asked(cluster, query=None, binds=False) == Done()
+    assert isinstance(asked(cluster, query=None), Rejected)
 
 
 def test_names_that_no_object_has_reach_no_path() -> None:

@@ -64,12 +64,14 @@ class AllocateDevices:
 class ChooseNode:
     """Tell the provisioners of the pod's volume claims its node; idempotent.
 
-    ``claims``: their names. ``nodes``: of all pods of the gang. ``check``: only check that they allow it.
+    ``claims``: their names. ``nodes``: of all pods of the gang. ``binds``: gangplan binds the pod.
+    ``check``: only check that the claims allow the node.
     """
 
     pod: PodStart
     claims: tuple[str, ...]
     nodes: tuple[str, ...]
+    binds: bool
     check: bool = False
 
 

@@ -206,17 +206,18 @@ def _prepare(
 def _choose_nodes(
     session: ApplySession, batch: PodBatch, waiting: Iterable[PodStart]
 ) -> Steps[Failure | None]:
-    """For pods that gangplan binds: check all their volume claims, then tell provisioners the nodes.
+    """Check all volume claims, then tell provisioners the nodes of the pods that gangplan binds.
 
     Last of all, since a volume that is made ties its pod to the node.
     """
     nodes = tuple(sorted({order.node for order in batch.pods}))
     requests = [
-        ChooseNode(order, pod.claims, nodes)
+        ChooseNode(order, pod.claims, nodes, session.classifier.binds(pod))
         for order in waiting
-        if (pod := session.pod(order)) is not None and session.classifier.binds(pod) and pod.claims
+        if (pod := session.pod(order)) is not None and pod.claims
     ]
-    for request in [*(replace(one, check=True) for one in requests), *requests]:
+    checks = [replace(one, check=True) for one in requests]
+    for request in [*checks, *(one for one in requests if one.binds)]:
         begun = bool(running_pods(session, batch))
         yield from session.check_lock_sometimes(batch.label, begun=begun)
         failure = yield from _try(session, request.pod, request)

@@ -351,7 +351,9 @@ class RequestSender:
         node = None if view is None else view.nodes.get(order.node)
         labels = {} if node is None else dict(node.labels)
         query = None if request.check else _QUERY + _DRY * self.dry
-        return choose_node(self.wire, order, request.claims, labels, request.nodes, query)
+        return choose_node(
+            self.wire, order, request.claims, labels, request.nodes, query, binds=request.binds
+        )
 
     def _evict(self, request: Evict) -> Event:
         stop = request.pod

@@ -12,7 +12,7 @@ from models.apply.plan_actions import PodStart
 from models.apply.requests import Conflict, Done, Event, NoAnswer, Rejected
 from models.gang import NodeExpression, matches
 from planner.cluster.api_paths import STORAGE_CLASSES, VOLUMES, checked, core
-from planner.cluster.pages import get
+from planner.cluster.pages import NotServedError, get
 from planner.cluster.transport import MERGE, Transport
 from planner.errors import NotPermittedError, UnavailableError
 from planner.read.findings import Remarks
@@ -45,11 +45,14 @@ def choose_node(
     labels: Mapping[str, str],
     nodes: Collection[str],
     query: str | None,
+    *,
+    binds: bool = True,
 ) -> Event:
     """Annotate the unbound claims of a pod with its node, or only check them (``query`` None).
 
     ``labels``: of its node. ``nodes``: of the pods of its gang, which may share a claim. ``query``: of the
-    writes. Done; Rejected if a claim excludes the node.
+    writes. ``binds``: whether gangplan binds the pod; else claims that may not be read are left to
+    kube-scheduler. Done; Rejected if a claim excludes the node.
     """
     try:
         known: list[tuple[KubeObject, VolumeClaim]] = []
@@ -58,6 +61,10 @@ def choose_node(
             if isinstance(found, Event):
                 return found
             why = _obstacle(*found, order.node, labels, nodes)
+            if found[1].storage_class is not None:
+                why = (
+                    f"{found[0].where} gets its volume from kube-scheduler only" if binds else None
+                )
             if why is not None:
                 return Rejected(one_line(why))
             known.append(found)
@@ -67,7 +74,7 @@ def choose_node(
                 if not isinstance(event, Done):
                     return event
     except NotPermittedError as error:
-        return Rejected(one_line(str(error)))
+        return Rejected(one_line(f"not permitted: {error}")) if binds else Done()
     except UnavailableError as error:
         return NoAnswer(one_line(str(error)))
     return Done()
@@ -75,13 +82,10 @@ def choose_node(
 
 def _read(wire: Transport, namespace: str, name: str) -> tuple[KubeObject, VolumeClaim] | Event:
     """A claim as it is now, with its volume and its class."""
-    reply = wire.send("GET", core("persistentvolumeclaims", namespace=namespace, name=name))
-    if reply.status == 404:
+    try:
+        reply = get(wire, core("persistentvolumeclaims", namespace=namespace, name=name))
+    except NotServedError:
         return Rejected(f"{CLAIM} {name} does not exist")
-    if reply.status in (401, 403):
-        return Rejected(f"not permitted: get persistentvolumeclaims in namespace {namespace}")
-    if not reply.ok:
-        return NoAnswer(one_line(reply.message))
     spec = mapping(reply.body, "spec")
     gatherer = Gatherer(Remarks())
     gatherer.add({**reply.body, "kind": CLAIM, "apiVersion": "v1"}, "the cluster")
@@ -109,8 +113,6 @@ def _obstacle(
     """Why a pod with this claim cannot start on the node."""
     if claim.waits or claim.problem:
         return claim.waits or claim.problem
-    if claim.storage_class is not None:
-        return f"{one.where} gets its volume from kube-scheduler only"
     chosen = one.annotations.get(SELECTED_NODE)
     if claim.unbound and claim.access_modes & ANY_NODE and chosen in nodes:
         return None  # chosen for another pod of the gang, which shares it

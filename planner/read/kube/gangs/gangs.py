@@ -15,7 +15,12 @@ from models.units import InvalidValueError, epoch_seconds
 from planner.read.findings import Remarks
 from planner.read.kube.gangs.communication import mark_mixed_roles, read_communication
 from planner.read.kube.gangs.membership import Member, Membership, group_pods
-from planner.read.kube.gangs.roles import DEFAULT_ROLE, complete_roles, read_roles
+from planner.read.kube.gangs.roles import (
+    DEFAULT_ROLE,
+    complete_roles,
+    read_roles,
+    split_by_volumes,
+)
 from planner.read.kube.gangs.services import service_of
 from planner.read.kube.gangs.topology import add_topology
 from planner.read.kube.lookup import text
@@ -172,6 +177,7 @@ def _finished(
     gang.movable = _is_marked(members, objects, MOVABLE, "true")
     gang.communication = read_communication(gang, objects, remarks)
     mark_mixed_roles(gang, objects)
+    gang.roles = split_by_volumes(gang.roles, remarks)
     gang.service = service_of(members, api, remarks)
     gang.started_at = max(_known(_started_at(pod) for pod in members.pods), default=None)
     gang.last_checkpoint = max(_times(every, CHECKPOINT, remarks), default=None)

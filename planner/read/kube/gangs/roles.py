@@ -7,7 +7,7 @@ its index. Pods of one role request equally many GPUs. Sizes are bounded.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from planner.read.findings import Remarks
@@ -16,7 +16,7 @@ from planner.read.kube.dialects.registry import controller_reader
 from planner.read.kube.gangs.membership import Member, Membership
 from planner.read.kube.gangs.ranges import TOO_MANY, fit_ranges, wished_range
 from planner.read.kube.lookup import distinct, number
-from planner.read.kube.records import NO_VOLUMES, KubePod, KubeRole, PodVolumes
+from planner.read.kube.records import KubePod, KubeRole
 
 MAX_SIZE = 1_000_000
 """Most pods of a role."""
@@ -83,7 +83,7 @@ def read_roles(gang: Membership, problems: list[str], remarks: Remarks) -> list[
             scalable=spec.scalable and key in gang.complete,
         )
         role.size = size if size is None else max(size, role.span)
-        roles += _split(role, remarks)
+        roles += _by_gpus(role, remarks)
     taken: set[str] = set()
     for one in roles:
         one.name = distinct(one.name, taken)
@@ -152,16 +152,41 @@ def _name(gang: Membership, owners: Counter[str], key: ControllerKey | None, rol
     return role if key is None or owners[role] < 2 else f"{gang.controllers[key].name}-{role}"
 
 
-def _split(role: KubeRole, remarks: Remarks) -> list[KubeRole]:
-    """One role for each number of GPUs and each tie to volumes; missing pods belong to the first."""
-    ties = _ties(role)
-    parts_of: dict[tuple[int, PodVolumes], list[tuple[int, KubePod]]] = {}
+def _by_gpus(role: KubeRole, remarks: Remarks) -> list[KubeRole]:
+    """One role for each number of GPUs; missing pods belong to the first."""
+    kinds = {pod.key: pod.gpus for _, pod in role.members}
+    return _split(role, kinds, SPLIT, remarks)
+
+
+def split_by_volumes(roles: Sequence[KubeRole], remarks: Remarks) -> list[KubeRole]:
+    """One role for each tie of waiting pods to volumes, where pods of the role need not stay together.
+
+    Pods that run keep what they have: only volumes still to be taken set them apart.
+    """
+    found: list[KubeRole] = []
+    for role in roles:
+        kinds = {pod.key: pod.volumes for _, pod in role.members if pod.ours or pod.volumes[0]}
+        waiting = {pod.volumes for _, pod in role.members if pod.ours}
+        apart = len(waiting) > 1 or any(requests for requests, _ in waiting)
+        together = role.required is not None or role.slices or len(waiting) > MAX_TIES
+        found += [role] if together or not apart else _split(role, kinds, APART, remarks)
+    taken: set[str] = set()
+    for role in found:
+        role.name = distinct(role.name, taken)
+    return found
+
+
+def _split(
+    role: KubeRole, kinds: Mapping[tuple[str, str], object], what: str, remarks: Remarks
+) -> list[KubeRole]:
+    """One role for each kind of pod; missing pods belong to the first."""
+    by_kind: dict[object, list[tuple[int, KubePod]]] = {}
     for index, pod in role.members:
-        parts_of.setdefault((pod.gpus, ties.get(pod.key, NO_VOLUMES)), []).append((index, pod))
-    if len(parts_of) < 2:
+        by_kind.setdefault(kinds.get(pod.key), []).append((index, pod))
+    if len(by_kind) < 2:
         return [role]
-    # The commonest pods are what the role requests; the others are the odd ones.
-    first, *others = sorted(parts_of.values(), key=lambda members: (-len(members), members[0][0]))
+    # The commonest kind is what the role requests; the others are the odd ones.
+    first, *others = sorted(by_kind.values(), key=lambda members: (-len(members), members[0][0]))
     missing = max(role.missing, 0) if role.size is not None else 0
     role = replace(role, wished=None)  # which of them its range means is unknown
     parts = [replace(role, members=first, size=len(first) + missing)]
@@ -169,21 +194,10 @@ def _split(role: KubeRole, remarks: Remarks) -> list[KubeRole]:
         name = f"{role.name}-{place}"
         parts.append(replace(role, name=name, members=members, size=len(members), first_index=0))
         for _, pod in members:
-            remarks.add(pod.subject, SPLIT if pod.gpus != first[0][1].gpus else APART)
+            remarks.add(pod.subject, what)
     for part in parts:
         part.renumber()
     return parts
-
-
-def _ties(role: KubeRole) -> dict[tuple[str, str], PodVolumes]:
-    """By pod, where that differs within the role; none where pods of the role must stay together."""
-    if role.required is not None or role.slices:
-        return {}
-    waiting = {pod.volumes for _, pod in role.members if pod.ours}
-    found = {pod.key: pod.volumes for _, pod in role.members if pod.ours or pod.volumes[0]}
-    # Pods that run keep what they have: only volumes still to be taken set them apart.
-    apart = len(waiting) > 1 or any(requests for requests, _ in waiting)
-    return found if apart and len(waiting) <= MAX_TIES else {}
 
 
 def _assign_indexes(

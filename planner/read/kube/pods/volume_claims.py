@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from models.units import InvalidValueError, quantity
-from planner.read.kube.lookup import at, items, mapping, objects, text
+from planner.read.kube.lookup import at, is_object_name, items, mapping, objects, text
 from planner.read.kube.pods.constraints import (
     IMPOSSIBLE,
     SOME_NODES_VOLUME,
@@ -79,9 +79,10 @@ def named_claims(spec: object, pod: str) -> Iterator[str]:
 
 
 def volume_claims(pod: KubeObject) -> Iterator[str]:
-    """The same of a pod of the input, which may be a recorded one."""
-    yield from named_claims(mapping(pod.tree, "spec"), pod.name)
-    if VOLUME_CLAIMS in pod.annotations:
+    """The same of a pod of the input, which may be a recorded one: that has no volumes."""
+    spec = mapping(pod.tree, "spec")
+    yield from named_claims(spec, pod.name)
+    if VOLUME_CLAIMS in pod.annotations and "volumes" not in spec:
         names = (name.strip() for name in pod.annotations[VOLUME_CLAIMS].split(","))
         yield from (name for name in names if name)
 
@@ -193,6 +194,8 @@ class VolumeClaims:
 
     def _dynamic(self, claim: KubeObject, found: KubeObject, chosen: str | None) -> VolumeClaim:
         """A claim whose volume is made on the node of its pod, among those that the class allows."""
+        if chosen and not is_object_name(chosen):
+            return _waits(f"{claim.where} has a selected node that is none")
         terms = objects(found.tree, "allowedTopologies")
         if exceeds_bounds(terms) or len(terms) < len(items(found.tree, "allowedTopologies")):
             return VolumeClaim(problem=SOME_NODES_VOLUME)
