@@ -11,8 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from bounding import dishonest
 from building import build, gang, mask, role
 from comparing import DAY, differences
+from effort import first_fast
 from outcomes import Outcome, planned
 from plan_documents import Doc, cluster, decided, dgx, made, node, sealed, standing, stopped
 from plan_documents import gang as document
@@ -33,7 +35,9 @@ from models.verify.check import check
 from planner.errors import InputError
 from planner.read.inputs import read
 from planner.search import free_space, repair
+from planner.search.budget import Budget
 from planner.search.ledger import Ledger
+from planner.search.reasons import with_reasons
 from planner.search.solve import solve
 
 ALL, LOW, HIGH = mask(*range(8)), mask(*range(4)), mask(*range(4, 8))
@@ -202,6 +206,34 @@ def test_a_gang_that_fits_nowhere_near_guarded_gangs_says_nothing_of_them() -> N
 def test_the_search_equals_trying_every_plan_with_budgets(seed: int) -> None:
     more = ("budgets", "preemptible", "movable", "priorities")
     assert differences(busy(seed, more=more)) == []
+
+
+def short_by_one(instance: Instance) -> Instance | None:
+    """With a budget over what the best plan evicts of two gangs or more, that allows one pod less."""
+    found = solve(instance).decisions
+    gone = [g for g, d in zip(instance.gangs, found, strict=True) if guards.evicting(d)]
+    namespace = gone[0].namespace if gone else ""
+    together = [g.key for g in gone if g.namespace == namespace]
+    if len(together) < 2:
+        return None
+    evictions = sum(len(g.running_pods) for g in gone if g.key in together)
+    budgets = (DisruptionBudget(namespace, "b", evictions - 1),)
+    gangs = tuple(guarded(g, "b") if g.key in together else g for g in instance.gangs)
+    cluster = replace(instance.cluster, budgets=budgets)
+    return replace(instance, cluster=cluster, gangs=gangs)
+
+
+@pytest.mark.parametrize("first", first_fast(range(6000, 6200, 25), 2))
+def test_the_search_equals_trying_every_plan_where_a_budget_lets_only_some_gangs_go(
+    first: int,
+) -> None:
+    more, kinds = ("preemptible", "movable", "priorities", "running"), 0
+    for seed in range(first, first + 25):
+        instance = short_by_one(busy(seed, without=("budgets",), more=more))
+        if instance is not None:
+            kinds += not guards.guards(instance).fixed
+            assert differences(instance) == [], seed
+    assert kinds
 
 
 # Documents
@@ -382,6 +414,24 @@ def test_a_plan_beyond_the_budgets_is_repaired_before_it_is_adopted() -> None:
     assert ledger.offer(plan)
     adopted = [one.decision for one in ledger.incumbent.decisions]
     assert sorted(adopted) == ["keep", "place", "preempt", "wait"]
+
+
+def test_whatever_is_offered_the_adopted_plan_keeps_to_the_budgets() -> None:
+    """Plans that are best without budgets, offered where there are some; a few of them break them."""
+    more, broken = ("budgets", "preemptible", "movable", "priorities", "running"), 0
+    for seed in range(4000, 4030):
+        instance = busy(seed, more=more)
+        free = replace(instance, cluster=replace(instance.cluster, budgets=()))
+        offered = solve(free).decisions
+        broken += bool(guards.beyond_budgets(instance, offered))
+        ledger = Ledger(instance, base_decisions(instance))
+        ledger.offer(offered)
+        adopted = ledger.incumbent.decisions
+        decisions = with_reasons(instance, adopted, Budget(instance.policy.solve))
+        faults = dishonest(instance, Solution(decisions, ledger.results(), "budget", "test"))
+        # what its moves bought is not asked
+        assert [fault for fault in faults if not fault.startswith("bought ")] == [], seed
+    assert broken > 1
 
 
 def test_a_part_has_what_the_others_leave_of_a_budget() -> None:

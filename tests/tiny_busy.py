@@ -101,11 +101,11 @@ def _guarded(
 ) -> tuple[tuple[Gang, ...], Cluster]:
     """Perhaps one or two disruption budgets over some of the pods that run, alone or together."""
     r = draws.random("budgets")
-    wanted = draws.on("budgets", r, 0.15)
-    names = ("most", "some")[: r.randint(1, 2)]
+    wanted = draws.on("budgets", r, 0.3)
+    names = ("most", "some")[: r.choice((1, 1, 2))]
     found = []
     for gang in gangs:
-        chances = {name: r.choice((0.0, 0.5, 1.0)) for name in names}
+        chances = {name: r.choice((0.0, 0.5, 1.0, 1.0)) for name in names}
         both = r.random() < 0.3
         pods = []
         for pod in gang.pods:
@@ -115,7 +115,7 @@ def _guarded(
             pods.append(replace(pod, budgets=own if both else own[:1]))
         found.append(replace(gang, pods=tuple(pods)))
     keys = {(g.namespace, name) for g in found for pod in g.pods for name in pod.budgets}
-    budgets = tuple(DisruptionBudget(*key, r.randint(0, 4)) for key in sorted(keys))
+    budgets = tuple(DisruptionBudget(*key, r.choice((0, 1, 1, 2, 2, 3))) for key in sorted(keys))
     return (tuple(found), replace(cluster, budgets=budgets)) if wanted else (gangs, cluster)
 
 
