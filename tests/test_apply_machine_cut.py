@@ -221,6 +221,43 @@ def test_a_gang_of_which_one_pod_moves_is_half_there_until_that_pod_is_back(afte
         assert world.notes.stops == ()
 
 
+def test_a_cut_victim_whose_new_pods_wait_to_be_bound_is_not_stopped() -> None:
+    """v-0 was evicted and came back; a plan completes v on n4, and later ones keep it."""
+    world, plan = four()
+    with pytest.raises(Killed):
+        apply(world, plan, _dies_after_one_eviction())
+    world.wait()
+    world.schedules = False
+    again = order_for(world.pods["default", "v-0"], "n4")
+    complete = orders(world, gang("v", [again], "complete"), plan=OTHER_PLAN)
+    third = "gp-" + "c" * 20
+    uids = tuple(world.pods[key].uid for key in sorted(V))
+    kept = replace(complete, plan=third, gangs=())
+    kept = replace(kept, kept={("default", "v"): KeptGang(uids, elastic=False)})
+    for made in (complete, kept):
+        found = of_v(apply(world, made, limits=replace(LIMITS, evict_partial=True)))
+        assert found is not None
+        assert (found.outcome, len(found.undo)) == (Outcome.halted, 3)
+        assert "not bound yet" in found.why
+    world.schedules = True
+    world.schedule()
+    assert of_v(apply(world, kept)) is None
+    assert (len(running(world)), world.notes.stops) == (4, ())
+
+
+def _dies_after_one_eviction() -> Fault:
+    done: list[Request] = []
+
+    def fault(count: int, request: Request, world: World) -> Event | None:
+        if isinstance(request, Evict):
+            done.append(request)
+            if len(done) > 1:
+                raise Killed
+        return None
+
+    return fault
+
+
 def test_a_pod_that_finished_by_itself_was_not_stopped() -> None:
     world, plan = four()
     with pytest.raises(Killed):

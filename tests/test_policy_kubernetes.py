@@ -108,3 +108,18 @@ def test_what_makes_no_sense_is_refused(kubernetes: dict[str, Any], what: str) -
     lines = "\n".join(line for fault in caught.value.faults for line in fault.lines())
     assert what in lines
     assert "hint:" in lines
+
+
+def test_the_pending_limit_is_five_minutes_a_duration_or_null() -> None:
+    def limit(kubernetes: dict[str, Any] | None) -> int | None:
+        instance = planned_with(kubernetes)
+        again = instance_from_document(instance_document(instance))
+        assert again.policy.kubernetes == instance.policy.kubernetes
+        return instance.policy.kubernetes.pending_limit_s
+
+    assert limit(None) == limit({"pendingLimit": "5m"}) == 300
+    assert limit({"pendingLimit": "90s"}) == 90
+    assert limit({"pendingLimit": None}) is None
+    with pytest.raises(InputError) as refused:
+        limit({"pendingLimit": "500ms"})
+    assert "a limit under one second" in str(refused.value.faults[0].what)

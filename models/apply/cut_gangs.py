@@ -121,6 +121,21 @@ def _run(view: ClusterView, namespace: str, uids: Iterable[str]) -> bool:
     return running.issuperset(uids)
 
 
+def _returns(session: ApplySession, orders: PlanActions, cut: CutGang) -> bool:
+    """Whether its missing pods are started again and only wait for their scheduler."""
+    verdict = session.verdicts.get((orders.plan, cut.gang))
+    if verdict is not None:
+        return verdict.outcome is Outcome.pending
+    kept = orders.kept.get(cut.gang)
+    uids = frozenset(() if kept is None else kept.uids)
+    pods = [
+        pod
+        for pod in session.view.pods.values()
+        if pod.uid in uids and not (pod.terminating or pod.finished)
+    ]
+    return 0 < len(pods) == len(uids) and any(pod.node is None for pod in pods)
+
+
 def _finish_or_report(
     session: ApplySession, orders: PlanActions, cut: CutGang, removals: Removals
 ) -> Steps[bool]:
@@ -129,11 +144,14 @@ def _finish_or_report(
     What this plan began with the gang is left to the next run if that did not succeed.
     """
     before = session.verdicts.get((orders.plan, cut.gang))
-    halted = before is not None and before.outcome is Outcome.halted
+    returns = _returns(session, orders, cut)
+    halted = returns or (before is not None and before.outcome is Outcome.halted)
     undoing = session.limits.evict_partial
     ordered = any(one.key == cut.gang for one in orders.gangs)
     why = "" if before is None else before.why
-    if undoing or not ordered:
+    if returns:
+        why = "its other pods are started and not bound yet"
+    elif undoing or not ordered:
         failure = yield from stop_rest(session, cut.rest, removals, allowed=undoing)
         if failure is None:
             outcome = Outcome.undone if undoing else Outcome.stopped

@@ -228,15 +228,14 @@ class ClusterReader:
     ) -> Objects:
         gatherer = Gatherer(Remarks())
         genuine = [self._read_pod(tree).genuine for tree in pods]
-        for kind, version, trees in (
-            ("Node", "v1", nodes),
-            ("Pod", "v1", genuine),
-            ("PodDisruptionBudget", "policy/v1", budgets),
-        ):
-            listing = {"kind": f"{kind}List", "apiVersion": version, "items": list(trees)}
+        for kind, trees in (("Node", nodes), ("Pod", genuine)):
+            listing = {"kind": f"{kind}List", "apiVersion": "v1", "items": list(trees)}
             gatherer.add(listing, "the cluster")
         for tree in self._others:
             gatherer.add(tree, "the cluster")
+        for tree in budgets:  # those of a list do not say what they are
+            typed = {**tree, "kind": "PodDisruptionBudget", "apiVersion": "policy/v1"}
+            gatherer.add(typed, "the cluster")
         return gatherer.objects
 
     def _nodes(self) -> Iterator[LiveNode]:
