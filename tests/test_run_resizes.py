@@ -106,7 +106,7 @@ def marked(bench: RunBench) -> set[str]:
 
 
 @pytest.mark.parametrize("mode", ["binding", "gate"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "ReplicaSet"])
 def test_a_gang_shrinks_by_the_planned_pods(
     kind: str, mode: str, tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
