@@ -289,12 +289,18 @@ STATES = ("runs", "ends", "waits", "finished", "none")
     least=st.integers(1, 5),
     more=st.integers(0, 6),
     step=st.integers(1, 3),
+    movable=st.booleans(),
+    rival=st.sampled_from([None, "n1", "n2"]),
 )
 def test_a_plan_orders_only_pods_that_exist_or_that_a_scale_makes(
-    kind: str, states: list[str], least: int, more: int, step: int
+    kind: str, states: list[str], least: int, more: int, step: int, movable: bool, rival: str | None
 ) -> None:
-    """A plan that starts a pod nobody has made, and nobody will, could not be applied at all."""
+    """A plan that starts a pod nobody has made, and nobody will, could not be applied at all.
+
+    ``rival``: a node that a pod of higher priority wants.
+    """
     notes = stated(least, least + more, step)
+    notes["gangplan.dev/movable" if movable else "gangplan.dev/preemptible"] = "true"
     found = (
         stateful(*range(len(states)), notes=notes)
         if kind == "StatefulSet"
@@ -311,6 +317,9 @@ def test_a_plan_orders_only_pods_that_exist_or_that_a_scale_makes(
         if state == "finished":
             one["status"]["phase"] = "Failed"
     there = [one for one, state in zip(pods, states, strict=True) if state != "none"]
+    if rival is not None:
+        there.append(pod("rival", gpus=8, gated=True, priority=10))
+        there[-1]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": rival}
     system = {
         "apiVersion": "v1",
         "kind": "Namespace",
