@@ -39,6 +39,7 @@ LABELS = [
     "scheduling.x-k8s.io/pod-group",
     "pod-group.scheduling.sigs.k8s.io/name",
     "kueue.x-k8s.io/pod-group-name",
+    "gangplan.dev/gang",
 ]
 NOTES = [
     "scheduling.k8s.io/group-name",
@@ -57,6 +58,9 @@ NOTES = [
     "gangplan.dev/communication-fraction",
     "gangplan.dev/communication-speed",
     "gangplan.dev/mix-models",
+    "gangplan.dev/min",
+    "gangplan.dev/max",
+    "gangplan.dev/step",
 ]
 often = settings(
     max_examples=examples(60),

@@ -6,11 +6,19 @@ from typing import Any
 
 import pytest
 from bundles import load_all
+from effort import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from kube import node, pod
 from kube_gangs import owned, read, seats, thing
 
+from models.apply.plan_actions import actions_of
+from models.documents.plan import PlanDocument
+from models.plan import compose
+from models.verify.check import check
 from planner.read.instance_builder import LoadedInput
 from planner.read.kube.gangs.ranges import BELOW_GROUP, BEYOND, DIFFER, NO_NUMBER, SWAPPED
+from planner.search.solve import solve
 
 Tree = dict[str, Any]
 
@@ -266,3 +274,68 @@ def test_a_hole_is_filled_before_the_gang_grows() -> None:
 
 def test_a_gang_with_more_pods_than_it_may_have_stays_as_it_is() -> None:
     assert counts(*deployment(0, on=("n1", "n2", "n3"), notes=stated(1, 2))) == (3, 3, 1)
+
+
+# ---- whatever states their pods are in
+
+
+STATES = ("runs", "ends", "waits", "finished", "none")
+
+
+@settings(max_examples=examples(300, 25), deadline=None)
+@given(
+    kind=st.sampled_from(["Deployment", "StatefulSet", "Rollout"]),
+    states=st.lists(st.sampled_from(STATES), min_size=1, max_size=6),
+    least=st.integers(1, 5),
+    more=st.integers(0, 6),
+    step=st.integers(1, 3),
+    movable=st.booleans(),
+    rival=st.sampled_from([None, "n1", "n2"]),
+)
+def test_a_plan_orders_only_pods_that_exist_or_that_a_scale_makes(
+    kind: str, states: list[str], least: int, more: int, step: int, movable: bool, rival: str | None
+) -> None:
+    """A plan that starts a pod nobody has made, and nobody will, could not be applied at all.
+
+    ``rival``: a node that a pod of higher priority wants.
+    """
+    notes = stated(least, least + more, step)
+    notes["gangplan.dev/movable" if movable else "gangplan.dev/preemptible"] = "true"
+    found = (
+        stateful(*range(len(states)), notes=notes)
+        if kind == "StatefulSet"
+        else deployment(len(states), notes=notes, owner=kind)
+    )
+    made, pods = found[0], found[1:]
+    for number, (one, state) in enumerate(zip(pods, states, strict=True)):
+        if state in {"runs", "ends"}:
+            one["spec"].pop("schedulingGates", None)
+            one["spec"]["nodeName"] = f"n{number + 1}"
+            one["status"]["phase"] = "Running"
+        if state == "ends":
+            one["metadata"]["deletionTimestamp"] = "2026-11-20T09:00:00Z"
+        if state == "finished":
+            one["status"]["phase"] = "Failed"
+    there = [one for one, state in zip(pods, states, strict=True) if state != "none"]
+    if rival is not None:
+        there.append(pod("rival", gpus=8, gated=True, priority=10))
+        there[-1]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": rival}
+    system = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "kube-system", "uid": "u"},
+    }
+    loaded = built(system, made, *there)
+    for gang in loaded.instance.gangs:
+        running = {pod.name for pod in gang.pods if pod.node is not None}
+        assert running <= {one["metadata"]["name"] for one in there}
+    solution = solve(loaded.instance)
+    document = compose(
+        loaded.instance, solution, name="test", created_at="2026-11-21T00:00:00Z", generator="test"
+    )
+    assert check(document) == []
+    plan = PlanDocument.model_validate(document)
+    for gang in actions_of(plan).gangs:
+        grows = {one.role for one in gang.resizes if one.after > one.before}
+        assert {order.role for order in gang.starts if not order.uid} <= grows
+        assert kind != "Rollout" or not gang.resizes

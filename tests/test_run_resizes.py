@@ -106,7 +106,7 @@ def marked(bench: RunBench) -> set[str]:
 
 
 @pytest.mark.parametrize("mode", ["binding", "gate"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "ReplicaSet"])
 def test_a_gang_shrinks_by_the_planned_pods(
     kind: str, mode: str, tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,6 +232,28 @@ def test_where_no_scale_may_be_set_gangs_keep_their_sizes_and_others_start(
         said = run(bench)
         assert said.code == 0, said.err
         assert len(placed(bench, "small")) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_gang_that_moves_and_grows_at_once_is_whole_after_the_next_run(
+    kind: str, tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod of low gives its node to one that runs nowhere else; three nodes are left for low."""
+    with running(tmp_path, cli, monkeypatch, kind, 2) as bench:
+        path = f"/apis/apps/v1/namespaces/default/{kind.lower()}s/low"
+        notes = {"gangplan.dev/preemptible": None, "gangplan.dev/movable": "true"}
+        body = {"metadata": {"annotations": notes}}
+        assert bench.cluster.handle("PATCH", path, body, "application/merge-patch+json")[0] == 200
+        place = min(placed(bench, "low").values())
+        bench.cluster.gang_of_pods(
+            "high", 1, gpus=8, priority=100, nodeSelector={"kubernetes.io/hostname": place}
+        )
+        for _ in range(3):
+            said = run(bench, "--wait", "2s")
+            later(bench)
+        assert said.code == 0, said.err
+        assert placed(bench, "high") == {"high-0": place}
+        assert (len(placed(bench, "low")), replicas(bench, kind)) == (3, 3)
 
 
 @pytest.mark.parametrize("kind", KINDS)

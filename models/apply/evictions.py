@@ -303,7 +303,7 @@ def _others_went(session: ApplySession, gang: GangActions) -> str:
 
     Pods that come and go around the request can change its choice. The gang runs on with those that stay.
     """
-    for change in gang.resizes:
+    for change in gang.resizes if gang.decision == "resize" else ():
         left = [stop for stop in remaining(session, gang) if stop.role == change.role]
         pods = [session.view.pods[stop.key] for stop in left]
         owners = {pod.owner for pod in pods if not pod.terminating} - {None}

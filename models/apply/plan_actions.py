@@ -217,6 +217,10 @@ def actions_of(plan: PlanDocument, *, unknown_uid: str | None = None) -> PlanAct
     )
 
 
+_GROWING = ("resize", "move")
+"""Decisions that may add pods to a running gang."""
+
+
 class _GangOrders:
     """The decision on one gang, against the pods that exist."""
 
@@ -274,13 +278,17 @@ class _GangOrders:
     def _resizes(
         self, running: Mapping[str, int], existing: Mapping[str, int], planned: Mapping[str, int]
     ) -> tuple[Resize, ...]:
-        """Roles that shrink, or grow beyond the pods that exist: pods that wait are just started."""
-        if self.decided.decision != "resize":
+        """Roles that shrink, or grow beyond the pods that exist: pods that wait are just started.
+
+        A gang that moves with fewer pods needs none of that: those that come back too many wait.
+        """
+        if self.decided.decision not in _GROWING:
             return ()
+        shrinks = self.decided.decision == "resize"
         return tuple(
             Resize(role, existing.get(role, 0), planned.get(role, 0))
             for role in self.roles
-            if planned.get(role, 0) < running.get(role, 0)
+            if (shrinks and planned.get(role, 0) < running.get(role, 0))
             or planned.get(role, 0) > existing.get(role, 0)
         )
 
@@ -291,7 +299,8 @@ class _GangOrders:
         uid = planned.uid
         if uid is None and pod is not None:
             uid = pod.uid or self.unknown_uid
-        if uid is None and self.decided.decision != "resize":
+        grows = pod is None and self.decided.decision in _GROWING
+        if uid is None and not grows:
             hint = "plan from a snapshot of the cluster, in which all pods exist"
             uid = self._unknown(f"starts the pod {shown(planned.name)}", hint)
         role = self.roles[planned.role]
@@ -299,7 +308,7 @@ class _GangOrders:
         return PodStart(
             namespace=self.decided.namespace,
             name=planned.name,
-            uid=uid or "",  # a resize adds pods that do not exist yet
+            uid=uid or "",  # a gang that grows has pods that do not exist yet
             role=planned.role,
             index=planned.index,
             node=planned.node,

@@ -305,7 +305,9 @@ class _PlanRun:
             return failure, Outcome.withheld
         if not self.session.limits.allow_evictions:
             return Failure("resizing needs --allow-evictions"), Outcome.advised
-        return (yield from resize(self.session, gang, self.removals)), Outcome.advised
+        failure = yield from resize(self.session, gang, self.removals)
+        # A gang that moves has stopped by now, and starts again with the pods that come back.
+        return None if gang.decision == "move" else failure, Outcome.advised
 
     def _is_partly_stopped(self, gang: GangActions) -> bool:
         """Whether a cut-off run stopped a part of the gang, and another gang has that room now."""
