@@ -144,7 +144,16 @@ def test_claims_that_choose_by_label_or_access_mode_wait_and_take_nothing(tmp_pa
     trees = [*nodes(1), storage_class(), volume("p", "n0"), *gang(1, "c0")]
     odd = claim("c0", selector={"matchLabels": {"a": "b"}})
     assert "by label" in places(tmp_path, *trees, odd)
-    assert "access modes" in places(tmp_path, *trees, claim("c0", accessModes=["ReadWriteMany"]))
+    many = claim("c0", accessModes=["ReadWriteMany"])
+    shared = volume("q", "n0", accessModes=["ReadWriteMany"])
+    assert "access modes" in places(tmp_path, *trees, shared, many)
+    without = [tree for tree in trees if tree["kind"] != "PersistentVolume"]
+    assert places(tmp_path, *without, shared, many) == ["n0"]
+    odd = volume("q", "n0", accessModes=["ReadOnlyMany"], size="1Ti")
+    assert places(tmp_path, *trees, odd, claim("c0")) == ["n0"]
+    assert "no volume of its size" in places(tmp_path, *trees, odd, claim("c0", size="11Gi"))
+    both = volume("q", "n0", accessModes=["ReadWriteOnce", "ReadWriteMany"])
+    assert "access modes" in places(tmp_path, *trees, both, many)
 
 
 def test_a_pod_that_holds_room_uses_up_a_volume_until_its_claim_is_bound(tmp_path: Path) -> None:

@@ -46,13 +46,17 @@ Level = tuple[Pool, int]
 
 @dataclass(slots=True)
 class VolumePools:
-    """The volumes of one input. ``nodes``: in order."""
+    """The volumes of one input. ``nodes``: in order.
+
+    Of one class those count that one node may mount to write, if there are any; ``_odd``: the others.
+    """
 
     claims: VolumeClaims
     nodes: Sequence[KubeNode]
     remarks: Remarks
     _of: dict[Pool, list[KubeObject]] = field(default_factory=dict)
-    _modes: dict[Pool, frozenset[str]] = field(default_factory=dict)
+    _odd: dict[Pool, list[KubeObject]] = field(default_factory=dict)
+    _served: dict[tuple[Pool, frozenset[str]], bool] = field(default_factory=dict)
     _sizes: dict[Pool, list[Fraction]] = field(default_factory=dict)
     _reaches: dict[Affinity, frozenset[int]] = field(default_factory=dict)
     _by_label: dict[str, dict[str, set[int]]] = field(default_factory=dict)
@@ -62,7 +66,10 @@ class VolumePools:
             storage_class = text(volume.tree, "spec", "storageClassName")
             if storage_class is not None:
                 pool = (storage_class, _mode(volume))
-                self._of.setdefault(pool, []).append(volume)
+                usual = "ReadWriteOnce" in access_modes(volume)
+                (self._of if usual else self._odd).setdefault(pool, []).append(volume)
+        for pool in self._odd.keys() - self._of.keys():
+            self._of[pool] = self._odd.pop(pool)
 
     def level(self, claim: VolumeClaim) -> Level | str:
         """The size that an unbound claim counts as; a text says why no volume fits it."""
@@ -74,7 +81,7 @@ class VolumePools:
         if at(one.tree, "spec", "selector") is not None:
             return f"{one.where} chooses among {among} by label, which is not counted"
         if not self._serve(pool, claim.access_modes):
-            return f"{one.where} asks for access modes that not all of {among} have"
+            return f"{one.where} chooses among {among} by access modes, which is not counted"
         size = storage(one.tree, "spec", "resources", "requests", "storage")
         if size is None:
             return f"{one.where} requests an amount that cannot be read"
@@ -85,11 +92,16 @@ class VolumePools:
         return pool, found
 
     def _serve(self, pool: Pool, modes: frozenset[str]) -> bool:
-        """Whether every volume has these access modes, so that claims differ in size alone."""
-        if pool not in self._modes:
-            every = [access_modes(volume) for volume in self._of.get(pool, ())]
-            self._modes[pool] = frozenset.intersection(*every) if every else modes
-        return modes <= self._modes[pool]
+        """Whether just the volumes that count have these access modes: claims then differ in size alone."""
+        key = (pool, modes)
+        if key not in self._served:
+            counted, odd = (
+                [access_modes(v) for v in of.get(pool, ())] for of in (self._of, self._odd)
+            )
+            self._served[key] = all(map(modes.issubset, counted)) and not any(
+                map(modes.issubset, odd)
+            )
+        return self._served[key]
 
     def name(self, level: Level) -> str:
         """The resource of a level."""
