@@ -136,3 +136,23 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, cli: RunCli) -> None:
         code, _, err = ended(process[0])
         assert code == 143, err
         assert not bench.lease_is_free()
+
+
+def test_a_restart_while_the_cluster_is_recorded_leaves_no_kind_out(
+    tmp_path: Path, cli: RunCli
+) -> None:
+    """The list of jobs is denied for a moment, though a review has shown the right to read it."""
+    with run_bench(two_gangs(), tmp_path, cli) as bench:
+        denied: list[str] = []
+
+        def deny(call: Call) -> Answer | None:
+            if call.place is None or not call.path.endswith("/jobs") or len(denied) > 1:
+                return None
+            denied.append(call.path)
+            return bench.cluster.deny("list", call.place.kind)
+
+        bench.cluster.before.append(deny)
+        result = bench.run()
+        assert (result.code, len(denied)) == (0, 2), result.err
+        assert "not permitted" not in result.err
+        assert None not in bench.places().values()

@@ -23,6 +23,7 @@ from planner.pipelines.plan import Phases, Planned, PlanRequest
 
 if TYPE_CHECKING:
     from models.apply.intents import SealKey
+    from planner.cluster.retry import KnownRights
     from planner.read.instance_builder import LoadedInput
     from planner.show.console import Console
 
@@ -37,13 +38,15 @@ LEAST_TIME_S = 10
 class ClusterSource:
     """The cluster to record. ``skip``: resources that are not read.
 
-    ``seal_key``: of the lock that is held. ``leave``: which pods are left out.
+    ``seal_key``: of the lock that is held. ``leave``: which pods are left out. ``known``: rights that the
+    account has shown, so that a server that has just restarted and denies them is asked again.
     """
 
     target: ClusterTarget
     skip: frozenset[str] = frozenset()
     seal_key: SealKey | None = None
     leave: Callable[[dict[str, Any]], bool] = lambda _: False
+    known: KnownRights | None = None
 
 
 class LivePlanner:
@@ -113,7 +116,9 @@ class LivePlanner:
             folder_for(folder, force=False) as made,
             source.target.connect(ACCEPT) as transport,
         ):
-            recorded = record(RetryingTransport(transport), made, request, lambda *_: None)
+            recorded = record(
+                RetryingTransport(transport, known=source.known), made, request, lambda *_: None
+            )
         if recorded.forbidden and not self._reported:
             self._warn(f"not permitted, so not planned with: {'; '.join(recorded.forbidden)}")
             for line in recorded.consequences():

@@ -188,7 +188,7 @@ class _Run:
                     sleep=event.wait,
                 )
                 sender.reader.evicting = self.request.options.evicts
-                _LockedRun(self, lock, sender).execute()
+                _LockedRun(self, lock, sender, known).execute()
 
     def target(self) -> ClusterTarget:
         """The cluster; once connected, by the context in use."""
@@ -274,11 +274,12 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class _LockedRun:
-    """The part of a run under the lock: recover, record, plan, verify, apply."""
+    """The part of a run under the lock: recover, record, plan, verify, apply. ``known``: rights shown."""
 
     run: _Run
     lock: Lock
     sender: RequestSender
+    known: KnownRights
 
     @property
     def _classifier(self) -> PodClassifier:
@@ -394,6 +395,7 @@ class _LockedRun:
             skip=request.skip,
             seal_key=self.lock.seal_key,
             leave=lambda tree: waits(tree) or lacks(tree),
+            known=self.known,
         )
         # Ages are computed with the server's clock: that of this host may be wrong.
         return LivePlanner(planning, source, run.console, clock=run.clock, date=self.lock.now)
