@@ -140,19 +140,24 @@ def test_a_claim_that_goes_elsewhere_before_the_start_skips_its_gang(
 ) -> None:
     made(bench.cluster, CSI)
     bench.cluster.gang_of_pods("a", 2, mode=mode, volumes=disk(of="csi"))
-    seen = []
+    readings: list[Call] = []
+    taken_at = []
 
     def taken(call: Call) -> Answer | None:
-        """Once intents are written, somebody has a volume made on another node."""
-        if call.method == "PATCH" and "/pods/" in call.path and not seen:
-            seen.append(call)
-            node = call.body["metadata"]["annotations"]["gangplan.dev/node"]
-            other = "n0" if node != "n0" else "n1"
-            name = call.path.rpartition("/")[2]
-            one = claim_of(bench.cluster, f"{name}-data")
-            notes = {SELECTED: other}
-            new = one | {"metadata": one["metadata"] | {"annotations": notes}}
-            bench.cluster.store.keep(VOLUME_CLAIM, new, manager="somebody")
+        """Before the first start, somebody has the volume of a pod made on another node.
+
+        For what gangplan binds that is once intents are written, otherwise after the last reading of all pods.
+        """
+        if call.method == "GET" and call.path == "/api/v1/pods":
+            readings.append(call)
+        written = call.method == "PATCH" and "/pods/" in call.path
+        if taken_at or not (written if mode == "binding" else len(readings) == 3):
+            return None
+        taken_at.append(call)
+        one = claim_of(bench.cluster, "a-1-data")
+        notes = {SELECTED: "n3"}
+        new = one | {"metadata": one["metadata"] | {"annotations": notes}}
+        bench.cluster.store.keep(VOLUME_CLAIM, new, manager="somebody")
         return None
 
     bench.cluster.after.append(taken)

@@ -110,6 +110,7 @@ def _try_to_start(session: ApplySession, batch: PodBatch) -> Steps[Failure | Non
     """In one step a pod where that is possible and accepted, else with all intents written first."""
     waiting = [order for order in batch.pods if session.state(order) in READY]
     failure = _foreseen(session, batch, waiting)
+    failure = failure or (yield from _check_claims(session, batch, waiting))
     if failure is not None:
         return failure
     carried = _carried_intents(session, batch, waiting)
@@ -203,24 +204,43 @@ def _prepare(
     return failure or (yield from _choose_nodes(session, batch, waiting))
 
 
+def _check_claims(
+    session: ApplySession, batch: PodBatch, waiting: Iterable[PodStart]
+) -> Steps[Failure | None]:
+    """Check whether the volume claims of all pods still fit their nodes."""
+    checks = [replace(one, check=True) for one in _node_choices(session, batch, waiting)]
+    return (yield from _send_choices(session, batch, checks))
+
+
 def _choose_nodes(
     session: ApplySession, batch: PodBatch, waiting: Iterable[PodStart]
 ) -> Steps[Failure | None]:
-    """Check all volume claims, then tell provisioners the nodes of the pods that gangplan binds.
+    """Tell provisioners the nodes of the pods that gangplan binds.
 
     Last of all, since a volume that is made ties its pod to the node.
     """
+    choices = [one for one in _node_choices(session, batch, waiting) if one.binds]
+    return (yield from _send_choices(session, batch, choices))
+
+
+def _node_choices(
+    session: ApplySession, batch: PodBatch, waiting: Iterable[PodStart]
+) -> list[ChooseNode]:
     nodes = tuple(sorted({order.node for order in batch.pods}))
-    requests = [
+    return [
         ChooseNode(order, pod.claims, nodes, session.classifier.binds(pod))
         for order in waiting
         if (pod := session.pod(order)) is not None and pod.claims
     ]
-    checks = [replace(one, check=True) for one in requests]
-    for request in [*checks, *(one for one in requests if one.binds)]:
+
+
+def _send_choices(
+    session: ApplySession, batch: PodBatch, choices: Iterable[ChooseNode]
+) -> Steps[Failure | None]:
+    for choice in choices:
         begun = bool(running_pods(session, batch))
         yield from session.check_lock_sometimes(batch.label, begun=begun)
-        failure = yield from _try(session, request.pod, request)
+        failure = yield from _try(session, choice.pod, choice)
         if failure is not None:
             return failure
     return None

@@ -59,7 +59,7 @@ _BUDGET = "DisruptionBudget"
 _REVIEWS = "/apis/authorization.k8s.io/"
 
 
-_NO_RIGHT = re.compile(r"User \".*\" cannot [a-z]+ (?:resource|path) ")
+_NO_RIGHT = re.compile(r"User \"[^\"]{0,300}\" cannot [a-z]{1,30} (?:resource|path) ")
 """Text of the 403 of authorizers; admission plugins answer 403, too."""
 
 _PATH = re.compile(

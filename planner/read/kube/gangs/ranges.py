@@ -116,7 +116,10 @@ def _fit(role: KubeRole, wished: ReplicaRange) -> None:
         role.range = None
     else:
         whole = len(running) == span == size
-        possible = 2 * existing + MOST_MORE if whole and role.scalable else existing
+        # What new pods would need of volumes that only some nodes reach, nobody knows yet.
+        rooted = any(pod.rooted for pod in there.values())
+        grows = whole and role.scalable and not rooted
+        possible = 2 * existing + MOST_MORE if grows else existing
         most = max(size, wished.at_most(possible))
         least = size if running and not role.scalable else wished.least
         role.size, role.range = size, ReplicaRange(least, most, wished.step)
