@@ -15,8 +15,8 @@ from models.apply.requests import (
     NoAnswer,
     Rejected,
     RemoveIntent,
-    WriteIntent,
     Request,
+    WriteIntent,
 )
 from models.apply.session import TRIES
 

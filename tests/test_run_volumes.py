@@ -146,7 +146,7 @@ def test_a_claim_that_goes_elsewhere_before_the_start_skips_its_gang(
     def taken(call: Call) -> Answer | None:
         """Before the first start, somebody has the volume of a pod made on another node.
 
-        For what gangplan binds that is once intents are written, otherwise after the last reading of all pods.
+        For what gangplan binds: once intents are written; otherwise after the last reading of all pods.
         """
         if call.method == "GET" and call.path == "/api/v1/pods":
             readings.append(call)
