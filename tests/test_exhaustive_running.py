@@ -20,6 +20,8 @@ from tiny_busy import busy
 from models.gang import Gang, PlannedPod
 from models.instance import Instance
 from models.policy import Disruption, Moves, Objective
+from models.program.base_state import base_decisions
+from planner.search.ledger import Ledger
 
 ALL, LOW, HIGH = 0b11111111, 0b1111, 0b11110000
 OBJECTIVES = ("admission", "waiting", "disruption", "bandwidth", "growth", "span", "stranded")
@@ -384,3 +386,22 @@ def test_what_is_pruned_where_gangs_run_changes_no_value(
     pruned = plan(instance)
     unpruned(monkeypatch)
     assert plan(instance).tiers == pruned.tiers
+
+
+@pytest.mark.parametrize(
+    ("limits", "kept"),
+    [
+        (None, True),
+        (Moves(max_gangs=1, max_gpus=3), True),
+        (Moves(max_gangs=0), False),
+        (Moves(max_gpus=2), False),
+    ],
+)
+def test_a_plan_that_moves_more_than_the_policy_allows_is_no_incumbent(
+    limits: Moves | None, *, kept: bool
+) -> None:
+    """As a solution of a relaxation may be, once it is rounded."""
+    moving = plan(asked(two_to_move(), moves=None)).decisions
+    instance = asked(two_to_move(), moves=limits)
+    ledger = Ledger(instance, base_decisions(instance))
+    assert ledger.offer(moving) is kept

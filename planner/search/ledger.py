@@ -14,6 +14,7 @@ from models.guards import beyond_budgets
 from models.implied_bounds import ImpliedBounds
 from models.instance import Instance
 from models.program.base_state import base_decisions
+from models.program.options import standing_gpus
 from models.services import mixed
 from models.solution import GangDecision, Proof, TierResult
 from models.tier_values import Evaluation, ValueCache, tiers_of
@@ -91,7 +92,21 @@ class Ledger:
             base = base_decisions(self.instance)
             decisions = tuple(base[i] if i in below_share else d for i, d in enumerate(decisions))
         broken = unjustified_victims(self.instance, decisions)
-        return None if broken or beyond_budgets(self.instance, decisions) else decisions
+        if broken or beyond_budgets(self.instance, decisions) or self._moves_too_much(decisions):
+            return None
+        return decisions
+
+    def _moves_too_much(self, decisions: Sequence[GangDecision]) -> bool:
+        """Whether more moves than the policy allows, as where fractions of moves are rounded up."""
+        limits = self.instance.policy.moves
+        moved = [i for i, decision in enumerate(decisions) if decision.decision == "move"]
+        if limits is None or not moved:
+            return False
+        gpus = sum(standing_gpus(self.instance, index) for index in moved)
+        return any(
+            most is not None and count > most
+            for count, most in ((len(moved), limits.max_gangs), (gpus, limits.max_gpus))
+        )
 
     def evaluate(self, decisions: Sequence[GangDecision]) -> Evaluation:
         """All values of a plan; values of unchanged gangs come from the cache."""
