@@ -29,6 +29,7 @@ from models.apply import lanes
 from models.apply.intents import KEYS, Intent, read_intent
 from models.apply.live_state import PodClassifier, PodState
 from models.apply.outcomes import GangVerdict, Outcome
+from models.apply.pins import REQUIRED
 from models.apply.plan_actions import PlanActions
 from models.apply.recovery import evict_partial
 from models.apply.requests import (
@@ -45,7 +46,6 @@ from models.apply.requests import (
     WriteIntent,
 )
 from models.apply.session import LOCK_CHECK_EVERY, ApplySession
-from models.apply.starts import REQUIRED
 from planner.show.apply import undo_commands
 
 
