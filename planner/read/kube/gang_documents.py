@@ -220,7 +220,7 @@ class GangDocuments:
                 tree["node"] = pod.node
                 known = pod.indices is not None and len(pod.indices) == role_tree["gpus"]
                 tree["gpus"] = list(pod.indices or ()) if known else None
-                if names := self._budgets_of(namespace, pod):
+                if self.budgets.guards and (names := self._budgets_of(namespace, pod)):
                     tree["budgets"] = names
             elif pod.mode is not None and pod.ours:
                 tree["mode"] = pod.mode

@@ -7,7 +7,7 @@ it where its new pods cannot start.
 
 from __future__ import annotations
 
-from models.apply.intents import read_intent
+from models.apply.intents import PLAN, read_intent
 from planner.read.kube.lookup import Tree, items, mapping
 from planner.read.kube.pods.constraints import HOSTNAME, REQUIRED
 from planner.read.kube.records import KubeNode, KubePod
@@ -20,7 +20,9 @@ def unpinned_spec(pod: KubePod, node: KubeNode, *, binds: bool) -> Tree:
     there a host name in the node selector counts as one.
     """
     spec = mapping(pod.object.tree, "spec")
-    intent = None if pod.mode is not None else read_intent(pod.labels, pod.annotations)
+    if pod.mode is not None or PLAN not in pod.labels:
+        return spec
+    intent = read_intent(pod.labels, pod.annotations)
     if intent is None or intent.node != node.name:
         return spec
     pin = intent.pin or ("none" if binds else "hostname")
