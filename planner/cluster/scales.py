@@ -13,13 +13,13 @@ from planner.cluster.transport import MERGE, Transport, Tree
 from planner.cluster.writes import event_of, pod_request
 from planner.read.kube.lookup import mapping, objects, text, texts, whole
 
-_PLURALS = {
+PLURALS = {
     ("apps", "StatefulSet"): "statefulsets",
     ("apps", "ReplicaSet"): "replicasets",
     ("apps", "Deployment"): "deployments",
     ("kubeflow.org", "PyTorchJob"): "pytorchjobs",
 }
-"""Controllers whose scale counts pods; that of a LeaderWorkerSet counts groups."""
+"""Controllers whose scale counts pods, by group and kind; that of a LeaderWorkerSet counts groups."""
 
 _WORKERS = {"PyTorchJob": "worker"}
 """For controllers with several roles, the role that the scale is about."""
@@ -159,7 +159,7 @@ def _owner(wire: Transport, tree: Tree, namespace: str, role: str) -> str | None
         )
         group, _, version = (text(owner, "apiVersion") or "").rpartition("/")
         kind, name = text(owner, "kind") or "", text(owner, "name") or ""
-        plural = _PLURALS.get((group, kind))
+        plural = PLURALS.get((group, kind))
         if plural is None or _WORKERS.get(kind, role).lower() != role.lower():
             return None if owner else found  # a controller above it would revert the number
         found = grouped(group, version, plural, namespace=namespace, name=name)
