@@ -245,17 +245,18 @@ class GangDocuments:
         if problems:
             message = "; ".join(problems) + _way_out(problems)
             return {"code": UNSUPPORTED, "message": _bounded(message)}
-        if missing := [*filter(None, [gang.missing]), *_volumes(gang)]:
+        waiting = [pod for pod in gang.pods() if pod.ours]
+        if missing := [*filter(None, [gang.missing]), *_volumes(waiting)]:
             return {"code": INCOMPLETE, "message": _bounded("; ".join(missing))}
-        if gates := self._other_gates(gang):
+        if gates := self._other_gates(waiting):
             more = f" and {len(gates) - 1} more" if len(gates) > 1 else ""
             return {"code": GATED, "message": _bounded(f"{GATED} by {gates[0]}{more}")}
         return None
 
-    def _other_gates(self, gang: KubeGang) -> list[str]:
-        """Scheduling gates, each once, that others must remove before its waiting pods can start."""
-        gates = (gate for pod in gang.pods() if pod.ours for gate in pod.gates)
-        return [gate for gate in dict.fromkeys(gates) if gate != self.policy.scheduling_gate]
+    def _other_gates(self, waiting: Sequence[KubePod]) -> list[str]:
+        """Scheduling gates, each once, that others must remove before these pods can start."""
+        own = self.policy.scheduling_gate
+        return list(dict.fromkeys(gate for pod in waiting for gate in pod.gates if gate != own))
 
     def _problems(self, gang: KubeGang) -> Iterator[str]:
         for ask in (gang.required, *(role.required for role in gang.roles), *_slice_levels(gang)):
@@ -443,9 +444,9 @@ def _is_rooted(gang: KubeGang) -> bool:
     return any(pod.rooted and pod.holds_room for pod in gang.pods())
 
 
-def _volumes(gang: KubeGang) -> list[str]:
-    """What the volumes of its waiting pods need first."""
-    found = dict.fromkeys(words for pod in gang.pods() if pod.ours for words in pod.waits_for)
+def _volumes(waiting: Sequence[KubePod]) -> list[str]:
+    """What the volumes of these pods need first."""
+    found = dict.fromkeys(words for pod in waiting for words in pod.waits_for)
     more = len(found) - _SHOWN
     return [*list(found)[:_SHOWN], *([f"and {more:,} more like that"] if more > 0 else [])]
 

@@ -173,9 +173,10 @@ def split_by_volumes(roles: Sequence[KubeRole], remarks: Remarks) -> list[KubeRo
             continue
         kinds = {pod.key: pod.volumes for _, pod in role.members if pod.ours or pod.volumes[0]}
         found += _split(role, kinds, APART, remarks)
-    taken: set[str] = set()
-    for role in found:
-        role.name = distinct(role.name, taken)
+    if len(found) > len(roles):
+        taken: set[str] = set()
+        for role in found:
+            role.name = distinct(role.name, taken)
     return found
 
 
