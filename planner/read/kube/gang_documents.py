@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from models.disruption_budgets import DisruptionBudgets
 from models.documents.base import API_VERSION
 from models.documents.gang import CheckedTerms, NodeExpressionDocument, term_errors
-from models.gang import Toleration
+from models.gang import NodeExpression, Toleration
 from models.policy import KubernetesPolicy
 from models.units import time_text
 from planner.read.findings import Remarks
@@ -38,7 +38,7 @@ from planner.read.kube.pods.constraints import (
     Affinity,
     node_parts,
 )
-from planner.read.kube.records import Expression, KubeGang, KubePod, KubeRole, LevelAsk
+from planner.read.kube.records import KubeGang, KubePod, KubeRole, LevelAsk
 from planner.read.sources import printable
 
 UNSUPPORTED = "Unsupported"
@@ -467,7 +467,7 @@ def _toleration(one: Toleration) -> Json:
     return {name: value for name, value in fields.items() if value}
 
 
-def _expression(one: Expression) -> Json:
+def _expression(one: NodeExpression) -> Json:
     tree: Json = {"key": one.key, "operator": one.operator}
     if one.values:
         tree["values"] = list(one.values)
