@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from models.cluster import Cluster, DisruptionBudget, Node
+from models.disruption_budgets import guards, taken, without
 from models.gang import Gang
-from models.guards import guards, taken, without
 from models.instance import Instance
 from models.occupancy import PODS
 from models.policy import Policy, SolveLimits

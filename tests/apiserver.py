@@ -21,7 +21,6 @@ from apiserver_kinds import (
     ALWAYS,
     BINDING,
     GROUPED,
-    NAMESPACE,
     POD,
     RULES,
     Json,
@@ -300,9 +299,6 @@ class FakeCluster(ClusterSetup):
             for call in self.calls
             if call.writes and (call.place is None or call.place.kind not in (ACCESS, RULES))
         ]
-
-    def has_namespace(self, name: str) -> bool:
-        return self.store.get(NAMESPACE, "", name) is not None
 
 
 @lru_cache(maxsize=65536)

@@ -369,6 +369,34 @@ Fault = Callable[[int, Request, World], Event | None]
 """Number of the request, itself, the world; an event in place of the world's answer, or None."""
 
 
+def killed_at(number: int, *, after: bool = False) -> Fault:
+    """Dead at the request of that number, before the world carries it out or after."""
+
+    def fault(count: int, request: Request, world: World) -> Event | None:
+        if count == number:
+            if after:
+                world.answer(request)
+            raise Killed
+        return None
+
+    return fault
+
+
+def killed_after(most: int, kind: type[Request]) -> Fault:
+    """Dead before the next request of a kind after so many."""
+    seen = 0
+
+    def fault(count: int, request: Request, world: World) -> Event | None:
+        nonlocal seen
+        if isinstance(request, kind):
+            seen += 1
+            if seen > most:
+                raise Killed
+        return None
+
+    return fault
+
+
 @dataclass(slots=True)
 class Played:
     verdict: Verdict

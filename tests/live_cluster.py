@@ -16,7 +16,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -29,6 +29,7 @@ from live_objects import (
     LEASES,
     TAINT,
     Wanted,
+    budget,
     high_class,
     listed,
     namespace,
@@ -122,6 +123,27 @@ class Live:
         """New nodes are tainted not-ready until the node lifecycle controller has looked at them."""
         spec = self.get(f"/api/v1/nodes/{name}")["spec"]
         return [taint["key"] for taint in spec.get("taints", ())] == [TAINT]
+
+    def report_ready(self, *names: str) -> None:
+        """Say of pods what their kubelets report once they run."""
+        status = {
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "startTime": "2026-11-22T10:00:00Z",
+        }
+        for name in names:
+            path = f"/api/v1/namespaces/{self.namespace}/pods/{name}/status"
+            self.send("PATCH", path, {"status": status})
+
+    def guard(self, name: str, gang: str, counted: Tree, **spec: object) -> None:
+        """A disruption budget over a gang, once its status says so."""
+        made = budget(name, self.namespace, gang, **spec)
+        self.kubectl("create", "--validate=false", "-f", "-", given=made)
+        path = f"/apis/policy/v1/namespaces/{self.namespace}/poddisruptionbudgets/{name}"
+        self.wait_until(
+            lambda: counted.items() <= self.get(path).get("status", {}).items(),
+            "the budget's status",
+        )
 
     def create_workload(self, tree: Tree) -> None:
         """A controller, once it has made its pods."""
@@ -285,11 +307,3 @@ def _heartbeats(live: Live) -> Iterator[None]:
 
 def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def by_gang(trees: Sequence[Tree]) -> dict[str, list[Tree]]:
-    """Pods by the gang their label names."""
-    found: dict[str, list[Tree]] = {}
-    for pod in trees:
-        found.setdefault(pod["metadata"]["labels"]["gang"], []).append(pod)
-    return found

@@ -174,5 +174,15 @@ def policy(run: str) -> Tree:
     }
 
 
+def budget(name: str, namespace: str, gang: str, **spec: object) -> Tree:
+    """A disruption budget over the pods of a gang."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"selector": {"matchLabels": {"gang": gang}}, **spec},
+    }
+
+
 def listed(items: Sequence[Tree]) -> Tree:
     return {"apiVersion": "v1", "kind": "List", "items": list(items)}

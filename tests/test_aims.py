@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from models.policy import Objective, Policy
-from planner.pipelines.plan import with_defragment, with_stability
+from planner.pipelines.adjustments import with_defragment, with_stability
 
 
 def policy(listed: str) -> Policy:

@@ -20,6 +20,7 @@ from apply_world import (
     chaos,
     doubled,
     gang,
+    killed_at,
     order_for,
     orders,
     recover,
@@ -80,17 +81,6 @@ def settled(world: World, plan: PlanActions, mode: str) -> None:
     assert marks(world) == undisturbed(mode)[2]
     assert apply(world, plan).verdict.writes == 0
     assert recover(world).requests == []
-
-
-def killed_at(number: int, *, after: bool) -> Fault:
-    def fault(count: int, request: Request, world: World) -> Event | None:
-        if count == number:
-            if after:
-                world.answer(request)
-            raise Killed
-        return None
-
-    return fault
 
 
 def lost_at(number: int, *, after: bool) -> Fault:

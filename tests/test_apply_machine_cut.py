@@ -10,7 +10,6 @@ import pytest
 from apply_world import (
     LIMITS,
     OTHER_PLAN,
-    Fault,
     Killed,
     Played,
     World,
@@ -19,6 +18,8 @@ from apply_world import (
     chaos,
     doubled,
     gang,
+    killed_after,
+    killed_at,
     order_for,
     orders,
     stop_for,
@@ -57,17 +58,6 @@ def elsewhere(world: World, plan: PlanActions) -> PlanActions:
     kept = {("default", "v"): KeptGang(tuple(pod.uid for pod in v), elastic=False)}
     made = orders(world, gang("w", w, priority=5), plan=OTHER_PLAN)
     return replace(made, kept=kept if len(v) == 4 else {})
-
-
-def killed_at(number: int, *, after: bool) -> Fault:
-    def fault(count: int, request: Request, world: World) -> Event | None:
-        if count == number:
-            if after:
-                world.answer(request)
-            raise Killed
-        return None
-
-    return fault
 
 
 def running(world: World) -> list[Key]:
@@ -225,7 +215,7 @@ def test_a_cut_victim_whose_new_pods_wait_to_be_bound_is_not_stopped() -> None:
     """v-0 was evicted and came back; a plan completes v on n4, and later ones keep it."""
     world, plan = four()
     with pytest.raises(Killed):
-        apply(world, plan, _dies_after_one_eviction())
+        apply(world, plan, killed_after(1, Evict))
     world.wait()
     world.schedules = False
     again = order_for(world.pods["default", "v-0"], "n4")
@@ -245,30 +235,10 @@ def test_a_cut_victim_whose_new_pods_wait_to_be_bound_is_not_stopped() -> None:
     assert (len(running(world)), world.notes.stops) == (4, ())
 
 
-def _dies_after_one_eviction() -> Fault:
-    done: list[Request] = []
-
-    def fault(count: int, request: Request, world: World) -> Event | None:
-        if isinstance(request, Evict):
-            done.append(request)
-            if len(done) > 1:
-                raise Killed
-        return None
-
-    return fault
-
-
 def test_a_pod_that_finished_by_itself_was_not_stopped() -> None:
     world, plan = four()
     with pytest.raises(Killed):
-        apply(world, plan, lambda count, request, _: _kill(request))
+        apply(world, plan, killed_after(0, Evict))
     world.change(("default", "v-0"), finished=True)
     assert of_v(apply(world, elsewhere(world, plan))) is None
     assert world.notes.stops == ()
-
-
-def _kill(request: Request) -> Event | None:
-    """The process ends before its first eviction."""
-    if isinstance(request, Evict):
-        raise Killed
-    return None

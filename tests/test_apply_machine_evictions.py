@@ -19,6 +19,8 @@ from apply_world import (
     chaos,
     doubled,
     gang,
+    killed_after,
+    killed_at,
     order_for,
     orders,
     recover,
@@ -233,18 +235,8 @@ def test_killed_at_any_request_of_evictions_and_moves_the_end_is_the_same(after:
     start, plan = crowded()
     for number in range(len(apply(start.copy(), plan).requests)):
         world = start.copy()
-
-        def killed(
-            count: int, request: Request, world: World, number: int = number
-        ) -> Event | None:
-            if count == number:
-                if after:
-                    world.answer(request)
-                raise Killed
-            return None
-
         with pytest.raises(Killed):
-            apply(world, plan, killed)
+            apply(world, plan, killed_at(number, after=after))
         if not any(pod.intent for pod in world.pods.values()):
             assert changes(plan, world.view()) == []
         apply(world, plan)
@@ -515,20 +507,6 @@ def evicted(world: World) -> list[str]:
     return [request.pod.name for request in world.log if isinstance(request, Evict)]
 
 
-def killed_after(count: int) -> Fault:
-    """We die before the eviction after so many."""
-    done = []
-
-    def fault(number: int, request: Request, world: World) -> Event | None:
-        if isinstance(request, Evict):
-            done.append(request)
-            if len(done) > count:
-                raise Killed
-        return None
-
-    return fault
-
-
 def test_pods_that_tell_the_gang_was_whole_are_evicted_last() -> None:
     world, plan = evicted_in_part()
     assert outcomes(world, plan) == {"v": Outcome.stopped, "w": Outcome.started}
@@ -539,7 +517,7 @@ def test_pods_that_tell_the_gang_was_whole_are_evicted_last() -> None:
 def test_a_gang_that_is_evicted_in_part_is_never_reported_as_partial(count: int) -> None:
     start, plan = evicted_in_part()
     with pytest.raises(Killed):
-        apply(start, plan, killed_after(count))
+        apply(start, plan, killed_after(count, Evict))
     start.wait()
     world = start.copy()
     assert recover(world, limits=replace(LIMITS, evict_partial=True)).verdict.gangs == ()
@@ -565,7 +543,7 @@ def test_a_gang_the_plan_stops_is_not_reported_as_partial_though_no_mark_is_left
     """Two or four of seven are gone, and so are all marks: others may have deleted those pods."""
     world, plan = evicted_in_part()
     with pytest.raises(Killed):
-        apply(world, plan, killed_after(count))
+        apply(world, plan, killed_after(count, Evict))
     world.wait()
     for key, pod in list(world.pods.items()):
         if pod.intent is not None:
@@ -586,7 +564,7 @@ def test_a_gang_that_was_stopped_in_part_is_stopped_whole_though_its_room_is_fre
     w = world.pod("x-0", 4)
     plan = orders(world, gang("v", (), "preempt", stops=stops), gang("x", [order_for(w, "n1")]))
     with contextlib.suppress(Killed):
-        apply(world, plan, killed_after(count))
+        apply(world, plan, killed_after(count, Evict))
     world.wait()
     forbidden = outcomes(world.copy(), plan, allow_evictions=False)
     assert (forbidden["v"] in (Outcome.halted, Outcome.withheld)) is (count < 7), forbidden

@@ -20,6 +20,7 @@ from apply_world import (
     apply,
     bound,
     gang,
+    killed_after,
     order_for,
     orders,
     recover,
@@ -29,6 +30,7 @@ from models.apply import lanes
 from models.apply.intents import KEYS, Intent, read_intent
 from models.apply.live_state import PodClassifier, PodState
 from models.apply.outcomes import GangVerdict, Outcome
+from models.apply.pins import REQUIRED
 from models.apply.plan_actions import PlanActions
 from models.apply.recovery import evict_partial
 from models.apply.requests import (
@@ -45,7 +47,6 @@ from models.apply.requests import (
     WriteIntent,
 )
 from models.apply.session import LOCK_CHECK_EVERY, ApplySession
-from models.apply.starts import REQUIRED
 from planner.show.apply import undo_commands
 
 
@@ -220,14 +221,8 @@ def test_a_gang_that_lost_pods_after_it_was_whole_is_left_alone() -> None:
 
 def test_a_gang_of_which_a_started_pod_finished_before_the_last_started_is_still_finished() -> None:
     world, plan = gang_of(4)
-
-    def early(count: int, request: Request, world: World) -> Event | None:
-        if isinstance(request, Ungate) and len(bound(world)) == 3:
-            raise Killed
-        return None
-
     with pytest.raises(Killed):
-        apply(world, plan, early)
+        apply(world, plan, killed_after(3, Ungate))
     for name in bound(world):
         world.change(("default", name), finished=True)
     assert one(recover(world).verdict).outcome is Outcome.started
@@ -249,14 +244,8 @@ def test_a_gang_that_its_owner_deletes_while_it_starts_is_let_go() -> None:
 
 def test_a_pod_that_another_plan_put_in_the_place_of_a_lost_one_makes_the_gang_whole() -> None:
     world, plan = gang_of(4)
-
-    def early(count: int, request: Request, world: World) -> Event | None:
-        if isinstance(request, Ungate) and len(bound(world)) == 2:
-            raise Killed
-        return None
-
     with pytest.raises(Killed):
-        apply(world, plan, early)
+        apply(world, plan, killed_after(2, Ungate))
     # n0 and n1 go round: whichever waits, a-3 is made anew and placed by the next plan.
     world.recreates = {("default", "a-3")}
     world.delete(("default", "a-3"))
@@ -439,14 +428,8 @@ def test_intents_that_we_did_not_write_start_nothing_and_are_replaced(whose: str
 
 def test_pods_that_we_did_not_mark_are_not_evicted() -> None:
     world, plan = gang_of(3)
-
-    def early(count: int, request: Request, world: World) -> Event | None:
-        if isinstance(request, Ungate) and len(bound(world)) == 2:
-            raise Killed
-        return None
-
     with pytest.raises(Killed):
-        apply(world, plan, early)
+        apply(world, plan, killed_after(2, Ungate))
     left = next(pod for pod in world.pods.values() if pod.node is None)
     del world.pods[left.key]
     for name in bound(world):
@@ -569,14 +552,8 @@ def test_pods_of_the_gang_that_stood_before_do_not_make_up_for_one_it_was_to_gro
     apply(world, plan)
     more = [world.pod(f"a-{i}", 1) for i in (4, 5)]
     grow = orders(world, gang("a", [order_for(p, "n0") for p in more], "resize"), plan=OTHER_PLAN)
-
-    def early(count: int, request: Request, world: World) -> Event | None:
-        if isinstance(request, Ungate) and len(bound(world)) == 5:
-            raise Killed
-        return None
-
     with pytest.raises(Killed):
-        apply(world, grow, early)
+        apply(world, grow, killed_after(1, Ungate))
     left = next(pod for pod in world.pods.values() if pod.node is None)
     del world.pods[left.key]
     found = one(recover(world).verdict)

@@ -11,13 +11,13 @@ from apply_world import (
     LIMITS,
     OTHER_PLAN,
     WRITES,
-    Fault,
     Killed,
     World,
     apply,
     bound,
     doubled,
     gang,
+    killed_after,
     order_for,
     orders,
     play,
@@ -239,26 +239,11 @@ def test_gangs_that_share_a_node_are_weighed_together() -> None:
 # ---- the record of members
 
 
-def killed_after(starts: int) -> Fault:
-    """Dead once so many pods were started."""
-    seen = 0
-
-    def fault(count: int, request: Request, world: World) -> Event | None:
-        nonlocal seen
-        if isinstance(request, Ungate):
-            seen += 1
-            if seen > starts:
-                raise Killed
-        return None
-
-    return fault
-
-
 def one_gang(size: int = 4, *, after: int = 1) -> tuple[World, PlanActions]:
     """A gated gang whose run was killed after so many starts."""
     world, plan = many("gate", gangs=1, size=size)
     with pytest.raises(Killed):
-        apply(world, plan, killed_after(after))
+        apply(world, plan, killed_after(after, Ungate))
     assert len(bound(world)) == after
     return world, plan
 
@@ -286,7 +271,7 @@ def test_any_later_run_completes_a_gang_from_its_record() -> None:
 def test_the_run_that_completes_a_gang_may_be_killed_and_a_pod_with_the_record_deleted() -> None:
     world, _ = one_gang()
     with pytest.raises(Killed):
-        recover(world, killed_after(1))
+        recover(world, killed_after(1, Ungate))
     world.delete(("default", "g00-0"))
     (found,) = recover(world).verdict.gangs
     assert (found.outcome, found.why) == (Outcome.partial, "started 1 of its 4 pods; gone: 1")

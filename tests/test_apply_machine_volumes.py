@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from apply_world import Killed, World, apply, gang, order_for, orders, recover
+from apply_world import Killed, World, apply, gang, killed_at, order_for, orders, recover
 
 from models.apply.outcomes import Outcome
 from models.apply.plan_actions import PlanActions
@@ -91,15 +91,8 @@ def test_wherever_a_run_dies_the_next_one_completes_the_gang() -> None:
     length = len(apply(world, plan).requests)
     for at in range(length):
         world, plan = gang_of()
-
-        def fault(number: int, request: Request, world: World, at: int = at) -> Event | None:
-            del request, world
-            if number == at:
-                raise Killed
-            return None
-
         with pytest.raises(Killed):
-            apply(world, plan, fault)
+            apply(world, plan, killed_at(at))
         recover(world)
         apply(world, plan)
         assert [pod.node for pod in world.pods.values()] == ["n0", "n1", "n2"], at

@@ -6,8 +6,8 @@ import pytest
 
 from models.apply.live_state import LivePod
 from models.apply.requests import Done, Event, NoAnswer
-from planner.cluster.request_sender import event_of
 from planner.cluster.transport import Reply, Tree
+from planner.cluster.writes import event_of
 
 POD = LivePod("team", "vit-0", "u-1", "7")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from models.apply.live_state import LiveNode, LivePod
-from planner.cluster.request_sender import CannotPin, pin, pin_record
+from models.apply.pins import CannotPin, pin, pin_record
 
 HOST = "kubernetes.io/hostname"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

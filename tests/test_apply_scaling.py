@@ -9,7 +9,7 @@ from apply_runs import refusing
 
 from models.apply.plan_actions import PodStop, Resize
 from models.apply.requests import Conflict, Done, Rejected, Scale
-from planner.cluster.request_sender import COST, GOES_FIRST, scale
+from planner.cluster.scales import COST, GOES_FIRST, scale
 from planner.cluster.transport import JSON, Reply, Tree
 
 GROW = Resize("worker", 2, 3)

@@ -25,7 +25,7 @@ from admitted_pods import (
 
 from models.policy import GPU_BACKENDS
 from planner.cluster.backends.registry import backend_of
-from planner.cluster.request_sender import COST
+from planner.cluster.scales import COST
 
 
 def test_every_policy_is_bound_and_compiles() -> None:

@@ -21,7 +21,7 @@ from plan_documents import gang as document
 from plan_documents import role as document_role
 from tiny_busy import busy
 
-from models import guards
+from models import disruption_budgets
 from models.cluster import DisruptionBudget
 from models.gang import Gang
 from models.instance import Instance
@@ -211,7 +211,7 @@ def test_the_search_equals_trying_every_plan_with_budgets(seed: int) -> None:
 def short_by_one(instance: Instance) -> Instance | None:
     """With a budget over what the best plan evicts of two gangs or more, that allows one pod less."""
     found = solve(instance).decisions
-    gone = [g for g, d in zip(instance.gangs, found, strict=True) if guards.evicting(d)]
+    gone = [g for g, d in zip(instance.gangs, found, strict=True) if disruption_budgets.evicting(d)]
     namespace = gone[0].namespace if gone else ""
     together = [g.key for g in gone if g.namespace == namespace]
     if len(together) < 2:
@@ -231,7 +231,7 @@ def test_the_search_equals_trying_every_plan_where_a_budget_lets_only_some_gangs
     for seed in range(first, first + 25):
         instance = short_by_one(busy(seed, without=("budgets",), more=more))
         if instance is not None:
-            kinds += not guards.guards(instance).fixed
+            kinds += not disruption_budgets.guards(instance).fixed
             assert differences(instance) == [], seed
     assert kinds
 
@@ -387,13 +387,14 @@ def test_the_judge_finds_what_a_search_without_the_rule_does(
     gangs = [guarded(job(f"v{i}", 4 * i), "b") for i in range(2)]
     highs = [gang(f"high{i}", 4, 8, priority=9) for i in range(2)]
     together = allowing(build(nodes_per_rack=8, gangs=[*gangs, *highs]), b=7)
+    nothing = disruption_budgets.Guards({}, frozenset())
     for instance in (alone, together):
         honest = solve(instance)
         assert check(written(instance, honest)) == []
         with monkeypatch.context() as patch:
-            patch.setattr(guards, "guards", lambda _: guards.NONE)
+            patch.setattr(disruption_budgets, "guards", lambda _: nothing)
             for module in (running, free_space, repair):
-                patch.setattr(module, "guards", lambda _: guards.NONE)
+                patch.setattr(module, "guards", lambda _: nothing)
             careless = solve(instance)
         found = check(written(instance, careless))
         assert {violation.rule for violation in found} == {"budgets"}
@@ -409,7 +410,7 @@ def test_a_plan_beyond_the_budgets_is_repaired_before_it_is_adopted() -> None:
     instance = allowing(build(nodes_per_rack=8, gangs=[*gangs, *highs]), b=7)
     plan = solve(allowing(instance, b=8)).decisions
     assert [one.decision for one in plan] == ["place", "place", "preempt", "preempt"]
-    assert guards.beyond_budgets(instance, plan) == [3]
+    assert disruption_budgets.beyond_budgets(instance, plan) == [3]
     ledger = Ledger(instance, base_decisions(instance))
     assert ledger.offer(plan)
     adopted = [one.decision for one in ledger.incumbent.decisions]
@@ -423,7 +424,7 @@ def test_whatever_is_offered_the_adopted_plan_keeps_to_the_budgets() -> None:
         instance = busy(seed, more=more)
         free = replace(instance, cluster=replace(instance.cluster, budgets=()))
         offered = solve(free).decisions
-        broken += bool(guards.beyond_budgets(instance, offered))
+        broken += bool(disruption_budgets.beyond_budgets(instance, offered))
         ledger = Ledger(instance, base_decisions(instance))
         ledger.offer(offered)
         adopted = ledger.incumbent.decisions
@@ -444,4 +445,4 @@ def test_a_part_has_what_the_others_leave_of_a_budget() -> None:
     nodes = {pod.node for pod in instance.gangs[kept].pods if pod.node is not None}
     part = Standing(instance, plan).part(nodes, [kept], SolveLimits())
     assert [one.allowed for one in part.instance.cluster.budgets] == [3]
-    assert guards.guards(part.instance).fixed == {0}
+    assert disruption_budgets.guards(part.instance).fixed == {0}

@@ -9,9 +9,9 @@ import pytest
 from kube import node, pod
 from kube_pods import read, thing
 
+from models.gang import NodeExpression
 from planner.read.kube.lookup import matches
 from planner.read.kube.pods.constraints import MAX_EXPRESSIONS, MAX_TERMS, MAX_VALUES
-from planner.read.kube.records import Expression
 
 HOST = "kubernetes.io/hostname"
 RACK = "example.com/rack"
@@ -30,7 +30,7 @@ def rule_term(*expressions: dict[str, Any]) -> dict[str, Any]:
     return {"topologyKey": HOST, "labelSelector": {"matchExpressions": list(expressions)}}
 
 
-def kept_off(*trees: dict[str, Any], **policy: object) -> tuple[tuple[Expression, ...], ...]:
+def kept_off(*trees: dict[str, Any], **policy: object) -> tuple[tuple[NodeExpression, ...], ...]:
     """Node affinity of the pod `mine`, labelled app=train, beside these objects."""
     nodes = [node("n1"), node("n2"), node("n3")]
     for tree in nodes[:2]:
@@ -43,16 +43,16 @@ def kept_off(*trees: dict[str, Any], **policy: object) -> tuple[tuple[Expression
 
 def test_the_domain_of_a_pod_that_will_not_share_it_is_closed() -> None:
     assert kept_off(pod("loner", on="n1", affinity=rule())) == (
-        (Expression(HOST, "NotIn", ("n1",)),),
+        (NodeExpression(HOST, "NotIn", ("n1",)),),
     )
     assert kept_off(pod("loner", on="n1", affinity=rule(RACK))) == (
-        (Expression(RACK, "NotIn", ("r1",)),),
+        (NodeExpression(RACK, "NotIn", ("r1",)),),
     )
 
 
 def test_several_of_them_close_all_of_their_nodes() -> None:
     loners = [pod(f"loner-{i}", on=f"n{i}", affinity=rule()) for i in (3, 1)]
-    assert kept_off(*loners) == ((Expression(HOST, "NotIn", ("n1", "n3")),),)
+    assert kept_off(*loners) == ((NodeExpression(HOST, "NotIn", ("n1", "n3")),),)
 
 
 def test_every_term_of_an_affinity_is_narrowed() -> None:
@@ -63,10 +63,10 @@ def test_every_term_of_an_affinity_is_narrowed() -> None:
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     mine = pod("x", gated=True, labels={"app": "train"}, affinity={"nodeAffinity": required})
     found, said = read(node("n1"), mine, pod("loner", on="n1", affinity=rule()))
-    closed = Expression(HOST, "NotIn", ("n1",))
+    closed = NodeExpression(HOST, "NotIn", ("n1",))
     assert found["x"].affinity == (
-        (Expression("a", "Exists"), closed),
-        (Expression("b", "Exists"), closed),
+        (NodeExpression("a", "Exists"), closed),
+        (NodeExpression("b", "Exists"), closed),
     )
     (line,) = said
     assert line.startswith("Pod default/x: kept off nodes of running pods")
@@ -90,7 +90,7 @@ def test_pods_that_are_not_meant_go_anywhere(other: dict[str, Any]) -> None:
 
 
 def test_other_namespaces_are_meant_where_the_rule_says_so() -> None:
-    closed = ((Expression(HOST, "NotIn", ("n1",)),),)
+    closed = ((NodeExpression(HOST, "NotIn", ("n1",)),),)
     here = thing("Namespace", "default", "v1", metadata={"labels": {"team": "a"}})
     ways: list[dict[str, Any]] = [
         {"namespaces": ["default"]},
@@ -108,7 +108,7 @@ def test_other_namespaces_are_meant_where_the_rule_says_so() -> None:
 
 def test_a_policy_may_ignore_anti_affinity() -> None:
     loner = pod("loner", on="n1", affinity=rule(selector={}))
-    assert kept_off(loner) == ((Expression(HOST, "NotIn", ("n1",)),),)
+    assert kept_off(loner) == ((NodeExpression(HOST, "NotIn", ("n1",)),),)
     assert kept_off(loner, ignore=("podAntiAffinity",)) == ()
 
 
@@ -137,7 +137,7 @@ def test_an_anti_affinity_of_more_than_is_read_closes_nothing_and_is_named(
     largest: list[dict[str, Any]], larger: list[dict[str, Any]]
 ) -> None:
     mine = pod("mine", gated=True, labels={"app": "train"})
-    for terms, closed in ((largest, ((Expression(HOST, "NotIn", ("n1",)),),)), (larger, ())):
+    for terms, closed in ((largest, ((NodeExpression(HOST, "NotIn", ("n1",)),),)), (larger, ())):
         required = {"podAntiAffinity": {REQUIRED: terms}}
         found, said = read(node("n1"), mine, pod("loner", on="n1", affinity=required))
         assert found["mine"].affinity == closed
@@ -187,6 +187,8 @@ def test_many_terms_close_what_each_would_close_by_itself() -> None:
         closed = sorted(
             f"n{i}" for i, t in enumerate(terms) if matches(t["labelSelector"], one.labels)
         )
-        assert one.affinity == (((Expression(HOST, "NotIn", tuple(closed)),),) if closed else ())
+        assert one.affinity == (
+            ((NodeExpression(HOST, "NotIn", tuple(closed)),),) if closed else ()
+        )
         kinds.add(len(closed))
     assert len(kinds) > 3

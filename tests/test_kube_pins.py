@@ -12,9 +12,9 @@ from outcomes import planned
 from test_kube_gangs_plans import gang_of, instance
 
 from models.apply.intents import Intent, SealKey
+from models.gang import NodeExpression
 from planner.cluster.live_view import for_planning
 from planner.read.kube.pods.constraints import IMPOSSIBLE
-from planner.read.kube.records import Expression
 
 HOST = "kubernetes.io/hostname"
 PLAN = "gp-0123456789abcdef0123"
@@ -37,13 +37,13 @@ def started(
     return pod(name, gpus=gpus, on=on, labels=intent.labels(), annotations=notes, **spec)
 
 
-def own(tree: dict[str, Any]) -> tuple[dict[str, str], tuple[tuple[Expression, ...], ...]]:
+def own(tree: dict[str, Any]) -> tuple[dict[str, str], tuple[tuple[NodeExpression, ...], ...]]:
     """Selector and affinity that count as the pod's own."""
     found = one(node("n0", size="big"), node("n1"), tree)
     return found.selector, found.affinity
 
 
-SIZED = Expression("size", "Exists")
+SIZED = NodeExpression("size", "Exists")
 
 
 @pytest.mark.parametrize("pin", ["hostname", ""])
@@ -58,7 +58,7 @@ def test_the_name_of_the_node_goes_from_the_terms_that_got_it() -> None:
     assert own(alone) == ({}, ())
     # the first term named the node before: it stays
     two = affinity({"matchFields": [NAMED]}, {**WIDE, "matchFields": [NAMED]})
-    named = Expression("metadata.name", "In", ("n0",), field=True)
+    named = NodeExpression("metadata.name", "In", ("n0",), field=True)
     assert own(started(pin="terms 1", affinity=two)) == ({}, ((named,), (SIZED,)))
     assert own(started(pin="none", affinity=two))[1] == ((named,), (SIZED, named))
 

@@ -10,7 +10,7 @@ import pytest
 from kube import node, objects, pod
 from kube_pods import asking, one, read, thing
 
-from models.gang import Toleration
+from models.gang import NodeExpression, Toleration
 from models.policy import KubernetesPolicy
 from planner.read.findings import Remarks
 from planner.read.kube.objects import Gatherer
@@ -31,7 +31,6 @@ from planner.read.kube.pods.placement import PROVEN, UNPROVEN
 from planner.read.kube.pods.pods import MAX_RESOURCES, TOO_MANY_RESOURCES, read_pods
 from planner.read.kube.pods.requests import effective_requests
 from planner.read.kube.pods.room import HELD
-from planner.read.kube.records import Expression
 
 HOST = "kubernetes.io/hostname"
 
@@ -268,9 +267,9 @@ def test_selector_affinity_and_tolerations_are_taken_over() -> None:
     assert found.selector == {"pool": "x"}
     assert found.affinity == (
         (
-            Expression("zone", "In", ("a", "b")),
-            Expression("gen", "Gt", ("4",)),
-            Expression("metadata.name", "NotIn", ("n3",), field=True),
+            NodeExpression("zone", "In", ("a", "b")),
+            NodeExpression("gen", "Gt", ("4",)),
+            NodeExpression("metadata.name", "NotIn", ("n3",), field=True),
         ),
     )
     equal = Toleration("k", "Equal", "v", "NoSchedule")

@@ -20,36 +20,6 @@ LOW = Wanted("low", 7, 8, "binding", preemptible=True)
 HIGH = Wanted("high", 2, 8, "binding", high=True)
 
 
-def ready(live: Live, gang: Wanted) -> None:
-    """The pods of a gang as their kubelets report them once they run."""
-    status = {
-        "phase": "Running",
-        "conditions": [{"type": "Ready", "status": "True"}],
-        "startTime": "2026-11-22T10:00:00Z",
-    }
-    for index in range(gang.pods):
-        path = f"/api/v1/namespaces/{live.namespace}/pods/{gang.name}-{index}/status"
-        live.send("PATCH", path, {"status": status})
-
-
-def guard(live: Live, name: str, allowed: int, **spec: object) -> None:
-    """A budget over the pods of LOW, once the controller has counted them."""
-    budget: Tree = {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": name, "namespace": live.namespace},
-        "spec": {"selector": {"matchLabels": {"gang": LOW.name}}, **spec},
-    }
-    live.kubectl("create", "--validate=false", "-f", "-", given=budget)
-    path = f"{BUDGETS.format(live.namespace)}/{name}"
-
-    def counted() -> bool:
-        status = live.get(path).get("status", {})
-        return status.get("expectedPods") == 7 and status["disruptionsAllowed"] == allowed
-
-    live.wait_until(counted, "the budget to be counted")
-
-
 def unguard(live: Live, *names: str) -> None:
     for name in names:
         live.send("DELETE", f"{BUDGETS.format(live.namespace)}/{name}")
@@ -75,9 +45,10 @@ def test_a_guarded_gang_is_no_victim_of_a_run_until_its_budget_lets_it_go(
 ) -> None:
     live.create(LOW)
     assert ran(live, *apply_words(live, planned(live))).code == 0
-    ready(live, LOW)
+    live.report_ready(*live.pods())
     for name, (spec, allowed) in budgets.items():
-        guard(live, name, allowed, **spec)
+        counted = {"expectedPods": 7, "disruptionsAllowed": allowed}
+        live.guard(name, LOW.name, counted, **spec)
     live.create(HIGH)
     out = live.folder / "waiting.json"
     kept = ran(live, *run_words(live, "--allow-evictions", "--out", str(out)))

@@ -35,24 +35,12 @@ def run_low(live: Live) -> None:
     """Start low, and say of its pods what kubelets would."""
     live.create(LOW)
     assert ran(live, *apply_words(live, planned(live))).code == 0
-    ready = {"type": "Ready", "status": "True"}
-    for name in live.pods():
-        path = f"/api/v1/namespaces/{live.namespace}/pods/{name}/status"
-        live.send("PATCH", path, {"status": {"phase": "Running", "conditions": [ready]}})
+    live.report_ready(*live.pods())
 
 
-def budget(live: Live, **spec: object) -> None:
+def guard(live: Live, **spec: object) -> None:
     """A budget over low, once the disruption controller has counted its pods."""
-    wanted = {"selector": {"matchLabels": {"gang": "low"}}, **spec}
-    made = {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": "b", "namespace": live.namespace},
-        "spec": wanted,
-    }
-    live.kubectl("create", "--validate=false", "-f", "-", given=made)
-    path = f"/apis/policy/v1/namespaces/{live.namespace}/poddisruptionbudgets/b"
-    live.wait_until(lambda: "conditions" in live.get(path).get("status", {}), "the budget's status")
+    live.guard("b", LOW.name, {"expectedPods": 7}, **spec)
 
 
 def left(live: Live) -> int:
@@ -61,7 +49,7 @@ def left(live: Live) -> int:
 
 def test_a_victim_stays_whole_if_its_budget_lets_only_some_of_its_pods_go(live: Live) -> None:
     run_low(live)
-    budget(live, minAvailable=6)
+    guard(live, minAvailable=6)
     live.create(HIGH)
     plan = planned(live)
     words = apply_words(live, plan, "--allow-evictions")
@@ -85,7 +73,7 @@ def test_a_victim_cut_by_a_kill_is_reported_until_it_is_gone(live: Live, at: int
     words = apply_words(live, planned(live), "--allow-evictions")
     assert killed(live, Killer(at, after=True), *words).code == -signal.SIGKILL
     live.wait_until(lambda: left(live) == 7 - at, "the evicted pods to go")
-    budget(live, minAvailable=7 - at)
+    guard(live, minAvailable=7 - at)
     for _ in range(2):
         cut = ran(live, *run_words(live, "--allow-evictions", "--wait", "5s"))
         assert (cut.code, left(live)) == (7, 7 - at), cut.err

@@ -13,7 +13,7 @@ from models.gang import ExistingPod, Gang
 from models.verify.check import check
 from planner.errors import InputError, MissingPathError
 from planner.pipelines import plan as planning
-from planner.pipelines.plan import freeze_running, keep_sizes
+from planner.pipelines.adjustments import freeze_running, keep_sizes
 from planner.read.inputs import load, read_policy
 from planner.show.console import Console
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 from apiserver import FakeCluster
 from apiserver_kinds import Tree
 from apiserver_transcripts import (
-    Happening,
     Look,
     Scene,
-    again,
-    all_of,
     binding,
     cluster_of,
     differences,
@@ -86,10 +83,6 @@ _BOUND = names("a", *range(1, 12)) | {
     }
 }
 _LISTED = {f"{stem}{number}": {} for stem in "defghijy" for number in (0, 1, 2, 3, 4)}
-
-
-def _fresh(*listed: str, **fields: object) -> Happening:
-    return all_of(*(again(name, **fields) for name in listed))
 
 
 SCENES = (

@@ -2,17 +2,14 @@
 
 Gated pods that another scheduler binds get their intent in the patch that starts them; the first one then
 carries a record of the others, from which a later run completes the gang. If a step fails before the first
-pod starts, all intents are withdrawn; afterwards the gang is completed or reported as partial. The last part
-starts pods that controllers recreated for gangs that move or grow.
+pod starts, all intents are withdrawn; afterwards the gang is completed or reported as partial.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from models.apply.evictions import Removals, remaining
 from models.apply.gang_state import (
     incomplete_verdict,
     running_pods,
@@ -20,36 +17,21 @@ from models.apply.gang_state import (
     verdict_for,
 )
 from models.apply.intents import MAX_RECORD_CHARS, Intent, Member, record_of
-from models.apply.live_state import (
-    READY,
-    STARTED,
-    ClusterView,
-    LiveNode,
-    LivePod,
-    PodClassifier,
-    usage,
-)
+from models.apply.live_state import READY, STARTED, ClusterView, LivePod, usage
 from models.apply.outcomes import GangVerdict, Outcome
-from models.apply.plan_actions import GangActions, Key, PlanActions, PodStart
-from models.apply.requests import (
-    AllocateDevices,
-    Bind,
-    ChooseNode,
-    Done,
-    DryRunBind,
-    Rejected,
-    RemoveIntent,
-    Request,
-    Steps,
-    Ungate,
-    WriteIntent,
-    message_of,
+from models.apply.plan_actions import Key, PodStart
+from models.apply.preparation import (
+    check_claims,
+    failure_of,
+    foreseen,
+    lost,
+    prepare,
+    remove_intent,
+    unintended,
+    without_gate,
 )
-from models.apply.session import TRIES, ApplySession, Failure, Halted, PodBatch, label
-from models.apply.staleness import gang_changes
-
-HOSTNAME = "kubernetes.io/hostname"
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+from models.apply.requests import Bind, Steps, Ungate
+from models.apply.session import ApplySession, Failure, Halted, PodBatch
 
 PLAIN_BACKENDS = ("annotation", "none")
 """GPU back ends for which no pod of a gang can turn out to be impossible after others have started."""
@@ -83,7 +65,7 @@ def withdraw(session: ApplySession, batch: PodBatch, why: str) -> Steps[GangVerd
     failure = None
     for order in batch.pods:
         if session.state(order) in READY:
-            failed = yield from _remove_intent(session, batch, order)
+            failed = yield from remove_intent(session, batch, order)
             failure = failure or failed
     if failure is None:
         return session.record(verdict_for(session, batch, Outcome.skipped, why))
@@ -91,26 +73,11 @@ def withdraw(session: ApplySession, batch: PodBatch, why: str) -> Steps[GangVerd
     return session.record(verdict_for(session, batch, Outcome.halted, why))
 
 
-def _remove_intent(
-    session: ApplySession, batch: PodBatch, order: PodStart
-) -> Steps[Failure | None]:
-    result = yield from session.reconcile(
-        order,
-        lambda pod: RemoveIntent(pod.namespace, pod.name, pod.uid, pod.version),
-        done=lambda pod: pod.intent is None or pod.intent.plan != batch.plan,
-        obstacle=lambda pod: "it was started" if session.classifier.started(pod) else None,
-        assumed=lambda pod: replace(pod, intent=None, intent_is_ours=False, held_at=None),
-    )
-    if isinstance(result, Failure) and session.pod(order) is not None:
-        return result
-    return None
-
-
 def _try_to_start(session: ApplySession, batch: PodBatch) -> Steps[Failure | None]:
     """In one step a pod where that is possible and accepted, else with all intents written first."""
     waiting = [order for order in batch.pods if session.state(order) in READY]
-    failure = _foreseen(session, batch, waiting)
-    failure = failure or (yield from _check_claims(session, batch, waiting))
+    failure = foreseen(session, batch, waiting)
+    failure = failure or (yield from check_claims(session, batch, waiting))
     if failure is not None:
         return failure
     carried = _carried_intents(session, batch, waiting)
@@ -119,38 +86,8 @@ def _try_to_start(session: ApplySession, batch: PodBatch) -> Steps[Failure | Non
         if failure is None or not (failure.rejected and RECORD_REFUSED in failure.why):
             return failure
         session.records = False
-    failure = yield from _prepare(session, batch, waiting)
+    failure = yield from prepare(session, batch, waiting)
     return failure or (yield from _start_pods(session, batch, {}))
-
-
-# ---- before the first start
-
-
-def _foreseen(
-    session: ApplySession, batch: PodBatch, waiting: Iterable[PodStart]
-) -> Failure | None:
-    """Why not all pods can start, as far as the last reading shows."""
-    for order in waiting:
-        pod = session.pod(order)
-        why = None if pod is None else _unstartable(session, pod)
-        if why is not None:
-            return Failure(f"pod {order.name} {why}")
-        why = _cannot_pin(session, order)
-        if why is not None:
-            return Failure(f"pod {order.name} cannot be pinned to {order.node}: {why}")
-    for order in batch.pods:
-        if session.state(order) not in (*READY, *STARTED):
-            return _lost(session, order)
-    return None
-
-
-def _lost(session: ApplySession, order: PodStart) -> Failure:
-    """Why a pod cannot start that neither waits nor has started."""
-    pod = session.pod(order)
-    if pod is None:
-        return Failure(f"pod {order.name} is gone")
-    what = f"is bound to node {pod.node}" if pod.node else "is being deleted"
-    return Failure(f"pod {order.name} {what}")
 
 
 def _carried_intents(
@@ -185,229 +122,6 @@ def _carried_intents(
     return carried
 
 
-def _prepare(
-    session: ApplySession, batch: PodBatch, waiting: Collection[PodStart]
-) -> Steps[Failure | None]:
-    """Write intents, allocate devices, dry-run a binding."""
-    begun = bool(running_pods(session, batch))
-    failure = yield from _write_intents(session, batch, waiting, begun=begun)
-    if failure is not None:
-        return failure
-    if session.limits.backend == "dra":
-        for order in waiting:
-            yield from session.check_lock_sometimes(batch.label, begun=begun)
-            pod = session.view.pods[order.key]
-            failure = yield from _try(session, order, AllocateDevices(order, pod))
-            if failure is not None:
-                return failure
-    failure = yield from _dry_run_binding(session, batch, waiting)
-    return failure or (yield from _choose_nodes(session, batch, waiting))
-
-
-def _check_claims(
-    session: ApplySession, batch: PodBatch, waiting: Iterable[PodStart]
-) -> Steps[Failure | None]:
-    """Check whether the volume claims of all pods still fit their nodes."""
-    checks = [replace(one, check=True) for one in _node_choices(session, batch, waiting)]
-    return (yield from _send_choices(session, batch, checks))
-
-
-def _choose_nodes(
-    session: ApplySession, batch: PodBatch, waiting: Iterable[PodStart]
-) -> Steps[Failure | None]:
-    """Tell provisioners the nodes of the pods that gangplan binds.
-
-    Last of all, since a volume that is made ties its pod to the node.
-    """
-    choices = [one for one in _node_choices(session, batch, waiting) if one.binds]
-    return (yield from _send_choices(session, batch, choices))
-
-
-def _node_choices(
-    session: ApplySession, batch: PodBatch, waiting: Iterable[PodStart]
-) -> list[ChooseNode]:
-    nodes = tuple(sorted({order.node for order in batch.pods}))
-    return [
-        ChooseNode(order, pod.claims, nodes, session.classifier.binds(pod))
-        for order in waiting
-        if (pod := session.pod(order)) is not None and pod.claims
-    ]
-
-
-def _send_choices(
-    session: ApplySession, batch: PodBatch, choices: Iterable[ChooseNode]
-) -> Steps[Failure | None]:
-    for choice in choices:
-        begun = bool(running_pods(session, batch))
-        yield from session.check_lock_sometimes(batch.label, begun=begun)
-        failure = yield from _try(session, choice.pod, choice)
-        if failure is not None:
-            return failure
-    return None
-
-
-def _cannot_pin(session: ApplySession, order: PodStart) -> str | None:
-    """Why a pod that its scheduler binds cannot be pinned to the planned node."""
-    pod, node = session.pod(order), session.view.nodes.get(order.node)
-    if pod is None or session.classifier.binds(pod):
-        return None
-    return "the node does not exist" if node is None else unpinnable(pod, node)
-
-
-def unpinnable(pod: LivePod, node: LiveNode) -> str | None:
-    """Why the pod's own constraints exclude the node."""
-    selected = dict(pod.selector).get(HOSTNAME)
-    if selected is not None and selected != dict(node.labels).get(HOSTNAME):
-        return f"its node selector requires {HOSTNAME}={selected}"
-    if node.hostname is None:
-        terms = required_terms(pod)
-        if terms and not any(map(can_match, terms)):
-            return "its required node affinity matches no node"
-    return None
-
-
-def required_terms(pod: LivePod) -> list[object]:
-    """Terms (alternatives) of the pod's required node affinity."""
-    found: object = json.loads(pod.node_affinity)
-    for part in (REQUIRED, "nodeSelectorTerms"):
-        found = found.get(part) if isinstance(found, dict) else None
-    return found if isinstance(found, list) else []
-
-
-def can_match(term: object) -> bool:
-    """A term without requirements matches no node."""
-    return isinstance(term, dict) and bool(term.get("matchExpressions") or term.get("matchFields"))
-
-
-def _write_intents(
-    session: ApplySession, batch: PodBatch, waiting: Iterable[PodStart], *, begun: bool
-) -> Steps[Failure | None]:
-    """Send the intents of pods without any as groups, then settle each pod."""
-    bare = [
-        (order, pod)
-        for order in waiting
-        if (pod := session.pod(order)) is not None
-        and pod.intent is None
-        and _unstartable(session, pod) is None
-    ]
-    requests = [WriteIntent(order, batch.intent(order), pod.version) for order, pod in bare]
-    events = yield from session.send_groups(batch.label, requests, begun=begun)
-    rejected: Failure | None = None
-    for request in requests:
-        order, pod = request.pod, session.pod(request.pod)
-        if pod is None or pod.intent is not None:
-            continue
-        match events.get(order.key):
-            case Done():  # without a pod: a dry run
-                intended = replace(pod, intent=request.intent, intent_is_ours=True)
-                session.view.pods[order.key] = intended
-            case Rejected(message):
-                rejected = rejected or Failure(f"pod {order.name} {message}")
-    if rejected is not None:
-        return rejected
-    for order in waiting:
-        yield from session.check_lock_sometimes(batch.label, begun=begun)
-        failure = yield from _write_intent(session, batch, order)
-        if failure is not None:
-            return failure
-    return None
-
-
-def _write_intent(session: ApplySession, batch: PodBatch, order: PodStart) -> Steps[Failure | None]:
-    intent = batch.intent(order)
-
-    def done(pod: LivePod) -> bool:
-        return intent.matches(pod.intent) and pod.intent_is_ours
-
-    pod = session.pod(order)
-    if pod is not None and pod.intent is not None and not done(pod):
-        # Remove it first: equal fields that another client wrote would stay owned by that client.
-        other = replace(batch, plan=pod.intent.plan)
-        failure = yield from _remove_intent(session, other, order)
-        if failure is not None:
-            return failure
-    result = yield from session.reconcile(
-        order,
-        lambda pod: WriteIntent(order, intent, pod.version),
-        done=done,
-        obstacle=lambda pod: _unstartable(session, pod),
-        assumed=lambda pod: replace(pod, intent=intent, intent_is_ours=True),
-    )
-    return _failure_of(order, result)
-
-
-def _dry_run_binding(
-    session: ApplySession, batch: PodBatch, waiting: Iterable[PodStart]
-) -> Steps[Failure | None]:
-    """For pods that gangplan binds: remove our gate, then dry-run one binding.
-
-    The intents have shown that each pod can be bound; it shows whether bindings are admitted here.
-    """
-    binding = [
-        order
-        for order in waiting
-        if (pod := session.pod(order)) is not None and session.classifier.binds(pod)
-    ]
-    for order in binding:
-        failure = yield from _remove_gate(session, batch, order)
-        if failure is not None:
-            return failure
-    # A dry run leaves the gate in place.
-    for order in binding:
-        if (pod := session.pod(order)) is None or not session.classifier.gated(pod):
-            return (yield from _try(session, order, DryRunBind(order)))
-    return None
-
-
-def _remove_gate(session: ApplySession, batch: PodBatch, order: PodStart) -> Steps[Failure | None]:
-    """Remove our gate from a pod that gangplan binds: that starts nothing, and does not pin it."""
-    result = yield from session.reconcile(
-        order,
-        lambda pod: Ungate(order, pod, pin=False),
-        done=lambda pod: not session.classifier.gated(pod),
-        obstacle=lambda pod: _unintended(session, batch, order, pod),
-        assumed=lambda pod: pod if session.limits.dry else _without_gate(session, pod),
-    )
-    return _failure_of(order, result)
-
-
-def _try(session: ApplySession, order: PodStart, request: Request) -> Steps[Failure | None]:
-    """Send a request that leaves the pod itself unchanged until it is done or rejected."""
-    last = ""
-    for _ in range(TRIES):
-        event = yield from session.send(request)
-        match event:
-            case Done():
-                return None
-            case Rejected(message):
-                return Failure(f"pod {order.name}: {message}")
-        last = message_of(event)
-        pod = yield from session.read_pod(order)
-        if pod is None:
-            return Failure(f"pod {order.name} is gone")
-        why = _unstartable(session, pod)
-        if why is not None:
-            return Failure(f"pod {order.name} {why}")
-    return Failure(f"pod {order.name}: {last}", transient=True)
-
-
-def _unstartable(session: ApplySession, pod: LivePod) -> str | None:
-    """Why a pod that should still wait cannot be started."""
-    if pod.terminating:
-        return "is being deleted"
-    if pod.finished:
-        return "has finished"
-    if pod.node is not None:
-        return f"is bound to node {pod.node}"
-    if session.classifier.started(pod):
-        return "lost its gate"
-    others = session.classifier.other_gates(pod)
-    return f"has the scheduling gate {others[0]} of another controller" if others else None
-
-
-# ---- the start
-
-
 def _start_pods(
     session: ApplySession, batch: PodBatch, carried: Mapping[Key, Intent]
 ) -> Steps[Failure | None]:
@@ -418,11 +132,11 @@ def _start_pods(
         yield from session.check_lock_sometimes(batch.label, begun=begun)
         result = yield from _start_pod(session, batch, order, carried.get(order.key))
         if isinstance(result, Failure):
-            return _failure_of(order, result)
+            return failure_of(order, result)
         begun = True
     for order in batch.pods:
         if session.state(order) not in STARTED:
-            return _lost(session, order)
+            return lost(session, order)
     return None
 
 
@@ -451,7 +165,7 @@ def _start_pod(
                 order,
                 lambda pod: Bind(order, pod.version),
                 done=lambda pod: pod.node == order.node,
-                obstacle=lambda pod: _unintended(session, batch, order, pod),
+                obstacle=lambda pod: unintended(session, batch, order, pod),
                 assumed=lambda pod: replace(pod, node=order.node, held_at=None),
             )
         )
@@ -462,144 +176,14 @@ def _start_pod(
 
     def assumed(pod: LivePod) -> LivePod:
         intended = pod if carried is None else replace(pod, intent=carried, intent_is_ours=True)
-        return _without_gate(session, intended)
+        return without_gate(session, intended)
 
     return (
         yield from session.reconcile(
             order,
             lambda pod: Ungate(order, pod, intent=carried),
             done=done,
-            obstacle=lambda pod: _unintended(session, batch, order, pod, carried),
+            obstacle=lambda pod: unintended(session, batch, order, pod, carried),
             assumed=assumed,
         )
     )
-
-
-def _unintended(
-    session: ApplySession,
-    batch: PodBatch,
-    order: PodStart,
-    pod: LivePod,
-    carried: Intent | None = None,
-) -> str | None:
-    """Why the pod must not start: it changed since its intent was written, or decided (``carried``)."""
-    why = _unstartable(session, pod)
-    if why is not None:
-        return why
-    if carried is not None:
-        return None if pod.intent is None else "was given another intent"
-    return None if batch.intent(order).matches(pod.intent) else "lost its intent"
-
-
-def _without_gate(session: ApplySession, pod: LivePod) -> LivePod:
-    return replace(pod, gates=session.classifier.other_gates(pod))
-
-
-def _failure_of(order: PodStart, result: LivePod | Failure) -> Failure | None:
-    if isinstance(result, Failure):
-        return replace(result, why=f"pod {order.name} {result.why}")
-    return None
-
-
-# ---- pods that controllers recreate
-
-
-def start_recreated(
-    session: ApplySession, orders: PlanActions, gang: GangActions, removals: Removals
-) -> Steps[None]:
-    """Start the new pods of a gang that moves or grows as planned, or leave them to the next plan.
-
-    A new pod counts only under the planned name, with the same controller and GPU count.
-    """
-    if session.limits.dry or remaining(session, gang):
-        return
-    pods = _recreated(session, orders, gang, removals)
-    for after_s in session.limits.waits():
-        if len(pods) + _renamed(session, gang, removals) >= len(gang.starts):
-            break
-        yield from session.read_cluster(after_s)
-        pods = _recreated(session, orders, gang, removals)
-    why = ""
-    if len(pods) < len(gang.starts):
-        made = "created" if gang.grows else "recreated"
-        why = f"its controller has {made} {len(pods)} of {len(gang.starts)} pods"
-    elif found := gang_changes(orders, replace(gang, starts=tuple(pods), stops=()), session.view):
-        why = str(found[0])
-    if why:
-        why = f"{why}; the next plan places its new pods"
-        outcome = Outcome.resized if gang.grows else Outcome.stopped
-        session.record(GangVerdict(gang.key, outcome, orders.plan, why, resizes=gang.resizes))
-        return
-    yield from session.check_lock(label(gang.key))
-    yield from start(session, PodBatch(gang.key, orders.plan, len(pods), tuple(pods)))
-
-
-def is_restarted(session: ApplySession, orders: PlanActions, gang: GangActions) -> bool:
-    """Whether this plan has started all new pods of the gang."""
-    pods = [pod for _, pod in _made(session, orders, gang)]
-    return bool(pods) and all(
-        pod is not None
-        and pod.intent is not None
-        and pod.intent_is_ours
-        and pod.intent.plan == orders.plan
-        and session.classifier.started(pod)
-        for pod in pods
-    )
-
-
-def _renamed(session: ApplySession, gang: GangActions, removals: Removals) -> int:
-    """New pods of the same controllers under names that the plan does not know."""
-    owners = {removals.owners.get(stop.key) for stop in gang.stops} - {None}
-    planned = {order.key for order in gang.starts} | {stop.key for stop in gang.stops}
-    return sum(
-        pod.owner in owners and key not in planned and not session.classifier.started(pod)
-        for key, pod in session.view.pods.items()
-    )
-
-
-def _made(
-    session: ApplySession, orders: PlanActions, gang: GangActions
-) -> list[tuple[PodStart, LivePod | None]]:
-    """Each order with its pod: that of the planned name, else a new one of the controller that grows."""
-    pods = session.view.pods
-    owners = {pods[key].owner for _, key in gang.members if key in pods} - {None}
-    new = iter(
-        sorted(
-            (
-                pod
-                for pod in pods.values()
-                if pod.owner in owners and pod.uid not in gang.known and _may_be(orders, pod)
-            ),
-            key=lambda pod: (len(pod.name), pod.name),
-        )
-    )
-    return [
-        (order, next(new, None) if not order.uid and order.key not in pods else pods.get(order.key))
-        for order in gang.starts
-    ]
-
-
-def _may_be(orders: PlanActions, pod: LivePod) -> bool:
-    """Whether a pod that the plan does not know can be one that it made a controller create."""
-    if pod.terminating or pod.finished:
-        return False
-    classifier = PodClassifier(orders.gate, orders.scheduler)
-    if pod.intent is None or not pod.intent_is_ours:
-        return not classifier.started(pod)
-    return pod.intent.plan == orders.plan
-
-
-def _recreated(
-    session: ApplySession, orders: PlanActions, gang: GangActions, removals: Removals
-) -> list[PodStart]:
-    """Orders whose new pod exists, with its name and uid."""
-    old = {stop.uid for stop in gang.stops}
-    found = []
-    for order, pod in _made(session, orders, gang):
-        if pod is None or pod.uid in old or session.classifier.started(pod):
-            continue
-        if pod.terminating or pod.finished or pod.gpus != order.gpu_count:
-            continue
-        if removals.owners.get(order.key, pod.owner) == pod.owner:
-            found.append(replace(order, name=pod.name, uid=pod.uid, mode=None))
-    return found

@@ -17,10 +17,11 @@ from models.apply.live_state import READY, STARTED, ClusterView, PodState, overc
 from models.apply.outcomes import ApplyLimits, GangVerdict, Outcome, Verdict
 from models.apply.plan_actions import GangActions, Key, PlanActions, PodStart
 from models.apply.recovery import evict_partial, mark_started, note_stuck_nodes, recover
+from models.apply.recreated_pods import is_restarted, start_recreated
 from models.apply.requests import Halt, Steps
 from models.apply.session import ApplySession, Failure, Halted, PodBatch, label
 from models.apply.staleness import gang_changes, stopped_uids
-from models.apply.starts import is_restarted, start, start_recreated, withdraw
+from models.apply.starts import start, withdraw
 
 Machine = Steps[Verdict]
 

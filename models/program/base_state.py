@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from models.guards import taken
+from models.disruption_budgets import taken
 from models.instance import Instance
 from models.occupancy import Room, rooms
 from models.program.demand_builder import identity

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
+from models.disruption_budgets import may_move, may_stop
 from models.gang import ExistingPod, Gang, Role
-from models.guards import may_move, may_stop
 from models.instance import Instance
 from models.occupancy import Room
 from models.program.demand_builder import demand_for

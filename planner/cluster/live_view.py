@@ -15,6 +15,7 @@ from models.apply.intents import GPUS, KEYS, MANAGER, PLAN, SEAL, Intent, SealKe
 from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.apply.notes import RunNotes
 from models.apply.plan_actions import Key
+from models.documents.cluster import HOSTNAME_LABEL
 from models.units import InvalidValueError, epoch_seconds
 from planner.cluster.api_paths import BUDGETS, DEVICE_LISTS, POD_GROUPS, RESOURCE_SLICES, core
 from planner.cluster.pages import get, has_objects, list_first_served, list_objects
@@ -24,7 +25,6 @@ from planner.read.kube.lookup import at, mapping, objects, text, texts, whole
 from planner.read.kube.nodes.nodes import read_nodes
 from planner.read.kube.objects import Gatherer
 from planner.read.kube.pods.budgets import read_budgets
-from planner.read.kube.pods.constraints import HOSTNAME
 from planner.read.kube.pods.placement import DEFAULT_SCHEDULER, PROVEN
 from planner.read.kube.pods.pods import read_pods
 from planner.read.kube.pods.volume_claims import named_claims
@@ -241,10 +241,10 @@ class ClusterReader:
     def _nodes(self) -> Iterator[LiveNode]:
         hosts: dict[str, int] = {}
         for node in self._read:
-            name = node.labels.get(HOSTNAME, "")
+            name = node.labels.get(HOSTNAME_LABEL, "")
             hosts[name] = hosts.get(name, 0) + 1
         for node in self._read:
-            host = node.labels.get(HOSTNAME)
+            host = node.labels.get(HOSTNAME_LABEL)
             yield LiveNode(
                 name=node.name,
                 uid=node.object.uid or "",

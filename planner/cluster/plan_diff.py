@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from models.apply.live_state import READY, ClusterView, LiveNode, LivePod, PodClassifier
+from models.apply.pins import CannotPin, pin
 from models.apply.plan_actions import GangActions, PlanActions, PodStart
 from models.apply.session import PodBatch
 from planner.cluster.backends.base import Backend
-from planner.cluster.request_sender import CannotPin, pin
 from planner.cluster.transport import Tree
 from planner.read.kube.dialects.base import CannotEncode
 from planner.read.kube.lookup import texts

@@ -6,23 +6,21 @@ success. Sends what the machine asks for, in its order, and nothing else.
 
 from __future__ import annotations
 
-import re
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
-from models.apply.intents import KEYS, MANAGER, PIN, PLAN, SEAL, read_intent
-from models.apply.live_state import LiveNode, LivePod
+from models.apply.intents import KEYS, PIN, PLAN, SEAL, read_intent
+from models.apply.live_state import LivePod
 from models.apply.outcomes import Verdict
+from models.apply.pins import CannotPin, pin, pin_record
 from models.apply.requests import (
     AllocateDevices,
     Bind,
-    BlockedByBudget,
     CheckLock,
     ChooseNode,
     ClusterRead,
-    Conflict,
     Denied,
     Done,
     DryRunBind,
@@ -33,7 +31,6 @@ from models.apply.requests import (
     Halt,
     LockHeld,
     NoAnswer,
-    NotDone,
     ReadCluster,
     ReadPod,
     Rejected,
@@ -46,31 +43,22 @@ from models.apply.requests import (
     Ungate,
     WriteIntent,
 )
-from models.apply.starts import HOSTNAME, REQUIRED, can_match, required_terms, unpinnable
-from planner.cluster.api_paths import core, grouped
+from planner.cluster.api_paths import core
 from planner.cluster.live_view import ClusterReader, is_ours, owned_annotations
-from planner.cluster.retry import lacks_right
-from planner.cluster.transport import (
-    JSON,
-    MERGE,
-    STRATEGIC,
-    ApiRequest,
-    Reply,
-    Transport,
-    Tree,
-    send_all,
-)
+from planner.cluster.scales import scale
+from planner.cluster.transport import ApiRequest, Reply, Transport, Tree, send_all
 from planner.cluster.volume_nodes import choose_node
+from planner.cluster.writes import denied, event_of, pod_request, write_query
 from planner.errors import GangplanError, NotPermittedError
 from planner.read.kube.dialects.base import CannotEncode
-from planner.read.kube.lookup import items, mapping, objects, text, texts, whole
+from planner.read.kube.lookup import objects, texts
 from planner.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from models.apply.intents import Intent, SealKey
     from models.apply.live_state import ClusterView
     from models.apply.notes import RunNotes
-    from models.apply.plan_actions import Key, PodStart, PodStop
+    from models.apply.plan_actions import PodStart
     from models.policy import KubernetesPolicy
     from planner.cluster.backends.base import Backend
 
@@ -88,9 +76,6 @@ REREAD_SHARE = 10
 
 _TICK_S = 0.5
 """Seconds between two checks of the lock and of signals while waiting."""
-
-_QUERY = f"?fieldManager={MANAGER}&fieldValidation=Strict"
-_DRY = "&dryRun=All"
 
 OnEvent = Callable[[Request, Event], None]
 """Receives every request with its answer."""
@@ -222,7 +207,7 @@ class RequestSender:
         try:
             return ClusterRead(self.read_view())
         except NotPermittedError as error:
-            return _denied(str(error))
+            return denied(str(error))
         except GangplanError as error:
             return NoAnswer(one_line(str(error)))
 
@@ -231,7 +216,7 @@ class RequestSender:
         if reply.ok and (pod := self.reader.one(reply.body)) is not None:
             return Done(pod)
         if reply.status in {401, 403}:
-            return _denied(reply.message)
+            return denied(reply.message)
         message = one_line(reply.message)
         return Gone(message) if reply.status == 404 else NoAnswer(message)
 
@@ -344,13 +329,13 @@ class RequestSender:
             "metadata": metadata,
             "target": {"apiVersion": "v1", "kind": "Node", "name": order.node},
         }
-        return _pod_request("POST", order.namespace, order.name, body, sub="binding", dry=dry)
+        return pod_request("POST", order.namespace, order.name, body, sub="binding", dry=dry)
 
     def _choose_node(self, request: ChooseNode) -> Event:
         order, view = request.pod, self.reader.view
         node = None if view is None else view.nodes.get(order.node)
         labels = {} if node is None else dict(node.labels)
-        query = None if request.check else _QUERY + _DRY * self.dry
+        query = None if request.check else write_query(dry=self.dry)
         return choose_node(
             self.wire, order, request.claims, labels, request.nodes, query, binds=request.binds
         )
@@ -363,7 +348,7 @@ class RequestSender:
             "metadata": {"name": stop.name, "namespace": stop.namespace},
             "deleteOptions": {"preconditions": {"uid": stop.uid}},
         }
-        sent = _pod_request("POST", stop.namespace, stop.name, body, sub="eviction", dry=self.dry)
+        sent = pod_request("POST", stop.namespace, stop.name, body, sub="eviction", dry=self.dry)
         return event_of(self._reply(sent), lambda _: None, eviction=True)
 
     def _remember(self, notes: RunNotes) -> Done | NoAnswer:
@@ -372,7 +357,7 @@ class RequestSender:
         return NoAnswer(one_line(f"the lock cannot be written: {self.lock.lost or 'no answer'}"))
 
     def _patch(self, namespace: str, name: str, body: Tree) -> ApiRequest:
-        return _pod_request("PATCH", namespace, name, body, dry=self.dry)
+        return pod_request("PATCH", namespace, name, body, dry=self.dry)
 
     def _send(self, request: ApiRequest) -> Event:
         return event_of(self._reply(request), self._pod_of)
@@ -385,13 +370,6 @@ class RequestSender:
     def _pod_of(self, tree: Tree) -> LivePod | None:
         """The pod in an answer; a dry run does not show the pod as it is."""
         return None if self.dry else self.reader.one(tree)
-
-
-def _pod_request(  # as many arguments as such a request has
-    method: str, namespace: str, name: str, body: Tree, *, dry: bool, sub: str = ""
-) -> ApiRequest:
-    path = core("pods", namespace=namespace, name=name, sub=sub) + _QUERY
-    return ApiRequest(method, path + _DRY * dry, body, STRATEGIC if method == "PATCH" else JSON)
 
 
 def run_machine(
@@ -411,270 +389,3 @@ def run_machine(
     except StopIteration as ended:
         verdict: Verdict = ended.value
         return verdict
-
-
-# ---- pinning
-
-
-class CannotPin(ValueError):  # noqa: N818  # an answer, not a failure of ours
-    """The pod's own constraints exclude the node."""
-
-
-def pin(pod: LivePod, node: LiveNode) -> Tree:
-    """Fields of ``spec`` that pin a gated pod: a hostname selector, else node affinity by name.
-
-    The API server only accepts additions to a gated pod. Empty if the pod is limited to that node already.
-    """
-    why = unpinnable(pod, node)
-    if why is not None:
-        raise CannotPin(why)
-    if node.hostname is not None:
-        selected = HOSTNAME in dict(pod.selector)
-        return {} if selected else {"nodeSelector": {HOSTNAME: node.hostname}}
-    field = {"key": "metadata.name", "operator": "In", "values": [node.name]}
-    old = required_terms(pod)
-    # Terms are alternatives, and none may be added: each that can match has to name the node.
-    terms = [
-        _with_field(term, field) if isinstance(term, dict) and can_match(term) else term
-        for term in old
-    ] or [{"matchFields": [field]}]
-    if terms == old:
-        return {}
-    return {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}}
-
-
-def pin_record(pod: LivePod, added: Tree) -> str:
-    """``Intent.pin`` of a pod. ``added``: what ``pin`` adds to its spec."""
-    if "affinity" not in added:
-        return "hostname" if added else "none"
-    terms = added["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
-    old = required_terms(pod) or [None]
-    changed = [i for i, pair in enumerate(zip(old, terms, strict=True)) if pair[0] != pair[1]]
-    return f"terms {' '.join(map(str, changed))}"
-
-
-def _with_field(term: Tree, field: Tree) -> Tree:
-    fields = items(term, "matchFields")
-    return term if field in fields else {**term, "matchFields": [*fields, field]}
-
-
-# ---- answers
-
-
-_OTHER_UID = re.compile(r"UID in (?:the )?precondition")
-"""Text of the 409 of bindings and evictions for a wrong uid; a wrong version is a 409, too."""
-
-_TWO_BUDGETS = "more than one PodDisruptionBudget"
-"""Text of the 500 for a pod that several budgets cover: a retry does not help."""
-
-
-def event_of(  # noqa: PLR0911  # one return a meaning
-    reply: Reply, pod: Callable[[Tree], LivePod | None], *, eviction: bool = False
-) -> Event:
-    """The answer to a write, by its status, and by its text only where statuses are shared.
-
-    ``pod``: reads the pod of an answer.
-    """
-    message = one_line(reply.message)
-    match reply.status:
-        case _ if reply.ok:
-            return _done(reply.body, pod)
-        case 404:
-            return Gone(message)
-        case 403 if lacks_right(reply):
-            return _denied(reply.message)
-        case 409:
-            return Gone(message) if _OTHER_UID.search(reply.message) else Conflict(message)
-        case 422 if _about_uid(reply.body):
-            return Gone(message)
-        case 429:
-            return BlockedByBudget(message) if eviction else NoAnswer(message)
-        case status if 400 <= status < 500 or (eviction and _TWO_BUDGETS in reply.message):
-            return Rejected(message)
-        case _:
-            return NoAnswer(message)
-
-
-def _denied(message: str) -> Denied:
-    return Denied(one_line(f"not permitted: {message}"))
-
-
-def _done(body: Tree, pod: Callable[[Tree], LivePod | None]) -> Done | NoAnswer:
-    """A pod, a scale, or the Status of bindings and evictions; anything else is no success."""
-    match body.get("kind"):
-        case "Pod":
-            return Done(pod(body))
-        case "Scale":
-            return Done()
-        case "Status" if body.get("status") != "Failure":
-            return Done()
-    return NoAnswer("the server's answer is neither a Pod nor its success")
-
-
-def _about_uid(body: Tree) -> bool:
-    """Whether a 422 is about another pod with the same name."""
-    causes = objects(body, "details", "causes")
-    return any(cause.get("field") == "metadata.uid" for cause in causes)
-
-
-# ---- scaling
-
-
-_PLURALS = {
-    ("apps", "StatefulSet"): "statefulsets",
-    ("apps", "ReplicaSet"): "replicasets",
-    ("apps", "Deployment"): "deployments",
-    ("kubeflow.org", "PyTorchJob"): "pytorchjobs",
-}
-"""Controllers whose scale counts pods; that of a LeaderWorkerSet counts groups."""
-
-_WORKERS = {"PyTorchJob": "worker"}
-"""For controllers with several roles, the role that the scale is about."""
-
-_MAX_OWNERS = 3
-
-
-COST = "controller.kubernetes.io/pod-deletion-cost"
-GOES_FIRST = str(-(2**31))
-"""The least cost that Kubernetes accepts."""
-
-
-def scale(wire: Transport, request: Scale, pods: Mapping[Key, Tree], *, dry: bool = False) -> Event:
-    """Set the scale unless another client went beyond what the plan saw. ``pods``: as last read.
-
-    A ReplicaSet that shrinks removes the pods that are marked for that, after those that do not run; the
-    others remove the highest indices.
-    """
-    resize, member = request.resize, pods.get(request.member, {})
-    path = _owner(wire, member, request.member[0], resize.role)
-    if path is None:
-        return Rejected("its controller has no scale field for this role")
-    reply = wire.send("GET", path + "/scale")
-    if not reply.ok:
-        found = event_of(reply, lambda _: None)
-        return Rejected(found.message) if isinstance(found, Gone) else found
-    now = whole(reply.body, "spec", "replicas") or 0
-    if now == resize.after:
-        return Done()
-    # It may count more pods than the plan: those beyond the range, and those not created yet.
-    shrinks = resize.after < resize.before
-    if not (now > resize.after if shrinks else resize.before <= now < resize.after):
-        return Rejected(f"its scale is {now:,}, the plan saw {resize.before:,}")
-    marks = _Marks(wire, pods, dry=dry)
-    if shrinks and _is_of_set(member):
-        failure = marks.write(member, request.going)
-        if failure is not None:
-            return failure
-    body: Tree = {
-        "metadata": {"resourceVersion": text(reply.body, "metadata", "resourceVersion")},
-        "spec": {"replicas": resize.after},
-    }
-    query = f"?fieldManager={MANAGER}" + "&dryRun=All" * dry
-    reply = wire.send("PATCH", path + "/scale" + query, body, content_type=MERGE)
-    event = event_of(reply, lambda _: None)
-    if isinstance(event, Rejected):
-        marks.take_back()
-    return event
-
-
-@dataclass(slots=True)
-class _Marks:
-    """The pods of a ReplicaSet that are to go first, marked by their deletion cost.
-
-    ``written``: those marked here, with the cost that they had.
-    """
-
-    wire: Transport
-    pods: Mapping[Key, Tree]
-    dry: bool
-    written: list[tuple[Key, str | None]] = field(default_factory=list)
-
-    def write(self, member: Tree, going: Sequence[PodStop]) -> NotDone | None:
-        """Mark these pods and no others of the set: a run that was cut off may have marked some."""
-        owner, leaving = _controller(member), {stop.key for stop in going}
-        namespace = text(member, "metadata", "namespace")
-        own = [
-            key for key in self.pods if key[0] == namespace and _controller(self.pods[key]) == owner
-        ]
-        for key in sorted(own):
-            cost = texts(self.pods[key], "metadata", "annotations").get(COST)
-            wanted = GOES_FIRST if key in leaving else None
-            if (cost == GOES_FIRST) == (wanted is not None):
-                continue
-            event = self._set(key, wanted)
-            if isinstance(event, Gone):
-                continue
-            if isinstance(event, NotDone):
-                self.take_back()
-                what = f"pod {key[1]} cannot be marked as the one to go: {event.message}"
-                return Rejected(what) if isinstance(event, Rejected) else event
-            if wanted is not None:
-                self.written.append((key, cost))
-        return None
-
-    def take_back(self) -> None:
-        """Give the marked pods their former cost; what fails does no harm before the next shrinking."""
-        for key, cost in self.written:
-            self._set(key, cost)
-
-    def _set(self, key: Key, cost: str | None) -> Event:
-        """Set the cost of the pod that was read; again if the server has a newer version of it."""
-        metadata = mapping(self.pods[key], "metadata")
-        event: Event = NoAnswer("")
-        for _ in range(_MARK_TRIES):
-            body: Tree = {
-                "metadata": {
-                    "uid": text(metadata, "uid"),
-                    "resourceVersion": text(metadata, "resourceVersion"),
-                    "annotations": {COST: cost},
-                }
-            }
-            sent = _pod_request("PATCH", *key, body, dry=self.dry)
-            event = event_of(
-                self.wire.send(sent.method, sent.path, sent.body, content_type=sent.content_type),
-                lambda _: None,
-            )
-            if not isinstance(event, Conflict):
-                break
-            reply = self.wire.send("GET", core("pods", namespace=key[0], name=key[1]))
-            found = mapping(reply.body, "metadata")
-            if not reply.ok or found.get("uid") != metadata.get("uid"):
-                return Gone("is gone") if reply.ok or reply.status == 404 else event
-            metadata = found
-        return event
-
-
-_MARK_TRIES = 3
-
-
-def _controller(tree: Tree) -> str | None:
-    """The uid of its controller."""
-    owners = objects(tree, "metadata", "ownerReferences")
-    return next((text(one, "uid") for one in owners if one.get("controller")), None)
-
-
-def _is_of_set(tree: Tree) -> bool:
-    """Whether a ReplicaSet made the pod, which removes pods in an order of its own."""
-    owners = objects(tree, "metadata", "ownerReferences")
-    return any(one.get("controller") and one.get("kind") == "ReplicaSet" for one in owners)
-
-
-def _owner(wire: Transport, tree: Tree, namespace: str, role: str) -> str | None:
-    """The path of the topmost controller with a scale."""
-    found = None
-    for _ in range(_MAX_OWNERS):
-        owner = next(
-            (one for one in objects(tree, "metadata", "ownerReferences") if one.get("controller")),
-            {},
-        )
-        group, _, version = (text(owner, "apiVersion") or "").rpartition("/")
-        kind, name = text(owner, "kind") or "", text(owner, "name") or ""
-        plural = _PLURALS.get((group, kind))
-        if plural is None or _WORKERS.get(kind, role).lower() != role.lower():
-            return None if owner else found  # a controller above it would revert the number
-        found = grouped(group, version, plural, namespace=namespace, name=name)
-        reply = wire.send("GET", found)
-        if not reply.ok or mapping(reply.body, "metadata").get("uid") != owner.get("uid"):
-            return None
-        tree = reply.body
-    return found

@@ -16,6 +16,7 @@ from planner.cluster.api_paths import core, grouped
 from planner.cluster.lease import LEASE
 from planner.cluster.pages import list_objects
 from planner.cluster.retry import WAITS_S, RetryingTransport, RightKey
+from planner.cluster.scales import PLURALS
 from planner.cluster.transport import LOST, Transport, Tree
 from planner.errors import Fault, NotPermittedError, UnavailableError
 from planner.read.kube.kinds import ALL, NAMESPACES, Kind
@@ -25,14 +26,6 @@ from planner.untrusted_text import one_line
 _REVIEWS = grouped("authorization.k8s.io", "v1", "selfsubjectaccessreviews")
 ACCEPT = f"^{_REVIEWS}$".replace(".", r"\.")
 """The path of access reviews, for ``proxy.connect``."""
-
-SCALED = (
-    ("apps", "statefulsets"),
-    ("apps", "replicasets"),
-    ("apps", "deployments"),
-    ("kubeflow.org", "pytorchjobs"),
-)
-"""Controllers whose replicas a resize sets: group and plural."""
 
 DRA = "dra"
 """The GPU back end that writes ResourceClaims."""
@@ -283,7 +276,9 @@ def _claims(namespace: str | None) -> list[Right]:
 
 def _scales(namespace: str | None) -> list[Right]:
     """To set the replicas of a controller."""
-    owners = [Right("get", group, plural, namespace=namespace) for group, plural in SCALED]
+    owners = [
+        Right("get", group, plural, namespace=namespace) for (group, _), plural in PLURALS.items()
+    ]
     scales = [replace(owner, subresource="scale") for owner in owners]
     return [*owners, *scales, *(replace(one, verb="patch") for one in scales)]
 
@@ -405,13 +400,11 @@ def pods_without_claim_rights(
 
 def is_one_of(pods: Collection[Key]) -> Callable[[Tree], bool]:
     """A predicate: whether a pod is one of these."""
-    return lambda tree: (
-        (
-            text(tree, "metadata", "namespace") or "",
-            text(tree, "metadata", "name") or "",
-        )
-        in pods
-    )
+    return lambda tree: _key_of(tree) in pods
+
+
+def _key_of(tree: Tree) -> Key:
+    return text(tree, "metadata", "namespace") or "", text(tree, "metadata", "name") or ""
 
 
 def waits_in(namespaces: Collection[str], classifier: PodClassifier) -> Callable[[Tree], bool]:

@@ -10,7 +10,8 @@ from collections.abc import Collection, Mapping
 
 from models.apply.plan_actions import PodStart
 from models.apply.requests import Conflict, Done, Event, NoAnswer, Rejected
-from models.gang import NodeExpression, matches
+from models.documents.cluster import HOSTNAME_LABEL
+from models.gang import matches
 from planner.cluster.api_paths import STORAGE_CLASSES, VOLUMES, checked, core
 from planner.cluster.pages import NotServedError, get
 from planner.cluster.transport import MERGE, Transport
@@ -18,7 +19,6 @@ from planner.errors import NotPermittedError, UnavailableError
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import items, mapping, text
 from planner.read.kube.objects import Gatherer
-from planner.read.kube.pods.constraints import HOSTNAME
 from planner.read.kube.pods.volume_claims import (
     ANY_NODE,
     CLAIM,
@@ -116,12 +116,8 @@ def _obstacle(
     chosen = one.annotations.get(SELECTED_NODE)
     if claim.unbound and claim.access_modes & ANY_NODE and chosen in nodes:
         return None  # chosen for another pod of the gang, which shares it
-    known = {HOSTNAME: node, **labels}
-    affinity = tuple(
-        tuple(NodeExpression(e.key, e.operator, e.values, e.field) for e in term)
-        for term in claim.affinity
-    )
-    if matches(affinity, known, node):
+    known = {HOSTNAME_LABEL: node, **labels}
+    if matches(claim.affinity, known, node):
         return None
     where = f"is for node {chosen}" if claim.unbound and chosen else "has a volume elsewhere"
     return f"{one.where} {where}, node {node} does not reach it"

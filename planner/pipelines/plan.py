@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -15,19 +15,23 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from models.gang import NODE_NAME, NodeExpression
-from models.policy import MAX_BUDGET, Objective, Policy
-from models.tiers import family
+from models.policy import MAX_BUDGET
 from planner import __version__
 from planner.atomic_files import check_target, save
 from planner.errors import Fault, InputError, RefusedPlanError, UsageError
+from planner.pipelines.adjustments import (
+    avoiding,
+    freeze_running,
+    keep_sizes,
+    with_defragment,
+    with_stability,
+)
 from planner.pipelines.required_gangs import Required, unmet
 from planner.pipelines.timed_search import TimedSearch
 from planner.signals import stop_on_signal
 
 if TYPE_CHECKING:
     from models.documents.plan import PlanDocument
-    from models.gang import Gang, NodeAffinity, Role
     from models.instance import Instance
     from models.plan import PlanWriter
     from models.solution import Solution
@@ -36,110 +40,8 @@ if TYPE_CHECKING:
     from planner.read.instance_builder import LoadedInput
     from planner.show.console import Console
 
-DEFRAGMENT = "defragment"
-STABILITY = "stability"
-
 BUDGET_PER_S = 10
 """A budget that outlasts each second of a time limit, whatever the workers."""
-
-
-def with_defragment(policy: Policy) -> Policy:
-    """The policy with ``defragment`` before ``disruption``, so that gangs move for it.
-
-    Without ``disruption`` it follows the tiers about which gangs run, or comes first. An earlier position
-    is kept.
-    """
-    names = [objective.name for objective in policy.objectives]
-    own = next((one for one in policy.objectives if one.name == DEFRAGMENT), None)
-    if own is not None and DEFRAGMENT not in names[_place(names) :]:
-        return policy
-    others = [one for one in policy.objectives if one.name != DEFRAGMENT]
-    place = _place([one.name for one in others])
-    others.insert(place, own or Objective(DEFRAGMENT))
-    return replace(policy, objectives=tuple(others))
-
-
-def _place(names: list[str]) -> int:
-    if "disruption" in names:
-        return names.index("disruption")
-    return max((i + 1 for i, name in enumerate(names) if family(name).fused), default=0)
-
-
-def with_stability(policy: Policy) -> Policy:
-    """The policy with ``stability`` last, unless it is listed."""
-    if any(objective.name == STABILITY for objective in policy.objectives):
-        return policy
-    return replace(policy, objectives=(*policy.objectives, Objective(STABILITY)))
-
-
-def freeze_running(instance: Instance, namespaces: Collection[str] | None = None) -> Instance:
-    """The instance with running gangs that cannot be stopped, moved or shrunk.
-
-    ``namespaces``: only gangs of these; None: all. They may still be completed, and grow by pods that exist.
-    """
-    gangs = tuple(
-        replace(_within_its_pods(gang), preemptible=False, movable=False)
-        if gang.running and (namespaces is None or gang.namespace in namespaces)
-        else gang
-        for gang in instance.gangs
-    )
-    return replace(instance, gangs=gangs)
-
-
-def _within_its_pods(gang: Gang) -> Gang:
-    """The gang with roles that grow no further than its pods, so that no controller has to create any."""
-    most = [role.min for role in gang.roles]
-    for pod in gang.pods:
-        most[pod.role] = max(most[pod.role], pod.index + 1 - gang.roles[pod.role].first_index)
-    roles = zip(gang.roles, most, strict=True)
-    return replace(gang, roles=tuple(replace(one, max=min(one.max, top)) for one, top in roles))
-
-
-def keep_sizes(instance: Instance, namespaces: Collection[str]) -> Instance:
-    """The instance whose running gangs of these namespaces keep their numbers of pods."""
-    later = instance.now + 1
-    gangs = tuple(
-        replace(gang, resize_after=max(later, gang.resize_after or later))
-        if gang.running and gang.elastic and gang.namespace in namespaces
-        else gang
-        for gang in instance.gangs
-    )
-    return replace(instance, gangs=gangs)
-
-
-def avoiding(
-    instance: Instance, avoid: Iterable[tuple[tuple[str, str], str]]
-) -> tuple[Instance, tuple[str, ...]]:
-    """The instance with gangs kept off nodes on which their pods stayed pending, and remarks.
-
-    ``avoid``: (gang, node). Nodes on which the gang has pods stay allowed.
-    """
-    known = {node.name for node in instance.cluster.nodes}
-    by_gang: dict[tuple[str, str], list[str]] = {}
-    for key, name in avoid:
-        if name in known:
-            by_gang.setdefault(key, []).append(name)
-    gangs, remarks = list(instance.gangs), []
-    for index, gang in enumerate(instance.gangs if by_gang else ()):
-        nodes = [pod.node for pod in gang.running_pods if pod.node is not None]
-        standing = {instance.cluster.nodes[node].name for node in nodes}
-        names = tuple(sorted({*by_gang.get(gang.key, ())} - standing))
-        if names:
-            roles = tuple(replace(role, node_affinity=_off(role, names)) for role in gang.roles)
-            gangs[index] = replace(gang, roles=roles)
-            subject = f"Gang {gang.namespace}/{gang.name}"
-            where = ", ".join(names)
-            remarks.append(
-                f"{subject}: avoids node {where}, where its pods stayed pending too long"
-            )
-    return replace(instance, gangs=tuple(gangs)) if remarks else instance, tuple(remarks)
-
-
-def _off(role: Role, nodes: tuple[str, ...]) -> NodeAffinity:
-    """The role's node affinity, with these nodes excluded."""
-    off = NodeExpression(NODE_NAME, "NotIn", nodes, field=True)
-    # A term without expressions matches no node, and must go on doing so.
-    return tuple((*term, off) if term else term for term in role.node_affinity) or ((off,),)
 
 
 MAX_SHOWN = 20

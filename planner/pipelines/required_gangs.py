@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from models.guards import guards, may_stop
+from models.disruption_budgets import guards, may_stop
 from models.policy import Objective
 from models.tiers import TIERS, family
 from planner.errors import Fault, UsageError

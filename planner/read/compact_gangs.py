@@ -191,7 +191,8 @@ class GangReader:
         mask = None
         if node is not None:
             mask = self._gpus(entry, path, pod, document, node)
-        self._check_budgets(entry, path, pod)
+        if pod.budgets:
+            self._check_budgets(entry, path, pod)
         return ExistingPod(name, role, pod.index, pod.uid, node, mask, pod.mode, pod.budgets)
 
     def _check_budgets(self, entry: GangEntry, path: Path, pod: PodDocument) -> None:

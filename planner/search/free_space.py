@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from models.disruption_budgets import guards
 from models.gang import Gang, Hold
-from models.guards import guards
 from models.hardware import bits
 from models.instance import Instance
 from models.occupancy import PODS, Room, is_blind

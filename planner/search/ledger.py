@@ -10,7 +10,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from models.guards import beyond_budgets
+from models.disruption_budgets import beyond_budgets
 from models.implied_bounds import ImpliedBounds
 from models.instance import Instance
 from models.program.base_state import base_decisions

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from models.guards import may_stop
+from models.disruption_budgets import may_stop
 from models.program.demand_builder import identity, remaining_demand
 from models.program.demands import Demand
 from models.rates.speed import FULL_SPEED

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
-from models.guards import held_by_budgets
+from models.disruption_budgets import held_by_budgets
 from models.instance import Instance
 from models.policy import SolveLimits
 from models.program.demand_builder import identity

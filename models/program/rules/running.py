@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from models.guards import guards, takings_by_budget
+from models.disruption_budgets import guards, takings_by_budget
 from models.instance import Instance
 from models.program.base_state import PlacementRequests, least_victim
 from models.program.demands import Demand, RoleDemand

@@ -31,8 +31,8 @@ from planner.cluster.backends.dra_claims import (
     unmarking,
 )
 from planner.cluster.pages import NotServedError
-from planner.cluster.request_sender import event_of
 from planner.cluster.transport import MERGE, Reply, Transport, Tree
+from planner.cluster.writes import event_of
 from planner.errors import NotPermittedError, UnavailableError
 from planner.read.kube.devices.slices import GROUP
 from planner.read.kube.devices.wants import Want

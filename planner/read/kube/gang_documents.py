@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from models.disruption_budgets import DisruptionBudgets
 from models.documents.base import API_VERSION
 from models.documents.gang import CheckedTerms, NodeExpressionDocument, term_errors
-from models.gang import Toleration
+from models.gang import NodeExpression, Toleration
 from models.policy import KubernetesPolicy
 from models.units import time_text
 from planner.read.findings import Remarks
@@ -38,7 +38,7 @@ from planner.read.kube.pods.constraints import (
     Affinity,
     node_parts,
 )
-from planner.read.kube.records import Expression, KubeGang, KubePod, KubeRole, LevelAsk
+from planner.read.kube.records import KubeGang, KubePod, KubeRole, LevelAsk
 from planner.read.sources import printable
 
 UNSUPPORTED = "Unsupported"
@@ -220,7 +220,7 @@ class GangDocuments:
                 tree["node"] = pod.node
                 known = pod.indices is not None and len(pod.indices) == role_tree["gpus"]
                 tree["gpus"] = list(pod.indices or ()) if known else None
-                if names := self._budgets_of(namespace, pod):
+                if self.budgets.guards and (names := self._budgets_of(namespace, pod)):
                     tree["budgets"] = names
             elif pod.mode is not None and pod.ours:
                 tree["mode"] = pod.mode
@@ -245,17 +245,18 @@ class GangDocuments:
         if problems:
             message = "; ".join(problems) + _way_out(problems)
             return {"code": UNSUPPORTED, "message": _bounded(message)}
-        if missing := [*filter(None, [gang.missing]), *_volumes(gang)]:
+        waiting = [pod for pod in gang.pods() if pod.ours]
+        if missing := [*filter(None, [gang.missing]), *_volumes(waiting)]:
             return {"code": INCOMPLETE, "message": _bounded("; ".join(missing))}
-        if gates := self._other_gates(gang):
+        if gates := self._other_gates(waiting):
             more = f" and {len(gates) - 1} more" if len(gates) > 1 else ""
             return {"code": GATED, "message": _bounded(f"{GATED} by {gates[0]}{more}")}
         return None
 
-    def _other_gates(self, gang: KubeGang) -> list[str]:
-        """Scheduling gates, each once, that others must remove before its waiting pods can start."""
-        gates = (gate for pod in gang.pods() if pod.ours for gate in pod.gates)
-        return [gate for gate in dict.fromkeys(gates) if gate != self.policy.scheduling_gate]
+    def _other_gates(self, waiting: Sequence[KubePod]) -> list[str]:
+        """Scheduling gates, each once, that others must remove before these pods can start."""
+        own = self.policy.scheduling_gate
+        return list(dict.fromkeys(gate for pod in waiting for gate in pod.gates if gate != own))
 
     def _problems(self, gang: KubeGang) -> Iterator[str]:
         for ask in (gang.required, *(role.required for role in gang.roles), *_slice_levels(gang)):
@@ -443,9 +444,9 @@ def _is_rooted(gang: KubeGang) -> bool:
     return any(pod.rooted and pod.holds_room for pod in gang.pods())
 
 
-def _volumes(gang: KubeGang) -> list[str]:
-    """What the volumes of its waiting pods need first."""
-    found = dict.fromkeys(words for pod in gang.pods() if pod.ours for words in pod.waits_for)
+def _volumes(waiting: Sequence[KubePod]) -> list[str]:
+    """What the volumes of these pods need first."""
+    found = dict.fromkeys(words for pod in waiting for words in pod.waits_for)
     more = len(found) - _SHOWN
     return [*list(found)[:_SHOWN], *([f"and {more:,} more like that"] if more > 0 else [])]
 
@@ -466,7 +467,7 @@ def _toleration(one: Toleration) -> Json:
     return {name: value for name, value in fields.items() if value}
 
 
-def _expression(one: Expression) -> Json:
+def _expression(one: NodeExpression) -> Json:
     tree: Json = {"key": one.key, "operator": one.operator}
     if one.values:
         tree["values"] = list(one.values)

@@ -10,13 +10,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from models.documents.cluster import HOSTNAME_LABEL
 from models.hardware import FindModel, Nic, ServerModel, slug
 from models.units import exact, number
 from planner.read.findings import Remarks
 from planner.read.kube.levels.levels import Levels
 from planner.read.kube.lookup import SHORT, clean, is_label_key, is_label_value
 from planner.read.kube.nodes.servers import own_nics, unknown_model
-from planner.read.kube.pods.constraints import HOSTNAME
 from planner.read.kube.pods.requests import is_gpu_name
 from planner.read.kube.records import KubeGang, KubeNode, KubePod
 
@@ -178,7 +178,7 @@ class NodeDocuments:
         kept = {}
         for key in sorted(node.labels):
             value = node.labels[key]
-            if key in self.keys and (key != HOSTNAME or value != node.name):
+            if key in self.keys and (key != HOSTNAME_LABEL or value != node.name):
                 if is_label_key(key) and is_label_value(value):
                     kept[key] = value
                 else:

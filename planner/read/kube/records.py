@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from models.gang import NodeExpression
 from planner.read.kube.lookup import Tree
 
 if TYPE_CHECKING:
@@ -170,17 +171,7 @@ class KubeNode:
         return max(self.installed, self.gpus)
 
 
-@dataclass(frozen=True, slots=True)
-class Expression:
-    """One requirement of a node selector term; ``field`` True: on metadata.name, not on a label."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-    field: bool = False
-
-
-PodVolumes = tuple[tuple[tuple[str, int], ...], tuple[tuple[Expression, ...], ...]]
+PodVolumes = tuple[tuple[tuple[str, int], ...], tuple[tuple[NodeExpression, ...], ...]]
 """What the volumes of a pod add to its requests and to its affinity."""
 
 NO_VOLUMES: PodVolumes = ((), ())
@@ -217,7 +208,7 @@ class KubePod:
     requests: dict[str, int] = field(default_factory=dict)
     indices: tuple[int, ...] | None = None
     selector: dict[str, str] = field(default_factory=dict)
-    affinity: tuple[tuple[Expression, ...], ...] = ()
+    affinity: tuple[tuple[NodeExpression, ...], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     unsupported: tuple[str, ...] = ()
     waits_for: tuple[str, ...] = ()

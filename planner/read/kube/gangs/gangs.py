@@ -139,8 +139,7 @@ def _gang(
     gang.roles = read_roles(members, problems, remarks)
     gang.problems = tuple(problems)
     for role in gang.roles:
-        pods = [pod for _, pod in role.members]
-        role.scalable = role.scalable and any(_comes_to_us(pod, policy) for pod in pods)
+        role.scalable = role.scalable and any(_comes_to_us(pod, policy) for _, pod in role.members)
     groups = list(members.groups.values())
     gang.missing = complete_roles(gang.roles, groups, gang.subject, remarks)
     return _finished(gang, members, api, policy, remarks)

@@ -43,13 +43,13 @@ def wished_range(
     if made is not None and concerned and is_elastic(made.annotations):
         return _read(made.annotations, made.subject, remarks)
     living = [pod for pod in pods if pod.finished is None]
+    if not any(is_elastic(pod.annotations) for pod in living):
+        return spec.range
     stated = {tuple(pod.annotations.get(key) for key in RANGE) for pod in living}
-    if any(is_elastic(pod.annotations) for pod in living):
-        if len(stated) == 1:
-            return _read(living[0].annotations, living[0].subject, remarks)
-        remarks.add(living[0].subject if made is None else made.subject, DIFFER)
-        return None
-    return spec.range
+    if len(stated) == 1:
+        return _read(living[0].annotations, living[0].subject, remarks)
+    remarks.add(living[0].subject if made is None else made.subject, DIFFER)
+    return None
 
 
 def _read(written: Mapping[str, str], subject: str, remarks: Remarks) -> ReplicaRange | None:

@@ -165,14 +165,18 @@ def split_by_volumes(roles: Sequence[KubeRole], remarks: Remarks) -> list[KubeRo
     """
     found: list[KubeRole] = []
     for role in roles:
-        kinds = {pod.key: pod.volumes for _, pod in role.members if pod.ours or pod.volumes[0]}
         waiting = {pod.volumes for _, pod in role.members if pod.ours}
         apart = len(waiting) > 1 or any(requests for requests, _ in waiting)
         together = role.required is not None or role.slices or len(waiting) > MAX_TIES
-        found += [role] if together or not apart else _split(role, kinds, APART, remarks)
-    taken: set[str] = set()
-    for role in found:
-        role.name = distinct(role.name, taken)
+        if together or not apart:
+            found.append(role)
+            continue
+        kinds = {pod.key: pod.volumes for _, pod in role.members if pod.ours or pod.volumes[0]}
+        found += _split(role, kinds, APART, remarks)
+    if len(found) > len(roles):
+        taken: set[str] = set()
+        for role in found:
+            role.name = distinct(role.name, taken)
     return found
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from models.documents.cluster import HOSTNAME_LABEL
+from models.gang import NodeExpression
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import (
     LabelSets,
@@ -22,7 +24,6 @@ from planner.read.kube.lookup import (
     union,
 )
 from planner.read.kube.pods.constraints import (
-    HOSTNAME,
     MAX_EXPRESSIONS,
     MAX_PARTS,
     MAX_TERMS,
@@ -31,7 +32,7 @@ from planner.read.kube.pods.constraints import (
     Affinity,
     selects_too_much,
 )
-from planner.read.kube.records import Expression, KubeNode, KubePod, Objects
+from planner.read.kube.records import KubeNode, KubePod, Objects
 
 EXCLUDED = "kept off nodes of running pods whose required podAntiAffinity selects it"
 REPELS_OTHERS = "its required podAntiAffinity keeps waiting pods of other namespaces off its {key}"
@@ -90,9 +91,9 @@ class _Closed:
     def add(self, key: str, numbers: int, value: str) -> None:
         self.values.setdefault(key, {}).setdefault(numbers, {})[value] = None
 
-    def apart(self, waiting: int) -> list[tuple[Expression, ...]]:
+    def apart(self, waiting: int) -> list[tuple[NodeExpression, ...]]:
         """The expressions that keep each of the waiting off what is closed to it."""
-        found: list[list[Expression]] = [[] for _ in range(waiting)]
+        found: list[list[NodeExpression]] = [[] for _ in range(waiting)]
         for key in sorted(self.values):
             names = sorted(set().union(*self.values[key].values()))
             place = {name: number for number, name in enumerate(names)}
@@ -101,12 +102,12 @@ class _Closed:
                 mask = sum(1 << place[value] for value in values)
                 for number in bits(numbers):
                     closed[number] |= mask
-            known: dict[int, Expression] = {}
+            known: dict[int, NodeExpression] = {}
             for number, mask in enumerate(closed):
                 if mask:
                     if mask not in known:
                         listed = tuple(names[i] for i in bits(mask))
-                        known[mask] = Expression(key, "NotIn", listed)
+                        known[mask] = NodeExpression(key, "NotIn", listed)
                     found[number].append(known[mask])
         return [tuple(expressions) for expressions in found]
 
@@ -153,7 +154,7 @@ def _close(
         key = text(term, "topologyKey")
         if key is None or not isinstance(at(term, "labelSelector"), dict):
             continue
-        value = node.labels.get(key, node.name if key == HOSTNAME else None)
+        value = node.labels.get(key, node.name if key == HOSTNAME_LABEL else None)
         numbers = waiting.selected(term, namespace) if value else 0
         if value and numbers:
             closed.add(key, numbers, value)

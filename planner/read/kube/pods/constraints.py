@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
 
-from models.gang import Toleration
+from models.documents.cluster import HOSTNAME_LABEL
+from models.gang import NodeExpression, Toleration
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import Tree, at, items, mapping, objects, text, texts, whole
-from planner.read.kube.records import Expression, KubePod, Objects
+from planner.read.kube.records import KubePod, Objects
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-HOSTNAME = "kubernetes.io/hostname"
 
 VOLUME_CLAIMS = "gangplan.dev/volume-claims"
 """Annotation of a recorded pod: the names of its volume claims; its volumes are not recorded."""
@@ -58,10 +58,13 @@ TOO_MANY_TERMS = (
 TOO_MANY_SELECTORS = f"a nodeSelector of more than {MAX_SELECTORS} labels"
 TOO_MANY_TOLERATIONS = f"more than {MAX_TOLERATIONS} tolerations"
 
-IMPOSSIBLE = (Expression(HOSTNAME, "Exists"), Expression(HOSTNAME, "DoesNotExist"))
+IMPOSSIBLE = (
+    NodeExpression(HOSTNAME_LABEL, "Exists"),
+    NodeExpression(HOSTNAME_LABEL, "DoesNotExist"),
+)
 """A term that no node matches: of a required affinity none of whose terms can match."""
 
-Term = tuple[Expression, ...]
+Term = tuple[NodeExpression, ...]
 Affinity = tuple[Term, ...]
 
 
@@ -266,7 +269,7 @@ def read_terms(terms: Iterable[Tree]) -> Affinity:
 
 def _read_term(tree: Tree) -> Term | None:
     """Expressions of a node selector term; None if it can match no node."""
-    found: list[Expression] = []
+    found: list[NodeExpression] = []
     for which, field_ in (("matchExpressions", False), ("matchFields", True)):
         for entry in items(tree, which):
             expression = _expression(entry, field_=field_)
@@ -276,7 +279,7 @@ def _read_term(tree: Tree) -> Term | None:
     return tuple(found) or None
 
 
-def _expression(entry: object, *, field_: bool) -> Expression | None:
+def _expression(entry: object, *, field_: bool) -> NodeExpression | None:
     key, operator = text(entry, "key"), text(entry, "operator")
     written = items(entry, "values")
     values = tuple(value for value in written if isinstance(value, str))
@@ -286,7 +289,7 @@ def _expression(entry: object, *, field_: bool) -> Expression | None:
         return None
     if not _is_valid(operator, values, field_=field_):
         return None
-    return Expression(key, operator, values, field_)
+    return NodeExpression(key, operator, values, field_)
 
 
 def _is_valid(operator: str, values: tuple[str, ...], *, field_: bool) -> bool:

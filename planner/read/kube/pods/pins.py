@@ -7,9 +7,10 @@ it where its new pods cannot start.
 
 from __future__ import annotations
 
-from models.apply.intents import read_intent
+from models.apply.intents import PLAN, read_intent
+from models.documents.cluster import HOSTNAME_LABEL
 from planner.read.kube.lookup import Tree, items, mapping
-from planner.read.kube.pods.constraints import HOSTNAME, REQUIRED
+from planner.read.kube.pods.constraints import REQUIRED
 from planner.read.kube.records import KubeNode, KubePod
 
 
@@ -20,7 +21,9 @@ def unpinned_spec(pod: KubePod, node: KubeNode, *, binds: bool) -> Tree:
     there a host name in the node selector counts as one.
     """
     spec = mapping(pod.object.tree, "spec")
-    intent = None if pod.mode is not None else read_intent(pod.labels, pod.annotations)
+    if pod.mode is not None or PLAN not in pod.labels:
+        return spec
+    intent = read_intent(pod.labels, pod.annotations)
     if intent is None or intent.node != node.name:
         return spec
     pin = intent.pin or ("none" if binds else "hostname")
@@ -32,9 +35,11 @@ def unpinned_spec(pod: KubePod, node: KubeNode, *, binds: bool) -> Tree:
 
 def _without_host(spec: Tree, node: KubeNode) -> Tree:
     selector = mapping(spec, "nodeSelector")
-    if HOSTNAME not in selector or selector[HOSTNAME] != node.labels.get(HOSTNAME):
+    if HOSTNAME_LABEL not in selector or selector[HOSTNAME_LABEL] != node.labels.get(
+        HOSTNAME_LABEL
+    ):
         return spec
-    return {**spec, "nodeSelector": {k: v for k, v in selector.items() if k != HOSTNAME}}
+    return {**spec, "nodeSelector": {k: v for k, v in selector.items() if k != HOSTNAME_LABEL}}
 
 
 def _without_name(spec: Tree, node: KubeNode, places: set[int]) -> Tree:

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from models.documents.cluster import HOSTNAME_LABEL
 from models.policy import KubernetesPolicy
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import ClaimedGpus
 from planner.read.kube.lookup import Tree, at, items, mapping, objects, text
-from planner.read.kube.pods.constraints import HOSTNAME, REQUIRED
+from planner.read.kube.pods.constraints import REQUIRED
 from planner.read.kube.records import KubeNode, KubePod
 
 PLAN = "gangplan.dev/plan"
@@ -46,14 +47,14 @@ class Places:
         hosts: dict[str, str] = {}
         ambiguous = set()
         for node in by_name.values():
-            host = node.labels.get(HOSTNAME, node.name)
+            host = node.labels.get(HOSTNAME_LABEL, node.name)
             if hosts.setdefault(host, node.name) != node.name:
                 ambiguous.add(host)
         return cls(by_name, {host: hosts[host] for host in hosts if host not in ambiguous})
 
     def pinned(self, spec: Tree) -> str | None:
         """The one node the spec allows: by hostname or, with required affinity, by name."""
-        host = text(spec, "nodeSelector", HOSTNAME)
+        host = text(spec, "nodeSelector", HOSTNAME_LABEL)
         if host is not None:
             return self.hosts.get(host)
         if "affinity" not in spec:
@@ -68,7 +69,7 @@ class Places:
             if name is not None:
                 return name if name in self.nodes else None
         for entry in objects(term, "matchExpressions"):
-            host = _only_value(entry, HOSTNAME)
+            host = _only_value(entry, HOSTNAME_LABEL)
             if host is not None:
                 return self.hosts.get(host)
         return None

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from models.documents.cluster import HOSTNAME_LABEL
 from models.eligibility import tolerated
-from models.gang import NodeExpression, holds
+from models.gang import holds
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import at, objects, text
-from planner.read.kube.pods.constraints import HOSTNAME, IGNORABLE
+from planner.read.kube.pods.constraints import IGNORABLE
 from planner.read.kube.pods.holdings import Holding, Share, is_taken
 from planner.read.kube.pods.placement import CHOSEN, DEFAULT_SCHEDULER, PINNED
 from planner.read.kube.pods.requests import HIVED, NO_CLAIM, UNREADABLE, is_about_gpus
@@ -110,14 +111,14 @@ def _is_unschedulable(pod: KubePod) -> bool:
 
 def _takes(node: KubeNode, pod: KubePod) -> bool:
     """Whether the node is open and satisfies selector, required affinity and tolerations."""
-    labels: dict[str, str] = {HOSTNAME: node.name, **node.labels}
+    labels: dict[str, str] = {HOSTNAME_LABEL: node.name, **node.labels}
     if node.unschedulable or not node.ready or not tolerated(pod.tolerations, node.taints):
         return False
     if any(labels.get(key) != value for key, value in pod.selector.items()):
         return False
     return not pod.affinity or any(
         all(
-            holds(NodeExpression(one.key, one.operator, one.values, one.field), value)
+            holds(one, value)
             for one in term
             for value in [node.name if one.field else labels.get(one.key)]
         )

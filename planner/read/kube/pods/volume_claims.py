@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from models.gang import NodeExpression
 from models.units import InvalidValueError, quantity
 from planner.read.kube.lookup import at, is_object_name, items, mapping, objects, text
 from planner.read.kube.pods.constraints import (
@@ -20,7 +21,7 @@ from planner.read.kube.pods.constraints import (
     exceeds_bounds,
     read_terms,
 )
-from planner.read.kube.records import Expression, KubeObject, Objects
+from planner.read.kube.records import KubeObject, Objects
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 """Annotation of an unbound claim: the node that a scheduler chose, where the provisioner makes the volume."""
@@ -203,7 +204,7 @@ class VolumeClaims:
         # A term without labels allows every node.
         affinity: Affinity = () if () in allowed else allowed
         if chosen:
-            node = Expression("metadata.name", "In", (chosen,), field=True)
+            node = NodeExpression("metadata.name", "In", (chosen,), field=True)
             affinity = tuple((*term, node) for term in affinity or ((),))
         equal = self._equal.setdefault(affinity, affinity)
         return VolumeClaim(equal, object=claim, access_modes=access_modes(claim))
@@ -223,7 +224,7 @@ class VolumeClaims:
         if affinity == (IMPOSSIBLE,):
             return None
         zones = tuple(
-            Expression(key, "In", tuple(volume.labels[key].split(_ZONE_SEPARATOR)))
+            NodeExpression(key, "In", tuple(volume.labels[key].split(_ZONE_SEPARATOR)))
             for key in _ZONES
             if key in volume.labels
         )
@@ -261,7 +262,7 @@ def storage(tree: object, *path: str) -> Fraction | None:
     return found if found >= 0 else None
 
 
-def _labels(entries: list[dict[str, object]]) -> tuple[Expression, ...]:
+def _labels(entries: list[dict[str, object]]) -> tuple[NodeExpression, ...]:
     """The expressions of one topology; IMPOSSIBLE if one cannot be read."""
     found = []
     for entry in entries:
@@ -269,5 +270,5 @@ def _labels(entries: list[dict[str, object]]) -> tuple[Expression, ...]:
         values = tuple(one for one in written if type(one) is str)
         if key is None or not values or len(values) < len(written):
             return IMPOSSIBLE
-        found.append(Expression(key, "In", values))
+        found.append(NodeExpression(key, "In", values))
     return tuple(found)

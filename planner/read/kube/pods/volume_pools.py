@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from hashlib import sha256
 
+from models.documents.cluster import HOSTNAME_LABEL
 from models.gang import NodeExpression, holds
 from models.units import quantity_text
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import SHORT, at, mapping, text
-from planner.read.kube.pods.constraints import HOSTNAME, Affinity
+from planner.read.kube.pods.constraints import Affinity
 from planner.read.kube.pods.volume_claims import (
     CLASS,
     VOLUME,
@@ -27,7 +28,7 @@ from planner.read.kube.pods.volume_claims import (
     access_modes,
     storage,
 )
-from planner.read.kube.records import Expression, KubeNode, KubeObject
+from planner.read.kube.records import KubeNode, KubeObject
 
 DOMAIN = "volumes.gangplan.dev/"
 """Of the names of these resources, which exist in plans alone: ``volumes.gangplan.dev/local-ssd-100Gi``."""
@@ -215,7 +216,7 @@ class VolumePools:
             self._reaches[affinity] = frozenset(set().union(*terms) if affinity else every)
         return self._reaches[affinity]
 
-    def _suited(self, term: Sequence[Expression]) -> set[int]:
+    def _suited(self, term: Sequence[NodeExpression]) -> set[int]:
         """Nodes where all expressions hold; those of a label with listed values are looked up."""
         listed = next((one for one in term if one.operator == "In" and not one.field), None)
         if listed is None:
@@ -236,11 +237,11 @@ class VolumePools:
 
     def _value(self, key: str, n: int) -> str | None:
         node = self.nodes[n]
-        return node.labels.get(key, node.name if key == HOSTNAME else None)
+        return node.labels.get(key, node.name if key == HOSTNAME_LABEL else None)
 
-    def _holds(self, one: Expression, n: int) -> bool:
+    def _holds(self, one: NodeExpression, n: int) -> bool:
         value = self.nodes[n].name if one.field else self._value(one.key, n)
-        return holds(NodeExpression(one.key, one.operator, one.values, one.field), value)
+        return holds(one, value)
 
 
 def _mode(one: KubeObject) -> str:

@@ -48,14 +48,17 @@ def read_volumes(
     remarks: Remarks,
 ) -> None:
     """Read the volumes of unfinished pods; nodes offer what their claims still have to take."""
-    for pod in pods:
-        if any(name.startswith(DOMAIN) for name in pod.requests):
-            pod.requests = {k: v for k, v in pod.requests.items() if not k.startswith(DOMAIN)}
+    requested = set[str]().union(*(pod.requests for pod in pods))
+    own = {name for name in requested if name.startswith(DOMAIN)}
+    for pod in pods if own else ():
+        if not own.isdisjoint(pod.requests):
+            pod.requests = {k: v for k, v in pod.requests.items() if k not in own}
             pod.unsupported += (OWN_RESOURCE,)
     if "volumeZone" in policy.ignore:
         return
-    named = [(pod, tuple(dict.fromkeys(volume_claims(pod.object)))) for pod in pods]
-    named = [(pod, names) for pod, names in named if names and pod.finished is None]
+    unfinished = (pod for pod in pods if pod.finished is None)
+    named = [(pod, tuple(dict.fromkeys(volume_claims(pod.object)))) for pod in unfinished]
+    named = [(pod, names) for pod, names in named if names]
     if not named:
         return
     claims = VolumeClaims(found)
