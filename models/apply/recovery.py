@@ -225,7 +225,7 @@ def note_stuck_nodes(session: ApplySession) -> Steps[None]:
         return
     stuck, healed = set(), set()
     for group in intent_groups(session.view, session.classifier):
-        orders = overdue_pods(session, group.batch.pods)
+        orders = overdue_pods(session, group.batch)
         stuck |= {(group.batch.gang, order.node) for order in orders}
         if not orders and _was_stuck(session, group):
             healed.add(group.batch.gang)
