@@ -339,17 +339,39 @@ def test_a_gang_whose_record_would_be_too_long_is_intended_pod_by_pod_first() ->
     assert all(one.intent is None for one in sent if isinstance(one, Ungate))
 
 
-def test_where_an_older_admission_policy_refuses_the_record_intents_are_written_first() -> None:
-    world, plan = many("gate", gangs=10)
+@pytest.mark.parametrize("size", [4, MAX_RECORD_CHARS // 20])
+def test_where_an_older_admission_policy_refuses_records_intents_are_written_first(
+    size: int,
+) -> None:
+    """It accepts neither the record of the members nor that of the pin."""
+    world, plan = many("gate", gangs=10 if size == 4 else 1, size=size)
 
     def refuses(count: int, request: Request, world: World) -> Event | None:
-        record = isinstance(request, Ungate) and request.intent and request.intent.members
+        record = isinstance(request, Ungate) and request.record
         return Rejected(f"denied request: {RECORD_REFUSED} of a pod") if record else None
 
     played = apply(world, plan, refuses)
     assert {one.outcome for one in played.verdict.gangs} == {Outcome.started}
-    refused = [r for r in played.requests if isinstance(r, Ungate) and r.intent is not None]
+    refused = [r for r in played.requests if isinstance(r, Ungate) and r.record]
     assert len(refused) <= LANES
+
+
+def test_where_the_pod_that_was_started_has_finished_the_same_plan_starts_the_others() -> None:
+    world, plan = many("gate", gangs=1)
+
+    def dies(count: int, request: Request, world: World) -> Event | None:
+        if isinstance(request, Ungate):
+            world.answer(request)
+            raise Killed
+        return None
+
+    with pytest.raises(Killed):
+        apply(world, plan, dies)
+    (first,) = [pod for pod in world.pods.values() if pod.node is not None]
+    world.change(first.key, finished=True)
+    again = apply(world, plan)
+    assert [one.outcome for one in again.verdict.gangs] == [Outcome.started]
+    assert len(bound(world)) == 4
 
 
 @pytest.mark.parametrize("carried_out", [True, False])

@@ -106,7 +106,7 @@ class ApplySession:
     ``leaving``: pods evicted since the last reading, which its budgets do not know of.
     ``started``: batches started in this run. ``writes``: requests that changed something or may have.
     ``stopping``: after a signal, when only gangs that have begun go on. ``records``: whether the cluster
-    accepts the record of a gang's members (``starts``).
+    accepts the records of a gang's members and of pins (``starts``).
     """
 
     view: ClusterView
