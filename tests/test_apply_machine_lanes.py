@@ -323,6 +323,20 @@ def test_another_plan_completes_the_gang_before_its_own() -> None:
     assert [(one.plan, one.outcome) for one in verdict.gangs] == [(plan.plan, Outcome.started)]
 
 
+def test_pods_that_stayed_are_not_partial_once_those_that_moved_are_started() -> None:
+    """A run was cut off after it started one of three pods that moved; the fourth carries no mark."""
+    world, _ = one_gang()
+    (first,) = [pod for pod in world.pods.values() if pod.intent is not None]
+    assert first.intent is not None
+    moved = replace(first.intent, size=3, members=first.intent.members[:2])
+    world.change(first.key, intent=moved)
+    stayed = replace(moved, plan="gp-" + "0" * 20, size=4, node="n0", gpus=(6, 7), members=())
+    world.change(("default", "g00-3"), intent=stayed, intent_is_ours=True, gates=(), node="n0")
+    found = recover(world, limits=replace(LIMITS, evict_partial=True)).verdict.gangs
+    assert [(one.plan, one.outcome) for one in found] == [(moved.plan, Outcome.started)]
+    assert len(bound(world)) == 4
+
+
 def test_a_record_that_we_did_not_write_counts_for_nothing() -> None:
     world, _ = one_gang()
     (first,) = [pod for pod in world.pods.values() if pod.intent is not None]

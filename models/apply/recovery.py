@@ -168,14 +168,21 @@ def recover(
     ``own``, ``ordered``: a plan and those of its gangs that the caller starts, if they have not begun.
     ``ending``: gangs that it stops, whose missing pods are intended.
     """
-    unmarked: list[tuple[PodBatch, Iterable[PodStart]]] = []
+    waiting = set()
     for group in list(intent_groups(session.view, session.classifier)):
-        batch = group.batch
         if group.waiting:
+            batch = group.batch
+            waiting.add((batch.gang, batch.plan))
             if group.running or batch.plan != own or batch.gang not in ordered:
                 yield from session.check_lock(batch.label, begun=bool(group.running))
                 yield from _complete(session, group)
-        elif not group.partial:
+    unmarked: list[tuple[PodBatch, Iterable[PodStart]]] = []
+    # Only now: pods that were just started may stand for those that other pods of their gang have lost.
+    for group in list(intent_groups(session.view, session.classifier)):
+        batch = group.batch
+        if (batch.gang, batch.plan) in waiting:
+            continue
+        if not group.partial:
             why = stuck_group_reason(session, group)
             if why:
                 session.record(_partial_verdict(session, group, why))
