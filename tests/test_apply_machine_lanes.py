@@ -309,6 +309,32 @@ def test_a_gang_that_cannot_be_completed_is_reported_and_undone_where_that_is_al
     assert apply(world, plan).verdict.gangs[0].outcome is Outcome.skipped
 
 
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_undoing_that_was_cut_off_at_any_request_is_finished(*, after: bool) -> None:
+    """Although the records went with the first pods, and the others may be at work for all that is known."""
+    start, plan = one_gang(8, after=5)
+    start.nodes["n1"] = replace(start.nodes["n1"], unschedulable=True)
+    undoing = replace(LIMITS, evict_partial=True)
+    other = replace(plan, plan=OTHER_PLAN, gangs=())
+    for number in range(len(recover(start.copy(), limits=undoing).requests)):
+        world = start.copy()
+
+        def dies(count: int, request: Request, world: World, number: int = number) -> Event | None:
+            if count != number:
+                return None
+            if after:
+                world.answer(request)
+            raise Killed
+
+        with pytest.raises(Killed):
+            recover(world, dies, undoing)
+        for _ in range(3):
+            world.wait()
+            apply(world, other, limits=undoing)
+        world.wait()
+        assert (bound(world), world.notes.stops) == ({}, ()), number
+
+
 def test_a_member_that_was_recreated_is_not_the_one_that_was_recorded() -> None:
     world, _ = one_gang()
     world.recreates = {("default", "g00-3")}

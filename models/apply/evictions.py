@@ -114,7 +114,7 @@ def make_room(
                 advice = GangVerdict(one.key, Outcome.advised, orders.plan, failure.why)
                 session.record(replace(advice, resizes=one.resizes))
                 return Failure(f"{label(one.key)} cannot be resized: {failure.why}")
-    failure = yield from _note_stops(session, orders.plan, evicted)
+    failure = yield from note_stops(session, orders.plan, evicted)
     if failure is None:
         failure = yield from _evict_gangs(session, evicted, removals)
     if failure is not None or session.limits.dry:
@@ -160,7 +160,7 @@ def withheld_by_budgets(orders: PlanActions, view: ClusterView) -> dict[Key, str
     return found
 
 
-def _note_stops(
+def note_stops(
     session: ApplySession, plan: str, gangs: Collection[GangActions]
 ) -> Steps[Failure | None]:
     """Note every gang that loses pods now, with all pods that it has: one pod alone goes or stays."""
