@@ -294,6 +294,32 @@ def test_a_gang_that_cannot_be_completed_is_reported_and_undone_where_that_is_al
     assert apply(world, plan).verdict.gangs[0].outcome is Outcome.skipped
 
 
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_undoing_that_was_cut_off_at_any_request_is_finished(*, after: bool) -> None:
+    """Although the records went with the first pods, and the others may be at work for all that is known."""
+    start, plan = one_gang(8, after=5)
+    start.nodes["n1"] = replace(start.nodes["n1"], unschedulable=True)
+    undoing = replace(LIMITS, evict_partial=True)
+    other = replace(plan, plan=OTHER_PLAN, gangs=())
+    for number in range(len(recover(start.copy(), limits=undoing).requests)):
+        world = start.copy()
+
+        def dies(count: int, request: Request, world: World, number: int = number) -> Event | None:
+            if count != number:
+                return None
+            if after:
+                world.answer(request)
+            raise Killed
+
+        with pytest.raises(Killed):
+            recover(world, dies, undoing)
+        for _ in range(3):
+            world.wait()
+            apply(world, other, limits=undoing)
+        world.wait()
+        assert (bound(world), world.notes.stops) == ({}, ()), number
+
+
 def test_a_member_that_was_recreated_is_not_the_one_that_was_recorded() -> None:
     world, _ = one_gang()
     world.recreates = {("default", "g00-3")}
@@ -306,6 +332,20 @@ def test_another_plan_completes_the_gang_before_its_own() -> None:
     world, plan = one_gang()
     verdict = apply(world, replace(plan, plan=OTHER_PLAN, gangs=())).verdict
     assert [(one.plan, one.outcome) for one in verdict.gangs] == [(plan.plan, Outcome.started)]
+
+
+def test_pods_that_stayed_are_not_partial_once_those_that_moved_are_started() -> None:
+    """A run was cut off after it started one of three pods that moved; the fourth carries no mark."""
+    world, _ = one_gang()
+    (first,) = [pod for pod in world.pods.values() if pod.intent is not None]
+    assert first.intent is not None
+    moved = replace(first.intent, size=3, members=first.intent.members[:2])
+    world.change(first.key, intent=moved)
+    stayed = replace(moved, plan="gp-" + "0" * 20, size=4, node="n0", gpus=(6, 7), members=())
+    world.change(("default", "g00-3"), intent=stayed, intent_is_ours=True, gates=(), node="n0")
+    found = recover(world, limits=replace(LIMITS, evict_partial=True)).verdict.gangs
+    assert [(one.plan, one.outcome) for one in found] == [(moved.plan, Outcome.started)]
+    assert len(bound(world)) == 4
 
 
 def test_a_record_that_we_did_not_write_counts_for_nothing() -> None:
@@ -324,17 +364,39 @@ def test_a_gang_whose_record_would_be_too_long_is_intended_pod_by_pod_first() ->
     assert all(one.intent is None for one in sent if isinstance(one, Ungate))
 
 
-def test_where_an_older_admission_policy_refuses_the_record_intents_are_written_first() -> None:
-    world, plan = many("gate", gangs=10)
+@pytest.mark.parametrize("size", [4, MAX_RECORD_CHARS // 20])
+def test_where_an_older_admission_policy_refuses_records_intents_are_written_first(
+    size: int,
+) -> None:
+    """It accepts neither the record of the members nor that of the pin."""
+    world, plan = many("gate", gangs=10 if size == 4 else 1, size=size)
 
     def refuses(count: int, request: Request, world: World) -> Event | None:
-        record = isinstance(request, Ungate) and request.intent and request.intent.members
+        record = isinstance(request, Ungate) and request.record
         return Rejected(f"denied request: {RECORD_REFUSED} of a pod") if record else None
 
     played = apply(world, plan, refuses)
     assert {one.outcome for one in played.verdict.gangs} == {Outcome.started}
-    refused = [r for r in played.requests if isinstance(r, Ungate) and r.intent is not None]
+    refused = [r for r in played.requests if isinstance(r, Ungate) and r.record]
     assert len(refused) <= LANES
+
+
+def test_where_the_pod_that_was_started_has_finished_the_same_plan_starts_the_others() -> None:
+    world, plan = many("gate", gangs=1)
+
+    def dies(count: int, request: Request, world: World) -> Event | None:
+        if isinstance(request, Ungate):
+            world.answer(request)
+            raise Killed
+        return None
+
+    with pytest.raises(Killed):
+        apply(world, plan, dies)
+    (first,) = [pod for pod in world.pods.values() if pod.node is not None]
+    world.change(first.key, finished=True)
+    again = apply(world, plan)
+    assert [one.outcome for one in again.verdict.gangs] == [Outcome.started]
+    assert len(bound(world)) == 4
 
 
 @pytest.mark.parametrize("carried_out", [True, False])

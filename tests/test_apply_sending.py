@@ -214,6 +214,17 @@ def test_the_record_of_a_pin_comes_with_it_and_the_seal_covers_it() -> None:
     assert only(wire)[2]["metadata"]["annotations"] == written
 
 
+def test_a_pin_without_a_record_changes_no_annotation() -> None:
+    wire = Script()
+    made = sender(wire, lock=Latch(seal_key=SealKey("secret", since=0)))
+    assert made.reader.view is not None
+    seen = replace(made.reader.view.pods["team", "vit-0"], intent=INTENT, intent_is_ours=True)
+    made.answer(Ungate(ORDER, seen, record=False))
+    body = only(wire)[2]
+    assert "annotations" not in body["metadata"]
+    assert body["spec"]["nodeSelector"]
+
+
 @pytest.mark.parametrize("sealed", [True, False])
 def test_a_pinned_pod_keeps_its_record_when_its_gang_is_marked_as_whole(*, sealed: bool) -> None:
     """Unless somebody else wrote it."""

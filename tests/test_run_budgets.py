@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import run_bench
-from apiserver import Call, FakeCluster
+from apiserver import LOST, Answer, Call, FakeCluster
 from apply_runs import Crash, Fault
 from conftest import Result, RunCli
 from effort import spread
@@ -186,6 +186,51 @@ def test_without_the_right_to_read_budgets_a_run_says_so_and_goes_on(unaware: Ru
     done = unaware.run("--allow-evictions")
     assert done.code == 0, done.err
     assert "not permitted to list poddisruptionbudgets" in done.err
+
+
+class FromEviction:
+    """Once pods are evicted, refuses what is asked about pods from the ``at``-th request on."""
+
+    def __init__(self, at: int, *, lost: bool) -> None:
+        self.at, self.lost, self.seen = at, lost, 0
+
+    def refuse(self, call: Call) -> Answer | None:
+        if not self.seen or "/pods" not in call.path:
+            return None
+        self.seen += 1
+        if self.seen <= self.at:
+            return None
+        user = 'User "gangplan" cannot get resource "pods"'
+        message = f'pods is forbidden: {user} in API group "" in the namespace "default"'
+        return (403, {"kind": "Status", "reason": "Forbidden", "message": message}, {})
+
+    def see(self, call: Call) -> Answer | None:
+        first = call.path.endswith("/eviction") and not self.seen
+        self.seen += first
+        return LOST if first and self.lost else None
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["answered", "lost"])
+def test_rights_lost_amid_evictions_leave_no_half_gang_that_is_forgotten(
+    tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch, *, lost: bool
+) -> None:
+    """From each request on pods on, the account may do nothing with them; then it may again.
+
+    ``lost``: the answer to the first eviction is lost, too. ``high`` fits without ``low`` as well.
+    """
+    for at in range(1, 12):
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        cluster = crowded(6)
+        with memory_bench(cluster, folder, cli, monkeypatch) as bench:
+            denied = FromEviction(at, lost=lost)
+            cluster.before.append(denied.refuse)
+            cluster.after.append(denied.see)
+            assert bench.run("--allow-evictions").code != 0
+            cluster.before.remove(denied.refuse)
+            cluster.after.remove(denied.see)
+            assert quiet(bench).code == 0
+            assert not half(bench)
 
 
 @pytest.mark.slow

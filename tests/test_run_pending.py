@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from apiserver import FakeCluster
+from apply_runs import Crash, Fault
 from conftest import RunCli
 from run_bench import RunBench, memory_bench, nodes, summary
 
@@ -70,6 +72,23 @@ def test_it_counts_whatever_the_scheduler_says_or_does_not_say(bench: RunBench) 
     bench.cluster.advance(301)
     late = bench.run()
     assert (late.code, "default-scheduler has not said why" in late.err) == (7, True), late.err
+
+
+def test_the_limit_runs_from_the_last_start_of_a_gang_that_was_cut_off(bench: RunBench) -> None:
+    """Its scheduler may have waited for the pod that the next run starts."""
+    bench.cluster.scheduler.on = False
+    death = Fault(1, "crash before")
+    bench.cluster.before.append(death.before)
+    with contextlib.suppress(Crash):
+        bench.run()
+    bench.cluster.before.clear()
+    assert death.struck
+    bench.cluster.advance(1000)
+    done = bench.run("--evict-partial")
+    assert (done.code, "not all bound yet" in done.err) == (0, True), done.err
+    bench.cluster.advance(301)
+    late = bench.run()
+    assert (late.code, "within the pending limit" in late.err) == (7, True), late.err
 
 
 def test_evict_partial_undoes_it_and_its_new_pods_go_elsewhere(bench: RunBench) -> None:

@@ -85,9 +85,18 @@ def settle_cut_gangs(session: ApplySession, orders: PlanActions, removals: Remov
             finished = yield from _finish_or_report(session, orders, one, removals)
             cut += [] if finished else [one.gang]
     notes = session.view.notes
-    over = {note.gang for note in notes.stops}.difference(cut)
+    # What was evicted since the last reading shows in the next one.
+    over = {note.gang for note in notes.stops}.difference(cut, _unread(session))
     # If that fails, the next run finds them whole or gone again.
     yield from session.remember(notes.without_stops(over))
+
+
+def _unread(session: ApplySession) -> set[Key]:
+    """Gangs with a note of which pods were evicted, perhaps, since the cluster was read."""
+    pods = (session.view.pods.get(key) for key in session.leaving)
+    uids = {(pod.namespace, shortened(pod.uid)) for pod in pods if pod is not None}
+    notes = session.view.notes.stops
+    return {one.gang for one in notes if any((one.gang[0], uid) in uids for uid in one.pods)}
 
 
 def _is_whole(session: ApplySession, orders: PlanActions, cut: CutGang) -> bool:

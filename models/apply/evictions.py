@@ -18,6 +18,7 @@ from models.apply.requests import (
     Done,
     Evict,
     Gone,
+    NoAnswer,
     Rejected,
     Scale,
     Steps,
@@ -114,7 +115,7 @@ def make_room(
                 advice = GangVerdict(one.key, Outcome.advised, orders.plan, failure.why)
                 session.record(replace(advice, resizes=one.resizes))
                 return Failure(f"{label(one.key)} cannot be resized: {failure.why}")
-    failure = yield from _note_stops(session, orders.plan, evicted)
+    failure = yield from note_stops(session, orders.plan, evicted)
     if failure is None:
         failure = yield from _evict_gangs(session, evicted, removals)
     if failure is not None or session.limits.dry:
@@ -160,7 +161,7 @@ def withheld_by_budgets(orders: PlanActions, view: ClusterView) -> dict[Key, str
     return found
 
 
-def _note_stops(
+def note_stops(
     session: ApplySession, plan: str, gangs: Collection[GangActions]
 ) -> Steps[Failure | None]:
     """Note every gang that loses pods now, with all pods that it has: one pod alone goes or stays."""
@@ -248,6 +249,10 @@ def evict(session: ApplySession, stop: PodStop) -> Steps[Failure | None]:
                 if session.limits.dry:
                     session.view.pods.pop(stop.key, None)  # as if gone, to try the remaining steps
                 else:
+                    # It goes, also if reading it again is refused or not answered.
+                    pod = session.view.pods.get(stop.key)
+                    if pod is not None and pod.uid == stop.uid:
+                        session.view.pods[stop.key] = replace(pod, terminating=True)
                     yield from session.read_pod(stop)
                 return None
             case BlockedByBudget(message):
@@ -255,6 +260,8 @@ def evict(session: ApplySession, stop: PodStop) -> Steps[Failure | None]:
             case Rejected(message):
                 return Failure(f"{what}: {message}")
         last = message_of(event)
+        if isinstance(event, NoAnswer):
+            session.leaving.add(stop.key)  # perhaps: reading it again may be refused
         pod = yield from session.read_pod(stop)
         if pod is None or pod.terminating or pod.finished:
             session.evicted += not isinstance(event, Gone)  # probably by the unanswered request

@@ -89,26 +89,29 @@ def stuck_reason(
     if not unbound:
         return ""
     going = frozenset(pod.uid for pod in session.view.pods.values() if pod.terminating)
-    return obstacle(session, unbound, without=going) or _overdue(session, unbound)
+    return obstacle(session, unbound, without=going) or _overdue(session, batch)
 
 
-def overdue_pods(session: ApplySession, orders: Iterable[PodStart]) -> list[PodStart]:
-    """Those that are started and were not bound within the limit, whatever their scheduler says."""
+def overdue_pods(session: ApplySession, batch: PodBatch) -> list[PodStart]:
+    """Those that are started and were not bound within the limit, whatever their scheduler says.
+
+    The limit runs from the start of the last pod of the gang: its scheduler may wait for all of them, and
+    a gang of which a run was cut off may get its last pods much later than the first.
+    """
     now, limit = session.view.now, session.limits.pending_limit_s
-    if now is None or limit is None:
-        return []
-    return [
-        order
-        for order in orders
-        if (pod := session.pod(order)) is not None
-        and session.state(order) is PodState.ungated
-        and pod.written_at is not None
-        and now - pod.written_at > limit
+    started = [order for order in batch.pods if session.state(order) in STARTED]
+    times = [
+        pod.written_at
+        for order in started
+        if (pod := session.pod(order)) is not None and pod.written_at is not None
     ]
+    if now is None or limit is None or not times or now - max(times) <= limit:
+        return []
+    return [order for order in started if session.state(order) is PodState.ungated]
 
 
-def _overdue(session: ApplySession, unbound: Iterable[PodStart]) -> str:
-    for order in overdue_pods(session, unbound):
+def _overdue(session: ApplySession, batch: PodBatch) -> str:
+    for order in overdue_pods(session, batch):
         pod = session.view.pods[order.key]
         why = f"pod {order.name} was not bound to node {order.node} within the pending limit of "
         why += duration_text(session.limits.pending_limit_s or 0)

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from models.apply.evictions import evict, guarded
+from models.apply.evictions import evict, guarded, note_stops
 from models.apply.gang_state import (
     incomplete_verdict,
     obstacle,
@@ -30,7 +30,7 @@ from models.apply.live_state import (
     PodState,
 )
 from models.apply.outcomes import GangVerdict, Outcome
-from models.apply.plan_actions import Key, PodStart, PodStop
+from models.apply.plan_actions import GangActions, Key, PodStart, PodStop
 from models.apply.requests import Done, Rejected, Steps, WriteIntent
 from models.apply.session import ApplySession, Failure, PodBatch, label
 from models.apply.starts import start, withdraw
@@ -168,14 +168,21 @@ def recover(
     ``own``, ``ordered``: a plan and those of its gangs that the caller starts, if they have not begun.
     ``ending``: gangs that it stops, whose missing pods are intended.
     """
-    unmarked: list[tuple[PodBatch, Iterable[PodStart]]] = []
+    waiting = set()
     for group in list(intent_groups(session.view, session.classifier)):
-        batch = group.batch
         if group.waiting:
+            batch = group.batch
+            waiting.add((batch.gang, batch.plan))
             if group.running or batch.plan != own or batch.gang not in ordered:
                 yield from session.check_lock(batch.label, begun=bool(group.running))
                 yield from _complete(session, group)
-        elif not group.partial:
+    unmarked: list[tuple[PodBatch, Iterable[PodStart]]] = []
+    # Only now: pods that were just started may stand for those that other pods of their gang have lost.
+    for group in list(intent_groups(session.view, session.classifier)):
+        batch = group.batch
+        if (batch.gang, batch.plan) in waiting:
+            continue
+        if not group.partial:
             why = stuck_group_reason(session, group)
             if why:
                 session.record(_partial_verdict(session, group, why))
@@ -225,7 +232,7 @@ def note_stuck_nodes(session: ApplySession) -> Steps[None]:
         return
     stuck, healed = set(), set()
     for group in intent_groups(session.view, session.classifier):
-        orders = overdue_pods(session, group.batch.pods)
+        orders = overdue_pods(session, group.batch)
         stuck |= {(group.batch.gang, order.node) for order in orders}
         if not orders and _was_stuck(session, group):
             healed.add(group.batch.gang)
@@ -345,14 +352,24 @@ def _undo(session: ApplySession, verdict: GangVerdict) -> Steps[Failure | None]:
     if (refused := guarded(session, stops)) is not None:
         return Failure(f"; {refused.why}")
     yield from session.check_lock(label(verdict.gang))
-    for stop in stops:
-        failure = yield from _evict_patiently(session, stop)
-        if failure is not None:
-            return Failure(f"; {failure.why}")
+    failure = yield from _evict_noted(session, verdict, stops)
+    if failure is not None:
+        return Failure(f"; {failure.why}")
     withdrawn = yield from withdraw(session, _not_started(session, verdict), verdict.why)
     if withdrawn.outcome is Outcome.skipped:
         session.record(replace(verdict, outcome=Outcome.undone, undo=(), pods=0))
     return None
+
+
+def _evict_noted(
+    session: ApplySession, verdict: GangVerdict, stops: list[PodStop]
+) -> Steps[Failure | None]:
+    """Note the gang, for intents alone may not tell what is left after a cut; then evict the pods."""
+    undone = GangActions(*verdict.gang, "preempt", 0, stops=tuple(stops))
+    failure = yield from note_stops(session, verdict.plan, [undone])
+    for stop in stops:
+        failure = failure or (yield from _evict_patiently(session, stop))
+    return failure
 
 
 def _evict_patiently(session: ApplySession, stop: PodStop) -> Steps[Failure | None]:

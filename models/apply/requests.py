@@ -87,13 +87,15 @@ class Ungate:
     """Remove our gate and pin the pod to its node in one patch. Preconditions: uid and ``version``.
 
     ``pin``: False for a pod that gangplan binds afterwards; a pin could not be removed again.
-    ``intent``: to write in the same patch; None if the pod carries it already.
+    ``intent``: to write in the same patch; None if the pod carries it already. ``record``: whether to say
+    in the intent what the pin added.
     """
 
     pod: PodStart
     seen: LivePod
     pin: bool = True
     intent: Intent | None = None
+    record: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,10 +103,10 @@ def label(gang: Key) -> str:
 class ApplySession:
     """``view``: last known state; every answer updates its pods. ``verdicts``: by (plan, gang).
 
-    ``leaving``: pods evicted since the last reading, which its budgets do not know of.
+    ``leaving``: pods evicted, perhaps, since the last reading, which its budgets do not know of.
     ``started``: batches started in this run. ``writes``: requests that changed something or may have.
     ``stopping``: after a signal, when only gangs that have begun go on. ``records``: whether the cluster
-    accepts the record of a gang's members (``starts``).
+    accepts the records of a gang's members and of pins (``starts``).
     """
 
     view: ClusterView

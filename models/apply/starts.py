@@ -40,7 +40,7 @@ RECORDS = 3
 """Pods of a gang with the record of the others, so that it is lost only with all of these."""
 
 RECORD_REFUSED = "gangplan may change no annotation"
-"""In the words of an admission policy ``gangplan-pods`` that is older than the record of members."""
+"""In the words of an admission policy ``gangplan-pods`` older than the records of members and pins."""
 
 
 def start(session: ApplySession, batch: PodBatch) -> Steps[GangVerdict]:
@@ -81,13 +81,21 @@ def _try_to_start(session: ApplySession, batch: PodBatch) -> Steps[Failure | Non
     if failure is not None:
         return failure
     carried = _carried_intents(session, batch, waiting)
-    if carried:
-        failure = yield from _start_pods(session, batch, carried)
-        if failure is None or not (failure.rejected and RECORD_REFUSED in failure.why):
-            return failure
-        session.records = False
-    failure = yield from prepare(session, batch, waiting)
-    return failure or (yield from _start_pods(session, batch, {}))
+    failure = yield from _intend_and_start(session, batch, waiting, carried)
+    if failure is None or not (failure.rejected and RECORD_REFUSED in failure.why):
+        return failure
+    session.records = False
+    return (yield from _intend_and_start(session, batch, waiting, {}))
+
+
+def _intend_and_start(
+    session: ApplySession,
+    batch: PodBatch,
+    waiting: Collection[PodStart],
+    carried: Mapping[Key, Intent],
+) -> Steps[Failure | None]:
+    failure = None if carried else (yield from prepare(session, batch, waiting))
+    return failure or (yield from _start_pods(session, batch, carried))
 
 
 def _carried_intents(
@@ -181,7 +189,7 @@ def _start_pod(
     return (
         yield from session.reconcile(
             order,
-            lambda pod: Ungate(order, pod, intent=carried),
+            lambda pod: Ungate(order, pod, intent=carried, record=session.records),
             done=done,
             obstacle=lambda pod: unintended(session, batch, order, pod, carried),
             assumed=assumed,

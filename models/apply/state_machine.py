@@ -208,7 +208,9 @@ class _PlanRun:
             return
         batch = PodBatch.of(self.orders.plan, gang)
         states = [session.state(order) for order in gang.starts]
-        if any(state in STARTED for state in states) and self._started_here(batch):
+        begun = any(state in STARTED for state in states)
+        # Pods that have finished may be all that started of it: then the others still wait.
+        if begun and not any(state in READY for state in states) and self._started_here(batch):
             session.record(self._unchanged(batch, sum(one not in STARTED for one in states)))
             return
         yield from lanes.free_one()

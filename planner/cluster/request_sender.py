@@ -311,7 +311,8 @@ class RequestSender:
                 raise CannotPin(f"node {order.node} does not exist")
             added = pin(pod, node)
             spec |= added
-            intent = None if intent is None else replace(intent, pin=pin_record(pod, added))
+            if intent is not None and request.record:
+                intent = replace(intent, pin=pin_record(pod, added))
         metadata: Tree = {"uid": order.uid, "resourceVersion": pod.version}
         if intent is not None and request.intent is not None:
             metadata = self._intent(order, intent, pod.version)
