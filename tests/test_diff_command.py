@@ -143,6 +143,8 @@ def test_what_moved_since_the_plan_was_made_is_said(gated: Bench) -> None:
     assert said.code == 0
     assert "warning: stale: pod default/b-1 is gone" in said.err
     assert "warning: stale: node n1 is cordoned" in said.err
+    assert "next: gangplan snapshot --out DIR" in said.err
+    assert "next: gangplan apply" not in said.err
 
 
 def test_the_plan_of_another_cluster_is_refused(

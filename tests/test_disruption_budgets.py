@@ -290,6 +290,13 @@ def test_a_faulty_budget_is_an_error_with_its_place(
     assert fault.hint == hint
 
 
+def test_a_faulty_budget_is_one_error_however_many_pods_name_it(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as error:
+        read_with(tmp_path, [budget(-1)], "b")
+    (fault,) = error.value.faults
+    assert fault.what == "spec.disruptionBudgets[0].allowed: the number -1 is too small"
+
+
 # The judge
 
 GPUS = list(range(8))
@@ -338,6 +345,8 @@ def test_the_judge_counts_every_eviction(*, move: bool) -> None:
 def test_the_judge_lets_no_pod_of_two_budgets_go(*, move: bool) -> None:
     plan = plan_with(budget(9, "a"), budget(9), first=("a", "b"), move=move)
     assert broken(plan) == [("budgets", "default/v0")]
+    found = check(plan)[0].message
+    assert found == "pod worker/0 has several disruption budgets and may not be evicted"
 
 
 @pytest.mark.parametrize(

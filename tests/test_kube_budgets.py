@@ -21,7 +21,12 @@ from planner.read.findings import Remarks
 from planner.read.inputs import instance_from_document, load
 from planner.read.instance_builder import LoadedInput
 from planner.read.kube import gang_documents
-from planner.read.kube.pods.budgets import UNREADABLE_NUMBERS, UNREADABLE_SELECTOR, read_budgets
+from planner.read.kube.pods.budgets import (
+    TOO_MANY_PARTS,
+    UNREADABLE_NUMBERS,
+    UNREADABLE_SELECTOR,
+    read_budgets,
+)
 from planner.read.kube.pods.constraints import MAX_PARTS
 
 Tree = dict[str, Any]
@@ -339,7 +344,7 @@ def test_a_namespace_has_so_many_parts_of_selectors_and_no_more() -> None:
     elsewhere = budget("c", namespace="other", selector=some)
     found, remarks = odd(*budgets, elsewhere, running("p"), running("q", namespace="other"))
     assert found.guards == {("default", "p"): ("b20",)}
-    assert remarks == [f"PodDisruptionBudget default/b20: {UNREADABLE_SELECTOR}"]
+    assert remarks == [f"PodDisruptionBudget default/b20: {TOO_MANY_PARTS}"]
 
 
 def test_a_plan_names_so_many_budgets_and_no_more(

@@ -211,7 +211,7 @@ def test_budgets_that_may_not_be_listed_are_said_to_be_left_out_of_plans(tiny: C
     assert result.code == 0
     assert (
         "warning: without the right to list poddisruptionbudgets.policy, plans may stop or move gangs"
-        " whose disruption budgets forbid it: apply then refuses\n"
+        " whose disruption budgets forbid it: only some of their pods may go\n"
     ) in result.err
     assert "poddisruptionbudgets.json" not in files(tiny.out)
 

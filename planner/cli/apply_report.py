@@ -218,7 +218,8 @@ def _next_commands(program: str, request: ApplyRequest, verdict: Verdict) -> Ite
     if outcomes & {Outcome.skipped, Outcome.partial}:
         yield f"{program} snapshot --out DIR   (the changes need a new plan)"
     if Outcome.withheld in outcomes:
-        yield f"{again} {arguments(request)}   (once there is room, or with more --max-evictions)"
+        until = "once there is room and disruption budgets allow it, or with more --max-evictions"
+        yield f"{again} {arguments(request)}   ({until})"
     if request.dry:
         yield f"{again} {arguments(replace(request, dry=False))}"
     status = " ".join([program, "status", *map(shlex.quote, _cluster_flags(request))])

@@ -45,6 +45,7 @@ def diff(
     ] = Format.table,
 ) -> None:
     """Show what applying a plan would change. Reads the live cluster and changes nothing."""
+    from models.apply.staleness import changes
     from planner.cli.options import timeout_of
     from planner.cluster.api_paths import look_paths
     from planner.cluster.live_view import ClusterReader
@@ -63,9 +64,10 @@ def diff(
     console.event("read", nodes=len(view.nodes), pods=len(view.pods))
     found = differences(plan.orders, view, reader, plan.backend)
     _data(console, output, found)
-    moved = _warn(console, plan, view)
+    stale = [f"stale: {one}" for one in changes(plan.orders, view)]
+    moved = _warn(console, plan, view, stale)
     code = CHANGES if found and detailed_exitcode else 0
-    pods = _talk(console, path, kube_context, kubeconfig, found)
+    pods = _talk(console, path, kube_context, kubeconfig, found, stale=bool(stale))
     console.event(
         "summary",
         verb="diff",
@@ -93,17 +95,15 @@ def _data(console: Console, output: Format, found: list[Difference]) -> None:
         console.table(_table(found))
 
 
-def _warn(console: Console, plan: VerifiedPlan, view: ClusterView) -> int:
+def _warn(console: Console, plan: VerifiedPlan, view: ClusterView, stale: list[str]) -> int:
     """Warn about gangs that budgets withhold, and changed facts of the plan; how many of these."""
     from models.apply.evictions import withheld_by_budgets
-    from models.apply.staleness import changes
     from planner.untrusted_text import one_line
 
     for gang, why in withheld_by_budgets(plan.orders, view).items():
         console.warn(one_line(f"withheld: gang {'/'.join(gang)}: {why}"))
 
-    found = [f"stale: {one}" for one in changes(plan.orders, view)]
-    found += plan.backend.check(plan.orders, view)
+    found = [*stale, *plan.backend.check(plan.orders, view)]
     for warning in found[:MAX_WARNINGS]:
         console.warn(one_line(warning))
     if len(found) > MAX_WARNINGS:
@@ -117,6 +117,8 @@ def _talk(
     context: str | None,
     kubeconfig: str | None,
     found: list[Difference],
+    *,
+    stale: bool,
 ) -> int:
     """Print the summary and the next command; how many objects differ."""
     from models.units import plural
@@ -129,7 +131,9 @@ def _talk(
     leaving = sum(one.field == "spec.nodeName" and one.before is not None for one in found)
     if leaving:
         console.say(f"{plural(leaving, 'pod')} would be evicted, which needs --allow-evictions")
-    if path != "-":
+    if stale:
+        console.next(f"{console.program} snapshot --out DIR   (the changes need a new plan)")
+    elif path != "-":
         options = [f"--context={context}"] if context is not None else []
         options += [f"--kubeconfig={kubeconfig}"] if kubeconfig is not None else []
         options += ["--allow-evictions"] if leaving else []

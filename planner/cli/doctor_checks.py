@@ -421,10 +421,11 @@ def check_working(
         )
         missing = rights.missing_rights(transport, wanted)
         yield from (_lacking(f"rights: {namespace}", right) for right in missing)
-        volumes = rights.missing_rights(transport, rights.claim_rights(namespace))
+        claims = rights.claim_rights(namespace)
+        volumes = rights.missing_rights(transport, claims)
         yield from (_without_volumes(namespace, right) for right in volumes)
         if not missing and not volumes:
-            yield passed(f"rights: {namespace}", f"all {len(wanted)}")
+            yield passed(f"rights: {namespace}", f"all {len(wanted) + len(claims)}")
     if namespaces:
         return
     anywhere = rights.work_rights([None], evictions=evictions, backend=backend, resized=[None])

@@ -51,7 +51,7 @@ class Right:
 
 OPTIONAL = {
     Right("list", "policy", "poddisruptionbudgets"): (
-        "plans may stop or move gangs whose disruption budgets forbid it: apply then refuses"
+        "plans may stop or move gangs whose disruption budgets forbid it: only some of their pods may go"
     ),
 }
 """Rights that a run goes on without, and what it does without them."""

@@ -101,13 +101,15 @@ Place = tuple[Entry[ClusterDocument], int]
 class MergedCluster:
     """The merged cluster, and the place of each node: entry and position in its nodes.
 
-    ``whole``: no node was lost to a fault; ``levels_known``: the levels are those meant.
+    ``whole``: no node was lost to a fault; ``levels_known``: the levels are those meant;
+    ``budgets_known``: no disruption budget was lost to a fault.
     """
 
     cluster: Cluster
     places: dict[str, Place] = field(default_factory=dict)
     whole: bool = True
     levels_known: bool = True
+    budgets_known: bool = True
 
 
 def merge_clusters(
@@ -127,7 +129,8 @@ def merge_clusters(
         for i, document in enumerate(entry.document.spec.nodes):
             _expand(document, (entry, i), levels, models, nodes, places)
     whole = not any(entry.lacks("spec", "nodes") for entry in entries)
-    return MergedCluster(_cluster(entries, levels, nodes), places, whole, known)
+    budgets = not any(entry.lacks("spec", "disruptionBudgets") for entry in entries)
+    return MergedCluster(_cluster(entries, levels, nodes), places, whole, known, budgets)
 
 
 def _too_many(entries: Sequence[Entry[ClusterDocument]]) -> bool:

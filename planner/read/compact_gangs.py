@@ -198,7 +198,9 @@ class GangReader:
     def _check_budgets(self, entry: GangEntry, path: Path, pod: PodDocument) -> None:
         namespace = entry.document.metadata.namespace
         for i, name in enumerate(pod.budgets):
-            if (namespace, name) not in self.budgets and self.merged.whole:
+            if (namespace, name) not in self.budgets:
+                if not (self.merged.whole and self.merged.budgets_known):
+                    continue  # a fault of the cluster is reported already
                 what = f"unknown disruption budget {shown(name)} of namespace {shown(namespace)}"
                 known = [own for place, own in self.budgets if place == namespace]
                 hint = suggestion(name, known, "its budgets")

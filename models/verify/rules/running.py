@@ -174,7 +174,9 @@ def _budgets(outcome: Outcome) -> Iterator[Violation]:
         if change.gang.budgets and change.evicts:
             both = next((key for key, names in change.gang.budgets.items() if len(names) > 1), None)
             if both is not None:
-                what = f"{_pods(change.gang, [both])} has several disruption budgets"
+                role, index = both
+                pod = f"pod {change.gang.roles[role].name}/{index}"
+                what = f"{pod} has several disruption budgets"
                 yield change.violation("budgets", f"{what} and may not be evicted")
     for budget, count in sorted(evictions(outcome).items()):
         allowed = outcome.facts.budgets.get(budget, 0)

@@ -15,6 +15,7 @@ from planner.read.kube.pods.constraints import MAX_PARTS, exceeds_bounds, select
 from planner.read.kube.records import KubeObject, Objects
 
 UNREADABLE_SELECTOR = "its selector cannot be read; it guards every pod of its namespace"
+TOO_MANY_PARTS = "the selectors of its namespace are too many; it guards every pod of its namespace"
 UNREADABLE_NUMBERS = "its status cannot be read; it allows no eviction"
 
 _UNGUARDED = ("Pending", "Succeeded", "Failed")
@@ -96,7 +97,8 @@ def _guards(
             continue  # a null selector selects no pod, an empty one all
         parts += selector_parts(mapping(selector))
         if parts > MAX_PARTS or not _is_readable(selector):
-            remarks.add(budget.subject, UNREADABLE_SELECTOR)
+            many = parts > MAX_PARTS
+            remarks.add(budget.subject, TOO_MANY_PARTS if many else UNREADABLE_SELECTOR)
             selector = {}
         selected = labels.matching(mapping(selector)) & ~twice
         lets_unready_go = _lets_unready_go(budget.tree)

@@ -85,7 +85,7 @@ class VolumePools:
             return f"{one.where} chooses among {among} by access modes, which is not counted"
         size = storage(one.tree, "spec", "resources", "requests", "storage")
         if size is None:
-            return f"{one.where} requests an amount that cannot be read"
+            return f"{one.where} requests an amount that is too large or cannot be read"
         sizes = self._sizes_of(pool)
         found = bisect_left(sizes, size)
         if found == len(sizes):
