@@ -18,6 +18,7 @@ from apiserver import LOST, Answer, Call, FakeCluster, Hook
 from apiserver_errors import ApiError
 from apiserver_http import FakeWire
 
+from planner import errors
 from planner.cli.app import run
 from planner.cluster.retry import KnownRights, RetryingTransport
 from planner.cluster.transport import Transport
@@ -30,12 +31,17 @@ OWN = ("example.com/ours", "yes", "NoSchedule")
 
 TOLERATE = [{"key": OWN[0], "operator": "Exists"}]
 
-_PARTS = {
+_RECORDED = {
     "nodes": "/api/v1/nodes",
     "pods": "/api/v1/pods",
     "identity": "/api/v1/namespaces/kube-system",
     "jobs": "/apis/batch/v1/jobs",
-    "sets": "/apis/apps/v1/statefulsets",
+    "sets": "/apis/apps/v1/replicasets",
+    "stateful": "/apis/apps/v1/statefulsets",
+    "persistentvolumes": "/api/v1/persistentvolumes",
+    "persistentvolumeclaims": "/api/v1/persistentvolumeclaims",
+    "storageclasses": "/apis/storage.k8s.io/v1/storageclasses",
+    "budgets": "/apis/policy/v1/poddisruptionbudgets",
 }
 
 
@@ -145,6 +151,15 @@ def _status(status: int) -> Tree:
     return ApiError(status, f"a test answers {status}").tree()
 
 
+def record(cluster: FakeCluster, place: Path) -> None:
+    """Write the lists of a snapshot, read straight from the cluster."""
+    for name, path in _RECORDED.items():
+        code, tree, _ = cluster.handle("GET", path)
+        if code != 200:
+            raise errors.UnavailableError(errors.Fault(f"GET {path}: HTTP {code}"))
+        (place / f"{name}.json").write_text(json.dumps(tree), encoding="utf-8")
+
+
 @dataclass(slots=True)
 class Bench:
     """A cluster, a folder for plans, and the program. ``opened``: arguments of every proxy opened."""
@@ -158,10 +173,7 @@ class Bench:
         """A plan of the cluster as it is."""
         source = self.folder / f"{name}.read"
         source.mkdir(exist_ok=True)
-        for part, path in _PARTS.items():
-            code, tree, _ = self.cluster.handle("GET", path)
-            assert code == 200, (path, tree)
-            (source / f"{part}.json").write_text(json.dumps(tree), encoding="utf-8")
+        record(self.cluster, source)
         if policy is not None:
             document = {"apiVersion": "gangplan.dev/v1alpha1", "kind": "Policy", "spec": policy}
             (source / "policy.json").write_text(json.dumps(document), encoding="utf-8")

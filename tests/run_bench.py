@@ -16,12 +16,11 @@ from typing import Any
 import pytest
 from apiserver import Call, FakeCluster
 from apiserver_http import Endpoint, FakeWire, serving
-from apply_runs import Hasty
+from apply_runs import Hasty, record
 from conftest import Result, RunCli
 from snapshots import environment
 
 from models.solution import Solution
-from planner.errors import Fault, UnavailableError
 from planner.pipelines.live_planner import LivePlanner
 from planner.pipelines.timed_search import TimedSearch
 
@@ -106,19 +105,6 @@ def run_bench(
         yield RunBench(cluster, folder, cli, endpoint)
 
 
-_RECORDED = {
-    "nodes": "/api/v1/nodes",
-    "pods": "/api/v1/pods",
-    "identity": "/api/v1/namespaces/kube-system",
-    "jobs": "/apis/batch/v1/jobs",
-    "sets": "/apis/apps/v1/replicasets",
-    "stateful": "/apis/apps/v1/statefulsets",
-    "persistentvolumes": "/api/v1/persistentvolumes",
-    "persistentvolumeclaims": "/api/v1/persistentvolumeclaims",
-    "storageclasses": "/apis/storage.k8s.io/v1/storageclasses",
-}
-
-
 @contextmanager
 def memory_bench(
     cluster: FakeCluster, folder: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch
@@ -131,19 +117,15 @@ def memory_bench(
         del environ
         yield FakeWire(cluster)
 
-    def record(self: LivePlanner, place: Path) -> None:
+    def recorded(self: LivePlanner, place: Path) -> None:
         del self
         place.mkdir()
-        for name, path in _RECORDED.items():
-            code, tree, _ = cluster.handle("GET", path)
-            if code != 200:
-                raise UnavailableError(Fault(f"GET {path}: HTTP {code}"))
-            (place / f"{name}.json").write_text(json.dumps(tree), encoding="utf-8")
+        record(cluster, place)
 
     with monkeypatch.context() as patched:
         patched.setattr("planner.cluster.proxy.connect", opened)
         patched.setattr("planner.cluster.retry.RetryingTransport", Hasty)
-        patched.setattr(LivePlanner, "_record", record)
+        patched.setattr(LivePlanner, "_record", recorded)
         yield RunBench(cluster, folder, cli)
 
 

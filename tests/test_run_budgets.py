@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import apply_runs
 import pytest
-import run_bench
 from apiserver import LOST, Answer, Call, FakeCluster
 from apply_runs import Crash, Fault
 from conftest import Result, RunCli
@@ -60,8 +60,8 @@ def bench(tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> Itera
 @pytest.fixture
 def unaware(bench: RunBench, monkeypatch: pytest.MonkeyPatch) -> RunBench:
     """The same with plans that know of no budget, as if it came after they were made."""
-    known = {name: path for name, path in run_bench._RECORDED.items() if "disruption" not in path}
-    monkeypatch.setattr(run_bench, "_RECORDED", known)
+    known = {name: path for name, path in apply_runs._RECORDED.items() if "disruption" not in path}
+    monkeypatch.setattr(apply_runs, "_RECORDED", known)
     return bench
 
 
