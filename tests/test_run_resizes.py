@@ -210,6 +210,28 @@ def test_pods_that_are_not_created_yet_are_left_to_the_next_run(
         assert (said.code, len(placed(bench, "low"))) == (0, 4), said.err
 
 
+def test_an_elastic_gang_that_lost_its_marked_pods_to_its_owner_is_well_again(
+    tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner scales it from four pods to one: the one without a mark stays."""
+    with running(tmp_path, cli, monkeypatch, "Deployment", 4) as bench:
+        merge = "application/merge-patch+json"
+        for number in range(4):
+            bench.cluster.cordon(f"n{number}")
+        cost = {"metadata": {"annotations": {COST: "-5"}}}
+        *going, stays = sorted(placed(bench, "low"))
+        for name in going:
+            path = f"/api/v1/namespaces/default/pods/{name}"
+            assert bench.cluster.handle("PATCH", path, cost, merge)[0] == 200
+        path = "/apis/apps/v1/namespaces/default/deployments/low/scale"
+        assert bench.cluster.handle("PATCH", path, {"spec": {"replicas": 1}}, merge)[0] == 200
+        assert list(placed(bench, "low")) == [stays]
+        assert run(bench, "--evict-partial").code == 7
+        later(bench)
+        said = run(bench, "--evict-partial")
+        assert (said.code, list(placed(bench, "low"))) == (0, [stays]), said.err
+
+
 def test_where_no_scale_may_be_set_gangs_keep_their_sizes_and_others_start(
     tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -162,25 +162,26 @@ def recover(
     own: str | None = None,
     ordered: Collection[Key] = (),
     ending: Collection[Key] = (),
+    elastic: Collection[Key] = (),
 ) -> Steps[None]:
     """Complete, withdraw or report every gang that is neither untouched nor whole.
 
     ``own``, ``ordered``: a plan and those of its gangs that the caller starts, if they have not begun.
-    ``ending``: gangs that it stops, whose missing pods are intended.
+    ``ending``: gangs that it stops, whose missing pods are intended. ``elastic``: gangs that have enough
+    pods, so that those whose marked pods went are marked again.
     """
-    waiting = set()
-    for group in list(intent_groups(session.view, session.classifier)):
-        if group.waiting:
-            batch = group.batch
-            waiting.add((batch.gang, batch.plan))
-            if group.running or batch.plan != own or batch.gang not in ordered:
-                yield from session.check_lock(batch.label, begun=bool(group.running))
-                yield from _complete(session, group)
+    waited = [one for one in intent_groups(session.view, session.classifier) if one.waiting]
+    for group in waited:
+        batch = group.batch
+        if group.running or batch.plan != own or batch.gang not in ordered:
+            yield from session.check_lock(batch.label, begun=bool(group.running))
+            yield from _complete(session, group)
+    done = {(one.batch.gang, one.batch.plan) for one in waited}
     unmarked: list[tuple[PodBatch, Iterable[PodStart]]] = []
     # Only now: pods that were just started may stand for those that other pods of their gang have lost.
     for group in list(intent_groups(session.view, session.classifier)):
         batch = group.batch
-        if (batch.gang, batch.plan) in waiting:
+        if (batch.gang, batch.plan) in done:
             continue
         if not group.partial:
             why = stuck_group_reason(session, group)
@@ -190,6 +191,8 @@ def recover(
                 if batch.plan != own:
                     _record_healed(session, group)
                 unmarked.append((batch, group.to_mark))
+        elif group.unsure and batch.gang in elastic:
+            unmarked.append((batch, _spread(group.running)[:MARKS]))
         elif batch.plan == own or batch.gang not in ending:
             session.record(_partial_verdict(session, group, _incomplete_reason(group)))
     yield from mark_whole(session, unmarked)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from models.apply.cut_gangs import settle_cut_gangs
 from models.apply.evictions import Removals, make_room, remaining, resize, stop_rest, victims
@@ -128,7 +129,11 @@ class _PlanRun:
         # Which pods a gang grows by, only their intents tell: recovery completes or withdraws them.
         ordered = frozenset(gang.key for gang in fresh if not gang.grows)
         ending = frozenset(gang.key for gang in orders.gangs if gang.stops)
-        yield from recover(session, own=orders.plan, ordered=ordered, ending=ending)
+        elastic = frozenset(key for key, one in orders.kept.items() if one.elastic)
+        recovery = partial(
+            recover, session, own=orders.plan, ordered=ordered, ending=ending, elastic=elastic
+        )
+        yield from recovery()
         self._forget_skipped()
         yield from evict_partial(session, but=ordered)
         later = yield from self._start_all(by_rank(fresh))
@@ -139,7 +144,7 @@ class _PlanRun:
                 yield from start_recreated(session, orders, gang, self.removals)
         yield from self._stop_rest()
         if self._forget_completed(ordered):
-            yield from recover(session, own=orders.plan, ordered=ordered, ending=ending)
+            yield from recovery()
         yield from evict_partial(session)
         yield from _finish(session)
         for gang in orders.gangs:

@@ -423,14 +423,14 @@ class _LockedRun:
         return planned
 
     def _apply(self, plan: VerifiedPlan) -> None:
-        """Apply the plan, if it orders anything or a gang is half stopped.
+        """Apply the plan, if it orders anything, or a gang is half stopped or may be whole.
 
         Raises StaleError before the first write.
         """
+        run, recovered = self.run, self.run.report.recovered or Verdict()
         changes = any(gang.starts or gang.stops or gang.resizes for gang in plan.orders.gangs)
-        if not (changes or self.lock.notes.stops):
+        if not (changes or self.lock.notes.stops or any(one.unsure for one in recovered.gangs)):
             return
-        run = self.run
         report, console, options = run.report, run.console, run.request.options
         if options.max_evictions is not None:
             left = max(0, options.max_evictions - report.evicted)
