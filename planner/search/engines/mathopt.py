@@ -141,7 +141,7 @@ def _in_thread(solver_type: int, model: Any, parameters: Any, start: Any) -> Cal
                 interrupter.pybind_interrupter,
             )
         except StatusNotOk as failed:  # HiGHS gives up on a few programs: no answer
-            logging.getLogger(__name__).warning("no answer of the solver: %s", failed)
+            logging.getLogger(__name__).info("no answer of the solver: %s", failed)
             return None
 
     return call, interrupter.interrupt
