@@ -11,7 +11,7 @@ DEV := $(VENV)/.dev
 help:
 	@echo "make demo      plan the quickstart input and show the plan"
 	@echo "make test      run the tests: a sample of each sweep, three to four minutes"
-	@echo "make test-all  run every test and whole sweeps, about eleven minutes"
+	@echo "make test-all  run every test and nearly whole sweeps, about twelve minutes"
 	@echo "make check     lint and type check"
 	@echo "make bench     measure, compare with other schedulers, write benchmarks/report.html"
 	@echo "make image     build the container image; make image-digests pins its two base images first"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-from effort import THOROUGH, examples, set_thorough
+from effort import THOROUGH, WHOLE, examples, set_effort
 from hypothesis import settings
 
 from planner.cli.app import run
@@ -34,13 +34,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--refresh-golden", action="store_true", help="Write tests/golden anew; review the diff."
     )
     parser.addoption(
-        THOROUGH, action="store_true", help="Run slow tests too, and every example of each sweep."
+        THOROUGH, action="store_true", help="Run slow tests too, and nearly all of each sweep."
+    )
+    parser.addoption(
+        WHOLE, action="store_true", help="The same, and all of the dear sweeps: hours."
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    thorough = config.getoption(THOROUGH)
-    set_thorough(thorough)
+    whole = config.getoption(WHOLE)
+    thorough = whole or config.getoption(THOROUGH)
+    set_effort(thorough=thorough, whole=whole)
     if not thorough and not config.option.markexpr:
         config.option.markexpr = "not slow"
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

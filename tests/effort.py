@@ -1,6 +1,6 @@
-"""How much a sweep tries: a sample by default, everything with ``--thorough``.
+"""How much a sweep tries: a sample by default, more with ``--thorough``, everything with ``--whole``.
 
-``make test`` takes the samples and leaves out tests marked slow; ``make test-all`` runs everything.
+``make test`` takes the samples and leaves out tests marked slow; ``make test-all`` is thorough.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import pytest
 
 T = TypeVar("T")
 
-THOROUGH = "--thorough"
-_options = {THOROUGH: False}
+THOROUGH, WHOLE = "--thorough", "--whole"
+_options = {THOROUGH: False, WHOLE: False}
 
 
-def set_thorough(thorough: bool) -> None:
-    """Called once, before tests are imported."""
-    _options[THOROUGH] = thorough
+def set_effort(*, thorough: bool, whole: bool) -> None:
+    """Called once, before tests are imported. ``whole``: thorough, and the dear sweeps as a whole."""
+    _options.update({THOROUGH: thorough or whole, WHOLE: whole})
 
 
 def examples(every: int, sample: int | None = None) -> int:
@@ -28,9 +28,14 @@ def examples(every: int, sample: int | None = None) -> int:
     return min(every, max(10, every // 10)) if sample is None else sample
 
 
-def spread(values: Sequence[T], step: int = 5) -> Sequence[T]:
-    """All values, or every ``step``-th of them as a sample."""
-    return values if _options[THOROUGH] else values[::step]
+def spread(values: Sequence[T], step: int = 5, *, dear: int = 1) -> Sequence[T]:
+    """All values, or every ``step``-th of them as a sample.
+
+    ``dear``: of a sweep that takes minutes, ``--thorough`` takes every so many, ``--whole`` all.
+    """
+    if _options[WHOLE]:
+        return values
+    return values[::dear] if _options[THOROUGH] else values[::step]
 
 
 def first_fast(values: Iterable[T], fast: int = 1) -> list[object]:

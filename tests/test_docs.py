@@ -67,7 +67,7 @@ def test_options_told_of_are_options(cli: RunCli, capsys: pytest.CaptureFixture[
     for verb in sorted(VERBS):
         cli(verb, "--help")
     offered = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
-    others = {"--strict", "--refresh-golden", "--thorough"}  # of mypy, of pytest
+    others = {"--strict", "--refresh-golden", "--thorough", "--whole"}  # of mypy, of pytest
     others |= {"--raw", "--from", "--patch-file"}  # of kubectl
     others |= {"--by-speed"}  # of tests/exhaustive_sweep.py
     ours = [
