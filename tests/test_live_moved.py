@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import subprocess
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -59,16 +60,21 @@ def test_a_rival_in_the_planned_room_makes_the_plan_stale(live: Live) -> None:
 
 
 class Meanwhile:
-    """Does something once, before the ``at``-th start of a pod so named reaches the server."""
+    """Does something once, before the ``at``-th start of a pod so named reaches the server.
+
+    Starts on other connections wait until it is done.
+    """
 
     def __init__(self, gang: str, at: int, do: Callable[[Call], object]) -> None:
         self._gang, self._left, self._do = gang, at, do
+        self._doing = threading.Lock()
 
     def __call__(self, call: Call, forward: Forward) -> Answer | None:
         if call.starts and f"/pods/{self._gang}" in call.path:
-            self._left -= 1
-            if self._left == 0:
-                self._do(call)
+            with self._doing:
+                self._left -= 1
+                if self._left == 0:
+                    self._do(call)
         return forward()
 
 
@@ -119,7 +125,7 @@ def test_started_pods_of_a_gang_that_cannot_be_whole_are_evicted_on_demand(live:
 
 
 class Robbery:
-    """As the first pod starts, a rival takes a whole node of a gang that is not begun: ``gang``."""
+    """Before the first pod starts, a rival takes a whole node of another gang: ``gang``."""
 
     def __init__(self, live: Live, plan: Path) -> None:
         self._live, self._seats = live, placements(plan)
