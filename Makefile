@@ -6,12 +6,13 @@ RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check bench format image image-digests clean
+.PHONY: help demo test test-long test-all check bench format image image-digests clean
 
 help:
 	@echo "make demo      plan the quickstart input and show the plan"
-	@echo "make test      run the tests: a sample of each sweep, three to four minutes"
-	@echo "make test-all  run every test and nearly whole sweeps, about twelve minutes"
+	@echo "make test      run the tests: a sample of each sweep, five to seven minutes"
+	@echo "make test-long run the long tests of what changes clusters, about three minutes"
+	@echo "make test-all  run every test and nearly whole sweeps, about twenty minutes"
 	@echo "make check     lint and type check"
 	@echo "make bench     measure, compare with other schedulers, write benchmarks/report.html"
 	@echo "make image     build the container image; make image-digests pins its two base images first"
@@ -25,6 +26,9 @@ PYTEST = kubectl=$$(bash .ci/kubectl "$(CURDIR)/$(VENV)/kubectl") && KUBECTL="$$
 
 test: $(DEV)
 	@$(PYTEST)
+
+test-long: $(DEV)
+	@$(PYTEST) -m slow tests/test_apply_*.py tests/test_live_*.py tests/test_run_*.py
 
 test-all: $(DEV)
 	@$(PYTEST) --thorough

@@ -247,7 +247,7 @@ def test_killed_at_any_request_no_run_is_content_with_half_a_gang(
     count: int,
 ) -> None:
     """After the kill a budget appears, or not; ``high`` fits without ``low`` or does not."""
-    for at in spread(range(60), dear=15):
+    for at in spread(range(60), 15, dear=5):
         folder = tmp_path / str(at)
         folder.mkdir()
         cluster = crowded(count)
@@ -292,7 +292,7 @@ def test_killed_at_any_request_of_a_move_no_run_is_content_with_half_a_gang(
     later: int | None,
 ) -> None:
     """Two or three pods of ``low`` move together, the others stay."""
-    for at in spread(range(70), dear=17):
+    for at in spread(range(70), 17, dear=5):
         folder = tmp_path / str(at)
         folder.mkdir()
         cluster = movable()
