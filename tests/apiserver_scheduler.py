@@ -529,7 +529,7 @@ class Scheduler:
             "type": "PodScheduled",
             "status": "False",
             "lastProbeTime": None,
-            # It tells when the status changed: a gated pod's was False before.
+            # It says when the status changed: a gated pod's was False before.
             "lastTransitionTime": self.store.now() if old is None else old["lastTransitionTime"],
             "reason": reason,
             "message": why,

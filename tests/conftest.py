@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         THOROUGH, action="store_true", help="Run slow tests too, and nearly all of each sweep."
     )
     parser.addoption(
-        WHOLE, action="store_true", help="The same, and all of the dear sweeps: hours."
+        WHOLE, action="store_true", help="The same, and all of the longest sweeps: hours."
     )
 
 

@@ -17,7 +17,7 @@ _options = {THOROUGH: False, WHOLE: False}
 
 
 def set_effort(*, thorough: bool, whole: bool) -> None:
-    """Called once, before tests are imported. ``whole``: thorough, and the dear sweeps as a whole."""
+    """Called once, before tests are imported. ``whole``: thorough, and the longest sweeps as a whole."""
     _options.update({THOROUGH: thorough or whole, WHOLE: whole})
 
 
@@ -28,14 +28,14 @@ def examples(every: int, sample: int | None = None) -> int:
     return min(every, max(10, every // 10)) if sample is None else sample
 
 
-def spread(values: Sequence[T], step: int = 5, *, dear: int = 1) -> Sequence[T]:
+def spread(values: Sequence[T], step: int = 5, *, thorough: int = 1) -> Sequence[T]:
     """All values, or every ``step``-th of them as a sample.
 
-    ``dear``: of a sweep that takes minutes, ``--thorough`` takes every so many, ``--whole`` all.
+    ``thorough``: the step with ``--thorough`` of a sweep that takes minutes; ``--whole`` takes all values.
     """
     if _options[WHOLE]:
         return values
-    return values[::dear] if _options[THOROUGH] else values[::step]
+    return values[::thorough] if _options[THOROUGH] else values[::step]
 
 
 def first_fast(values: Iterable[T], fast: int = 1) -> list[object]:

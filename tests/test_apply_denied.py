@@ -145,7 +145,7 @@ def test_without_the_right_from_the_start_nothing_is_written(made: Bench) -> Non
 
 
 def test_a_refusal_of_an_admission_plugin_is_no_lost_right(made: Bench) -> None:
-    """It is told as it is, and not asked again."""
+    """It is reported as it is, and not asked again."""
     plan = made.plan()
     tries: list[str] = []
 

@@ -233,6 +233,16 @@ def test_rights_lost_amid_evictions_leave_no_half_gang_that_is_forgotten(
             assert not half(bench)
 
 
+def guarded_for_a_time(bench: RunBench, needed: int | None) -> None:
+    """Runs under a budget that needs so many pods, if any, then without it."""
+    if needed is not None:
+        budget(bench.cluster, minAvailable=needed)
+    quiet(bench)
+    if needed is not None:
+        bench.cluster.remove("PodDisruptionBudget", "b")
+        assert quiet(bench).code == 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["crash before", "crash after"])
 @pytest.mark.parametrize("later", [None, 3, 4], ids=["no-budget", "needs-3", "needs-4"])
@@ -247,19 +257,14 @@ def test_killed_at_any_request_no_run_is_content_with_half_a_gang(
     count: int,
 ) -> None:
     """After the kill a budget appears, or not; ``high`` fits without ``low`` or does not."""
-    for at in spread(range(60), 15, dear=5):
+    for at in spread(range(60), 15, thorough=5):
         folder = tmp_path / str(at)
         folder.mkdir()
         cluster = crowded(count)
         with memory_bench(cluster, folder, cli, monkeypatch) as bench:
             if not killed(bench, Fault(at, kind, every=True)):
                 return
-            if later is not None:
-                budget(cluster, minAvailable=later)
-            quiet(bench)
-            if later is not None:
-                cluster.remove("PodDisruptionBudget", "b")
-                assert quiet(bench).code == 0
+            guarded_for_a_time(bench, later)
             assert not half(bench)
 
 
@@ -292,19 +297,14 @@ def test_killed_at_any_request_of_a_move_no_run_is_content_with_half_a_gang(
     later: int | None,
 ) -> None:
     """Two or three pods of ``low`` move together, the others stay."""
-    for at in spread(range(70), 17, dear=5):
+    for at in spread(range(70), 17, thorough=5):
         folder = tmp_path / str(at)
         folder.mkdir()
         cluster = movable()
         with memory_bench(cluster, folder, cli, monkeypatch) as bench:
             if not killed(bench, Fault(at, kind, every=True)):
                 return
-            if later is not None:
-                budget(cluster, minAvailable=later)
-            quiet(bench)
-            if later is not None:
-                cluster.remove("PodDisruptionBudget", "b")
-                assert quiet(bench).code == 0
+            guarded_for_a_time(bench, later)
             assert (standing(bench, "low"), standing(bench, "high")) == (4, 3)
 
 

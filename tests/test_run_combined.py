@@ -170,7 +170,7 @@ def test_cut_off_at_any_request_all_is_brought_to_an_end(
     happens: str,
 ) -> None:
     """``happens`` between the fault and the next run; every other time that one meets a fault, too."""
-    for at in spread(range(120), 60, dear=10):
+    for at in spread(range(120), 60, thorough=10):
         folder = tmp_path / str(at)
         folder.mkdir()
         cluster = crowded()
@@ -229,7 +229,7 @@ def test_a_move_of_a_gang_that_gangplan_pinned_is_mended_wherever_it_was_cut_off
     kind: str,
     options: tuple[str, ...],
 ) -> None:
-    for at in spread(range(120), 60, dear=10):
+    for at in spread(range(120), 60, thorough=10):
         folder = tmp_path / str(at)
         folder.mkdir()
         cluster = spread_out()
@@ -260,7 +260,7 @@ def test_undoing_a_gang_that_stays_pending_is_finished_wherever_it_was_cut_off(
     tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch, kind: str, bound: int
 ) -> None:
     """Of its four pods so many are bound; the nodes of the others refuse them."""
-    for at in spread(range(120), 60, dear=10):
+    for at in spread(range(120), 60, thorough=10):
         folder = tmp_path / str(at)
         folder.mkdir()
         cluster = FakeCluster(workloads=True, kubelets=True)

@@ -367,7 +367,7 @@ def _undo(session: ApplySession, verdict: GangVerdict) -> Steps[Failure | None]:
 def _evict_noted(
     session: ApplySession, verdict: GangVerdict, stops: list[PodStop]
 ) -> Steps[Failure | None]:
-    """Note the gang, for intents alone may not tell what is left after a cut; then evict the pods."""
+    """Note the gang, since intents alone may not show what is left after a cut; then evict the pods."""
     undone = GangActions(*verdict.gang, "preempt", 0, stops=tuple(stops))
     failure = yield from note_stops(session, verdict.plan, [undone])
     for stop in stops:

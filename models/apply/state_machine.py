@@ -126,7 +126,7 @@ class _PlanRun:
         session, orders = self.session, self.orders
         fresh = [gang for gang in orders.gangs if gang.starts and gang.decision != "move"]
         moving = [gang for gang in orders.gangs if gang.decision == "move"]
-        # Which pods a gang grows by, only their intents tell: recovery completes or withdraws them.
+        # Only intents show by which pods a gang grows: recovery completes or withdraws them.
         ordered = frozenset(gang.key for gang in fresh if not gang.grows)
         ending = frozenset(gang.key for gang in orders.gangs if gang.stops)
         elastic = frozenset(key for key, one in orders.kept.items() if one.elastic)

@@ -125,7 +125,7 @@ def work_rights(
 
 
 def claim_rights(namespace: str | None) -> tuple[Right, ...]:
-    """To tell provisioners where pods with unbound volume claims go."""
+    """To write on unbound volume claims where their pods go."""
     claim = Right("get", "", "persistentvolumeclaims", namespace=namespace)
     return (claim, replace(claim, verb="patch"))
 

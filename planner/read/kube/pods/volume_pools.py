@@ -34,7 +34,7 @@ DOMAIN = "volumes.gangplan.dev/"
 """Of the names of these resources, which exist in plans alone: ``volumes.gangplan.dev/local-ssd-100Gi``."""
 
 MAX_SIZES = 16
-"""Most sizes of the volumes of one class that are told apart; claims count as of the next larger one."""
+"""Most sizes of the volumes of one class that are distinguished; claims count as of the next larger one."""
 
 OVERLAPPING = "reach some of the nodes of others of their class; they are not counted"
 
