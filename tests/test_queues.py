@@ -232,6 +232,7 @@ LEFT_OUT = (
 def test_plan_and_validate_say_what_they_leave_out(cli: RunCli) -> None:
     shown = cli("plan", "-", stdin=packed(*TREES))
     assert shown.out.partition("no gangs\n")[2].splitlines()[0] == LEFT_OUT
+    assert shown.err.splitlines()[-1].startswith("next: gangplan plan - --queue all   (")
     assert cli("validate", "-", stdin=packed(*TREES)).out.splitlines()[1:] == [LEFT_OUT]
     for verb in ("plan", "validate"):
         logged = cli(verb, "-", "--log-format", "json", stdin=packed(*TREES)).err.splitlines()

@@ -158,6 +158,9 @@ def _report(console: Console, request: PlanRequest, planned: Planned, queue: str
     if ran_out and spent < MAX_BUDGET:
         more = _again(console, request, queue, budget=min(4 * spent, MAX_BUDGET))
         console.next(f"{more}{keep}   (to close the gap)")
+    elif plan.status.left_out and all(gang.running_pods for gang in plan.instance.gangs):
+        every = _again(console, request, "all", budget=request.budget)
+        console.next(f"{every}   (to plan what waits for other schedulers)")
     elif saved is None:
         again = _again(console, request, queue, budget=request.budget)
         console.next(f"{again} --out plan.json   (to keep this plan)")
@@ -204,6 +207,7 @@ def _summary(console: Console, planned: Planned, code: int) -> None:
         preempted=sum(gang.decision == "preempt" for gang in gangs),
         waiting=sum(gang.decision == "wait" for gang in gangs),
         effective_gpus=None if effective is None else effective.known(),
+        what_if=planned.plan.instance.what_if,
         seconds=planned.seconds,
         digests=status.digests.model_dump(),
     )

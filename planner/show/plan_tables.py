@@ -269,7 +269,8 @@ def _alike(
         request = requests.get(gang.key)
         alike: object = gang.key
         if gang.decision == "wait" and request is not None:
-            needs = (gang.namespace, request.spec.priority, _gpu_count(gang, request))
+            whose = (gang.namespace, request.status.scheduler, request.spec.priority)
+            needs = (*whose, _gpu_count(gang, request))
             alike = (needs, gang.aged, _why(gang))
         groups.setdefault(alike, []).append(gang)
     found = []
