@@ -109,7 +109,9 @@ def read_placement(
     elif pod.finished is None and not pod.terminating:
         pod.mode = _mode(pod, policy)
         pod.queued = not _is_of_node(pod.object)
-        pod.planned = pod.mode is not None or (pod.queued and policy.plans(pod.scheduler))
+        # What gangplan cannot start is only in what-ifs: else it would keep the plan from being applied.
+        what_if = policy.plans_others and policy.plans(pod.scheduler)
+        pod.planned = pod.mode is not None or (pod.queued and what_if)
         names = _ties(pod, claimed, places)
         if is_proven(pod):
             names.insert(0, (pod.annotations.get(NODE), None))
