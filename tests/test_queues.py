@@ -291,6 +291,32 @@ def test_run_refuses_a_policy_that_plans_others(cli: RunCli, tmp_path: Path) -> 
     assert mine.out.splitlines()[1] == LEFT_OUT
 
 
+def test_a_what_if_for_many_schedulers_names_a_few(cli: RunCli) -> None:
+    pods = [pod(f"p{i}", gpus=1, schedulerName=f"s{i}") for i in range(6)]
+    shown = cli("plan", "-", "--queue", "all", stdin=packed(node("n1"), *pods))
+    named = ", ".join(f"1 gang of s{i}" for i in range(4))
+    assert f"a what-if for {named}, 2 gangs of others: it cannot be applied" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("names", "fault"),
+    [
+        ("[volcano, volcano]", "'volcano' is listed twice"),
+        ("['a b']", "'a b' cannot be the name of a scheduler"),
+        ("['*']", None),
+    ],
+)
+def test_a_policy_lists_schedulers_or_a_star(
+    cli: RunCli, tmp_path: Path, names: str, fault: str | None
+) -> None:
+    file = tmp_path / "policy.yaml"
+    head = "apiVersion: gangplan.dev/v1alpha1\nkind: Policy\n"
+    file.write_text(f"{head}spec: {{kubernetes: {{schedulerNames: {names}}}}}\n")
+    read = cli("validate", "-", "--policy", str(file), stdin=packed(*TREES))
+    assert read.code == (0 if fault is None else 65)
+    assert fault is None or fault in read.err
+
+
 def test_a_queue_is_named_as_schedulers_are(cli: RunCli) -> None:
     for wrong in ("", "a b", "volcano,", "*"):
         refused = cli("validate", "-", "--queue", wrong, stdin=packed(*TREES))

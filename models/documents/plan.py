@@ -20,6 +20,9 @@ from models.solution import Decision, Proof, StoppedBy
 from models.tiers import Sense
 from models.units import InvalidValueError, plural
 
+SHOWN_SCHEDULERS = 4
+"""Schedulers that are named of a what-if."""
+
 Natural = Annotated[int, Field(ge=0)]
 EffectiveGpus = Annotated[float, Field(ge=0)]
 GangKey = tuple[str, str]
@@ -81,7 +84,11 @@ class PlanInstance(Document):
         gangs = Counter(gang.status.scheduler for gang in self.gangs if gang.status.scheduler)
         if gangs:
             named = sorted(gangs, key=lambda name: (-gangs[name], name))
-            return ", ".join(f"{plural(gangs[name], 'gang')} of {name}" for name in named)
+            words = [
+                f"{plural(gangs[name], 'gang')} of {name}" for name in named[:SHOWN_SCHEDULERS]
+            ]
+            rest = sum(gangs[name] for name in named[SHOWN_SCHEDULERS:])
+            return ", ".join([*words, *([f"{plural(rest, 'gang')} of others"] if rest else [])])
         settings = self.policy.spec.kubernetes.to_policy()
         if settings.plans(EVERY_SCHEDULER):
             return "every scheduler"

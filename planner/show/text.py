@@ -46,6 +46,7 @@ def listed(words: Sequence[str], last: str = "or") -> str:
 
 
 SHOWN_QUEUES = 4
+"""Schedulers that the line on what is left out names."""
 
 
 def left_out(pods: Mapping[str, int]) -> str | None:
