@@ -281,9 +281,10 @@ def test_run_refuses_a_policy_that_plans_others(cli: RunCli, tmp_path: Path) -> 
     file = tmp_path / "policy.yaml"
     head = "apiVersion: gangplan.dev/v1alpha1\nkind: Policy\n"
     file.write_text(f"{head}spec: {{kubernetes: {{schedulerNames: [volcano, kai]}}}}\n")
-    refused = cli("run", "--policy", str(file))
-    assert refused.code == 65
-    assert "error: the Policy plans pods of other schedulers: kai, volcano" in refused.err
+    for verb in ("run", "doctor"):
+        refused = cli(verb, "--policy", str(file))
+        assert refused.code == 65
+        assert "error: the Policy plans pods of other schedulers: kai, volcano" in refused.err
     # For a plan it is the default, which --queue replaces.
     stated = cli("plan", "-", "--policy", str(file), "-o", "name", stdin=packed(*TREES))
     assert stated.out == "gang/default/train\n"

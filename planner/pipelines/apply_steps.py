@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
@@ -93,6 +93,18 @@ class VerifiedPlan:
     orders: PlanActions
     settings: KubernetesPolicy
     backend: Backend
+
+
+def settings_to_run(paths: Sequence[str], policy: str | None) -> KubernetesPolicy:
+    """Settings of the Policy of unattended runs. Raises InputError if it plans what cannot be applied."""
+    from planner.read.inputs import read_policy
+
+    settings = read_policy(paths, policy=policy).kubernetes
+    if settings.plans_others:
+        what = f"the Policy plans pods of other schedulers: {', '.join(settings.scheduler_names)}"
+        hint = "run starts only gangplan's own: take kubernetes.schedulerNames out of its Policy"
+        raise InputError(Fault(what, hint))
+    return settings
 
 
 def read_verified(path: str, stdin: IO[bytes] | None = None) -> VerifiedPlan:

@@ -19,7 +19,6 @@ from planner.atomic_files import check_target
 from planner.errors import (
     Fault,
     GangplanError,
-    InputError,
     LockedError,
     NoPlanError,
     NotPermittedError,
@@ -37,6 +36,7 @@ from planner.pipelines.apply_steps import (
     exit_code,
     ordered,
     run_paths,
+    settings_to_run,
 )
 from planner.pipelines.live_planner import ClusterSource, LivePlanner
 from planner.pipelines.plan import Phases, PlanRequest
@@ -159,21 +159,12 @@ class _Run:
         from planner.cluster.lock import GuardedTransport
         from planner.cluster.request_sender import RequestSender
         from planner.cluster.retry import KnownRights, RetryingTransport
-        from planner.read.inputs import read_policy
 
         planning = self.request.planning
         for file in (planning.out, self.request.metrics):
             if file is not None:
                 check_target(file)
-        settings = read_policy(planning.paths, policy=planning.policy).kubernetes
-        if settings.plans_others:
-            what = (
-                f"the Policy plans pods of other schedulers: {', '.join(settings.scheduler_names)}"
-            )
-            hint = (
-                "run starts only gangplan's own: take kubernetes.schedulerNames out of its Policy"
-            )
-            raise InputError(Fault(what, hint))
+        settings = settings_to_run(planning.paths, planning.policy)
         with contextlib.ExitStack() as stack:
             with self.phase("connect"):
                 paths = run_paths(self.request.options, settings)
