@@ -40,7 +40,12 @@ from planner.errors import (
     StaleError,
     UnavailableError,
 )
-from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget, read_verified
+from planner.pipelines.apply_steps import (
+    ApplyOptions,
+    ClusterTarget,
+    read_verified,
+    settings_to_run,
+)
 from planner.read.kube.lookup import text
 from planner.untrusted_text import one_line
 
@@ -161,9 +166,7 @@ def examine(
 
 def _work(request: DoctorRequest, stdin: IO[bytes] | None) -> CheckedWork:
     if request.plan is None:
-        from planner.read.inputs import read_policy
-
-        return CheckedWork(read_policy([], policy=request.policy).kubernetes)
+        return CheckedWork(settings_to_run([], request.policy))
     plan = read_verified(request.plan, stdin)
     return CheckedWork(plan.settings, plan.orders)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
@@ -95,6 +95,18 @@ class VerifiedPlan:
     backend: Backend
 
 
+def settings_to_run(paths: Sequence[str], policy: str | None) -> KubernetesPolicy:
+    """Settings of the Policy of unattended runs. Raises InputError if it plans what cannot be applied."""
+    from planner.read.inputs import read_policy
+
+    settings = read_policy(paths, policy=policy).kubernetes
+    if settings.plans_others:
+        what = f"the Policy plans pods of other schedulers: {', '.join(settings.scheduler_names)}"
+        hint = "run starts only gangplan's own: take kubernetes.schedulerNames out of its Policy"
+        raise InputError(Fault(what, hint))
+    return settings
+
+
 def read_verified(path: str, stdin: IO[bytes] | None = None) -> VerifiedPlan:
     """Read and verify a plan file. Raises MissingPathError, InputError, RefusedPlanError."""
     from planner.read import plan_files
@@ -104,12 +116,12 @@ def read_verified(path: str, stdin: IO[bytes] | None = None) -> VerifiedPlan:
 
 def ordered(plan: PlanDocument, file: str | None = None) -> VerifiedPlan:
     """The orders of a verified plan. ``file``: for messages. Raises InputError."""
-    from models.apply.plan_actions import IncompletePlanError, actions_of
+    from models.apply.plan_actions import InapplicablePlanError, actions_of
     from planner.cluster.backends.registry import backend_of
 
     try:
         orders = actions_of(plan)
-    except IncompletePlanError as error:
+    except InapplicablePlanError as error:
         raise InputError(Fault(error.what, error.hint, file)) from None
     settings = plan.instance.policy.spec.kubernetes.to_policy()
     return VerifiedPlan(orders, settings, backend_of(orders.backend))

@@ -36,6 +36,7 @@ from planner.pipelines.apply_steps import (
     exit_code,
     ordered,
     run_paths,
+    settings_to_run,
 )
 from planner.pipelines.live_planner import ClusterSource, LivePlanner
 from planner.pipelines.plan import Phases, PlanRequest
@@ -158,13 +159,12 @@ class _Run:
         from planner.cluster.lock import GuardedTransport
         from planner.cluster.request_sender import RequestSender
         from planner.cluster.retry import KnownRights, RetryingTransport
-        from planner.read.inputs import read_policy
 
         planning = self.request.planning
         for file in (planning.out, self.request.metrics):
             if file is not None:
                 check_target(file)
-        settings = read_policy(planning.paths, policy=planning.policy).kubernetes
+        settings = settings_to_run(planning.paths, planning.policy)
         with contextlib.ExitStack() as stack:
             with self.phase("connect"):
                 paths = run_paths(self.request.options, settings)
