@@ -136,12 +136,7 @@ def test_a_gang_with_an_affinity_of_more_than_is_read_is_held_alone(cli: RunCli)
 
 
 def test_a_recorded_cluster_on_stdin_is_planned_as_from_its_folder(cli: RunCli) -> None:
-    trees = [
-        tree
-        for path in sorted(V100.glob("*.json*"))
-        if path.name != "expected.json"
-        for tree in kube.listed(path)
-    ]
+    trees = [tree for path in sorted(V100.glob("*.json*")) for tree in kube.listed(path)]
     piped = document(cli, "-", stdin=listed(*trees))
     folder = document(cli, str(V100))
     assert piped["instance"] == folder["instance"]
@@ -434,7 +429,7 @@ def test_names_and_order_of_files_and_objects_change_nothing(
     name: str, cli: RunCli, tmp_path: Path
 ) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    left_out = shutil.ignore_patterns("expected.json", "*.md")
+    left_out = shutil.ignore_patterns("*.facts", "*.md")
     shutil.copytree(kube.SNAPSHOTS / name, first, ignore=left_out)
     second.mkdir()
     for number, path in enumerate(sorted(first.iterdir(), reverse=True)):
