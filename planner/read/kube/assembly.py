@@ -135,6 +135,10 @@ def _named_nodes(objects: Objects, policy: Policy, remarks: Remarks) -> list[Kub
             found.append(node)
         else:
             remarks.add(node.object.where, "has a malformed name; ignored")
+    if found and not any(node.gpus or node.installed or node.shared for node in found):
+        names = ", ".join(policy.kubernetes.gpu_resources[:2])
+        hint = f"a device plugin states them in status.allocatable, as {names} or kubernetes.gpuResources"
+        remarks.add("Kubernetes nodes", f"none of the {len(found):,} offers GPUs", hint)
     return found
 
 
