@@ -118,6 +118,9 @@ OTHERS: dict[str, tuple[str, Value]] = {
     "node pools": ("cloud.google.com/gke-nodepool", lambda i: f"pool-{i // 4}"),
     "instance types": ("node.kubernetes.io/instance-type", lambda i: f"p{i // 4}"),
     "hardware": ("nvidia.com/gpu.family", lambda i: f"f{i // 4}"),
+    "subnets": ("kubernetes.azure.com/network-subnet", lambda i: f"n{i // 4}"),
+    "fault domains": ("oci.oraclecloud.com/fault-domain", lambda i: f"FAULT-DOMAIN-{i // 4}"),
+    "reservations": ("topology.k8s.aws/capacity-block-id", lambda i: f"cb{i // 4}"),
     "features": ("feature.node.kubernetes.io/cpu-1", lambda i: f"{i // 4}"),
 }
 
@@ -125,6 +128,11 @@ OTHERS: dict[str, tuple[str, Value]] = {
 @pytest.mark.parametrize(("key", "value"), OTHERS.values(), ids=OTHERS)
 def test_other_labels_are_not_proposed(key: str, value: Value) -> None:
     assert proposed(cluster(16, **{key: value})) == []
+
+
+def test_vendors_prefixes_count_where_the_word_is_clear() -> None:
+    for key in ("topology.kubernetes.io/row", "kubernetes.io/rack"):
+        assert proposed(cluster(16, **{key: lambda i: f"d{i // 4}"})) == [key]
 
 
 def test_nothing_is_proposed_where_levels_are_stated() -> None:

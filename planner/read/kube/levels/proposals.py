@@ -24,11 +24,15 @@ from planner.read.kube.records import KubeNode
 MAX_PROPOSED = 3
 
 _WORDS = (
-    *("hall", "room", "island", "superpod", "superblock", "spine", "block", "row", "aisle", "pod"),
-    *("scalable", "su", "cell", "network", "fabric", "domain", "subblock", "rack", "cabinet"),
-    *("leaf", "tor", "switch", "enclosure", "chassis", "location"),
+    *("datacenter", "dc", "site", "building", "hall", "room", "island", "superpod", "superblock"),
+    *("spine", "block", "row", "aisle", "pod", "scalable", "su", "cell", "network", "fabric"),
+    *("domain", "subblock", "rack", "cabinet", "leaf", "tor", "switch", "enclosure", "chassis"),
+    *("location",),
 )
 """What parts of a data centre or network are called, widest first."""
+
+_CLEAR_WORDS = frozenset(("island", "superpod", "spine", "rack", "cabinet", "leaf"))
+"""Those that mean nothing else in the labels of vendors."""
 
 _OTHER_WORDS = frozenset(
     (
@@ -47,9 +51,9 @@ _VENDORS = re.compile(
     r"(?:.*\.)?(?:kubernetes\.io|k8s\.io|x-k8s\.io|k8s\.aws|amazonaws\.com|google\.com|azure\.com|"
     r"nvidia\.com|amd\.com|intel\.com|habana\.ai|oraclecloud\.com|aliyun\.com|alibabacloud\.com|"
     r"coreweave\.(?:cloud|com)|karpenter\.sh|openshift\.io|volcano\.sh|run\.ai|kai\.scheduler|"
-    r"topograph\.run|cattle\.io|eksctl\.io|gangplan\.dev)"
+    r"topograph\.run|cattle\.io|eksctl\.io|gke\.io|gangplan\.dev)"
 )
-"""Prefixes whose labels have a documented meaning: of these only names count, not values."""
+"""Prefixes whose labels have documented meanings, few of them topology."""
 
 _FLAGS = frozenset(("true", "false", "yes", "no", "on", "off", "enabled", "disabled"))
 _VERSION = re.compile(r"v?[0-9]+(?:\.[0-9]+)+.*|20[0-9]{2}-?[0-9]{2}-?[0-9]{2}.*")
@@ -120,20 +124,29 @@ def _candidates(nodes: Sequence[KubeNode], used: set[str]) -> list[_Candidate]:
     for key in sorted(key for key, count in having.items() if 10 * count >= 9 * len(nodes)):
         if key in used or is_known(key) or not is_label_key(key):
             continue
-        prefix, _, name = key.rpartition("/")
-        words = {word.lower() for word in _PART.findall(name)}
-        if words & _OTHER_WORDS:
-            continue
-        width = next((i for i, word in enumerate(_WORDS) if _names(word, words)), len(_WORDS))
-        named, topological = width < len(_WORDS), "topology" in prefix.split(".")
-        if not named and not topological and _VENDORS.fullmatch(prefix):
+        evidence, width = _evidence(key)
+        if evidence is None:
             continue
         values = {node.name: value for node in nodes if (value := node.labels.get(key))}
         sizes = Counter(values.values())
-        evidence = 0 if named else 1 if topological else 2
         if _may_be_domains(sizes, len(nodes)) and (evidence < 2 or _is_series(sizes)):
             found.append(_Candidate(evidence, width, len(sizes), Column(key, values, (key,))))
     return sorted(found, key=lambda one: one.order)
+
+
+def _evidence(key: str) -> tuple[int | None, int]:
+    """How well the name of a label speaks for topology, and the place of its word in _WORDS.
+
+    0: its name does, 1: its prefix does, 2: nothing does, None: it is something else.
+    """
+    prefix, _, name = key.rpartition("/")
+    words = {word.lower() for word in _PART.findall(name)}
+    width = next((i for i, word in enumerate(_WORDS) if _names(word, words)), len(_WORDS))
+    topological = "topology" in words or "topology" in prefix.split(".")
+    clear = topological or (width < len(_WORDS) and _WORDS[width] in _CLEAR_WORDS)
+    if words & _OTHER_WORDS or (_VENDORS.fullmatch(prefix) and not clear):
+        return None, width
+    return (0 if width < len(_WORDS) else 1 if topological else 2), width
 
 
 def _names(word: str, words: set[str]) -> bool:
