@@ -78,8 +78,26 @@ def test_such_a_file_in_a_folder_of_objects_is_left_out(cli: RunCli, tmp_path: P
     assert "errors.yaml: a document without kind; it is left out" in result.err
 
 
+def test_a_comment_is_no_message(cli: RunCli) -> None:
+    gang = "apiVersion: gangplan.dev/v1alpha1\nkind: Gang\nmetadata: {name: a}\nspec: {}\n"
+    result = cli("validate", "-", stdin=f"# gpu-7: not found\n{gang}".encode())
+    assert "error: missing field 'roles' in spec" in result.err
+
+
 def test_nodes_without_gpus_are_said(cli: RunCli) -> None:
     trees = [node("cpu-1", gpus=0), node("cpu-2", gpus=0), pod("train", gpus=1, gated=True)]
     objects = json.dumps({"apiVersion": "v1", "kind": "List", "items": trees}).encode()
     said = "warning: Kubernetes nodes: none of the 2 offers GPUs (hint: a device plugin states them"
     assert said in cli("plan", "-", stdin=objects).err
+
+
+def test_nodes_without_pods_are_said_to_be_free(cli: RunCli) -> None:
+    said = (
+        "warning: Kubernetes pods: none in the input, so all GPUs count as free (hint: kubectl get"
+    )
+    assert said in cli("validate", "-", stdin=NODES.encode()).err
+    trees = [node("gpu-01"), pod("train", gpus=1, gated=True)]
+    objects = json.dumps({"apiVersion": "v1", "kind": "List", "items": trees}).encode()
+    assert "none in the input" not in cli("validate", "-", stdin=objects).err
+    listed = f'{NODES}\n{{"apiVersion": "v1", "kind": "PodList", "items": []}}'.encode()
+    assert "none in the input" not in cli("validate", "-", stdin=listed).err

@@ -26,7 +26,8 @@ _FORBIDDEN = re.compile(
 _MESSAGE = re.compile(
     r"(?:Error from server|error: |Error: |The connection to the server |Unable to connect |"
     r"Get \"?https?://|You must be logged in |Please (?:enter|log)|[IWEF][0-9]{4} |"
-    r"[^\n{}]{0,200}: (?:command not found|not found|[Pp]ermission denied|No such file or directory)$)",
+    r"[^\n{}#][^\n{}]{0,200}: "
+    r"(?:command not found|not found|[Pp]ermission denied|No such file or directory)$)",
     re.MULTILINE,
 )
 _WARNING = re.compile(r"(?:Warning: |[IWE][0-9]{4} )[^\n]*\n(?:[^\n{]*\n)*\{")

@@ -42,6 +42,7 @@ from planner.read.kube.nodes.servers import server_model
 from planner.read.kube.pods.budgets import read_budgets
 from planner.read.kube.pods.pods import read_pods
 from planner.read.kube.records import KubeGang, KubeNode, Objects
+from planner.read.mistaken_texts import KUBECTL
 from planner.read.slurm.levels import SlurmTopology
 from planner.read.sources import Source
 from planner.read.validation import Entry, describe_error, real_path
@@ -79,6 +80,8 @@ def assemble(
     settings = policy.kubernetes
     nodes = _named_nodes(objects, policy, remarks)
     pods = read_pods(objects, nodes, settings, remarks)
+    if not objects.has_all("Pod"):
+        remarks.add("Kubernetes pods", "none in the input, so all GPUs count as free", KUBECTL)
     gangs = leave_out_last(
         read_gangs(objects, pods, settings, remarks), policy.queue_limit, remarks
     )
