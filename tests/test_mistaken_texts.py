@@ -78,6 +78,13 @@ def test_such_a_file_in_a_folder_of_objects_is_left_out(cli: RunCli, tmp_path: P
     assert "errors.yaml: a document without kind; it is left out" in result.err
 
 
+def test_a_refusal_that_cannot_be_read_is_left_to_the_parser(cli: RunCli) -> None:
+    cut = b'{"kind": "Status", "apiVersion": "v1"'
+    assert cli("plan", "-", stdin=cut).err.startswith("error: not JSON: ")
+    deep = cut + b', "a": ' + b"[" * 100_000
+    assert cli("plan", "-", stdin=deep).err.startswith("error: nested more than 64 levels deep")
+
+
 def test_a_comment_is_no_message(cli: RunCli) -> None:
     gang = "apiVersion: gangplan.dev/v1alpha1\nkind: Gang\nmetadata: {name: a}\nspec: {}\n"
     result = cli("validate", "-", stdin=f"# gpu-7: not found\n{gang}".encode())

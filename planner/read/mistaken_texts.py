@@ -65,7 +65,9 @@ def _kind(source: Source, start: str) -> tuple[str | None, str]:
     if _TABLE.match(start) or _NAMES.match(start):
         return f"a table or text for people, not documents: {line}", f"add -o json: {KUBECTL}"
     if _STATUS.match(start) and source.rest is None:
-        with suppress(ValueError):
+        with suppress(
+            ValueError, RecursionError
+        ):  # cut off, or nested too deep: the parser says so
             message = json.loads(source.text).get("message")
             return f"a refusal of the API server, not documents: {_line(str(message))}", _advice(
                 start
