@@ -87,8 +87,7 @@ class RecordedServer:
         """Serves a recorded snapshot."""
         found = cls()
         for path in sorted((SNAPSHOTS / snapshot).glob("*.json*")):
-            if path.name != "expected.json":
-                found.add(path.name.partition(".")[0], recorded(path))
+            found.add(path.name.partition(".")[0], recorded(path))
         return found
 
     def add(self, plural: str, tree: Tree) -> None:

@@ -27,15 +27,14 @@ def load(name: str) -> Objects:
     """All objects of a recorded snapshot."""
     found = Objects()
     for path in sorted((SNAPSHOTS / name).glob("*.json*")):
-        if path.name != "expected.json":
-            for tree in listed(path):
-                found.add(parsed(tree))
+        for tree in listed(path):
+            found.add(parsed(tree))
     return found
 
 
 def expected(name: str) -> dict[str, Any]:
     """The facts a correct reader finds in a recorded snapshot."""
-    facts: dict[str, Any] = json.loads((SNAPSHOTS / name / "expected.json").read_text())
+    facts: dict[str, Any] = json.loads((SNAPSHOTS / name / "expected.facts").read_text())
     return facts
 
 

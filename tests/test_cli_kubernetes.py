@@ -81,8 +81,8 @@ def test_a_packed_list_on_stdin_is_unpacked(cli: RunCli) -> None:
 def test_a_list_of_nothing_is_told_what_to_ask_kubectl_for(kubectl: bytes, cli: RunCli) -> None:
     result = cli("plan", "-", stdin=kubectl)
     assert result.code == 65
-    assert result.err.startswith("error: no Cluster in the input\n")
-    assert "kubectl get nodes,pods -A -o json" in result.err
+    assert result.err.startswith("error: no Cluster in the input, and no Kubernetes Node\n")
+    assert "kubectl get nodes,pods,namespaces -A -o json" in result.err
 
 
 def test_a_path_of_nothing_is_not_found(cli: RunCli) -> None:
@@ -136,12 +136,7 @@ def test_a_gang_with_an_affinity_of_more_than_is_read_is_held_alone(cli: RunCli)
 
 
 def test_a_recorded_cluster_on_stdin_is_planned_as_from_its_folder(cli: RunCli) -> None:
-    trees = [
-        tree
-        for path in sorted(V100.glob("*.json*"))
-        if path.name != "expected.json"
-        for tree in kube.listed(path)
-    ]
+    trees = [tree for path in sorted(V100.glob("*.json*")) for tree in kube.listed(path)]
     piped = document(cli, "-", stdin=listed(*trees))
     folder = document(cli, str(V100))
     assert piped["instance"] == folder["instance"]
@@ -254,14 +249,14 @@ def test_what_is_wrong_in_ones_own_document_beside_a_cluster_is_an_error_with_it
     assert f"  --> {tmp_path / 'b.yaml'}:5:3" in result.err
 
 
-def test_pods_without_nodes_are_bad_input_in_three_lines(cli: RunCli) -> None:
+def test_pods_without_nodes_are_bad_input_in_two_lines(cli: RunCli) -> None:
     for verb in ("plan", "validate"):
         result = cli(verb, "-", stdin=listed(*TRAIN[2:]))
         assert (result.code, result.out) == (65, "")
-        assert result.err.splitlines() == [
-            "error: Kubernetes pods, but no Node among the objects",
-            "hint: record nodes and pods together: kubectl get nodes,pods -A -o json",
-        ]
+        what, hint = result.err.splitlines()
+        assert what == "error: Kubernetes pods, but no Node among the objects"
+        command = "kubectl get nodes,pods,namespaces -A -o json"
+        assert hint.startswith(f"hint: record nodes and pods together: {command}; ")
 
 
 def test_the_levels_that_were_found_can_be_saved_and_used(cli: RunCli, tmp_path: Path) -> None:
@@ -434,7 +429,7 @@ def test_names_and_order_of_files_and_objects_change_nothing(
     name: str, cli: RunCli, tmp_path: Path
 ) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    left_out = shutil.ignore_patterns("expected.json", "*.md")
+    left_out = shutil.ignore_patterns("*.facts", "*.md")
     shutil.copytree(kube.SNAPSHOTS / name, first, ignore=left_out)
     second.mkdir()
     for number, path in enumerate(sorted(first.iterdir(), reverse=True)):

@@ -6,9 +6,13 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from conftest import RunCli
+from kube import node
+from typer.main import get_command
+from typer.models import CommandInfo
 
 from planner.cli import app as command_line
 
@@ -43,6 +47,66 @@ def test_every_verb_is_told_of_in_one_whole_line(
     told = capsys.readouterr().out.partition("Commands:\n")[2].splitlines()
     assert sorted(line.split()[0] for line in told) == sorted(VERBS)
     assert not any(line.endswith("...") for line in told)
+
+
+def examples_of(verb: str) -> list[str]:
+    """The lines below ``Examples:`` in the help of a verb, as Typer has it."""
+    (command,) = (one for one in command_line.app.registered_commands if named(one) == verb)
+    assert command.epilog is not None
+    mark, title, *lines = command.epilog.split("\n")
+    assert (mark, title) == ("\b", "Examples:")
+    return [line.strip() for line in lines]
+
+
+def named(command: CommandInfo) -> str:
+    assert command.callback is not None
+    return command.callback.__name__
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_help_of_a_verb_has_two_examples_that_parse(
+    verb: str, cli: RunCli, capsys: pytest.CaptureFixture[str]
+) -> None:
+    examples = examples_of(verb)
+    cli(verb, "--help")
+    shown = capsys.readouterr().out
+    assert shown.endswith("\n  Examples:\n" + "".join(f"    {line}\n" for line in examples))
+    assert len(examples) == 2
+    command = get_command(command_line.app)
+    for example in examples:
+        assert len(example) <= 76
+        calls = [part.split() for part in example.split(" | ")]
+        ours = [words[1:] for words in calls if words[0] == "gangplan"]
+        assert any(words[0] == verb for words in ours)
+        for name, *words in ours:
+            # Parses words and values; raises for what the verb does not take.
+            command.commands[name].make_context(name, words)
+
+
+@pytest.mark.parametrize("verb", ["validate", "plan", "show", "verify", "render", "topo"])
+def test_the_examples_that_need_no_cluster_run(
+    verb: str, cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Path(__file__).resolve().parents[1]
+    monkeypatch.chdir(tmp_path)
+    monday = "snapshots/v100-mpi" if verb == "validate" else "quickstart"
+    Path("monday").symlink_to(root / "inputs" / monday)
+    matrix = root / "tests" / "data" / "nvidia-smi" / "03-v100x8-permuted-order-node.txt"
+    objects = {"apiVersion": "v1", "kind": "List", "items": [node("gpu-01")]}
+    before = {
+        "kubectl get nodes,pods,namespaces -A -o json": json.dumps(objects).encode(),
+        "ssh gpu-01 nvidia-smi topo -m": matrix.read_bytes(),
+    }
+    if verb in ("show", "render"):
+        assert cli("plan", "monday", "--out", "plan.json").code == 0
+    if verb == "verify":
+        plan = cli("plan", "monday", "-o", "json", "--out", "plan.json").out
+        before["gangplan plan monday -o json"] = plan.encode()
+    for example in examples_of(verb):
+        first, _, second = example.rpartition(" | ")
+        words = second.split()[1:]
+        result = cli(*words, stdin=before[first] if first else b"")
+        assert (result.code, "error" in result.err) == (0, False), example
 
 
 def test_short_help_is_the_long_one(cli: RunCli, capsys: pytest.CaptureFixture[str]) -> None:

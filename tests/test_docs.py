@@ -64,6 +64,7 @@ def test_the_quickstart_is_two_commands_of_the_makefile() -> None:
 
 
 def test_options_told_of_are_options(cli: RunCli, capsys: pytest.CaptureFixture[str]) -> None:
+    cli("--help")
     for verb in sorted(VERBS):
         cli(verb, "--help")
     offered = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))

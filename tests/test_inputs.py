@@ -18,7 +18,8 @@ from models.plan import compose
 from models.rates.catalogue import find
 from models.rates.server_bandwidth import inside_MBps
 from models.verify.check import check
-from planner.read.inputs import read
+from planner.read.inputs import load
+from planner.read.instance_builder import LoadedInput
 from planner.search.solve import solve
 
 INPUTS = Path(__file__).parent.parent / "inputs"
@@ -26,8 +27,19 @@ SHIPPED = ("quickstart", "h100", "nvl72", "lingjun")
 
 
 @cache
+def loaded(name: str) -> LoadedInput:
+    return load([str(INPUTS / name)])
+
+
 def instance_of(name: str) -> Instance:
-    return read([str(INPUTS / name)])
+    return loaded(name).instance
+
+
+def test_no_shipped_input_of_compact_documents_raises_a_warning() -> None:
+    folders = {path.parent.relative_to(INPUTS) for path in INPUTS.rglob("cluster.yaml")}
+    names = sorted(str(folder) for folder in folders if folder.parts[0] != "refused")
+    assert len(names) >= 17
+    assert {name: loaded(name).remarks for name in names} == dict.fromkeys(names, ())
 
 
 @cache
@@ -407,7 +419,9 @@ def test_lingjun_fills_the_cluster_with_the_oldest_that_fit_even_on_a_small_budg
 
 @cache
 def snapshot_plan(name: str, *, trusting: bool = False) -> dict[str, Any]:
-    instance = read([str(INPUTS / "snapshots" / name)], policy=TRUSTING if trusting else None)
+    instance = load(
+        [str(INPUTS / "snapshots" / name)], policy=TRUSTING if trusting else None
+    ).instance
     return compose(
         instance, solve(instance), name=name, created_at="2026-01-01T00:00:00Z", generator="test"
     )

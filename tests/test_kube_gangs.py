@@ -1,4 +1,4 @@
-"""Gangs of the recorded snapshots are those that expected.json lists."""
+"""Gangs of the recorded snapshots are those that expected.facts lists."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def gangs(snapshot: str) -> dict[tuple[str, str], KubeGang]:
 
 
 def facts(snapshot: str) -> list[dict[str, Any]]:
-    """Those of expected.json that are for us: all but the waiting ones of another scheduler."""
+    """Those of expected.facts that are for us: all but the waiting ones of another scheduler."""
     waiting_elsewhere = {"bio-fm", "moe-pretrain-small"}
     return [fact for fact in expected(snapshot)["gangs"] if fact["name"] not in waiting_elsewhere]
 
@@ -131,7 +131,7 @@ def test_only_gangs_that_lack_pods_or_have_finished_ones_miss_something(snapshot
 @pytest.mark.parametrize(
     ("snapshot", "name", "missing"),
     [
-        # The notes of expected.json: "worker 1 not created yet: 3 of minMember 4 pods exist".
+        # The notes of expected.facts: "worker 1 not created yet: 3 of minMember 4 pods exist".
         ("h100-gke", "ocr-multilingual", "worker 1 has not been created (3 of 4 pods exist)"),
         ("nvl72", "diff-lm", "worker 0 has not been created (2 of 3 pods exist)"),
         ("v100-mpi", "swin-l-cascade", "worker 2 has not been created (4 of 5 pods exist)"),
@@ -153,7 +153,7 @@ def test_the_queue_is_the_one_an_object_names(snapshot: str) -> None:
         labels = pods[fact["namespace"], fact["pods"][0]["name"]].labels
         volcano = (fact["podGroup"] or {}).get("api", "").startswith("scheduling.volcano.sh")
         named = volcano or "kueue.x-k8s.io/queue-name" in labels
-        # Some queues of expected.json stand on no object: nobody can read those.
+        # Some queues of expected.facts stand on no object: nobody can read those.
         assert gangs(snapshot)[key(fact)].queue == (fact["queue"] if named else None), fact["name"]
 
 

@@ -38,7 +38,6 @@ def recorded(name: str) -> list[Tree]:
     trees = [
         tree
         for path in sorted((kube.SNAPSHOTS / name).glob("*.json*"))
-        if path.name != "expected.json"
         for tree in kube.listed(path)
         if tree["kind"] in KINDS
     ]

@@ -35,8 +35,7 @@ ODD: list[object] = [
 def recorded(name: str) -> tuple[Tree, ...]:
     trees: list[Tree] = []
     for path in sorted((kube.SNAPSHOTS / name).glob("*.json*")):
-        if path.name != "expected.json":
-            trees += kube.listed(path)
+        trees += kube.listed(path)
     return tuple(trees)
 
 

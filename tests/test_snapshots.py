@@ -27,6 +27,15 @@ def instance(name: str) -> Instance:
     return built(name).instance
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_snapshot_raises_the_warnings_that_its_readme_explains_and_no_other(name: str) -> None:
+    readme = (kube.SNAPSHOTS / name / "README.md").read_text(encoding="utf-8")
+    section = readme.partition("## Warnings\n")[2].partition("\n## ")[0]
+    explained = section.partition("```\n")[2].partition("```")[0].splitlines()
+    assert section
+    assert list(built(name).remarks) == explained
+
+
 def held(found: Instance) -> Counter[str]:
     """GPUs that standing pods hold, by node."""
     total: Counter[str] = Counter()

@@ -61,22 +61,39 @@ def gangplan(
         raise typer.Exit(USAGE)
 
 
-for verb in (
-    validate,
-    plan,
-    show,
-    verify,
-    render,
-    topo,
-    snapshot,
-    diff,
-    apply,
-    run_unattended,
-    status,
-    unlock,
-    doctor,
-):
-    app.command()(verb)
+_LIVE = "kubectl get nodes,pods,namespaces -A -o json | gangplan plan -"
+_VERBS = (
+    (validate, "gangplan validate monday", "gangplan validate monday --save-policy levels.yaml"),
+    (plan, _LIVE, "gangplan plan monday --out plan.json"),
+    (show, "gangplan show plan.json -o wide", "gangplan show plan.json -o name"),
+    (verify, "gangplan verify plan.json", "gangplan plan monday -o json | gangplan verify -"),
+    (render, "gangplan render plan.json", "gangplan render plan.json --to manifests"),
+    (topo, "gangplan topo h100", "ssh gpu-01 nvidia-smi topo -m | gangplan topo -"),
+    (
+        snapshot,
+        "gangplan snapshot --out monday",
+        "gangplan snapshot --out monday --context prod -n research",
+    ),
+    (diff, "gangplan diff plan.json", "gangplan diff plan.json --detailed-exitcode"),
+    (
+        apply,
+        "gangplan apply plan.json --dry-run server",
+        "gangplan apply plan.json --yes --allow-evictions --max-evictions 8",
+    ),
+    (
+        run_unattended,
+        "gangplan run --policy policy.yaml",
+        "gangplan run --policy policy.yaml --metrics-file gangplan.prom",
+    ),
+    (status, "gangplan status", "gangplan status -o json"),
+    (unlock, "gangplan unlock 4f2a9c01d7", "gangplan unlock 4f2a9c01d7 --context prod"),
+    (doctor, "gangplan doctor", "gangplan doctor plan.json -n research --allow-evictions"),
+)
+"""Each verb with two examples for its help."""
+
+for verb, *examples in _VERBS:
+    # After \b Typer keeps the lines as they are.
+    app.command(epilog="\n  ".join(("\b\nExamples:", *examples)))(verb)
 
 _NO_COMMAND = "No such command "  # typer's
 _COLLECTS = (50_000, 50, 50)

@@ -1,22 +1,23 @@
-"""``gangplan topo NAME|FILE``: a server model's link matrix and its bandwidth table.
+"""``gangplan topo [NAME|FILE]``: a server model's link matrix and its bandwidth table.
 
-A name is looked up in the catalogue; a file holds server models, or what ``nvidia-smi topo -m`` or
-``rocm-smi --showtopo`` printed. No solver is loaded.
+A name is looked up in the catalogue, which is listed without one; a file holds server models, or what
+``nvidia-smi topo -m`` or ``rocm-smi --showtopo`` printed. No solver is loaded.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from planner.cli.options import verb
 from planner.errors import Fault, InputError, MissingPathError, UsageError
 from planner.show.console import Console
-from planner.show.text import Format
+from planner.show.text import Format, listed
 from planner.untrusted_text import json_safe, safe
 
 if TYPE_CHECKING:
@@ -30,17 +31,26 @@ MAX_NAME = 100
 """Longest name of a GPU or server model on the command line."""
 
 
+def _model_slugs() -> list[str]:
+    """Names for shells to complete: without blanks."""
+    from models.rates import catalogue
+
+    return catalogue.slugs()
+
+
 @verb
 def topo(
     console: Console,
     model: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="NAME|FILE",
-            help="A model of the catalogue or an alias; a file of server models, or of the output"
-            " of nvidia-smi topo -m or rocm-smi --showtopo; - reads stdin.",
+            autocompletion=_model_slugs,
+            help="A model of the catalogue, an alias, or a GPU; a file of server models, or of the"
+            " output of nvidia-smi topo -m or rocm-smi --showtopo; - reads stdin. None lists the"
+            " catalogue.",
         ),
-    ],
+    ] = None,
     *,
     gpu: Annotated[
         str | None,
@@ -56,7 +66,13 @@ def topo(
 ) -> None:
     """Show a server model: links, NICs, what each set of GPUs reaches."""
     gpu, name = _checked_name("--gpu", gpu), _checked_name("--name", name)
-    found = _find(model, console.stdin, gpu, name)
+    if model is None:
+        if gpu or name:
+            what = f"{'--gpu' if gpu else '--name'} is for the output of nvidia-smi and rocm-smi"
+            raise UsageError(Fault(what, "name a file with it, or - for stdin"))
+        _list(console, output)
+        return
+    found = _find(console, model, gpu, name)
     recognitions = [recognition for _, recognition in found if recognition is not None]
     if (gpu or name) and not recognitions:
         what = f"{'--gpu' if gpu else '--name'} is for the output of nvidia-smi and rocm-smi"
@@ -76,8 +92,45 @@ def _checked_name(option: str, value: str | None) -> str | None:
     return word
 
 
-def _find(name: str, stdin: BinaryIO | None, gpu: str | None, made_name: str | None) -> Found:
-    """The model of that name or alias, or those in that file. Raises MissingPathError, InputError.
+def _list(console: Console, output: Format) -> None:
+    """The catalogue: a table, or a list of documents without matrices and NICs."""
+    from models.rates import catalogue
+
+    models = sorted(catalogue.server_models(), key=lambda model: model.name.lower())
+    if output is Format.name:
+        console.data("".join(f"{model.name}\n" for model in models))
+    elif output in (Format.json, Format.yaml):
+        from planner.show.server_model import catalogue_document, model_yaml
+
+        entries = [catalogue_document(model) for model in models]
+        if output is Format.yaml:
+            console.data("---\n".join(model_yaml(entry) for entry in entries))
+        else:
+            console.data(json.dumps(entries, indent=2) + "\n")
+    else:
+        from planner.show.server_model import catalogue_table, commonness
+
+        console.table(catalogue_table(models))
+        common = min(models, key=commonness)
+        console.next(f"{console.program} topo {shlex.quote(common.name)}")
+
+
+def _of_gpu(name: str) -> list[ServerModel]:
+    """The servers of the catalogue with the GPU of this name or product name, the commonest first."""
+    from models.hardware import slug
+    from models.rates import catalogue
+    from planner.read.kube.nodes.products import product
+    from planner.show.server_model import commonness
+
+    models = catalogue.server_models()
+    found = [model for model in models if slug(model.gpu) == slug(name)]
+    if not found and (named := product(name)).known and named.form != "card":
+        found = [model for model in models if model.gpu == named.gpu]
+    return sorted(found, key=lambda model: (commonness(model), model.name))
+
+
+def _find(console: Console, name: str, gpu: str | None, made_name: str | None) -> Found:
+    """The model of that name, alias or GPU, or those in that file. Raises MissingPathError, InputError.
 
     ``gpu``, ``made_name``: the options for a model made from a tool's output.
     """
@@ -91,13 +144,20 @@ def _find(name: str, stdin: BinaryIO | None, gpu: str | None, made_name: str | N
     if looks_like_a_file or Path(name).is_file():
         from planner.read.model_files import read_models
 
-        return read_models(name, stdin, gpu=gpu, name=made_name)
+        return read_models(name, console.stdin, gpu=gpu, name=made_name)
+    if of_gpu := _of_gpu(name):
+        first, *others = of_gpu
+        which = f"the commonest server of {first.gpu}" if others else f"the server of {first.gpu}"
+        rest = listed([model.name for model in others], "and") or "none in the catalogue"
+        console.say(f"note: {first.name} is {which}; others: {rest}")
+        return ((first, None),)
     from models.documents.base import similar
 
     models = catalogue.server_models()
     names = sorted(model.name for model in models)
     near = similar(name, names) or similar(name, (a for model in models for a in model.aliases))
-    hint = f"did you mean {' or '.join(near)}?" if near else f"the catalogue has {'; '.join(names)}"
+    listing = f"{console.program} topo lists the catalogue"
+    hint = f"did you mean {' or '.join(near)}?" if near else listing
     raise MissingPathError(Fault(f"no server model and no file is named {name}", hint))
 
 

@@ -18,6 +18,7 @@ from models.units import shown
 from planner.errors import Fault
 from planner.read.compact_cluster import ServerModels
 from planner.read.document_kinds import Documents
+from planner.read.mistaken_texts import KUBECTL
 from planner.read.sources import Source
 from planner.read.validation import Entry
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 ClusterEntry = Entry[ClusterDocument]
 
-NODES_HINT = "record nodes and pods together: kubectl get nodes,pods -A -o json"
+NODES_HINT = f"record nodes and pods together: {KUBECTL}; listing nodes needs a right of its own"
 
 
 @dataclass(slots=True)

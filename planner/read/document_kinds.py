@@ -18,6 +18,7 @@ from models.units import described, shown
 from planner.errors import Fault, InputError
 from planner.read.findings import Finding, Findings, Remarks
 from planner.read.kube.lookup import Tree, items, mapping, text
+from planner.read.mistaken_texts import mistaken
 from planner.read.parser import SKIMMED, Item, read_items
 from planner.read.sources import Malformed, Source, slurm_format, too_long
 from planner.read.validation import Entry, validate
@@ -145,6 +146,10 @@ class Documents:
         if slurm_format(source.name, source.text) is not None:
             self._topology(source)
             return
+        if source.named and (mistake := mistaken(source)) is not None:
+            self.findings.fault(mistake)
+            self.mark_all_unusable()
+            return
         empty = True
         waiting: list[Item] = []
         try:
@@ -212,6 +217,7 @@ class Documents:
                 self.unrecognised.append((source.name, finding))
             else:
                 self.findings.add(finding)
+                self.mark_all_unusable()
         elif is_object(tree) and tree.get("kind") != "List":
             self.gatherer.add(tree, source.name)
         elif depth and (found := as_object(tree)) is not None:

@@ -21,6 +21,9 @@ MAX_REMARKS = 100_000
 MAX_ALIKE = 10_000
 """Most remarks of one wording that are kept, so that those of one tenant leave room for others."""
 
+MAX_CHARACTERS = 400
+"""Longest subject, text and hint of a remark."""
+
 _SHOWN_SUBJECTS = 3
 _SHOWN_CHARACTERS = 80
 """Fewer subjects are shown where their names are long, but always one."""
@@ -91,7 +94,7 @@ def _joined(subjects: list[str]) -> str:
 
 def _bounded(text: str) -> str:
     safe = printable(text)
-    return safe if len(safe) <= 400 else safe[:397] + "..."
+    return safe if len(safe) <= MAX_CHARACTERS else safe[: MAX_CHARACTERS - 3] + "..."
 
 
 MAX_FAULTS = 20

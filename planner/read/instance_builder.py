@@ -23,6 +23,7 @@ from planner.read.compact_cluster import ServerModels, merge_clusters
 from planner.read.compact_gangs import GangEntry, GangReader, gang_errors
 from planner.read.document_kinds import Documents
 from planner.read.findings import Remarks
+from planner.read.mistaken_texts import KUBECTL
 from planner.read.unknown_rates import check_rates
 from planner.read.validation import Entry
 
@@ -182,10 +183,8 @@ def _observed(entry: GangEntry) -> bool:
 def _no_cluster(documents: Documents) -> Fault:
     if documents.objects:
         return Fault("no Node among the Kubernetes objects", NODES_HINT)
-    hint = (
-        "add a document of kind Cluster, or Kubernetes objects: kubectl get nodes,pods -A -o json"
-    )
-    return Fault("no Cluster in the input", hint)
+    hint = f"add Kubernetes objects: {KUBECTL}; or a document of kind Cluster"
+    return Fault("no Cluster in the input, and no Kubernetes Node", hint)
 
 
 def _report_gangs(documents: Documents) -> None:

@@ -15,7 +15,7 @@ from models.units import number as exact
 from models.units import plural
 from planner.show.bandwidth_table import bandwidth_table, bandwidth_tables
 from planner.show.table import Cell, Column, Table
-from planner.show.text import listed, number
+from planner.show.text import gigabytes, listed, number
 from planner.untrusted_text import document_safe
 
 if TYPE_CHECKING:
@@ -111,16 +111,61 @@ def _names(matches: Iterable[Match]) -> str:
 
 
 def _vendors_first(matches: Iterable[Match]) -> list[Match]:
-    """The vendor's own servers, then others, then the names that clouds give them."""
+    return sorted(matches, key=lambda match: commonness(match.model))
 
-    def rank(match: Match) -> int:
-        name = match.model.name
-        if name.startswith(("DGX", "HGX")):
-            return 0
-        cloud = name.startswith(("AWS ", "Azure ", "GCP ", "OCI ")) or "cloud VM" in name
-        return 2 if cloud else 1
 
-    return sorted(matches, key=rank)
+def commonness(model: ServerModel) -> int:
+    """Sorts the vendor's own servers first, then others, then the names that clouds give them."""
+    if model.name.startswith(("DGX", "HGX")):
+        return 0
+    clouds = ("AWS ", "Azure ", "GCP ", "OCI ")
+    return 2 if model.name.startswith(clouds) or "cloud VM" in model.name else 1
+
+
+def catalogue_table(models: Sequence[ServerModel]) -> Table:
+    """One row a server model."""
+    rows = [
+        (
+            Cell(model.name, "head"),
+            Cell(str(model.gpus)),
+            Cell(model.gpu),
+            Cell(model.fabric if model.fabric == "pcie" else f"{model.fabric}, {_link(model)}"),
+            Cell(_links_a_gpu(model)),
+            Cell(", ".join(model.aliases)),
+        )
+        for model in models
+    ]
+    columns = (
+        Column("SERVER MODEL", fold=True),
+        Column("GPUS", right=True),
+        Column("GPU"),
+        Column("FABRIC"),
+        Column("LINKS A GPU", right=True),
+        Column("ALIASES", fold=True),
+    )
+    return Table(columns, tuple(rows))
+
+
+def catalogue_document(model: ServerModel) -> dict[str, Any]:
+    """What the catalogue's table says of a model, in the names of a server model's fields."""
+    return {
+        "name": model.name,
+        "aliases": list(model.aliases),
+        "vendor": model.vendor,
+        "gpu": model.gpu,
+        "gpus": model.gpus,
+        "fabric": model.fabric,
+        "linkMBps": model.link_MBps,
+        "linksPerGpu": model.links_per_gpu,
+    }
+
+
+def _links_a_gpu(model: ServerModel) -> str:
+    """``18 x 20.6 GB/s``: number and rate of the links, as far as they are known."""
+    if model.fabric == "pcie":
+        return "-"
+    count = "?" if model.links_per_gpu is None else str(model.links_per_gpu)
+    return f"{count} x {'?' if model.link_MBps is None else gigabytes(model.link_MBps)} GB/s"
 
 
 def _gpu_choices(found: Recognition) -> list[str]:

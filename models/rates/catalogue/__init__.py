@@ -59,6 +59,12 @@ def _file(stem: str) -> Traversable:
     return files(__name__).joinpath(f"{stem}.yaml")
 
 
+def slugs() -> list[str]:
+    """The slug of every model's name, sorted; opens no file."""
+    names = (file.name for file in files(__name__).iterdir())
+    return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
+
+
 @cache
 def _texts() -> dict[str, str]:
     """Text of every file by its stem."""

@@ -43,6 +43,7 @@ from planner.read.kube.nodes.servers import server_model
 from planner.read.kube.pods.budgets import read_budgets
 from planner.read.kube.pods.pods import read_pods
 from planner.read.kube.records import KubeGang, KubeNode, KubePod, Objects
+from planner.read.mistaken_texts import KUBECTL
 from planner.read.slurm.levels import SlurmTopology
 from planner.read.sources import Source
 from planner.read.validation import Entry, describe_error, real_path
@@ -87,6 +88,8 @@ def assemble(
     settings = policy.kubernetes
     nodes = _named_nodes(objects, policy, remarks)
     pods = read_pods(objects, nodes, settings, remarks)
+    if not objects.has_all("Pod"):
+        remarks.add("Kubernetes pods", "none in the input, so all GPUs count as free", KUBECTL)
     gangs = leave_out_last(
         read_gangs(objects, pods, settings, remarks), policy.queue_limit, remarks
     )
@@ -154,6 +157,10 @@ def _named_nodes(objects: Objects, policy: Policy, remarks: Remarks) -> list[Kub
             found.append(node)
         else:
             remarks.add(node.object.where, "has a malformed name; ignored")
+    if found and not any(node.gpus or node.installed or node.shared for node in found):
+        names = ", ".join(policy.kubernetes.gpu_resources[:2])
+        hint = f"a device plugin states them in status.allocatable, as {names} or kubernetes.gpuResources"
+        remarks.add("Kubernetes nodes", f"none of the {len(found):,} offers GPUs", hint)
     return found
 
 

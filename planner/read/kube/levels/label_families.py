@@ -77,6 +77,8 @@ _TIER = re.compile(r"fabric\.topograph\.run/tier-([0-9]{1,3})")
 _LAYER = re.compile(r"topology\.k8s\.aws/network-node-layer-([0-9]{1,3})")
 _NEBIUS = re.compile(r"topologyconf\.slurm\.nebius\.ai/tier-([0-9]{1,3})")
 
+SOURCE = "node labels"
+
 _MOST = 16  # levels of one numbered family
 
 # The older keys name the tiers that the newer ones number, the nearest switch being tier 0.
@@ -135,6 +137,11 @@ def family_of(key: str) -> Family:
     return Family(key.rpartition("/")[2], (key,))
 
 
+def is_known(key: str) -> bool:
+    """Whether a label is of a family, used or not."""
+    return key in _KNOWN or any(form.fullmatch(key) for form in (_TIER, _LAYER, _NEBIUS))
+
+
 def _known() -> dict[str, Family]:
     """Known label keys and their families, without numbered ones."""
     known = (*_WIDE, *_topograph(set()), *_BEFORE_AWS, *_AFTER_AWS, *NVLINK, _SUBDOMAIN)
@@ -168,7 +175,7 @@ def from_labels(nodes: Sequence[KubeNode], remarks: Remarks) -> Found:
         else:
             chain.insert(column)
     kept = (one for one in chain.columns if not _is_trivial(one, nodes))
-    return Found("node labels", tuple(kept))
+    return Found(SOURCE, tuple(kept))
 
 
 def _is_trivial(column: Column, nodes: Sequence[KubeNode]) -> bool:

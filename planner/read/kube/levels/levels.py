@@ -17,11 +17,12 @@ from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL
 from models.host_ranges import host_ranges
 from models.policy import Domains, KubernetesPolicy
 from models.units import number
-from planner.read.findings import Remarks
+from planner.read.findings import MAX_CHARACTERS, Remarks
 from planner.read.kube.levels.builder import LevelBuilder
 from planner.read.kube.levels.hypernodes import Tiers, read_tiers
-from planner.read.kube.levels.label_families import from_labels
+from planner.read.kube.levels.label_families import SOURCE, from_labels
 from planner.read.kube.levels.node_domains import Chain, Column, Found, labelled
+from planner.read.kube.levels.proposals import with_proposals
 from planner.read.kube.levels.topologies import from_koordinator, from_topologies
 from planner.read.kube.lookup import is_name
 from planner.read.kube.records import KubeNode, LevelAsk, Objects
@@ -34,7 +35,7 @@ def found_text(source: str, chain: Chain) -> str:
     if not chain.columns:
         if source == "the Policy":
             return "no levels: the Policy states none"
-        if source == "node labels":
+        if source == SOURCE:
             return "no levels: no known topology label divides the nodes"
         return f"no levels above the nodes in {printable(source)}"
     parts = []
@@ -53,12 +54,15 @@ def found_text(source: str, chain: Chain) -> str:
 
 
 def policy_text(
-    levels: Sequence[Level], domains: Mapping[str, Sequence[str | None]], found: str
+    levels: Sequence[Level],
+    domains: Mapping[str, Sequence[str | None]],
+    found: str,
+    proposed: Sequence[Level] = (),
 ) -> str:
     """A Policy document in YAML that states the levels: by their label, else by their nodes.
 
     ``domains``: by node, its domain at every level. If a level has more domains than a Policy can
-    hold, the document states no levels and says why.
+    hold, the document states no levels and says why. ``proposed``: levels for a comment.
     """
     spread = [_nodes(domains, i) if level.label is None else None for i, level in enumerate(levels)]
     lines = [f"# {found}", f"apiVersion: {API_VERSION}", "kind: Policy"]
@@ -76,6 +80,12 @@ def policy_text(
             lines += [f"    - {first}", *(f"      {line}" for line in rest)]
     else:
         lines.append("  kubernetes: {levels: []}")
+    if proposed:
+        lines.append(
+            "# Labels that may be levels, too; if they are, in place of `kubernetes` above:"
+        )
+        lines += ["#  kubernetes:", "#    levels:"]
+        lines += [f"#    - {line}" for level in proposed for line in _entry(level, None)]
     return "\n".join(lines) + "\n"
 
 
@@ -112,13 +122,15 @@ def _entry(level: Level, nodes: dict[str, list[str]] | None) -> list[str]:
 class Levels:
     """Levels widest first, the domains of every node, and the levels that gangs may name.
 
-    ``found``: one sentence on where they come from. ``labels``, ``tiers``: level names by label
+    ``found``: one sentence on where they come from. ``proposed``: these and labels that may be levels
+    too, empty if there are none. ``labels``, ``tiers``: level names by label
     key and by tier; ``node`` for what is no wider than a node. ``refused``: see ``LevelBuilder``.
     """
 
     levels: tuple[Level, ...]
     found: str
     domains: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
+    proposed: tuple[Level, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     tiers: Mapping[int, str] = field(default_factory=dict)
     hypernodes: Tiers = field(default_factory=Tiers)
@@ -149,7 +161,7 @@ class Levels:
 
     def policy_text(self) -> str:
         """A Policy document, as YAML, that states these levels."""
-        return policy_text(self.levels, self.domains, self.found)
+        return policy_text(self.levels, self.domains, self.found, self.proposed)
 
 
 def read_levels(
@@ -174,7 +186,30 @@ def read_levels(
     builder.limit()
     for ask in asks:
         builder.add_asked(ask)
-    return _finished(builder, found.source)
+    levels = _finished(builder, found.source)
+    return _proposing(levels, builder, remarks) if found.source == SOURCE else levels
+
+
+def _proposing(levels: Levels, builder: LevelBuilder, remarks: Remarks) -> Levels:
+    """Propose labels that may be levels, with a remark that holds the lines for the Policy."""
+    nodes = builder.with_gpus
+    own = [column for column in builder.chain.columns if column.counted]
+    columns = with_proposals(own, nodes)
+    proposed = tuple(column.to_level(nodes) for column in columns)
+    new = [one for one in columns if one.keys not in [column.keys for column in own]]
+    if not new or None in [level.label for level in proposed]:
+        return levels
+    entries = ", ".join(_entry(level, None)[0] for level in proposed)
+    policy = f"{{kind: Policy, apiVersion: {API_VERSION}, spec: {{kubernetes: {{levels: [{entries}]}}}}}}"
+    hint = f"if that is topology, add this to the input: {policy}"
+    if len(hint) > MAX_CHARACTERS:
+        hint = "if that is topology, put levels into a Policy: validate --save-policy writes one"
+    for one in new:
+        subject = f"Label {one.keys[0]} ({len(set(one.values.values()))} values)"
+        remarks.add(
+            subject, "divides the nodes evenly, but is no known level; it is not used", hint
+        )
+    return replace(levels, proposed=proposed)
 
 
 def _source(

@@ -33,7 +33,10 @@ from planner.read.kube.records import MAX_GPUS, KubeNode
 KEY = "gangplan.dev/server-model"
 """Annotation or label by which an operator names the server model of a node."""
 
-FIX = f"annotate the node with {KEY}, or map it in the Policy under kubernetes.serverModels"
+FIX = (
+    f"annotate the node with {KEY}, or map it in the Policy under kubernetes.serverModels; "
+    "gangplan topo lists the models"
+)
 DESCRIBE = "describe the server under serverModels of a Cluster, and map it to the node"
 
 _GKE_ACCELERATOR = "cloud.google.com/gke-accelerator"

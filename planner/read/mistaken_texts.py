@@ -1,0 +1,87 @@
+"""Texts that people pipe by mistake: nothing, error messages, tables, web pages. Each has one clear error.
+
+Only the beginning of a text is looked at. What may be a document is left to the parser.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+
+from planner.errors import Fault
+from planner.read.sources import STDIN, Source, printable
+
+KUBECTL = "kubectl get nodes,pods,namespaces -A -o json"
+
+_START = 4_096
+"""Characters that are looked at, more than an error message has."""
+
+_LONGEST = 160
+"""Characters of a text that an error repeats."""
+
+_FORBIDDEN = re.compile(
+    r"forbidden|unauthorized|must be logged in|permission denied", re.IGNORECASE
+)
+_MESSAGE = re.compile(
+    r"(?:Error from server|error: |Error: |The connection to the server |Unable to connect |"
+    r"Get \"?https?://|You must be logged in |Please (?:enter|log)|[IWEF][0-9]{4} |"
+    r"[^\n{}#][^\n{}]{0,200}: "
+    r"(?:command not found|not found|[Pp]ermission denied|No such file or directory)$)",
+    re.MULTILINE,
+)
+_WARNING = re.compile(r"(?:Warning: |[IWE][0-9]{4} )[^\n]*\n(?:[^\n{]*\n)*\{")
+_PAGE = re.compile(r"<(?:!doctype|html|head|body|\?xml)\b", re.IGNORECASE)
+_TABLE = re.compile(r"(?:(?:NAMESPACE +)?NAME +[A-Z][A-Z0-9 ()-]+|Name: {3,}\S.*)$", re.MULTILINE)
+_NAMES = re.compile(r"[a-z][a-z.]*/[a-z0-9][a-z0-9.-]*$", re.MULTILINE)
+_STATUS = re.compile(r'\{(?:"metadata":\{\},|\s|"apiVersion":\s*"v1",)*"kind":\s*"Status"')
+
+
+def mistaken(source: Source) -> Fault | None:
+    """What is wrong with a text that is no document, and what to do; None if it may be one."""
+    start = source.text[:_START].lstrip("\ufeff \t\r\n")
+    if not start:
+        if source.name != STDIN or source.text[_START:]:
+            return None
+        hint = (
+            f"run the command before the pipe alone: it printed no data. For Kubernetes: {KUBECTL}"
+        )
+        return Fault("standard input is empty", hint)
+    what, hint = _kind(source, start)
+    return None if what is None else Fault(what, hint, source.name, 1, 1)
+
+
+def _kind(source: Source, start: str) -> tuple[str | None, str]:
+    line = _line(start)
+    if _WARNING.match(start):
+        return f"messages before the JSON: {line}", "leave out 2>&1"
+    if _PAGE.match(start):
+        return (
+            f"a web page, not documents: {line}",
+            "a proxy or a login page answered; log in first",
+        )
+    if _MESSAGE.match(start):
+        return f"an error message, not documents: {line}", _advice(start)
+    if _TABLE.match(start) or _NAMES.match(start):
+        return f"a table or text for people, not documents: {line}", f"add -o json: {KUBECTL}"
+    if _STATUS.match(start) and source.rest is None:
+        with suppress(
+            ValueError, RecursionError
+        ):  # cut off, or nested too deep: the parser says so
+            message = json.loads(source.text).get("message")
+            return f"a refusal of the API server, not documents: {_line(str(message))}", _advice(
+                start
+            )
+    return None, ""
+
+
+def _line(text: str) -> str:
+    """The first line of a text, printable and bounded."""
+    line = printable(text.strip().partition("\n")[0].rstrip())
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
+
+
+def _advice(message: str) -> str:
+    if _FORBIDDEN.search(message):
+        return "kubectl auth can-i list nodes -A must say yes; ask for that right, or change the context"
+    return "run the command before the pipe alone; kubectl cluster-info checks the connection"

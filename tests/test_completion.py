@@ -1,0 +1,154 @@
+"""Completion: what kubectl asks for ``kubectl gangplan ...``, and shells for ``gangplan ...``."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from snapshots import real_kubectl
+
+from models.rates import catalogue
+from planner.cli import completion
+from planner.cli.app import app
+
+ROOT = Path(__file__).resolve().parents[1]
+VERBS = [command.callback.__name__ for command in app.registered_commands if command.callback]
+VALUES = ["table", "wide", "json", "yaml", "name"]
+
+
+@pytest.fixture(autouse=True)
+def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Completing sets variables of its own process."""
+    for name in ("_GANGPLAN_COMPLETE", "_TYPER_COMPLETE_ARGS", "_TYPER_COMPLETE_FISH_ACTION"):
+        monkeypatch.setenv(name, "")
+
+
+def answer(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str
+) -> tuple[list[str], str]:
+    """The candidates without descriptions, and the directive."""
+    monkeypatch.setattr(sys, "argv", ["kubectl_complete-gangplan", *words])
+    completion.main()
+    said = capsys.readouterr()
+    assert said.err == ""
+    *candidates, directive = said.out.splitlines()
+    return [line.partition("\t")[0] for line in candidates], directive
+
+
+@pytest.mark.parametrize(
+    ("words", "candidates", "directive"),
+    [
+        ([""], VERBS, ":4"),
+        ([], VERBS, ":4"),
+        (["ver"], ["verify"], ":4"),
+        (["plan", "--out"], ["--out", "--output"], ":4"),
+        (["plan", "monday", "--nope"], [], ":4"),
+        (["plan", "-o", ""], VALUES, ":4"),
+        (["plan", "--output", "w"], ["wide"], ":4"),
+        (["plan", "--output=w"], ["wide"], ":4"),
+        (["render", "plan.json", "-o", ""], ["yaml", "json"], ":4"),
+        # the shell's file names
+        (["plan", ""], [], ":0"),
+        (["plan", "mon day", "in"], [], ":0"),
+        (["plan", "--policy", ""], [], ":0"),
+        (["topo", "nvidia-smi.t"], [], ":0"),
+        # models of the catalogue
+        (["topo", "dgx-h"], ["dgx-h100", "dgx-h200"], ":4"),
+        # what cannot be parsed
+        (["plan", "--seed", "x", "--wor"], ["--workers"], ":4"),
+        (["plan", "'", '"', "--wor"], ["--workers"], ":4"),
+        (["plan", "\x00\n", "--wor"], [], ":1"),
+    ],
+)
+def test_kubectl_is_told_candidates_and_a_directive(
+    words: list[str],
+    candidates: list[str],
+    directive: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert answer(capsys, monkeypatch, *words) == (candidates, directive)
+
+
+def test_every_name_that_is_completed_is_found(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, _ = answer(capsys, monkeypatch, "topo", "")
+    assert len(names) == len(catalogue.server_models())
+    assert all(catalogue.find(name) is not None for name in names)
+
+
+def test_a_bug_completes_nothing_and_says_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> list[str]:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(catalogue, "slugs", broken)
+    assert answer(capsys, monkeypatch, "topo", "d") == ([], ":1")
+
+
+def test_kubectl_finds_it_under_the_name_it_looks_for() -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        scripts = tomllib.load(file)["project"]["scripts"]
+    module, _, name = scripts["kubectl_complete-gangplan"].partition(":")
+    assert getattr(importlib.import_module(module), name) is completion.main
+
+
+def test_completing_loads_no_solver() -> None:
+    listing = (
+        "import sys; sys.argv[1:] = ['plan', '--bud']; from planner.cli import completion;"
+        "completion.main(); print([m for m in ('ortools', 'numpy', 'yaml') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", listing], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines()[1:] == [":4", "[]"]
+
+
+def test_kubectl_itself_completes_the_plugin(tmp_path: Path) -> None:
+    kubectl = real_kubectl()
+    version = json.loads(subprocess.check_output([kubectl, "version", "--client", "-o", "json"]))
+    if int(version["clientVersion"]["minor"].rstrip("+")) < 26:
+        pytest.skip("kubectl completes plugins since 1.26")
+    plugin, complete = tmp_path / "kubectl-gangplan", tmp_path / "kubectl_complete-gangplan"
+    plugin.write_text("#!/bin/sh\n")
+    complete.write_text(f'#!/bin/sh\nexec {sys.executable} -m planner.cli.completion "$@"\n')
+    for script in (plugin, complete):
+        script.chmod(0o755)
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        [kubectl, "__complete", "gangplan", "show", "plan.json", "-o", "w"],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=environ,
+    )
+    assert done.stdout == "wide\n:4\n"
+    assert "ShellCompDirectiveNoFileComp" in done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_are_offered_completion(shell: str) -> None:
+    """Typer's own scripts ask ``gangplan`` through the environment."""
+    listing = "import sys; sys.argv[0] = 'gangplan'; from planner.cli.app import main; main()"
+    environ = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "_GANGPLAN_COMPLETE": f"complete_{shell}",
+        "_TYPER_COMPLETE_ARGS": "gangplan topo dgx-h1",
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        "COMP_WORDS": "gangplan topo dgx-h1",
+        "COMP_CWORD": "2",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", listing], check=True, capture_output=True, text=True, env=environ
+    )
+    assert "dgx-h100" in done.stdout
+    assert done.stderr == ""
