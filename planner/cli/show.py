@@ -5,7 +5,15 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from planner.cli.options import OutputOption, PlanArgument, verb
+from planner.cli.options import (
+    AllOption,
+    DecisionFilter,
+    GangFilter,
+    NamespaceFilter,
+    OutputOption,
+    PlanArgument,
+    verb,
+)
 from planner.show.console import Console
 from planner.show.text import Format
 
@@ -18,16 +26,25 @@ def show(
     console: Console,
     path: PlanArgument,
     *,
+    gang: GangFilter = None,
+    namespace: NamespaceFilter = None,
+    decision: DecisionFilter = None,
+    everything: AllOption = False,
     output: OutputOption = Format.table,
 ) -> None:
     """Show a saved plan."""
     from planner.read import plan_files
     from planner.show import plan_output
+    from planner.show.selection import Selection
+
+    only = Selection(tuple(gang or ()), namespace, tuple(decision or ()), everything)
+    only.check_options(output)
 
     content = plan_files.read_bytes(path, console.stdin)
     plan = plan_files.read_plan(content, path)
     document = plan_files.parse(content, path)
-    plan_output.show(console, output, plan, lambda: document)
+    only.check({gang.key for gang in plan.spec.gangs})
+    plan_output.show(console, output, plan, lambda: document, only)
     if changed := _changed(document, plan):
         check = f"{console.program} verify {shlex.quote(path)}"
         console.remarks(

@@ -133,7 +133,7 @@ def plan(
         built = _read(request, stdin)
         instance = built.instance
     if on_read is None:
-        _report_reading(console, built, request)
+        report_reading(console, built, request)
     else:
         on_read(built)
     required = _resolve(request.require, instance)
@@ -253,7 +253,8 @@ def _unproven(instance: Instance, solution: Solution, refuted: Collection[str]) 
 _NAME = str.maketrans("", "", "-:")
 
 
-def _report_reading(console: Console, built: LoadedInput, request: PlanRequest) -> None:
+def report_reading(console: Console, built: LoadedInput, request: PlanRequest) -> None:
+    """Where the levels come from, and the first warnings."""
     reading = [*request.paths, *(("--policy", request.policy) if request.policy else ())]
     console.levels_source(built.levels_source)
     console.remarks(built.remarks, all_with=f"{console.program} validate {shlex.join(reading)}")

@@ -26,6 +26,12 @@ EventValue = str | int | float | bool | None | dict[str, float] | dict[str, str]
 
 _LONGEST_ANSWER = 80
 
+WIDTH = 100
+"""Columns where they are not known."""
+
+LEAST_WIDTH = 40
+"""Narrower terminals are taken to have so many columns."""
+
 
 class Color(StrEnum):
     """When to use colour: on a terminal, always, never."""
@@ -125,16 +131,34 @@ class Console:
                 Fault(f"cannot write to standard output: {error.strerror or error}")
             ) from error
 
+    @property
+    def width(self) -> int | None:
+        """Columns that stdout is folded to: of the terminal, elsewhere COLUMNS; None: unlimited."""
+        if self.is_terminal(self.stdout):
+            return max(shutil.get_terminal_size((WIDTH, 24)).columns, LEAST_WIDTH)
+        columns = self.environ.get("COLUMNS", "")
+        if columns.isascii() and columns.isdigit() and int(columns[:6]) > 0:
+            return max(int(columns[:6]), LEAST_WIDTH)
+        return None
+
     def table(self, table: Table) -> None:
         """Write a table to stdout: folded to fit a terminal, otherwise plain and never cut."""
-        color = self.use_color(self.stdout)
-        if self.is_terminal(self.stdout):
-            from planner.show.table import draw
+        self.data(self.drawn(table))
 
-            width = shutil.get_terminal_size((100, 24)).columns
-            self.data(draw(table, width=max(width, 40), color=color))
-        else:
-            self.data(table.plain(color=color))
+    def drawn(self, table: Table, *, width: int | None = None) -> str:
+        """The table as it goes to stdout. ``width``: in place of its own."""
+        from planner.show.table import draw
+
+        color, room = self.use_color(self.stdout), width or self.width
+        return table.plain(color=color) if room is None else draw(table, width=room, color=color)
+
+    def lines(self, lines: Sequence[str], *, width: int | None = None) -> str:
+        """Sentences as they go to stdout, folded between words like tables."""
+        from planner.show.table import wrapped
+
+        room = width or self.width
+        parts = [[safe(one)] if room is None else wrapped(safe(one), room) for one in lines]
+        return "".join(f"{part}\n" for line in parts for part in line)
 
     def say(self, text: str, *, fold: bool = True) -> None:
         """Messages on stderr, none in JSON mode.
