@@ -21,6 +21,7 @@ from planner import __version__
 from planner.cli.apply import apply
 from planner.cli.diff import diff
 from planner.cli.doctor import doctor
+from planner.cli.explain import explain
 from planner.cli.plan import plan
 from planner.cli.render import render
 from planner.cli.run import run as run_unattended
@@ -65,6 +66,7 @@ for verb in (
     validate,
     plan,
     show,
+    explain,
     verify,
     render,
     topo,

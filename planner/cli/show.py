@@ -45,13 +45,7 @@ def show(
     document = plan_files.parse(content, path)
     only.check({gang.key for gang in plan.spec.gangs})
     plan_output.show(console, output, plan, lambda: document, only)
-    if changed := _changed(document, plan):
-        check = f"{console.program} verify {shlex.quote(path)}"
-        console.remarks(
-            [
-                f"{changed} does not match: the plan was changed after it was saved; {check} lists why"
-            ]
-        )
+    warn_if_changed(console, document, plan, path)
     if output in (Format.table, Format.wide):
         more = (
             None if output is Format.wide else f"{console.program} show {shlex.quote(path)} -o wide"
@@ -59,6 +53,16 @@ def show(
         console.remarks(plan.status.remarks, all_with=more)
     if path != "-":
         console.next(f"{console.program} verify {shlex.quote(path)}")
+
+
+def warn_if_changed(
+    console: Console, document: dict[str, Any], plan: PlanDocument, path: str
+) -> None:
+    """Warn that a digest does not match."""
+    if changed := _changed(document, plan):
+        check = f"{console.program} verify {shlex.quote(path)}"
+        what = "does not match: the plan was changed after it was saved"
+        console.remarks([f"{changed} {what}; {check} lists why"])
 
 
 def _changed(document: dict[str, Any], plan: PlanDocument) -> str | None:

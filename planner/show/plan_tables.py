@@ -252,8 +252,8 @@ def gangs(
             *([Cell(number(len(gang.pods)))] if wide else []),
             Cell(_gpus_text(group, requests)),
             Cell(gigabytes(gang.bandwidth)),
-            Cell(permille(gang.share), _below_full(gang.share)),
-            Cell(whole_percent(gang.speed), _below_full(gang.speed)),
+            Cell(permille(gang.share), below_full(gang.share)),
+            Cell(whole_percent(gang.speed), below_full(gang.speed)),
             *([Cell(slowdowns.of(gang, request))] if slowdowns is not None else []),
             *(Cell(number((gang.domains or {}).get(level))) for level in levels),
             *([Cell(_where(gang, domains_of))] if wide else []),
@@ -395,7 +395,7 @@ def _verb(decision: str, count: int) -> str:
     return singular.get(verb, verb.replace("are ", "is "))
 
 
-def _below_full(permille: int | None) -> str | None:
+def below_full(permille: int | None) -> str | None:
     return None if permille is None or permille == 1000 else "warn"
 
 
