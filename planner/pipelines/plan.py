@@ -129,6 +129,7 @@ def plan(
     phases = Phases(clock)
     if request.out is not None:
         _check_out(request.out, request.paths)
+    console.doing("reading the input")
     with phases.phase("read"):
         built = _read(request, stdin)
         instance = built.instance
@@ -140,13 +141,17 @@ def plan(
     console.event("read", nodes=len(instance.cluster.nodes), gangs=len(instance.gangs))
 
     maker = _Maker(request, built, created_at, console)
+    console.doing("building the model")
     with stop_on_signal(maker.saving) as stop:
         with phases.phase("solve"):
             search = TimedSearch(
                 instance, console, stop.event, clock, maker.keep, executor=request.executor
             )
             solution = search.run()
-        made, document = maker.made(solution, phases, refute=not stop.event.is_set())
+        stopped = stop.event.is_set()
+        console.doing(f"{'stopping: ' * stopped}verifying the best plan so far")
+        made, document = maker.made(solution, phases, refute=not stopped)
+        console.clear_live()
         console.event("solve_done", outcome=made.status.outcome, stopped_by=solution.stopped_by)
         console.event("verify_done", violations=0)
         left_out: tuple[Required, ...] = ()
@@ -185,10 +190,12 @@ class _Maker:
         what = "the best plan so far is being verified and saved; please wait"
         if self._console.json_log:
             return f'{{"type": "saving", "message": "{what}"}}\n'.encode()
-        return f"{what}\n".encode()
+        wipe = "\r\x1b[2K" * self._console.is_terminal(self._console.stderr)
+        return f"{wipe}{what}\n".encode()
 
     def keep(self, solution: Solution) -> None:
         """Verify an early plan and save it if requested, so that something usable exists."""
+        self._console.doing("verifying the first plan, while the search goes on")
         self.made(solution, Phases(time.monotonic))
         out = self._request.out
         self._console.event("first_plan", saved=out is not None)
@@ -217,6 +224,7 @@ class _Maker:
         if verdict.violations or verdict.document is None:
             raise RefusedPlanError(*refusals(verdict.violations))
         if self._request.out is not None:
+            self._console.doing("saving the plan")
             with phases.phase("save"):
                 save(self._request.out, dumps(document))
         return verdict.document, document

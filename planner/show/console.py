@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -136,10 +137,8 @@ class Console:
         """Columns that stdout is folded to: of the terminal, elsewhere COLUMNS; None: unlimited."""
         if self.is_terminal(self.stdout):
             return max(shutil.get_terminal_size((WIDTH, 24)).columns, LEAST_WIDTH)
-        columns = self.environ.get("COLUMNS", "")
-        if columns.isascii() and columns.isdigit() and int(columns[:6]) > 0:
-            return max(int(columns[:6]), LEAST_WIDTH)
-        return None
+        columns = _given_columns(self.environ)
+        return None if columns is None else max(columns, LEAST_WIDTH)
 
     def table(self, table: Table) -> None:
         """Write a table to stdout: folded to fit a terminal, otherwise plain and never cut."""
@@ -264,9 +263,22 @@ class Console:
         stream = self.stderr
         if stream is None:
             return
-        width = shutil.get_terminal_size((80, 24)).columns
-        self._write(stream, f"\r\x1b[2K{text[: max(width - 1, 20)]}")
+        self._write(stream, f"\r\x1b[2K{text[: self.live_width - 1]}")
         self._live = True
+
+    @property
+    def live_width(self) -> int:
+        """Columns of the terminal of the live line: of stderr, since engines may hold stdout back."""
+        columns = _given_columns(self.environ)
+        if columns is None and self.stderr is not None:
+            with contextlib.suppress(OSError, ValueError):  # no descriptor, or no terminal
+                columns = os.get_terminal_size(self.stderr.fileno()).columns
+        return max(columns or 80, 21)
+
+    def doing(self, text: str) -> None:
+        """What is done now, as the live line on a terminal; nothing elsewhere."""
+        if self.is_terminal(self.stderr) and not self.json_log:
+            self.live(safe(text))
 
     def clear_live(self) -> None:
         """Clear the live line."""
@@ -300,6 +312,12 @@ class Console:
             stream.flush()
         except OSError:
             return
+
+
+def _given_columns(environ: Mapping[str, str]) -> int | None:
+    """COLUMNS, None if it is no number above zero."""
+    columns = environ.get("COLUMNS", "")[:6]
+    return int(columns) or None if columns.isascii() and columns.isdigit() else None
 
 
 def _paint(text: str, code: str, *, color: bool) -> str:
