@@ -15,6 +15,7 @@ import pytest
 from conftest import RunCli
 from interactive import ROOT, environment
 from plan_documents import sealed
+from test_show_gangs import crowd
 
 from planner.cli.app import run
 from planner.show.console import Console
@@ -228,6 +229,16 @@ def test_a_plan_that_was_changed_drives_no_terminal_and_breaks_nothing(
     result = cli("explain", str(path), "stranger")
     assert result.code == 65
     assert "which its instance does not have" in result.err
+
+
+def test_many_holders_are_counted(cli: RunCli, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(crowd(20, 0, 0, 1, 0, "job")), encoding="utf-8")
+    # each of the 20 that start has 16 GPUs
+    out = cli("explain", str(path), "job-late-0000").out
+    assert out.count("job-llama-") == 12
+    assert "and 8 more, with 128 GPUs there" in out
+    assert len(explained(cli, str(path), "job-late-0000")["holders"]) == 20
 
 
 def test_a_held_gang_is_told_who_must_act(cli: RunCli, tmp_path: Path) -> None:

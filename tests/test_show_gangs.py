@@ -212,7 +212,7 @@ def test_nothing_is_wider_than_the_terminal(
     plan = plan_changes.plan()
     change(plan)
     path = save(sealed(plan), tmp_path)
-    for options in ((), ("--all",), ("--gang", plan["spec"]["gangs"][0]["name"])):
+    for options in ((), ("--all",), ("-owide",), ("--gang", plan["spec"]["gangs"][0]["name"])):
         out = cli("show", path, *options, environ={"COLUMNS": str(columns)}).out
         assert max(map(width, out.splitlines())) <= columns, out
 

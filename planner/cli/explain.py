@@ -65,4 +65,4 @@ def explain(
         console.data("\n".join(console.drawn(table) for table in tables))
     warn_if_changed(console, document, plan, path)
     if path != "-":
-        console.next(f"{console.program} show {shlex.quote(path)} --gang {'/'.join(stated.key)}")
+        console.next(f"{console.program} verify {shlex.quote(path)}")

@@ -232,14 +232,14 @@ def gangs(
     levels = [*(level.name for level in plan.instance.cluster.spec.levels), "node"]
     columns = (
         *_FIRST_COLUMNS,
-        *([Column("PODS", right=True)] if wide else []),
+        *([Column("PODS", right=True, droppable=True)] if wide else []),
         Column("GPUS", right=True),
         Column("GB/S", right=True, droppable=True),
         Column("OF BEST", right=True, droppable=True),
         Column("SPEED", right=True, droppable=True),
         *([Column("SLOWED BY", fold=True, optional=True)] if wide else []),
         *(Column(level.upper(), right=True, optional=True) for level in levels),
-        *([Column("DOMAINS", fold=True)] if wide else []),
+        *([Column("DOMAINS", fold=True, droppable=True)] if wide else []),
         Column("NODES, OR WHY NOT", fold=True),
     )
     slowdowns = Slowdowns(plan) if wide else None
