@@ -14,6 +14,8 @@ from conftest import RunCli
 from interactive import on_terminal
 from plan_documents import sealed
 
+from models.documents.plan import PlanDocument
+from planner.show.gang_groups import names
 from planner.show.text import width
 
 LLAMA, LATE, BATCH = "llama", "late", "batch"
@@ -91,6 +93,16 @@ def test_names_are_whole_where_there_is_room_for_them(cli: RunCli, tmp_path: Pat
     out = cli("show", save(crowd(120, 40, 30, 60, 50, "job"), tmp_path)).out
     assert "job-llama-[" not in out
     assert "job-llama-0007, job-llama-0042" in out  # of team-1 by turns: 7 x 1, 7 x 6
+
+
+def test_numbered_names_are_in_order_of_their_numbers() -> None:
+    plan = PlanDocument.model_validate(crowd(3, 0, 0, 0, 0, "job"))
+    words = ("job-10-b", "job-9", "job")
+    gangs = [
+        gang.model_copy(update={"namespace": "a", "name": name})
+        for gang, name in zip(plan.spec.gangs, words, strict=True)
+    ]
+    assert names(gangs) == "a: job, job-9, job-10-b"
 
 
 def test_a_plan_that_fits_has_a_row_for_each_gang_that_changes(cli: RunCli, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ OutputOption = Annotated[
 ]
 GangFilter = Annotated[
     list[str] | None,
-    typer.Option("--gang", metavar="[NAMESPACE/]NAME", help="Show this gang in full; repeatable."),
+    typer.Option("--gang", metavar="[NAMESPACE/]NAME", help="Show this gang; repeatable."),
 ]
 NamespaceFilter = Annotated[
     str | None,

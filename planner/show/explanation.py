@@ -257,7 +257,7 @@ class Explanation:
             yield (
                 f"{plural(len(firm), 'running gang')} of lower priority with"
                 f" {plural(sum(one.gpus for one in firm), 'GPU')} there may not be stopped:"
-                " `preemptible: true` would let them give way"
+                " `preemptible: true` would allow it, within their disruption budgets"
             )
         starting = [one for one in self.holders if one.decision in ("place", "complete")]
         higher = [one for one in starting if one.gang.priority > mine]

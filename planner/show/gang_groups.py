@@ -88,7 +88,7 @@ def names(gangs: Sequence[PlanGang], *, most: int | None = None, folded: bool = 
     """
     if len(gangs) == 1:
         return "/".join(gangs[0].key)
-    shown = sorted(gangs, key=lambda gang: gang.key) if most is None else gangs[:most]
+    shown = sorted(gangs, key=_by_number) if most is None else gangs[:most]
     by_namespace: dict[str, list[str]] = {}
     for gang in shown:
         by_namespace.setdefault(gang.namespace, []).append(gang.name)
@@ -98,6 +98,12 @@ def names(gangs: Sequence[PlanGang], *, most: int | None = None, folded: bool = 
     )
     more = len(gangs) - len(shown)
     return f"{listed} and {more:,} more" if more > 0 else listed
+
+
+def _by_number(gang: PlanGang) -> tuple[str, list[tuple[str, int]]]:
+    """Sort key: ``job-9`` before ``job-10``."""
+    parts = re.findall(r"([^0-9]*)([0-9]*)", gang.name)
+    return gang.namespace, [(word, int(digits or -1)) for word, digits in parts]
 
 
 def row_name(gangs: Sequence[PlanGang]) -> str:
