@@ -49,7 +49,10 @@ def visible(text: str) -> str:
 def test_a_terminal_sees_a_live_line_that_goes_and_a_table_in_colour(folder: Path) -> None:
     code, seen = on_terminal("plan", "in.yaml", cwd=folder)
     assert code == 0
-    assert re.search(r"\r\x1b\[2K +\d+\.\ds  \S+  value ", seen)
+    assert "\r\x1b[2Kreading the input" in seen
+    live = r"\r\x1b\[2K +\d+\.\ds  tier \d of 7 \S+  value [\d,]+  bound [\d,]+  gap 0 %"
+    assert re.search(live + r"  left: \d+s, budget \d+", seen), seen
+    assert "\r\x1b[2Kverifying the best plan so far" in seen
     assert "\x1b[32mplace" in seen
     left = visible(seen)
     assert "value" not in left.lower().partition("tier")[0]
@@ -102,6 +105,7 @@ def test_a_signal_keeps_the_best_checked_plan(
         out, err = process.communicate(timeout=30)
     assert process.returncode == code
     assert "default/four" in out
+    assert "  stopping: the search ends, then the best plan so far is verified\n" in err
     assert "interrupted: this is the best plan found so far, verified" in err
     saved = json.loads((folder / "saved.json").read_text(encoding="utf-8"))
     assert saved["status"]["search"]["stoppedBy"] == "signal"

@@ -272,16 +272,20 @@ def test_a_family_with_a_tier_without_a_bound_has_none(cli: RunCli, plan_file: s
     assert "%" not in out.partition("TIER")[2]
 
 
-def test_many_kept_gangs_become_one_line(cli: RunCli, plan_file: str) -> None:
+def test_kept_gangs_become_one_line(cli: RunCli, plan_file: str) -> None:
     plan = handmade.plan()
     kept = plan["spec"]["gangs"][1]
     plan["spec"]["gangs"] += [{**kept, "name": f"old-{i}"} for i in range(10)]
     Path(plan_file).write_text(json.dumps(plan), encoding="utf-8")
     # 11 kept gangs of 2 GPUs each.
     out = cli("show", plan_file).out
-    assert "and 11 running gangs that stay as they are, on 22 GPUs" in out
-    assert "research/old-3" not in out
-    assert "research/old-3" in cli("show", plan_file, "-o", "wide").out
+    assert (
+        "\n11 running gangs stay as they are, on 22 GPUs (research: old, old-0, old-1, old-2 and 7 more);"
+        " --all shows every gang\n"
+    ) in out
+    assert "old-3" not in out
+    for option in ("--all", "-owide"):
+        assert "research/old-3" in cli("show", plan_file, option).out
 
 
 def test_a_kept_gang_with_missing_pods_is_always_listed(cli: RunCli, plan_file: str) -> None:

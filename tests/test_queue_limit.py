@@ -128,11 +128,12 @@ def test_many_alike_are_shown_as_one_row(tmp_path: Path, cli: RunCli) -> None:
     where, out = written(tmp_path, [cluster(), policy(2), *many]), str(tmp_path / "plan.json")
     assert cli("plan", where, "--out", out).code == 0
     rows = cli("show", out).out
-    assert "crowd/g-02 and 9 more" in rows
-    assert "crowd/g-03" not in rows
-    wide = cli("show", out, "-o", "wide").out
-    assert " more " not in wide.replace("plans no more of", "")
-    assert "crowd/g-11" in wide
+    assert "   10 gangs  " in rows
+    assert "(crowd: g-02, g-03, g-04 and 7 more)" in rows
+    for option in ("--all", "-owide"):
+        every = cli("show", out, option).out
+        assert " more)" not in every
+        assert "crowd/g-11" in every
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from models.host_ranges import hosts
-from planner.show.console import Console
+from planner.show.console import Console, LogFormat
 from planner.show.progress import SearchProgress
 from planner.show.table import Cell, Column, Table, draw, wrapped
 from planner.show.text import (
@@ -285,6 +286,69 @@ def test_progress_on_a_terminal_is_one_live_line_that_goes_away() -> None:
     assert "\n" not in text
     assert text.count("\r\x1b[2K  ") == 3
     assert text.endswith("\r\x1b[2K")
+
+
+def started(
+    err: io.StringIO, clock: Clock, *, json_log: bool = False, **environ: str
+) -> SearchProgress:
+    """A search of three tiers that may take 120 seconds."""
+    console = Console(stderr=err, environ={"TERM": "xterm", **environ})
+    if json_log:
+        console.log_in(LogFormat.json)
+    return SearchProgress(console, clock, tiers=["goodput/0", "bandwidth", "span"], limit_s=120.0)
+
+
+def test_the_live_line_says_phase_and_tier_and_what_is_left() -> None:
+    err, clock = Terminal(), Clock()
+    progress = started(err, clock, COLUMNS="100")
+    progress.tick("first plan", 60.0)
+    progress.update("bandwidth", 1000, 1100)
+    for phase in ("solving", "building", "improving"):
+        clock.now += 12.25
+        progress.tick(phase, 47.6)
+    assert err.getvalue().split("\r\x1b[2K")[1:] == [
+        "  0.0s  making the first plan  left: 120s, budget 60",
+        " 12.2s  tier 2 of 3 bandwidth  value 1,000  bound 1,100  gap 10.00 %  left: 108s, budget 48",
+        " 24.5s  building the model  left: 96s, budget 48",
+        # 101 columns with the bound, which follows from value and gap
+        " 36.8s  improving  tier 2 of 3 bandwidth  value 1,000  gap 10.00 %  left: 83s, budget 48",
+    ]
+
+
+def test_off_a_terminal_phases_are_told_as_rarely_and_stopping_at_once() -> None:
+    err, clock = io.StringIO(), Clock()
+    progress = started(err, clock)
+    for second, phase in enumerate(("first plan", "building", "solving", "solving", "stopping")):
+        clock.now = 100.0 + second
+        if phase == "solving":
+            progress.update("span", 7, 5)
+        progress.tick(phase, 60.0)
+        progress.tick(phase, 60.0)
+    assert err.getvalue().splitlines() == [
+        "  1.0s  building the model",
+        "  4.0s  stopping: the search ends, then the best plan so far is verified",
+    ]
+
+
+def test_json_events_have_the_same_fields() -> None:
+    err, clock = io.StringIO(), Clock()
+    progress = started(err, clock, json_log=True)
+    progress.update("span", 7, 5)
+    clock.now += 2
+    progress.tick("improving", 47.61)
+    assert json.loads(err.getvalue()) == {
+        "type": "solve_progress",
+        "seconds": 2.0,
+        "phase": "improving",
+        "tier": "span",
+        "tier_number": 3,
+        "tiers": 3,
+        "value": 7,
+        "bound": 5,
+        "gap": 2 / 7,
+        "seconds_left": 118.0,
+        "budget_left": 47.6,
+    }
 
 
 def test_a_dumb_terminal_gets_lines() -> None:

@@ -21,6 +21,7 @@ from planner import __version__
 from planner.cli.apply import apply
 from planner.cli.diff import diff
 from planner.cli.doctor import doctor
+from planner.cli.explain import explain
 from planner.cli.plan import plan
 from planner.cli.render import render
 from planner.cli.run import run as run_unattended
@@ -66,6 +67,11 @@ _VERBS = (
     (validate, "gangplan validate monday", "gangplan validate monday --save-policy levels.yaml"),
     (plan, _LIVE, "gangplan plan monday --out plan.json"),
     (show, "gangplan show plan.json -o wide", "gangplan show plan.json -o name"),
+    (
+        explain,
+        "gangplan explain plan.json research/llama-70b",
+        "gangplan explain plan.json llama-70b -o json",
+    ),
     (verify, "gangplan verify plan.json", "gangplan plan monday -o json | gangplan verify -"),
     (render, "gangplan render plan.json", "gangplan render plan.json --to manifests"),
     (topo, "gangplan topo h100", "ssh gpu-01 nvidia-smi topo -m | gangplan topo -"),

@@ -70,6 +70,25 @@ OutputOption = Annotated[
         "-o", "--output", help="Format on stdout: wide adds pods, name lists the gangs that start."
     ),
 ]
+GangFilter = Annotated[
+    list[str] | None,
+    typer.Option("--gang", metavar="[NAMESPACE/]NAME", help="Show this gang; repeatable."),
+]
+NamespaceFilter = Annotated[
+    str | None,
+    typer.Option("-n", "--namespace", metavar="NAMESPACE", help="Show the gangs of a namespace."),
+]
+DecisionFilter = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--decision",
+        metavar="DECISION",
+        help="Show the gangs that place, complete, move, resize, preempt, wait or keep; repeatable.",
+    ),
+]
+AllOption = Annotated[
+    bool, typer.Option("--all", help="Show a row for each gang, whatever its decision.")
+]
 PlanArgument = Annotated[
     str, typer.Argument(metavar="PLAN", help="A plan saved by `plan --out`; - reads stdin.")
 ]

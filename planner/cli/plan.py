@@ -8,13 +8,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import OutputOption, PathsArgument, QueueOption, schedulers_of, verb
+from planner.cli.options import (
+    AllOption,
+    DecisionFilter,
+    GangFilter,
+    NamespaceFilter,
+    OutputOption,
+    PathsArgument,
+    QueueOption,
+    schedulers_of,
+    verb,
+)
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 from planner.show.text import Format
 
 if TYPE_CHECKING:
     from planner.pipelines.plan import Planned, PlanRequest
+    from planner.read.instance_builder import LoadedInput
 
 NOT_ADMITTED = 3
 MAX_BUDGET = 1_000_000
@@ -100,11 +111,19 @@ def plan(
             help="Time that ages refer to (RFC 3339) or `clock`; default: the policy's or input's.",
         ),
     ] = None,
+    gang: GangFilter = None,
+    namespace: NamespaceFilter = None,
+    decision: DecisionFilter = None,
+    everything: AllOption = False,
     output: OutputOption = Format.table,
 ) -> None:
     """Plan which gangs start now, on which nodes and GPUs, with proof."""
     from planner.pipelines import plan as planning
     from planner.show.plan_output import show
+    from planner.show.selection import Selection
+
+    only = Selection(tuple(gang or ()), namespace, tuple(decision or ()), everything)
+    only.check_options(output)
 
     created_at = planning.now(console.environ)
     request = planning.PlanRequest(
@@ -122,8 +141,15 @@ def plan(
         now=None if now is None else _time(now, created_at),
         queue=schedulers_of(queue),
     )
-    planned = planning.plan(request, console, created_at=created_at, stdin=console.stdin)
-    show(console, output, planned.plan, lambda: planned.document)
+
+    def report(built: LoadedInput) -> None:
+        only.check({gang.key for gang in built.instance.gangs})
+        planning.report_reading(console, built, request)
+
+    planned = planning.plan(
+        request, console, created_at=created_at, stdin=console.stdin, on_read=report
+    )
+    show(console, output, planned.plan, lambda: planned.document, only)
     code = _exit_code(planned)
     _report(console, request, planned, queue)
     _summary(console, planned, code)

@@ -130,11 +130,12 @@ def plan(
     phases = Phases(clock)
     if request.out is not None:
         _check_out(request.out, request.paths)
+    console.doing("reading the input")
     with phases.phase("read"):
         built = _read(request, stdin)
         instance = built.instance
     if on_read is None:
-        _report_reading(console, built, request)
+        report_reading(console, built, request)
     else:
         on_read(built)
     required = _resolve(request.require, instance)
@@ -146,13 +147,17 @@ def plan(
     )
 
     maker = _Maker(request, built, created_at, console)
+    console.doing("building the model")
     with stop_on_signal(maker.saving) as stop:
         with phases.phase("solve"):
             search = TimedSearch(
                 instance, console, stop.event, clock, maker.keep, executor=request.executor
             )
             solution = search.run()
-        made, document = maker.made(solution, phases, refute=not stop.event.is_set())
+        stopped = stop.event.is_set()
+        console.doing(f"{'stopping: ' * stopped}verifying the best plan so far")
+        made, document = maker.made(solution, phases, refute=not stopped)
+        console.clear_live()
         console.event("solve_done", outcome=made.status.outcome, stopped_by=solution.stopped_by)
         console.event("verify_done", violations=0)
         left_out: tuple[Required, ...] = ()
@@ -191,10 +196,12 @@ class _Maker:
         what = "the best plan so far is being verified and saved; please wait"
         if self._console.json_log:
             return f'{{"type": "saving", "message": "{what}"}}\n'.encode()
-        return f"{what}\n".encode()
+        wipe = "\r\x1b[2K" * self._console.is_terminal(self._console.stderr)
+        return f"{wipe}{what}\n".encode()
 
     def keep(self, solution: Solution) -> None:
         """Verify an early plan and save it if requested, so that something usable exists."""
+        self._console.doing("verifying the first plan, while the search goes on")
         self.made(solution, Phases(time.monotonic))
         out = self._request.out
         self._console.event("first_plan", saved=out is not None)
@@ -223,6 +230,7 @@ class _Maker:
         if verdict.violations or verdict.document is None:
             raise RefusedPlanError(*refusals(verdict.violations))
         if self._request.out is not None:
+            self._console.doing("saving the plan")
             with phases.phase("save"):
                 save(self._request.out, dumps(document))
         return verdict.document, document
@@ -260,7 +268,8 @@ def _unproven(instance: Instance, solution: Solution, refuted: Collection[str]) 
 _NAME = str.maketrans("", "", "-:")
 
 
-def _report_reading(console: Console, built: LoadedInput, request: PlanRequest) -> None:
+def report_reading(console: Console, built: LoadedInput, request: PlanRequest) -> None:
+    """Where the levels come from, and the first warnings."""
     reading = [*request.paths, *(("--policy", request.policy) if request.policy else ())]
     console.levels_source(built.levels_source)
     console.remarks(built.remarks, all_with=f"{console.program} validate {shlex.join(reading)}")

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from planner.show.progress import SearchProgress
+from planner.show.progress import STOPPING, SearchProgress
 
 if TYPE_CHECKING:
     from models.instance import Instance
@@ -45,13 +45,19 @@ class TimedSearch:
         *,
         executor: str | None = None,
     ) -> None:
+        from models.tier_values import tiers_of
         from planner.search.solve import Search
 
         self._clock = clock
         self._stop = stop
         self._early = early
-        self._progress = SearchProgress(console, clock)
         limits = instance.policy.solve
+        self._progress = SearchProgress(
+            console,
+            clock,
+            tiers=[tier.name for tier in tiers_of(instance)],
+            limit_s=limits.time_limit_s,
+        )
         size = len(instance.cluster.nodes) + len(instance.gangs)
         self._limit = limits.time_limit_s
         self._finish = FINISH_S_PER_OBJECT * size
@@ -69,7 +75,7 @@ class TimedSearch:
         kept = False
         while thread.is_alive():
             thread.join(TICK_S)
-            self._progress.tick()
+            self._tick()
             now = self._clock()
             if (
                 not kept
@@ -84,10 +90,16 @@ class TimedSearch:
                 ended = now
             if ended is not None and now - ended > GRACE_S:
                 break
+        if self._stop.is_set():  # it may have ended before this thread looked
+            self._tick()
         self._progress.done()
         if self._failed:
             raise self._failed[0]
         return self._found[0] if self._found else self._search.best()
+
+    def _tick(self) -> None:
+        phase = STOPPING if self._stop.is_set() else self._search.phase
+        self._progress.tick(phase, self._search.effort_left)
 
     def _keep_first(self) -> None:
         """Verify and keep the first plan, and learn how long the last one will take."""

@@ -70,7 +70,8 @@ MORE_SEARCHES = 2
 class Search:
     """A search for the best plan. ``run`` it in any thread; ``best`` is what it has at any moment.
 
-    ``started``: whether there is a first plan. ``size`` replaces the number of (gang, region) pairs that
+    ``started``: whether there is a first plan. ``phase``: what it does now, a key of
+    ``planner.show.progress.PHASES`` or ``solving``. ``size`` replaces the number of (gang, region) pairs that
     selects the method (tests only).
     """
 
@@ -93,6 +94,16 @@ class Search:
         self._held: dict[int, frozenset[int]] = {}
         self._one_at_a_time: int | None = None
         self.started = False
+        self.phase = "first plan"
+
+    @property
+    def effort_left(self) -> float:
+        """What is left of the budget."""
+        return max(0.0, self._budget.limits.budget - self._budget.effort)
+
+    def _enter(self, phase: str) -> None:
+        """Another phase begins; searches for plans in which fewer gangs move are one phase."""
+        self.phase = "moves" if self._searches else phase
 
     def run(self) -> Solution:
         """The best plan found within the policy's budget, with a bound for every tier."""
@@ -104,6 +115,7 @@ class Search:
             if self._budget.exhausted() and first.stopped_by != "proof":
                 return self.best()
             plan = keep_worthwhile(self.instance, first, self._search_again)
+            self.phase = "explaining"
             return self._explained(plan, self._budget)
         finally:
             self._workers.close()
@@ -142,6 +154,7 @@ class Search:
         plan = back_in_place(instance, self._ledger.incumbent.decisions, sorted(immovable))
         start = _filled(instance, plan)
         self._searches += 1
+        self._enter("moves")
         if self._searches > MORE_SEARCHES or budget.exhausted():
             return self._solution(Ledger(instance, start), budget, immovable)
         limits = replace(budget.limits, budget=max(1, int(budget.effort_left() / 2)))
@@ -200,6 +213,7 @@ class Search:
                 if size >= AGGREGATED_FROM:
                     self._search_aggregated(ledger, budget, progress, immovable, size=size)
                 if size < WHOLE_BELOW and ledger.gap() is not None:
+                    self._enter("building")
                     try:
                         formulation = formulate(
                             self.instance, immovable=immovable, interrupted=budget.exhausted
@@ -210,10 +224,12 @@ class Search:
                     else:
                         exact = formulation.exact
                         ledger.reopen()
+                        self._enter("solving")
                         TierSearch(formulation, ledger, budget, progress, len(ledger.tiers)).run()
             searching = ledger.gap() is not None and not any(t.tolerance for t in ledger.tiers)
             if searching:
                 ledger.reopen()
+                self._enter("improving")
                 improve(ledger, budget, progress, self._workers, immovable=immovable)
         if searching:
             polish(ledger, budget)
@@ -261,6 +277,7 @@ class Search:
             """Neighbourhoods for a share of the time, or until these tiers have no gap; solve them again."""
             before, until = ledger.incumbent, budget.used(share)
             ledger.reopen()
+            self._enter("improving")
             improve(
                 ledger,
                 budget,
@@ -272,13 +289,16 @@ class Search:
             if ledger.incumbent is before:
                 ledger.close_all(last)
                 return False
+            self._enter("solving")
             for search in searches:
                 search.run()
             return True
 
         for shaped in SHAPES:
             last = _tiers_of(ledger.tiers, shaped)
+            self._enter("building")
             searches.append(tiers(model(shaped=shaped), last))
+            self._enter("solving")
             searches[-1].run()
             if size >= WHOLE_BELOW and ledger.gap() in searches[-1].settled:
                 leap(SHORT_LEAP, last)

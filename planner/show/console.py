@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -25,6 +26,12 @@ EventValue = str | int | float | bool | None | Mapping[str, float] | Mapping[str
 
 
 _LONGEST_ANSWER = 80
+
+WIDTH = 100
+"""Columns where they are not known."""
+
+LEAST_WIDTH = 40
+"""Narrower terminals are taken to have so many columns."""
 
 
 class Color(StrEnum):
@@ -125,16 +132,32 @@ class Console:
                 Fault(f"cannot write to standard output: {error.strerror or error}")
             ) from error
 
+    @property
+    def width(self) -> int | None:
+        """Columns that stdout is folded to: of the terminal, elsewhere COLUMNS; None: unlimited."""
+        if self.is_terminal(self.stdout):
+            return max(shutil.get_terminal_size((WIDTH, 24)).columns, LEAST_WIDTH)
+        columns = _given_columns(self.environ)
+        return None if columns is None else max(columns, LEAST_WIDTH)
+
     def table(self, table: Table) -> None:
         """Write a table to stdout: folded to fit a terminal, otherwise plain and never cut."""
-        color = self.use_color(self.stdout)
-        if self.is_terminal(self.stdout):
-            from planner.show.table import draw
+        self.data(self.drawn(table))
 
-            width = shutil.get_terminal_size((100, 24)).columns
-            self.data(draw(table, width=max(width, 40), color=color))
-        else:
-            self.data(table.plain(color=color))
+    def drawn(self, table: Table, *, width: int | None = None) -> str:
+        """The table as it goes to stdout. ``width``: in place of its own."""
+        from planner.show.table import draw
+
+        color, room = self.use_color(self.stdout), width or self.width
+        return table.plain(color=color) if room is None else draw(table, width=room, color=color)
+
+    def lines(self, lines: Sequence[str], *, width: int | None = None) -> str:
+        """Sentences as they go to stdout, folded between words like tables."""
+        from planner.show.table import wrapped
+
+        room = width or self.width
+        parts = [[safe(one)] if room is None else wrapped(safe(one), room) for one in lines]
+        return "".join(f"{part}\n" for line in parts for part in line)
 
     def say(self, text: str, *, fold: bool = True) -> None:
         """Messages on stderr, none in JSON mode.
@@ -240,9 +263,22 @@ class Console:
         stream = self.stderr
         if stream is None:
             return
-        width = shutil.get_terminal_size((80, 24)).columns
-        self._write(stream, f"\r\x1b[2K{text[: max(width - 1, 20)]}")
+        self._write(stream, f"\r\x1b[2K{text[: self.live_width - 1]}")
         self._live = True
+
+    @property
+    def live_width(self) -> int:
+        """Columns of the terminal of the live line: of stderr, since engines may hold stdout back."""
+        columns = _given_columns(self.environ)
+        if columns is None and self.stderr is not None:
+            with contextlib.suppress(OSError, ValueError):  # no descriptor, or no terminal
+                columns = os.get_terminal_size(self.stderr.fileno()).columns
+        return max(columns or 80, 21)
+
+    def doing(self, text: str) -> None:
+        """What is done now, as the live line on a terminal; nothing elsewhere."""
+        if self.is_terminal(self.stderr) and not self.json_log:
+            self.live(safe(text))
 
     def clear_live(self) -> None:
         """Clear the live line."""
@@ -276,6 +312,12 @@ class Console:
             stream.flush()
         except OSError:
             return
+
+
+def _given_columns(environ: Mapping[str, str]) -> int | None:
+    """COLUMNS, None if it is no number above zero."""
+    columns = environ.get("COLUMNS", "")[:6]
+    return int(columns) or None if columns.isascii() and columns.isdigit() else None
 
 
 def _paint(text: str, code: str, *, color: bool) -> str:

@@ -2,21 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from planner.show.console import WIDTH
+from planner.show.gang_groups import Sharing
 from planner.show.text import Format
 from planner.untrusted_text import document_safe, json_safe, safe
 
 if TYPE_CHECKING:
     from models.documents.plan import PlanDocument
     from planner.show.console import Console
+    from planner.show.selection import Selection
+    from planner.show.table import Table
+
+
+MAX_LINES = 78
+"""Longest output without more gangs in a row than before; two more lines are left to stderr."""
+
+
+FORMS = (
+    (Sharing.alike, True),
+    (Sharing.alike, False),
+    (Sharing.size, False),
+    (Sharing.priority, False),
+    (Sharing.decision, False),
+    (Sharing.ranges, False),
+)
+"""Which gangs share a row, and whether other tables are full: the first that fits MAX_LINES is printed."""
 
 
 def show(
-    console: Console, output: Format, plan: PlanDocument, document: Callable[[], dict[str, Any]]
+    console: Console,
+    output: Format,
+    plan: PlanDocument,
+    document: Callable[[], dict[str, Any]],
+    only: Selection,
 ) -> None:
-    """Print the plan. ``document`` gives the whole JSON document, which only json and yaml need."""
+    """Print the plan. ``document`` gives the whole JSON document, which only json and yaml need.
+
+    ``only``: the gangs to show in tables and names.
+    """
     if output is Format.json:
         from models.plan import dumps
 
@@ -26,28 +52,61 @@ def show(
     elif output is Format.name:
         from models.solution import STARTS
 
-        starting = [gang for gang in plan.spec.gangs if gang.decision in STARTS]
-        console.data("".join(f"gang/{safe(g.namespace)}/{safe(g.name)}\n" for g in starting))
+        wanted = (only.gangs or only.decisions or only.everything) and only.takes
+        listed = filter(
+            wanted or (lambda gang: gang.decision in STARTS and only.takes(gang)), plan.spec.gangs
+        )
+        console.data("".join(f"gang/{safe(g.namespace)}/{safe(g.name)}\n" for g in listed))
     else:
-        _tables(console, plan, wide=output is Format.wide)
+        console.data(_text(console, plan, only, wide=output is Format.wide))
 
 
-def _tables(console: Console, plan: PlanDocument, *, wide: bool) -> None:
+def _text(console: Console, plan: PlanDocument, only: Selection, *, wide: bool) -> str:
+    """The tables: with a row for each gang if it was asked for, or in the first form that is short."""
+    if wide or only.everything or only.filters:
+        return _laid_out(console, _sections(plan, only, Sharing.none, wide=wide))
+    for sharing, full in FORMS:
+        sections = _sections(plan, only, sharing, wide=False, full=full)
+        drawn = _laid_out(console, sections, width=console.width or WIDTH)
+        if drawn.count("\n") <= MAX_LINES:
+            break
+    return drawn if sharing.compact else _laid_out(console, sections)
+
+
+def _sections(
+    plan: PlanDocument, only: Selection, sharing: Sharing, *, wide: bool, full: bool = True
+) -> list[Table | list[str]]:
+    """Tables and lines, in order; those of the whole plan unless gangs are filtered.
+
+    ``full``: with what changes for running gangs, and every tier with a gap.
+    """
     from planner.show import plan_tables, running_changes
 
-    console.table(plan_tables.facts(plan))
-    console.data("\n")
-    console.table(plan_tables.gangs(plan, wide=wide))
-    for table in (running_changes.changes(plan, wide=wide), running_changes.moves(plan)):
-        if table.rows:
-            console.data("\n")
-            console.table(table)
+    sections: list[Table | list[str]] = []
+    if not only.filters:
+        sections.append(plan_tables.facts(plan))
+    sections.append(plan_tables.gangs(plan, wide=wide, sharing=sharing, only=only))
+    if full:
+        sections.append(running_changes.changes(plan, wide=wide, only=only))
+        sections.append(running_changes.moves(plan, only))
     if wide:
-        console.data("\n")
-        console.table(plan_tables.pods(plan))
-    console.data("\n")
-    console.table(plan_tables.tiers(plan, wide=wide))
-    console.data("\n" + "\n".join(safe(line) for line in plan_tables.ending(plan)) + "\n")
+        sections.append(plan_tables.pods(plan, only))
+    if not only.filters:
+        sections.append(plan_tables.tiers(plan, wide=wide, apart=full))
+    return [*sections, plan_tables.ending(plan)]
+
+
+def _laid_out(
+    console: Console, sections: Iterable[Table | list[str]], *, width: int | None = None
+) -> str:
+    """The sections, a blank line between two; fitted to the console's width, or to this one."""
+    parts = []
+    for section in sections:
+        if isinstance(section, list):
+            parts.append(console.lines(section, width=width))
+        elif section.rows or section.notes:
+            parts.append(console.drawn(section, width=width))
+    return "\n".join(parts)
 
 
 def yaml_text(document: dict[str, Any]) -> str:

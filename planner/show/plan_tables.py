@@ -9,6 +9,18 @@ from models.documents.gang import GangDocument, PodDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanObjective, PlanPod
 from models.solution import ADMITTED
 from models.units import plural
+from planner.show.gang_groups import (
+    ORDER,
+    Sharing,
+    groups,
+    kept_note,
+    priorities,
+    row_name,
+    schedulers,
+    why,
+)
+from planner.show.gang_groups import text as group_text
+from planner.show.selection import Selection
 from planner.show.slowdown import Slowdowns
 from planner.show.table import Cell, Column, Table
 from planner.show.text import (
@@ -59,8 +71,11 @@ MANY = 6
 """A family with more tiers (one for each priority) becomes one row, unless ``wide``."""
 
 
-def tiers(plan: PlanDocument, *, wide: bool) -> Table:
-    """Tiers in order: value, bound, gap, proof; ``best`` where later tiers used a tolerance."""
+def tiers(plan: PlanDocument, *, wide: bool, apart: bool = True) -> Table:
+    """Tiers in order: value, bound, gap, proof; ``best`` where later tiers used a tolerance.
+
+    ``apart``: families of few tiers, and tiers with a gap, get rows of their own.
+    """
     objectives = plan.status.objectives
     families: dict[str, list[PlanObjective]] = {}
     for tier in objectives:
@@ -69,28 +84,25 @@ def tiers(plan: PlanDocument, *, wide: bool) -> Table:
     families_shown: set[str] = set()
     for tier in objectives:
         family = families[tier.family]
-        if wide or len(family) <= MANY:
+        if wide or len(family) <= (MANY if apart else 1):
             rows.append(_row(tier))
             continue
         if tier.family not in families_shown:
             families_shown.add(tier.family)
             rows.append(_family_row(tier.family, family))
-        if not tier.proven:
+        if apart and not tier.proven:
             rows.append(_row(tier))
-    notes = (
-        ("tiers of one family in one row, those with a gap apart (-o wide lists all)",)
-        if families_shown
-        else ()
-    )
+    gaps = ", those with a gap apart" * apart
+    notes = (f"tiers of one family in one row{gaps} (-o wide lists all)",) if families_shown else ()
     differ = wide or any(tier.best != tier.value for tier in objectives)
     columns = (
-        Column("TIER"),
-        Column("SENSE"),
+        Column("TIER", fold=True),
+        Column("SENSE", droppable=True),
         Column("VALUE", right=True),
         Column("BEST", right=True),
-        Column("BOUND", right=True),
-        Column("GAP", right=True),
-        Column("PROOF"),
+        Column("BOUND", right=True, droppable=True),
+        Column("GAP", right=True, droppable=True),
+        Column("PROOF", droppable=True),
     )
     table = Table(columns, tuple(rows), notes)
     return table if differ else table.of_columns([0, 1, 2, 4, 5, 6])
@@ -134,13 +146,9 @@ def _family_row(family: str, members: list[PlanObjective]) -> tuple[Cell, ...]:
     )
 
 
-MANY_KEPT = 10
-"""More running gangs without change become one line, unless ``wide``."""
+MARK = {"place": "+", "complete": "+", "move": ">", "resize": "~", "preempt": "-"}
+"""What happens to a gang, in the signs of ``terraform plan``; none for one that waits or stays."""
 
-MANY_ALIKE = 3
-"""More gangs of one namespace, priority and size that wait for one reason become one row, unless ``wide``."""
-
-_ORDER = ("place", "complete", "move", "resize", "keep", "preempt", "wait")
 STYLE = {
     "place": "good",
     "complete": "good",
@@ -200,90 +208,127 @@ def _gangs_read(gangs: Iterable[GangDocument]) -> str:
     return f"{plural(len(read), 'gang')}: {running:,} running, {len(read) - running:,} waiting"
 
 
-def gangs(plan: PlanDocument, *, wide: bool) -> Table:
-    """One row for each gang: placed, running, waiting; by priority within each."""
+def gangs(
+    plan: PlanDocument,
+    *,
+    wide: bool,
+    sharing: Sharing = Sharing.none,
+    only: Selection | None = None,
+) -> Table:
+    """The gangs by decision, priority and name, one or several to a row.
+
+    Gangs that stay as they are become a note, unless no row is shared. ``only``: those to show.
+    """
     requests = plan.instance.gangs_by_key()
-    kept = [gang for gang in plan.spec.gangs if gang.decision == "keep" and not gang.incomplete]
-    hidden = not wide and len(kept) > MANY_KEPT
-    listed = (
-        [gang for gang in plan.spec.gangs if gang.decision != "keep" or gang.incomplete]
-        if hidden
-        else plan.spec.gangs
-    )
-    shown = sorted(listed, key=lambda gang: rank(gang, requests.get(gang.key)))
+    listed = [gang for gang in plan.spec.gangs if only is None or only.takes(gang)]
+    kept = [gang for gang in listed if gang.decision == "keep" and not gang.incomplete]
+    notes = []
+    if sharing and kept:
+        listed = [gang for gang in listed if gang.decision != "keep" or gang.incomplete]
+        notes.append(f"{kept_note(kept, gpu_sum(kept, requests), sharing)}; --all shows every gang")
+    shared = groups(listed, requests, sharing)
     gpus_of = plan.instance.installed_gpus()
+    if sharing.compact:
+        return _compact(shared, requests, gpus_of, sharing, notes)
     domains_of = {node.name: node.domains for node in plan.instance.cluster.spec.nodes}
     levels = [*(level.name for level in plan.instance.cluster.spec.levels), "node"]
-    columns = [
-        Column("GANG"),
-        Column("PRIO", right=True),
-        Column("DECISION"),
-        *([Column("PODS", right=True)] if wide else []),
+    columns = (
+        *_FIRST_COLUMNS,
+        *([Column("PODS", right=True, droppable=True)] if wide else []),
         Column("GPUS", right=True),
-        Column("GB/S", right=True),
-        Column("OF BEST", right=True),
-        Column("SPEED", right=True),
+        Column("GB/S", right=True, droppable=True),
+        Column("OF BEST", right=True, droppable=True),
+        Column("SPEED", right=True, droppable=True),
         *([Column("SLOWED BY", fold=True, optional=True)] if wide else []),
         *(Column(level.upper(), right=True, optional=True) for level in levels),
-        *([Column("DOMAINS", fold=True)] if wide else []),
+        *([Column("DOMAINS", fold=True, droppable=True)] if wide else []),
         Column("NODES, OR WHY NOT", fold=True),
-    ]
-    whose = any(request.status.scheduler for request in plan.instance.gangs)
-    if whose:
-        columns.insert(2, Column("SCHEDULER"))
+    )
     slowdowns = Slowdowns(plan) if wide else None
     rows = []
-    for gang, others in _alike(shown, requests, MANY_ALIKE if not wide else len(shown)):
+    for group in shared:
+        gang = group[0]
         request = requests.get(gang.key)
-        cells = [
-            Cell(f"{gang.namespace}/{gang.name}" + f" and {others:,} more" * bool(others)),
-            Cell("-" if request is None else str(request.spec.priority)),
-            *([Cell((request and request.status.scheduler) or "-")] if whose else []),
-            Cell(f"{gang.decision}{', aged' * gang.aged}", STYLE[gang.decision]),
+        cells = (
+            *_first_cells(group, requests),
             *([Cell(number(len(gang.pods)))] if wide else []),
-            Cell(number(_gpu_count(gang, request))),
+            Cell(_gpus_text(group, requests)),
             Cell(gigabytes(gang.bandwidth)),
-            Cell(permille(gang.share), _below_full(gang.share)),
-            Cell(whole_percent(gang.speed), _below_full(gang.speed)),
+            Cell(permille(gang.share), below_full(gang.share)),
+            Cell(whole_percent(gang.speed), below_full(gang.speed)),
             *([Cell(slowdowns.of(gang, request))] if slowdowns is not None else []),
             *(Cell(number((gang.domains or {}).get(level))) for level in levels),
             *([Cell(_where(gang, domains_of))] if wide else []),
-            Cell(f"{places(gang.pods, gpus_of)} {_why(gang)}".strip()),
-        ]
-        rows.append(tuple(cells))
-    notes = []
-    if hidden:
-        on = plural(sum(_gpu_count(gang, requests.get(gang.key)) or 0 for gang in kept), "GPU")
-        notes.append(
-            f"and {len(kept):,} running gangs that stay as they are, on {on} (-o wide lists them)"
+            Cell(group_text(group, sharing) if len(group) > 1 else _where_or_why(gang, gpus_of)),
         )
-    return Table(tuple(columns), tuple(rows), tuple(notes)).without_empty_columns()
+        rows.append(cells)
+    return Table(columns, tuple(rows), tuple(notes)).without_empty_columns()
 
 
-def _alike(
-    listed: Sequence[PlanGang], requests: Mapping[tuple[str, str], GangDocument], most: int
-) -> list[tuple[PlanGang, int]]:
-    """The gangs, and how many others each stands for: more than ``most`` alike that wait are one."""
-    groups: dict[object, list[PlanGang]] = {}
-    for gang in listed:
-        request = requests.get(gang.key)
-        alike: object = gang.key
-        if gang.decision == "wait" and request is not None:
-            whose = (gang.namespace, request.status.scheduler, request.spec.priority)
-            needs = (*whose, _gpu_count(gang, request))
-            alike = (needs, gang.aged, _why(gang))
-        groups.setdefault(alike, []).append(gang)
-    found = []
-    for group in groups.values():
-        if len(group) > most:
-            found.append((group[0], len(group) - 1))
-        else:
-            found += [(gang, 0) for gang in group]
-    return found
+_FIRST_COLUMNS = (
+    Column(""),
+    Column("GANG", fold=True),
+    Column("PRIO", right=True, droppable=True),
+    Column("SCHEDULER", droppable=True),
+    Column("DECISION"),
+)
 
 
-def pods(plan: PlanDocument) -> Table:
-    """One row for each pod after the plan, in the plan's order."""
+def _first_cells(
+    group: Sequence[PlanGang], requests: Mapping[tuple[str, str], GangDocument]
+) -> tuple[Cell, ...]:
+    gang = group[0]
+    style = STYLE[gang.decision]
+    return (
+        Cell(MARK.get(gang.decision, ""), style),
+        Cell(row_name(group)),
+        Cell(priorities(group, requests)),
+        Cell(schedulers(group, requests)),
+        Cell(f"{gang.decision}{', aged' * all(one.aged for one in group)}", style),
+    )
+
+
+def _compact(
+    shared: Sequence[Sequence[PlanGang]],
+    requests: Mapping[tuple[str, str], GangDocument],
+    gpus_of: Mapping[str, int],
+    sharing: Sharing,
+    notes: Sequence[str],
+) -> Table:
+    """Rows of names: who starts, stops, moves, and why the others wait."""
+    rows = tuple(
+        (
+            *_first_cells(group, requests),
+            Cell(_gpus_text(group, requests)),
+            Cell(
+                group_text(group, sharing) if len(group) > 1 else _where_or_why(group[0], gpus_of)
+            ),
+        )
+        for group in shared
+    )
+    columns = (*_FIRST_COLUMNS, Column("GPUS", right=True), Column("WHICH, OR WHY NOT", fold=True))
+    if not notes and any(len(group) > 1 for group in shared):
+        notes = ("--all shows every gang",)
+    return Table(columns, rows, tuple(notes)).without_empty_columns()
+
+
+def _where_or_why(gang: PlanGang, gpus_of: Mapping[str, int]) -> str:
+    return f"{places(gang.pods, gpus_of)} {why(gang)}".strip()
+
+
+def gpu_sum(group: Iterable[PlanGang], requests: Mapping[tuple[str, str], GangDocument]) -> int:
+    """GPUs of the gangs, as far as they are known."""
+    return sum(gpu_count(gang, requests.get(gang.key)) or 0 for gang in group)
+
+
+def _gpus_text(group: Sequence[PlanGang], requests: Mapping[tuple[str, str], GangDocument]) -> str:
+    if len(group) == 1:
+        return number(gpu_count(group[0], requests.get(group[0].key)))
+    return number(gpu_sum(group, requests))
+
+
+def pods(plan: PlanDocument, only: Selection) -> Table:
+    """One row for each pod of the selected gangs after the plan, in the plan's order."""
     rows = [
         (
             Cell(f"{gang.namespace}/{pod.name}"),
@@ -291,6 +336,7 @@ def pods(plan: PlanDocument) -> Table:
             Cell("any" if pod.gpus is None else ranges(pod.gpus) or "-"),
         )
         for gang in plan.spec.gangs
+        if only.takes(gang)
         for pod in gang.pods
     ]
     return Table((Column("POD"), Column("NODE"), Column("GPUS")), tuple(rows))
@@ -301,7 +347,7 @@ def ending(plan: PlanDocument) -> list[str]:
     counts: Counter[str] = Counter(gang.decision for gang in plan.spec.gangs)
     parts = [
         f"{counts[decision]:,} {_verb(decision, counts[decision])}"
-        for decision in _ORDER
+        for decision in ORDER
         if counts[decision]
     ]
     status = plan.status
@@ -361,17 +407,11 @@ def _verb(decision: str, count: int) -> str:
     return singular.get(verb, verb.replace("are ", "is "))
 
 
-def rank(gang: PlanGang, request: GangDocument | None) -> tuple[int, int, str, str]:
-    """Sort key of gangs: decision, priority, name."""
-    priority = request.spec.priority if request else 0
-    return (_ORDER.index(gang.decision), -priority, gang.namespace, gang.name)
-
-
-def _below_full(permille: int | None) -> str | None:
+def below_full(permille: int | None) -> str | None:
     return None if permille is None or permille == 1000 else "warn"
 
 
-def _gpu_count(gang: PlanGang, request: GangDocument | None) -> int | None:
+def gpu_count(gang: PlanGang, request: GangDocument | None) -> int | None:
     """GPUs of the gang after the plan, or that it requests or loses; None if unknown."""
     roles = {role.name: role for role in request.spec.roles} if request else {}
     if gang.decision == "preempt":
@@ -384,13 +424,6 @@ def _gpu_count(gang: PlanGang, request: GangDocument | None) -> int | None:
             return None
         count += roles[pod.role].gpus if pod.gpus is None else len(pod.gpus)
     return count
-
-
-def _why(gang: PlanGang) -> str:
-    if gang.reason is None:
-        return ""
-    code, message = gang.reason.code, gang.reason.message
-    return message if message.startswith(f"{code} ") else f"{code}: {message}"
 
 
 def _where(gang: PlanGang, domains_of: dict[str, dict[str, str]]) -> str:

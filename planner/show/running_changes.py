@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from models.documents.gang import GangDocument, PodDocument
 from models.documents.plan import PlanBought, PlanDocument, PlanGang, PlanPod
 from models.units import plural
-from planner.show.plan_tables import STYLE, places, rank
+from planner.show.gang_groups import rank
+from planner.show.plan_tables import STYLE, places
+from planner.show.selection import Selection
 from planner.show.table import Cell, Column, Table
 from planner.show.text import compress, gpu_amount, lasting, number
 
@@ -18,13 +20,17 @@ MAX_NAMED = 3
 """Gangs named of those that replace another."""
 
 
-def changes(plan: PlanDocument, *, wide: bool) -> Table:
+def changes(plan: PlanDocument, *, wide: bool, only: Selection | None = None) -> Table:
     """One row for each running gang that changes: pods and GPUs before and after, and where.
 
     LOST: time since the last checkpoint or start for GPUs that stop; empty if no such gang has either time.
-    ``wide`` adds the sum in GPU-hours.
+    ``wide`` adds the sum in GPU-hours. ``only``: the gangs to show.
     """
-    decided = [gang for gang in plan.spec.gangs if gang.decision in CHANGED]
+    decided = [
+        gang
+        for gang in plan.spec.gangs
+        if gang.decision in CHANGED and (only is None or only.takes(gang))
+    ]
     if not decided:
         return Table((), ())
     requests = plan.instance.gangs_by_key()
@@ -47,11 +53,11 @@ def changes(plan: PlanDocument, *, wide: bool) -> Table:
         ]
         rows.append(tuple(cells))
     columns = (
-        Column("RUNNING GANG"),
-        Column("DECISION"),
+        Column("RUNNING GANG", fold=True),
+        Column("DECISION", droppable=True),
         Column("PODS", right=True, optional=True),
         Column("GPUS", right=True),
-        Column("LOST", right=True),
+        Column("LOST", right=True, droppable=True),
         *([Column("GPU-HOURS", right=True)] if wide else []),
         Column("FROM -> TO", fold=True),
     )
@@ -139,8 +145,12 @@ def _gpu_hours(row: _Change, now: int) -> str:
     return f"{tenths / 10:,.1f}"
 
 
-def moves(plan: PlanDocument) -> Table:
-    """One row for each set of moves: the gangs moved together, and the gain."""
+def moves(plan: PlanDocument, only: Selection | None = None) -> Table:
+    """One row for each set of moves: the gangs moved together, and the gain.
+
+    ``only``: sets of which one gang is shown.
+    """
+    shown = {"/".join(gang.key) for gang in plan.spec.gangs if only is None or only.takes(gang)}
     levels = [level for level in plan.instance.cluster.spec.levels if level.counted]
     domain = levels[-1].name if levels else "domain"
     rows = [
@@ -151,6 +161,7 @@ def moves(plan: PlanDocument) -> Table:
             Cell(_bought(moved.bought, domain)),
         )
         for moved in plan.status.moves
+        if only is None or not only.filters or not shown.isdisjoint(moved.gangs)
     ]
     columns = (
         Column("MOVED TOGETHER", fold=True),

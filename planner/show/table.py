@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from planner.show.text import width
@@ -67,13 +68,15 @@ STYLES = {
 class Column:
     """``right``: align numbers. ``fold``: long cells may wrap on a terminal.
 
-    ``optional``: left out on a terminal that is too narrow.
+    ``optional``: left out on a terminal that is too narrow. ``droppable``: left out next, from the
+    right, before a name is broken or a line runs over.
     """
 
     title: str
     right: bool = False
     fold: bool = False
     optional: bool = False
+    droppable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +175,8 @@ _APART = 2
 def draw(table: Table, *, width: int, color: bool) -> str:
     """The table as text for a terminal of ``width`` columns.
 
-    If it is too narrow, optional columns are dropped first. If that does not help, lines run over.
+    If it is too narrow, optional columns are dropped first, then droppable ones, then words break. If that
+    does not help, lines run over.
     """
     fitting = _fitting(table, width)
     if fitting is None:
@@ -226,13 +230,38 @@ def _folded(table: Table, row: tuple[Cell, ...], widths: list[int], *, color: bo
 
 
 def _fitting(table: Table, width: int) -> Table | None:
-    """The table without optional columns if needed; None if it cannot fit."""
-    if _needed(_least(table, width)) <= width:
+    """The table without the columns that must go; None if it cannot fit."""
+    if _fits(table, width, hanging=False, broken=False):
         return table
     less = table.of_columns([c for c, column in enumerate(table.columns) if not column.optional])
-    least = _least(less, width)
-    hanging = less.columns[-1].fold and len(less.columns) > 1
-    return less if _needed(least[:-1] if hanging else least) <= width else None
+    narrower = [less]
+    for c in reversed(range(len(less.columns))):
+        if less.columns[c].droppable:
+            less = less.of_columns([n for n in range(len(less.columns)) if n != c])
+            narrower.append(less)
+    ways = ((one, broken) for broken in (False, True) for one in narrower)
+    return next(
+        (one for one, broken in ways if _fits(one, width, hanging=True, broken=broken)), None
+    )
+
+
+def _fits(table: Table, width: int, *, hanging: bool, broken: bool) -> bool:
+    """Whether every line fits.
+
+    ``hanging``: last cells may move below their rows; ``broken``: words before them may break.
+    """
+    least = _least(table, width)
+    hangs = hanging and table.columns[-1].fold and len(table.columns) > 1
+    whole = all(least[c] >= longest for c, longest in _longest_words(table) if c != len(least) - 1)
+    return (broken or whole) and _needed(least[:-1] if hangs else least) <= width
+
+
+def _longest_words(table: Table) -> Iterator[tuple[int, int]]:
+    """(folding column, width of the longest word in it)."""
+    for c, column in enumerate(table.columns):
+        if column.fold:
+            words = (text_width(word) for row in table.rows for word in row[c].text.split())
+            yield c, max(words, default=0)
 
 
 def _needed(widths: list[int]) -> int:
@@ -245,12 +274,9 @@ def _least(table: Table, width: int) -> list[int]:
     widths = table.widths()
     last = len(widths) - 1
     fixed = [widths[c] for c, column in enumerate(table.columns) if not column.fold]
-    for c, column in enumerate(table.columns):
-        if column.fold:
-            words = (text_width(word) for row in table.rows for word in row[c].text.split())
-            longest = max(words, default=0)
-            fits = c != last and _needed([*fixed, longest]) <= width
-            widths[c] = max(longest if fits else 0, min(widths[c], _LEAST_FOLD))
+    for c, longest in _longest_words(table):
+        fits = c != last and _needed([*fixed, longest]) <= width
+        widths[c] = max(longest if fits else 0, min(widths[c], _LEAST_FOLD))
     return widths
 
 

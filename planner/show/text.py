@@ -99,6 +99,8 @@ def percent(gap: float | None) -> str:
         return "-"
     if gap == 0:
         return "0 %"
+    if gap > 99.99:  # of a value near zero
+        return ">9999 %"
     return "<0.01 %" if gap < 0.0001 else f"{gap:.2%}".replace("%", " %")
 
 

@@ -1,0 +1,360 @@
+"""One gang of a plan in full: what it needs, which nodes could hold it, who holds them, what would help.
+
+Everything follows from the plan document by counting; nothing is searched, so that a count says what
+cannot be, and never that a placement exists.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from models.cluster import Domain, Node
+from models.documents.plan import PlanDocument, PlanGang
+from models.eligibility import model_matches, tolerated
+from models.gang import Gang, Role, matches
+from models.gang import shown as affinity_text
+from models.hardware import mask_of
+from models.instance import Instance
+from models.occupancy import PODS, Room, rooms
+from models.solution import GangDecision, PodPlacement, Reason
+from models.units import plural
+from planner.errors import Fault, InputError
+from planner.show.text import listed
+
+MAX_CAUSES = 4
+"""Causes named in one hint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What nodes have for the pods of a role.
+
+    ``name``: of a domain, its path; None for a set of nodes. ``gpus``: healthy GPUs that no pod holds
+    after the plan; ``most_gpus``: on one node. ``pods``: how many fit beside the plan, each node by
+    itself; ``if_empty``: how many would if nobody held a GPU.
+    """
+
+    name: str | None
+    nodes: int
+    gpus: int
+    most_gpus: int
+    pods: int
+    if_empty: int
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The nodes for one role. ``excluded``: (cause, nodes), each node by the first cause that holds for it.
+
+    ``alone``: nodes that only one cause excludes, by cause. ``best``: (level, domain) with most pods.
+    ``needed``: pods that the gang lacks. ``largest``: pods that the best domain of the required level
+    would hold if empty, None without such a level.
+    """
+
+    role: Role
+    needed: int
+    excluded: tuple[tuple[str, int], ...]
+    alone: tuple[tuple[str, int], ...]
+    eligible: Place
+    best: tuple[tuple[str, Place], ...]
+    required: str | None
+    largest: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A gang with pods on the gang's candidates after the plan. ``gpus``: that it has there."""
+
+    gang: Gang
+    decision: str
+    gpus: int
+
+
+class Explanation:
+    """``decisions``: of every gang of the instance, in its order. ``index``: of the gang to explain."""
+
+    def __init__(self, instance: Instance, decisions: tuple[GangDecision, ...], index: int) -> None:
+        self.instance = instance
+        self.decisions = decisions
+        self.gang = instance.gangs[index]
+        self.decision = decisions[index]
+        self._index = index
+
+    @cached_property
+    def waits(self) -> bool:
+        """Whether pods of the gang are left out: it waits, or runs with pods missing."""
+        return self.decision.decision in ("wait", "keep") and self.decision.reason is not None
+
+    @cached_property
+    def _rooms(self) -> tuple[Room, ...]:
+        return rooms(self.instance, self.decisions)
+
+    @cached_property
+    def candidates(self) -> tuple[Candidates, ...]:
+        """For every role, in order."""
+        missing = Counter(role for role, _ in self.gang.missing()) if self.waits else Counter[int]()
+        return tuple(
+            self._candidates(role, missing[number]) for number, role in enumerate(self.gang.roles)
+        )
+
+    def _candidates(self, role: Role, needed: int) -> Candidates:
+        instance = self.instance
+        first: Counter[str] = Counter()
+        alone: Counter[str] = Counter()
+        for node in instance.cluster.nodes:
+            causes = list(_causes(instance, role, node))
+            if causes:
+                first[causes[0]] += 1
+            if len(causes) == 1:
+                alone[causes[0]] += 1
+        nodes = self._eligible(role)
+        required = [x for x in (self.gang.required, role.required) if x is not None]
+        domains = {
+            level: [
+                self._place(_path(domain), role, inside)
+                for domain, inside in self._members(level, nodes)
+            ]
+            for level in range(instance.cluster.node_level + 1)
+        }
+        return Candidates(
+            role,
+            needed,
+            tuple(first.most_common()),
+            tuple(alone.most_common()),
+            self._place(None, role, nodes),
+            tuple(
+                (
+                    instance.cluster.level_name(level),
+                    max(found, key=lambda one: (one.pods, one.gpus)),
+                )
+                for level, found in domains.items()
+                if found
+            ),
+            instance.cluster.level_name(max(required)) if required else None,
+            max((one.if_empty for one in domains[max(required)]), default=0) if required else None,
+        )
+
+    def _eligible(self, role: Role) -> list[int]:
+        """Nodes that accept the role and are large enough, free or not."""
+        nodes = self.instance.cluster.nodes
+        return sorted(n for n in self.instance.eligible_nodes(role) if nodes[n].gpus >= role.gpus)
+
+    def _place(self, name: str | None, role: Role, nodes: Collection[int]) -> Place:
+        free = [self._rooms[n].free_gpus for n in nodes]
+        return Place(
+            name,
+            len(nodes),
+            sum(free),
+            max(free, default=0),
+            sum(self._pods(role, n) for n in nodes),
+            sum(
+                min(role.max, self._installed(n) // role.gpus) if role.gpus else role.max
+                for n in nodes
+            ),
+        )
+
+    def _installed(self, n: int) -> int:
+        """Healthy GPUs of a node, free or not."""
+        node = self.instance.cluster.nodes[n]
+        return max(0, node.healthy.bit_count() - node.unknown_unhealthy)
+
+    def _pods(self, role: Role, n: int) -> int:
+        """Pods of the role that fit on a node beside the plan, at most as many as it can have."""
+        room = self._rooms[n]
+        fit = [role.max]
+        if role.gpus:
+            fit.append(room.free_gpus // role.gpus)
+        for resource, amount in ((PODS, 1), *role.requests):
+            left = room.left_of(resource)
+            if amount and left is not None:
+                fit.append(max(0, left) // amount)
+        return min(fit)
+
+    def _members(self, level: int, nodes: Collection[int]) -> Iterator[tuple[Domain, list[int]]]:
+        """The domains of a level, in order, and which of the nodes they have."""
+        members: dict[int, list[int]] = {}
+        for n in nodes:
+            members.setdefault(self.instance.cluster.domain_of[level][n], []).append(n)
+        for domain, inside in sorted(members.items()):
+            yield self.instance.cluster.domains[level][domain], inside
+
+    @cached_property
+    def holders(self) -> tuple[Holder, ...]:
+        """Other gangs with GPUs on nodes that suit its roles with GPUs after the plan, most GPUs first."""
+        nodes = {n for role in self.gang.roles if role.gpus for n in self._eligible(role)}
+        found = []
+        for index, (gang, decision) in enumerate(
+            zip(self.instance.gangs, self.decisions, strict=True)
+        ):
+            gpus = sum(gang.roles[pod.role].gpus for pod in decision.pods if pod.node in nodes)
+            if gpus and index != self._index:
+                found.append(Holder(gang, decision.decision, gpus))
+        return tuple(sorted(found, key=lambda one: (-one.gpus, one.gang.key)))
+
+    @cached_property
+    def help(self) -> tuple[str, ...]:
+        """What would have to change, as far as counting tells; each sentence is true by itself."""
+        if not self.waits:
+            return ()
+        hold = self.gang.hold
+        if hold is not None:
+            return (_HOLDS[hold.code],) if hold.code in _HOLDS else ()
+        return tuple(dict.fromkeys([*self._shortages(), *self._givers()]))
+
+    def _shortages(self) -> Iterator[str]:
+        for one in self.candidates:
+            said = next(self._lacks(one), None) if one.needed else None
+            if said is None:
+                continue
+            yield f"role {one.role.name}: {said}"
+            for cause, count in one.alone[:MAX_CAUSES]:
+                if cause != TOO_SMALL:
+                    more = f"{plural(count, 'more node')} would do but for this"
+                    yield f"role {one.role.name}: {more}: {cause}"
+
+    def _lacks(self, one: Candidates) -> Iterator[str]:
+        """Every count that shows that the role does not fit, the clearest first."""
+        role, needed, there = one.role, one.needed, one.eligible
+        nodes = self.instance.cluster.nodes
+        if role.gpus > max((node.gpus for node in nodes), default=0):
+            yield f"ask for fewer GPUs a pod: no node has {role.gpus:,}"
+        if there.if_empty < needed:
+            add = "add"
+            if there.if_empty:
+                add = f"ask for at most {plural(there.if_empty, 'pod')}, or add"
+            most = plural(there.if_empty, "pod")
+            hold = f"{plural(there.nodes, 'eligible node')} would hold at most {most}"
+            yield f"{add} nodes: even empty, the {hold} of {needed:,}"
+        if one.largest is not None and one.largest < needed:
+            hold = f"the best {one.required} would hold {plural(one.largest, 'pod')} of {needed:,}"
+            yield f"do not require one {one.required}, or ask for fewer pods: even empty, {hold}"
+        best = dict(one.best).get(one.required or "")
+        if best is not None and best.pods < needed:
+            room = f"the best, {best.name}, has room for {plural(best.pods, 'pod')} of {needed:,}"
+            every = f"all eligible nodes have room for {there.pods:,}"
+            yield f"room must become free in one {one.required}: {room}; {every}"
+        if 0 < there.most_gpus < role.gpus:
+            free = f"{plural(there.gpus, 'GPU')} are free, at most {there.most_gpus:,} on one node"
+            yield f"{plural(role.gpus, 'GPU')} must become free on one node for each pod: {free}"
+        lacking = needed * role.gpus - there.gpus
+        if lacking > 0:
+            free = f"{there.gpus:,} of {needed * role.gpus:,} are"
+            where = plural(there.nodes, "eligible node")
+            yield f"at least {plural(lacking, 'more GPU')} must become free on the {where}: {free}"
+        if there.pods < needed:
+            room = f"there is room for {plural(there.pods, 'pod')} of {needed:,}"
+            yield f"GPUs, cpu, memory and pods must become free on the same nodes: {room}"
+
+    def _givers(self) -> Iterator[str]:
+        """Gangs of lower priority that may not give way, and those that start in its place."""
+        mine = self.gang.priority
+        lower = [one for one in self.holders if one.gang.priority < mine]
+        firm = [one for one in lower if one.gang.running and not one.gang.preemptible]
+        if firm:
+            yield (
+                f"{plural(len(firm), 'running gang')} of lower priority with"
+                f" {plural(sum(one.gpus for one in firm), 'GPU')} there may not be stopped:"
+                " `preemptible: true` would allow it, within their disruption budgets"
+            )
+        starting = [one for one in self.holders if one.decision in ("place", "complete")]
+        higher = [one for one in starting if one.gang.priority > mine]
+        if higher:
+            yield (
+                f"{plural(len(higher), 'gang')} of higher priority with"
+                f" {plural(sum(one.gpus for one in higher), 'GPU')} start there in this plan:"
+                f" a priority above {max(one.gang.priority for one in higher)} would put it before them"
+            )
+
+
+TOO_SMALL = "fewer GPUs installed than one pod asks for"
+
+_HOLDS = {
+    "Incomplete": "its missing pods must be created",
+    "Gated": "the controller that holds its pods must remove its scheduling gate",
+    "Unsupported": "the constraint that is not modelled must be removed from its pods",
+    "QueueLimit": "gangs before it in its namespace must start or go, or the Policy's queueLimit be raised",
+}
+
+
+def _causes(instance: Instance, role: Role, node: Node) -> Iterator[str]:
+    """Every cause for which a node is no candidate; none for an eligible one."""
+    labels = instance.labels_of(node)
+    tests: tuple[tuple[bool, Callable[[], str]], ...] = (
+        (instance.ours(node), lambda: "not selected by the Policy's nodeSelector"),
+        (node.ready, lambda: "not ready"),
+        (not node.unschedulable, lambda: "cordoned"),
+        (
+            all(labels.get(key) == value for key, value in role.node_selector),
+            lambda: "without " + listed([f"{k}={v}" for k, v in role.node_selector], "and"),
+        ),
+        (
+            matches(role.node_affinity, labels, node.name),
+            lambda: f"without {_cut(affinity_text(role.node_affinity))}",
+        ),
+        (tolerated(role.tolerations, node.taints), lambda: _taint(role, node)),
+        (
+            role.model is None or model_matches(role.model, node),
+            lambda: f"another model than {role.model}",
+        ),
+        (node.gpus >= role.gpus, lambda: TOO_SMALL),
+    )
+    yield from (cause() for passed, cause in tests if not passed)
+
+
+def _taint(role: Role, node: Node) -> str:
+    """The first taint that is not tolerated."""
+    taint = next(one for one in node.taints if not tolerated(role.tolerations, [one]))
+    return f"taint {taint.key}{f'={taint.value}' * bool(taint.value)}:{taint.effect}"
+
+
+_MAX_AFFINITY = 200
+"""Characters of a node affinity that are shown."""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_AFFINITY else f"{text[: _MAX_AFFINITY - 3]}..."
+
+
+def _path(domain: Domain) -> str:
+    return "/".join(domain.path)
+
+
+def explanation(plan: PlanDocument, instance: Instance, key: tuple[str, str]) -> Explanation:
+    """The explanation of a gang of the plan. ``instance``: of the plan.
+
+    Raises InputError if the plan's instance does not have the gang. Pods on nodes or of roles that
+    the instance does not have are ignored: ``verify`` reports them.
+    """
+    stated = {gang.key: gang for gang in plan.spec.gangs}
+    nodes = {node.name: n for n, node in enumerate(instance.cluster.nodes)}
+    decisions = tuple(_decision(gang, stated.get(gang.key), nodes) for gang in instance.gangs)
+    index = next((i for i, gang in enumerate(instance.gangs) if gang.key == key), None)
+    if index is None:
+        what = f"the plan decides on gang {'/'.join(key)}, which its instance does not have"
+        raise InputError(Fault(what, "verify lists what else was changed"))
+    return Explanation(instance, decisions, index)
+
+
+def _decision(gang: Gang, stated: PlanGang | None, nodes: Mapping[str, int]) -> GangDecision:
+    if stated is None:
+        return GangDecision("wait")
+    roles = {role.name: number for number, role in enumerate(gang.roles)}
+    pods = tuple(
+        PodPlacement(
+            roles[pod.role],
+            pod.index,
+            nodes[pod.node],
+            0
+            if not gang.roles[roles[pod.role]].gpus
+            else None
+            if pod.gpus is None
+            else mask_of(pod.gpus),
+        )
+        for pod in stated.pods
+        if pod.role in roles and pod.node in nodes
+    )
+    reason = None if stated.reason is None else Reason(stated.reason.code, stated.reason.message)
+    return GangDecision(stated.decision, pods, reason)

@@ -1,0 +1,260 @@
+"""The explanation of one gang as tables, and as a JSON document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from models.documents.plan import PlanDocument, PlanGang
+from models.gang import Gang, Role
+from models.units import plural, quantity_text, time_text
+from planner.show.explanation import Candidates, Explanation, Holder, Place
+from planner.show.gang_groups import why
+from planner.show.plan_tables import MARK, STYLE, below_full, places
+from planner.show.slowdown import Slowdowns
+from planner.show.table import Cell, Column, Table
+from planner.show.text import gigabytes, lasting, listed, number, permille, whole_percent
+
+MAX_HOLDERS = 12
+"""Gangs listed of those that hold what another waits for."""
+
+
+def tables(found: Explanation, plan: PlanDocument, stated: PlanGang) -> list[Table]:
+    """What it needs and gets, its candidates, who holds them, and what would help."""
+    parts = [_facts(found, plan, stated), *map(_candidates, found.candidates)]
+    if found.waits:
+        parts += [_holders(found), _help(found)]
+    return [part for part in parts if part.rows]
+
+
+def _facts(found: Explanation, plan: PlanDocument, stated: PlanGang) -> Table:
+    gang = found.gang
+    decision = f"{stated.decision}{', aged' * stated.aged}"
+    reason = why(stated)
+    rows = [
+        ("gang", Cell("/".join(gang.key), "head")),
+        ("decision", Cell(f"{decision}: {reason}" if reason else decision, STYLE[stated.decision])),
+        ("priority", Cell(_standing(gang))),
+        *((("queue", Cell(gang.queue)),) if gang.queue is not None else ()),
+        (_word(found), Cell(_since(found, gang.started_at if gang.running else gang.submitted_at))),
+        *(("needs", Cell(text)) for text in _needs(found)),
+        *(_placement(plan, stated) if stated.pods else ()),
+    ]
+    return Table(
+        (Column("what"), Column("how", fold=True)),
+        tuple((Cell(name, "dim"), cell) for name, cell in rows),
+        headless=True,
+    )
+
+
+def _standing(gang: Gang) -> str:
+    """``10; once it runs it may be stopped and moved``."""
+    may = f"be {listed(_may(gang), 'and')}" if _may(gang) else "neither be stopped nor moved"
+    return f"{gang.priority}; once it runs it may {may}"
+
+
+def _word(found: Explanation) -> str:
+    """What it does since a time."""
+    return "runs" if found.gang.running else "waits" if found.waits else "waited"
+
+
+def _since(found: Explanation, since: int | None) -> str:
+    if since is None:
+        return "since an unknown time"
+    return f"since {time_text(since)} ({lasting(max(0, found.instance.now - since))})"
+
+
+def _needs(found: Explanation) -> list[str]:
+    """One line for each role, and one for the rules of the gang."""
+    gang, cluster = found.gang, found.instance.cluster
+    lines = [_role(found, role) for role in gang.roles]
+    rules = []
+    if gang.required is not None:
+        rules.append(f"all pods in one {cluster.level_name(gang.required)}")
+    if gang.preferred is not None:
+        rules.append(f"if possible in one {cluster.level_name(gang.preferred)}")
+    if share := found.instance.min_share(gang):
+        rules.append(f"at least {float(share):.0%} of the best bandwidth".replace("%", " %"))
+    return [*lines, *(["; ".join(rules)] if rules else [])]
+
+
+def _role(found: Explanation, role: Role) -> str:
+    cluster = found.instance.cluster
+    count = plural(role.min, "pod")
+    if role.max > role.min:
+        step = f" in steps of {role.step}" if role.step > 1 else ""
+        count = f"{role.min:,} to {plural(role.max, 'pod')}{step}"
+    requests = [f"{quantity_text(name, amount)} {name}" for name, amount in role.requests]
+    parts = [f"role {role.name}: {count} of {listed([plural(role.gpus, 'GPU'), *requests], 'and')}"]
+    if role.model is not None:
+        parts.append(f"on {role.model}")
+    if role.required is not None:
+        parts.append(f"in one {cluster.level_name(role.required)}")
+    if role.preferred is not None:
+        parts.append(f"if possible in one {cluster.level_name(role.preferred)}")
+    parts += [
+        f"each {plural(size, 'pod')} in one {cluster.level_name(level)}"
+        for size, level in role.slice_layers
+    ]
+    return ", ".join(parts)
+
+
+def _placement(plan: PlanDocument, stated: PlanGang) -> list[tuple[str, Cell]]:
+    """Where it runs after the plan, how fast, and what slows it down."""
+    gpus_of = plan.instance.installed_gpus()
+    request = plan.instance.gangs_by_key().get(stated.key)
+    rows = [("nodes", Cell(places(stated.pods, gpus_of)))]
+    if request is not None and request.running_pods and stated.decision != "keep":
+        rows.insert(0, ("before", Cell(places(request.running_pods, gpus_of))))
+    if stated.domains:
+        used = [plural(count, level) for level, count in stated.domains.items()]
+        rows.append(("domains", Cell(", ".join(used))))
+    if stated.bandwidth is not None:
+        text = f"{gigabytes(stated.bandwidth)} GB/s, {permille(stated.share)} of the best"
+        rows.append(("bandwidth", Cell(text, below_full(stated.share))))
+    if stated.speed is not None:
+        slowed = Slowdowns(plan).of(stated, request)
+        text = whole_percent(stated.speed) + (f", slowed by {slowed}" if slowed else "")
+        rows.append(("speed", Cell(text, below_full(stated.speed))))
+    return rows
+
+
+def _candidates(one: Candidates) -> Table:
+    """The nodes for one role: which are excluded and why, what the others have, the best domains."""
+    blank = (Cell("-"),) * 3
+    rows = [
+        *(
+            (Cell(f"excluded: {cause}"), Cell(number(count)), *blank)
+            for cause, count in one.excluded
+        ),
+        (Cell("eligible", "good" if one.eligible.nodes else "bad"), *_room(one.eligible)),
+        *(_best_row(level, place, one) for level, place in one.best),
+    ]
+    columns = (
+        Column(f"NODES FOR ROLE {one.role.name}", fold=True),
+        Column("NODES", right=True),
+        Column("FREE GPUS", right=True, droppable=True),
+        Column("ROOM FOR PODS", right=True),
+        Column("IF EMPTY", right=True, droppable=True),
+    )
+    notes = (f"it needs room for {plural(one.needed, 'pod')}",) if one.needed else ()
+    return Table(columns, tuple(rows), notes)
+
+
+def _best_row(level: str, place: Place, one: Candidates) -> tuple[Cell, ...]:
+    required = ", which is required" if level == one.required else ""
+    return (Cell(f"best {level}{required}: {place.name}"), *_room(place))
+
+
+def _room(place: Place) -> tuple[Cell, ...]:
+    """Nodes, GPUs and pods: after the plan, and if nobody held a GPU."""
+    amounts = (place.nodes, place.gpus, place.pods, place.if_empty)
+    return tuple(Cell(number(amount)) for amount in amounts)
+
+
+def _holders(found: Explanation) -> Table:
+    """Who has GPUs on its candidates after the plan."""
+    rows = tuple(_holder(found, one) for one in found.holders[:MAX_HOLDERS])
+    rest = found.holders[MAX_HOLDERS:]
+    more = f"and {len(rest):,} more, with {plural(sum(one.gpus for one in rest), 'GPU')} there"
+    columns = (
+        Column(""),
+        Column("WHO HOLDS ITS NODES", fold=True),
+        Column("PRIO", right=True),
+        Column("DECISION"),
+        Column("GPUS THERE", right=True),
+        Column("SINCE", right=True, droppable=True),
+        Column("MAY BE", droppable=True),
+    )
+    return Table(columns, rows, (more,) if rest else ())
+
+
+def _holder(found: Explanation, one: Holder) -> tuple[Cell, ...]:
+    gang, style = one.gang, STYLE[one.decision]
+    may = _may(gang)
+    started = gang.started_at if gang.running else None
+    return (
+        Cell(MARK.get(one.decision, ""), style),
+        Cell("/".join(gang.key)),
+        Cell(str(gang.priority)),
+        Cell(one.decision, style),
+        Cell(number(one.gpus)),
+        Cell("-" if started is None else lasting(max(0, found.instance.now - started))),
+        Cell(", ".join(may) or "-"),
+    )
+
+
+def _may(gang: Gang) -> list[str]:
+    return [word for word, yes in (("stopped", gang.preemptible), ("moved", gang.movable)) if yes]
+
+
+def _help(found: Explanation) -> Table:
+    rows = tuple((Cell(sentence),) for sentence in found.help)
+    return Table((Column("WHAT WOULD HELP", fold=True),), rows)
+
+
+def document(found: Explanation, stated: PlanGang) -> dict[str, Any]:
+    """The same as one JSON object. Times are RFC 3339, null if unknown."""
+    gang = found.gang
+    return {
+        "gang": {"namespace": gang.namespace, "name": gang.name},
+        "decision": stated.decision,
+        "aged": stated.aged,
+        "reason": None if stated.reason is None else stated.reason.model_dump(by_alias=True),
+        "priority": gang.priority,
+        "queue": gang.queue,
+        "preemptible": gang.preemptible,
+        "movable": gang.movable,
+        "submittedAt": _time(gang.submitted_at),
+        "startedAt": _time(gang.started_at),
+        "now": _time(found.instance.now),
+        "needs": _needs(found),
+        "placement": stated.model_dump(
+            by_alias=True, include={"pods", "bandwidth", "share", "speed", "domains"}
+        ),
+        "candidates": [_candidates_document(one) for one in found.candidates],
+        "holders": [_holder_document(one) for one in found.holders] if found.waits else [],
+        "help": list(found.help),
+    }
+
+
+def _candidates_document(one: Candidates) -> dict[str, Any]:
+    return {
+        "role": one.role.name,
+        "neededPods": one.needed,
+        "excluded": [{"cause": cause, "nodes": nodes} for cause, nodes in one.excluded],
+        "excludedOnlyBy": [{"cause": cause, "nodes": nodes} for cause, nodes in one.alone],
+        "eligible": _place_document(one.eligible),
+        "best": [
+            {"level": level, "required": level == one.required, "domain": place.name}
+            | _place_document(place)
+            for level, place in one.best
+        ],
+    }
+
+
+def _place_document(place: Place) -> dict[str, Any]:
+    return {
+        "nodes": place.nodes,
+        "freeGpus": place.gpus,
+        "mostFreeGpusOfOneNode": place.most_gpus,
+        "pods": place.pods,
+        "podsIfEmpty": place.if_empty,
+    }
+
+
+def _holder_document(one: Holder) -> dict[str, Any]:
+    gang = one.gang
+    return {
+        "namespace": gang.namespace,
+        "name": gang.name,
+        "decision": one.decision,
+        "priority": gang.priority,
+        "gpus": one.gpus,
+        "startedAt": _time(gang.started_at),
+        "preemptible": gang.preemptible,
+        "movable": gang.movable,
+    }
+
+
+def _time(epoch: int | None) -> str | None:
+    return None if epoch is None else time_text(epoch)

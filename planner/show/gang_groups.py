@@ -1,0 +1,151 @@
+"""Gangs that share a row of a table: which do, what the row is called, and why they wait."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from enum import IntEnum
+
+from models.documents.gang import GangDocument
+from models.documents.plan import PlanGang
+from models.units import plural
+from planner.show.text import compress, number
+
+Requests = Mapping[tuple[str, str], GangDocument]
+
+
+class Sharing(IntEnum):
+    """Which gangs share a row, from none to all of one decision, with numbered names as ranges."""
+
+    none = 0
+    alike = 1
+    size = 2
+    priority = 3
+    decision = 4
+    ranges = 5
+
+    @property
+    def compact(self) -> bool:
+        """Whether a row holds names in place of the figures of a gang."""
+        return self >= Sharing.size
+
+
+MANY_ALIKE = 3
+"""More gangs that wait for one kind of reason share a row under ``Sharing.alike``."""
+
+FIRST_NAMES = 3
+"""Waiting gangs of a row that are named; the others are counted."""
+
+ORDER = ("place", "complete", "move", "resize", "preempt", "wait", "keep")
+"""What happens, before what waits and what stays."""
+
+_VARIES = re.compile(r"\d[\d,.]*|\S+/\S+|s\b")
+"""Numbers, names and plurals, which differ between sentences of one kind."""
+
+
+def rank(gang: PlanGang, request: GangDocument | None) -> tuple[int, int, str, str]:
+    """Sort key of gangs: decision, priority, name."""
+    priority = request.spec.priority if request else 0
+    return (ORDER.index(gang.decision), -priority, gang.namespace, gang.name)
+
+
+def groups(
+    listed: Iterable[PlanGang], requests: Requests, sharing: Sharing
+) -> list[list[PlanGang]]:
+    """The gangs of each row, in the order of ``rank`` of the first of each."""
+    found: dict[Hashable, list[PlanGang]] = {}
+    for gang in sorted(listed, key=lambda gang: rank(gang, requests.get(gang.key))):
+        found.setdefault(_shared(gang, requests.get(gang.key), sharing), []).append(gang)
+    if sharing != Sharing.alike:
+        return list(found.values())
+    rows: list[list[PlanGang]] = []
+    for group in found.values():
+        rows += [group] if len(group) > MANY_ALIKE else [[gang] for gang in group]
+    return rows
+
+
+def _shared(gang: PlanGang, request: GangDocument | None, sharing: Sharing) -> Hashable:
+    """Equal for gangs that share a row."""
+    if sharing == Sharing.none or request is None:
+        return gang.key
+    if gang.reason is not None and gang.decision in ("wait", "keep"):
+        kind = _VARIES.sub("", gang.reason.message)
+        by_code = sharing >= Sharing.priority
+        return gang.decision, gang.reason.code, gang.aged, "" if by_code else kind
+    if sharing == Sharing.alike:
+        return gang.key
+    differs = {
+        Sharing.size: (gang.aged, request.spec.priority, request.min_gpus),
+        Sharing.priority: (request.spec.priority,),
+    }
+    return gang.decision, differs.get(sharing, ())
+
+
+def names(gangs: Sequence[PlanGang], *, most: int | None = None, folded: bool = False) -> str:
+    """``team-a: x, y; team-b: z``; one alone is ``team-a/x``.
+
+    ``most``: so many of the first, and a count of the others. ``folded``: numbered names as ranges.
+    """
+    if len(gangs) == 1:
+        return "/".join(gangs[0].key)
+    shown = sorted(gangs, key=_by_number) if most is None else gangs[:most]
+    by_namespace: dict[str, list[str]] = {}
+    for gang in shown:
+        by_namespace.setdefault(gang.namespace, []).append(gang.name)
+    listed = "; ".join(
+        f"{namespace}: {compress(own, ', ') if folded else ', '.join(own)}"
+        for namespace, own in by_namespace.items()
+    )
+    more = len(gangs) - len(shown)
+    return f"{listed} and {more:,} more" if more > 0 else listed
+
+
+def _by_number(gang: PlanGang) -> tuple[str, list[tuple[str, int]]]:
+    """Sort key: ``job-9`` before ``job-10``."""
+    parts = re.findall(r"([^0-9]*)([0-9]*)", gang.name)
+    return gang.namespace, [(word, int(digits or -1)) for word, digits in parts]
+
+
+def row_name(gangs: Sequence[PlanGang]) -> str:
+    """The gang of a row, or how many share it."""
+    return "/".join(gangs[0].key) if len(gangs) == 1 else plural(len(gangs), "gang")
+
+
+def priorities(gangs: Iterable[PlanGang], requests: Requests) -> str:
+    """``10``, or the lowest and the highest as ``0-100``; ``-`` if unknown."""
+    found = {requests[gang.key].spec.priority for gang in gangs if gang.key in requests}
+    if not found:
+        return "-"
+    low, high = min(found), max(found)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def schedulers(gangs: Iterable[PlanGang], requests: Requests) -> str:
+    """Whose their waiting pods are, as in ``volcano``, ``3 schedulers``; ``-`` for gangplan's."""
+    found = {requests[gang.key].status.scheduler or "-" for gang in gangs if gang.key in requests}
+    return found.pop() if len(found) == 1 else plural(len(found), "scheduler") if found else "-"
+
+
+def why(gang: PlanGang) -> str:
+    """``Code: sentence``; empty without a reason."""
+    if gang.reason is None:
+        return ""
+    code, message = gang.reason.code, gang.reason.message
+    return message if message.startswith(f"{code} ") else f"{code}: {message}"
+
+
+def text(gangs: Sequence[PlanGang], sharing: Sharing) -> str:
+    """The names of a row, and why they wait, in the words for the first of them."""
+    if gangs[0].reason is None or gangs[0].decision == "preempt":
+        return names(gangs, folded=sharing == Sharing.ranges)
+    named = names(gangs, most=FIRST_NAMES)
+    differ = len({why(gang) for gang in gangs}) > 1
+    return f"{why(gangs[0])} ({named}{'; the numbers of the first' * differ})"
+
+
+def kept_note(kept: Sequence[PlanGang], gpus: int, sharing: Sharing) -> str:
+    """One line for the running gangs that do not change, with a few names if there is room."""
+    are = "gang stays as it is" if len(kept) == 1 else "gangs stay as they are"
+    on = f"{number(gpus)} GPU{'s' * (gpus != 1)}"
+    named = names(sorted(kept, key=lambda gang: gang.key), most=FIRST_NAMES + 1)
+    return f"{len(kept):,} running {are}, on {on}" + f" ({named})" * (not sharing.compact)

@@ -1,0 +1,269 @@
+"""``gangplan explain``: one gang of a plan in full, from the plan document alone."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import kube
+import plan_changes
+import pytest
+from conftest import RunCli
+from interactive import ROOT, environment
+from plan_documents import sealed
+from test_show_gangs import crowd
+
+from planner.cli.app import run
+from planner.show.console import Console
+from planner.show.text import width
+
+INPUTS = Path(__file__).parent.parent / "inputs"
+
+CLUSTER = """
+apiVersion: gangplan.dev/v1alpha1
+kind: Cluster
+metadata: {name: mixed}
+spec:
+  levels: [{name: rack}]
+  nodes:
+  - {name: "h-[1-2]", model: DGX H100, domains: {rack: r1}, labels: {pool: a}}
+  - {name: h-3, model: DGX H100, domains: {rack: r2}, labels: {pool: a}, unhealthyGpus: [7]}
+  - {name: cordoned, model: DGX H100, domains: {rack: r2}, labels: {pool: a}, unschedulable: true}
+  - name: tainted
+    model: DGX H100
+    domains: {rack: r2}
+    labels: {pool: a}
+    taints: [{key: infra, value: "yes", effect: NoSchedule}]
+  - {name: elsewhere, model: DGX H100, domains: {rack: r2}, labels: {pool: b}}
+  - {name: old, model: DGX-1 V100, domains: {rack: r2}, labels: {pool: a}}
+"""
+GANG = """---
+apiVersion: gangplan.dev/v1alpha1
+kind: Gang
+metadata: {name: NAME, namespace: research}
+spec:
+  priority: PRIORITY
+  submittedAt: 2026-11-20T08:00:00Z
+  TOPOLOGY
+  roles: [{name: worker, replicas: PODS, gpus: GPUS, model: DGX H100, nodeSelector: {pool: a}}]
+"""
+
+
+def asked(name: str, pods: int, gpus: int, *, priority: int = 0, rack: bool = False) -> str:
+    words = {"NAME": name, "PRIORITY": priority, "PODS": pods, "GPUS": gpus}
+    words["TOPOLOGY"] = "topology: {required: rack}" if rack else ""
+    text = GANG
+    for word, value in words.items():
+        text = text.replace(word, str(value))
+    return text
+
+
+def explained(cli: RunCli, plan: str, *arguments: str) -> dict[str, Any]:
+    result = cli("explain", plan, *arguments, "-o", "json")
+    assert result.code == 0, result.err
+    document: dict[str, Any] = json.loads(result.out)
+    return document
+
+
+def planned(cli: RunCli, folder: Path, text: str) -> str:
+    (folder / "in.yaml").write_text(text, encoding="utf-8")
+    out = str(folder / "plan.json")
+    assert cli("plan", str(folder / "in.yaml"), "--out", out).code == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    gangs = [
+        asked("first", 1, 8, priority=5),
+        asked("late", 3, 8),
+        asked("huge", 4, 8),
+        asked("wide", 1, 16),
+        asked("near", 3, 7, rack=True),
+    ]
+    folder = tmp_path_factory.mktemp("mixed")
+    (folder / "in.yaml").write_text(CLUSTER + "".join(gangs), encoding="utf-8")
+    console = Console(stdout=io.StringIO(), stderr=io.StringIO(), environ={})
+    assert run(["plan", str(folder / "in.yaml"), "--out", str(folder / "plan.json")], console) == 0
+    return str(folder / "plan.json")
+
+
+def test_a_node_is_excluded_by_its_first_cause(mixed: str, cli: RunCli) -> None:
+    (role,) = explained(cli, mixed, "huge")["candidates"]
+    assert {one["cause"]: one["nodes"] for one in role["excluded"]} == {
+        "cordoned": 1,
+        "taint infra=yes:NoSchedule": 1,
+        "without pool=a": 1,
+        "another model than DGX H100": 1,
+    }
+    assert role["neededPods"] == 4
+    # h-1, h-2 and h-3: 8, 8 and 7 healthy GPUs, so two pods of 8 would fit if they were empty
+    assert (role["eligible"]["nodes"], role["eligible"]["podsIfEmpty"]) == (3, 2)
+    assert (role["best"][0]["level"], role["best"][0]["domain"]) == ("rack", "r1")
+
+
+def test_what_would_help_follows_from_counts(mixed: str, cli: RunCli) -> None:
+    huge = explained(cli, mixed, "research/huge")
+    assert huge["decision"] == "wait"
+    assert huge["help"][0] == (
+        "role worker: ask for at most 2 pods, or add nodes: even empty, the 3 eligible nodes would"
+        " hold at most 2 pods of 4"
+    )
+    assert huge["help"][1] == "role worker: 1 more node would do but for this: cordoned"
+    wide = explained(cli, mixed, "wide", "-n", "research")["help"]
+    assert wide[0] == "role worker: ask for fewer GPUs a pod: no node has 16"
+    near = explained(cli, mixed, "near")["help"]
+    # a pod of 7 fits on h-1, h-2 and h-3, of which two are in one rack
+    assert near[0] == (
+        "role worker: do not require one rack, or ask for fewer pods: even empty, the best rack would"
+        " hold 2 pods of 3"
+    )
+
+
+def test_who_holds_what_it_wants_is_listed_with_most_gpus_first(mixed: str, cli: RunCli) -> None:
+    document = explained(cli, mixed, "late")
+    (holder,) = document["holders"]
+    assert (holder["name"], holder["decision"], holder["gpus"]) == ("first", "place", 8)
+    assert document["submittedAt"] == document["now"] == "2026-11-20T08:00:00Z"
+    out = cli("explain", mixed, "late").out
+    assert "+  research/first" in out
+    assert "NODES FOR ROLE worker" in out
+    assert "excluded: taint infra=yes:NoSchedule" in out
+
+
+def test_a_placed_gang_has_its_place_and_nothing_to_help(cli: RunCli, tmp_path: Path) -> None:
+    plan = str(tmp_path / "plan.json")
+    assert cli("plan", str(INPUTS / "quickstart"), "--out", plan).code == 0
+    lines = cli("explain", plan, "resnet50").out
+    for line in (
+        "decision   place\n",
+        "nodes      v100-2:0,3-4,7\n",
+        "bandwidth  55.2 GB/s, 66.6 % of the best\n",
+        "speed      98 %, slowed by links\n",
+        "needs      role worker: 4 pods of 1 GPU, 6 cpu and 40Gi memory\n",
+    ):
+        assert line in lines
+    document = explained(cli, plan, "resnet50")
+    assert (document["holders"], document["help"]) == ([], [])
+    waits = explained(cli, plan, "gpt2-medium")
+    # 14 of the 16 GPUs are in use after the plan: 4 + 4 that start, 1 + 1 + 2 + 2 that stay
+    assert sum(one["gpus"] for one in waits["holders"]) == 14
+    assert waits["candidates"][1]["eligible"]["freeGpus"] == 2
+    (sentence,) = waits["help"]
+    assert sentence == (
+        "role worker: room must become free in one node: the best, v100-1, has room for 1 pod of 8;"
+        " all eligible nodes have room for 2"
+    )
+
+
+def test_every_gang_of_a_recorded_cluster_is_explained(cli: RunCli, tmp_path: Path) -> None:
+    plan = str(tmp_path / "plan.json")
+    source = kube.SNAPSHOTS / "v100-mpi"
+    assert cli("plan", str(source), "--budget", "1", "--out", plan).code == 0
+    spec = json.loads(Path(plan).read_text(encoding="utf-8"))
+    decided = {(gang["namespace"], gang["name"]): gang for gang in spec["spec"]["gangs"]}
+    some = sorted(decided)[:: max(1, len(decided) // 8)]
+    assert len({decided[key]["decision"] for key in some}) > 1
+    for key in some:
+        document = explained(cli, plan, "/".join(key))
+        assert document["reason"] == decided[key]["reason"]
+        for role in document["candidates"]:
+            out = sum(one["nodes"] for one in role["excluded"])
+            assert out + role["eligible"]["nodes"] == len(
+                spec["instance"]["cluster"]["spec"]["nodes"]
+            )
+            best = [one["freeGpus"] for one in role["best"]]
+            assert max(best, default=0) <= role["eligible"]["freeGpus"]
+        out = cli("explain", plan, "/".join(key), environ={"COLUMNS": "80"}).out
+        assert max(map(width, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what", "hint"),
+    [
+        (["lote"], "GANG lote: no such gang", "did you mean late?"),
+        (["late", "-n", "web"], "GANG late: no such gang in namespace web", "show PLAN"),
+        (["twin"], "GANG twin is ambiguous", "say which: default/twin, web/twin"),
+    ],
+)
+def test_an_unclear_gang_is_64(
+    arguments: list[str], what: str, hint: str, cli: RunCli, tmp_path: Path
+) -> None:
+    plan = plan_changes.plan()
+    for part, name in (("spec", "old"), ("spec", "fixed")):
+        (gang,) = [one for one in plan[part]["gangs"] if one["name"] == name]
+        gang["name"] = "twin"
+        gang["namespace"] = "web" if name == "old" else "default"
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(sealed(plan)), encoding="utf-8")
+    result = cli("explain", str(path), *arguments)
+    assert (result.code, result.out) == (64, "")
+    assert result.err.startswith(f"error: {what}")
+    assert f"hint: {hint}" in result.err
+
+
+def test_a_plan_that_was_changed_drives_no_terminal_and_breaks_nothing(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    evil = "\x1b[31mred\x07\n\u202egnp"
+    plan = plan_changes.plan()
+    by_name = {gang["name"]: gang for gang in plan["spec"]["gangs"]}
+    by_name["late"]["reason"] = {"code": "NoRoom", "message": evil}
+    by_name["llama"]["pods"][0]["node"] = "nowhere"
+    by_name["tune"]["pods"][0]["role"] = "nobody"
+    by_name["old"]["pods"][0]["gpus"] = [1000]
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(plan), encoding="utf-8")
+    for name in by_name:
+        for output in ("table", "json"):
+            result = cli("explain", str(path), name, "-o", output)
+            assert result.code == 0, result.err
+            assert not {c for c in result.out if not c.isprintable()} - {"\n"}
+            assert "warning: status.digests.spec does not match" in result.err
+    by_name["late"]["name"] = "stranger"
+    path.write_text(json.dumps(plan), encoding="utf-8")
+    result = cli("explain", str(path), "stranger")
+    assert result.code == 65
+    assert "which its instance does not have" in result.err
+
+
+def test_many_holders_are_counted(cli: RunCli, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(crowd(20, 0, 0, 1, 0, "job")), encoding="utf-8")
+    # each of the 20 that start has 16 GPUs
+    out = cli("explain", str(path), "job-late-0000").out
+    assert out.count("job-llama-") == 12
+    assert "and 8 more, with 128 GPUs there" in out
+    assert len(explained(cli, str(path), "job-late-0000")["holders"]) == 20
+
+
+def test_a_held_gang_is_told_who_must_act(cli: RunCli, tmp_path: Path) -> None:
+    hold = "status: {hold: {code: Gated, message: Gated by kueue}}\n"
+    plan = planned(cli, tmp_path, CLUSTER + asked("held", 1, 8) + hold)
+    assert explained(cli, plan, "held")["help"] == [
+        "the controller that holds its pods must remove its scheduling gate"
+    ]
+
+
+def test_explain_reads_stdin_and_loads_no_solver(tmp_path: Path) -> None:
+    code = (
+        "import sys; from planner.cli.app import run; from planner.show.console import Console;"
+        "code = run(['explain', '-', 'late'], Console()); assert 'ortools' not in sys.modules;"
+        "sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=json.dumps(plan_changes.plan()),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=environment(),
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "decision  wait: NoRoom" in done.stdout

@@ -1,0 +1,239 @@
+"""Plans of many gangs: what shares a row, what is selected, and that nothing is wider than the terminal."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import plan_changes
+import pytest
+from conftest import RunCli
+from interactive import on_terminal
+from plan_documents import sealed
+
+from models.documents.plan import PlanDocument
+from planner.show.gang_groups import names
+from planner.show.text import width
+
+LLAMA, LATE, BATCH = "llama", "late", "batch"
+
+
+def crowd(starts: int, stops: int, moves: int, waits: int, keeps: int, name: str) -> dict[str, Any]:
+    """The plan of ``plan_changes`` with so many gangs of each decision in its place of one; 512 nodes."""
+    plan = plan_changes.plan()
+    asked = {gang["metadata"]["name"]: gang for gang in plan["instance"]["gangs"]}
+    decided = {gang["name"]: gang for gang in plan["spec"]["gangs"]}
+    plan["instance"]["gangs"], plan["spec"]["gangs"] = [], []
+    models = (
+        ("llama", starts),
+        ("batch", stops),
+        ("tune", moves),
+        ("late", waits),
+        ("fixed", keeps),
+    )
+    for like, count in models:
+        for i in range(count):
+            own, namespace = f"{name}-{like}-{i * 7:04}", f"team-{i % 5}"
+            ask = json.loads(json.dumps(asked[like]))
+            ask["metadata"] = {"name": own, "namespace": namespace}
+            ask["spec"]["priority"] = i % 3
+            decision = {**decided[like], "name": own, "namespace": namespace}
+            if like == LATE:
+                decision["reason"] = {"code": "NoRoom", "message": f"needs {i} GPUs; 3 are free"}
+            plan["instance"]["gangs"].append(ask)
+            plan["spec"]["gangs"].append(decision)
+    nodes = plan["instance"]["cluster"]["spec"]["nodes"]
+    nodes += [{**nodes[0], "name": f"m{i:04}"} for i in range(512 - len(nodes))]
+    return sealed(plan)
+
+
+def save(plan: dict[str, Any], folder: Path) -> str:
+    path = folder / "plan.json"
+    path.write_text(json.dumps(plan), encoding="utf-8")
+    return str(path)
+
+
+def named(out: str) -> set[str]:
+    """Gangs named in words of the output, ranges unfolded."""
+    gangs = out.partition("DECISION")[2].partition("TIER")[0]
+    found = set(re.findall(r"[a-z-]+-(?:llama|batch|tune|late|fixed)-\d{4}", gangs))
+    joined = re.sub(r",\s+", ",", gangs)
+    for stem, ranges in re.findall(r"([a-z-]+-(?:llama|batch|tune)-)\[([\d,-]+)\]", joined):
+        for part in ranges.split(","):
+            low, _, high = part.partition("-")
+            found |= {f"{stem}{i:04}" for i in range(int(low), int(high or low) + 1)}
+    return found
+
+
+@pytest.mark.parametrize("name", ["job", "a-rather-long-name-of-a-job"])
+def test_300_gangs_are_80_lines_of_100_columns_that_name_all_that_happens(
+    name: str, cli: RunCli, tmp_path: Path
+) -> None:
+    plan = crowd(120, 40, 30, 60, 50, name)
+    out = cli("show", save(plan, tmp_path)).out
+    lines = out.splitlines()
+    assert len(lines) <= 78, out
+    assert max(map(width, lines)) <= 100
+    happens = {
+        gang["name"] for gang in plan["spec"]["gangs"] if gang["decision"] not in ("keep", "wait")
+    }
+    assert len(happens) == 190
+    assert named(out) & happens == happens
+    assert "120 start, 30 move, 40 are stopped, 60 wait, 50 stay as they are" in out
+    assert re.search(r"^   60 gangs +0 to 2  wait +480$", out, re.MULTILINE), out
+    assert "50 running gangs stay as they are, on 200 GPUs" in out  # 4 GPUs each
+    for row in (r"\+  120 gangs  0 to 2  place", "-  40 gangs   0 to 2  preempt", ">  30 gangs "):
+        assert re.search(f"^{row}", out, re.MULTILINE), out
+
+
+def test_names_are_whole_where_there_is_room_for_them(cli: RunCli, tmp_path: Path) -> None:
+    out = cli("show", save(crowd(120, 40, 30, 60, 50, "job"), tmp_path)).out
+    assert "job-llama-[" not in out
+    assert "job-llama-0007, job-llama-0042" in out  # of team-1 by turns: 7 x 1, 7 x 6
+
+
+def test_numbered_names_are_in_order_of_their_numbers() -> None:
+    plan = PlanDocument.model_validate(crowd(3, 0, 0, 0, 0, "job"))
+    words = ("job-10-b", "job-9", "job")
+    gangs = [
+        gang.model_copy(update={"namespace": "a", "name": name})
+        for gang, name in zip(plan.spec.gangs, words, strict=True)
+    ]
+    assert names(gangs) == "a: job, job-9, job-10-b"
+
+
+def test_a_plan_that_fits_has_a_row_for_each_gang_that_changes(cli: RunCli, tmp_path: Path) -> None:
+    out = cli("show", save(crowd(10, 4, 3, 3, 90, "job"), tmp_path)).out
+    assert len(re.findall(r"^\+  team-\d/job-llama-\d{4} .* place", out, re.MULTILINE)) == 10
+    assert len(re.findall(r"^-  team-\d/job-batch-\d{4} .* preempt", out, re.MULTILINE)) == 4
+    assert len(re.findall(r"^   team-\d/job-late-\d{4} .* wait", out, re.MULTILINE)) == 3
+    order = [out.index(word) for word in (" place", " move", " preempt", " wait ", "90 running")]
+    assert order == sorted(order)
+
+
+def test_gangs_that_wait_for_one_kind_of_reason_share_a_row(cli: RunCli, tmp_path: Path) -> None:
+    plan = crowd(1, 0, 0, 9, 0, "job")
+    plan["spec"]["gangs"][-1]["reason"]["message"] = "another sentence"
+    out = cli("show", save(plan, tmp_path)).out
+    # of priority 2 are the third, the sixth and the ninth, with the other sentence; then come those of 1
+    said = "team-0: job-late-0035; team-2: job-late-0014; team-1: job-late-0007 and 5 more"
+    assert "   8 gangs " in out
+    assert f"NoRoom: needs 5 GPUs; 3 are free ({said}; the numbers of the first)" in out, out
+    assert "NoRoom: another sentence" in out
+
+
+def rows(out: str) -> list[str]:
+    """Names of gangs, row by row."""
+    return re.findall(r"^(?:[-+>~ ] {2})?(default/[a-z]+) ", out.partition("\n\n")[0], re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        (["--gang", "late"], ["late"]),
+        (["--gang", "default/late", "--gang", "old"], ["late", "old"]),
+        (["--decision", "wait", "--decision", "keep"], ["late", "fixed", "old"]),
+        (["-n", "default", "--decision", "move"], ["tune"]),
+        (["--gang", "late", "--decision", "move"], []),
+    ],
+)
+def test_options_select_gangs(
+    options: list[str], shown: list[str], cli: RunCli, tmp_path: Path
+) -> None:
+    plan = save(plan_changes.plan(), tmp_path)
+    for output in ("table", "wide"):
+        result = cli("show", plan, *options, "-o", output)
+        assert (result.code, rows(result.out)) == (0, [f"default/{name}" for name in shown])
+        assert "TIER" not in result.out
+        assert ("RUNNING GANG" in result.out) == ("tune" in shown)
+    names = cli("show", plan, *options, "-o", "name").out.split()
+    assert sorted(names) == sorted(f"gang/default/{name}" for name in shown)
+
+
+def test_all_shows_a_row_for_each_gang(cli: RunCli, tmp_path: Path) -> None:
+    plan = crowd(120, 40, 30, 60, 50, "job")
+    out = cli("show", save(plan, tmp_path), "--all").out
+    listed = re.findall(
+        r"^[-+>~ ] {2}(team-\d/job-\S+) ", out.partition("RUNNING GANG")[0], re.MULTILINE
+    )
+    assert sorted(listed) == sorted(f"{g['namespace']}/{g['name']}" for g in plan["spec"]["gangs"])
+    assert "TIER" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "what", "hint"),
+    [
+        (["--gang", "lote"], "--gang lote: no such gang", "did you mean late?"),
+        (["--gang", "x/late"], "--gang x/late: no such gang", "did you mean default/late?"),
+        (["-n", "defualt"], "--namespace defualt: no gang in", "did you mean default?"),
+        (["--namespace", "zzz"], "--namespace zzz: no gang in", "namespaces: default"),
+        (["--decision", "waits"], "--decision waits: no such decision", "did you mean wait?"),
+        (["--decision", "x"], "--decision x: no such decision", "decisions: complete, keep, move,"),
+        (["--gang", "late", "-ojson"], "--gang, --namespace and --decision do not cut", "use -o"),
+    ],
+)
+def test_what_selects_nothing_is_64_with_a_suggestion(
+    options: list[str], what: str, hint: str, cli: RunCli, tmp_path: Path
+) -> None:
+    result = cli("show", save(plan_changes.plan(), tmp_path), *options)
+    assert (result.code, result.out) == (64, "")
+    assert result.err.startswith(f"error: {what}")
+    assert f"\nhint: {hint}" in result.err
+    assert len(result.err.splitlines()) == 2
+
+
+def test_plan_refuses_an_unknown_gang_before_it_searches(
+    cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("the search was started")
+
+    monkeypatch.setattr("planner.search.solve.Search.run", never)
+    quickstart = str(Path(__file__).parent.parent / "inputs" / "quickstart")
+    result = cli("plan", quickstart, "--gang", "vgg")
+    assert (result.code, result.out) == (64, "")
+    assert "hint: did you mean vgg16?" in result.err
+
+
+def test_columns_are_obeyed_off_a_terminal(cli: RunCli, tmp_path: Path) -> None:
+    plan = save(plan_changes.plan(), tmp_path)
+    free = cli("show", plan).out
+    narrow = cli("show", plan, environ={"COLUMNS": "90"}).out
+    assert max(map(width, free.splitlines())) > 100
+    assert max(map(width, narrow.splitlines())) <= 90
+    for nonsense in ("wide", "0", "-5", ""):
+        assert cli("show", plan, environ={"COLUMNS": nonsense}).out == free
+
+
+def long_names(document: dict[str, Any]) -> None:
+    """Two names of the longest kind."""
+    for gang in document["instance"]["gangs"]:
+        gang["metadata"]["name"] += "-" + "x" * 40
+    for gang in document["spec"]["gangs"]:
+        gang["name"] += "-" + "x" * 40
+
+
+@pytest.mark.parametrize("change", [lambda _: None, long_names], ids=["short", "long"])
+@pytest.mark.parametrize("columns", [48, 80, 100, 200])
+def test_nothing_is_wider_than_the_terminal(
+    columns: int, change: Callable[[dict[str, Any]], None], tmp_path: Path, cli: RunCli
+) -> None:
+    plan = plan_changes.plan()
+    change(plan)
+    path = save(sealed(plan), tmp_path)
+    for options in ((), ("--all",), ("-owide",), ("--gang", plan["spec"]["gangs"][0]["name"])):
+        out = cli("show", path, *options, environ={"COLUMNS": str(columns)}).out
+        assert max(map(width, out.splitlines())) <= columns, out
+
+
+def test_a_terminal_gets_colour_and_no_line_too_long(tmp_path: Path) -> None:
+    path = save(crowd(60, 20, 10, 30, 30, "job"), tmp_path)
+    code, out = on_terminal("show", path, columns=80, cwd=tmp_path)
+    assert code == 0
+    assert "\x1b[32m+\x1b[0m" in out
+    assert "\x1b[31m-\x1b[0m" in out
+    tables = re.sub(r"\x1b\[[0-9;]*[mK]|\r", "", out).partition("next: ")[0]
+    assert max(map(width, tables.splitlines())) <= 80
