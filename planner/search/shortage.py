@@ -5,18 +5,21 @@ A result holds for every placement on the given free space; None proves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from models.gang import shown
+from models.eligibility import tolerated
+from models.gang import Role, Toleration, shown
 from models.instance import Instance
 from models.occupancy import PODS
+from models.program.demand_builder import remaining_demand
 from models.program.demands import Demand, RoleDemand
 from models.program.rules.declarations import declared_shortage
-from models.solution import Reason
+from models.solution import GangDecision
 from models.units import plural
 from planner.search.free_space import FreeSpace
 
@@ -24,6 +27,15 @@ Integers = npt.NDArray[np.int64]
 
 MAX_AFFINITY = 300
 """Most characters of a node affinity in a reason."""
+
+MAX_NAMED = 3
+"""Names listed in one reason."""
+
+CONDITIONS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+"""Prefixes of taints that repeat a node's condition, and go with it."""
+
+SMALLER = "fewer or smaller pods, or more nodes, would help"
+WIDER = "a wider level, or fewer pods, would help"
 
 
 class FreeCounts:
@@ -75,71 +87,173 @@ class FreeCounts:
         return sums
 
 
-def shortage(counts: FreeCounts, demand: Demand) -> Reason | None:
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """What a gang or a role needs, what there is of it, and what would help if there is never more."""
+
+    code: str
+    needs: str
+    there: str
+    helps: str = ""
+
+    def said(self, when: str = "") -> str:
+        """In words. ``when``: on which space this was counted, such as "after 2 gangs ... "."""
+        return f"{self.needs}; {when}{self.there}" if self.needs else f"{when}{self.there}"
+
+
+def shortage(counts: FreeCounts, demand: Demand) -> Shortage | None:
     """The first shortage: of a role, of the whole gang, or one that a rule declares."""
+    found = _counted(counts, demand)
+    if found is not None:
+        return found
+    declared = declared_shortage(counts.instance, demand, counts.by_node)
+    return None if declared is None else Shortage(declared.code, "", declared.message)
+
+
+def _counted(counts: FreeCounts, demand: Demand) -> Shortage | None:
     for role in demand.roles:
         short = _role(counts, demand, role)
         if short is not None:
             return short
-    return _together(counts, demand) or declared_shortage(counts.instance, demand, counts.by_node)
+    return _together(counts, demand)
 
 
-def unselected(instance: Instance, demand: Demand) -> Reason | None:
-    """The role that no node accepts."""
+def unselected(instance: Instance, demand: Demand, matching: Demand) -> Shortage | None:
+    """The role that no node accepts now. ``matching``: the gang's demand on the empty cluster."""
     for role in demand.roles:
-        if not role.nodes:
-            return Reason("Selector", _selector(instance, demand, role))
+        if role.nodes:
+            continue
+        spec = instance.gangs[demand.gang].roles[role.role]
+        match = next(len(other.nodes) for other in matching.roles if other.role == role.role)
+        why = "are cordoned, not ready or tainted"
+        if instance.eligible_nodes(spec):
+            why = "are excluded by other rules"
+        return Shortage(
+            "Selector",
+            f"{_who(instance, demand, role)}needs nodes {_required(spec) or 'that it tolerates'}",
+            f"those that would do ({match:,}) {why}",
+        )
     return None
 
 
-def _selector(instance: Instance, demand: Demand, role: RoleDemand) -> str:
-    spec = instance.gangs[demand.gang].roles[role.role]
-    nodes = instance.cluster.nodes
-    closed = sum(1 for node in nodes if not instance.schedulable(node))
+class EmptyCluster:
+    """The cluster as it would be at its best: no pod runs, every node is ready, every GPU healthy.
+
+    Labels, the policy's selection and taints stay as they are, except taints for a node's condition.
+    Resources do not count: what an input says is allocatable may be less the requests of pods of no gang.
+    """
+
+    def __init__(self, instance: Instance) -> None:
+        nodes = tuple(
+            replace(
+                node,
+                ready=True,
+                unschedulable=False,
+                unhealthy=0,
+                unknown_unhealthy=0,
+                allocatable=(),
+                taints=tuple(t for t in node.taints if not t.key.startswith(CONDITIONS)),
+            )
+            for node in instance.cluster.nodes
+        )
+        cluster = replace(instance.cluster, nodes=nodes, budgets=())
+        gangs = tuple(replace(gang, pods=()) if gang.pods else gang for gang in instance.gangs)
+        self._instance = replace(instance, cluster=cluster, gangs=gangs)
+        self._counts = FreeCounts(FreeSpace(self._instance, [GangDecision("wait")] * len(gangs)))
+
+    def demand(self, index: int) -> Demand:
+        """The gang at its least counts, on the nodes that match it."""
+        instance = self._instance
+        gang = instance.gangs[index]
+        found = remaining_demand(instance, index, gang.target_counts())
+        roles = (
+            replace(role, nodes=instance.eligible_nodes(gang.roles[role.role]))
+            for role in found.roles
+        )
+        return replace(found, roles=tuple(roles))
+
+    def never(self, demand: Demand) -> str | None:
+        """Why a waiting gang could not start even here, by counts alone; None if it could."""
+        instance = self._instance
+        for role in demand.roles:
+            spec = instance.gangs[demand.gang].roles[role.role]
+            if not role.nodes:
+                return f"never fits: {_who(instance, demand, role)}{self._unmatched(spec)}"
+            largest = max(instance.cluster.nodes[n].gpus for n in role.nodes)
+            if role.gpus > largest:
+                return (
+                    f"never fits: {_who(instance, demand, role)}needs pods of "
+                    f"{plural(role.gpus, 'GPU')}; the largest node it may use has {largest}; smaller "
+                    "pods would help"
+                )
+        short = _counted(self._counts, demand)
+        if short is None:
+            return None
+        return f"never fits: {short.said('even on the empty cluster ')}; {short.helps}"
+
+    def _unmatched(self, spec: Role) -> str:
+        """What no node has; of GPU models also those that there are."""
+        instance = self._instance
+        nodes = instance.cluster.nodes
+        required = _required(spec)
+        tainted = instance.eligible_nodes(replace(spec, tolerations=(Toleration("", "Exists"),)))
+        if tainted:
+            found = {taint for n in tainted for taint in nodes[n].taints}
+            keys = sorted({t.key for t in found if not tolerated(spec.tolerations, (t,))})
+            return (
+                f"tolerates no node{' ' * bool(required)}{required} (taints {first_of(keys, 'other')}); "
+                "tolerations would help"
+            )
+        selected = " that the policy selects" if instance.policy.node_selector else ""
+        known = sorted(instance.gpu_names(frozenset(range(len(nodes)))))
+        models = f"; its GPU models are {first_of(known, 'other')}" if spec.model and known else ""
+        return f"needs nodes {required}; the cluster has none{selected}{models}"
+
+
+def _who(instance: Instance, demand: Demand, role: RoleDemand) -> str:
+    """The role, where the gang has several."""
+    roles = instance.gangs[demand.gang].roles
+    return f"role {roles[role.role].name} " if len(roles) > 1 else ""
+
+
+def _pods(count: int, role: RoleDemand) -> str:
+    return plural(count, "pod") + (f" of {plural(role.gpus, 'GPU')}" if role.gpus else "")
+
+
+def _required(spec: Role) -> str:
+    """What a role asks of its nodes."""
     terms = [f"{key}={value}" for key, value in spec.node_selector]
     terms += [_cut(shown(spec.node_affinity))] if spec.node_affinity else []
     terms += [f"model {spec.model}"] if spec.model else []
-    required = f" with {', '.join(terms)}" if terms else ""
-    return (
-        f"no node{required} accepts pods of role {spec.name}: {closed} of {len(nodes)} nodes are cordoned, "
-        "not ready or excluded by the policy; the others do not match or have untolerated taints"
-    )
+    return f"with {', '.join(terms)}" if terms else ""
 
 
-def _role(counts: FreeCounts, demand: Demand, role: RoleDemand) -> Reason | None:
+def _role(counts: FreeCounts, demand: Demand, role: RoleDemand) -> Shortage | None:
     spec = counts.instance.gangs[demand.gang].roles[role.role]
     count = role.count
     nodes = _array(role.nodes)
     by_gpus = counts.free[nodes] // role.gpus if role.gpus else np.full(len(nodes), count, np.int64)
     fits = int(by_gpus.sum())
-    demanded = f"{plural(count, 'pod')} of {plural(role.gpus, 'GPU')}"
+    needs = f"{_who(counts.instance, demand, role)}needs {_pods(count, role)}"
     if fits < count:
         free = int(counts.free[nodes].sum())
-        return Reason(
-            "NoRoom",
-            f"role {spec.name} needs {demanded}; the eligible nodes have {plural(free, 'free GPU')}, "
-            f"enough for {plural(fits, 'pod')}",
-        )
+        there = f"there is room for {fits} on its nodes ({plural(free, 'GPU')} free)"
+        return Shortage("NoRoom", needs, there, SMALLER)
     if role.gpus and not spec.mix_models:
         gpu, room = _best_model(counts, nodes, by_gpus)
         if gpu is not None and room < count:
-            return Reason(
-                "NoRoom",
-                f"role {spec.name} needs {demanded} on one GPU "
-                f"model; the best, {gpu}, has room for {room}",
-            )
+            there = f"the best, {gpu}, has room for {room}"
+            return Shortage("NoRoom", f"{needs} on one GPU model", there, "mixModels would help")
     for resource, amount in ((PODS, 1), *role.requests):
         if not amount:
             continue
         by_resource = counts.by_resource(resource, amount, count)[nodes]
         enough = int(np.minimum(by_gpus, by_resource).sum())
         if enough < count:
-            return Reason(
-                "Resources",
-                f"not enough free {resource} on the eligible nodes: role {spec.name} needs "
-                f"{plural(count, 'pod')}, there is enough for {enough}",
-            )
-    return _one_domain(counts, demand, role, nodes, by_gpus) or _slices(
+            what = "pod slots" if resource == PODS else resource
+            there = f"the free {what} on its nodes {'are' if resource == PODS else 'is'} enough for {enough}"
+            return Shortage("Resources", needs, there)
+    return _one_domain(counts, demand, role, nodes, by_gpus, needs) or _slices(
         counts, demand, role, nodes, by_gpus
     )
 
@@ -155,8 +269,13 @@ def _best_model(counts: FreeCounts, nodes: Integers, pods: Integers) -> tuple[st
 
 
 def _one_domain(
-    counts: FreeCounts, demand: Demand, role: RoleDemand, nodes: Integers, by_gpus: Integers
-) -> Reason | None:
+    counts: FreeCounts,
+    demand: Demand,
+    role: RoleDemand,
+    nodes: Integers,
+    by_gpus: Integers,
+    needs: str,
+) -> Shortage | None:
     gang = counts.instance.gangs[demand.gang]
     spec = gang.roles[role.role]
     levels = [level for level in (gang.required, spec.required) if level is not None]
@@ -166,16 +285,13 @@ def _one_domain(
     if best >= role.count:
         return None
     name = counts.instance.cluster.level_name(max(levels))
-    return Reason(
-        "RequiredTopology",
-        f"role {spec.name} needs {plural(role.count, 'pod')} of {plural(role.gpus, 'GPU')} in one "
-        f"{name}; the best {name} has room for {best}",
-    )
+    there = f"the best {name} has room for {best}"
+    return Shortage("RequiredTopology", f"{needs} in one {name}", there, WIDER)
 
 
 def _slices(
     counts: FreeCounts, demand: Demand, role: RoleDemand, nodes: Integers, by_gpus: Integers
-) -> Reason | None:
+) -> Shortage | None:
     """Slices needed against the slices for which the domains have space."""
     spec = counts.instance.gangs[demand.gang].roles[role.role]
     if demand.standing_nodes:
@@ -185,29 +301,46 @@ def _slices(
         needed = role.cut(size).whole
         enough = int((counts.by_domain(level, nodes, by_gpus) // size).sum())
         if enough < needed:
-            return Reason(
+            return Shortage(
                 "RequiredTopology",
-                f"role {spec.name} needs {plural(needed, 'slice')} of {plural(size, 'pod')} of "
-                f"{plural(role.gpus, 'GPU')}, each in one {name}; there is room for {enough}",
+                f"{_who(counts.instance, demand, role)}needs {plural(needed, 'slice')} of "
+                f"{_pods(size, role)}, each in one {name}",
+                f"there is room for {plural(enough, 'slice')}",
+                WIDER,
             )
     return None
 
 
-def _together(counts: FreeCounts, demand: Demand) -> Reason | None:
-    """All roles of a gang with a required level."""
+def _together(counts: FreeCounts, demand: Demand) -> Shortage | None:
+    """All roles of a gang, in one domain if it has a required level."""
     instance = counts.instance
     level = instance.gangs[demand.gang].required
-    if level is None or demand.standing_nodes or not demand.gpu_roles:
+    if demand.standing_nodes or not demand.gpu_roles:
         return None
-    name = instance.cluster.level_name(level)
     nodes = _array(frozenset().union(*(role.nodes for role in demand.gpu_roles)))
+    if level is None:
+        free = int(counts.free[nodes].sum())
+        if free >= demand.gpus:
+            return None
+        there = f"there is room for {plural(free, 'GPU')} on its nodes"
+        return Shortage("NoRoom", f"needs {plural(demand.gpus, 'GPU')}", there, SMALLER)
+    name = instance.cluster.level_name(level)
     best = int(counts.by_domain(level, nodes, counts.free[nodes]).max())
     if best >= demand.gpus:
         return None
-    return Reason(
+    return Shortage(
         "RequiredTopology",
-        f"needs {plural(demand.gpus, 'GPU')} in one {name}; the best {name} has {best} free",
+        f"needs {plural(demand.gpus, 'GPU')} in one {name}",
+        f"the best {name} has {best} free",
+        WIDER,
     )
+
+
+def first_of(names: Sequence[str], noun: str) -> str:
+    """The first names, and how many follow."""
+    rest = len(names) - MAX_NAMED
+    more = f" and {plural(rest, noun)}" if rest > 0 else ""
+    return f"{', '.join(names[:MAX_NAMED])}{more}"
 
 
 def _array(nodes: Collection[int]) -> Integers:

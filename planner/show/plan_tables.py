@@ -292,12 +292,14 @@ def pods(plan: PlanDocument) -> Table:
 
 def ending(plan: PlanDocument) -> list[str]:
     """The outcome, line by line, and what the plan assumes."""
-    counts: Counter[str] = Counter(gang.decision for gang in plan.spec.gangs)
+    counts: Counter[str] = Counter(gang.decision for gang in plan.spec.gangs if not gang.never)
+    never = sum(gang.never for gang in plan.spec.gangs)
     parts = [
         f"{counts[decision]:,} {_verb(decision, counts[decision])}"
         for decision in _ORDER
         if counts[decision]
     ]
+    parts += [f"{never:,} can never start"] if never else []
     status = plan.status
     return [
         ", ".join(parts) or "no gangs",
@@ -376,7 +378,8 @@ def _why(gang: PlanGang) -> str:
     if gang.reason is None:
         return ""
     code, message = gang.reason.code, gang.reason.message
-    return message if message.startswith(f"{code} ") else f"{code}: {message}"
+    named = message.casefold().startswith(f"{code.casefold()} ")
+    return message if named else f"{code}: {message}"
 
 
 def _where(gang: PlanGang, domains_of: dict[str, dict[str, str]]) -> str:

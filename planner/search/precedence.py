@@ -1,0 +1,152 @@
+"""Who comes before a waiting gang in a plan, and what space they leave it.
+
+Gangs of lower priority never count: in the order of the tiers they get what the higher ones leave.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from models.instance import Instance
+from models.solution import STARTS, GangDecision
+from models.units import plural
+from planner.search.free_space import FreeSpace, Pods
+from planner.search.shortage import FreeCounts, Integers
+
+RUNNING = ("keep", "move", "resize")
+"""Decisions of running gangs that go on."""
+
+
+class SpaceAbove:
+    """What gangs of at least a priority leave, for falling priorities.
+
+    ``later``: pods of gangs that count from their priority on, beside those of ``decisions``.
+    ``stage``: how many of them count now.
+    """
+
+    def __init__(
+        self, instance: Instance, decisions: Sequence[GangDecision], later: dict[int, Pods]
+    ) -> None:
+        gangs = instance.gangs
+        first = [
+            replace(decision, pods=()) if i in later else decision
+            for i, decision in enumerate(decisions)
+        ]
+        self.space = FreeSpace(instance, first)
+        self._instance = instance
+        self._later = later
+        self._order = sorted(later, key=lambda i: (-gangs[i].priority, i))
+        self._counts: FreeCounts | None = None
+        self.stage = 0
+
+    def lower_to(self, priority: int) -> None:
+        """Let the gangs of this priority and above count; priorities must not rise between calls."""
+        gangs, order = self._instance.gangs, self._order
+        while self.stage < len(order) and gangs[order[self.stage]].priority >= priority:
+            self.space.set(order[self.stage], self._later[order[self.stage]])
+            self.stage += 1
+            self._counts = None
+
+    @property
+    def counts(self) -> FreeCounts:
+        if self._counts is None:
+            self._counts = FreeCounts(self.space)
+        return self._counts
+
+
+def left_by_those_above(instance: Instance, decisions: Sequence[GangDecision]) -> SpaceAbove:
+    """What the plan leaves a gang without the starts of lower priority."""
+    later = {i: d.pods for i, d in enumerate(decisions) if d.decision == "place"}
+    return SpaceAbove(instance, decisions, later)
+
+
+def without_those_below(instance: Instance, decisions: Sequence[GangDecision]) -> SpaceAbove:
+    """What the plan would leave a gang if every gang of lower priority were gone."""
+    return SpaceAbove(instance, decisions, {i: d.pods for i, d in enumerate(decisions) if d.pods})
+
+
+class Others:
+    """What the other gangs of a plan do, counted once. ``removable``: gangs that some plan stops or moves."""
+
+    def __init__(
+        self, instance: Instance, decisions: Sequence[GangDecision], removable: Collection[int]
+    ) -> None:
+        self._instance = instance
+        self._decisions = decisions
+        gangs = instance.gangs
+        starts = [g for g, d in zip(gangs, decisions, strict=True) if d.decision in STARTS]
+        self._starting = sorted(gang.priority for gang in starts)
+        self._by_priority = Counter(self._starting)
+        self._aged = Counter(gang.priority for gang in starts if instance.aged(gang))
+        self._of_priority = Counter(gang.priority for gang in gangs)
+        remaining = [i for i in removable if decisions[i].decision in ("keep", "resize")]
+        self._movable = frozenset(i for i in remaining if gangs[i].movable)
+        self._stoppable = sorted(gangs[i].priority for i in remaining if not gangs[i].movable)
+        self._holding: dict[frozenset[int], list[tuple[int, int]]] = {}
+
+    def that_start_first(self, index: int) -> tuple[str, bool]:
+        """The gangs that start of its priority or higher, in words, and whether some precede this gang.
+
+        If none does, the words name the running gangs.
+        """
+        gang = self._instance.gangs[index]
+        peers = self._by_priority[gang.priority]
+        higher = len(self._starting) - bisect_left(self._starting, gang.priority) - peers
+        aged = 0 if self._instance.aged(gang) else self._aged[gang.priority]
+        bands = [
+            (higher, "of higher priority"),
+            (aged, "of its priority that waited too long"),
+            (peers - aged, "of its priority"),
+        ]
+        named = [(count, which) for count, which in bands if count]
+        if not named:
+            return "after the running gangs", False
+        (count, which), *rest = named
+        text = f"after {plural(count, 'gang')} {which}"
+        for n, (count, which) in enumerate(rest, 1):
+            text += f"{' and' if n == len(rest) else ','} {count:,} {which}"
+        return text, bool(higher or aged)
+
+    def has_peers(self, index: int) -> bool:
+        """Whether another gang has its priority."""
+        return self._of_priority[self._instance.gangs[index].priority] > 1
+
+    def candidates(self, winner: int) -> int:
+        """Number of running gangs that keep their place and could give way."""
+        movable = len(self._movable) - (winner in self._movable)
+        return movable + bisect_left(self._stoppable, self._instance.gangs[winner].priority)
+
+    def holders(self, nodes: frozenset[int]) -> list[tuple[int, int]]:
+        """(gang, GPUs that it holds on these nodes) of running gangs that go on, the most GPUs first."""
+        if nodes not in self._holding:
+            here = np.zeros(len(self._instance.cluster.nodes), np.int64)
+            here[np.fromiter(nodes, np.int64, len(nodes))] = 1
+            held = np.zeros(len(self._decisions), np.int64)
+            owners, places, gpus = self._held
+            np.add.at(held, owners, gpus * here[places])
+            found = [(int(i), int(held[i])) for i in np.flatnonzero(held)]
+            self._holding[nodes] = sorted(found, key=lambda one: (-one[1], one[0]))
+        return self._holding[nodes]
+
+    @cached_property
+    def _held(self) -> tuple[Integers, Integers, Integers]:
+        """(gang, node, GPUs) of every pod with GPUs of the running gangs that go on."""
+        gangs = self._instance.gangs
+        found = [
+            (
+                i,
+                pod.node,
+                gangs[i].roles[pod.role].gpus if pod.gpus is None else pod.gpus.bit_count(),
+            )
+            for i, decision in enumerate(self._decisions)
+            if decision.decision in RUNNING
+            for pod in decision.pods
+        ]
+        owners, nodes, gpus = np.array(found, np.int64).reshape(-1, 3).T
+        return owners, nodes, gpus
