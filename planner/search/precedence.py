@@ -16,8 +16,9 @@ import numpy as np
 from models.instance import Instance
 from models.solution import STARTS, GangDecision
 from models.units import plural
+from planner.search.free_arrays import IntArray
 from planner.search.free_space import FreeSpace, Pods
-from planner.search.shortage import FreeCounts, Integers
+from planner.search.shortage import FreeCounts
 
 RUNNING = ("keep", "move", "resize")
 """Decisions of running gangs that go on."""
@@ -42,7 +43,7 @@ class SpaceAbove:
         self._instance = instance
         self._later = later
         self._order = sorted(later, key=lambda i: (-gangs[i].priority, i))
-        self._counts: FreeCounts | None = None
+        self.counts = FreeCounts.of(self.space)
         self.stage = 0
 
     def lower_to(self, priority: int) -> None:
@@ -51,13 +52,6 @@ class SpaceAbove:
         while self.stage < len(order) and gangs[order[self.stage]].priority >= priority:
             self.space.set(order[self.stage], self._later[order[self.stage]])
             self.stage += 1
-            self._counts = None
-
-    @property
-    def counts(self) -> FreeCounts:
-        if self._counts is None:
-            self._counts = FreeCounts(self.space)
-        return self._counts
 
 
 def left_by_those_above(instance: Instance, decisions: Sequence[GangDecision]) -> SpaceAbove:
@@ -135,7 +129,7 @@ class Others:
         return self._holding[nodes]
 
     @cached_property
-    def _held(self) -> tuple[Integers, Integers, Integers]:
+    def _held(self) -> tuple[IntArray, IntArray, IntArray]:
         """(gang, node, GPUs) of every pod with GPUs of the running gangs that go on."""
         gangs = self._instance.gangs
         found = [

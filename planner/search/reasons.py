@@ -29,7 +29,12 @@ from planner.search.engines.cpsat import solve_exactly
 from planner.search.engines.interface import Goal, Status
 from planner.search.free_space import FreeSpace, MaximalSpace
 from planner.search.greedy import missing_demand, place
-from planner.search.precedence import Others, left_by_those_above, without_those_below
+from planner.search.precedence import (
+    Others,
+    SpaceAbove,
+    left_by_those_above,
+    without_those_below,
+)
 from planner.search.shortage import (
     EmptyCluster,
     FreeCounts,
@@ -131,11 +136,8 @@ class _ReasonFinder:
         self._proven = frozenset(proven)
         self._immovable = sorted(immovable)
         self._maximal = MaximalSpace(instance)
-        self._most = FreeCounts(self._maximal.space)
+        self._most = FreeCounts.of(self._maximal.space)
         self._removable = frozenset(self._maximal.removed)
-        self._after = FreeSpace(instance, decisions)
-        self._above = left_by_those_above(instance, decisions)
-        self._undercut = without_those_below(instance, decisions)
         self._others = Others(instance, decisions, self._removable)
         self._empty: dict[object, str | None] = {}
         self._known: dict[object, Shortage | Reason | None] = {}
@@ -197,22 +199,35 @@ class _ReasonFinder:
                 "its running pods already violate its required topology or GPU model",
             )
         kind = (identity(self._instance, demand), gang.roles)
-        if not gang.running:
-            if kind not in self._empty:
-                self._empty[kind] = self._best.never(self._best.demand(index))
-            never = self._empty[kind]
-            if never is not None:
-                return Reason(NEVER, never)
-        for space in (self._above, self._undercut):
-            space.lower_to(gang.priority)
         if kind not in self._known:
             self._known[kind] = self._not_now(demand, kind[0])
         known = self._known[kind]
         if isinstance(known, Shortage):
+            never = None if gang.running else self._never(index, kind)
+            if never is not None:
+                return Reason(NEVER, never)
             return self._short_now(demand, kind, known)
         if known is not None:
             return replace(known, message=known.message + self._guarded(demand, kind))
         return self._after_others(demand, kind)
+
+    def _never(self, index: int, kind: object) -> str | None:
+        """Why a waiting gang, for which a count finds no space now, could not start on the empty cluster."""
+        if kind not in self._empty:
+            self._empty[kind] = self._best.never(self._best.demand(index))
+        return self._empty[kind]
+
+    @cached_property
+    def _after(self) -> FreeSpace:
+        return FreeSpace(self._instance, self._decisions)
+
+    @cached_property
+    def _above(self) -> SpaceAbove:
+        return left_by_those_above(self._instance, self._decisions)
+
+    @cached_property
+    def _undercut(self) -> SpaceAbove:
+        return without_those_below(self._instance, self._decisions)
 
     @cached_property
     def _best(self) -> EmptyCluster:
@@ -250,23 +265,22 @@ class _ReasonFinder:
             return "; smaller requests would help"
         if short is not None:
             return "; needs nodes or GPUs that are cordoned, not ready or unhealthy now"
-        index, stage = demand.gang, self._undercut.stage
-        gangs, gone = self._instance.gangs, frozenset(self._maximal.removed)
+        index, gangs = demand.gang, self._instance.gangs
+        gone = frozenset(self._maximal.removed)
         stay = [i for i, _ in self._others.holders(demand.nodes) if i not in gone and i != index]
-        if (kind, stage) not in self._preemption_helps:
-            short = shortage(self._undercut.counts, demand)
-            self._preemption_helps[kind, stage] = short is None
-        if self._preemption_helps[kind, stage] and any(
-            gangs[i].priority < gangs[index].priority for i in stay
-        ):
-            return "; making those of lower priority preemptible may help"
+        if any(gangs[i].priority < gangs[index].priority for i in stay):
+            self._undercut.lower_to(gangs[index].priority)
+            key = (kind, self._undercut.stage)
+            if key not in self._preemption_helps:
+                self._preemption_helps[key] = shortage(self._undercut.counts, demand) is None
+            if self._preemption_helps[key]:
+                return "; making those of lower priority preemptible may help"
         return f"; may start once {'it ends' if len(stay) == 1 else 'they end'}" if stay else ""
 
     @cached_property
     def _idle(self) -> FreeCounts:
         """The nodes as they are, without any pod of a gang."""
-        waiting = [GangDecision("wait")] * len(self._instance.gangs)
-        return FreeCounts(FreeSpace(self._instance, waiting))
+        return FreeCounts.without_pods(self._instance)
 
     def _guarded(self, demand: Demand, kind: object) -> str:
         """A running gang that only disruption budgets keep from giving way, if that might help."""
@@ -294,17 +308,17 @@ class _ReasonFinder:
     def _unguarded(self) -> FreeCounts:
         """The most space there could be if no budget guarded a pod."""
         cluster = replace(self._instance.cluster, budgets=())
-        return FreeCounts(MaximalSpace(replace(self._instance, cluster=cluster)).space)
+        return FreeCounts.of(MaximalSpace(replace(self._instance, cluster=cluster)).space)
 
     def _exempt(self, index: int) -> None:
         """Let this gang, and only this one, keep its pods in the most space it could find."""
         if index in self._removable or len(self._maximal.removed) < len(self._removable):
             self._maximal.exempt(index)
-            self._most = FreeCounts(self._maximal.space)
+            self._most = FreeCounts.of(self._maximal.space)
 
     def _not_now(self, demand: Demand, kind: object) -> Shortage | Reason | None:
         """Why it cannot start now, whoever gives way; None if it may or if that is unknown."""
-        short = unselected(self._instance, demand, self._best.demand(demand.gang))
+        short = unselected(self._instance, demand)
         short = short or shortage(self._most, demand)
         if short is not None:
             return short
@@ -379,9 +393,10 @@ class _ReasonFinder:
 
     def _left_for(self, demand: Demand, kind: object) -> _Left:
         """Counted once for all gangs of a kind that the same gangs precede."""
-        key = (kind, self._above.stage)
+        above = self._above
+        above.lower_to(self._instance.gangs[demand.gang].priority)
+        key = (kind, above.stage)
         if key not in self._left:
-            above = self._above
             short = shortage(above.counts, demand)
             fits = short is None and kind not in self._nowhere
             fits = fits and place(above.space, demand) is not None

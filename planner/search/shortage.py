@@ -10,45 +10,64 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-from models.eligibility import tolerated
+from models.eligibility import tolerated, without_conditions
 from models.gang import Role, Toleration, shown
 from models.instance import Instance
 from models.occupancy import PODS
-from models.program.demand_builder import remaining_demand
 from models.program.demands import Demand, RoleDemand
 from models.program.rules.declarations import declared_shortage
-from models.solution import GangDecision
 from models.units import plural
+from planner.search.free_arrays import UNLIMITED, FreeArrays, IntArray, sums
 from planner.search.free_space import FreeSpace
 
-Integers = npt.NDArray[np.int64]
-
-MAX_AFFINITY = 300
-"""Most characters of a node affinity in a reason."""
+MAX_REQUIRED = 300
+"""Most characters of a reason about what a role asks of its nodes."""
 
 MAX_NAMED = 3
 """Names listed in one reason."""
-
-CONDITIONS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
-"""Prefixes of taints that repeat a node's condition, and go with it."""
 
 SMALLER = "fewer or smaller pods, or more nodes, would help"
 WIDER = "a wider level, or fewer pods, would help"
 
 
 class FreeCounts:
-    """The free space of every node as arrays, in node order, as it is when they are made."""
+    """Counts on the free space of every node, as it is when they are asked for."""
 
-    def __init__(self, space: FreeSpace) -> None:
-        self.instance = space.instance
-        self.free: Integers = np.array([node.free for node in space.by_node], np.int64)
-        self._left = [node.left for node in space.by_node]
-        self._limits: dict[str, tuple[Integers, Integers]] = {}
-        self._domain_of: dict[int, Integers] = {}
+    def __init__(self, instance: Instance, arrays: FreeArrays) -> None:
+        self.instance = instance
+        self._arrays = arrays
 
-    @cached_property
+    @classmethod
+    def of(cls, space: FreeSpace) -> FreeCounts:
+        return cls(space.instance, space.arrays)
+
+    @classmethod
+    def without_pods(cls, instance: Instance) -> FreeCounts:
+        """On the nodes as they are, if no pod of a gang ran."""
+        nodes = instance.cluster.nodes
+        free = [
+            max(0, node.healthy.bit_count() - node.unknown_unhealthy)
+            if instance.schedulable(node)
+            else 0
+            for node in nodes
+        ]
+        return cls(
+            instance, FreeArrays(instance.cluster, free, [dict(n.allocatable) for n in nodes])
+        )
+
+    @classmethod
+    def at_best(cls, instance: Instance) -> FreeCounts:
+        """On the empty cluster, with every node in order; resources do not count."""
+        nodes = instance.cluster.nodes
+        free = [node.gpus for node in nodes]
+        return cls(instance, FreeArrays(instance.cluster, free, [{}] * len(nodes)))
+
+    @property
+    def free(self) -> IntArray:
+        """Free GPUs of every node, in node order."""
+        return self._arrays.free
+
     def by_node(self) -> list[int]:
         """Free GPUs of every node."""
         found: list[int] = self.free.tolist()
@@ -59,7 +78,7 @@ class FreeCounts:
         return int(self.free[_array(nodes)].sum())
 
     @cached_property
-    def gpu_models(self) -> tuple[tuple[str, ...], Integers]:
+    def gpu_models(self) -> tuple[tuple[str, ...], IntArray]:
         """Names of the GPU models, ascending, and for every node the position of its model's, or -1."""
         nodes = self.instance.cluster.nodes
         names = tuple(sorted({node.model.gpu for node in nodes if node.model is not None}))
@@ -67,24 +86,17 @@ class FreeCounts:
         of = [-1 if node.model is None else position[node.model.gpu] for node in nodes]
         return names, np.array(of, np.int64)
 
-    def by_resource(self, resource: str, amount: int, most: int) -> Integers:
+    def by_resource(self, resource: str, amount: int, most: int) -> IntArray:
         """Pods that request this amount and fit on each node; ``most`` where it does not limit."""
-        if resource not in self._limits:
-            limited = [n for n, left in enumerate(self._left) if resource in left]
-            amounts = [max(0, self._left[n][resource]) for n in limited]
-            self._limits[resource] = (np.array(limited, np.int64), np.array(amounts, np.int64))
-        nodes, left = self._limits[resource]
-        pods = np.full(len(self.free), most, np.int64)
-        pods[nodes] = left // amount
-        return pods
+        left = self._arrays.left.get(resource)
+        if left is None:
+            return np.full(len(self.free), most, np.int64)
+        return np.where(left == UNLIMITED, most, np.maximum(left, 0) // amount)
 
-    def by_domain(self, level: int, nodes: Integers, amounts: Integers) -> Integers:
+    def by_domain(self, level: int, nodes: IntArray, amounts: IntArray) -> IntArray:
         """Sums of the nodes' amounts in every domain of a level."""
-        if level not in self._domain_of:
-            self._domain_of[level] = np.array(self.instance.cluster.domain_of[level], np.int64)
-        sums: Integers = np.zeros(len(self.instance.cluster.domains[level]), np.int64)
-        np.add.at(sums, self._domain_of[level][nodes], amounts)
-        return sums
+        tree = self._arrays.tree
+        return sums(tree.domain_of[level][nodes], amounts, tree.sizes[level])
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +118,7 @@ def shortage(counts: FreeCounts, demand: Demand) -> Shortage | None:
     found = _counted(counts, demand)
     if found is not None:
         return found
-    declared = declared_shortage(counts.instance, demand, counts.by_node)
+    declared = declared_shortage(counts.instance, demand, counts.by_node())
     return None if declared is None else Shortage(declared.code, "", declared.message)
 
 
@@ -118,20 +130,19 @@ def _counted(counts: FreeCounts, demand: Demand) -> Shortage | None:
     return _together(counts, demand)
 
 
-def unselected(instance: Instance, demand: Demand, matching: Demand) -> Shortage | None:
-    """The role that no node accepts now. ``matching``: the gang's demand on the empty cluster."""
+def unselected(instance: Instance, demand: Demand) -> Shortage | None:
+    """The role that no node accepts now."""
     for role in demand.roles:
         if role.nodes:
             continue
         spec = instance.gangs[demand.gang].roles[role.role]
-        match = next(len(other.nodes) for other in matching.roles if other.role == role.role)
         why = "are cordoned, not ready or tainted"
         if instance.eligible_nodes(spec):
             why = "are excluded by other rules"
         return Shortage(
             "Selector",
             f"{_who(instance, demand, role)}needs nodes {_required(spec) or 'that it tolerates'}",
-            f"those that would do ({match:,}) {why}",
+            f"those that would do ({len(instance.matching_nodes(spec)):,}) {why}",
         )
     return None
 
@@ -144,33 +155,26 @@ class EmptyCluster:
     """
 
     def __init__(self, instance: Instance) -> None:
-        nodes = tuple(
-            replace(
-                node,
-                ready=True,
-                unschedulable=False,
-                unhealthy=0,
-                unknown_unhealthy=0,
-                allocatable=(),
-                taints=tuple(t for t in node.taints if not t.key.startswith(CONDITIONS)),
-            )
-            for node in instance.cluster.nodes
-        )
-        cluster = replace(instance.cluster, nodes=nodes, budgets=())
-        gangs = tuple(replace(gang, pods=()) if gang.pods else gang for gang in instance.gangs)
-        self._instance = replace(instance, cluster=cluster, gangs=gangs)
-        self._counts = FreeCounts(FreeSpace(self._instance, [GangDecision("wait")] * len(gangs)))
+        self._instance = instance
+        self._counts = FreeCounts.at_best(instance)
 
     def demand(self, index: int) -> Demand:
-        """The gang at its least counts, on the nodes that match it."""
-        instance = self._instance
-        gang = instance.gangs[index]
-        found = remaining_demand(instance, index, gang.target_counts())
+        """A waiting gang at its least counts, on the nodes that match it."""
+        gang = self._instance.gangs[index]
         roles = (
-            replace(role, nodes=instance.eligible_nodes(gang.roles[role.role]))
-            for role in found.roles
+            RoleDemand(
+                number,
+                tuple(role.indices(count)),
+                role.gpus,
+                (),
+                self._instance.matching_nodes(role),
+            )
+            for number, (role, count) in enumerate(
+                zip(gang.roles, gang.target_counts(), strict=True)
+            )
+            if count
         )
-        return replace(found, roles=tuple(roles))
+        return Demand(index, tuple(roles), possible=True)
 
     def never(self, demand: Demand) -> str | None:
         """Why a waiting gang could not start even here, by counts alone; None if it could."""
@@ -179,7 +183,7 @@ class EmptyCluster:
             spec = instance.gangs[demand.gang].roles[role.role]
             if not role.nodes:
                 return f"never fits: {_who(instance, demand, role)}{self._unmatched(spec)}"
-            largest = max(instance.cluster.nodes[n].gpus for n in role.nodes)
+            largest = int(self._counts.free[_array(role.nodes)].max())
             if role.gpus > largest:
                 return (
                     f"never fits: {_who(instance, demand, role)}needs pods of "
@@ -196,9 +200,9 @@ class EmptyCluster:
         instance = self._instance
         nodes = instance.cluster.nodes
         required = _required(spec)
-        tainted = instance.eligible_nodes(replace(spec, tolerations=(Toleration("", "Exists"),)))
+        tainted = instance.matching_nodes(replace(spec, tolerations=(Toleration("", "Exists"),)))
         if tainted:
-            found = {taint for n in tainted for taint in nodes[n].taints}
+            found = {t for n in tainted for t in without_conditions(nodes[n]).taints}
             keys = sorted({t.key for t in found if not tolerated(spec.tolerations, (t,))})
             return (
                 f"tolerates no node{' ' * bool(required)}{required} (taints {first_of(keys, 'other')}); "
@@ -207,7 +211,9 @@ class EmptyCluster:
         selected = " that the policy selects" if instance.policy.node_selector else ""
         known = sorted(instance.gpu_names(frozenset(range(len(nodes)))))
         models = f"; its GPU models are {first_of(known, 'other')}" if spec.model and known else ""
-        return f"needs nodes {required}; the cluster has none{selected}{models}"
+        return (
+            f"needs nodes{' ' * bool(required)}{required}; the cluster has none{selected}{models}"
+        )
 
 
 def _who(instance: Instance, demand: Demand, role: RoleDemand) -> str:
@@ -223,9 +229,9 @@ def _pods(count: int, role: RoleDemand) -> str:
 def _required(spec: Role) -> str:
     """What a role asks of its nodes."""
     terms = [f"{key}={value}" for key, value in spec.node_selector]
-    terms += [_cut(shown(spec.node_affinity))] if spec.node_affinity else []
+    terms += [shown(spec.node_affinity)] if spec.node_affinity else []
     terms += [f"model {spec.model}"] if spec.model else []
-    return f"with {', '.join(terms)}" if terms else ""
+    return f"with {_cut(', '.join(terms))}" if terms else ""
 
 
 def _role(counts: FreeCounts, demand: Demand, role: RoleDemand) -> Shortage | None:
@@ -258,11 +264,11 @@ def _role(counts: FreeCounts, demand: Demand, role: RoleDemand) -> Shortage | No
     )
 
 
-def _best_model(counts: FreeCounts, nodes: Integers, pods: Integers) -> tuple[str | None, int]:
+def _best_model(counts: FreeCounts, nodes: IntArray, pods: IntArray) -> tuple[str | None, int]:
     """The GPU model with room for most pods, of equals the last by name, and how many."""
     names, of = counts.gpu_models
     present = of[nodes] >= 0
-    room: Integers = np.zeros(len(names), np.int64)
+    room: IntArray = np.zeros(len(names), np.int64)
     np.add.at(room, of[nodes][present], pods[present])
     best = max(np.unique(of[nodes][present]).tolist(), key=lambda i: (room[i], i), default=None)
     return (None, 0) if best is None else (names[best], int(room[best]))
@@ -272,8 +278,8 @@ def _one_domain(
     counts: FreeCounts,
     demand: Demand,
     role: RoleDemand,
-    nodes: Integers,
-    by_gpus: Integers,
+    nodes: IntArray,
+    by_gpus: IntArray,
     needs: str,
 ) -> Shortage | None:
     gang = counts.instance.gangs[demand.gang]
@@ -290,7 +296,7 @@ def _one_domain(
 
 
 def _slices(
-    counts: FreeCounts, demand: Demand, role: RoleDemand, nodes: Integers, by_gpus: Integers
+    counts: FreeCounts, demand: Demand, role: RoleDemand, nodes: IntArray, by_gpus: IntArray
 ) -> Shortage | None:
     """Slices needed against the slices for which the domains have space."""
     spec = counts.instance.gangs[demand.gang].roles[role.role]
@@ -343,9 +349,9 @@ def first_of(names: Sequence[str], noun: str) -> str:
     return f"{', '.join(names[:MAX_NAMED])}{more}"
 
 
-def _array(nodes: Collection[int]) -> Integers:
+def _array(nodes: Collection[int]) -> IntArray:
     return np.fromiter(nodes, np.int64, len(nodes))
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= MAX_AFFINITY else f"{text[: MAX_AFFINITY - 3]}..."
+    return text if len(text) <= MAX_REQUIRED else f"{text[: MAX_REQUIRED - 3]}..."
