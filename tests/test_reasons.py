@@ -14,21 +14,28 @@ from building_servers import switched
 from by_steps import by_search, by_steps
 from effort import examples
 from exhaustive import plan
+from tiny import tiny
 from tiny_busy import busy
 
 from models.cluster import Taint
 from models.gang import ExistingPod, Role
 from models.instance import Instance
+from models.plan import compose
 from models.policy import LOST_RUNTIME, Disruption, Objective, SolveLimits
 from models.program.base_state import base_decisions
+from models.verify.adaptor import read_case
+from models.verify.empty_cluster import EmptyCluster as JudgedCluster
+from models.verify.room import Work
 from planner.search import reasons
 from planner.search.budget import Budget
 from planner.search.free_space import MaximalSpace
 from planner.search.notes import notes_of
 from planner.search.reasons import with_reasons
+from planner.search.shortage import EmptyCluster
 from planner.search.solve import solve
 
 FULL = mask(*range(8))
+NOW = "2026-11-21T10:00:00Z"
 
 
 def message(instance: Instance, name: str, proven: tuple[int, ...] = ()) -> tuple[str, str]:
@@ -139,6 +146,46 @@ def test_what_could_not_start_if_nothing_ran_never_fits(spec: Role, text: str) -
     full = gang("full", 3, 8, stands=[(0, i, i, FULL) for i in range(3)])
     made = by_search(build(nodes=nodes, gangs=[full, gang("a", roles=[spec], priority=9)]))
     assert made.reason("a") == ("Never", f"never fits: {text}")
+
+
+def test_it_is_noted_who_starts_below_a_gang_that_waits() -> None:
+    queue = [gang("top", 1, 8, priority=9), gang("mid", 2, 8, priority=5)]
+    low = [gang("l1", 1, 4, preemptible=True), gang("l2", 1, 4), gang("huge", 3, 8, priority=6)]
+    instance = build(nodes_per_rack=2, gangs=[*queue, *low])
+    note = solve(instance).notes[-1]
+    assert note == (
+        "default/mid (priority 5) waits while 2 gangs of lower priority start on nodes that it may use; no "
+        "room is held: a lower gang makes room later only if it is preemptible (1 is not)"
+    )
+    notes = solve(build(nodes_per_rack=2, gangs=[*queue, low[2]])).notes
+    assert not any("no room is held" in note for note in notes)
+
+
+def test_program_and_judge_agree_on_what_can_never_start_and_it_never_does() -> None:
+    found = 0
+    for seed in range(examples(150, 40)):
+        instance = tiny(seed, more=("selectors", "taints", "role_model", "ours", "cordons"))
+        document = compose(instance, solve(instance), name="p", created_at=NOW, generator="test")
+        reading = read_case(document).instance
+        assert reading is not None
+        judged, best = JudgedCluster(reading.facts, Work(1 << 30)), EmptyCluster(instance)
+        for index, one in enumerate(instance.gangs):
+            if one.running:
+                continue
+            never = best.never(best.demand(index)) is not None
+            assert judged.fits(reading.facts.gangs[index]) is not never, (seed, one.name)
+            if never:
+                found += 1
+                alone = replace(in_order(instance), gangs=(replace(one, hold=None),))
+                assert solve(alone).decisions[0].decision == "wait", (seed, one.name)
+    assert found > 10
+
+
+def in_order(instance: Instance) -> Instance:
+    """The instance with every node ready and healthy, and without limits on resources."""
+    changes = {"ready": True, "unschedulable": False, "unhealthy": 0, "unknown_unhealthy": 0}
+    nodes = (replace(n, allocatable=(), **changes) for n in instance.cluster.nodes)
+    return replace(instance, cluster=replace(instance.cluster, nodes=tuple(nodes)))
 
 
 def test_a_taint_of_a_condition_passes_and_others_stay() -> None:
