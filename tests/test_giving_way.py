@@ -105,8 +105,8 @@ def test_nobody_stops_where_the_winner_would_not_fit_all_the_same() -> None:
     assert code == "RequiredTopology"
     assert message == (
         "needs 2 pods of 8 GPUs in one rack; even if the 2 running gangs that may stop or move left, the "
-        "best rack has room for 1; 2 running gangs hold 16 GPUs there, most default/a (8); making those of "
-        "lower priority preemptible may help"
+        "best rack has room for 1; 2 running gangs hold 16 GPUs there, most default/a (8); making running "
+        "gangs of lower priority preemptible may help"
     )
 
 

@@ -36,6 +36,7 @@ from planner.search.solve import solve
 
 FULL = mask(*range(8))
 NOW = "2026-11-21T10:00:00Z"
+PREEMPTIBLE = "; making running gangs of lower priority preemptible may help"
 
 
 def message(instance: Instance, name: str, proven: tuple[int, ...] = ()) -> tuple[str, str]:
@@ -81,7 +82,7 @@ def test_preemption_is_proposed_only_where_it_would_make_room() -> None:
         assert text.endswith(
             "2 running gangs hold 16 GPUs there, most default/firm (8); "
             + (
-                "making those of lower priority preemptible may help"
+                "making running gangs of lower priority preemptible may help"
                 if helps
                 else "may start once they end"
             )
@@ -218,8 +219,8 @@ def test_what_the_higher_ones_leave_is_counted_without_the_lower_ones() -> None:
     assert made.reason("mid") == (
         "Outranked",
         (
-            "needs 2 pods of 8 GPUs; after 1 gang of higher priority there is room for 1 on its nodes (8 "
-            "GPUs free); no plan that keeps the earlier tiers admits it (proven)"
+            "needs 2 pods of 8 GPUs; after 1 gang of higher priority (most to default/top, 8 GPUs) there is "
+            "room for 1 on its nodes (8 GPUs free); no plan that keeps the earlier tiers admits it (proven)"
         ),
     )
 
@@ -290,13 +291,15 @@ def test_what_the_search_proved_is_said_where_no_count_knows() -> None:
     assert code == "NoRoom"
     assert text.endswith(
         "; no way was found to make room by moving or stopping the running gang that may give way"
+        + PREEMPTIBLE
     )
     _, text = message(instance, "high", proven=(9,))
     # In place of a peer that waits as well it might start: proven is that not all of them run.
-    assert text.endswith("; starting it would displace gangs of its priority or higher (proven)")
+    proof = "; starting it would displace gangs of its priority or higher (proven)"
+    assert text.endswith(proof + PREEMPTIBLE)
     alone = build(nodes=nodes, gangs=[hop, stay, gang("high", 1, 8, priority=10)])
     _, text = message(alone, "high", proven=(10,))
-    assert text.endswith("; no plan that keeps the earlier tiers admits it (proven)")
+    assert text.endswith(f"; no plan that keeps the earlier tiers admits it (proven){PREEMPTIBLE}")
 
 
 def test_under_goodput_others_may_also_be_slower_and_that_is_said() -> None:
@@ -313,9 +316,9 @@ def test_under_goodput_others_may_also_be_slower_and_that_is_said() -> None:
         gangs = [hop, stay, gang("high", 1, 8, priority=priority)]
         instance = build(nodes=nodes, gangs=gangs, objectives=["goodput", "waiting"])
         _, text = message(instance, "high", proven=(priority,))
-        assert text.endswith(f"; {what} (proven)")
+        assert text.endswith(f"; {what} (proven){PREEMPTIBLE}")
         found = next(d.reason for d in solve(instance).decisions if d.reason is not None)
-        assert found.message.endswith(f"; {what} (proven)")
+        assert found.message.endswith(f"; {what} (proven){PREEMPTIBLE}")
 
 
 def test_a_gang_that_fits_at_no_speed_is_told_so() -> None:
@@ -419,7 +422,7 @@ def test_a_peer_that_waited_too_long_is_named_as_what_outranks() -> None:
         placed = by_steps(given)
         assert placed.reason("new")[0] == code
         assert (
-            f"after 1 gang of its priority{outranking} there is room for 0"
+            f"after 1 gang of its priority{outranking} (most to default/old, 8 GPUs) there is"
             in placed.reason("new")[1]
         )
 

@@ -61,6 +61,7 @@ SHORT = NEEDS + AFTER + ROOM
     ("code", "message"),
     [
         ("Outranked", SHORT),
+        ("Outranked", SHORT.replace("priority ", "priority (most to default/big, 8 GPUs) ")),
         ("Outranked", "needs 16 GPUs; no placement was found " + AFTER),
         ("NoRoom", NEEDS + ROOM + "; default/old holds 4 GPUs there"),
         ("NoRoom", NEEDS + ROOM + "; 1 running gangs hold 4 GPUs there, most default/old (4)"),
@@ -95,6 +96,16 @@ def test_a_reason_that_the_plan_does_not_contradict_passes(code: str, message: s
             "NoRoom",
             NEEDS + "after the running gangs " + ROOM,
             "0 gangs of higher priority start, but 1 do",
+        ),
+        (
+            "Outranked",
+            SHORT.replace("priority ", "priority (most to default/big, 9 GPUs) "),
+            "default/big takes 9 GPUs there first, but it takes 8",
+        ),
+        (
+            "Outranked",
+            SHORT.replace("priority ", "priority (most to default/old, 4 GPUs) "),
+            "default/old takes 4 GPUs there first, but it takes 0",
         ),
         (
             "Outranked",

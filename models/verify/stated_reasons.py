@@ -24,6 +24,7 @@ from models.verify.violation import Violation, printable
 
 OUTRANKED = "Outranked"
 SELECTOR = "Selector"
+STARTS = ("place", "complete")
 NEVER = "Never"
 NO_ROOM = ("NoRoom", "RequiredTopology", "Resources", "Bandwidth", SELECTOR)
 RULE = "reason"
@@ -45,10 +46,10 @@ _ROLE_NEEDS = re.compile(
     rf"(?:^|: )(?:role (\S{{1,253}}) )?needs {_COUNT} pods? of {_COUNT} GPUs?\b"
 )
 _FREE = re.compile(
-    rf"; (?:after [^;:]{{0,250}} )?(?<![\d,]){_COUNT} GPUs? (?:is|are) free on its nodes\b"
+    rf"; (?:after [^;:]{{0,900}} )?(?<![\d,]){_COUNT} GPUs? (?:is|are) free on its nodes\b"
 )
 _ENOUGH = re.compile(
-    rf"(?:^|: )(?:role (\S{{1,253}}) )?needs [^;:]{{0,250}}; ([^;:]{{0,250}}?)"
+    rf"(?:^|: )(?:role (\S{{1,253}}) )?needs [^;:]{{0,250}}; ([^;:]{{0,900}}?)"
     rf"there is room for {_COUNT} on its nodes \({_COUNT} GPUs? free\)"
 )
 _DENIES = re.compile(
@@ -73,6 +74,7 @@ _CODES = (
 """Words that belong to a code, or after gangs that start and come first, to Outranked."""
 
 _NAME = r"(\S{1,253}/\S{1,253})"
+_MOST = re.compile(rf" \(most to {_NAME}, {_COUNT} GPUs?\)")
 _HOLDS = re.compile(rf"; {_NAME} holds {_COUNT} GPUs? there\b")
 _HOLD = re.compile(
     rf"; {_COUNT} running gangs hold {_COUNT} GPUs? there, most {_NAME} \({_COUNT}\)"
@@ -117,7 +119,7 @@ class _Reasons:
 
     @cached_property
     def starting(self) -> list[Change]:
-        return [change for change in self.outcome.changes if change.kind in ("place", "complete")]
+        return [change for change in self.outcome.changes if change.kind in STARTS]
 
     @cached_property
     def priorities(self) -> list[int]:
@@ -253,6 +255,20 @@ class _Reasons:
                 yield f"{_number(said[1])} GPUs are free on its nodes, but {free} are"
         yield from self._enough(gang, words)
         yield from self._holders(nodes, words)
+        yield from self._largest(gang, nodes, words)
+
+    def _largest(self, gang: Gang, nodes: Collection[int], words: str) -> Iterator[str]:
+        """The gang that is said to take most of what it could use."""
+        said = _MOST.search(words)
+        change = None if said is None else self.by_name.get(said[1])
+        if said is None:
+            return
+        first = (
+            change is not None and change.kind in STARTS and change.gang.priority >= gang.priority
+        )
+        taken = self._held(change, nodes) if change is not None and first else 0
+        if taken != _number(said[2]):
+            yield f"{printable(said[1])} takes {_number(said[2])} GPUs there first, but it takes {taken}"
 
     def _left_above(self, priority: int) -> Room:
         """What the plan leaves without the gangs of lower priority that start."""

@@ -82,7 +82,7 @@ class Others:
         remaining = [i for i in removable if decisions[i].decision in ("keep", "resize")]
         self._movable = frozenset(i for i in remaining if gangs[i].movable)
         self._stoppable = sorted(gangs[i].priority for i in remaining if not gangs[i].movable)
-        self._holding: dict[frozenset[int], list[tuple[int, int]]] = {}
+        self._holding: dict[tuple[bool, frozenset[int]], list[tuple[int, int]]] = {}
 
     def that_start_first(self, index: int) -> tuple[str, bool]:
         """The gangs that start of its priority or higher, in words, and whether some precede this gang.
@@ -116,21 +116,37 @@ class Others:
         movable = len(self._movable) - (winner in self._movable)
         return movable + bisect_left(self._stoppable, self._instance.gangs[winner].priority)
 
-    def holders(self, nodes: frozenset[int]) -> list[tuple[int, int]]:
-        """(gang, GPUs that it holds on these nodes) of running gangs that go on, the most GPUs first."""
-        if nodes not in self._holding:
+    def largest_first(self, index: int, nodes: frozenset[int]) -> tuple[int, int] | None:
+        """(gang, its GPUs on these nodes) of that with the most, of those that start first."""
+        least = self._instance.gangs[index].priority
+        starting = self.holders(nodes, starting=True)
+        return next(
+            (one for one in starting if self._instance.gangs[one[0]].priority >= least), None
+        )
+
+    def holders(self, nodes: frozenset[int], *, starting: bool = False) -> list[tuple[int, int]]:
+        """(gang, its GPUs on these nodes) of running gangs that go on, or of those that start; most first."""
+        key = (starting, nodes)
+        if key not in self._holding:
             here = np.zeros(len(self._instance.cluster.nodes), np.int64)
             here[np.fromiter(nodes, np.int64, len(nodes))] = 1
             held = np.zeros(len(self._decisions), np.int64)
-            owners, places, gpus = self._held
+            owners, places, gpus = self._taken if starting else self._held
             np.add.at(held, owners, gpus * here[places])
             found = [(int(i), int(held[i])) for i in np.flatnonzero(held)]
-            self._holding[nodes] = sorted(found, key=lambda one: (-one[1], one[0]))
-        return self._holding[nodes]
+            self._holding[key] = sorted(found, key=lambda one: (-one[1], one[0]))
+        return self._holding[key]
 
     @cached_property
     def _held(self) -> tuple[IntArray, IntArray, IntArray]:
-        """(gang, node, GPUs) of every pod with GPUs of the running gangs that go on."""
+        return self._pods(RUNNING)
+
+    @cached_property
+    def _taken(self) -> tuple[IntArray, IntArray, IntArray]:
+        return self._pods(STARTS)
+
+    def _pods(self, decisions: Collection[str]) -> tuple[IntArray, IntArray, IntArray]:
+        """(gang, node, GPUs) of every pod of the gangs of which one of these is decided."""
         gangs = self._instance.gangs
         found = [
             (
@@ -139,7 +155,7 @@ class Others:
                 gangs[i].roles[pod.role].gpus if pod.gpus is None else pod.gpus.bit_count(),
             )
             for i, decision in enumerate(self._decisions)
-            if decision.decision in RUNNING
+            if decision.decision in decisions
             for pod in decision.pods
         ]
         owners, nodes, gpus = np.array(found, np.int64).reshape(-1, 3).T

@@ -243,10 +243,8 @@ class _ReasonFinder:
         return Reason(short.code, text + helps)
 
     def _held_by(self, demand: Demand) -> str:
-        """The running gangs that hold GPUs where it may run and that no plan stops or moves for it."""
-        gangs, gone = self._instance.gangs, frozenset(self._maximal.removed)
-        holders = [(i, gpus) for i, gpus in self._others.holders(demand.nodes) if i not in gone]
-        holders = [(i, gpus) for i, gpus in holders if i != demand.gang]
+        """The running gangs that hold what it lacks."""
+        gangs, holders = self._instance.gangs, self._staying(demand)
         if not holders:
             return ""
         largest, most = holders[0]
@@ -265,17 +263,28 @@ class _ReasonFinder:
             return "; smaller requests would help"
         if short is not None:
             return "; needs nodes or GPUs that are cordoned, not ready or unhealthy now"
+        stay = self._staying(demand)
+        may = self._preemption(demand, kind)
+        if may or not stay:
+            return may
+        return f"; may start once {'it ends' if len(stay) == 1 else 'they end'}"
+
+    def _preemption(self, demand: Demand, kind: object) -> str:
+        """Whether there would be room, by counts, if no gang of lower priority ran or started."""
         index, gangs = demand.gang, self._instance.gangs
-        gone = frozenset(self._maximal.removed)
-        stay = [i for i, _ in self._others.holders(demand.nodes) if i not in gone and i != index]
-        if any(gangs[i].priority < gangs[index].priority for i in stay):
-            self._undercut.lower_to(gangs[index].priority)
-            key = (kind, self._undercut.stage)
-            if key not in self._preemption_helps:
-                self._preemption_helps[key] = shortage(self._undercut.counts, demand) is None
-            if self._preemption_helps[key]:
-                return "; making those of lower priority preemptible may help"
-        return f"; may start once {'it ends' if len(stay) == 1 else 'they end'}" if stay else ""
+        if all(gangs[i].priority >= gangs[index].priority for i, _ in self._staying(demand)):
+            return ""
+        self._undercut.lower_to(gangs[index].priority)
+        key = (kind, self._undercut.stage)
+        if key not in self._preemption_helps:
+            self._preemption_helps[key] = shortage(self._undercut.counts, demand) is None
+        helps = self._preemption_helps[key]
+        return "; making running gangs of lower priority preemptible may help" if helps else ""
+
+    def _staying(self, demand: Demand) -> list[tuple[int, int]]:
+        """(gang, GPUs) of running gangs where it may run that no plan stops or moves for it, most first."""
+        gone = {*self._maximal.removed, demand.gang}
+        return [one for one in self._others.holders(demand.nodes) if one[0] not in gone]
 
     @cached_property
     def _idle(self) -> FreeCounts:
@@ -378,6 +387,10 @@ class _ReasonFinder:
         first, outranked = self._others.that_start_first(demand.gang)
         if left.fits:
             return Reason("Outranked", self._fitting(demand, first, beside=left.beside))
+        largest = self._others.largest_first(demand.gang, demand.nodes)
+        if largest is not None:
+            name = "/".join(self._instance.gangs[largest[0]].key)
+            first += f" (most to {name}, {plural(largest[1], 'GPU')})"
         if left.short is not None:
             text = left.short.said(f"{first} ")
         else:
@@ -386,8 +399,8 @@ class _ReasonFinder:
                 f"needs {plural(demand.gpus, 'GPU')}; {first} {free} on its nodes, and no placement was "
                 "found on them"
             )
-        known = self._reclaiming(demand.gang) + self._guarded(demand, kind)
-        text += known or self._would_help(demand, kind)
+        text += self._reclaiming(demand.gang)
+        text += self._guarded(demand, kind) or self._preemption(demand, kind)
         code = "NoRoom" if left.short is None else left.short.code
         return Reason("Outranked" if outranked else code, text)
 
