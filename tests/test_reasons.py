@@ -84,7 +84,7 @@ def test_preemption_is_proposed_only_where_it_would_make_room() -> None:
             + (
                 "making running gangs of lower priority preemptible may help"
                 if helps
-                else "may start once they end"
+                else "may start once running gangs end"
             )
         )
 

@@ -81,5 +81,5 @@ def test_a_gang_that_fits_on_two_models_only_is_told_that_it_must_fit_on_one() -
     assert reason.code == "Never"
     assert reason.message == (
         "never fits: needs 2 pods of 8 GPUs on one GPU model; even on the empty cluster the best, H100, has "
-        "room for 1; mixModels would help"
+        "room for 1; mixModels may help"
     )

@@ -238,9 +238,9 @@ class _ReasonFinder:
         if short.code == "Selector":
             return Reason(short.code, short.said())
         text = short.said(self._if_all_left())
-        text += "" if short.code == "Resources" else self._held_by(demand)
-        helps = self._guarded(demand, kind) or self._would_help(demand, kind)
-        return Reason(short.code, text + helps)
+        held = "" if short.code == "Resources" else self._held_by(demand)
+        helps = self._guarded(demand, kind) or self._would_help(demand, kind, named=bool(held))
+        return Reason(short.code, text + held + helps)
 
     def _held_by(self, demand: Demand) -> str:
         """The running gangs that hold what it lacks."""
@@ -254,8 +254,11 @@ class _ReasonFinder:
         gpus = plural(sum(gpus for _, gpus in holders), "GPU")
         return f"; {len(holders):,} running gangs hold {gpus} there, most {name} ({most:,})"
 
-    def _would_help(self, demand: Demand, kind: object) -> str:
-        """What might let it start, by counts: nodes that are out, preemption, or only that gangs end."""
+    def _would_help(self, demand: Demand, kind: object, *, named: bool) -> str:
+        """What might let it start, by counts: nodes that are out, preemption, or only that gangs end.
+
+        ``named``: the words before name a single gang that holds what it lacks.
+        """
         if kind not in self._short_at_best:
             self._short_at_best[kind] = shortage(self._idle, demand)
         short = self._short_at_best[kind]
@@ -267,7 +270,8 @@ class _ReasonFinder:
         may = self._preemption(demand, kind)
         if may or not stay:
             return may
-        return f"; may start once {'it ends' if len(stay) == 1 else 'they end'}"
+        whose = "it ends" if len(stay) == 1 and named else "running gangs end"
+        return f"; may start once {whose}"
 
     def _preemption(self, demand: Demand, kind: object) -> str:
         """Whether there would be room, by counts, if no gang of lower priority ran or started."""

@@ -249,7 +249,7 @@ def _role(counts: FreeCounts, demand: Demand, role: RoleDemand) -> Shortage | No
         gpu, room = _best_model(counts, nodes, by_gpus)
         if gpu is not None and room < count:
             there = f"the best, {gpu}, has room for {room}"
-            return Shortage("NoRoom", f"{needs} on one GPU model", there, "mixModels would help")
+            return Shortage("NoRoom", f"{needs} on one GPU model", there, "mixModels may help")
     for resource, amount in ((PODS, 1), *role.requests):
         if not amount:
             continue
