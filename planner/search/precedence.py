@@ -8,7 +8,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -17,52 +16,61 @@ from models.instance import Instance
 from models.solution import STARTS, GangDecision
 from models.units import plural
 from planner.search.free_arrays import IntArray
-from planner.search.free_space import FreeSpace, Pods
+from planner.search.free_space import FreeSpace
 from planner.search.shortage import FreeCounts
 
 RUNNING = ("keep", "move", "resize")
 """Decisions of running gangs that go on."""
 
 
-class SpaceAbove:
-    """What gangs of at least a priority leave, for falling priorities.
+class LeftByAbove:
+    """What a plan leaves without its starts of lower priority, for falling priorities.
 
-    ``later``: pods of gangs that count from their priority on, beside those of ``decisions``.
-    ``stage``: how many of them count now.
+    ``stage``: how many starts count now.
     """
 
-    def __init__(
-        self, instance: Instance, decisions: Sequence[GangDecision], later: dict[int, Pods]
-    ) -> None:
-        gangs = instance.gangs
-        first = [
-            replace(decision, pods=()) if i in later else decision
-            for i, decision in enumerate(decisions)
-        ]
-        self.space = FreeSpace(instance, first)
-        self._instance = instance
-        self._later = later
-        self._order = sorted(later, key=lambda i: (-gangs[i].priority, i))
+    def __init__(self, instance: Instance, decisions: Sequence[GangDecision]) -> None:
+        self._gangs = instance.gangs
+        self._starts = {i: d.pods for i, d in enumerate(decisions) if d.decision == "place"}
+        self._order = sorted(self._starts, key=lambda i: (-self._gangs[i].priority, i))
+        running = (d if d.decision != "place" else GangDecision("wait") for d in decisions)
+        self.space = FreeSpace(instance, tuple(running))
         self.counts = FreeCounts.of(self.space)
         self.stage = 0
 
     def lower_to(self, priority: int) -> None:
-        """Let the gangs of this priority and above count; priorities must not rise between calls."""
-        gangs, order = self._instance.gangs, self._order
-        while self.stage < len(order) and gangs[order[self.stage]].priority >= priority:
-            self.space.set(order[self.stage], self._later[order[self.stage]])
+        """Let the starts of this priority and above count; priorities must not rise between calls."""
+        while self.stage < len(self._order):
+            index = self._order[self.stage]
+            if self._gangs[index].priority < priority:
+                break
+            self.space.set(index, self._starts[index])
             self.stage += 1
 
 
-def left_by_those_above(instance: Instance, decisions: Sequence[GangDecision]) -> SpaceAbove:
-    """What the plan leaves a gang without the starts of lower priority."""
-    later = {i: d.pods for i, d in enumerate(decisions) if d.decision == "place"}
-    return SpaceAbove(instance, decisions, later)
+class WithoutBelow:
+    """Counts as if every gang of lower priority were gone, running or not, for falling priorities."""
 
+    def __init__(self, instance: Instance, decisions: Sequence[GangDecision]) -> None:
+        self._gangs = instance.gangs
+        self._decisions = decisions
+        there = (i for i, decision in enumerate(decisions) if decision.pods)
+        self._order = sorted(there, key=lambda i: (-self._gangs[i].priority, i))
+        self.counts = FreeCounts.without_pods(instance)
+        self.stage = 0
 
-def without_those_below(instance: Instance, decisions: Sequence[GangDecision]) -> SpaceAbove:
-    """What the plan would leave a gang if every gang of lower priority were gone."""
-    return SpaceAbove(instance, decisions, {i: d.pods for i, d in enumerate(decisions) if d.pods})
+    def lower_to(self, priority: int) -> None:
+        """Let the gangs of this priority and above count; priorities must not rise between calls."""
+        while self.stage < len(self._order):
+            index = self._order[self.stage]
+            gang = self._gangs[index]
+            if gang.priority < priority:
+                break
+            for pod in self._decisions[index].pods:
+                role = gang.roles[pod.role]
+                gpus = role.gpus if pod.gpus is None else pod.gpus.bit_count()
+                self.counts.take(pod.node, gpus, role.requests)
+            self.stage += 1
 
 
 class Others:

@@ -29,12 +29,7 @@ from planner.search.engines.cpsat import solve_exactly
 from planner.search.engines.interface import Goal, Status
 from planner.search.free_space import FreeSpace, MaximalSpace
 from planner.search.greedy import missing_demand, place
-from planner.search.precedence import (
-    Others,
-    SpaceAbove,
-    left_by_those_above,
-    without_those_below,
-)
+from planner.search.precedence import LeftByAbove, Others, WithoutBelow
 from planner.search.shortage import (
     EmptyCluster,
     FreeCounts,
@@ -147,6 +142,8 @@ class _ReasonFinder:
         self._short_at_best: dict[object, Shortage | None] = {}
         self._preemption_helps: dict[object, bool] = {}
         self._helps: dict[object, bool] = {}
+        self._lowest: dict[object, int] = {}
+        self._stay: dict[object, list[tuple[int, int]]] = {}
 
     def reason(self, index: int) -> Reason | None:
         """The reason for one gang, None if it needs none."""
@@ -222,12 +219,12 @@ class _ReasonFinder:
         return FreeSpace(self._instance, self._decisions)
 
     @cached_property
-    def _above(self) -> SpaceAbove:
-        return left_by_those_above(self._instance, self._decisions)
+    def _above(self) -> LeftByAbove:
+        return LeftByAbove(self._instance, self._decisions)
 
     @cached_property
-    def _undercut(self) -> SpaceAbove:
-        return without_those_below(self._instance, self._decisions)
+    def _undercut(self) -> WithoutBelow:
+        return WithoutBelow(self._instance, self._decisions)
 
     @cached_property
     def _best(self) -> EmptyCluster:
@@ -275,10 +272,10 @@ class _ReasonFinder:
 
     def _preemption(self, demand: Demand, kind: object) -> str:
         """Whether there would be room, by counts, if no gang of lower priority ran or started."""
-        index, gangs = demand.gang, self._instance.gangs
-        if all(gangs[i].priority >= gangs[index].priority for i, _ in self._staying(demand)):
+        priority = self._instance.gangs[demand.gang].priority
+        if self._lowest_staying(demand) >= priority:
             return ""
-        self._undercut.lower_to(gangs[index].priority)
+        self._undercut.lower_to(priority)
         key = (kind, self._undercut.stage)
         if key not in self._preemption_helps:
             self._preemption_helps[key] = shortage(self._undercut.counts, demand) is None
@@ -287,8 +284,21 @@ class _ReasonFinder:
 
     def _staying(self, demand: Demand) -> list[tuple[int, int]]:
         """(gang, GPUs) of running gangs where it may run that no plan stops or moves for it, most first."""
-        gone = {*self._maximal.removed, demand.gang}
-        return [one for one in self._others.holders(demand.nodes) if one[0] not in gone]
+        key = (demand.nodes, self._maximal.removed, self._instance.gangs[demand.gang].running)
+        if key not in self._stay or key[2]:
+            gone = {*self._maximal.removed, demand.gang}
+            holders = self._others.holders(demand.nodes)
+            self._stay[key] = [one for one in holders if one[0] not in gone]
+        return self._stay[key]
+
+    def _lowest_staying(self, demand: Demand) -> int:
+        """The lowest priority among those; beyond all where there are none."""
+        gangs = self._instance.gangs
+        key = (demand.nodes, demand.gang if gangs[demand.gang].running else None)
+        if key not in self._lowest:
+            priorities = (gangs[i].priority for i, _ in self._staying(demand))
+            self._lowest[key] = min(priorities, default=1 << 62)
+        return self._lowest[key]
 
     @cached_property
     def _idle(self) -> FreeCounts:

@@ -5,9 +5,9 @@ A result holds for every placement on the given free space; None proves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -66,14 +66,22 @@ class FreeCounts:
     @property
     def free(self) -> IntArray:
         """Free GPUs of every node, in node order."""
-        return self._arrays.free
+        return np.maximum(self._arrays.free, 0)
+
+    def take(self, node: int, gpus: int, requests: Iterable[tuple[str, int]]) -> None:
+        """Let a pod hold this much of a node; only for counts of their own."""
+        self._arrays.free[node] -= gpus
+        for resource, amount in ((PODS, 1), *requests):
+            left = self._arrays.left.get(resource)
+            if left is not None and left[node] != UNLIMITED:
+                left[node] -= amount
 
     def by_node(self) -> list[int]:
         """Free GPUs of every node."""
         found: list[int] = self.free.tolist()
         return found
 
-    def on(self, nodes: Collection[int]) -> int:
+    def on(self, nodes: frozenset[int]) -> int:
         """Free GPUs of these nodes."""
         return int(self.free[_array(nodes)].sum())
 
@@ -323,6 +331,8 @@ def _together(counts: FreeCounts, demand: Demand) -> Shortage | None:
     level = instance.gangs[demand.gang].required
     if demand.standing_nodes or not demand.gpu_roles:
         return None
+    if level is None and len(demand.gpu_roles) == 1:
+        return None  # counted with its pods
     nodes = _array(frozenset().union(*(role.nodes for role in demand.gpu_roles)))
     if level is None:
         free = int(counts.free[nodes].sum())
@@ -349,7 +359,8 @@ def first_of(names: Sequence[str], noun: str) -> str:
     return f"{', '.join(names[:MAX_NAMED])}{more}"
 
 
-def _array(nodes: Collection[int]) -> IntArray:
+@lru_cache(maxsize=64)
+def _array(nodes: frozenset[int]) -> IntArray:
     return np.fromiter(nodes, np.int64, len(nodes))
 
 
