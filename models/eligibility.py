@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from models.cluster import Node, Taint
 from models.gang import NodeAffinity, NodeExpression, Role, Toleration, whole_number
 from models.hardware import bits, slug
+
+CONDITIONS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+"""Prefixes of taints that repeat a node's condition, and go with it."""
 
 Nodes = frozenset[int]
 Mask = int
@@ -173,6 +176,12 @@ def model_matches(wanted: str, node: Node) -> bool:
     if node.model is None:
         return False
     return slug(wanted) in (slug(node.model.gpu), *node.model.slugs)
+
+
+def without_conditions(node: Node) -> Node:
+    """The node without the taints that repeat its condition; the same node if it has none."""
+    taints = tuple(taint for taint in node.taints if not taint.key.startswith(CONDITIONS))
+    return node if len(taints) == len(node.taints) else replace(node, taints=taints)
 
 
 def tolerated(tolerations: Iterable[Toleration], taints: Iterable[Taint]) -> bool:

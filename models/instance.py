@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TypeVar, cast
 
 from models.cluster import Cluster, Node
-from models.eligibility import Eligibility, model_matches, tolerated
+from models.eligibility import Eligibility, model_matches, tolerated, without_conditions
 from models.gang import Gang, Role, matches
 from models.policy import GPUS, Policy
 from models.rates.speed import RelativeSpeeds
@@ -148,6 +148,10 @@ class Instance:
         """Indices of the nodes that are eligible for the role."""
         return self._eligibility.of(role)
 
+    def matching_nodes(self, role: Role) -> frozenset[int]:
+        """Indices of the nodes that would be eligible if all were ready, uncordoned and in good condition."""
+        return self._in_order.of(role)
+
     def gpu_names(self, nodes: frozenset[int]) -> frozenset[str]:
         """Names of the GPUs on these nodes, found once for each set."""
         if nodes not in self._gpu_names:
@@ -169,3 +173,9 @@ class Instance:
         labels = tuple(self.labels_of(node) for node in nodes)
         usable = frozenset(n for n, node in enumerate(nodes) if self.schedulable(node))
         return Eligibility(nodes, labels, usable)
+
+    @cached_property
+    def _in_order(self) -> Eligibility:
+        nodes = self.cluster.nodes
+        ours = frozenset(n for n, node in enumerate(nodes) if self.ours(node))
+        return Eligibility(tuple(map(without_conditions, nodes)), self._eligibility.labels, ours)

@@ -20,6 +20,10 @@ Proof = Literal["exact", "numerical"]
 StoppedBy = Literal["proof", "budget", "time", "signal"]
 
 
+NEVER = "Never"
+"""Code of the reason of a gang that could not start even if nothing else ran."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class PodPlacement:
     """One pod on one node. ``gpus``: bit mask; 0 for a pod without GPUs, None where the node decides."""

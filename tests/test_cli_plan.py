@@ -214,12 +214,25 @@ def test_a_required_gang_without_room_is_3_and_the_plan_is_saved(small: str, cli
 
 
 def test_a_required_gang_left_out_without_proof_is_a_warning(
-    small: str, cli: RunCli, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("planner.pipelines.required_gangs._tiers_proven", lambda *_: False)
-    result = cli("plan", small, "--require", "huge")
+    path = tmp_path / "in.yaml"
+    path.write_text(ONE_SERVER + gang("a", 5) + gang("b"), encoding="utf-8")
+    result = cli("plan", str(path), "--require", "b")
     assert result.code == 0
-    assert "warning: required gang research/huge is not admitted" in result.err
+    assert "warning: required gang default/b is not admitted" in result.err
+
+
+def test_what_can_never_start_is_counted_apart(small: str, cli: RunCli) -> None:
+    # huge asks for four servers of three
+    result = cli("plan", small, "--log-format", "json")
+    assert "\n3 start, 1 can never start\n" in result.out
+    summary = json.loads(result.err.splitlines()[-1])
+    assert (summary["type"], summary["waiting"], summary["never"]) == ("summary", 1, 1)
+    required = cli("plan", small, "--require", "huge")
+    assert required.code == 3
+    assert "error: required gang research/huge cannot be admitted: never fits: " in required.err
 
 
 ONE_SERVER = """

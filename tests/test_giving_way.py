@@ -104,8 +104,9 @@ def test_nobody_stops_where_the_winner_would_not_fit_all_the_same() -> None:
     code, message = plan.reason("high")
     assert code == "RequiredTopology"
     assert message == (
-        "even if the 2 running gangs that may stop or move left: role worker needs 2 pods of 8 GPUs in one "
-        "rack; the best rack has room for 1"
+        "needs 2 pods of 8 GPUs in one rack; even if the 2 running gangs that may stop or move left, the "
+        "best rack has room for 1; 2 running gangs hold 16 GPUs there, most default/a (8); making running "
+        "gangs of lower priority preemptible may help"
     )
 
 

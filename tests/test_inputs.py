@@ -206,7 +206,7 @@ def test_nvl72_keeps_one_gang_in_a_rack_and_slices_the_other() -> None:
 def test_nvl72_gangs_that_fit_no_rack_or_not_beside_the_others_wait() -> None:
     waiting = waiting_in(plan_of("nvl72"))
     assert sorted(waiting) == ["experts-96", "too-wide-80"]
-    assert waiting["too-wide-80"] == "RequiredTopology"
+    assert waiting["too-wide-80"] == "Never"
 
 
 def uses(instance: Instance) -> set[str]:

@@ -82,8 +82,8 @@ def test_a_gang_waits_where_one_of_its_pods_has_no_volume(tmp_path: Path) -> Non
         tmp_path, *nodes(4), storage_class(), *claims(2), volume("p0", "n1"), *gang(2, "c{}")
     )
     assert found == (
-        "Resources: not enough free volumes.gangplan.dev/local-10Gi on the eligible nodes: role worker "
-        "needs 2 pods, there is enough for 1"
+        "Resources: needs 2 pods of 8 GPUs; the free volumes.gangplan.dev/local-10Gi on its nodes is enough "
+        "for 1; smaller requests would help"
     )
 
 
@@ -268,7 +268,7 @@ def test_a_class_allows_topologies_and_a_selected_node_decides(tmp_path: Path) -
     chosen = claim("c0", of="csi", metadata={"annotations": {SELECTED: "n2"}})
     assert places(tmp_path, *trees, free, chosen) == ["n2"]
     both = claim("c0", of="csi", metadata={"annotations": {SELECTED: "n0"}})
-    assert places(tmp_path, *trees, csi, both).startswith("Selector")  # type: ignore[union-attr]
+    assert places(tmp_path, *trees, csi, both).startswith("Never")  # type: ignore[union-attr]
 
 
 GONE = {"deletionTimestamp": "2026-11-20T08:00:00Z"}

@@ -14,20 +14,29 @@ from building_servers import switched
 from by_steps import by_search, by_steps
 from effort import examples
 from exhaustive import plan
+from tiny import tiny
 from tiny_busy import busy
 
-from models.gang import ExistingPod
+from models.cluster import Taint
+from models.gang import ExistingPod, Role
 from models.instance import Instance
+from models.plan import compose
 from models.policy import LOST_RUNTIME, Disruption, Objective, SolveLimits
 from models.program.base_state import base_decisions
+from models.verify.adaptor import read_case
+from models.verify.empty_cluster import EmptyCluster as JudgedCluster
+from models.verify.room import Work
 from planner.search import reasons
 from planner.search.budget import Budget
 from planner.search.free_space import MaximalSpace
 from planner.search.notes import notes_of
 from planner.search.reasons import with_reasons
+from planner.search.shortage import EmptyCluster
 from planner.search.solve import solve
 
 FULL = mask(*range(8))
+NOW = "2026-11-21T10:00:00Z"
+PREEMPTIBLE = "; making running gangs of lower priority preemptible may help"
 
 
 def message(instance: Instance, name: str, proven: tuple[int, ...] = ()) -> tuple[str, str]:
@@ -54,11 +63,165 @@ def test_a_stopped_gang_names_the_highest_who_come() -> None:
 
 def test_a_count_says_no_even_without_those_that_may_give_way() -> None:
     low = gang("low", 1, 8, stands=[(0, 0, 0, FULL)], preemptible=True)
-    code, text = message(build(gangs=[low, gang("high", 2, 8, priority=9)]), "high")
+    firm = gang("firm", 1, 8, stands=[(0, 0, 1, FULL)], priority=9)
+    gangs = [low, firm, gang("high", 2, 8, priority=9)]
+    code, text = message(build(nodes_per_rack=2, gangs=gangs), "high")
     assert code == "NoRoom"
     assert text == (
-        "even if the running gang that may stop or move left: role worker needs 2 pods of 8 GPUs; "
-        "the eligible nodes have 8 free GPUs, enough for 1 pod"
+        "needs 2 pods of 8 GPUs; even if the running gang that may stop or move left, there is room for 1 "
+        "on its nodes (8 GPUs free); default/firm holds 8 GPUs there; may start once it ends"
+    )
+
+
+def test_preemption_is_proposed_only_where_it_would_make_room() -> None:
+    low = gang("low", 1, 8, stands=[(0, 0, 0, FULL)], priority=1)
+    for other, helps in ((1, True), (9, False)):
+        firm = gang("firm", 1, 8, stands=[(0, 0, 1, FULL)], priority=other)
+        gangs = [low, firm, gang("high", 2, 8, priority=9)]
+        _, text = message(build(nodes_per_rack=2, gangs=gangs), "high")
+        assert text.endswith(
+            "2 running gangs hold 16 GPUs there, most default/firm (8); "
+            + (
+                "making running gangs of lower priority preemptible may help"
+                if helps
+                else "may start once running gangs end"
+            )
+        )
+
+
+def test_nodes_that_are_out_are_not_now_and_not_never() -> None:
+    nodes = [node("n0", switched()), node("n1", switched(), unschedulable=True)]
+    code, text = message(build(nodes=nodes, gangs=[gang("a", 2, 8)]), "a")
+    assert (code, text) == (
+        "NoRoom",
+        (
+            "needs 2 pods of 8 GPUs; there is room for 1 on its nodes (8 GPUs free); needs nodes or GPUs "
+            "that are cordoned, not ready or unhealthy now"
+        ),
+    )
+    only = [role("worker", 1, 8, selector={"kubernetes.io/hostname": "n1"})]
+    code, text = message(build(nodes=nodes, gangs=[gang("a", roles=only)]), "a")
+    assert (code, text) == (
+        "Selector",
+        (
+            "needs nodes with kubernetes.io/hostname=n1; those that would do (1) are cordoned, not ready or "
+            "tainted"
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        (
+            role("worker", 1, 16),
+            "needs pods of 16 GPUs; the largest node it may use has 8; smaller pods would help",
+        ),
+        (
+            role("worker", 40, 8),
+            (
+                "needs 40 pods of 8 GPUs; even on the empty cluster there is room for 4 on its nodes (32 "
+                "GPUs free); fewer or smaller pods, or more nodes, would help"
+            ),
+        ),
+        (
+            role("worker", 3, 8, same="rack"),
+            (
+                "needs 3 pods of 8 GPUs in one rack; even on the empty cluster the best rack has room for 2; "
+                "a wider level, or fewer pods, would help"
+            ),
+        ),
+        (
+            role("worker", 1, 8, model="B200"),
+            "needs nodes with model B200; the cluster has none; its GPU models are H100",
+        ),
+        (
+            role("worker", 1, 8, selector={"zone": "a"}),
+            "needs nodes with zone=a; the cluster has none",
+        ),
+    ],
+)
+def test_what_could_not_start_if_nothing_ran_never_fits(spec: Role, text: str) -> None:
+    # The cluster is full and has a cordoned node: neither is why these cannot start.
+    nodes = [node(f"n{i}", switched(), rack=f"r{i // 2}", unschedulable=i == 3) for i in range(4)]
+    full = gang("full", 3, 8, stands=[(0, i, i, FULL) for i in range(3)])
+    made = by_search(build(nodes=nodes, gangs=[full, gang("a", roles=[spec], priority=9)]))
+    assert made.reason("a") == ("Never", f"never fits: {text}")
+
+
+def test_it_is_noted_who_starts_below_a_gang_that_waits() -> None:
+    queue = [gang("top", 1, 8, priority=9), gang("mid", 2, 8, priority=5)]
+    low = [gang("l1", 1, 4, preemptible=True), gang("l2", 1, 4), gang("huge", 3, 8, priority=6)]
+    instance = build(nodes_per_rack=2, gangs=[*queue, *low])
+    note = solve(instance).notes[-1]
+    assert note == (
+        "default/mid (priority 5) waits while 2 gangs of lower priority start on nodes that it may use; no "
+        "room is held: a lower gang makes room later only if it is preemptible (1 is not)"
+    )
+    notes = solve(build(nodes_per_rack=2, gangs=[*queue, low[2]])).notes
+    assert not any("no room is held" in note for note in notes)
+
+
+def test_program_and_judge_agree_on_what_can_never_start_and_it_never_does() -> None:
+    found = 0
+    for seed in range(examples(150, 40)):
+        instance = tiny(seed, more=("selectors", "taints", "role_model", "ours", "cordons"))
+        document = compose(instance, solve(instance), name="p", created_at=NOW, generator="test")
+        reading = read_case(document).instance
+        assert reading is not None
+        judged, best = JudgedCluster(reading.facts, Work(1 << 30)), EmptyCluster(instance)
+        for index, one in enumerate(instance.gangs):
+            if one.running:
+                continue
+            never = best.never(best.demand(index)) is not None
+            assert judged.fits(reading.facts.gangs[index]) is not never, (seed, one.name)
+            if never:
+                found += 1
+                alone = replace(in_order(instance), gangs=(replace(one, hold=None),))
+                assert solve(alone).decisions[0].decision == "wait", (seed, one.name)
+    assert found > 10
+
+
+def in_order(instance: Instance) -> Instance:
+    """The instance with every node ready and healthy, and without limits on resources."""
+    changes = {"ready": True, "unschedulable": False, "unhealthy": 0, "unknown_unhealthy": 0}
+    nodes = (replace(n, allocatable=(), **changes) for n in instance.cluster.nodes)
+    return replace(instance, cluster=replace(instance.cluster, nodes=tuple(nodes)))
+
+
+def test_a_taint_of_a_condition_passes_and_others_stay() -> None:
+    for key, code in (("node.kubernetes.io/unreachable", "Selector"), ("dedicated", "Never")):
+        nodes = [node("n0", switched(), taints=[Taint(key, "", "NoSchedule")])]
+        made = by_search(build(nodes=nodes, gangs=[gang("a", 1, 8)]))
+        assert made.reason("a")[0] == code
+    assert made.reason("a")[1] == (
+        "never fits: tolerates no node (taints dedicated); tolerations would help"
+    )
+
+
+def test_what_lower_gangs_take_is_no_reason_for_a_higher_one() -> None:
+    # high needs two whole servers of one rack, and each rack has one: the lower ones take those.
+    nodes = [node(f"n{i}", switched(), rack=f"r{i // 2}") for i in range(4)]
+    firm = gang("firm", 2, 8, stands=[(0, 0, 0, FULL), (0, 1, 2, FULL)], priority=9)
+    peer = gang("peer", 1, 4, priority=9)
+    queue = [gang("high", 2, 8, same="rack", priority=8), gang("l1", 1, 8), gang("l2", 1, 4)]
+    made = by_search(build(nodes=nodes, gangs=[firm, peer, *queue]))
+    assert {made.of(name).decision for name in ("peer", "l1", "l2")} == {"place"}
+    code, text = made.reason("high")
+    assert code == "RequiredTopology"
+    assert "lower" not in text
+
+
+def test_what_the_higher_ones_leave_is_counted_without_the_lower_ones() -> None:
+    queue = [gang("top", 1, 8, priority=9), gang("mid", 2, 8, priority=5), gang("low", 1, 8)]
+    made = by_search(build(nodes_per_rack=2, gangs=queue))
+    assert made.of("low").decision == "place"
+    assert made.reason("mid") == (
+        "Outranked",
+        (
+            "needs 2 pods of 8 GPUs; after 1 gang of higher priority (most to default/top, 8 GPUs) there is "
+            "room for 1 on its nodes (8 GPUs free); no plan that keeps the earlier tiers admits it (proven)"
+        ),
     )
 
 
@@ -72,7 +235,10 @@ def test_who_could_be_stopped_for_anybody_is_no_proof_against_anybody() -> None:
     code, text = message(build(gangs=[low, queue[1]]), "peer")
     assert (code, text) == (
         "NoRoom",
-        "role worker needs 1 pod of 4 GPUs; the eligible nodes have 0 free GPUs, enough for 0 pods",
+        (
+            "needs 1 pod of 4 GPUs; there is room for 0 on its nodes (0 GPUs free); default/low holds 8 GPUs "
+            "there; may start once it ends"
+        ),
     )
 
 
@@ -80,8 +246,11 @@ def test_whole_slices_are_counted_by_domain() -> None:
     # Six servers for six pods, but a slice of three needs three servers of one rack, and racks have two.
     waits = gang("a", roles=[role("worker", 6, 8, slices=(3, "rack"))])
     assert message(build(racks=3, nodes_per_rack=2, gangs=[waits]), "a") == (
-        "RequiredTopology",
-        "role worker needs 2 slices of 3 pods of 8 GPUs, each in one rack; there is room for 0",
+        "Never",
+        (
+            "never fits: needs 2 slices of 3 pods of 8 GPUs, each in one rack; even on the empty cluster "
+            "there is room for 0 slices; a wider level, or fewer pods, would help"
+        ),
     )
 
 
@@ -89,8 +258,11 @@ def test_all_roles_are_counted_together_where_they_share_a_domain() -> None:
     roles = [role("head", 1, 8), role("worker", 2, 8)]
     waits = gang("a", roles=roles, same="rack")
     assert message(build(racks=2, nodes_per_rack=2, gangs=[waits]), "a") == (
-        "RequiredTopology",
-        "needs 24 GPUs in one rack; the best rack has 16 free",
+        "Never",
+        (
+            "never fits: needs 24 GPUs in one rack; even on the empty cluster the best rack has 16 free; "
+            "a wider level, or fewer pods, would help"
+        ),
     )
 
 
@@ -104,7 +276,7 @@ def test_where_counts_allow_it_an_exact_search_says_no() -> None:
     code, text = message(build(nodes=nodes, gangs=[low, waits]), "a")
     assert code == "NoRoom"
     assert text == (
-        "even if the running gang that may stop or move left: its pods do not fit together on the "
+        "even if the running gang that may stop or move left, its pods do not fit together on the "
         "free GPUs, cpu, memory and pod slots"
     )
 
@@ -119,15 +291,15 @@ def test_what_the_search_proved_is_said_where_no_count_knows() -> None:
     assert code == "NoRoom"
     assert text.endswith(
         "; no way was found to make room by moving or stopping the running gang that may give way"
+        + PREEMPTIBLE
     )
     _, text = message(instance, "high", proven=(9,))
     # In place of a peer that waits as well it might start: proven is that not all of them run.
-    assert text.endswith(
-        "; starting it would displace gangs of the same or higher priority (proven)"
-    )
+    proof = "; starting it would displace gangs of its priority or higher (proven)"
+    assert text.endswith(proof + PREEMPTIBLE)
     alone = build(nodes=nodes, gangs=[hop, stay, gang("high", 1, 8, priority=10)])
     _, text = message(alone, "high", proven=(10,))
-    assert text.endswith("; no plan that keeps the earlier tiers admits it (proven)")
+    assert text.endswith(f"; no plan that keeps the earlier tiers admits it (proven){PREEMPTIBLE}")
 
 
 def test_under_goodput_others_may_also_be_slower_and_that_is_said() -> None:
@@ -137,16 +309,16 @@ def test_under_goodput_others_may_also_be_slower_and_that_is_said() -> None:
     for priority, what in (
         (
             9,
-            "starting it would slow or displace gangs of the same or higher priority, or gain nothing",
+            "starting it would slow or displace gangs of its priority or higher, or gain nothing",
         ),
         (10, "no plan that keeps the earlier tiers gains by starting it"),
     ):
         gangs = [hop, stay, gang("high", 1, 8, priority=priority)]
         instance = build(nodes=nodes, gangs=gangs, objectives=["goodput", "waiting"])
         _, text = message(instance, "high", proven=(priority,))
-        assert text.endswith(f"; {what} (proven)")
+        assert text.endswith(f"; {what} (proven){PREEMPTIBLE}")
         found = next(d.reason for d in solve(instance).decisions if d.reason is not None)
-        assert found.message.endswith(f"; {what} (proven)")
+        assert found.message.endswith(f"; {what} (proven){PREEMPTIBLE}")
 
 
 def test_a_gang_that_fits_at_no_speed_is_told_so() -> None:
@@ -165,9 +337,7 @@ def test_of_several_that_wait_it_is_said_what_is_proven_of_all() -> None:
     hop = gang("hop", 1, 1, stands=[(0, 0, 0, 1)], movable=True, priority=9)
     gangs = [hop, gang("a", 1, 8, priority=9), gang("b", 1, 8, priority=9)]
     _, text = message(build(racks=1, nodes_per_rack=1, gangs=gangs), "b", proven=(9,))
-    assert text.endswith(
-        "; starting it would displace gangs of the same or higher priority (proven)"
-    )
+    assert text.endswith("; starting it would displace gangs of its priority or higher (proven)")
 
 
 def test_a_gang_that_fits_and_waits_is_told_what_counts_more() -> None:
@@ -232,7 +402,7 @@ def test_after_the_time_is_up_gangs_wait_for_a_cause_that_is_not_named(
             "broken": "Incomplete",
             "last": "Outranked",
         }
-        ended = "no placement was found after the gang that starts (1 of higher priority), and the "
+        ended = "no placement was found after 1 gang of higher priority, and the "
         ended += "search ended before the cause was established"
         assert (by_name["last"].message == f"needs 8 GPUs; {ended}") is not causes
         assert (by_name["broken"].message == f"1 pod missing: needs 8 GPUs; {ended}") is not causes
@@ -246,12 +416,15 @@ def test_a_peer_that_waited_too_long_is_named_as_what_outranks() -> None:
     ageing = replace(instance, policy=replace(instance.policy, starvation_after_s=24 * hour))
     instance = replace(instance, policy=replace(instance.policy, starvation_after_s=None))
     for given, code, outranking in (
-        (ageing, "Outranked", " (1 of its priority that waited too long)"),
+        (ageing, "Outranked", " that waited too long"),
         (instance, "NoRoom", ""),
     ):
         placed = by_steps(given)
         assert placed.reason("new")[0] == code
-        assert f"after the gang that starts{outranking}: " in placed.reason("new")[1]
+        assert (
+            f"after 1 gang of its priority{outranking} (most to default/old, 8 GPUs) there is"
+            in placed.reason("new")[1]
+        )
 
 
 def test_an_incomplete_gang_is_asked_about_with_its_own_pods_in_place() -> None:
@@ -263,8 +436,8 @@ def test_an_incomplete_gang_is_asked_about_with_its_own_pods_in_place() -> None:
     code, text = message(instance, "broken")
     assert code == "Incomplete"
     assert text == (
-        "1 pod missing: role worker needs 1 pod of 8 GPUs; the eligible nodes have 0 free GPUs, "
-        "enough for 0 pods"
+        "1 pod missing: needs 1 pod of 8 GPUs; there is room for 0 on its nodes (0 GPUs free); "
+        "default/fixed holds 8 GPUs there; may start once it ends"
     )
     maximal = MaximalSpace(instance)
     assert [instance.gangs[i].name for i in maximal.removed] == ["broken"]
@@ -310,7 +483,7 @@ def test_what_is_said_never_to_start_starts_in_no_best_plan() -> None:
         best = plan(instance).solution().decisions
         for gang_, decision, chosen in zip(instance.gangs, reasoned, best, strict=True):
             reason = decision.reason
-            if reason is None or gang_.hold is not None or "after the" in reason.message:
+            if reason is None or gang_.hold is not None or "after " in reason.message:
                 continue
             said += 1
             assert chosen.decision in ("wait", "keep", "preempt"), (seed, gang_.name, reason)

@@ -132,7 +132,7 @@ def test_it_stands_beside_the_selector() -> None:
     nodes = [node("n1", switched(1), labels={"a": "1"}), node("n2", switched(1), labels=LABELS)]
     both = role(selector={"a": "1"}, affinity=((YES,),))
     outcome = planned(build(nodes=nodes, gangs=[gang("a", roles=[both])]))
-    assert (outcome.decision("a"), outcome.reason("a")) == ("wait", "Selector")
+    assert (outcome.decision("a"), outcome.reason("a")) == ("wait", "Never")
 
 
 def test_a_pod_that_runs_elsewhere_stays() -> None:
@@ -159,8 +159,8 @@ def test_the_reason_names_it() -> None:
     outcome = planned(build(nodes=nodes, gangs=[gang("a", roles=[role(affinity=asked)])]))
     reason = outcome.of("a").reason
     assert reason is not None
-    assert reason.code == "Selector"
-    assert f"no node with {shown(asked)} accepts pods of role worker" in reason.message
+    assert reason.code == "Never"
+    assert f"needs nodes with {shown(asked)}; the cluster has none" in reason.message
 
 
 def test_a_long_affinity_is_cut_in_the_reason() -> None:

@@ -63,7 +63,7 @@ def test_model_that_no_node_has_makes_the_gang_wait() -> None:
     gangs = [gang("a", roles=[role("worker", 1, 1, model="B200")])]
     outcome = planned(build(nodes=NODES, gangs=gangs))
     assert outcome.decision("a") == "wait"
-    assert outcome.reason("a") == "Selector"
+    assert outcome.reason("a") == "Never"
 
 
 def test_completed_role_stays_on_the_model_its_pods_stand_on() -> None:
@@ -78,7 +78,8 @@ def test_a_gang_that_fits_on_two_models_only_is_told_that_it_must_fit_on_one() -
     outcome = planned(build(nodes=nodes, gangs=[gang("a", pods=2, gpus_per_pod=8)]))
     reason = outcome.of("a").reason
     assert reason is not None
-    assert reason.code == "NoRoom"
+    assert reason.code == "Never"
     assert reason.message == (
-        "role worker needs 2 pods of 8 GPUs on one GPU model; the best, H100, has room for 1"
+        "never fits: needs 2 pods of 8 GPUs on one GPU model; even on the empty cluster the best, H100, has "
+        "room for 1; mixModels may help"
     )

@@ -71,7 +71,7 @@ def test_taint_rule_forbids_a_pod_without_toleration(effect: str) -> None:
     nodes = [node("n", switched(), taints=[Taint("dedicated", "infra", effect)])]
     outcome = planned(build(nodes=nodes, gangs=[gang("a")]))
     assert outcome.decision("a") == "wait"
-    assert outcome.reason("a") == "Selector"
+    assert outcome.reason("a") == "Never"
 
 
 @pytest.mark.parametrize(

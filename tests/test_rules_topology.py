@@ -32,7 +32,11 @@ def test_required_rule_is_named_when_it_is_what_keeps_a_gang_waiting() -> None:
     gangs = [gang("a", pods=2, gpus_per_pod=8, same="rack")]
     outcome = planned(build(racks=2, nodes_per_rack=1, gangs=gangs))
     assert outcome.decision("a") == "wait"
-    assert outcome.reason("a") == "RequiredTopology"
+    assert outcome.reason("a") == "Never"
+    sick = [node(f"n{i}", switched(), rack=f"r{i // 2}", unhealthy=[i % 2 * 7]) for i in range(4)]
+    assert planned(build(nodes=sick, gangs=gangs)).reason("a") == "NoRoom"
+    sick = [node(f"n{i}", switched(), rack=f"r{i // 2}", unhealthy=[7] * (i % 2)) for i in range(4)]
+    assert planned(build(nodes=sick, gangs=gangs)).reason("a") == "RequiredTopology"
 
 
 def test_required_rule_binds_pods_without_gpus() -> None:

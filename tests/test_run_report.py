@@ -101,6 +101,7 @@ def test_the_event_holds_the_same_facts() -> None:
         "gap": 0.125,
         "placed": 2,
         "waiting": 2,
+        "never": 0,
         "effective_gpus": {"before": 8.0, "after": 1234.56, "one_at_a_time": 1200.0},
         "gangs": {"started": 1, "pending": 1, "skipped": 1},
         "writes": 10,

@@ -50,15 +50,21 @@ def faults(code: str, message: str) -> list[str]:
     return [v.message for v in found]
 
 
-AFTER = "after the gang that starts (1 of higher priority): "
-SHORT = "role worker needs 2 pods of 8 GPUs; the eligible nodes have 4 free GPUs, enough for 0 pods"
+RACK = {"required": "rack", "preferred": None}
+NEEDS = "needs 2 pods of 8 GPUs; "
+AFTER = "after 1 gang of higher priority "
+ROOM = "there is room for 0 on its nodes (4 GPUs free)"
+SHORT = NEEDS + AFTER + ROOM
 
 
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("Outranked", AFTER + SHORT),
-        ("Outranked", "needs 16 GPUs; no placement was found " + AFTER[:-2]),
+        ("Outranked", SHORT),
+        ("Outranked", SHORT.replace("priority ", "priority (most to default/big, 8 GPUs) ")),
+        ("Outranked", "needs 16 GPUs; no placement was found " + AFTER),
+        ("NoRoom", NEEDS + ROOM + "; default/old holds 4 GPUs there"),
+        ("NoRoom", NEEDS + ROOM + "; 1 running gangs hold 4 GPUs there, most default/old (4)"),
         ("NoRoom", "the dog ate it"),
         ("Later", "needs nothing"),
         ("Outranked", "other gangs are worth more"),
@@ -74,50 +80,132 @@ def test_a_reason_that_the_plan_does_not_contradict_passes(code: str, message: s
         ("Selector", "no node", "every role has a node that accepts its pods"),
         ("Bandwidth", "too slow", "it has no minBandwidthShare"),
         ("RequiredTopology", "torn", "it has no topology rule"),
-        ("NoRoom", AFTER + SHORT, "its words mean Outranked"),
+        ("NoRoom", SHORT, "its words mean Outranked"),
+        ("Outranked", NEEDS + ROOM, "its words mean NoRoom"),
         (
             "Outranked",
-            AFTER.replace("(1", "(2") + SHORT,
+            SHORT.replace("1 gang", "2 gangs"),
             "2 gangs of higher priority start, but 1 do",
         ),
         (
             "Outranked",
-            "after the 3 gangs that start (1 of higher priority): " + SHORT,
-            "3 gangs start, but 1 do",
+            NEEDS + "after 1 gang of higher priority and 3 of its priority " + ROOM,
+            "3 gangs of its priority start, but 0 do",
         ),
-        ("NoRoom", "after the running gangs: " + SHORT, "no gang starts, but 1 do"),
+        (
+            "NoRoom",
+            NEEDS + "after the running gangs " + ROOM,
+            "0 gangs of higher priority start, but 1 do",
+        ),
         (
             "Outranked",
-            AFTER + SHORT.replace("2 pods", "3 pods"),
+            SHORT.replace("priority ", "priority (most to default/big, 9 GPUs) "),
+            "default/big takes 9 GPUs there first, but it takes 8",
+        ),
+        (
+            "Outranked",
+            SHORT.replace("priority ", "priority (most to default/old, 4 GPUs) "),
+            "default/old takes 4 GPUs there first, but it takes 0",
+        ),
+        (
+            "Outranked",
+            SHORT.replace("2 pods", "3 pods"),
             "role worker asks for 2 pods of 8 GPUs",
         ),
         (
             "Outranked",
-            AFTER + SHORT.replace("4 free", "5 free"),
-            "5 GPUs are free, enough for 0 pods, but it is 4 and 0",
+            SHORT.replace("4 GPUs", "5 GPUs"),
+            "there is room for 0 and 5 GPUs are free, but it is 0 and 4",
         ),
         ("Outranked", "needs 8 GPUs", "needs 8 GPUs, but it asks for 16"),
         (
             "Outranked",
-            "needs 16 GPUs and would fit " + AFTER[:-2],
+            f"needs 16 GPUs and would fit {AFTER}",
             "role worker needs 2 pods, 0 fit after the plan",
         ),
-        ("NoRoom", SHORT.replace("enough for 0", "enough for 2"), "which is enough"),
         (
             "Outranked",
-            f"needs 16 GPUs; {AFTER[:-2]} 12 GPUs are free on the eligible nodes, and none was found",
-            "12 GPUs are free on the eligible nodes, but 4 are",
+            f"needs 16 GPUs and would fit in place of gangs of lower priority {AFTER}",
+            "no gang of lower priority starts",
+        ),
+        ("NoRoom", NEEDS + ROOM.replace("for 0", "for 2"), "which is enough"),
+        (
+            "Outranked",
+            f"needs 16 GPUs; {AFTER}12 GPUs are free on its nodes, and no placement was found on them",
+            "12 GPUs are free on its nodes, but 4 are",
         ),
         (
             "Selector",
-            "no node accepts pods of role worker: 1 of 2 nodes are cordoned",
-            "0 of 2 nodes are cordoned",
+            "needs nodes with a=b; those that would do (1) are cordoned, not ready or tainted",
+            "1 nodes would do, but 2 would",
         ),
         ("NoRoom", "role launcher needs 1 pod of 1 GPU", "there is no role launcher"),
+        (
+            "NoRoom",
+            NEEDS + ROOM + "; default/old holds 5 GPUs there",
+            "default/old holds 5 GPUs there, but it holds 4",
+        ),
+        (
+            "NoRoom",
+            NEEDS + ROOM + "; 2 running gangs hold 4 GPUs there, most default/old (4)",
+            "only 1 running gangs hold GPUs there, 4 in all",
+        ),
+        ("NoRoom", "never fits: needs 2 pods of 8 GPUs", "its words mean Never"),
+        ("Never", "never fits: it is Tuesday", "no count says that it could not start"),
     ],
 )
 def test_a_reason_that_the_plan_contradicts_is_found(code: str, message: str, what: str) -> None:
     assert any(what in found for found in faults(code, message)), faults(code, message)
+
+
+def test_what_the_higher_ones_leave_includes_what_lower_ones_take() -> None:
+    nodes = [node(f"h{i}", "DGX H100", "b1/r1") for i in range(2)]
+    gangs = [
+        gang("high", role("worker", 1, 8), priority=5),
+        gang("low", role("worker", 1, 8)),
+        gang("wide", role("worker", 2, 8), priority=3),
+    ]
+    stated = [
+        decided("high", "place", ("h0", ALL)),
+        decided("low", "place", ("h1", ALL)),
+        decided("wide", "wait", why="Outranked"),
+    ]
+    made_plan = made(cluster([dgx()], nodes), gangs, stated)
+    for room, good in (("1 on its nodes (8", True), ("0 on its nodes (0", False)):
+        entry(made_plan, "wide")["reason"]["message"] = (
+            f"{NEEDS}{AFTER}there is room for {room} GPUs free)"
+        )
+        assert [v.rule for v in check(sealed(made_plan))] == ["reason"] * (not good)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "more", "never"),
+    [
+        (role("worker", 4, 8), {}, False),
+        (role("worker", 5, 8), {}, True),
+        (role("worker", 1, 9), {}, True),
+        (role("worker", 2, 8, topology=RACK), {}, False),
+        (role("worker", 3, 8, topology=RACK), {}, True),
+        (role("worker", 4, 8), {"topology": RACK | {"minBandwidthShare": None}}, True),
+        (role("worker", 4, 8, slice={"size": 2, "required": "rack"}), {}, False),
+        (role("worker", 3, 8, slice={"size": 3, "required": "rack"}), {}, True),
+        (role("worker", 1, 8, nodeSelector={"example.com/zone": "z"}), {}, True),
+        (role("worker", 1, 8, model="B200"), {}, True),
+    ],
+)
+def test_never_stands_only_where_the_empty_cluster_is_too_small(
+    wanted: Doc, more: Doc, *, never: bool
+) -> None:
+    """Two racks of two servers; one is cordoned, one out of order, one has a dead GPU, and one is held."""
+    nodes = [node(f"h{i}", "DGX H100", f"b1/r{i // 2}") for i in range(4)]
+    nodes[0]["unschedulable"], nodes[1]["ready"], nodes[2]["unhealthyGpus"] = True, False, [0]
+    gangs = [
+        gang("old", role("worker", 1, 8), pods=(standing("old", "h3", ALL),)),
+        gang("x", wanted, **more),
+    ]
+    stated = [decided("old", "keep", ("h3", ALL)), decided("x", "wait", why="Never")]
+    found = check(made(cluster([dgx()], nodes), gangs, stated))
+    assert [v.rule for v in found] == ["reason"] * (not never)
 
 
 def test_a_gang_that_fits_beside_the_others_can_start() -> None:

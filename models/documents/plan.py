@@ -16,7 +16,7 @@ from models.documents.gang import MAX_PODS, GangDocument
 from models.documents.policy import PolicyDocument
 from models.documents.server import GpuIndices
 from models.policy import EVERY_SCHEDULER
-from models.solution import Decision, Proof, StoppedBy
+from models.solution import NEVER, Decision, Proof, StoppedBy
 from models.tiers import Sense
 from models.units import InvalidValueError, plural
 
@@ -142,6 +142,11 @@ class PlanGang(_Open):
     @property
     def key(self) -> GangKey:
         return (self.namespace, self.name)
+
+    @property
+    def never(self) -> bool:
+        """Waiting, and too large or too particular for the cluster even if nothing else ran."""
+        return self.decision == "wait" and self.reason is not None and self.reason.code == NEVER
 
     @property
     def incomplete(self) -> bool:

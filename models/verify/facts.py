@@ -34,7 +34,8 @@ PodKey = tuple[int, int]
 class Node:
     """``domain[l]``: index of its domain at level l, the node level last.
 
-    ``labels`` include the implied ones. ``usable``: ready, not cordoned, selected by the policy.
+    ``labels`` include the implied ones. ``selected``: by the policy. ``usable``: that, ready and not
+    cordoned.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Node:
     labels: Mapping[str, str]
     taints: tuple[TaintDocument, ...]
     nics: tuple[Nic, ...]
+    selected: bool
     usable: bool
     unhealthy: int
     unknown_unhealthy: int

@@ -171,6 +171,7 @@ class _NodeReader:
             nics=(model.nics if model else ())
             if document.nics is None
             else tuple(nic.to_nic() for nic in document.nics),
+            selected=selected,
             usable=document.ready and not document.unschedulable and selected,
             unhealthy=read_mask(
                 self.faults, document.unhealthy_gpus, f"{where}.unhealthyGpus", gpus

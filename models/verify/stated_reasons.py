@@ -7,21 +7,25 @@ this program writes; other words prove nothing.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 
 from models.verify.adaptor import StatedGang
 from models.verify.changes import Change
-from models.verify.facts import Facts, Gang, PodKey, Role
+from models.verify.empty_cluster import EmptyCluster
+from models.verify.facts import Facts, Gang, Pod, PodKey, Role
 from models.verify.outcome import Outcome
 from models.verify.room import Grounds, Room, Work
 from models.verify.rules.running import evictions
+from models.verify.variant import Variant
 from models.verify.violation import Violation, printable
 
 OUTRANKED = "Outranked"
 SELECTOR = "Selector"
+STARTS = ("place", "complete")
+NEVER = "Never"
 NO_ROOM = ("NoRoom", "RequiredTopology", "Resources", "Bandwidth", SELECTOR)
 RULE = "reason"
 
@@ -33,39 +37,48 @@ MAX_WORDS = 2000
 
 
 _COUNT = r"(\d[\d,]{0,25})"
-_STARTS = re.compile(
-    rf"\bafter (?:the {_COUNT} gangs that start|the gang that starts)(?: \(([^)]{{0,250}})\))?"
-)
-_NONE_START = re.compile(r"\bafter the running gangs\b")
-_HIGHER = re.compile(rf"^{_COUNT} of higher priority")
-_AGED = re.compile(rf"{_COUNT} of its priority that waited too long$")
+_BANDS = ("of higher priority", "of its priority that waited too long", "of its priority")
+_BAND = re.compile(rf"{_COUNT} (?:gangs? )?({'|'.join(_BANDS)})")
+_FIRST = re.compile(rf"\bafter ((?:(?:, | and )?{_COUNT} (?:gangs? )?(?:{'|'.join(_BANDS)}))+)")
+_NONE = "after the running gangs"
 _NEEDS = re.compile(rf"(?:^|: )needs {_COUNT} GPUs?\b")
-_ROLE_NEEDS = re.compile(rf"\brole (\S{{1,253}}) needs {_COUNT} pods? of {_COUNT} GPUs?\b")
+_ROLE_NEEDS = re.compile(
+    rf"(?:^|: )(?:role (\S{{1,253}}) )?needs {_COUNT} pods? of {_COUNT} GPUs?\b"
+)
 _FREE = re.compile(
-    rf"\bafter [^:;]{{0,250}}?(?<![\d,]){_COUNT} GPUs? (?:is|are) free on the eligible nodes"
+    rf"; (?:after [^;:]{{0,900}} )?(?<![\d,]){_COUNT} GPUs? (?:is|are) free on its nodes\b"
 )
 _ENOUGH = re.compile(
-    rf"\brole (\S{{1,253}}) needs [^;:]{{0,250}}; the eligible nodes have {_COUNT} free GPUs?, "
-    rf"enough for {_COUNT} pods?"
+    rf"(?:^|: )(?:role (\S{{1,253}}) )?needs [^;:]{{0,250}}; ([^;:]{{0,900}}?)"
+    rf"there is room for {_COUNT} on its nodes \({_COUNT} GPUs? free\)"
 )
 _DENIES = re.compile(
-    r"\beven (?:if|alone)\b|\benough for\b|\bhas room for\b|\bthere is room for\b"
-    r"|\bthe best \S{1,253} has [\d,]{1,25} free\b|\bno node\b"
+    r"\beven (?:if|alone|on)\b|\bthere is room for\b|\bon its nodes (?:is|are) enough for\b"
+    r"|\bthe best\b.{1,260} has (?:room for|[\d,]{1,25} free)\b|\bthose that would do \([\d,]{1,25}\) are\b"
 )
 """Words of a proof that a gang does not fit."""
 
+IN_PLACE = "would fit in place of gangs of lower priority"
+
 _CODES = (
-    (re.compile(r"\bwould fit\b"), "Outranked"),
-    (re.compile(r"\baccepts? pods of role\b"), "Selector"),
+    (re.compile(r"\bnever fits\b"), NEVER),
+    (re.compile(r"\bwould fit\b"), OUTRANKED),
+    (re.compile(r"\bthose that would do \([\d,]{1,25}\) are\b"), SELECTOR),
     (re.compile(r"\breaches its minBandwidthShare\b"), "Bandwidth"),
-    (re.compile(r"; the best (\S{1,253}) has (?:room for|[\d,]{1,25} free)\b"), "RequiredTopology"),
-    (re.compile(r", each in one \S{1,253}; there is room for\b"), "RequiredTopology"),
+    (re.compile(r"\bthe best \S{1,253} has (?:room for|[\d,]{1,25} free)\b"), "RequiredTopology"),
+    (re.compile(r"\bthere is room for [\d,]{1,25} slices?\b"), "RequiredTopology"),
     (re.compile(r"\bdo not fit together\b.{0,250} under its topology rules"), "RequiredTopology"),
-    (re.compile(r"\bnot enough free \S{1,253} on the eligible nodes\b"), "Resources"),
-    (re.compile(r"\bthe eligible nodes have\b|\bno placement was found\b"), "NoRoom"),
+    (re.compile(r"\bthe free [^;]{1,253} on its nodes (?:is|are) enough for\b"), "Resources"),
+    (re.compile(r"\bthere is room for\b|\bno placement was found\b"), "NoRoom"),
 )
 """Words that belong to a code, or after gangs that start and come first, to Outranked."""
 
+_NAME = r"(\S{1,253}/\S{1,253})"
+_MOST = re.compile(rf" \(most to {_NAME}, {_COUNT} GPUs?\)")
+_HOLDS = re.compile(rf"; {_NAME} holds {_COUNT} GPUs? there\b")
+_HOLD = re.compile(
+    rf"; {_COUNT} running gangs hold {_COUNT} GPUs? there, most {_NAME} \({_COUNT}\)"
+)
 _BUDGET = re.compile(
     rf"\b(\S{{1,253}}/\S{{1,253}}) may not stop or move: the disruption budget (\S{{1,253}}/\S{{1,253}})"
     rf" allows {_COUNT} of its {_COUNT} evictions\b"
@@ -74,7 +87,9 @@ _BUDGETS = re.compile(
     r"\b(\S{1,253}/\S{1,253}) may not stop or move: a pod of it is in the disruption budgets"
     r" (\S{1,253}) and (\S{1,253})"
 )
-_CLOSED = re.compile(rf"\b{_COUNT} of {_COUNT} nodes are cordoned\b")
+_CLOSED = re.compile(
+    rf"(?:^|: )(?:role (\S{{1,253}}) )?needs nodes .{{0,700}}; those that would do \({_COUNT}\) are\b"
+)
 _MISSING = re.compile(rf"^{_COUNT} pods? missing\b")
 _PREEMPTOR = re.compile(r"(\S{1,253}/\S{1,253}) \(priority (-?\d{1,10})\)")
 
@@ -96,6 +111,7 @@ class _Reasons:
         self.outcome = outcome
         self.facts: Facts = outcome.facts
         self.work = Work(WORK)
+        self._above: dict[int, Room] = {}
 
     @cached_property
     def room(self) -> Room:
@@ -103,7 +119,7 @@ class _Reasons:
 
     @cached_property
     def starting(self) -> list[Change]:
-        return [change for change in self.outcome.changes if change.kind in ("place", "complete")]
+        return [change for change in self.outcome.changes if change.kind in STARTS]
 
     @cached_property
     def priorities(self) -> list[int]:
@@ -141,23 +157,19 @@ class _Reasons:
                 yield f"{printable(name)} of priority {printable(priority)} takes none of its nodes"
 
     def _starts(self, gang: Gang, words: str) -> Iterator[str]:
-        """How many gangs start, and how many of them come first."""
-        if _NONE_START.search(words) and self.starting:
-            yield f"no gang starts, but {len(self.starting)} do"
-        said = _STARTS.search(words)
-        if said is None:
+        """How many gangs of its priority or higher start, and how many of them come first."""
+        said = _FIRST.search(words)
+        if said is None and _NONE not in words:
             return
-        starts, bands = _number(said[1] or "1"), said[2] or ""
-        if starts != len(self.starting):
-            yield f"{starts} gangs start, but {len(self.starting)} do"
+        bands = _BAND.findall("" if said is None else said[1])
+        stated = {which: _number(count) for count, which in bands}
         higher, aged = self._first(gang)
-        for pattern, there, which in (
-            (_HIGHER, higher, "of higher priority"),
-            (_AGED, aged, "of its priority that waited too long"),
-        ):
-            found = pattern.search(bands)
-            if found is not None and _number(found[1]) != there:
-                yield f"{_number(found[1])} gangs {which} start, but {there} do"
+        peers = bisect_right(self.priorities, gang.priority) - bisect_left(
+            self.priorities, gang.priority
+        )
+        for which, there in zip(_BANDS, (higher, aged, peers - aged), strict=True):
+            if stated.get(which, 0) != there:
+                yield f"{stated.get(which, 0)} gangs {which} start, but {there} do"
 
     def _code(self, gang: Gang, code: str, words: str) -> Iterator[str]:
         """Whether the gang and the words fit the code."""
@@ -168,38 +180,46 @@ class _Reasons:
         if code == "RequiredTopology" and not slices and all(level is None for level in levels):
             yield "it has no topology rule"
         meant = next((own for pattern, own in _CODES if pattern.search(words)), None)
-        if meant is not None and _STARTS.search(words) and any(self._first(gang)):
+        if meant not in (None, NEVER) and _FIRST.search(words) and any(self._first(gang)):
             meant = OUTRANKED
         if meant not in (None, code):
             yield f"its words mean {meant}"
+        if code == NEVER and (gang.running or self.empty.fits(gang)):
+            yield "no count says that it could not start on the empty cluster"
         said = _CLOSED.search(words)
-        if said is not None:
-            nodes = self.facts.nodes
-            closed = sum(1 for node in nodes if not node.usable)
-            if (_number(said[1]), _number(said[2])) != (closed, len(nodes)):
-                yield f"{closed} of {len(nodes)} nodes are cordoned, not ready or excluded"
+        role = None if said is None else _role(gang, said[1])
+        if said is not None and role is not None:
+            there = len(self.empty.of(role))
+            if _number(said[2]) != there:
+                yield f"{_number(said[2])} nodes would do, but {there} would"
+
+    @cached_property
+    def empty(self) -> EmptyCluster:
+        return EmptyCluster(self.facts, Work(WORK))
 
     def _guarded(self, words: str) -> Iterator[str]:
         """Whether disruption budgets guard the gang that the words name."""
         one, both = _BUDGET.search(words), _BUDGETS.search(words)
         for said in (one, both):
-            if said is not None and said[1] not in self.by_label:
+            if said is not None and said[1] not in self.by_name:
                 yield f"there is no gang {printable(said[1])}"
-        if one is not None and (gang := self.by_label.get(one[1])) is not None:
+        if one is not None and (named := self.by_name.get(one[1])) is not None:
+            gang = named.gang
             namespace, _, name = one[2].partition("/")
             wanted = sum(name in names for names in gang.budgets.values())
             allowed = self.facts.budgets.get((namespace, name), 0)
             left = max(0, allowed - self.evicted[namespace, name])
             if namespace != gang.namespace or (_number(one[3]), _number(one[4])) != (left, wanted):
                 yield f"the budget allows {left} of the {wanted} evictions"
-        if both is not None and (gang := self.by_label.get(both[1])) is not None:
+        if both is not None and (named := self.by_name.get(both[1])) is not None:
+            gang = named.gang
             names = {both[2], both[3]}
             if not any(names <= set(own) for own in gang.budgets.values()):
                 yield "no pod of the gang is in both budgets"
 
     @cached_property
-    def by_label(self) -> dict[str, Gang]:
-        return {change.label: change.gang for change in self.outcome.changes}
+    def by_name(self) -> dict[str, Change]:
+        return {change.label: change for change in self.outcome.changes}
 
     @cached_property
     def evicted(self) -> Counter[tuple[str, str]]:
@@ -217,35 +237,90 @@ class _Reasons:
             yield "every role has a node that accepts its pods"
         short = next((role for role in gang.roles if self._fits(role) < role.min), None)
         peers = bool(self.priorities) and self.priorities[-1] >= gang.priority
-        if code == OUTRANKED and short is not None and (not peers or "would fit" in words):
+        if code == OUTRANKED and IN_PLACE in words:
+            if not self.priorities or self.priorities[0] >= gang.priority:
+                yield "no gang of lower priority starts"
+        elif code == OUTRANKED and short is not None and (not peers or "would fit" in words):
             what = (
                 f"role {short.name} needs {short.min} pods, {self._fits(short)} fit after the plan"
             )
             yield what if peers else f"{what}, and no gang of its priority or a higher one starts"
         said = _FREE.search(words)
+        nodes = {n for role in gang.roles for n in self.room.grounds.of(role)}
         if said is not None:
-            nodes = {n for role in gang.roles for n in self.room.grounds.of(role)}
-            free = sum(self.room.left(n)[0] for n in nodes)
+            left = self._left_above(gang.priority)
+            free = sum(left.left(n)[0] for n in nodes)
             self.work.spend(len(nodes))
             if free != _number(said[1]):
-                yield f"{_number(said[1])} GPUs are free on the eligible nodes, but {free} are"
+                yield f"{_number(said[1])} GPUs are free on its nodes, but {free} are"
         yield from self._enough(gang, words)
+        yield from self._holders(nodes, words)
+        yield from self._largest(gang, nodes, words)
+
+    def _largest(self, gang: Gang, nodes: Collection[int], words: str) -> Iterator[str]:
+        """The gang that is said to take most of what it could use."""
+        said = _MOST.search(words)
+        change = None if said is None else self.by_name.get(said[1])
+        if said is None:
+            return
+        first = (
+            change is not None and change.kind in STARTS and change.gang.priority >= gang.priority
+        )
+        taken = self._held(change, nodes) if change is not None and first else 0
+        if taken != _number(said[2]):
+            yield f"{printable(said[1])} takes {_number(said[2])} GPUs there first, but it takes {taken}"
+
+    def _left_above(self, priority: int) -> Room:
+        """What the plan leaves without the gangs of lower priority that start."""
+        if priority not in self._above:
+            lower: dict[int, Mapping[PodKey, Pod]] = {
+                i: {}
+                for i, change in enumerate(self.outcome.changes)
+                if change.kind == "place" and change.gang.priority < priority
+            }
+            self.work.spend(len(self.outcome.changes))
+            self._above[priority] = self.room.beside(Variant(self.outcome, lower))
+        return self._above[priority]
 
     def _enough(self, gang: Gang, words: str) -> Iterator[str]:
         said = _ENOUGH.search(words)
         role = None if said is None else _role(gang, said[1])
         if said is None or role is None or not role.gpus:
             return
-        if _number(said[3]) >= role.min:
-            yield f"there is room for {said[3]} pods of role {role.name}, which is enough"
-        if not words.startswith("after "):  # counted without gangs that may stop or move
+        pods, gpus = _number(said[3]), _number(said[4])
+        if pods >= role.min:
+            yield f"there is room for {pods} pods of role {role.name}, which is enough"
+        if said[2].startswith("after "):
+            room, nodes = self._left_above(gang.priority), self.room.grounds.of(role)
+            left = [room.left(n)[0] for n in nodes]
+            self.work.spend(len(nodes))
+            there = sum(free // role.gpus for free in left), sum(left)
+        elif said[2].startswith("even on the empty cluster "):
+            there = self.empty.room(role)
+        else:  # counted without gangs that may stop or move
             return
-        nodes = self.room.grounds.of(role)
-        left = [self.room.left(n)[0] for n in nodes]
-        self.work.spend(len(nodes))
-        there = sum(left), sum(free // role.gpus for free in left)
-        if (_number(said[2]), _number(said[3])) != there:
-            yield f"{said[2]} GPUs are free, enough for {said[3]} pods, but it is {there[0]} and {there[1]}"
+        if (pods, gpus) != there:
+            yield (
+                f"there is room for {pods} and {gpus} GPUs are free, but it is {there[0]} and {there[1]}"
+            )
+
+    def _holders(self, nodes: Collection[int], words: str) -> Iterator[str]:
+        """Running gangs that are said to hold what a gang could use."""
+        one, many = _HOLDS.search(words), _HOLD.search(words)
+        for name, gpus in [(one[1], one[2])] if one else [(many[3], many[4])] if many else []:
+            change = self.by_name.get(name)
+            held = 0 if change is None or not change.gang.running else self._held(change, nodes)
+            if held != _number(gpus):
+                yield f"{printable(name)} holds {_number(gpus)} GPUs there, but it holds {held}"
+        if many is not None:
+            running = [change for change in self.outcome.changes if change.gang.running]
+            self.work.spend(sum(len(change.pods) for change in running))
+            amounts = [held for change in running if (held := self._held(change, nodes))]
+            if _number(many[1]) > len(amounts) or _number(many[2]) > sum(amounts):
+                yield f"only {len(amounts)} running gangs hold GPUs there, {sum(amounts)} in all"
+
+    def _held(self, change: Change, nodes: Collection[int]) -> int:
+        return sum(change.gang.held(pod) for pod in change.pods.values() if pod.node in nodes)
 
     def _fits(self, role: Role) -> int:
         """Pods of the role that fit after the plan, each node by itself."""
@@ -269,7 +344,7 @@ def denies_room(stated: StatedGang) -> bool:
     """Whether the reason claims a proof that the gang does not fit."""
     reason = stated.document.reason
     if reason is None or reason.code not in NO_ROOM:
-        return False
+        return reason is not None and reason.code == NEVER
     return _DENIES.search(reason.message[:MAX_WORDS]) is not None
 
 
@@ -305,6 +380,9 @@ def missing_pods(gang: Gang, standing: Iterable[PodKey]) -> Iterator[PodKey]:
 
 
 def _role(gang: Gang, name: str) -> Role | None:
+    """The role of that name; without a name the only one."""
+    if not name:
+        return gang.roles[0] if len(gang.roles) == 1 else None
     return next((role for role in gang.roles if role.name == name), None)
 
 

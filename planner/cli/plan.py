@@ -232,6 +232,7 @@ def _summary(console: Console, planned: Planned, code: int) -> None:
         resized=sum(gang.decision == "resize" for gang in gangs),
         preempted=sum(gang.decision == "preempt" for gang in gangs),
         waiting=sum(gang.decision == "wait" for gang in gangs),
+        never=sum(gang.never for gang in gangs),
         effective_gpus=None if effective is None else effective.known(),
         what_if=planned.plan.instance.what_if,
         seconds=planned.seconds,

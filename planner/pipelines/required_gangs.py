@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from models.disruption_budgets import guards, may_stop
 from models.policy import Objective
+from models.solution import NEVER
 from models.tiers import TIERS, family
 from planner.errors import Fault, UsageError
 
@@ -82,6 +83,7 @@ def unmet(
         why = decision.reason.message if decision.reason else "the plan leaves it out"
         proven = (
             gang.hold is not None
+            or (decision.reason is not None and decision.reason.code == NEVER)
             or _no_room_alone(index, instance, stop)
             or (
                 not admitted(gang, best.decisions[index])

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from models.gang import Gang
 from models.instance import Instance
 from models.policy import LOST_RUNTIME
-from models.solution import GangDecision, TierResult
+from models.solution import NEVER, GangDecision, TierResult
 from models.units import plural
 
 MAX_NAMED = 8
@@ -31,6 +31,48 @@ def notes_of(
             "planned by GPU count: their GPU sets are good, not proven optimal"
         )
     return tuple(notes)
+
+
+def passed(instance: Instance, decisions: Sequence[GangDecision]) -> list[str]:
+    """That gangs wait while lower ones start on nodes they may use. ``decisions``: with reasons."""
+    gangs = instance.gangs
+    waiting: dict[frozenset[int], list[int]] = {}
+    for i, decision in enumerate(decisions):
+        if decision.decision == "wait" and gangs[i].hold is None and not _never(decision):
+            own = (instance.eligible_nodes(role) for role in gangs[i].roles if role.gpus)
+            waiting.setdefault(frozenset().union(*own), []).append(i)
+    starts = [
+        (i, {pod.node for pod in decision.pods if gangs[i].roles[pod.role].gpus})
+        for i, decision in enumerate(decisions)
+        if decision.decision == "place"
+    ]
+    higher, lower = set[int](), set[int]()
+    for nodes, those in waiting.items():
+        here = [i for i, used in starts if not nodes.isdisjoint(used)]
+        lowest = min((gangs[i].priority for i in here), default=None)
+        if lowest is not None:
+            found = {i for i in those if gangs[i].priority > lowest}
+            highest = max((gangs[i].priority for i in found), default=lowest)
+            higher |= found
+            lower |= {i for i in here if gangs[i].priority < highest}
+    if not higher:
+        return []
+    first = min(higher, key=lambda i: (-gangs[i].priority, i))
+    others = len(higher) - 1
+    named = f"{'/'.join(gangs[first].key)} (priority {gangs[first].priority})"
+    named += f" and {plural(others, 'other')} wait" if others else " waits"
+    firm = sum(not gangs[i].preemptible for i in lower)
+    note = (
+        f"{named} while {plural(len(lower), 'gang')} of lower priority "
+        f"{'starts' if len(lower) == 1 else 'start'} on nodes that {'they' if others else 'it'} may use; no "
+        "room is held: a lower gang makes room later only if it is preemptible "
+        f"({firm:,} {'is' if firm == 1 else 'are'} not)"
+    )
+    return [note]
+
+
+def _never(decision: GangDecision) -> bool:
+    return decision.reason is not None and decision.reason.code == NEVER
 
 
 def unsearched(tiers: Sequence[TierResult], searched: Collection[int]) -> list[str]:

@@ -1,14 +1,13 @@
-"""Why a gang waits, stays incomplete or is stopped: a code and one sentence with numbers.
+"""Why a gang waits, stays incomplete or is stopped: a code and one sentence.
 
-A reason says that a gang can never start only if a count proves it, or an exact search in which
-every gang that may give way is removed.
+It says what the gang needs, what those that come first leave of it, who holds the rest and what would
+help. ``Never`` is proven by counting on the empty cluster; "even if ... left" by a count, or an exact
+search, in which every gang that may give way is removed.
 """
 
 from __future__ import annotations
 
 import time
-from bisect import bisect_left, bisect_right
-from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -22,7 +21,7 @@ from models.program.demands import Demand
 from models.program.formulation import formulate
 from models.program.interruption import Interrupted
 from models.program.linear_program import Linear
-from models.solution import STARTS, GangDecision, Reason
+from models.solution import NEVER, GangDecision, Reason
 from models.tiers import MAINS, family
 from models.units import plural
 from planner.search.budget import Budget
@@ -30,7 +29,15 @@ from planner.search.engines.cpsat import solve_exactly
 from planner.search.engines.interface import Goal, Status
 from planner.search.free_space import FreeSpace, MaximalSpace
 from planner.search.greedy import missing_demand, place
-from planner.search.shortage import FreeCounts, shortage, unselected
+from planner.search.precedence import LeftByAbove, Others, WithoutBelow
+from planner.search.shortage import (
+    EmptyCluster,
+    FreeCounts,
+    Shortage,
+    first_of,
+    shortage,
+    unselected,
+)
 
 ALONE_EFFORT = 1.0
 """Effort for the proof that a kind of gang cannot start even alone."""
@@ -40,10 +47,6 @@ ALONE_SECONDS = 5
 
 ALONE_PROOFS = 20
 """Kinds of gang for which that proof is tried."""
-
-MAX_NAMED = 3
-"""Gangs named in one reason."""
-
 
 GRACE_S = 1.0
 """Seconds that reasons may take after the search was stopped or its time is up."""
@@ -93,19 +96,24 @@ class _Clock:
 
 
 @dataclass(frozen=True, slots=True)
-class _After:
-    """What is left for a kind of gang after the plan: a shortage, or whether a placement was found."""
+class _Left:
+    """What those that come first leave for a kind of gang: a shortage, or whether a placement was found.
 
-    short: Reason | None
+    ``beside``: whether one was found beside the gangs of lower priority too.
+    """
+
+    short: Shortage | None
     fits: bool
+    beside: bool
     free: int
 
 
 class _ReasonFinder:
-    """Causes are established once a kind of gang.
+    """Causes are established once a kind of gang; gangs must come by falling priority.
 
-    ``_known``: why a kind can never start, None if it may; ``_left``: what is left for it; ``_helps``:
-    whether it might fit if no disruption budget guarded a pod.
+    ``_empty``: why a kind can never start; ``_known``: why it cannot start now whoever gives way, None if
+    it may; ``_left``: what is left for it; ``_helps``: whether it might fit if no disruption budget
+    guarded a pod.
     """
 
     def __init__(
@@ -123,15 +131,19 @@ class _ReasonFinder:
         self._proven = frozenset(proven)
         self._immovable = sorted(immovable)
         self._maximal = MaximalSpace(instance)
-        self._most = FreeCounts(self._maximal.space)
+        self._most = FreeCounts.of(self._maximal.space)
         self._removable = frozenset(self._maximal.removed)
-        self._after = FreeSpace(instance, decisions)
-        self._remaining = FreeCounts(self._after)
-        self._others = _Others(instance, decisions, self._removable)
-        self._known: dict[object, Reason | None] = {}
+        self._others = Others(instance, decisions, self._removable)
+        self._empty: dict[object, str | None] = {}
+        self._known: dict[object, Shortage | Reason | None] = {}
         self._impossible_kinds: dict[object, Reason | None] = {}
-        self._left: dict[object, _After] = {}
+        self._left: dict[object, _Left] = {}
+        self._nowhere: set[object] = set()
+        self._short_at_best: dict[object, Shortage | None] = {}
+        self._preemption_helps: dict[object, bool] = {}
         self._helps: dict[object, bool] = {}
+        self._lowest: dict[object, int] = {}
+        self._stay: dict[object, list[tuple[int, int]]] = {}
 
     def reason(self, index: int) -> Reason | None:
         """The reason for one gang, None if it needs none."""
@@ -160,21 +172,22 @@ class _ReasonFinder:
         }
         ordered = sorted(arrivals, key=lambda other: (-gangs[other].priority, other))
         names = [f"{'/'.join(gangs[o].key)} (priority {gangs[o].priority})" for o in ordered]
-        return f"stopped to make room for {_first(names, 'more gang')}"
+        return f"stopped to make room for {first_of(names, 'more gang')}"
 
     def _unexplained(self, index: int) -> Reason:
         """For a gang whose cause of waiting is not known when the time is up."""
         gang = self._instance.gangs[index]
         gpus = sum(gang.roles[role].gpus for role, _ in gang.missing())
-        after_others, outranked = self._others.that_start(index)
+        first, outranked = self._others.that_start_first(index)
         return Reason(
             "Outranked" if outranked else "NoRoom",
-            f"needs {plural(gpus, 'GPU')}; no placement was found {after_others}, and the search ended "
+            f"needs {plural(gpus, 'GPU')}; no placement was found {first}, and the search ended "
             "before the cause was established",
         )
 
     def _waiting(self, index: int) -> Reason:
         """The first reason that applies to a gang that lacks pods."""
+        gang = self._instance.gangs[index]
         self._exempt(index)
         demand = missing_demand(self._maximal.space, index)
         if not demand.possible:
@@ -182,16 +195,120 @@ class _ReasonFinder:
                 "RequiredTopology",
                 "its running pods already violate its required topology or GPU model",
             )
-        kind = (identity(self._instance, demand), self._instance.gangs[index].roles)
+        kind = (identity(self._instance, demand), gang.roles)
         if kind not in self._known:
-            self._known[kind] = self._never(demand, kind[0])
-        reason = self._known[kind] or self._after_others(demand, kind)
-        if self._instance.cluster.budgets and not (kind in self._left and self._left[kind].fits):
-            return replace(reason, message=reason.message + self._guarded(demand, kind))
-        return reason
+            self._known[kind] = self._not_now(demand, kind[0])
+        known = self._known[kind]
+        if isinstance(known, Shortage):
+            never = None if gang.running else self._never(index, kind)
+            if never is not None:
+                return Reason(NEVER, never)
+            return self._short_now(demand, kind, known)
+        if known is not None:
+            return replace(known, message=known.message + self._guarded(demand, kind))
+        return self._after_others(demand, kind)
+
+    def _never(self, index: int, kind: object) -> str | None:
+        """Why a waiting gang, for which a count finds no space now, could not start on the empty cluster."""
+        if kind not in self._empty:
+            self._empty[kind] = self._best.never(self._best.demand(index))
+        return self._empty[kind]
+
+    @cached_property
+    def _after(self) -> FreeSpace:
+        return FreeSpace(self._instance, self._decisions)
+
+    @cached_property
+    def _above(self) -> LeftByAbove:
+        return LeftByAbove(self._instance, self._decisions)
+
+    @cached_property
+    def _undercut(self) -> WithoutBelow:
+        return WithoutBelow(self._instance, self._decisions)
+
+    @cached_property
+    def _best(self) -> EmptyCluster:
+        return EmptyCluster(self._instance)
+
+    def _short_now(self, demand: Demand, kind: object, short: Shortage) -> Reason:
+        """A count says no, whoever gives way: who holds the rest, and what would help."""
+        if short.code == "Selector":
+            return Reason(short.code, short.said())
+        text = short.said(self._if_all_left())
+        held = "" if short.code == "Resources" else self._held_by(demand)
+        helps = self._guarded(demand, kind) or self._would_help(demand, kind, named=bool(held))
+        return Reason(short.code, text + held + helps)
+
+    def _held_by(self, demand: Demand) -> str:
+        """The running gangs that hold what it lacks."""
+        gangs, holders = self._instance.gangs, self._staying(demand)
+        if not holders:
+            return ""
+        largest, most = holders[0]
+        name = "/".join(gangs[largest].key)
+        if len(holders) == 1:
+            return f"; {name} holds {plural(most, 'GPU')} there"
+        gpus = plural(sum(gpus for _, gpus in holders), "GPU")
+        return f"; {len(holders):,} running gangs hold {gpus} there, most {name} ({most:,})"
+
+    def _would_help(self, demand: Demand, kind: object, *, named: bool) -> str:
+        """What might let it start, by counts: nodes that are out, preemption, or only that gangs end.
+
+        ``named``: the words before name a single gang that holds what it lacks.
+        """
+        if kind not in self._short_at_best:
+            self._short_at_best[kind] = shortage(self._idle, demand)
+        short = self._short_at_best[kind]
+        if short is not None and short.code == "Resources":
+            return "; smaller requests would help"
+        if short is not None:
+            return "; needs nodes or GPUs that are cordoned, not ready or unhealthy now"
+        stay = self._staying(demand)
+        may = self._preemption(demand, kind)
+        if may or not stay:
+            return may
+        whose = "it ends" if len(stay) == 1 and named else "running gangs end"
+        return f"; may start once {whose}"
+
+    def _preemption(self, demand: Demand, kind: object) -> str:
+        """Whether there would be room, by counts, if no gang of lower priority ran or started."""
+        priority = self._instance.gangs[demand.gang].priority
+        if self._lowest_staying(demand) >= priority:
+            return ""
+        self._undercut.lower_to(priority)
+        key = (kind, self._undercut.stage)
+        if key not in self._preemption_helps:
+            self._preemption_helps[key] = shortage(self._undercut.counts, demand) is None
+        helps = self._preemption_helps[key]
+        return "; making running gangs of lower priority preemptible may help" if helps else ""
+
+    def _staying(self, demand: Demand) -> list[tuple[int, int]]:
+        """(gang, GPUs) of running gangs where it may run that no plan stops or moves for it, most first."""
+        key = (demand.nodes, self._maximal.removed, self._instance.gangs[demand.gang].running)
+        if key not in self._stay or key[2]:
+            gone = {*self._maximal.removed, demand.gang}
+            holders = self._others.holders(demand.nodes)
+            self._stay[key] = [one for one in holders if one[0] not in gone]
+        return self._stay[key]
+
+    def _lowest_staying(self, demand: Demand) -> int:
+        """The lowest priority among those; beyond all where there are none."""
+        gangs = self._instance.gangs
+        key = (demand.nodes, demand.gang if gangs[demand.gang].running else None)
+        if key not in self._lowest:
+            priorities = (gangs[i].priority for i, _ in self._staying(demand))
+            self._lowest[key] = min(priorities, default=1 << 62)
+        return self._lowest[key]
+
+    @cached_property
+    def _idle(self) -> FreeCounts:
+        """The nodes as they are, without any pod of a gang."""
+        return FreeCounts.without_pods(self._instance)
 
     def _guarded(self, demand: Demand, kind: object) -> str:
         """A running gang that only disruption budgets keep from giving way, if that might help."""
+        if not self._instance.cluster.budgets:
+            return ""
         if kind not in self._helps:
             self._helps[kind] = shortage(self._unguarded, demand) is None
         for index, why in self._held if self._helps[kind] else ():
@@ -214,22 +331,20 @@ class _ReasonFinder:
     def _unguarded(self) -> FreeCounts:
         """The most space there could be if no budget guarded a pod."""
         cluster = replace(self._instance.cluster, budgets=())
-        return FreeCounts(MaximalSpace(replace(self._instance, cluster=cluster)).space)
+        return FreeCounts.of(MaximalSpace(replace(self._instance, cluster=cluster)).space)
 
     def _exempt(self, index: int) -> None:
         """Let this gang, and only this one, keep its pods in the most space it could find."""
         if index in self._removable or len(self._maximal.removed) < len(self._removable):
             self._maximal.exempt(index)
-            self._most = FreeCounts(self._maximal.space)
+            self._most = FreeCounts.of(self._maximal.space)
 
-    def _never(self, demand: Demand, kind: object) -> Reason | None:
-        """Why it can never start; None if it may or if that is unknown."""
-        reason = unselected(self._instance, demand)
-        if reason is not None:
-            return reason
-        short = shortage(self._most, demand)
+    def _not_now(self, demand: Demand, kind: object) -> Shortage | Reason | None:
+        """Why it cannot start now, whoever gives way; None if it may or if that is unknown."""
+        short = unselected(self._instance, demand)
+        short = short or shortage(self._most, demand)
         if short is not None:
-            return Reason(short.code, self._if_all_left() + short.message)
+            return short
         if self._clock.in_grace() or place(self._maximal.space, demand) is not None:
             return None
         if kind not in self._impossible_kinds:
@@ -281,32 +396,49 @@ class _ReasonFinder:
         return alone.complete and answer.status is Status.INFEASIBLE
 
     def _after_others(self, demand: Demand, kind: object) -> Reason:
-        """The gang could fit without the others: what remains after those that start and stay."""
-        if kind not in self._left:
-            short = shortage(self._remaining, demand)
-            fits = short is None and place(self._after, demand) is not None
-            free = self._remaining.on(demand.nodes)
-            self._left[kind] = _After(short, fits, free)
-        left = self._left[kind]
-        after_others, outranked = self._others.that_start(demand.gang)
+        """The gang could fit without the others: what those leave that start first."""
+        left = self._left_for(demand, kind)
+        first, outranked = self._others.that_start_first(demand.gang)
+        if left.fits:
+            return Reason("Outranked", self._fitting(demand, first, beside=left.beside))
+        largest = self._others.largest_first(demand.gang, demand.nodes)
+        if largest is not None:
+            name = "/".join(self._instance.gangs[largest[0]].key)
+            first += f" (most to {name}, {plural(largest[1], 'GPU')})"
         if left.short is not None:
-            text = f"{after_others}: {left.short.message}"
-        elif left.fits:
-            return Reason("Outranked", self._fitting(demand, after_others))
+            text = left.short.said(f"{first} ")
         else:
+            free = f"{plural(left.free, 'GPU')} {'is' if left.free == 1 else 'are'} free"
             text = (
-                f"needs {plural(demand.gpus, 'GPU')}; {after_others} {plural(left.free, 'GPU')} are free on "
-                "the eligible nodes, and no placement was found on them"
+                f"needs {plural(demand.gpus, 'GPU')}; {first} {free} on its nodes, and no placement was "
+                "found on them"
             )
         text += self._reclaiming(demand.gang)
+        text += self._guarded(demand, kind) or self._preemption(demand, kind)
         code = "NoRoom" if left.short is None else left.short.code
         return Reason("Outranked" if outranked else code, text)
 
-    def _fitting(self, demand: Demand, after_others: str) -> str:
+    def _left_for(self, demand: Demand, kind: object) -> _Left:
+        """Counted once for all gangs of a kind that the same gangs precede."""
+        above = self._above
+        above.lower_to(self._instance.gangs[demand.gang].priority)
+        key = (kind, above.stage)
+        if key not in self._left:
+            short = shortage(above.counts, demand)
+            fits = short is None and kind not in self._nowhere
+            fits = fits and place(above.space, demand) is not None
+            if not fits:
+                self._nowhere.add(kind)  # less is left for lower priorities
+            beside = fits and place(self._after, demand) is not None
+            self._left[key] = _Left(short, fits, beside, above.counts.on(demand.nodes))
+        return self._left[key]
+
+    def _fitting(self, demand: Demand, first: str, *, beside: bool) -> str:
         """The gang would fit but waits, because earlier tiers or the end of the search decide so."""
         listed = [objective.name for objective in self._instance.policy.objectives]
         rewarding = [n for n, name in enumerate(listed) if family(name).fused]
-        text = f"needs {plural(demand.gpus, 'GPU')} and would fit {after_others}, but "
+        where = "" if beside else " in place of gangs of lower priority"
+        text = f"needs {plural(demand.gpus, 'GPU')} and would fit{where} {first}, but "
         if not rewarding:
             which = f"{', '.join(MAINS)} nor waiting"
             return f"{text}no objective rewards it: the policy lists neither {which}"
@@ -329,7 +461,7 @@ class _ReasonFinder:
             if not self._others.has_peers(index):
                 what = "gains by starting it" if by_speed else "admits it"
                 return f"; no plan that keeps the earlier tiers {what} {proof}"
-            peers = "gangs of the same or higher priority"
+            peers = "gangs of its priority or higher"
             if by_speed:
                 return f"; starting it would slow or displace {peers}, or gain nothing {proof}"
             return f"; starting it would displace {peers} {proof}"
@@ -346,62 +478,17 @@ class _ReasonFinder:
         if not self._immovable:
             return ""
         names = ["/".join(self._instance.gangs[i].key) for i in self._immovable]
-        return f" while {_first(names, 'other gang')} may not move"
+        return f" while {first_of(names, 'other gang')} may not move"
 
     def _if_all_left(self) -> str:
         removed = len(self._maximal.removed)
-        return f"even if {_running(removed)} that may stop or move left: " if removed else ""
-
-
-class _Others:
-    """What the other gangs of a plan do, counted once. ``removable``: gangs that some plan stops or moves."""
-
-    def __init__(
-        self, instance: Instance, decisions: Sequence[GangDecision], removable: Collection[int]
-    ) -> None:
-        self._instance = instance
-        gangs = instance.gangs
-        starts = [g for g, d in zip(gangs, decisions, strict=True) if d.decision in STARTS]
-        self._starting = sorted(gang.priority for gang in starts)
-        self._aged = Counter(gang.priority for gang in starts if instance.aged(gang))
-        self._of_priority = Counter(gang.priority for gang in gangs)
-        remaining = [i for i in removable if decisions[i].decision in ("keep", "resize")]
-        self._movable = frozenset(i for i in remaining if gangs[i].movable)
-        self._stoppable = sorted(gangs[i].priority for i in remaining if not gangs[i].movable)
-
-    def that_start(self, index: int) -> tuple[str, bool]:
-        """The gangs that start, in words, and whether some of them precede this gang."""
-        gang, count = self._instance.gangs[index], len(self._starting)
-        if not count:
-            return "after the running gangs", False
-        higher = count - bisect_right(self._starting, gang.priority)
-        aged = 0 if self._instance.aged(gang) else self._aged[gang.priority]
-        text = f"after the {count} gangs that start" if count > 1 else "after the gang that starts"
-        bands = [f"{higher} of higher priority"] if higher else []
-        bands += [f"{aged} of its priority that waited too long"] if aged else []
-        return f"{text} ({', '.join(bands)})" if bands else text, bool(bands)
-
-    def has_peers(self, index: int) -> bool:
-        """Whether another gang has its priority."""
-        return self._of_priority[self._instance.gangs[index].priority] > 1
-
-    def candidates(self, winner: int) -> int:
-        """Number of running gangs that keep their place and could give way."""
-        movable = len(self._movable) - (winner in self._movable)
-        return movable + bisect_left(self._stoppable, self._instance.gangs[winner].priority)
+        return f"even if {_running(removed)} that may stop or move left, " if removed else ""
 
 
 def _without_min_share(instance: Instance, index: int) -> Instance:
     """The instance with the gang's minBandwidthShare removed."""
     gang = replace(instance.gangs[index], min_bandwidth_share=Fraction(0))
     return replace(instance, gangs=(*instance.gangs[:index], gang, *instance.gangs[index + 1 :]))
-
-
-def _first(names: Sequence[str], noun: str) -> str:
-    """The first names, and how many follow."""
-    rest = len(names) - MAX_NAMED
-    more = f" and {plural(rest, noun)}" if rest > 0 else ""
-    return f"{', '.join(names[:MAX_NAMED])}{more}"
 
 
 def _running(count: int) -> str:

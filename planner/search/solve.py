@@ -32,7 +32,7 @@ from planner.search.guided import follow
 from planner.search.large_neighborhood import improve
 from planner.search.ledger import Ledger
 from planner.search.moves import keep_worthwhile, with_moves_as_one
-from planner.search.notes import notes_of, unsearched
+from planner.search.notes import notes_of, passed, unsearched
 from planner.search.polish import polish
 from planner.search.rearranging import rearrange
 from planner.search.reasons import with_reasons
@@ -190,10 +190,13 @@ class Search:
         decisions = with_reasons(self.instance, plan.decisions, budget, proven, immovable)
         searched = set() if self._ledger is None else self._ledger.searched
         note = unsearched(plan.tiers, searched)
+        below = passed(self.instance, decisions)
         stopped_by = plan.stopped_by
         if stopped_by == "proof" and any(tier.bound != tier.best for tier in plan.tiers):
             stopped_by = "budget"  # of searches for plans in which fewer gangs move
-        return replace(plan, decisions=decisions, stopped_by=stopped_by, notes=(*note, *plan.notes))
+        return replace(
+            plan, decisions=decisions, stopped_by=stopped_by, notes=(*note, *plan.notes, *below)
+        )
 
     def _search(
         self,

@@ -131,7 +131,8 @@ def why(gang: PlanGang) -> str:
     if gang.reason is None:
         return ""
     code, message = gang.reason.code, gang.reason.message
-    return message if message.startswith(f"{code} ") else f"{code}: {message}"
+    named = message.casefold().startswith(f"{code.casefold()} ")
+    return message if named else f"{code}: {message}"
 
 
 def text(gangs: Sequence[PlanGang], sharing: Sharing) -> str:

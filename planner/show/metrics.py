@@ -32,14 +32,16 @@ _SAMPLE = re.compile(rf"^{LAST_SUCCESS} ([0-9][0-9.eE+]{{0,30}})$", re.MULTILINE
 class Metrics:
     """``finished``: seconds since the epoch. ``gap``: largest of all tiers.
 
-    ``pending``, ``started``: gangs. ``seconds``: of each phase. ``effective``: effective GPUs ``before`` and
-    ``after`` the plan, and ``one_at_a_time``.
+    ``pending``, ``started``: gangs; ``never``: of the pending ones, those that can never start.
+    ``seconds``: of each phase. ``effective``: effective GPUs ``before`` and ``after`` the plan, and
+    ``one_at_a_time``.
     """
 
     exit_code: int
     finished: float
     gap: float | None = None
     pending: int | None = None
+    never: int | None = None
     started: int | None = None
     evicted: int | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -68,6 +70,9 @@ def _lines(metrics: Metrics, last_success: float | None) -> Iterator[str]:
     )
     yield from _gauge(
         "gangplan_pending_gangs", "Gangs that its plan leaves waiting.", metrics.pending
+    )
+    yield from _gauge(
+        "gangplan_never_gangs", "Of those, gangs that could never start here.", metrics.never
     )
     yield from _gauge("gangplan_started_gangs", "Gangs that it started.", metrics.started)
     yield from _gauge("gangplan_evicted_pods", "Pods that it evicted.", metrics.evicted)

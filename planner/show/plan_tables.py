@@ -344,12 +344,14 @@ def pods(plan: PlanDocument, only: Selection) -> Table:
 
 def ending(plan: PlanDocument) -> list[str]:
     """The outcome, line by line, and what the plan assumes."""
-    counts: Counter[str] = Counter(gang.decision for gang in plan.spec.gangs)
+    counts: Counter[str] = Counter(gang.decision for gang in plan.spec.gangs if not gang.never)
+    never = sum(gang.never for gang in plan.spec.gangs)
     parts = [
         f"{counts[decision]:,} {_verb(decision, counts[decision])}"
         for decision in ORDER
         if counts[decision]
     ]
+    parts += [f"{never:,} can never start"] if never else []
     status = plan.status
     return [
         ", ".join(parts) or "no gangs",

@@ -98,6 +98,11 @@ class RunReport:
         return None if self.decided is None else self._count(WAITING)
 
     @property
+    def never(self) -> int | None:
+        """Of those that wait, the gangs that could not start even if nothing else ran."""
+        return None if self.decided is None else sum(g.never for g in self.decided.spec.gangs)
+
+    @property
     def gap(self) -> float | None:
         """The largest of all tiers; None without a plan."""
         if self.decided is None:
@@ -123,7 +128,8 @@ class RunReport:
         if self.evicted:
             facts.append(f"{plural(self.evicted, 'pod')} evicted")
         if self.waiting is not None:
-            facts.append(f"{self.waiting:,} waiting")
+            never = f" ({self.never:,} can never start)" if self.never else ""
+            facts.append(f"{self.waiting:,} waiting{never}")
         if self.effective is not None:
             after, before = (gpu_amount(self.effective[name]) for name in ("after", "before"))
             facts.append(f"{after} effective GPUs ({before} before)")
@@ -151,6 +157,7 @@ class RunReport:
             gap=self.gap,
             placed=None if self.decided is None else self._count(STARTING),
             waiting=self.waiting,
+            never=self.never,
             effective_gpus=self.effective,
             gangs={outcome.value: float(count) for outcome, count in self.counts.items()},
             writes=self.writes,
@@ -183,6 +190,7 @@ class RunReport:
             finished=finished,
             gap=self.gap,
             pending=self.waiting,
+            never=self.never,
             started=self.started if known else None,
             evicted=self.evicted if known else None,
             effective=self.effective or {},

@@ -1,0 +1,170 @@
+"""Who comes before a waiting gang in a plan, and what space they leave it.
+
+Gangs of lower priority never count: in the order of the tiers they get what the higher ones leave.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from models.instance import Instance
+from models.solution import STARTS, GangDecision
+from models.units import plural
+from planner.search.free_arrays import IntArray
+from planner.search.free_space import FreeSpace
+from planner.search.shortage import FreeCounts
+
+RUNNING = ("keep", "move", "resize")
+"""Decisions of running gangs that go on."""
+
+
+class LeftByAbove:
+    """What a plan leaves without its starts of lower priority, for falling priorities.
+
+    ``stage``: how many starts count now.
+    """
+
+    def __init__(self, instance: Instance, decisions: Sequence[GangDecision]) -> None:
+        self._gangs = instance.gangs
+        self._starts = {i: d.pods for i, d in enumerate(decisions) if d.decision == "place"}
+        self._order = sorted(self._starts, key=lambda i: (-self._gangs[i].priority, i))
+        running = (d if d.decision != "place" else GangDecision("wait") for d in decisions)
+        self.space = FreeSpace(instance, tuple(running))
+        self.counts = FreeCounts.of(self.space)
+        self.stage = 0
+
+    def lower_to(self, priority: int) -> None:
+        """Let the starts of this priority and above count; priorities must not rise between calls."""
+        while self.stage < len(self._order):
+            index = self._order[self.stage]
+            if self._gangs[index].priority < priority:
+                break
+            self.space.set(index, self._starts[index])
+            self.stage += 1
+
+
+class WithoutBelow:
+    """Counts as if every gang of lower priority were gone, running or not, for falling priorities."""
+
+    def __init__(self, instance: Instance, decisions: Sequence[GangDecision]) -> None:
+        self._gangs = instance.gangs
+        self._decisions = decisions
+        there = (i for i, decision in enumerate(decisions) if decision.pods)
+        self._order = sorted(there, key=lambda i: (-self._gangs[i].priority, i))
+        self.counts = FreeCounts.without_pods(instance)
+        self.stage = 0
+
+    def lower_to(self, priority: int) -> None:
+        """Let the gangs of this priority and above count; priorities must not rise between calls."""
+        while self.stage < len(self._order):
+            index = self._order[self.stage]
+            gang = self._gangs[index]
+            if gang.priority < priority:
+                break
+            for pod in self._decisions[index].pods:
+                role = gang.roles[pod.role]
+                gpus = role.gpus if pod.gpus is None else pod.gpus.bit_count()
+                self.counts.take(pod.node, gpus, role.requests)
+            self.stage += 1
+
+
+class Others:
+    """What the other gangs of a plan do, counted once. ``removable``: gangs that some plan stops or moves."""
+
+    def __init__(
+        self, instance: Instance, decisions: Sequence[GangDecision], removable: Collection[int]
+    ) -> None:
+        self._instance = instance
+        self._decisions = decisions
+        gangs = instance.gangs
+        starts = [g for g, d in zip(gangs, decisions, strict=True) if d.decision in STARTS]
+        self._starting = sorted(gang.priority for gang in starts)
+        self._by_priority = Counter(self._starting)
+        self._aged = Counter(gang.priority for gang in starts if instance.aged(gang))
+        self._of_priority = Counter(gang.priority for gang in gangs)
+        remaining = [i for i in removable if decisions[i].decision in ("keep", "resize")]
+        self._movable = frozenset(i for i in remaining if gangs[i].movable)
+        self._stoppable = sorted(gangs[i].priority for i in remaining if not gangs[i].movable)
+        self._holding: dict[tuple[bool, frozenset[int]], list[tuple[int, int]]] = {}
+
+    def that_start_first(self, index: int) -> tuple[str, bool]:
+        """The gangs that start of its priority or higher, in words, and whether some precede this gang.
+
+        If none does, the words name the running gangs.
+        """
+        gang = self._instance.gangs[index]
+        peers = self._by_priority[gang.priority]
+        higher = len(self._starting) - bisect_left(self._starting, gang.priority) - peers
+        aged = 0 if self._instance.aged(gang) else self._aged[gang.priority]
+        bands = [
+            (higher, "of higher priority"),
+            (aged, "of its priority that waited too long"),
+            (peers - aged, "of its priority"),
+        ]
+        named = [(count, which) for count, which in bands if count]
+        if not named:
+            return "after the running gangs", False
+        (count, which), *rest = named
+        text = f"after {plural(count, 'gang')} {which}"
+        for n, (count, which) in enumerate(rest, 1):
+            text += f"{' and' if n == len(rest) else ','} {count:,} {which}"
+        return text, bool(higher or aged)
+
+    def has_peers(self, index: int) -> bool:
+        """Whether another gang has its priority."""
+        return self._of_priority[self._instance.gangs[index].priority] > 1
+
+    def candidates(self, winner: int) -> int:
+        """Number of running gangs that keep their place and could give way."""
+        movable = len(self._movable) - (winner in self._movable)
+        return movable + bisect_left(self._stoppable, self._instance.gangs[winner].priority)
+
+    def largest_first(self, index: int, nodes: frozenset[int]) -> tuple[int, int] | None:
+        """(gang, its GPUs on these nodes) of that with the most, of those that start first."""
+        least = self._instance.gangs[index].priority
+        starting = self.holders(nodes, starting=True)
+        return next(
+            (one for one in starting if self._instance.gangs[one[0]].priority >= least), None
+        )
+
+    def holders(self, nodes: frozenset[int], *, starting: bool = False) -> list[tuple[int, int]]:
+        """(gang, its GPUs on these nodes) of running gangs that go on, or of those that start; most first."""
+        key = (starting, nodes)
+        if key not in self._holding:
+            here = np.zeros(len(self._instance.cluster.nodes), np.int64)
+            here[np.fromiter(nodes, np.int64, len(nodes))] = 1
+            held = np.zeros(len(self._decisions), np.int64)
+            owners, places, gpus = self._taken if starting else self._held
+            np.add.at(held, owners, gpus * here[places])
+            found = [(int(i), int(held[i])) for i in np.flatnonzero(held)]
+            self._holding[key] = sorted(found, key=lambda one: (-one[1], one[0]))
+        return self._holding[key]
+
+    @cached_property
+    def _held(self) -> tuple[IntArray, IntArray, IntArray]:
+        return self._pods(RUNNING)
+
+    @cached_property
+    def _taken(self) -> tuple[IntArray, IntArray, IntArray]:
+        return self._pods(STARTS)
+
+    def _pods(self, decisions: Collection[str]) -> tuple[IntArray, IntArray, IntArray]:
+        """(gang, node, GPUs) of every pod of the gangs of which one of these is decided."""
+        gangs = self._instance.gangs
+        found = [
+            (
+                i,
+                pod.node,
+                gangs[i].roles[pod.role].gpus if pod.gpus is None else pod.gpus.bit_count(),
+            )
+            for i, decision in enumerate(self._decisions)
+            if decision.decision in decisions
+            for pod in decision.pods
+        ]
+        owners, nodes, gpus = np.array(found, np.int64).reshape(-1, 3).T
+        return owners, nodes, gpus
