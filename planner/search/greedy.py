@@ -237,6 +237,8 @@ def permitted(
     """Whether the gang may have these pods too. ``bound``: enforce minBandwidthShare."""
     if bound and not meets_min_share(space, gang, pods):
         return False
+    if not space.keeps_pod_rules(gang, pods):
+        return False
     own = (*space.pods[gang], *pods)
     return allows(space.instance, space.instance.gangs[gang], own)
 
