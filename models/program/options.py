@@ -15,6 +15,7 @@ from models.disruption_budgets import may_move, may_stop
 from models.gang import ExistingPod, Gang, Role
 from models.instance import Instance
 from models.occupancy import Room
+from models.pod_rules import pod_rules, standing_exempt
 from models.program.demand_builder import demand_for
 from models.program.demands import Demand
 from models.program.interruption import Question, check, never
@@ -217,6 +218,7 @@ class StayingSets:
     def __init__(self, instance: Instance, rooms: Sequence[Room], index: int) -> None:
         self._instance = instance
         self._rooms = rooms
+        self._index = index
         self._gang = instance.gangs[index]
 
     def sets(self, there: Sequence[ExistingPod]) -> tuple[list[Pods], bool]:
@@ -287,6 +289,7 @@ class StayingSets:
         if (
             pod.node not in eligible_nodes(instance, self._gang, role)
             or (pod.gpus or 0) & ~node.healthy
+            or (self._index, pod.role, pod.node) in standing_exempt(instance)
         ):
             return False
         hidden = room.blind and node.model and not by_count(node.model, node.effective_nics)
@@ -304,7 +307,8 @@ class StayingSets:
         if node.model is None or by_count(node.model, node.effective_nics):
             # free GPUs of a node that takes no pods are worth nothing
             alone = sum(p.node == pod.node for p in there) == 1
-            if alone and not self._instance.schedulable(node):
+            counted = self._gang.key in pod_rules(self._instance).gangs
+            if alone and not counted and not self._instance.schedulable(node):
                 of = self._instance.cluster.domain_of[:-1]
                 where = (node.model, node.nics, tuple(level[pod.node] for level in of))
                 gpus = None
