@@ -36,15 +36,22 @@ class Rule:
     """
 
     kind: Kind
-    level: int
+    stated: NextTo | Spread
     owners: frozenset[RoleKey]
     members: frozenset[RoleKey]
     fixed: Mapping[int, int]
     of: Sequence[int]
-    max_skew: int = 0
     nodes: frozenset[int] = frozenset()
     domains: frozenset[int] = frozenset()
     least_counts: bool = True
+
+    @property
+    def level(self) -> int:
+        return self.stated.level
+
+    @property
+    def max_skew(self) -> int:
+        return self.stated.max_skew if isinstance(self.stated, Spread) else 0
 
     def counts(self, node: int) -> bool:
         """Whether pods on the node count."""
@@ -113,7 +120,7 @@ def _rules(instance: Instance) -> Iterator[Rule]:
         about = stated.pod_set
         rule = Rule(
             kind,
-            stated.level,
+            stated,
             frozenset(key for key, _, _ in having),
             frozenset({own}) if about is None else frozenset(members.get(about, ())),
             {} if about is None else fixed.get(about, {}),
@@ -151,18 +158,8 @@ def _spread(instance: Instance, rule: Rule, own: RoleKey, spread: Spread) -> Rul
     role = instance.gangs[own[0]].roles[own[1]]
     nodes = counted_nodes(instance, role)
     domains = frozenset(rule.of[n] for n in nodes)
-    return Rule(
-        rule.kind,
-        rule.level,
-        rule.owners,
-        rule.members,
-        rule.fixed,
-        rule.of,
-        spread.max_skew,
-        nodes,
-        domains,
-        least_counts=len(domains) >= spread.min_domains,
-    )
+    enough = len(domains) >= spread.min_domains
+    return replace(rule, nodes=nodes, domains=domains, least_counts=enough)
 
 
 def counted_nodes(instance: Instance, role: Role) -> frozenset[int]:
