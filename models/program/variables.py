@@ -402,7 +402,7 @@ def vectors(
         return [pods] if fits else []
     partial: list[tuple[tuple[int, ...], int]] = [((), 0)]  # pods of the first roles, their GPUs
     for role in roles:
-        counts = tuple(_counts(instance, demand.gang, role, n, most_gpus))
+        counts = tuple(_counts(instance, demand, role, n, most_gpus))
         partial = [
             ((*pods, count), gpus + count * role.gpus)
             for pods, gpus in partial
@@ -418,16 +418,16 @@ def vectors(
 
 
 def _counts(
-    instance: Instance, gang: int, role: RoleDemand, n: int, most_gpus: int
+    instance: Instance, demand: Demand, role: RoleDemand, n: int, most_gpus: int
 ) -> Iterable[int]:
     """How many pods of the role one node may carry under its node-level rules."""
     if n not in role.nodes:
         return (0,)
     most = min(role.count, most_gpus // role.gpus)
-    apart = most_on_a_node(instance, gang, role.role)
+    apart = None if demand.loose else most_on_a_node(instance, demand.gang, role.role)
     if apart is not None:
         most = min(most, apart)
-    spec = instance.gangs[gang].roles[role.role]
+    spec = instance.gangs[demand.gang].roles[role.role]
     node_level = instance.cluster.node_level
     if spec.required == node_level:
         return (0, role.count) if most == role.count else (0,)

@@ -12,7 +12,8 @@ Affinity, base(D) = all[m] + those of all[b] that stay:
 Spread, n(D) = all[m] + all[b] on nodes that count, t the least, a constant 0 with too few domains:
     t <= n(D) for every D that counts
     pods of an option in D <= its pods x v[D],    n(D) <= t + maxSkew + M (1 - v[D])
-Of a region of several nodes the node level has only new[b] <= its nodes.
+Of a region of several nodes the node level has only new[b] <= its nodes. Pods of a *loose* demand that come
+to where some stand already count as pods that stay, but hinder no f: that allows more than the rules do.
 """
 
 from __future__ import annotations
@@ -32,11 +33,13 @@ class _Place:
     """Pods of one rule in a domain, by ``OWNER``, ``MEMBER`` and ``BOTH``.
 
     ``new``, ``stays``: how many; ``arriving``: of each option and role that owns the rule, the pods placed
-    there, its pods in all, and its admit variable. ``nodes``: of the region, if it is one of several nodes.
+    there, and its pods in all. ``loose``: pods that arrive or stay, and count as those that stay.
+    ``nodes``: of the region, if it is one of several nodes.
     """
 
     new: list[Linear] = field(default_factory=lambda: [Linear() for _ in range(3)])
     stays: list[Linear] = field(default_factory=lambda: [Linear() for _ in range(3)])
+    loose: Linear = field(default_factory=Linear)
     arriving: list[tuple[Linear, int]] = field(default_factory=list)
     nodes: int = 1
 
@@ -77,22 +80,34 @@ class _Places:
         for gang in (own for own in model.variables.gangs if own.demand.gang in gangs):
             for role, region, pods, count in _arrivals(gang):
                 if (gang.demand.gang, role) in rule.roles:
-                    self._arrive((gang.demand.gang, role), region, pods, count)
+                    self._arrive((gang.demand.gang, role), region, pods, count, gang)
 
     def _stay(self, kind: int, node: int, pods: Linear) -> None:
         if self._rule.counts(node):
             place = self.by_domain.setdefault(self._rule.of[node], _Place())
             place.stays[kind].add_linear(pods)
 
-    def _arrive(self, key: RoleKey, region: int, pods: Linear, count: int) -> None:
-        nodes = self._model.region_set.regions[region].nodes
+    def _arrive(
+        self, key: RoleKey, region: int, pods: Linear, count: int, gang: GangVariables
+    ) -> None:
+        nodes, kind = self._model.region_set.regions[region].nodes, _kind(self._rule, key)
+        loose = gang.demand.loose and any(
+            pod.role == key[1] and pod.node in nodes for pod in gang.gang.running_pods
+        )
         if not self._rule.counts(nodes[0]):
             return
         if len(nodes) > 1 and self._rule.level == self._model.instance.cluster.node_level:
             place = self.regions.setdefault(region, _Place(nodes=len(nodes)))
+            if loose:
+                return
         else:
             place = self.by_domain.setdefault(self._rule.of[nodes[0]], _Place())
-        place.new[_kind(self._rule, key)].add_linear(pods)
+        if loose:
+            place.stays[kind].add_linear(pods)
+            if kind == BOTH:
+                place.loose.add_linear(pods)
+            return
+        place.new[kind].add_linear(pods)
         if key in self._rule.owners:
             place.arriving.append((pods, count))
 
@@ -190,8 +205,9 @@ class _Rows:
             for d, place in places.items()
         }
         total, first = Linear(), dict[int, int]()
-        for base in bases.values():
-            total.add_linear(base)
+        for d, place in places.items():
+            # loose pods may be the first ones themselves
+            total.add_linear(bases[d]).add_linear(place.loose, -1)
         if program.bound_below(total) <= 0:
             for d, place in places.items():
                 if place.arrive(BOTH):
