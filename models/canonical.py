@@ -35,6 +35,7 @@ from models.documents.gang import (
     GangStatus,
     GangTopology,
     HoldDocument,
+    NextToDocument,
     NodeExpressionDocument,
     PlannedDocument,
     PodDocument,
@@ -42,6 +43,7 @@ from models.documents.gang import (
     RoleDocument,
     RoleTopology,
     SliceDocument,
+    SpreadDocument,
     TolerationDocument,
 )
 from models.documents.policy import (
@@ -57,7 +59,7 @@ from models.documents.policy import (
     StarvationDocument,
 )
 from models.documents.server import NicDocument, ServerModelDocument
-from models.gang import ExistingPod, Gang, NodeAffinity, Role
+from models.gang import ExistingPod, Gang, NextTo, NodeAffinity, Role, Spread
 from models.hardware import ServerModel, bits
 from models.instance import Instance
 from models.policy import LOST_RUNTIME, KubernetesPolicy, Moves, Policy
@@ -163,6 +165,7 @@ def _node(node: Node) -> NodeDocument:
         labels={},
         taints=_all(TaintDocument, node.taints),
         nics=None if node.nics is None else _all(NicDocument, node.nics),
+        pod_sets=dict(node.pod_sets),
     )
 
 
@@ -300,7 +303,14 @@ def _role(role: Role, cluster: Cluster) -> RoleDocument:
         # in its place, until the writer puts the affinity there that roles share
         node_affinity=((),) if role.node_affinity else (),
         tolerations=_all(TolerationDocument, role.tolerations),
+        anti_affinity=_rules(NextToDocument, role.anti_affinity, cluster),
+        affinity=_rules(NextToDocument, role.affinity, cluster),
+        spread=_rules(SpreadDocument, role.spread, cluster),
     )
+
+
+def _rules(kind: type[D], rules: Iterable[NextTo | Spread], cluster: Cluster) -> tuple[D, ...]:
+    return tuple(kind.of(rule, level=cluster.level_name(rule.level)) for rule in rules)
 
 
 def _policy(policy: Policy, *, now: int | None) -> PolicyDocument:

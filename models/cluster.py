@@ -40,6 +40,7 @@ class Node:
     ``allocatable``: cpu in millicores, every other resource in whole units (memory: bytes),
     sorted by resource; an absent resource does not limit.
     ``unhealthy``: bit mask of unhealthy GPUs; ``unknown_unhealthy``: number of others, of unknown index.
+    ``pod_sets``: (set, its pods that are in no gang and stay on the node), sorted by set.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Node:
     ready: bool = True
     unhealthy: int = 0
     unknown_unhealthy: int = 0
+    pod_sets: tuple[tuple[str, int], ...] = ()
 
     @property
     def gpus(self) -> int:

@@ -121,6 +121,30 @@ class Toleration:
 
 
 @dataclass(frozen=True, slots=True)
+class NextTo:
+    """Other pods that the pods of a role keep away from, or join, in a domain of a level.
+
+    ``pod_set``: those of this set; None: the pods of the role itself.
+    """
+
+    level: int
+    pod_set: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A domain that gets a pod of the role has at most ``max_skew`` pods of a set more than the least has.
+
+    ``pod_set``: as in ``NextTo``. ``min_domains``: with fewer domains the least one counts as empty.
+    """
+
+    level: int
+    max_skew: int = 1
+    pod_set: str | None = None
+    min_domains: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Role:
     """Pods of one kind within a gang.
 
@@ -130,6 +154,8 @@ class Role:
     ``node_affinity``: any of these terms must hold on its nodes, with the selector.
     ``slice_size``/``slice_level``: pods with equal index // slice_size share one domain of that level.
     ``outer_slices``: (size, level) of slices around those, each a multiple of the one before, and wider.
+    ``pod_sets``: sets that all its pods belong to. ``anti_affinity``, ``affinity``, ``spread``: rules
+    about the pods of sets, all of which hold for every pod that is placed.
     """
 
     name: str
@@ -150,6 +176,10 @@ class Role:
     first_index: int = 0
     node_affinity: NodeAffinity = ()
     outer_slices: tuple[tuple[int, int], ...] = ()
+    pod_sets: tuple[str, ...] = ()
+    anti_affinity: tuple[NextTo, ...] = ()
+    affinity: tuple[NextTo, ...] = ()
+    spread: tuple[Spread, ...] = ()
 
     @property
     def slice_layers(self) -> tuple[tuple[int, int], ...]:

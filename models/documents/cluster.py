@@ -36,6 +36,7 @@ from models.units import MAX_AMOUNT, shown
 
 MAX_LEVELS = 10
 MAX_OVERSUBSCRIPTION = 10_000
+MAX_NODE_PODS = 1_000_000
 NODE_LEVEL = "node"
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 
@@ -103,6 +104,9 @@ class NodeDocument(Document):
     labels: Mapped[LabelKey, LabelValue] = Field(default={}, description="Kubernetes labels")
     taints: Many[TaintDocument] = ()
     nics: Many[NicDocument] | None = omitted(description="Its NICs, in place of its model's")
+    pod_sets: Mapped[Title, Annotated[int, whole(1, MAX_NODE_PODS)]] = omitted(
+        default={}, description="Pods of sets, by set, that are in no gang and stay on the node"
+    )
 
     def field_errors(self, levels: Mapping[str, str | None]) -> Iterator[FieldError]:
         """Contradictions inside the node and with the levels (name to label); paths start at the node."""

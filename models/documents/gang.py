@@ -249,6 +249,24 @@ def term_errors(terms: Terms) -> Iterator[FieldError]:
             yield from within((t, e), expression.field_errors())
 
 
+class NextToDocument(Document):
+    """Other pods in the same domain of a level."""
+
+    level: LevelName
+    pod_set: Title | None = omitted(description="Pods of this set; absent: of this role")
+
+
+class SpreadDocument(NextToDocument):
+    """How evenly the pods of a set are spread over the domains of a level."""
+
+    max_skew: Count = Field(
+        default=1, description="Most pods that a domain may have more than the one with the fewest"
+    )
+    min_domains: Count = omitted(
+        default=1, description="With fewer domains, the one with the fewest counts as empty"
+    )
+
+
 class RoleDocument(Document):
     """Pods of one kind within a gang."""
 
@@ -275,6 +293,16 @@ class RoleDocument(Document):
     ] = omitted(default=(), description="Any of these terms must hold, all expressions of one")
     tolerations: Many[TolerationDocument] = ()
     mix_models: bool = Field(default=False, description="Its pods may run on several GPU models")
+    pod_sets: Many[Title] = omitted(default=(), description="Sets that its pods belong to")
+    anti_affinity: Many[NextToDocument] = omitted(
+        default=(), description="Pods that are never in one domain with a pod of this role"
+    )
+    affinity: Many[NextToDocument] = omitted(
+        default=(), description="Pods of which one is in the domain of every pod of this role"
+    )
+    spread: Many[SpreadDocument] = omitted(
+        default=(), description="Domains over which pods are spread evenly"
+    )
 
     @property
     def span(self) -> tuple[int, int, int]:
@@ -311,6 +339,17 @@ class RoleDocument(Document):
             yield from within(("nodeAffinity",), term_errors(self.node_affinity))
         for i, toleration in enumerate(self.tolerations):
             yield from within(("tolerations", i), toleration.field_errors())
+        for i, pod_set in enumerate(self.pod_sets):
+            if pod_set in self.pod_sets[:i]:
+                what = f"the pod set {shown(pod_set)} is listed twice"
+                yield FieldError(("podSets", i), what, "list it once")
+
+    def about_pods(self) -> Iterator[tuple[Path, NextToDocument]]:
+        """Every rule about other pods, with its path below the role."""
+        for field in ("affinity", "anti_affinity", "spread"):
+            name = "antiAffinity" if field == "anti_affinity" else field
+            for i, rule in enumerate(getattr(self, field)):
+                yield (name, i), rule
 
 
 class GangSpec(Document):
@@ -385,6 +424,8 @@ class GangDocument(Document):
                 yield (*path, "slice", "required"), role.slice.required
             for j, outer in enumerate(role.outer_slices):
                 yield (*path, "outerSlices", j, "required"), outer.required
+            for below, rule in role.about_pods():
+                yield (*path, *below, "level"), rule.level
 
     def field_errors(self) -> Iterator[FieldError]:
         """Contradictions inside the gang; paths start at its top."""

@@ -234,7 +234,7 @@ def _named(node: Node, name: str) -> Node:
     """A copy under another name; ``dataclasses.replace`` takes three times as long."""
     return Node(
         name, node.model, node.domains, node.allocatable, node.labels, node.taints, node.nics,
-        node.unschedulable, node.ready, node.unhealthy, node.unknown_unhealthy,
+        node.unschedulable, node.ready, node.unhealthy, node.unknown_unhealthy, node.pod_sets,
     )  # fmt: skip
 
 
@@ -296,4 +296,5 @@ def _node(document: NodeDocument, model: ServerModel | None, levels: tuple[Level
         ready=document.ready,
         unhealthy=sum(1 << gpu for gpu in set(document.unhealthy_gpus)),
         unknown_unhealthy=document.unknown_unhealthy,
+        pod_sets=tuple(sorted(document.pod_sets.items())),
     )

@@ -13,17 +13,26 @@ from itertools import pairwise
 from models.cluster import Node
 from models.documents.base import FieldError, Path, suggestion
 from models.documents.cluster import NODE_LEVEL
-from models.documents.gang import GangDocument, PlannedDocument, PodDocument, RoleDocument, Terms
+from models.documents.gang import (
+    GangDocument,
+    NextToDocument,
+    PlannedDocument,
+    PodDocument,
+    RoleDocument,
+    Terms,
+)
 from models.documents.server import out_of_range
 from models.gang import (
     ExistingPod,
     Gang,
     Hold,
+    NextTo,
     NodeAffinity,
     NodeExpression,
     PlannedPod,
     Role,
     SharedAffinity,
+    Spread,
     Toleration,
 )
 from models.hardware import bits
@@ -156,6 +165,24 @@ class GangReader:
                         f"level {shown(outer)} is not wider than {shown(inner)}",
                         f"write a level around {inner}, or remove this layer",
                     )
+
+    def check_pod_sets(self) -> None:
+        """Report rules against pods of a set that nothing is in; read every gang before.
+
+        A rule to join such pods is no error: they may come later.
+        """
+        nodes = self.merged.cluster.nodes
+        roles = [role for one in self.gangs.values() for role in one.document.spec.roles]
+        known = {pod_set for node in nodes for pod_set, _ in node.pod_sets}
+        known.update(pod_set for role in roles for pod_set in role.pod_sets)
+        for entry in self.gangs.values():
+            for i, role in enumerate(entry.document.spec.roles):
+                for path, rule in role.about_pods():
+                    unknown = rule.pod_set is not None and rule.pod_set not in known
+                    if unknown and path[0] != "affinity" and self.merged.whole:
+                        what = f"no pods are in the set {shown(str(rule.pod_set))}"
+                        hint = suggestion(str(rule.pod_set), known, "pod sets")
+                        entry.fault(("spec", "roles", i, *path, "podSet"), what, hint)
 
     def _check_pod_names(self, entry: GangEntry) -> None:
         """Report two gangs whose future pods would have one name, gang-role-index."""
@@ -352,7 +379,17 @@ class GangReader:
             mix_models=role.mix_models,
             first_index=role.first_index,
             node_affinity=self._affinity(role.node_affinity),
+            pod_sets=tuple(sorted(role.pod_sets)),
+            anti_affinity=tuple(self._next_to(one) for one in role.anti_affinity),
+            affinity=tuple(self._next_to(one) for one in role.affinity),
+            spread=tuple(
+                Spread(self.levels.get(one.level, 0), one.max_skew, one.pod_set, one.min_domains)
+                for one in role.spread
+            ),
         )
+
+    def _next_to(self, rule: NextToDocument) -> NextTo:
+        return NextTo(self.levels.get(rule.level, 0), rule.pod_set)
 
     def _affinity(self, terms: Terms) -> NodeAffinity:
         """The affinity, one object for all roles that state the same."""

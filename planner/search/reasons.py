@@ -15,6 +15,7 @@ from functools import cached_property
 
 from models.disruption_budgets import held_by_budgets
 from models.instance import Instance
+from models.pod_rules import Kind, about, without
 from models.policy import SolveLimits
 from models.program.demand_builder import identity
 from models.program.demands import Demand
@@ -47,6 +48,8 @@ ALONE_SECONDS = 5
 
 ALONE_PROOFS = 20
 """Kinds of gang for which that proof is tried."""
+
+_RULES = {Kind.APART: "anti-affinity", Kind.TOGETHER: "affinity", Kind.SPREAD: "even spread"}
 
 GRACE_S = 1.0
 """Seconds that reasons may take after the search was stopped or its time is up."""
@@ -99,13 +102,15 @@ class _Clock:
 class _Left:
     """What those that come first leave for a kind of gang: a shortage, or whether a placement was found.
 
-    ``beside``: whether one was found beside the gangs of lower priority too.
+    ``beside``: whether one was found beside the gangs of lower priority too. ``barred``: the rule about
+    pods without which there would be one.
     """
 
     short: Shortage | None
     fits: bool
     beside: bool
     free: int
+    barred: Kind | None
 
 
 class _ReasonFinder:
@@ -113,7 +118,7 @@ class _ReasonFinder:
 
     ``_empty``: why a kind can never start; ``_known``: why it cannot start now whoever gives way, None if
     it may; ``_left``: what is left for it; ``_helps``: whether it might fit if no disruption budget
-    guarded a pod.
+    guarded a pod. ``_plain``: the instance without rules about pods, which all counts leave aside.
     """
 
     def __init__(
@@ -130,7 +135,8 @@ class _ReasonFinder:
         self._clock = _Clock(budget)
         self._proven = frozenset(proven)
         self._immovable = sorted(immovable)
-        self._maximal = MaximalSpace(instance)
+        self._plain = without(instance)
+        self._maximal = MaximalSpace(self._plain)
         self._most = FreeCounts.of(self._maximal.space)
         self._removable = frozenset(self._maximal.removed)
         self._others = Others(instance, decisions, self._removable)
@@ -144,6 +150,7 @@ class _ReasonFinder:
         self._helps: dict[object, bool] = {}
         self._lowest: dict[object, int] = {}
         self._stay: dict[object, list[tuple[int, int]]] = {}
+        self._spaces: dict[object, FreeSpace] = {}
 
     def reason(self, index: int) -> Reason | None:
         """The reason for one gang, None if it needs none."""
@@ -216,19 +223,19 @@ class _ReasonFinder:
 
     @cached_property
     def _after(self) -> FreeSpace:
-        return FreeSpace(self._instance, self._decisions)
+        return FreeSpace(self._plain, self._decisions)
 
     @cached_property
     def _above(self) -> LeftByAbove:
-        return LeftByAbove(self._instance, self._decisions)
+        return LeftByAbove(self._plain, self._decisions)
 
     @cached_property
     def _undercut(self) -> WithoutBelow:
-        return WithoutBelow(self._instance, self._decisions)
+        return WithoutBelow(self._plain, self._decisions)
 
     @cached_property
     def _best(self) -> EmptyCluster:
-        return EmptyCluster(self._instance)
+        return EmptyCluster(self._plain)
 
     def _short_now(self, demand: Demand, kind: object, short: Shortage) -> Reason:
         """A count says no, whoever gives way: who holds the rest, and what would help."""
@@ -303,7 +310,7 @@ class _ReasonFinder:
     @cached_property
     def _idle(self) -> FreeCounts:
         """The nodes as they are, without any pod of a gang."""
-        return FreeCounts.without_pods(self._instance)
+        return FreeCounts.without_pods(self._plain)
 
     def _guarded(self, demand: Demand, kind: object) -> str:
         """A running gang that only disruption budgets keep from giving way, if that might help."""
@@ -330,8 +337,8 @@ class _ReasonFinder:
     @cached_property
     def _unguarded(self) -> FreeCounts:
         """The most space there could be if no budget guarded a pod."""
-        cluster = replace(self._instance.cluster, budgets=())
-        return FreeCounts.of(MaximalSpace(replace(self._instance, cluster=cluster)).space)
+        cluster = replace(self._plain.cluster, budgets=())
+        return FreeCounts.of(MaximalSpace(replace(self._plain, cluster=cluster)).space)
 
     def _exempt(self, index: int) -> None:
         """Let this gang, and only this one, keep its pods in the most space it could find."""
@@ -399,6 +406,12 @@ class _ReasonFinder:
         """The gang could fit without the others: what those leave that start first."""
         left = self._left_for(demand, kind)
         first, outranked = self._others.that_start_first(demand.gang)
+        if left.barred is not None:
+            text = (
+                f"needs {plural(demand.gpus, 'GPU')}; {first} there is room, but none was found that "
+                f"keeps the {_RULES[left.barred]} of its pods"
+            )
+            return Reason(left.barred.value, text + self._reclaiming(demand.gang))
         if left.fits:
             return Reason("Outranked", self._fitting(demand, first, beside=left.beside))
         largest = self._others.largest_first(demand.gang, demand.nodes)
@@ -430,8 +443,29 @@ class _ReasonFinder:
             if not fits:
                 self._nowhere.add(kind)  # less is left for lower priorities
             beside = fits and place(self._after, demand) is not None
-            self._left[key] = _Left(short, fits, beside, above.counts.on(demand.nodes))
+            barred = self._barred(demand.gang) if fits else None
+            self._left[key] = _Left(short, fits, beside, above.counts.on(demand.nodes), barred)
         return self._left[key]
+
+    def _barred(self, gang: int) -> Kind | None:
+        """The rule about pods that keeps a gang from the room that is left; None if it finds a place."""
+        kinds = about(self._instance, gang)
+        if not kinds or self._placed_without((), gang):
+            return None
+        return next((kind for kind in kinds if self._placed_without((kind,), gang)), kinds[0])
+
+    def _placed_without(self, kinds: tuple[Kind, ...], gang: int) -> bool:
+        """Whether a placement is found beside those that come first if no rules of these kinds count."""
+        priority = self._instance.gangs[gang].priority
+        if (kinds, priority) not in self._spaces:
+            pairs = zip(self._instance.gangs, self._decisions, strict=True)
+            first = (
+                GangDecision("wait") if d.decision == "place" and g.priority < priority else d
+                for g, d in pairs
+            )
+            self._spaces[kinds, priority] = FreeSpace(without(self._instance, kinds), tuple(first))
+        space = self._spaces[kinds, priority]
+        return place(space, missing_demand(space, gang)) is not None
 
     def _fitting(self, demand: Demand, first: str, *, beside: bool) -> str:
         """The gang would fit but waits, because earlier tiers or the end of the search decide so."""
