@@ -12,6 +12,7 @@ Affinity, base(D) = all[m] + those of all[b] that stay:
 Spread, n(D) = all[m] + all[b] on nodes that count, t the least, a constant 0 with too few domains:
     t <= n(D) for every D that counts
     pods of an option in D <= its pods x v[D],    n(D) <= t + maxSkew + M (1 - v[D])
+    where all[m] and those of all[b] that stay are 0:  new[b] <= t + maxSkew
 Of a region of several nodes the node level has only new[b] <= its nodes. Pods of a *loose* demand that come
 to where some stand already count as pods that stay, but hinder no f: that allows more than the rules do.
 """
@@ -246,6 +247,9 @@ class _Rows:
             if not place.arriving or beyond <= 0:
                 continue
             row = Linear().add_linear(pods[d]).add_linear(least, -1)
+            if pods[d].terms.keys() <= place.new[BOTH].terms.keys() and not pods[d].constant:
+                program.at_most(row, rule.max_skew)  # those that count are those that are bound
+                continue
             used = program.boolean()
             self._only_if(place, used)
             program.at_most(row.add(used, beyond), rule.max_skew + beyond)
