@@ -13,6 +13,7 @@ API = "gangplan.dev/v1alpha1"
 Json = dict[str, Any]
 
 LEVELS = ("block", "rack")
+SETS = ("web", "cache of images")
 NAMES = st.from_regex(r"[a-z0-9]([a-zA-Z0-9._-]{0,8}[a-z0-9])?", fullmatch=True)
 LABELS = st.dictionaries(st.sampled_from(["zone", "example.com/pool", "a.b/c"]), NAMES, max_size=2)
 TIMES = st.sampled_from(["2026-11-20T08:00:00Z", "2026-11-21T10:00:00+02:00"])
@@ -51,6 +52,7 @@ def nodes(draw: st.DrawFn, name: str) -> Json:
         "ready": draw(st.booleans()),
         "labels": draw(LABELS),
         "taints": [{"key": "k", "value": draw(NAMES), "effect": "NoExecute"}],
+        "podSets": draw(st.dictionaries(st.sampled_from(SETS), st.integers(1, 9))),
     }
     if model:
         sick = draw(st.sets(st.integers(0, GPUS[model] - 1), max_size=2))
@@ -85,6 +87,26 @@ TALK = st.fixed_dictionaries(
 
 
 @st.composite
+def pod_rules(draw: st.DrawFn) -> Json:
+    """Sets of a role, and rules about these sets or its own pods."""
+    sets = draw(st.lists(st.sampled_from(SETS), unique=True))
+    next_to: Json = {
+        "level": st.sampled_from([*LEVELS, "node"]),
+        "podSet": st.sampled_from([None, *sets]),
+    }
+    numbers = {"maxSkew": st.integers(1, 3), "minDomains": st.integers(1, 3)}
+    others = st.lists(st.fixed_dictionaries(next_to), max_size=2)
+    spreads = st.lists(st.fixed_dictionaries(next_to, optional=numbers), max_size=2)
+    found = {
+        "podSets": sets,
+        "antiAffinity": draw(others),
+        "affinity": [*draw(others), {"level": "node", "podSet": "of none yet"}],
+        "spread": draw(spreads),
+    }
+    return {key: found[key] for key in draw(st.sets(st.sampled_from(sorted(found)))) | {"podSets"}}
+
+
+@st.composite
 def roles(draw: st.DrawFn, name: str) -> Json:
     level = st.sampled_from([*LEVELS, "node"])
     least = draw(st.integers(1, 3))
@@ -111,6 +133,8 @@ def roles(draw: st.DrawFn, name: str) -> Json:
     }
     chosen = draw(st.sets(st.sampled_from(sorted(optional))))
     found: Json = {**role, **{key: optional[key] for key in sorted(chosen)}}
+    if draw(st.booleans()):
+        found |= draw(pod_rules())
     piece = found.get("slice")
     if piece and piece["required"] == "node" and draw(st.booleans()):
         widths = [("rack", 2), ("block", 6)][draw(st.integers(0, 1)) :]

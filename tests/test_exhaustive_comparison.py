@@ -11,6 +11,7 @@ from comparing import differences
 from effort import examples, first_fast
 from tiny import tiny
 from tiny_busy import busy
+from tiny_pods import POD_RULES
 
 CHUNK = 10
 SEEDS = 200
@@ -23,11 +24,14 @@ MORE = {
     "policies": ("objectives", "elastic", "movable", "weights", "pattern_none", "ours"),
     "servers": ("wide",),
     "levels for rules": ("uncounted", "required", "slices", "preferred"),
+    "pods": POD_RULES,
+    "pods without GPUs": (*POD_RULES, "launchers", "cpu_gangs", "required", "selectors", "taints"),
 }
 """What each of the smaller series has three times as much of."""
 
 BUSY_SEEDS = 300
 BUSY = {
+    "pods": POD_RULES,
     "stops": ("preemptible", "priorities", "required", "slices"),
     "sizes": ("elastic", "elastic_running", "resize_after", "checkpoints"),
     "moves": ("movable", "defragment", "launchers", "roles"),
@@ -44,6 +48,7 @@ BUSY = {
     "policies": ("objectives", "min_share", "binding_none", "pattern_none", "weights"),
     "wide": ("wide", "movable", "elastic", "objectives"),
     "levels for rules": ("uncounted", "required", "defragment", "movable"),
+    "pods that move": (*POD_RULES, "movable", "preemptible", "elastic", "incomplete", "priorities"),
 }
 """What each series of busy clusters has three times as much of."""
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 from building import LEVELS, build, gang, role
-from effort import examples, first_fast
+from effort import first_fast
 from exhaustive import plan
 from exhaustive_naive import Naive
 from test_exhaustive import SMALL, unpruned
@@ -22,8 +22,6 @@ from models.gang import Gang, NextTo, Role, Spread
 from models.instance import Instance
 
 RACK, NODE = LEVELS.index("rack"), LEVELS.index("node")
-EFFORT, MOST = 1000, 300
-"""Plans to ask the checker for, at about a millisecond each: of single gangs, and of all together."""
 
 
 def worker(
@@ -125,11 +123,8 @@ def test_what_is_pruned_changes_no_value(seed: int, monkeypatch: pytest.MonkeyPa
     assert plan(instance).tiers == pruned.tiers
 
 
-def test_no_plan_that_the_checker_lets_pass_is_better_and_one_is_as_good() -> None:
-    tried = 0
-    for seed in range(examples(300, 22)):
-        instance = busy(seed, more=POD_RULES)
-        if Naive.effort(instance) <= EFFORT and 20 < (naive := Naive(instance)).size <= MOST:
-            tried += 1
-            assert naive.best() == plan(instance).tiers, seed
-    assert tried >= 3
+@pytest.mark.parametrize("seed", first_fast([9, 21, 33, 13, 18, 38], 3))
+def test_no_plan_that_the_checker_lets_pass_is_better_and_one_is_as_good(seed: int) -> None:
+    naive = Naive(busy(seed, more=POD_RULES))
+    assert 20 < naive.size < 3000  # at about a millisecond each
+    assert naive.best() == plan(naive.instance).tiers

@@ -282,10 +282,22 @@ def test_a_reason_names_a_rule_that_is_about_the_gang(code: str, rule: str, mine
 DENIED = "role worker needs 1 pod of 1 GPU, and no node is left for it"
 
 
-@pytest.mark.parametrize("code", ["NoRoom", "AntiAffinity"])
-def test_free_gpus_refute_no_reason_where_a_rule_keeps_the_gang_out(code: str) -> None:
-    everywhere = [
-        _server(name, podSets={"cache": 1}) for name in ("a2", "a1", "a3", "b1", "c1", "lone")
+@pytest.mark.parametrize(
+    ("node", "code", "fits"),
+    [
+        ("a1", "NoRoom", True),
+        ("lone", "AntiAffinity", True),
+        ("c1", "NoRoom", False),  # guard keeps it out of that rack
+        ("", "AntiAffinity", False),
+    ],
+)
+def test_free_gpus_refute_a_reason_only_where_no_rule_keeps_the_gang_out(
+    node: str, code: str, fits: bool
+) -> None:
+    taken = [
+        _server(name, podSets={"cache": 1})
+        for name in ("a1", "a2", "a3", "b1", "c1", "lone")
+        if name != node
     ]
     apart = _role("job", podSets=["batch"], antiAffinity=[{"level": "node", "podSet": "cache"}])
 
@@ -293,6 +305,5 @@ def test_free_gpus_refute_no_reason_where_a_rule_keeps_the_gang_out(code: str) -
         entry(plan, "job").update(decided("job", "wait", why=code))
         entry(plan, "job")["reason"]["message"] = DENIED
 
-    assert broken(_both(*everywhere, apart, denied)) == {}
-    found = broken(_both(*everywhere[1:], apart, denied))
-    assert found[("reason", "default/job")] == f"{code}: it fits beside the others, on a2"
+    words = {("reason", "default/job"): f"{code}: it fits beside the others, on {node}"}
+    assert broken(_both(*taken, apart, denied)) == (words if fits else {})

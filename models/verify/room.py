@@ -18,6 +18,7 @@ from models.verify.changes import NodeUse
 from models.verify.facts import Facts, Gang, Node, Pod, PodKey, Role
 from models.verify.outcome import Outcome
 from models.verify.rules.eligibility import accepts
+from models.verify.rules.pod_affinity import Neighbours
 from models.verify.rules.resources import PODS
 from models.verify.variant import Variant
 
@@ -130,13 +131,18 @@ class Room:
         return found
 
     def caps(self, role: Role, model: str | None = None) -> Caps:
-        """Pods of the role that fit, by node. ``model``: only nodes of this GPU model."""
+        """Pods of the role that fit, by node. ``model``: only nodes of this GPU model.
+
+        Nodes that a variant of the plan touches count, whatever pods of sets are near.
+        """
         key = self._key(role, model)
         if key not in self._caps:
             nodes = self.grounds.of(role)
             if self._base is None:
                 self.grounds.work.spend(len(nodes))
-                found = {n: cap for n in nodes if (cap := self._cap(role, n, model))}
+                barred = self._neighbours.bar(role)
+                free = (n for n in nodes if n not in barred)
+                found = {n: cap for n in free if (cap := self._cap(role, n, model))}
             else:
                 found = dict(self._base.caps(role, model))
                 for n in self._touched:
@@ -145,6 +151,10 @@ class Room:
                         found[n] = cap
             self._caps[key] = found
         return self._caps[key]
+
+    @cached_property
+    def _neighbours(self) -> Neighbours:
+        return Neighbours(self.outcome)
 
     def sums(self, role: Role, level: int, model: str | None = None) -> Mapping[int, int]:
         """Pods of the role that fit, by domain of a level; level -1: all in domain 0."""
@@ -166,7 +176,8 @@ class Room:
         return self._sums[key]
 
     def _key(self, role: Role, model: str | None) -> object:
-        return (id(self.grounds.of(role)), role.gpus, tuple(role.requests.items()), model)
+        pods = (role.pod_sets, role.pod_rules)
+        return (id(self.grounds.of(role)), role.gpus, tuple(role.requests.items()), model, pods)
 
     def _domain(self, n: int, level: int) -> int:
         return 0 if level < 0 else self.facts.nodes[n].domain[level]

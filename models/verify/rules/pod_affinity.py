@@ -50,6 +50,53 @@ def check(outcome: Outcome) -> Iterator[Violation]:
         yield from _together(together, sets)
 
 
+class Neighbours:
+    """Where the pods of sets are after a plan, for those who look for a place beside them."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self.facts = outcome.facts
+        roles = [role for gang in self.facts.gangs for role in gang.roles]
+        self._rules = {one for role in roles for one in role.pod_rules if one.pod_set is not None}
+        self._members: dict[str | None, set[int]] = {one.pod_set: set() for one in self._rules}
+        self._shunned: dict[tuple[int, str | None], set[int]] = {}
+        if self._rules:
+            self._look(outcome)
+
+    def _look(self, outcome: Outcome) -> None:
+        for n, node in enumerate(self.facts.nodes):
+            for name in self._members.keys() & node.pod_sets.keys():
+                self._members[name].add(n)
+        for change in outcome.changes:
+            for pod in change.pods.values():
+                role = change.gang.roles[pod.role]
+                for name in role.pod_sets:
+                    if name in self._members:
+                        self._members[name].add(pod.node)
+                for one in role.pod_rules:
+                    if one.rule == "anti-affinity" and one.pod_set is not None:
+                        domain = self.facts.nodes[pod.node].domain[one.level]
+                        self._shunned.setdefault((one.level, one.pod_set), set()).add(domain)
+
+    def bar(self, role: Role) -> set[int]:
+        """Nodes where they let no new pod of the role in; pods of its own role and spreads may bar more."""
+        barred: set[int] = set()
+        nodes = self.facts.nodes
+        for one in self._rules.intersection(role.pod_rules):
+            there = {nodes[n].domain[one.level] for n in self._members[one.pod_set]}
+            if one.rule == "anti-affinity":
+                barred |= self._in(one.level, there)
+            elif one.rule == "affinity" and there:
+                joined = {n for n in self._in(one.level, there) if nodes[n].has(one.level)}
+                barred |= set(range(len(nodes))) - joined
+        for (level, pod_set), domains in self._shunned.items():
+            if pod_set in role.pod_sets:
+                barred |= self._in(level, domains)
+        return barred
+
+    def _in(self, level: int, domains: set[int]) -> set[int]:
+        return {n for n, node in enumerate(self.facts.nodes) if node.domain[level] in domains}
+
+
 @dataclass(frozen=True)
 class _Ruled:
     """One rule of one role that has pods after the plan. ``nodes``: its pods."""
@@ -148,11 +195,12 @@ class _Sets:
         key = (match, level, one.set, one.rule.min_domains)
         if key not in self._counts:
             nodes, domains = self._counting(role, match, level)
-            found: dict[int, int] = {}
-            for n, (stay, new) in self.nodes(one).items():
-                if n in nodes:
+            there, found = self.nodes(one), dict[int, int]()
+            few, many = sorted((nodes, there), key=len)
+            for n in few:
+                if n in many:
                     domain = self.facts.nodes[n].domain[level]
-                    found[domain] = found.get(domain, 0) + stay + new
+                    found[domain] = found.get(domain, 0) + sum(there[n])
             empty = len(found) < domains or domains < one.rule.min_domains
             self._counts[key] = found, 0 if empty else min(found.values(), default=0)
         return self._counts[key]
@@ -166,13 +214,29 @@ class _Sets:
         """
         known = self.outcome.counting
         if match not in known:
-            nodes = enumerate(self.facts.nodes)
+            nodes = self.facts.nodes
             known[match] = {
-                n for n, node in nodes if node.named > match[2] and selected(node, role)
+                n
+                for n in self._labelled(role)
+                if nodes[n].named > match[2] and selected(nodes[n], role)
             }
         if (match, level) not in known:
             known[match, level] = {self.facts.nodes[n].domain[level] for n in known[match]}
         return known[match], len(known[match, level])
+
+    def _labelled(self, role: Role) -> Collection[int]:
+        """Nodes with a label that the role selects, all nodes if it selects none."""
+        if not role.selector:
+            return range(len(self.facts.nodes))
+        known = self.outcome.counting
+        key, value = min(role.selector.items())
+        if key not in known:
+            known[key] = set()
+            for n, node in enumerate(self.facts.nodes):
+                if key in node.labels:
+                    known[key].add(n)
+                    known.setdefault((key, node.labels[key]), set()).add(n)
+        return known.get((key, value), ())
 
 
 def _apart(one: _Ruled, sets: _Sets) -> Iterator[Violation]:
