@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from models.pod_rules import Kind, RoleKey, Rule, pod_rules
+from models.program.interruption import check
 from models.program.linear_program import Linear
 from models.program.variables import GangVariables, Model
 
@@ -79,6 +80,7 @@ class _Places:
             self._stay(_kind(rule, key), n, stays)
         gangs = {gang for gang, _ in rule.roles}
         for gang in (own for own in model.variables.gangs if own.demand.gang in gangs):
+            check(model.program.interrupted)
             for role, region, pods, count in _arrivals(gang):
                 if (gang.demand.gang, role) in rule.roles:
                     self._arrive((gang.demand.gang, role), region, pods, count, gang)
