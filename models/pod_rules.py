@@ -106,11 +106,12 @@ def _rules(instance: Instance) -> Iterator[Rule]:
     owners = _owners(instance)
     if not owners:
         return
-    members: dict[str, set[RoleKey]] = {}
+    joined: dict[str, list[RoleKey]] = {}
     for gang, spec in enumerate(instance.gangs):
         for number, role in enumerate(spec.roles):
             for name in role.pod_sets:
-                members.setdefault(name, set()).add((gang, number))
+                joined.setdefault(name, []).append((gang, number))
+    members = {name: frozenset(keys) for name, keys in joined.items()}
     fixed: dict[str, dict[int, int]] = {}
     for n, node in enumerate(instance.cluster.nodes):
         for name, pods in node.pod_sets:
@@ -122,7 +123,7 @@ def _rules(instance: Instance) -> Iterator[Rule]:
             kind,
             stated,
             frozenset(key for key, _, _ in having),
-            frozenset({own}) if about is None else frozenset(members.get(about, ())),
+            frozenset({own}) if about is None else members.get(about, frozenset()),
             {} if about is None else fixed.get(about, {}),
             instance.cluster.domain_of[stated.level],
         )

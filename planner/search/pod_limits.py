@@ -120,10 +120,17 @@ def _evenly(
     np.add.at(room, np.array(rule.of, np.int64), table.pods)
     if not rule.least_counts or int(np.minimum(left, room).sum()) >= role.count:
         return left
-    added = np.zeros_like(room)
-    for _ in range(role.count):
-        open_ = np.flatnonzero(added < room)
-        if not len(open_):
-            break
-        added[open_[np.argmin((held + added)[open_])]] += 1
+    return _filled(held, room, role.count)
+
+
+def _filled(held: IntArray, room: IntArray, pods: int) -> IntArray:
+    """So many pods by domain, each to the one with the fewest, as far as there is room."""
+    low, high = 0, int((held + room).max(initial=0))
+    while low < high:  # the highest level up to which all can be filled
+        middle = (low + high + 1) // 2
+        fits = int(np.clip(middle - held, 0, room).sum()) <= pods
+        low, high = (middle, high) if fits else (low, middle - 1)
+    added: IntArray = np.clip(low - held, 0, room)
+    lowest = np.flatnonzero((held + added == low) & (added < room))
+    added[lowest[: pods - int(added.sum())]] += 1
     return added

@@ -12,6 +12,7 @@ Affinity, base(D) = all[m] + those of all[b] that stay:
 Spread, n(D) = all[m] + all[b] on nodes that count, t the least, a constant 0 with too few domains:
     t <= n(D) for every D that counts
     pods of an option in D <= its pods x v[D],    n(D) <= t + maxSkew + M (1 - v[D])
+    where all[m] and those of all[b] that stay are 0:  new[b] <= t + maxSkew
 Of a region of several nodes the node level has only new[b] <= its nodes. Pods of a *loose* demand that come
 to where some stand already count as pods that stay, but hinder no f: that allows more than the rules do.
 """
@@ -22,6 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from models.pod_rules import Kind, RoleKey, Rule, pod_rules
+from models.program.interruption import check
 from models.program.linear_program import Linear
 from models.program.variables import GangVariables, Model
 
@@ -78,6 +80,7 @@ class _Places:
             self._stay(_kind(rule, key), n, stays)
         gangs = {gang for gang, _ in rule.roles}
         for gang in (own for own in model.variables.gangs if own.demand.gang in gangs):
+            check(model.program.interrupted)
             for role, region, pods, count in _arrivals(gang):
                 if (gang.demand.gang, role) in rule.roles:
                     self._arrive((gang.demand.gang, role), region, pods, count, gang)
@@ -246,6 +249,9 @@ class _Rows:
             if not place.arriving or beyond <= 0:
                 continue
             row = Linear().add_linear(pods[d]).add_linear(least, -1)
+            if pods[d].terms.keys() <= place.new[BOTH].terms.keys() and not pods[d].constant:
+                program.at_most(row, rule.max_skew)  # those that count are those that are bound
+                continue
             used = program.boolean()
             self._only_if(place, used)
             program.at_most(row.add(used, beyond), rule.max_skew + beyond)

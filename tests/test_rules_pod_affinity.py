@@ -1,0 +1,217 @@
+"""Anti-affinity, affinity and spread of the pods of sets: in the search, in parts, in reasons.
+
+Two racks of two servers of four GPUs, unless a test says otherwise: n01 and n02 in r1, n03 and n04 in r2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from bounding import pooled
+from building import build, gang, role
+from comparing import differences
+from effort import examples
+from outcomes import NOW, planned
+from test_exhaustive_pods import NODE, RACK, racks, worker
+from tiny import tiny
+from tiny_busy import busy
+from tiny_pods import POD_RULES
+
+from models.gang import NextTo, Role, Spread
+from models.part import Standing
+from models.plan import compose
+from models.pod_rules import Kind, conflicts, pod_rules, without
+from models.policy import SolveLimits
+from models.program import options
+from models.program.aggregated.model import AggregatedModel
+from models.program.base_state import base_decisions
+from models.program.formulation import formulate
+from models.verify.check import check
+from planner.search.greedy import greedy
+from planner.search.ledger import Ledger
+from planner.search.solve import solve
+
+
+def test_one_pod_a_node() -> None:
+    """Three pods of one GPU on three servers, and none if there are only two."""
+    apart = worker(3, apart=NextTo(NODE))
+    assert planned(racks(gang("a", roles=[apart]))).per_node("a") == [1, 1, 1]
+    few = build(nodes_per_rack=2, gpus=4, gangs=[gang("a", roles=[apart])])
+    assert planned(few).decision("a") == "wait"
+    assert planned(few).reason("a") == "AntiAffinity"
+
+
+def test_gangs_of_a_set_keep_apart() -> None:
+    """Two racks take two of three gangs; a gang outside of the set starts beside them."""
+    apart = worker(1, 1, "red", apart=NextTo(RACK, "red"))
+    gangs = [gang(name, roles=[apart]) for name in "abc"]
+    outcome = planned(racks(*gangs, gang("other", 2)))
+    assert sorted(outcome.decisions().values()) == ["place", "place", "place", "wait"]
+    assert outcome.decision("other") == "place"
+
+
+@pytest.mark.parametrize("kind", ["no gang", "keeps", "may move"])
+def test_a_pod_keeps_away_from_pods_that_are_there(kind: str) -> None:
+    """Also where the other one has the rule; it moves away if it may."""
+    alone, other = worker(2, 4, apart=NextTo(RACK, "red")), worker(1, 4, "red")
+    if kind == "no gang":
+        instance = racks(gang("a", roles=[alone]), n01=("red", 1))
+        assert planned(instance).nodes("a") == ["n03", "n04"]
+        return
+    stands = [(0, 0, 0, 15)]
+    runs = gang("old", roles=[other], stands=stands, movable=kind == "may move")
+    full = gang("full", roles=[worker(1, 4)], stands=[(0, 0, 2, 15)])
+    outcome = planned(racks(gang("a", roles=[alone]), runs, full))
+    if kind == "may move":
+        assert (outcome.nodes("old"), outcome.nodes("a")) == (["n04"], ["n01", "n02"])
+        return
+    assert outcome.decision("a") == "wait"
+    owner = gang("old", roles=[alone], stands=[(0, 0, 0, 15), (0, 1, 1, 15)])
+    assert planned(racks(gang("a", roles=[other]), owner)).nodes("a") in (["n03"], ["n04"])
+
+
+def test_pods_that_stay_break_no_rule() -> None:
+    """Two that stand together may stay so; if one of them moves, it moves away."""
+    apart = worker(2, 1, apart=NextTo(NODE))
+    runs = gang("a", roles=[apart], stands=[(0, 0, 0, 1), (0, 1, 0, 2)], movable=True)
+    assert planned(racks(runs)).decision("a") == "keep"
+    wide = gang("b", 1, 4, priority=1)
+    rooms = [gang(f"full{n}", 1, 4, stands=[(0, 0, n, 15)]) for n in (1, 2)]
+    assert planned(racks(runs, wide, *rooms)).nodes("b") == ["n04"]
+    outcome = planned(racks(runs, wide, *rooms, gang("last", 1, 3, stands=[(0, 0, 3, 7)])))
+    assert outcome.decision("b") == "wait", "on n04 there is room for one of the two pods only"
+
+
+def test_pods_without_gpus_count() -> None:
+    pods = [worker(1, 1), replace(worker(4, 0, apart=NextTo(NODE)), name="tool")]
+    outcome = planned(racks(gang("a", roles=pods)))
+    assert sorted(outcome.nodes("a")[1:]) == ["n01", "n02", "n03", "n04"]
+
+
+def test_a_gang_joins_the_pods_of_a_set() -> None:
+    """On r2, where they are; nowhere without them; with a gang that brings them."""
+    joins = worker(2, 2, join=NextTo(RACK, "cache"))
+    assert {*planned(racks(gang("a", roles=[joins]), n04=("cache", 1))).nodes("a")} <= {
+        "n03",
+        "n04",
+    }
+    alone = planned(racks(gang("a", roles=[joins])))
+    assert (alone.decision("a"), alone.reason("a")) == ("wait", "Affinity")
+    brings = gang("b", roles=[worker(1, 4, "cache")])
+    assert planned(racks(gang("a", roles=[joins]), brings)).domains("a", "rack") == 1
+
+
+def test_a_gang_that_attracts_itself_starts_in_one_domain() -> None:
+    joins = worker(3, 4, join=NextTo(RACK))
+    assert planned(racks(gang("a", roles=[joins]))).decision("a") == "wait"
+    outcome = planned(racks(gang("a", roles=[worker(2, 4, join=NextTo(RACK))])))
+    assert outcome.domains("a", "rack") == 1
+
+
+def test_pods_are_spread_over_racks() -> None:
+    """Two in each; three pods that already are in r1 must not become four there."""
+    outcome = planned(racks(gang("a", roles=[worker(4, 1, even=Spread(RACK))])))
+    assert outcome.domains("a", "rack") == 2
+    assert (
+        planned(racks(gang("a", roles=[worker(3, 4, even=Spread(RACK))]))).decision("a") == "place"
+    )
+    even = worker(1, 1, "red", even=Spread(RACK, 1, "red"))
+    full = [gang(f"full{n}", 1, 4, stands=[(0, 0, n, 15)]) for n in (2, 3)]
+    outcome = planned(racks(gang("a", roles=[even]), *full, n01=("red", 3)))
+    assert (outcome.decision("a"), outcome.reason("a")) == ("wait", "Spread")
+
+
+def test_few_domains_count_as_an_empty_one() -> None:
+    even = [worker(4, 1, even=Spread(RACK, min_domains=most)) for most in (2, 3)]
+    assert [planned(racks(gang("a", roles=[one]))).decision("a") for one in even] == [
+        "place",
+        "wait",
+    ]
+
+
+def test_rules_that_hold_anyway_have_no_rows() -> None:
+    """Pods of more than half of a server are one a node; a single pod is alone."""
+    gangs = [
+        gang("half", roles=[worker(2, 3, apart=NextTo(NODE))]),
+        gang("one", roles=[worker(1, 1, apart=NextTo(RACK))]),
+        gang("even", roles=[worker(2, 1, even=Spread(RACK, 2))]),
+        gang("some", roles=[worker(2, 2, apart=NextTo(NODE))]),
+    ]
+    instance = racks(*gangs)
+    assert pod_rules(instance).gangs == {("default", "some")}
+
+
+def test_without_rules_nothing_is_distinguished() -> None:
+    plain = racks(gang("a", roles=[worker(2, 1, "red")]), gang("b", roles=[worker(2, 1)]))
+    assert without(plain) is plain
+    assert pod_rules(plain).rules == ()
+
+
+@pytest.mark.parametrize("seed", range(examples(300, 8)))
+def test_random_instances_are_planned_best(seed: int) -> None:
+    assert differences(busy(seed, more=POD_RULES)) == []
+    assert differences(tiny(seed, more=POD_RULES)) == []
+
+
+@pytest.mark.parametrize("seed", range(examples(100, 5)))
+def test_bounds_hold_without_the_sets_of_pods_that_stay(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With more sets than are listed a relaxation takes their place."""
+    monkeypatch.setattr(options, "MAX_SETS", 1)
+    assert pooled(busy(seed, more=POD_RULES)) == []
+
+
+@pytest.mark.usefixtures("brief_improvement")
+def test_the_aggregated_model_and_neighbourhoods_keep_the_rules() -> None:
+    """Gangs of every rule, which ask for more than there is."""
+    rules: list[Role] = [
+        worker(3, 1, apart=NextTo(NODE)),
+        worker(1, 2, "red", apart=NextTo(NODE, "red")),
+        worker(2, 2, join=NextTo(RACK)),
+        worker(2, 1, join=NextTo(RACK, "red")),
+        worker(2, 1, even=Spread(RACK)),
+        role("worker", 1, 4),
+    ]
+    gangs = [gang(f"g{i}", roles=[rules[i % 6]], priority=i % 2) for i in range(9)]
+    runs = gang("old", roles=[rules[0]], stands=[(0, i, i, 1) for i in range(3)], movable=True)
+    instance = racks(*gangs, runs)
+    assert AggregatedModel(instance).complete
+    limits = SolveLimits(budget=1, workers=1)
+    solution = solve(replace(instance, policy=replace(instance.policy, solve=limits)), size=5000)
+    assert check(compose(instance, solution, name="p", created_at=NOW, generator="test")) == []
+
+
+def test_the_ledger_takes_off_what_breaks_a_rule() -> None:
+    """Of gangs that must not meet the one of lower priority."""
+    apart = worker(1, 1, "red", apart=NextTo(NODE, "red"))
+    instance = racks(*(gang(name, roles=[apart], priority=p) for name, p in (("a", 1), ("b", 2))))
+    packed = greedy(without(instance), base_decisions(instance))
+    assert conflicts(instance, packed) == [(0, 1)]
+    ledger = Ledger(instance, base_decisions(instance))
+    assert ledger.offer(packed)
+    assert [one.decision for one in ledger.incumbent.decisions] == ["wait", "place"]
+
+
+def test_a_part_counts_pods_outside() -> None:
+    """One rack opened: pods of the set in the other, and rules of gangs that are not freed, count."""
+    apart = worker(1, 1, "red", apart=NextTo(RACK, "red"))
+    gangs = [gang(name, roles=[apart], stands=[(0, 0, n, 1)]) for name, n in (("a", 0), ("b", 2))]
+    waits = gang("c", roles=[worker(1, 1, "red")])
+    joins = gang("d", roles=[worker(1, 1, join=NextTo(RACK, "red"))])
+    instance = racks(*gangs, waits, joins)
+    standing = Standing(instance, base_decisions(instance))
+    part = standing.part([0, 1], {2, 3}, SolveLimits(budget=1, workers=1)).instance
+    assert [{rule.kind for rule in pod_rules(part).of[gang]} for gang in (0, 1)] == [
+        {Kind.APART, Kind.TOGETHER},
+        {Kind.TOGETHER},
+    ]
+    assert [one.decision for one in solve(part).decisions] == ["wait", "place"]
+
+
+def test_nodes_are_told_apart_only_where_a_rule_asks_for_it() -> None:
+    plain = build(racks=3, nodes_per_rack=8, gpus=8, gangs=[gang("a", 4, 2)])
+    ruled = replace(plain, gangs=(gang("a", roles=[worker(4, 2, apart=NextTo(NODE))]),))
+    assert len(formulate(plain).region_set.regions) == 3
+    assert len(formulate(ruled).region_set.regions) == 24
