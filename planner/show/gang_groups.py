@@ -15,14 +15,18 @@ Requests = Mapping[tuple[str, str], GangDocument]
 
 
 class Sharing(IntEnum):
-    """Which gangs share a row, from none to all of one decision, with numbered names as ranges."""
+    """Which gangs share a row, from none to all of one decision, with numbered names as ranges.
+
+    ``alike`` and ``code``: only those that wait for one kind of reason, or for reasons of one code.
+    """
 
     none = 0
     alike = 1
-    size = 2
-    priority = 3
-    decision = 4
-    ranges = 5
+    code = 2
+    size = 3
+    priority = 4
+    decision = 5
+    ranges = 6
 
     @property
     def compact(self) -> bool:
@@ -70,9 +74,9 @@ def _shared(gang: PlanGang, request: GangDocument | None, sharing: Sharing) -> H
         return gang.key
     if gang.reason is not None and gang.decision in ("wait", "keep"):
         kind = _VARIES.sub("", gang.reason.message)
-        by_code = sharing >= Sharing.priority
-        return gang.decision, gang.reason.code, gang.aged, "" if by_code else kind
-    if sharing == Sharing.alike:
+        alike = kind if sharing == Sharing.alike else ""
+        return gang.decision, gang.reason.code, gang.aged, alike
+    if sharing <= Sharing.code:
         return gang.key
     differs = {
         Sharing.size: (gang.aged, request.spec.priority, request.min_gpus),
