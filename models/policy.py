@@ -81,6 +81,9 @@ UNMODELLED = ("podAntiAffinity", "podAffinity", "topologySpread", "volumeZone", 
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "aliyun.com/gpu", "habana.ai/gaudi")
 
+EVERY_SCHEDULER = "*"
+"""In place of the name of a scheduler: every one."""
+
 PENDING_LIMIT_S = 300
 """Seconds that a started pod may wait for its scheduler, unless the policy says otherwise."""
 
@@ -95,7 +98,8 @@ Domains = tuple[tuple[str, tuple[str, ...]], ...]
 class KubernetesPolicy:
     """How Kubernetes objects are read and a plan is applied; no tier depends on it.
 
-    ``scheduler_name``, ``scheduling_gate``: which waiting pods are planned. ``gpu_resources``: resource
+    ``scheduler_name``, ``scheduling_gate``: which waiting pods are gangplan's. ``scheduler_names``: others
+    whose waiting pods are planned too, as a what-if (EVERY_SCHEDULER: all). ``gpu_resources``: resource
     names that count whole GPUs. ``levels``: None to detect them on the nodes.
     ``level_domains``: (name of a level, its domains) of levels that have no label.
     ``server_models``: (node selector, model), the first match counts. ``ignore``: of UNMODELLED.
@@ -119,6 +123,17 @@ class KubernetesPolicy:
     gpu_backend: str = GPU_BACKENDS[0]
     other_schedulers: tuple[str, ...] | None = None
     pending_limit_s: int | None = PENDING_LIMIT_S
+    scheduler_names: tuple[str, ...] = ()
+
+    def plans(self, scheduler: str) -> bool:
+        """Whether waiting pods of a scheduler are planned, whatever their scheduling gates."""
+        names = (self.scheduler_name, *self.scheduler_names)
+        return scheduler in names or EVERY_SCHEDULER in names[1:]
+
+    @property
+    def plans_others(self) -> bool:
+        """Whether waiting pods of other schedulers are planned: such a plan is a what-if."""
+        return any(name != self.scheduler_name for name in self.scheduler_names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,6 +180,11 @@ _NAME_FORM = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
 _name = _matching(_NAME_FORM, 253, "a name", _NAME_HINT)
 Name = Annotated[str, _name[0], _name[1]]
 
+_scheduler = _matching(
+    rf"({_NAME_FORM}|\*)", 253, "the name of a scheduler", f"{_NAME_HINT}; or '*'"
+)
+SchedulerName = Annotated[str, _scheduler[0], _scheduler[1]]
+
 _short = _matching(_NAME_FORM, 63, "a short name", _NAME_HINT)
 ShortName = Annotated[str, _short[0], _short[1]]
 

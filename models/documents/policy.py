@@ -17,6 +17,7 @@ from models.documents.base import (
     Many,
     Mapped,
     Name,
+    SchedulerName,
     Time,
     Title,
     decimal,
@@ -101,6 +102,7 @@ MAX_TOLERANCE = 1000
 MAX_MIX_GPUS = 1_000_000_000
 MAX_QUEUE = 1_000_000
 MAX_GPU_RESOURCES = 64
+MAX_SCHEDULERS = 64
 DEFAULTS = KubernetesPolicy()
 
 Tolerance = Annotated[Fraction, *decimal(0, MAX_TOLERANCE)]
@@ -158,6 +160,12 @@ class KubernetesDocument(Document):
     scheduling_gate: LabelKey = Field(
         default=DEFAULTS.scheduling_gate, description="Waiting pods with this gate are planned"
     )
+    scheduler_names: Many[SchedulerName] = omitted(
+        default=(),
+        description="Other schedulers whose waiting pods are planned too, as a what-if that cannot be "
+        'applied; "*": every scheduler',
+        max_length=MAX_SCHEDULERS,
+    )
     gpu_resources: Many[LabelKey] = Field(
         default=DEFAULTS.gpu_resources,
         description="Resource names that count whole GPUs",
@@ -203,6 +211,7 @@ class KubernetesDocument(Document):
                 ("gpuResources",), "no resource name for GPUs",
                 f"list at least one, such as {DEFAULTS.gpu_resources[0]}",
             )  # fmt: skip
+        yield from _listed_twice(self.scheduler_names, "schedulerNames")
         yield from _listed_twice(self.gpu_resources, "gpuResources")
         levels = self.levels or ()
         if len(levels) > MAX_LEVELS:
@@ -222,6 +231,7 @@ class KubernetesDocument(Document):
         return KubernetesPolicy(
             scheduler_name=self.scheduler_name,
             scheduling_gate=self.scheduling_gate,
+            scheduler_names=tuple(sorted(self.scheduler_names)),
             gpu_resources=self.gpu_resources,
             levels=None if self.levels is None else tuple(one.to_level() for one in self.levels),
             level_domains=tuple(
