@@ -140,8 +140,10 @@ fragment KubeflowSpec
       minAvailable queue priorityClass scheduleTimeoutSeconds minResources[*]=Quantity
     }
   }
-  elasticPolicy { minReplicas maxReplicas }
+  elasticPolicy { minReplicas maxReplicas metrics[] { type } }
   runLauncherAsWorker slotsPerWorker suspend
+fragment TorchPolicy
+  torch { elasticPolicy { minNodes maxNodes } }
 fragment KubeflowStatus
   conditions[]=Condition replicaStatuses[*]=Counts
 
@@ -417,6 +419,10 @@ trainjobs.trainer.kubeflow.org TrainJob v1alpha1
     }
   }
   status { conditions[]=Condition jobsStatus[] { name ...Counts } }
+trainingruntimes.trainer.kubeflow.org TrainingRuntime v1alpha1
+  spec { mlPolicy=TorchPolicy }
+clustertrainingruntimes.trainer.kubeflow.org ClusterTrainingRuntime v1alpha1 cluster
+  spec { mlPolicy=TorchPolicy }
 rayclusters.ray.io RayCluster v1 v1alpha1
   spec=RaySpec status { state conditions[]=Condition }
 rayjobs.ray.io RayJob v1 v1alpha1

@@ -301,7 +301,8 @@ class KubeRole:
     that exist, ascending by index, each index once. ``first_index``: of the complete role.
     ``stride``: pods of one Job of a JobSet. ``mix_models``: may run on several GPU models.
     ``wished``: the numbers of pods that its owner allows; ``range``: those that a plan may choose as
-    things stand, ``size`` then being the least that it needs. ``scalable``: gangplan may set its number.
+    things stand, ``size`` then being the least that it needs. ``stated``: annotations of ours allow them.
+    ``scalable``: gangplan may set its number.
     """
 
     name: str
@@ -315,6 +316,7 @@ class KubeRole:
     mix_models: bool = False
     wished: ReplicaRange | None = None
     range: ReplicaRange | None = None
+    stated: bool = False
     scalable: bool = False
 
     @property

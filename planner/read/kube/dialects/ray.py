@@ -15,11 +15,12 @@ from planner.read.kube.dialects.base import (
     Dialect,
     RoleIndex,
     RoleSpec,
+    allowed_range,
     count,
     product,
 )
-from planner.read.kube.lookup import number, objects, text
-from planner.read.kube.records import KubeObject, KubePod, Objects
+from planner.read.kube.lookup import Tree, flag, number, objects, text
+from planner.read.kube.records import KubeObject, KubePod, Objects, ReplicaRange
 
 GROUP = "ray.io"
 KIND = "RayCluster"
@@ -76,14 +77,34 @@ def _ranks(pods: Sequence[KubePod]) -> dict[str, int]:
 
 def _worker_groups(cluster: KubeObject) -> dict[str, RoleSpec]:
     roles: dict[str, RoleSpec] = {}
+    scales = flag(cluster.tree, "spec", "enableInTreeAutoscaling")
     for group in objects(cluster.tree, "spec", "workerGroupSpecs"):
         name = text(group, "groupName") or "worker"
-        replicas = count(group, "replicas", absent=count(group, "minReplicas", absent=0))
         hosts = count(group, "numOfHosts", absent=1)
         if name != HEAD:
-            size = product(replicas, hosts)
-            roles.setdefault(name, RoleSpec(name, size, stride=max(hosts or 1, 1)))
+            size, stride = product(group_replicas(group), hosts), max(hosts or 1, 1)
+            allowed = _allowed(group, hosts, scales=scales) if size else None
+            roles.setdefault(name, RoleSpec(name, size, stride=stride, range=allowed))
     return roles
+
+
+def group_replicas(group: Tree) -> int | None:
+    """Workers that the operator makes of a group; None if their number is malformed."""
+    if flag(group, "suspend"):
+        return 0
+    least = count(group, "minReplicas", absent=0)
+    wanted, most = count(group, "replicas", absent=least), count(group, "maxReplicas", absent=None)
+    if wanted is None:
+        return None
+    return max(wanted, least or 0) if most is None else min(max(wanted, least or 0), most)
+
+
+def _allowed(group: Tree, hosts: int | None, *, scales: bool) -> ReplicaRange | None:
+    """The numbers of pods of a group; a minimum of 0, which the API fills in, counts only if Ray scales."""
+    least, most = (count(group, f"{bound}Replicas", absent=None) for bound in ("min", "max"))
+    if not least and not scales:
+        return None
+    return allowed_range(product(max(least or 0, 1), hosts), product(most, hosts), hosts)
 
 
 def _role(pod: KubePod) -> str:
