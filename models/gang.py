@@ -211,7 +211,8 @@ class Gang:
     ``nvlink_across_nodes``: whether it may use NVLink between servers.
     ``fraction``: part of a step spent in communication where links are ideal. ``counts_speed``: whether
     slower GPU models slow it down. ``service``: gangs of one namespace and service run on one GPU model.
-    ``hold``: while set, the gang is neither placed nor completed.
+    ``hold``: while set, the gang is neither placed nor completed. ``scheduler``: whose its waiting
+    pods are, so that gangplan cannot start them; None for its own.
     ``started_at``, ``last_checkpoint``: seconds since the epoch, None if unknown.
     ``resize_after``: until then it keeps its number of pods. ``planned``: by an earlier plan.
     """
@@ -236,6 +237,7 @@ class Gang:
     service: str | None = None
     pods: tuple[ExistingPod, ...] = ()
     hold: Hold | None = None
+    scheduler: str | None = None
     started_at: int | None = None
     last_checkpoint: int | None = None
     resize_after: int | None = None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
@@ -50,8 +51,9 @@ class PlanWriter:
         created_at: str,
         generator: str,
         remarks: Sequence[str] = (),
+        left_out: Mapping[str, int] = MappingProxyType({}),
     ) -> dict[str, Any]:
-        """The plan of a solution. ``created_at``: RFC 3339. ``remarks``: of reading the input."""
+        """The plan of a solution. ``created_at``: RFC 3339. ``remarks``, ``left_out``: of the reading."""
         evaluation = Evaluation(self._instance, solution.decisions, self._values)
         gangs = _GangWriter(self._instance)
         spec = {"gangs": [gangs.write(line) for line in evaluation.lines]}
@@ -59,7 +61,9 @@ class PlanWriter:
             name=name, created_at=epoch_seconds(created_at), generator=generator
         )
         effective = _effective(self._instance, solution, evaluation)
-        status = self._status(solution, effective, tuple(remarks), digest(spec))
+        status = self._status(solution, effective, digest(spec)).model_copy(
+            update={"remarks": tuple(remarks), "left_out": dict(left_out)}
+        )
         return {
             "apiVersion": API_VERSION,
             "kind": "Plan",
@@ -73,7 +77,6 @@ class PlanWriter:
         self,
         solution: Solution,
         effective: PlanEffectiveGpus,
-        remarks: tuple[str, ...],
         spec: str,
     ) -> PlanStatus:
         """``spec``: its digest."""
@@ -90,7 +93,6 @@ class PlanWriter:
             effective_gpus=effective,
             moves=tuple(_moves(self._instance, moves) for moves in solution.moves),
             notes=solution.notes,
-            remarks=remarks,
             digests=PlanDigests.model_construct(instance=self._digest, spec=spec),
         )
 

@@ -27,17 +27,20 @@ def simple_pod(found: KubeObject) -> KubePod:
     finished = phase if phase in {"Succeeded", "Failed"} else None
     gated = POLICY.scheduling_gate in gates
     waits = node is None and finished is None
+    planned = waits and (gated or scheduler == POLICY.scheduler_name)
     return KubePod(
         object=found,
         node=node,
         bound=node is not None and finished is None,
         finished=finished,
         terminating=text(tree, "metadata", "deletionTimestamp") is not None,
-        ours=waits and (gated or scheduler == POLICY.scheduler_name),
-        mode=("gate" if gated else "binding") if waits else None,
+        queued=waits,
+        planned=planned,
+        mode=("gate" if gated else "binding") if planned else None,
         gates=gates,
         scheduler=scheduler,
         priority=whole(tree, "spec", "priority") or 0,
+        wants_gpus=any(_gpus(one) for one in objects(tree, "spec", "containers")),
         gpus=sum(_gpus(container) for container in objects(tree, "spec", "containers")),
         gpu_resource="nvidia.com/gpu",
         requests={},

@@ -10,7 +10,13 @@ import plan_changes
 import pytest
 
 from models.apply import plan_actions
-from models.apply.plan_actions import GangActions, IncompletePlanError, PlanActions, Resize, plan_id
+from models.apply.plan_actions import (
+    GangActions,
+    InapplicablePlanError,
+    PlanActions,
+    Resize,
+    plan_id,
+)
 from models.documents.plan import PlanDocument
 
 Doc = dict[str, Any]
@@ -151,7 +157,7 @@ def test_the_id_of_a_plan_is_a_label_value_and_differs_with_either_digest() -> N
 def test_a_plan_without_the_uid_of_its_cluster_cannot_be_ordered() -> None:
     plan = document()
     del plan["instance"]["cluster"]["metadata"]["uid"]
-    with pytest.raises(IncompletePlanError, match="which cluster"):
+    with pytest.raises(InapplicablePlanError, match="which cluster"):
         actions_of(plan)
 
 
@@ -162,5 +168,5 @@ def test_a_plan_without_the_uid_of_a_pod_cannot_be_ordered(gang: str, word: str)
         if one["metadata"]["name"] == gang:
             for pod in one["status"]["pods"]:
                 pod.pop("uid")
-    with pytest.raises(IncompletePlanError, match=rf"{word} the pod '{gang}-worker-0'"):
+    with pytest.raises(InapplicablePlanError, match=rf"{word} the pod '{gang}-worker-0'"):
         actions_of(plan)

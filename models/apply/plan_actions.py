@@ -161,8 +161,8 @@ _OWN_LABELS = "offers.gangplan.dev/"
 """Labels that nodes have in plans alone."""
 
 
-class IncompletePlanError(ValueError):
-    """A plan that lacks the identity of its cluster or of a pod: what is missing, and a hint."""
+class InapplicablePlanError(ValueError):
+    """A plan that lacks the identity of its cluster or of a pod, or is a what-if: why, and a hint."""
 
     def __init__(self, what: str, hint: str) -> None:
         super().__init__(what)
@@ -181,12 +181,18 @@ def actions_of(plan: PlanDocument, *, unknown_uid: str | None = None) -> PlanAct
     """What a verified plan orders.
 
     ``unknown_uid`` replaces uids the plan does not have: enough to show the orders, not to apply them.
-    Without it, a missing uid of the cluster or of a pod raises IncompletePlanError.
+    Without it, a missing uid of the cluster or of a pod raises InapplicablePlanError, as does a what-if.
     """
     instance = plan.instance
+    if instance.what_if is not None:
+        raise InapplicablePlanError(
+            f"the plan is a what-if for {instance.what_if}: gangplan starts only what waits for it",
+            "plan without --queue and schedulerNames; docs/with-kueue.md, with-volcano.md, with-kai.md and"
+            " with-slurm.md say how to move a queue over",
+        )
     cluster = instance.cluster.metadata.uid or unknown_uid
     if cluster is None:
-        raise IncompletePlanError(
+        raise InapplicablePlanError(
             "the plan does not say which cluster it is for",
             "plan from a snapshot, or from objects with the namespace kube-system",
         )
@@ -336,7 +342,7 @@ class _GangOrders:
         """The uid of a pod whose uid the plan does not have."""
         if self.unknown_uid is None:
             gang = shown("/".join(self.decided.key))
-            raise IncompletePlanError(
+            raise InapplicablePlanError(
                 f"the plan {what} of gang {gang} without knowing its uid", hint
             )
         return self.unknown_uid

@@ -194,6 +194,9 @@ class GangStatus(Document):
 
     pods: Many[PodDocument] = ()
     hold: HoldDocument | None = omitted(description="While it is set, no pod of the gang is placed")
+    scheduler: Name | None = omitted(
+        description="Whose its waiting pods are, if not gangplan's: a plan of them cannot be applied"
+    )
     started_at: Time | None = omitted(description="When its pods started")
     last_checkpoint: Time | None = omitted(description="Work until then is not lost when it stops")
     planned: Many[PlannedDocument] = omitted(

@@ -5,6 +5,7 @@ fields are kept, so that an older program reads the plans of a newer one.
 """
 
 import math
+from collections import Counter
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
@@ -14,9 +15,10 @@ from models.documents.cluster import ClusterDocument
 from models.documents.gang import MAX_PODS, GangDocument
 from models.documents.policy import PolicyDocument
 from models.documents.server import GpuIndices
+from models.policy import EVERY_SCHEDULER
 from models.solution import Decision, Proof, StoppedBy
 from models.tiers import Sense
-from models.units import InvalidValueError
+from models.units import InvalidValueError, plural
 
 Natural = Annotated[int, Field(ge=0)]
 EffectiveGpus = Annotated[float, Field(ge=0)]
@@ -72,6 +74,18 @@ class PlanInstance(Document):
             return self.policy.spec.now
         known = (time for gang in self.gangs for time in (gang.spec.submitted_at, gang.safe_since))
         return max((time for time in known if time is not None), default=0)
+
+    @property
+    def what_if(self) -> str | None:
+        """Whose pods it plans besides gangplan's, in words: such a plan cannot be applied."""
+        gangs = Counter(gang.status.scheduler for gang in self.gangs if gang.status.scheduler)
+        if gangs:
+            named = sorted(gangs, key=lambda name: (-gangs[name], name))
+            return ", ".join(f"{plural(gangs[name], 'gang')} of {name}" for name in named)
+        settings = self.policy.spec.kubernetes.to_policy()
+        if settings.plans(EVERY_SCHEDULER):
+            return "every scheduler"
+        return ", ".join(settings.scheduler_names) if settings.plans_others else None
 
     def gangs_by_key(self) -> dict[GangKey, GangDocument]:
         return {gang.key: gang for gang in self.gangs}
@@ -229,6 +243,10 @@ class PlanStatus(_Open):
     moves: Many[PlanMoves] = omitted(default=(), description="Only in plans that move gangs")
     notes: Many[str] = Field(default=(), description="What the plan assumes")
     remarks: Many[str] = omitted(default=(), description="What was odd in the input")
+    left_out: Mapped[Name, Natural] = omitted(
+        default={},
+        description="Waiting pods of other schedulers that are not planned, by scheduler",
+    )
     digests: PlanDigests
 
 

@@ -32,6 +32,27 @@ def timeout_of(text: str, option: str = "--request-timeout") -> float:
     return float(found)
 
 
+def schedulers_of(queue: str | None) -> tuple[str, ...] | None:
+    """The schedulers of ``--queue`` that are planned besides gangplan's; None without the option.
+
+    Raises UsageError.
+    """
+    from models.policy import EVERY_SCHEDULER
+    from models.units import shown
+    from planner.read.kube.lookup import is_name
+
+    if queue is None:
+        return None
+    names = {name.strip() for name in queue.split(",")}
+    for name in sorted(names):
+        if not is_name(name):
+            what = f"--queue: {shown(name)} cannot be the name of a scheduler"
+            raise UsageError(Fault(what, "write mine, all, or names such as volcano,kai-scheduler"))
+    if "all" in names:
+        return (EVERY_SCHEDULER,)
+    return tuple(sorted(names - {"mine"}))
+
+
 ColorOption = Annotated[
     Color,
     typer.Option("--color", help="When to use colour; NO_COLOR and FORCE_COLOR are honoured."),
@@ -108,6 +129,15 @@ WaitOption = Annotated[
 MetricsOption = Annotated[
     Path | None,
     typer.Option("--metrics-file", metavar="FILE", help="Write Prometheus textfile metrics here."),
+]
+QueueOption = Annotated[
+    str | None,
+    typer.Option(
+        "--queue",
+        metavar="mine|all|NAME,...",
+        help="Whose waiting pods to plan: gangplan's, every scheduler's or those of the named ones too, "
+        "as a what-if; default: the policy's.",
+    ),
 ]
 PathsArgument = Annotated[
     list[str],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import OutputOption, PathsArgument, verb
+from planner.cli.options import OutputOption, PathsArgument, QueueOption, schedulers_of, verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 from planner.show.text import Format
@@ -28,6 +28,7 @@ def plan(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Save the plan here (JSON).")
     ] = None,
+    queue: QueueOption = None,
     policy: Annotated[
         str | None,
         typer.Option("--policy", metavar="FILE", help="Use this Policy instead of the input's."),
@@ -119,11 +120,12 @@ def plan(
         defragment=defragment,
         executor=executor,
         now=None if now is None else _time(now, created_at),
+        queue=schedulers_of(queue),
     )
     planned = planning.plan(request, console, created_at=created_at, stdin=console.stdin)
     show(console, output, planned.plan, lambda: planned.document)
     code = _exit_code(planned)
-    _report(console, request, planned)
+    _report(console, request, planned, queue)
     _summary(console, planned, code)
     if code:
         raise typer.Exit(code)
@@ -135,7 +137,7 @@ def _exit_code(planned: Planned) -> int:
     return NOT_ADMITTED if any(gang.proven for gang in planned.unmet) else 0
 
 
-def _report(console: Console, request: PlanRequest, planned: Planned) -> None:
+def _report(console: Console, request: PlanRequest, planned: Planned, queue: str | None) -> None:
     """Report required gangs that wait, where the plan is, and the next command."""
     for gang in planned.unmet:
         if gang.proven:
@@ -154,21 +156,22 @@ def _report(console: Console, request: PlanRequest, planned: Planned) -> None:
     spent = plan.instance.policy.spec.solve.budget
     ran_out = plan.status.search.stopped_by == "budget" and plan.status.outcome != "optimal"
     if ran_out and spent < MAX_BUDGET:
-        more = _again(console, request, budget=min(4 * spent, MAX_BUDGET))
+        more = _again(console, request, queue, budget=min(4 * spent, MAX_BUDGET))
         console.next(f"{more}{keep}   (to close the gap)")
     elif saved is None:
-        again = _again(console, request, budget=request.budget)
+        again = _again(console, request, queue, budget=request.budget)
         console.next(f"{again} --out plan.json   (to keep this plan)")
     else:
-        live = plan.instance.cluster.metadata.uid
+        live = plan.instance.cluster.metadata.uid and plan.instance.what_if is None
         console.next(f"{console.program} {'diff' if live else 'verify'} {saved}")
 
 
-def _again(console: Console, request: PlanRequest, *, budget: int | None) -> str:
+def _again(console: Console, request: PlanRequest, queue: str | None, *, budget: int | None) -> str:
     """The same command with every option that affects the plan (`--now clock` as a time), without --out."""
     from models.units import time_text
 
     given = (
+        ("--queue", queue),
         ("--policy", request.policy),
         ("--previous", request.previous),
         ("--now", None if request.now is None else time_text(request.now)),

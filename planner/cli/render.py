@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli.options import PlanArgument, verb
-from planner.errors import CannotWriteError, Fault, UsageError
+from planner.errors import CannotWriteError, Fault, InputError, UsageError
 from planner.show.console import Console
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def render(
     """Show the Kubernetes objects that applying a plan sends. For review, not for kubectl apply."""
     if to is not None and output is not None:
         raise UsageError(Fault("-o and --to exclude each other", "--to writes files, -o to stdout"))
+    from models.apply.plan_actions import InapplicablePlanError
     from planner.pipelines.plan import verify_file
     from planner.read import plan_files
     from planner.show import manifests as rendertext
@@ -50,7 +51,10 @@ def render(
 
     plan = verify_file(plan_files.read_bytes(path, console.stdin), path)
     console.event("verify_done", violations=0)
-    found = rendering(plan)
+    try:
+        found = rendering(plan)
+    except InapplicablePlanError as error:
+        raise InputError(Fault(error.what, error.hint, path)) from None
     if to is None:
         shown = rendertext.json_document if output is Form.json else rendertext.yaml_stream
         console.data(shown(found))

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from models.units import plural
-from planner.cli.options import PathsArgument, verb
+from planner.cli.options import PathsArgument, QueueOption, schedulers_of, verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 
@@ -22,6 +22,7 @@ def validate(
     console: Console,
     paths: PathsArgument,
     *,
+    queue: QueueOption = None,
     policy: Annotated[
         str | None,
         typer.Option("--policy", metavar="FILE", help="Use this Policy instead of the input's."),
@@ -35,8 +36,9 @@ def validate(
 ) -> None:
     """Read the input and list every fault with file, line and column."""
     from planner.read.inputs import load
+    from planner.show.text import left_out
 
-    built = load(paths, policy=policy, stdin=console.stdin)
+    built = load(paths, policy=policy, queue=schedulers_of(queue), stdin=console.stdin)
     instance = built.instance
     nodes = instance.cluster.nodes
     running = sum(gang.running for gang in instance.gangs)
@@ -45,6 +47,8 @@ def validate(
         f"valid: {plural(len(nodes), 'node')}, {plural(sum(node.gpus for node in nodes), 'GPU')},"
         f" {plural(len(instance.gangs), 'gang')} ({running:,} running, {waiting:,} waiting)\n"
     )
+    if (rest := left_out(built.left_out)) is not None:
+        console.data(f"{rest}\n")
     console.levels_source(built.levels_source)
     console.remarks(built.remarks)
     if save_policy is not None:
@@ -54,9 +58,10 @@ def validate(
             console.say("put its levels into your Policy: an input has one")
         else:
             policy = str(save_policy)
-    console.event("read", nodes=len(nodes), gangs=len(instance.gangs))
-    with_policy = [] if policy is None else ["--policy", policy]
-    console.next(f"{console.program} plan {shlex.join([*paths, *with_policy])}")
+    console.event("read", nodes=len(nodes), gangs=len(instance.gangs), left_out=built.left_out)
+    given = (("--queue", queue), ("--policy", policy))
+    options = [word for name, value in given if value is not None for word in (name, value)]
+    console.next(f"{console.program} plan {shlex.join([*paths, *options])}")
 
 
 def _save(path: Path, policy: str | None) -> None:

@@ -104,12 +104,12 @@ def read_verified(path: str, stdin: IO[bytes] | None = None) -> VerifiedPlan:
 
 def ordered(plan: PlanDocument, file: str | None = None) -> VerifiedPlan:
     """The orders of a verified plan. ``file``: for messages. Raises InputError."""
-    from models.apply.plan_actions import IncompletePlanError, actions_of
+    from models.apply.plan_actions import InapplicablePlanError, actions_of
     from planner.cluster.backends.registry import backend_of
 
     try:
         orders = actions_of(plan)
-    except IncompletePlanError as error:
+    except InapplicablePlanError as error:
         raise InputError(Fault(error.what, error.hint, file)) from None
     settings = plan.instance.policy.spec.kubernetes.to_policy()
     return VerifiedPlan(orders, settings, backend_of(orders.backend))

@@ -55,7 +55,7 @@ class PlanRequest:
     ``previous``: file of an earlier plan. ``now``: seconds since the epoch. ``keep_running``:
     running gangs keep every pod as it is; ``keep_in``: those of these namespaces do; ``keep_sizes_in``:
     those of these keep their numbers of pods. ``avoid``: (gang, node) on which its pods stayed pending.
-    ``executor``: where neighbourhoods are solved.
+    ``executor``: where neighbourhoods are solved. ``queue``: other schedulers that are planned.
     """
 
     paths: tuple[str, ...]
@@ -74,6 +74,7 @@ class PlanRequest:
     keep_sizes_in: frozenset[str] = frozenset()
     avoid: tuple[tuple[tuple[str, str], str], ...] = ()
     executor: str | None = None
+    queue: tuple[str, ...] | None = None
 
 
 ReadReporter = Callable[["LoadedInput"], None]
@@ -137,7 +138,12 @@ def plan(
     else:
         on_read(built)
     required = _resolve(request.require, instance)
-    console.event("read", nodes=len(instance.cluster.nodes), gangs=len(instance.gangs))
+    console.event(
+        "read",
+        nodes=len(instance.cluster.nodes),
+        gangs=len(instance.gangs),
+        left_out=built.left_out,
+    )
 
     maker = _Maker(request, built, created_at, console)
     with stop_on_signal(maker.saving) as stop:
@@ -228,6 +234,7 @@ class _Maker:
             created_at=self._created_at,
             generator=f"gangplan {__version__}",
             remarks=self._built.remarks,
+            left_out=self._built.left_out,
         )
 
 
@@ -337,7 +344,9 @@ def _read(request: PlanRequest, stdin: BinaryIO | None) -> LoadedInput:
     if request.previous == "-" and "-" in (*request.paths, request.policy):
         raise UsageError(Fault("--previous - and the input both read stdin", "name a file"))
     previous = None if request.previous is None else plan_files.load(request.previous, stdin)
-    built = load(request.paths, policy=request.policy, now=request.now, stdin=stdin)
+    built = load(
+        request.paths, policy=request.policy, now=request.now, queue=request.queue, stdin=stdin
+    )
     instance, remarks = _limited(built.instance, request), built.remarks
     if request.keep_running:
         instance = freeze_running(instance)

@@ -19,6 +19,7 @@ from planner.atomic_files import check_target
 from planner.errors import (
     Fault,
     GangplanError,
+    InputError,
     LockedError,
     NoPlanError,
     NotPermittedError,
@@ -165,6 +166,14 @@ class _Run:
             if file is not None:
                 check_target(file)
         settings = read_policy(planning.paths, policy=planning.policy).kubernetes
+        if settings.plans_others:
+            what = (
+                f"the Policy plans pods of other schedulers: {', '.join(settings.scheduler_names)}"
+            )
+            hint = (
+                "run starts only gangplan's own: take kubernetes.schedulerNames out of its Policy"
+            )
+            raise InputError(Fault(what, hint))
         with contextlib.ExitStack() as stack:
             with self.phase("connect"):
                 paths = run_paths(self.request.options, settings)

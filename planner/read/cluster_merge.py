@@ -34,7 +34,8 @@ NODES_HINT = "record nodes and pods together: kubectl get nodes,pods -A -o json"
 class ClusterInput:
     """Every Cluster, found ones first; gangs of Kubernetes; the catalogue and inferred models.
 
-    ``topology``: whose levels replace those of the merged Cluster.
+    ``topology``: whose levels replace those of the merged Cluster. ``left_out``: waiting pods of other
+    schedulers that are not planned, by scheduler.
     """
 
     clusters: list[ClusterEntry]
@@ -43,6 +44,7 @@ class ClusterInput:
     found: str | None = None
     levels_policy: str | None = None
     topology: SlurmTopology | None = None
+    left_out: dict[str, int] = field(default_factory=dict)
 
 
 def collect_clusters(documents: Documents, policy: Policy, find: FindModel) -> ClusterInput:
@@ -105,7 +107,14 @@ def _kubernetes(
     clusters = [made.cluster, *_adopt_levels(documents.clusters, made.cluster)]
     if made.partial_gpu_names:
         _add_gpu_labels(documents.clusters, made.partial_gpu_names, found)
-    return ClusterInput(clusters, found, made.gangs, made.levels.found, made.levels.policy_text())
+    return ClusterInput(
+        clusters,
+        found,
+        made.gangs,
+        made.levels.found,
+        made.levels.policy_text(),
+        left_out=made.left_out,
+    )
 
 
 def _inline_first(entries: Sequence[ClusterEntry], find: FindModel) -> FindModel:

@@ -314,6 +314,7 @@ class GangReader:
             service=spec.service,
             pods=tuple(sorted(pods, key=lambda pod: (pod.role, pod.index))),
             hold=None if hold is None else Hold(hold.code, hold.message),
+            scheduler=document.status.scheduler,
             started_at=document.status.started_at,
             last_checkpoint=document.status.last_checkpoint,
             resize_after=spec.resize_after,

@@ -35,12 +35,14 @@ def load(
     *,
     policy: str | None = None,
     now: int | None = None,
+    queue: tuple[str, ...] | None = None,
     stdin: BinaryIO | None = None,
 ) -> LoadedInput:
     """The Instance of all files, folders and ``-`` in the paths, with remarks.
 
     ``policy``: a file whose Policy replaces any in the paths. ``now``: seconds since the epoch, in
-    place of the Policy's ``now``. Raises InputError, MissingPathError.
+    place of the Policy's ``now``. ``queue``: schedulers, in place of its ``schedulerNames``. Raises
+    InputError, MissingPathError.
     """
     findings = Findings()
     documents = _documents(paths, stdin, findings)
@@ -53,7 +55,7 @@ def load(
         if not own.policies and not findings:
             findings.fault(Fault(f"no Policy in {shown(policy)}", "put a Policy there"))
         documents.policies = own.policies
-    return build(documents, catalogue_model, now=now)
+    return build(documents, catalogue_model, now=now, queue=queue)
 
 
 def read_policy(paths: Sequence[str], *, policy: str | None = None) -> Policy:

@@ -6,8 +6,8 @@ Clashes between documents are reported at their places; with a fault anywhere no
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from models.canonical import reference_time
 from models.cluster import Node
@@ -15,7 +15,7 @@ from models.documents.policy import PolicyDocument
 from models.gang import Gang, Hold, turn
 from models.hardware import FindModel
 from models.instance import Instance
-from models.policy import Policy, SolveLimits
+from models.policy import KubernetesPolicy, Policy, SolveLimits
 from models.units import shown
 from planner.errors import Fault
 from planner.read.cluster_merge import NODES_HINT, collect_clusters
@@ -94,7 +94,8 @@ class LoadedInput:
 
     ``levels_source``: a sentence; ``levels_policy``: a Policy document (YAML)
     with these levels; both None where the input states its levels itself.
-    ``states_policy``: whether there is a Policy in the input.
+    ``states_policy``: whether there is a Policy in the input. ``left_out``: waiting pods of other
+    schedulers that are not planned, by scheduler, most first.
     """
 
     instance: Instance
@@ -102,21 +103,28 @@ class LoadedInput:
     levels_source: str | None = None
     levels_policy: str | None = None
     states_policy: bool = False
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
 
 def build(
-    documents: Documents, find: FindModel, *, lenient: bool = False, now: int | None = None
+    documents: Documents,
+    find: FindModel,
+    *,
+    lenient: bool = False,
+    now: int | None = None,
+    queue: tuple[str, ...] | None = None,
 ) -> LoadedInput:
     """The Instance of all documents. Raises InputError with everything that is wrong.
 
     ``lenient``: existing pods may hold more than their nodes have, as they may in a real cluster;
-    so may those of a plan's instance that is read as input again. ``now``: in place of the Policy's.
+    so may those of a plan's instance that is read as input again. ``now``, ``queue``: in place of the
+    Policy's ``now`` and ``schedulerNames``.
     """
     findings = documents.findings
     documents.report_unrecognised()
     policy = _only_policy(documents.policies)
     document = policy.document if policy is not None else None
-    cluster = collect_clusters(documents, policy_of(document, (), now), find)
+    cluster = collect_clusters(documents, policy_of(document, (), now, queue), find)
     if not cluster.clusters:
         objects = documents.objects
         pods_alone = objects is not None and objects.of("Pod")  # reported already
@@ -143,7 +151,8 @@ def build(
     gangs = tuple(sorted((*real, *reader.read(written)), key=lambda gang: gang.key))
     if findings:
         findings.raise_all()
-    policy_used = policy_of(document, default_mix(gangs, merged.cluster.nodes), now)
+    mix = default_mix(gangs, merged.cluster.nodes)
+    policy_used = policy_of(document, mix, now, queue)
     gangs = limit_queues(gangs, policy_used.queue_limit, documents.remarks)
     instance = Instance(merged.cluster, gangs, policy_used)
     if any(entry.document.spec.communication.model for entry in reader.gangs.values()):
@@ -160,6 +169,7 @@ def build(
         cluster.found,
         cluster.levels_policy,
         states_policy=document is not None,
+        left_out=cluster.left_out,
     )
 
 
@@ -205,11 +215,17 @@ def _only_policy(entries: list[Entry[PolicyDocument]]) -> Entry[PolicyDocument] 
 
 
 def policy_of(
-    document: PolicyDocument | None, mix: tuple[tuple[int, int], ...], now: int | None
+    document: PolicyDocument | None,
+    mix: tuple[tuple[int, int], ...],
+    now: int | None,
+    queue: tuple[str, ...] | None = None,
 ) -> Policy:
-    """The policy with every default written out. ``mix``: the default. ``now``: replaces its own."""
+    """The policy with every default written out.
+
+    ``mix``: the default. ``now``, ``queue``: replace its ``now`` and its ``schedulerNames``.
+    """
     if document is None:
-        return Policy(mix=mix, now=now)
+        return Policy(mix=mix, now=now, kubernetes=_with_queue(KubernetesPolicy(), queue))
     spec = document.spec
     starvation = spec.starvation
     if spec.mix is not None:
@@ -223,10 +239,14 @@ def policy_of(
         gpu_binding=spec.gpu_binding,
         node_selector=tuple(sorted(spec.node_selector.items())),
         solve=SolveLimits(solve.budget, solve.time_limit, solve.workers, solve.seed),
-        kubernetes=spec.kubernetes.to_policy(),
+        kubernetes=_with_queue(spec.kubernetes.to_policy(), queue),
         moves=spec.moves.to_moves(),
         disruption=spec.disruption.to_disruption(),
         starvation_after_s=None if starvation is None else starvation.after,
         now=spec.now if now is None else now,
         queue_limit=spec.queue_limit,
     )
+
+
+def _with_queue(settings: KubernetesPolicy, queue: tuple[str, ...] | None) -> KubernetesPolicy:
+    return settings if queue is None else replace(settings, scheduler_names=queue)

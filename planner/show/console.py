@@ -20,7 +20,7 @@ MAX_REMARKS = 8
 if TYPE_CHECKING:
     from planner.show.table import Table
 
-EventValue = str | int | float | bool | None | dict[str, float] | dict[str, str] | list[str]
+EventValue = str | int | float | bool | None | Mapping[str, float] | Mapping[str, str] | list[str]
 """Types of a field in a JSON log line."""
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from models.apply.intents import Intent
 from models.apply.plan_actions import (
     GangActions,
-    IncompletePlanError,
+    InapplicablePlanError,
     PlanActions,
     PodStart,
     PodStop,
@@ -103,7 +103,7 @@ def rendering(plan: PlanDocument) -> Rendering:
     """Everything a verified plan sends, gangs by namespace and name."""
     try:
         known, orders = True, actions_of(plan)
-    except IncompletePlanError:
+    except InapplicablePlanError:
         known, orders = False, actions_of(plan, unknown_uid=UNKNOWN)
     hosts = _hosts(plan.instance.cluster.spec.nodes)
     gangs = tuple(_gang(gang, orders, hosts, known=known) for gang in orders.gangs)

@@ -16,6 +16,7 @@ from planner.show.text import (
     compress,
     gigabytes,
     gpu_amount,
+    left_out,
     nodes_and_gpus,
     number,
     percent,
@@ -227,6 +228,9 @@ def gangs(plan: PlanDocument, *, wide: bool) -> Table:
         *([Column("DOMAINS", fold=True)] if wide else []),
         Column("NODES, OR WHY NOT", fold=True),
     ]
+    whose = any(request.status.scheduler for request in plan.instance.gangs)
+    if whose:
+        columns.insert(2, Column("SCHEDULER"))
     slowdowns = Slowdowns(plan) if wide else None
     rows = []
     for gang, others in _alike(shown, requests, MANY_ALIKE if not wide else len(shown)):
@@ -234,6 +238,7 @@ def gangs(plan: PlanDocument, *, wide: bool) -> Table:
         cells = [
             Cell(f"{gang.namespace}/{gang.name}" + f" and {others:,} more" * bool(others)),
             Cell("-" if request is None else str(request.spec.priority)),
+            *([Cell((request and request.status.scheduler) or "-")] if whose else []),
             Cell(f"{gang.decision}{', aged' * gang.aged}", STYLE[gang.decision]),
             *([Cell(number(len(gang.pods)))] if wide else []),
             Cell(number(_gpu_count(gang, request))),
@@ -301,10 +306,18 @@ def ending(plan: PlanDocument) -> list[str]:
     status = plan.status
     return [
         ", ".join(parts) or "no gangs",
+        *_queues(plan),
         *effective_gpus(plan),
         f"{_proven(plan)} (stopped by {status.search.stopped_by})",
         *(f"note: {note}" for note in status.notes),
     ]
+
+
+def _queues(plan: PlanDocument) -> list[str]:
+    """Whose pods a what-if plans, and which waiting pods a plan leaves out."""
+    whose, rest = plan.instance.what_if, left_out(plan.status.left_out)
+    what_if = [] if whose is None else [f"a what-if for {whose}: it cannot be applied"]
+    return [*what_if, *([] if rest is None else [rest])]
 
 
 def effective_gpus(plan: PlanDocument) -> list[str]:

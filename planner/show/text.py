@@ -45,6 +45,20 @@ def listed(words: Sequence[str], last: str = "or") -> str:
     return f" {last} ".join([part for part in (comma.join(words[:-1]), *words[-1:]) if part])
 
 
+SHOWN_QUEUES = 4
+
+
+def left_out(pods: Mapping[str, int]) -> str | None:
+    """Which waiting pods are not planned, by scheduler, and what plans them; None without any."""
+    count = sum(pods.values())
+    if not count:
+        return None
+    named = ", ".join(f"{name} {number(pods[name])}" for name in list(pods)[:SHOWN_QUEUES])
+    more = f" and {len(pods) - SHOWN_QUEUES} more" if len(pods) > SHOWN_QUEUES else ""
+    belong = "belongs to another scheduler" if count == 1 else "belong to other schedulers"
+    return f"{plural(count, 'waiting pod')} {belong} ({named}{more}): --queue all plans them"
+
+
 def lasting(seconds: int) -> str:
     """A duration in its two largest units, rounded down: ``45s``, ``3h12m``, ``2d4h``."""
     for size, unit, smaller, less in ((86400, "d", 3600, "h"), (3600, "h", 60, "m")):

@@ -6,6 +6,7 @@ are never given.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -29,7 +30,7 @@ from planner.read.kube.gang_documents import (
 )
 from planner.read.kube.gangs.gangs import bound_checkpoints, leave_out_last, read_gangs
 from planner.read.kube.levels.levels import Levels, read_levels
-from planner.read.kube.lookup import is_label_key, is_name
+from planner.read.kube.lookup import clean, is_label_key, is_name
 from planner.read.kube.node_documents import (
     Json,
     NodeDocuments,
@@ -41,10 +42,15 @@ from planner.read.kube.nodes.nodes import read_nodes
 from planner.read.kube.nodes.servers import server_model
 from planner.read.kube.pods.budgets import read_budgets
 from planner.read.kube.pods.pods import read_pods
-from planner.read.kube.records import KubeGang, KubeNode, Objects
+from planner.read.kube.records import KubeGang, KubeNode, KubePod, Objects
 from planner.read.slurm.levels import SlurmTopology
 from planner.read.sources import Source
 from planner.read.validation import Entry, describe_error, real_path
+
+MAX_QUEUES = 20
+"""Schedulers of waiting pods that are not planned and that a plan names."""
+
+OTHERS = "others"
 
 SOURCE = "the Kubernetes objects"
 CLUSTER_NAME = "kubernetes"
@@ -55,6 +61,7 @@ class Assembled:
     """The documents of a cluster's objects.
 
     ``partial_gpu_names``: see that function. ``models``: server models that no catalogue has.
+    ``left_out``: waiting pods that are not planned, by scheduler.
     """
 
     cluster: Entry[ClusterDocument]
@@ -62,6 +69,7 @@ class Assembled:
     levels: Levels
     partial_gpu_names: frozenset[str] = frozenset()
     models: dict[str, ServerModel] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
 
 
 def assemble(
@@ -124,7 +132,18 @@ def assemble(
         levels,
         partial,
         node_trees.models,
+        _left_out(pods),
     )
+
+
+def _left_out(pods: Sequence[KubePod]) -> dict[str, int]:
+    """Waiting pods that only their own schedulers place, most first; of many schedulers the last as one."""
+    counts = Counter(clean(pod.scheduler) for pod in pods if pod.left_out)
+    ordered = sorted(counts, key=lambda name: (-counts[name], name))
+    found = {name: counts[name] for name in ordered[:MAX_QUEUES]}
+    if rest := sum(counts[name] for name in ordered[MAX_QUEUES:]):
+        found[OTHERS] = found.get(OTHERS, 0) + rest
+    return found
 
 
 def _named_nodes(objects: Objects, policy: Policy, remarks: Remarks) -> list[KubeNode]:

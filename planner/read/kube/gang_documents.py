@@ -16,7 +16,7 @@ from models.disruption_budgets import DisruptionBudgets
 from models.documents.base import API_VERSION
 from models.documents.gang import CheckedTerms, NodeExpressionDocument, term_errors
 from models.gang import NodeExpression, Toleration
-from models.policy import KubernetesPolicy
+from models.policy import EVERY_SCHEDULER, KubernetesPolicy
 from models.units import time_text
 from planner.read.findings import Remarks
 from planner.read.kube.levels.levels import Levels
@@ -120,9 +120,11 @@ class GangDocuments:
         for role in gang.roles:
             tree = self._role(gang, role, distinct(clean(role.name, SHORT), role_names, SHORT))
             spec["roles"].append(tree)
-            status["pods"] += self._pods(namespace, role, tree)
+            status["pods"] += self._pods(gang, namespace, role, tree)
         if (hold := self._hold(gang)) is not None:
             status["hold"] = hold
+        if gang.scheduler is not None:
+            status["scheduler"] = clean(gang.scheduler)
         return {
             "apiVersion": API_VERSION,
             "kind": "Gang",
@@ -205,7 +207,9 @@ class GangDocuments:
                 found.append((ask.size, self.levels.depth(level)))
         return minimal_layers(found)
 
-    def _pods(self, namespace: str, role: KubeRole, role_tree: Json) -> Iterator[Json]:
+    def _pods(
+        self, gang: KubeGang, namespace: str, role: KubeRole, role_tree: Json
+    ) -> Iterator[Json]:
         for index, pod in role.members:
             name = distinct(clean(pod.name), self._pod_names[namespace])
             tree: Json = {"name": name, "role": role_tree["name"], "index": index}
@@ -222,7 +226,7 @@ class GangDocuments:
                 tree["gpus"] = list(pod.indices or ()) if known else None
                 if self.budgets.guards and (names := self._budgets_of(namespace, pod)):
                     tree["budgets"] = names
-            elif pod.mode is not None and pod.ours:
+            elif pod.mode is not None and pod.ours and gang.scheduler is None:
                 tree["mode"] = pod.mode
             yield tree
 
@@ -248,13 +252,18 @@ class GangDocuments:
         waiting = [pod for pod in gang.pods() if pod.ours]
         if missing := [*filter(None, [gang.missing]), *_volumes(waiting)]:
             return {"code": INCOMPLETE, "message": _bounded("; ".join(missing))}
-        if gates := self._other_gates(waiting):
+        if gates := self._other_gates(gang, waiting):
             more = f" and {len(gates) - 1} more" if len(gates) > 1 else ""
             return {"code": GATED, "message": _bounded(f"{GATED} by {gates[0]}{more}")}
         return None
 
-    def _other_gates(self, waiting: Sequence[KubePod]) -> list[str]:
-        """Scheduling gates, each once, that others must remove before these pods can start."""
+    def _other_gates(self, gang: KubeGang, waiting: Sequence[KubePod]) -> list[str]:
+        """Scheduling gates, each once, that others must remove before these pods can start.
+
+        In a what-if the plan stands for those others.
+        """
+        if gang.scheduler is not None or self.policy.plans(EVERY_SCHEDULER):
+            return []
         own = self.policy.scheduling_gate
         return list(dict.fromkeys(gate for pod in waiting for gate in pod.gates if gate != own))
 

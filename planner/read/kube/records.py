@@ -182,9 +182,10 @@ class KubePod:
     """One pod. ``finished``: Succeeded or Failed, None otherwise; a finished pod holds nothing.
 
     ``node``: where it runs or where room is held for it; ``bound``: whether it is bound. ``tied``: by
-    whom (``PINNED``, ``CHOSEN``), if room is held only while it fits there. ``ours``:
-    waits, and gangplan places it; ``mode``: how gangplan would (gate or binding). ``requests``: without GPUs.
-    ``gpus``: whole ones, requested by ``gpu_resource`` (or a DRA driver); ``indices``: those it
+    whom (``PINNED``, ``CHOSEN``), if room is held only while it fits there. ``mode``: how gangplan starts it
+    (gate or binding), None for pods of others. ``queued``: its scheduler has to find a place for it;
+    ``planned``: the plan does, while it waits. ``requests``: without GPUs. ``gpus``: whole ones, requested by
+    ``gpu_resource`` (or a DRA driver); ``wants_gpus``: whole ones, shares or others; ``indices``: those it
     holds, ascending, None if unknown. ``selector``, ``affinity`` (any of the terms, all expressions
     of one), ``tolerations``: where it may go. ``unsupported``: constraints that are not modelled, in
     words; ``waits_for``: what its volumes need first, likewise. ``volumes``: what its volumes add to
@@ -198,12 +199,14 @@ class KubePod:
     tied: str | None = None
     finished: str | None = None
     terminating: bool = False
-    ours: bool = False
     mode: str | None = None
+    queued: bool = False
+    planned: bool = False
     gates: tuple[str, ...] = ()
     scheduler: str = ""
     priority: int = 0
     gpus: int = 0
+    wants_gpus: bool = False
     gpu_resource: str | None = None
     requests: dict[str, int] = field(default_factory=dict)
     indices: tuple[int, ...] | None = None
@@ -245,6 +248,16 @@ class KubePod:
     @property
     def waits(self) -> bool:
         return self.node is None and self.finished is None
+
+    @property
+    def ours(self) -> bool:
+        """Whether it waits, and the plan places it."""
+        return self.planned and self.waits
+
+    @property
+    def left_out(self) -> bool:
+        """Whether it waits, and only its own scheduler places it."""
+        return self.queued and not self.planned and self.waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +357,8 @@ class KubeGang:
     ``kind``: of the controller or group (``JobSet``, ``PodGroup``, ``Pod``). ``missing``: what must
     still come before it can start, in words; None if it is complete. ``problems``: requirements that
     are not modelled. ``communication``: fields of ``communication`` in its document. ``service``: gangs
-    of one namespace and service run on one GPU model. ``submitted_at``, ``started_at``,
+    of one namespace and service run on one GPU model. ``scheduler``: whose its waiting pods are, None for
+    gangplan's. ``submitted_at``, ``started_at``,
     ``last_checkpoint``, ``resize_after``: seconds since 1970.
     """
 
@@ -366,6 +380,7 @@ class KubeGang:
     resize_after: int | None = None
     communication: Tree = field(default_factory=dict)
     service: str | None = None
+    scheduler: str | None = None
 
     @property
     def subject(self) -> str:

@@ -1,12 +1,14 @@
 """Pods to gangs, with priority, queue, times and marks.
 
-Every pod that holds room or waits for gangplan is in exactly one gang, unless it holds no GPU and belongs
-to no group or controller. No single pod raises its gang: the lowest priority counts, and marks must be on
-the controller, the group or every pod.
+Every pod that holds room or is planned is in exactly one gang, unless it holds no GPU and belongs
+to no group or controller. Pods of other schedulers are planned only with gangs that want GPUs. No
+single pod raises its gang: the lowest priority counts, and marks must be on the controller, the group or
+every pod.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from models.gang import turn
@@ -63,12 +65,14 @@ LATE_HINT = "state the time: --now, or `now` in a Policy"
 def read_gangs(
     api: Objects, pods: Sequence[KubePod], policy: KubernetesPolicy, remarks: Remarks
 ) -> list[KubeGang]:
-    """Gangs that run or wait for gangplan, sorted by namespace and name; names are distinct.
+    """Gangs that run or wait to be planned, sorted by namespace and name; names are distinct.
 
-    A pod without group and controller is a gang if it has GPUs or waits for gangplan.
+    A pod without group and controller is a gang if it has GPUs or waits to be planned.
     """
     ordered = sorted(pods, key=lambda pod: pod.key)
     memberships, alone = group_pods(api, ordered, remarks)
+    for together in (*(members.pods for members in memberships), *([pod] for pod in alone)):
+        _leave_to_others(together)
     gangs = [
         _gang(members, api, policy, remarks)
         for members in memberships
@@ -111,8 +115,15 @@ def leave_out_last(
     return [gang for gang in gangs if id(gang) not in gone]
 
 
+def _leave_to_others(pods: Sequence[KubePod]) -> None:
+    """Plan pods of other schedulers only where some pod of their gang wants GPUs; others are no queue."""
+    if not any(pod.wants_gpus for pod in pods):
+        for pod in pods:
+            pod.planned = pod.queued = pod.mode is not None
+
+
 def _counts(pod: KubePod) -> bool:
-    """Whether it runs, or waits for gangplan: waiting gangs of other schedulers are left out."""
+    """Whether it runs, or waits to be planned."""
     return pod.holds_room or (pod.waits and pod.ours)
 
 
@@ -146,7 +157,7 @@ def _gang(
 
 def _comes_to_us(pod: KubePod, policy: KubernetesPolicy) -> bool:
     """Whether gangplan starts the pod, or has started it: so it would start more of its controller."""
-    return pod.ours or pod.scheduler == policy.scheduler_name or PLAN in pod.labels
+    return pod.mode is not None or pod.scheduler == policy.scheduler_name or PLAN in pod.labels
 
 
 def _lone_pod(pod: KubePod, api: Objects, policy: KubernetesPolicy, remarks: Remarks) -> KubeGang:
@@ -177,10 +188,17 @@ def _finished(
     mark_mixed_roles(gang, objects)
     gang.roles = split_by_volumes(gang.roles, remarks)
     gang.service = service_of(members, api, remarks)
+    gang.scheduler = _scheduler(members.pods)
     gang.started_at = max(_known(_started_at(pod) for pod in members.pods), default=None)
     gang.last_checkpoint = max(_times(every, CHECKPOINT, remarks), default=None)
     gang.resize_after = max(_times(every, RESIZE_AFTER, remarks), default=None)
     return gang
+
+
+def _scheduler(pods: Sequence[KubePod]) -> str | None:
+    """The other scheduler that most of the planned pods wait for; None if they all wait for gangplan."""
+    others = Counter(pod.scheduler for pod in pods if pod.ours and pod.mode is None)
+    return min(others, key=lambda name: (-others[name], name), default=None)
 
 
 def _identity(members: Membership) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import ClaimedGpus
 from planner.read.kube.lookup import Tree, at, items, mapping, objects, text
 from planner.read.kube.pods.constraints import REQUIRED
-from planner.read.kube.records import KubeNode, KubePod
+from planner.read.kube.records import KubeNode, KubeObject, KubePod
 
 PLAN = "gangplan.dev/plan"
 NODE = "gangplan.dev/node"
@@ -108,15 +108,15 @@ def read_placement(
         remarks.add(pod.subject, "is running without a node; ignored")
     elif pod.finished is None and not pod.terminating:
         pod.mode = _mode(pod, policy)
-        names = _ties(pod, claimed, places, ours=pod.mode is not None)
+        pod.queued = not _is_of_node(pod.object)
+        pod.planned = pod.mode is not None or (pod.queued and policy.plans(pod.scheduler))
+        names = _ties(pod, claimed, places)
         if is_proven(pod):
             names.insert(0, (pod.annotations.get(NODE), None))
         pod.node, pod.tied = _first_known(names, places)
-        if pod.node is None:
-            pod.ours = pod.mode is not None
-            if any(name is not None for name, _ in names):
-                what = "is planned on a node that is not in the input; it waits"
-                remarks.add(pod.subject, what)
+        if pod.node is None and any(name is not None for name, _ in names):
+            what = "is planned on a node that is not in the input; it waits"
+            remarks.add(pod.subject, what)
         if pod.ours and PLAN in pod.labels and not is_proven(pod):
             remarks.add(pod.subject, UNPROVEN)
 
@@ -133,20 +133,25 @@ def _mode(pod: KubePod, policy: KubernetesPolicy) -> str | None:
     return "binding" if pod.scheduler == policy.scheduler_name else None
 
 
+def _is_of_node(found: KubeObject) -> bool:
+    """Whether one node alone needs the pod: it stands in no queue."""
+    return found.owner is not None and found.owner.kind in ("DaemonSet", "Node")
+
+
 def _ties(
-    pod: KubePod, claimed: ClaimedGpus, places: Places, *, ours: bool
+    pod: KubePod, claimed: ClaimedGpus, places: Places
 ) -> list[tuple[str | None, str | None]]:
     """Nodes that a waiting pod is tied to, and by whom; a pod that others gate goes nowhere yet."""
     spec = mapping(pod.object.tree, "spec")
-    if not ours and items(spec, "schedulingGates"):
+    if not pod.planned and items(spec, "schedulingGates"):
         return []
     found: list[tuple[str | None, str | None]] = []
-    if not ours:
+    if not pod.planned:
         found.append((text(pod.object.tree, "status", "nominatedNodeName"), CHOSEN))
     if claimed.held and claimed.exclusive:
         found.append((claimed.node, CHOSEN))
-    # A pinned pod of ours still waits for gangplan to bind it.
-    if not ours:
+    # A pod that is planned holds no room before: pinned to a node, it still waits for the plan.
+    if not pod.planned:
         found.append((places.pinned(spec), PINNED))
     return found
 

@@ -118,13 +118,16 @@ class _Reader:
             self.remarks.add(pod.subject, what)
         self.constraints.read(pod, self._unpinned_spec(pod))
         pod.gpus = self._requested_gpus(pod, request, claimed)
+        pod.wants_gpus = bool(
+            pod.gpus or request.fraction or request.hived or claimed or claimed.part
+        ) or any(map(is_about_gpus, requests.amounts))
         pod.indices = None if pod.gpus else ()
         problems = [
             *pod.unsupported,
-            *_problems(requests, request, claimed, ours=pod.mode is not None),
+            *_problems(requests, request, claimed, ours=pod.planned),
         ]
         problems += self._unknown_names(requests, request)
-        if self.policy.gpu_backend == "dra" and pod.ours:
+        if self.policy.gpu_backend == "dra" and pod.ours and pod.mode is not None:
             binds = pod.scheduler == self.policy.scheduler_name
             problems += unallocatable(object_, self.claims, binds=binds)
         if len(requests.amounts) > MAX_RESOURCES:

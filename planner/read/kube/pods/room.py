@@ -61,7 +61,6 @@ def settle_room(
             remarks.add(pod.subject, why or HELD, HINT if why == NO_SCHEDULER else None)
             if why is not None:
                 pod.node = pod.tied = None
-                pod.ours = pod.mode is not None
                 continue
         elif pod.bound and not _has_started(pod) and not room.fits(pod, claim):
             remarks.add(pod.subject, NOT_ADMITTED)
