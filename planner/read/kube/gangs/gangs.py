@@ -1,7 +1,7 @@
 """Pods to gangs, with priority, queue, times and marks.
 
 Every pod that holds room or is planned is in exactly one gang, unless it holds no GPU and belongs
-to no group or controller. Pods of other schedulers are planned only with gangs that want GPUs. No
+to no group or controller. Pods of other schedulers are planned only in groups and in gangs that want GPUs. No
 single pod raises its gang: the lowest priority counts, and marks must be on the controller, the group or
 every pod.
 """
@@ -71,8 +71,11 @@ def read_gangs(
     """
     ordered = sorted(pods, key=lambda pod: pod.key)
     memberships, alone = group_pods(api, ordered, remarks)
-    for together in (*(members.pods for members in memberships), *([pod] for pod in alone)):
-        _leave_to_others(together)
+    for members in memberships:
+        if not (members.groups and len(members.members) > 1):
+            _leave_to_others(members.pods)
+    for pod in alone:
+        _leave_to_others([pod])
     gangs = [
         _gang(members, api, policy, remarks)
         for members in memberships
@@ -116,7 +119,7 @@ def leave_out_last(
 
 
 def _leave_to_others(pods: Sequence[KubePod]) -> None:
-    """Plan pods of other schedulers only where some pod of their gang wants GPUs; others are no queue."""
+    """Plan pods of other schedulers that no group starts together only if one wants GPUs."""
     if not any(pod.wants_gpus for pod in pods):
         for pod in pods:
             pod.planned = pod.queued = pod.mode is not None

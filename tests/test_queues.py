@@ -1,0 +1,297 @@
+"""Whose waiting pods are planned: gangplan's own, and as a what-if those of other schedulers."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import kube
+import pytest
+from conftest import RunCli
+from kube import expected, listed, node, pod
+from kube_gangs import owned, thing
+from kube_pods import read as read_pods
+
+from models.gang import Gang
+from planner.read.inputs import load
+from planner.read.instance_builder import LoadedInput
+from planner.read.kube.assembly import MAX_QUEUES
+
+Tree = dict[str, Any]
+
+HOST = "kubernetes.io/hostname"
+OURS = "gangplan.dev/placement"
+KUEUE = "kueue.x-k8s.io/admission"
+EVERY, VOLCANO, MINE = ("*",), ("volcano",), ()
+IN_TRAIN = {"scheduling.x-k8s.io/pod-group": "train"}
+
+
+def packed(*trees: Tree) -> bytes:
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": trees}).encode()
+
+
+def planned(*trees: Tree, queue: tuple[str, ...] | None) -> LoadedInput:
+    return load(["-"], queue=queue, stdin=io.BytesIO(packed(*trees)))
+
+
+def waiting(found: LoadedInput) -> dict[str, Gang]:
+    return {gang.name: gang for gang in found.instance.gangs if not gang.running}
+
+
+def gates(*names: str) -> dict[str, Any]:
+    return {"schedulingGates": [{"name": name} for name in names]} if names else {}
+
+
+# recorded clusters, as `kubectl get nodes,pods,namespaces` prints them
+
+
+def without_gangplan(tree: Tree) -> Tree:
+    """The pod as in a cluster that never heard of gangplan; other objects as they are."""
+    if tree["kind"] != "Pod" or tree["spec"].get("nodeName"):
+        return tree
+    spec = {name: value for name, value in tree["spec"].items() if name != "schedulingGates"}
+    kept = [one["name"] for one in tree["spec"].get("schedulingGates", ()) if one["name"] != OURS]
+    if spec["schedulerName"] == "gangplan":
+        spec["schedulerName"] = "default-scheduler"
+    return {**tree, "spec": {**spec, **gates(*kept)}}
+
+
+@pytest.mark.parametrize("snapshot", ["h100-gke", "nvl72", "v100-mpi"])
+def test_the_queue_of_a_cluster_that_never_heard_of_gangplan_is_planned(snapshot: str) -> None:
+    files = [kube.SNAPSHOTS / snapshot / name for name in ("nodes", "pods", "namespaces")]
+    paths = [path for file in files for path in file.parent.glob(f"{file.name}.json*")]
+    trees = [without_gangplan(tree) for path in paths for tree in listed(path)]
+    facts = [one for one in expected(snapshot)["gangs"] if one["state"] == "pending"]
+    found = planned(*trees, queue=EVERY)
+    schedulers = {
+        (one["namespace"], one["name"]): one["schedulerName"].replace(
+            "gangplan", "default-scheduler"
+        )
+        for one in facts
+    }
+    # Without its LeaderWorkerSet nobody knows that a set has one group: that keeps its number.
+    numbered = {
+        (one["namespace"], one["name"]): f"{one['name']}-0"
+        for one in facts
+        if one["kind"] == "LWS" and f"{one['name']}-0" in waiting(found)
+    }
+    told = {
+        (gang.namespace, gang.name): (
+            [(role.name, role.min, role.max, role.gpus) for role in gang.roles],
+            gang.priority,
+            gang.scheduler,
+        )
+        for gang in waiting(found).values()
+    }
+    assert told == {
+        (one["namespace"], numbered.get((one["namespace"], one["name"]), one["name"])): (
+            [(r["name"], r["replicas"], r["replicas"], r["gpusPerPod"]) for r in one["roles"]],
+            one["priority"],
+            schedulers[one["namespace"], one["name"]],
+        )
+        for one in facts
+    }
+    assert found.left_out == {}
+
+    mine = planned(*trees, queue=None)
+    assert waiting(mine) == {}
+    pods: Counter[str] = Counter()
+    for one in facts:
+        pods[schedulers[one["namespace"], one["name"]]] += one["podsPresent"]
+    assert dict(mine.left_out) == dict(pods)
+
+
+# what stands in a queue
+
+
+def test_pods_that_are_nobodys_queue_are_neither_planned_nor_counted() -> None:
+    daemon = owned(pod("dcgm", gpus=1, nodeSelector={HOST: "n1"}), "DaemonSet", "apps/v1", "dcgm")
+    static = owned(pod("proxy-n1", gpus=1), "Node", "v1", "n1")
+    lone = pod("shell")
+    web = owned(pod("web-1"), "ReplicaSet", "apps/v1", "web")
+    cleaning = [owned(pod(f"clean-{i}"), "Job", "batch/v1", "clean") for i in range(2)]
+    cleaning += [pod("single", labels=IN_TRAIN)]  # the group of a pod that starts with no other
+    leaving = pod("leaving", gpus=8)
+    leaving["metadata"]["deletionTimestamp"] = "2026-11-20T09:00:00Z"
+    done = pod("done", gpus=8)
+    done["status"]["phase"] = "Succeeded"
+    trees = (node("n1", gpus=0), daemon, static, lone, web, *cleaning, leaving, done)
+    for queue in (EVERY, MINE):
+        found = planned(*trees, queue=queue)
+        assert (found.instance.gangs, found.left_out) == ((), {})
+
+
+def test_pods_with_gpus_are_gangs_and_so_are_pods_that_start_together() -> None:
+    replica = owned(pod("chat-1", gpus=1), "ReplicaSet", "apps/v1", "chat")
+    share = pod("share")
+    share["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpumem": "4000"}
+    workers = [pod(f"train-{i}", gpus=8, labels=IN_TRAIN) for i in (0, 1)]
+    launcher = pod("train-launcher", labels=IN_TRAIN)
+    reshard = [pod(f"r-{i}", labels={"scheduling.x-k8s.io/pod-group": "reshard"}) for i in (0, 1)]
+    trees = (node("n1"), replica, share, *workers, launcher, *reshard)
+    found = waiting(planned(*trees, queue=EVERY))
+    assert {name: sum(role.min for role in gang.roles) for name, gang in found.items()} == {
+        "chat-1": 1,
+        "share": 1,
+        "train": 3,
+        "reshard": 2,
+    }
+    assert found["share"].hold is not None  # a fraction of a GPU, as for pods of gangplan
+    assert found["share"].hold.code == "Unsupported"
+    assert planned(*trees, queue=MINE).left_out == {"default-scheduler": 7}
+
+
+def test_a_list_adds_the_schedulers_it_names_to_gangplans_own() -> None:
+    pods = [pod(name, gpus=1, schedulerName=name) for name in ("volcano", "kai", "gangplan")]
+    trees = (node("n1"), *pods, pod("gated", gpus=1, gated=True, schedulerName="kai"))
+    for queue, names, left in (
+        (MINE, {"gangplan", "gated"}, {"kai": 1, "volcano": 1}),
+        (VOLCANO, {"gangplan", "gated", "volcano"}, {"kai": 1}),
+        (EVERY, {"gangplan", "gated", "volcano", "kai"}, {}),
+    ):
+        found = planned(*trees, queue=queue)
+        assert (waiting(found).keys(), found.left_out) == (names, left)
+    foreign = {name: gang.scheduler for name, gang in waiting(found).items()}
+    assert foreign == {"gangplan": None, "gated": None, "volcano": "volcano", "kai": "kai"}
+    modes = {pod.name: pod.mode for gang in waiting(found).values() for pod in gang.pods}
+    assert modes == {"gangplan": "binding", "gated": "gate", "volcano": None, "kai": None}
+
+
+def test_gates_of_others_hold_our_pods_but_not_the_queue_that_is_a_what_if() -> None:
+    both = pod("both", gpus=1, **gates(OURS, KUEUE))
+    theirs = pod("theirs", gpus=1, **gates(KUEUE))
+    trees = (node("n1"), both, theirs)
+
+    def held(queue: tuple[str, ...]) -> dict[str, str | None]:
+        found = waiting(planned(*trees, queue=queue))
+        return {name: gang.hold and gang.hold.code for name, gang in found.items()}
+
+    assert held(MINE) == {"both": "Gated"}
+    assert held(("default-scheduler",)) == {"both": "Gated", "theirs": None}
+    assert held(EVERY) == {"both": None, "theirs": None}
+
+
+def test_a_gang_of_two_schedulers_is_whole_only_in_a_what_if() -> None:
+    pods = [
+        pod("train-0", gpus=8, gated=True, labels=IN_TRAIN),
+        pod("train-1", gpus=8, schedulerName="volcano", labels=IN_TRAIN),
+    ]
+    trees = (node("n1"), node("n2"), *pods)
+    mine, both = (waiting(planned(*trees, queue=queue))["train"] for queue in (MINE, VOLCANO))
+    assert mine.hold is not None
+    assert mine.hold.message == "worker 1 left to scheduler volcano"
+    assert (both.hold, both.scheduler, [one.mode for one in both.pods]) == (
+        None,
+        "volcano",
+        [None] * 2,
+    )
+    assert planned(*trees, queue=MINE).left_out == {"volcano": 1}
+
+
+def test_what_is_planned_holds_no_room_before_and_what_is_not_does() -> None:
+    pinned = pod("pinned", gpus=2, nodeSelector={HOST: "n1"})
+    chosen = pod("chosen", gpus=2)
+    chosen["status"]["nominatedNodeName"] = "n1"
+    daemon = owned(pod("daemon", gpus=1, nodeSelector={HOST: "n1"}), "DaemonSet", "apps/v1", "d")
+    trees = (node("n1"), pinned, chosen, daemon)
+    mine, _ = read_pods(*trees)
+    assert {name: one.node for name, one in mine.items()} == dict.fromkeys(mine, "n1")
+    assert not any(one.left_out for one in mine.values())
+    every, _ = read_pods(*trees, scheduler_names=EVERY)
+    assert {name: (one.node, one.ours) for name, one in every.items()} == {
+        "pinned": (None, True),
+        "chosen": (None, True),
+        "daemon": ("n1", False),
+    }
+
+
+def test_only_so_many_schedulers_are_named() -> None:
+    pods = [pod(f"p{i}", gpus=1, schedulerName=f"s{i:02}") for i in range(MAX_QUEUES + 3)]
+    found = planned(node("n1"), *pods, queue=MINE)
+    assert found.left_out == {**{f"s{i:02}": 1 for i in range(MAX_QUEUES)}, "others": 3}
+
+
+# what people see
+
+
+TREES = (
+    node("n1"),
+    *(pod(f"train-{i}", gpus=4, schedulerName="volcano", labels=IN_TRAIN) for i in (0, 1)),
+    pod("big", gpus=16),
+    thing("Namespace", "v1", "kube-system", {}, namespace="", uid="uid-of-the-cluster"),
+)
+LEFT_OUT = (
+    "3 waiting pods belong to other schedulers (volcano 2, default-scheduler 1)"
+    ": --queue all plans them"
+)
+
+
+def test_plan_and_validate_say_what_they_leave_out(cli: RunCli) -> None:
+    shown = cli("plan", "-", stdin=packed(*TREES))
+    assert shown.out.partition("no gangs\n")[2].splitlines()[0] == LEFT_OUT
+    assert cli("validate", "-", stdin=packed(*TREES)).out.splitlines()[1:] == [LEFT_OUT]
+    for verb in ("plan", "validate"):
+        logged = cli(verb, "-", "--log-format", "json", stdin=packed(*TREES)).err.splitlines()
+        (read,) = [one for one in map(json.loads, logged) if one["type"] == "read"]
+        assert read["left_out"] == {"volcano": 2, "default-scheduler": 1}
+    one = cli("validate", "-", "--queue", "volcano", stdin=packed(*TREES))
+    assert one.out.splitlines()[1] == (
+        "1 waiting pod belongs to another scheduler (default-scheduler 1): --queue all plans them"
+    )
+    assert one.err.splitlines()[-1] == "next: gangplan plan - --queue volcano"
+
+
+def test_a_what_if_says_whose_pods_it_plans_and_is_never_applied(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    file = tmp_path / "plan.json"
+    shown = cli("plan", "-", "--queue", "all", "--out", str(file), stdin=packed(*TREES))
+    assert shown.code == 0
+    assert "default/train     0  volcano            place" in shown.out
+    assert "default/big       0  default-scheduler  wait" in shown.out
+    said = "a what-if for 1 gang of default-scheduler, 1 gang of volcano: it cannot be applied"
+    assert said in shown.out.splitlines()
+    assert shown.err.splitlines()[-1] == f"next: gangplan verify {file}"
+    assert cli("verify", str(file)).code == 0
+    for words in (("apply", "--yes"), ("apply", "--dry-run", "server"), ("diff",), ("render",)):
+        refused = cli(*words, str(file))
+        assert (refused.code, refused.out) == (65, "")
+        (what, where, hint) = refused.err.splitlines()
+        assert what.startswith(f"error: the plan is {said.partition(':')[0]}: ")
+        assert where.endswith(f"--> {file}")
+        assert "plan without --queue" in hint
+
+
+def test_a_what_if_without_pods_of_others_is_never_applied_either(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    file = tmp_path / "plan.json"
+    trees = (*TREES[:1], *TREES[4:], pod("both", gpus=1, **gates(OURS, KUEUE)))
+    for queue, whose in (("all", "every scheduler"), ("kai,volcano", "kai, volcano")):
+        made = cli("plan", "-", "--queue", queue, "--out", str(file), stdin=packed(*trees))
+        assert f"a what-if for {whose}: it cannot be applied" in made.out.splitlines()
+        assert cli("diff", str(file)).code == 65
+
+
+def test_run_refuses_a_policy_that_plans_others(cli: RunCli, tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    head = "apiVersion: gangplan.dev/v1alpha1\nkind: Policy\n"
+    file.write_text(f"{head}spec: {{kubernetes: {{schedulerNames: [volcano, kai]}}}}\n")
+    refused = cli("run", "--policy", str(file))
+    assert refused.code == 65
+    assert "error: the Policy plans pods of other schedulers: kai, volcano" in refused.err
+    # For a plan it is the default, which --queue replaces.
+    stated = cli("plan", "-", "--policy", str(file), "-o", "name", stdin=packed(*TREES))
+    assert stated.out == "gang/default/train\n"
+    mine = cli("validate", "-", "--policy", str(file), "--queue", "mine", stdin=packed(*TREES))
+    assert mine.out.splitlines()[1] == LEFT_OUT
+
+
+def test_a_queue_is_named_as_schedulers_are(cli: RunCli) -> None:
+    for wrong in ("", "a b", "volcano,", "*"):
+        refused = cli("validate", "-", "--queue", wrong, stdin=packed(*TREES))
+        assert refused.code == 64
+        assert refused.err.startswith("error: --queue: ")
