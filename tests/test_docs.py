@@ -68,7 +68,7 @@ def test_options_told_of_are_options(cli: RunCli, capsys: pytest.CaptureFixture[
         cli(verb, "--help")
     offered = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
     others = {"--strict", "--refresh-golden", "--thorough", "--whole"}  # of mypy, of pytest
-    others |= {"--raw", "--from", "--patch-file"}  # of kubectl
+    others |= {"--raw", "--from", "--patch-file", "--field-selector"}  # of kubectl
     others |= {"--by-speed"}  # of tests/exhaustive_sweep.py
     ours = [
         path for path in DOCUMENTS if path.parent.name != "lingjun"
@@ -116,7 +116,9 @@ def test_the_documented_what_if_and_policies_are_valid_beside_a_recorded_cluster
     result = cli("validate", H100, str(tmp_path / "what-if.yaml"))
     assert (result.code, "error" in result.err) == (0, False), result.err
     # 96 servers of 8 and 16 on order; 86 gangs and one imagined
-    assert result.out == "valid: 112 nodes, 896 GPUs, 87 gangs (42 running, 45 waiting)\n"
+    assert result.out.splitlines()[0] == (
+        "valid: 112 nodes, 896 GPUs, 87 gangs (42 running, 45 waiting)"
+    )
     for document in (for_slurm, policy):
         (tmp_path / "policy.yaml").write_text(document, encoding="utf-8")
         assert cli("validate", H100, "--policy", str(tmp_path / "policy.yaml")).code == 0
@@ -136,13 +138,19 @@ def test_the_documented_deployment_is_an_elastic_gang() -> None:
     assert (role.min, role.max, role.step, len(gang.pods)) == (2, 6, 2, 6)
 
 
-def test_the_picture_of_saved_levels_is_what_validate_prints(cli: RunCli, tmp_path: Path) -> None:
-    (picture,) = [block for block in code_blocks(text(KUBERNETES)) if block.startswith("$ ")]
-    command, valid, levels = picture.splitlines()
-    assert command.endswith("--save-policy levels.yaml")
-    result = cli("validate", H100, "--save-policy", str(tmp_path / "levels.yaml"))
-    assert result.out == valid + "\n"
-    assert result.err.splitlines()[0] == levels
+def test_the_pictures_of_what_validate_prints_are_so(
+    cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "inputs").symlink_to(ROOT / "inputs")
+    monkeypatch.chdir(tmp_path)
+    pictures = [block for block in code_blocks(text(KUBERNETES)) if block.startswith("$ ")]
+    runs = [run for picture in pictures for run in re.split(r"^\$ ", picture, flags=re.MULTILINE)]
+    for command, *shown in (run.splitlines() for run in runs if run):
+        result = cli(*shlex.split(command)[1:])
+        printed = result.out.splitlines()
+        assert shown == [*printed, *result.err.splitlines()[:1]][: len(shown)]
+        assert len(shown) >= len(printed)
+    assert len(runs) > 3
 
 
 def test_warnings_told_of_are_warnings_of_the_readers() -> None:
