@@ -187,6 +187,9 @@ _TEXT = """
       trainer: {numNodes: 4, numProcPerNode: 8, resourcesPerNode: {limits: {nvidia.com/gpu: 8}}}
       initializer: {dataset: {storageUri: "s3://x", secretRef: {name: s}}}
   read: [spec.runtimeRef.name, spec.trainer.numNodes, spec.trainer.resourcesPerNode.limits]
+- group: kueue.x-k8s.io
+  object: {kind: WorkloadPriorityClass, metadata: {name: wpc}, value: 10, description: for sweeps}
+  read: [value]
 - group: trainer.kubeflow.org
   object:
     kind: TrainingRuntime

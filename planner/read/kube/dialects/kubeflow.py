@@ -5,7 +5,7 @@ Replica types are roles; a launcher that a batch Job creates belongs to its MPIJ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from planner.read.kube.dialects.base import (
@@ -106,12 +106,17 @@ def _kinds(pods: Sequence[KubePod]) -> list[str]:
 
 def _roles(job: KubeObject) -> dict[str, RoleSpec]:
     roles: dict[str, RoleSpec] = {}
+    for kind, replica in replica_types(job):
+        role = kind.lower()
+        roles.setdefault(role, RoleSpec(role, count(replica, "replicas", absent=1)))
+    return roles
+
+
+def replica_types(job: KubeObject) -> Iterator[tuple[str, Tree]]:
+    """The replica types of a job, and what it says of each."""
     for field, types in mapping(job.tree, "spec").items():
         if field.endswith("ReplicaSpecs") and isinstance(types, dict):
-            for kind, replica in types.items():
-                role = kind.lower()
-                roles.setdefault(role, RoleSpec(role, count(replica, "replicas", absent=1)))
-    return roles
+            yield from types.items()
 
 
 def _place(role: RoleSpec) -> tuple[int, str]:

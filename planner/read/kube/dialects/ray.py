@@ -19,7 +19,7 @@ from planner.read.kube.dialects.base import (
     count,
     product,
 )
-from planner.read.kube.lookup import Tree, flag, number, objects, text
+from planner.read.kube.lookup import Tree, flag, mapping, number, objects, text
 from planner.read.kube.records import KubeObject, KubePod, Objects, ReplicaRange
 
 GROUP = "ray.io"
@@ -48,11 +48,14 @@ def controller_key(pod: KubePod, api: Objects) -> ControllerKey | None:
 
 def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Controller:
     cluster = api.named(GROUP, KIND, key.namespace, key.name)
-    roles = {HEAD: RoleSpec(HEAD, 1)} | (_worker_groups(cluster) if cluster is not None else {})
-    for role in sorted({_role(pod) for pod in pods}):
-        roles.setdefault(role, RoleSpec(role, None))
     name = _job_name(cluster, pods)
     job = api.named(GROUP, JOB, key.namespace, name) if name is not None else None
+    # A job that waits has no cluster yet.
+    spec = mapping(job.tree, "spec", "rayClusterSpec") if job is not None else {}
+    spec = spec if cluster is None else mapping(cluster.tree, "spec")
+    roles = {HEAD: RoleSpec(HEAD, 1)} | _worker_groups(spec)
+    for role in sorted({_role(pod) for pod in pods}):
+        roles.setdefault(role, RoleSpec(role, None))
     kind, name = (KIND, key.name) if name is None else (JOB, name)
     return Controller(key, kind, name, job or cluster, tuple(roles.values()), ranks=_ranks(pods))
 
@@ -75,10 +78,10 @@ def _ranks(pods: Sequence[KubePod]) -> dict[str, int]:
     return {name: rank for group in names.values() for rank, name in enumerate(sorted(group))}
 
 
-def _worker_groups(cluster: KubeObject) -> dict[str, RoleSpec]:
+def _worker_groups(spec: Tree) -> dict[str, RoleSpec]:
     roles: dict[str, RoleSpec] = {}
-    scales = flag(cluster.tree, "spec", "enableInTreeAutoscaling")
-    for group in objects(cluster.tree, "spec", "workerGroupSpecs"):
+    scales = flag(spec, "enableInTreeAutoscaling")
+    for group in objects(spec, "workerGroupSpecs"):
         name = text(group, "groupName") or "worker"
         hosts = count(group, "numOfHosts", absent=1)
         if name != HEAD:

@@ -67,6 +67,7 @@ def _levels(mode: str, tier: int | None, name: str | None) -> Topology:
 
 
 GROUP = "scheduling.volcano.sh"
+SCHEDULER = "volcano"
 ANNOTATION = "scheduling.k8s.io/group-name"
 VOLCANO_ANNOTATION = "scheduling.volcano.sh/group-name"
 

@@ -36,6 +36,7 @@ from planner.read.kube.pods.requests import (
 from planner.read.kube.pods.room import settle_room
 from planner.read.kube.pods.volumes import read_volumes
 from planner.read.kube.records import KubeNode, KubeObject, KubePod, Objects
+from planner.read.kube.templates.waiting import expected_pods
 
 MAX_PRIORITY = 2_000_000_000
 """Largest priority, either sign; Kubernetes' own two classes lie at and above it."""
@@ -54,11 +55,17 @@ ACK_TOPOLOGY = "gpu-topology"
 def read_pods(
     found: Objects, nodes: Sequence[KubeNode], policy: KubernetesPolicy, remarks: Remarks
 ) -> list[KubePod]:
-    """Every pod, sorted by namespace and name, with its holdings settled against all others."""
+    """Every pod, sorted by namespace and name, with its holdings settled against all others.
+
+    If pods of other schedulers are planned, those that workloads without pods would have are among them.
+    """
+    objects = found.of("Pod", "")
+    if policy.plans_others:
+        objects += expected_pods(found, policy, remarks)
     reader = _Reader(found, nodes, policy, remarks)
     pods: list[KubePod] = []
     holdings: dict[tuple[str, str], Holding] = {}
-    for one in sorted(found.of("Pod", ""), key=lambda pod: (pod.namespace, pod.name)):
+    for one in sorted(objects, key=lambda pod: (pod.namespace, pod.name)):
         pod, holding = reader.read(one)
         pods.append(pod)
         if holding is not None:
