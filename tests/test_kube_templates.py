@@ -6,8 +6,12 @@ from typing import Any
 
 import pytest
 from bundles import load_all
+from effort import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from kube import node, pod
 from kube_gangs import owned, thing
+from test_kube_mutations import ODD, broken, places
 
 from models.gang import Gang
 from planner.read.instance_builder import LoadedInput
@@ -312,6 +316,10 @@ def test_a_group_alone_stands_for_equal_pods() -> None:
     group = podgroup(minMember=4, minResources=resources, priorityClassName="high")
     (gang,) = gangs(HIGH, group).values()
     assert (shape(gang), gang.priority) == ({"worker": (4, 4, 8)}, 50)
+    orphan = owned(group, "SparkApplication", "sparkoperator.k8s.io/v1beta2", "vit")
+    assert len(gangs(orphan)) == 1, "nobody reads its owner"
+    gone = owned(podgroup(minMember=4, minResources=resources), "Job", "batch/v1", "gone")
+    assert list(gangs(gone, job())) == ["default/vit"], "its owner would be in the input"
     loaded = planned(podgroup(minMember=3, minResources=resources))
     assert loaded.instance.gangs == ()
     assert any(waiting.UNREADABLE in line for line in loaded.remarks)
@@ -406,6 +414,29 @@ def test_malformed_templates_and_sizes_are_remarks(value: object) -> None:
     found = gangs(*wrong, job())
     assert "default/vit" in found
     assert all(gang.roles for gang in found.values())
+
+
+@settings(max_examples=examples(300, 25), deadline=None)
+@given(data=st.data())
+def test_whatever_a_stranger_breaks_changes_no_gang_of_others(data: st.DataObject) -> None:
+    theirs = [
+        jobset(),
+        volcano_job(minAvailable=3),
+        owned(podgroup(minMember=3), "Job", "batch.volcano.sh/v1alpha1", "vit"),
+        training("MPIJob", "mpiReplicaSpecs", launcher=1, worker=4),
+        thing("RayJob", "ray.io/v1", "ray", {"suspend": True, "rayClusterSpec": ray_spec()}),
+        workload("AppWrapper", "workload.codeflare.dev/v1beta2", priority=7),
+        podgroup(name="alone", minMember=4, minResources={"nvidia.com/gpu": "32"}),
+    ]
+    for one in theirs:
+        one["metadata"]["namespace"] = "theirs"
+    for _ in range(data.draw(st.integers(1, 3))):
+        i = data.draw(st.sampled_from(range(len(theirs))))
+        path = data.draw(st.sampled_from(places(theirs[i])))
+        how = data.draw(st.sampled_from(["remove", "replace", "replace", "rename", "double"]))
+        if path not in (("metadata",), ("metadata", "namespace"), ("metadata", "name")):
+            theirs[i] = broken(theirs[i], path, data.draw(st.sampled_from(ODD)), how)
+    assert gangs(*theirs, job())["default/vit"] == gangs(job())["default/vit"]
 
 
 def test_pods_of_the_same_name_that_exist_keep_theirs() -> None:

@@ -6,6 +6,7 @@ and nothing takes longer because a number is large.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -60,11 +61,10 @@ def job_pods(job: KubeObject, done: frozenset[int] = frozenset()) -> Iterator[Po
     if wanted is not None and completions is not None:
         wanted = max(0, min(wanted, completions - (whole(job.tree, "status", "succeeded") or 0)))
     indexed, owner = text(spec, "completionMode") == "Indexed", owned_by(job)
-    first = sorted(done)
+    left_before = [index - place for place, index in enumerate(sorted(done))]
 
     def made(number: int) -> MadePod:
-        for index in first:  # the indexes that are left, in order
-            number += number >= index
+        number += bisect_right(left_before, number)  # the indexes that are left, in order
         labels = {JOB_NAME: job.name, "job-name": job.name}
         labels |= {INDEX: str(number)} if indexed else {}
         return MadePod(f"{job.name}-{number}", labels, owner)

@@ -234,10 +234,15 @@ class _Waiting:
             if not known & {key, *self.owners(one)} and self.waits([_key(one)]):
                 yield from self.workload([_key(one)], list(workload_pods(one)), remarks)
         for key, one in self.groups.items():
-            alone = known.isdisjoint((key, _key(one))) and key not in self.busy
-            alone = alone and key[1] not in _NO_GANGS
+            alone = known.isdisjoint((key, _key(one))) and self.is_owner_unknown(key, one)
             if alone and one.group == volcano.GROUP and self.waits([_key(one)]):
                 yield from self.workload([_key(one)], _group_pods(one), remarks)
+
+    def is_owner_unknown(self, owner: Key, one: KubeObject) -> bool:
+        """Whether the owner of a PodGroup is of a kind that is not in the input: else it is gone."""
+        if owner == _key(one):
+            return True
+        return not (owner in self.busy or owner[1] in _NO_GANGS or self.api.of(owner[1], owner[0]))
 
     def workload(
         self, line: Sequence[Key], sets: Sequence[PodSet], remarks: Remarks
