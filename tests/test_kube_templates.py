@@ -156,7 +156,9 @@ def test_a_workload_without_pods_is_a_gang_from_its_template(
     (gang,) = gangs(made).values()
     assert (gang.name, shape(gang), gang.hold) == ("vit", roles, None)
     assert gang.roles[0].name == kind
-    assert gangs(made, policy={**ALL, "spec": {}}) == {}, "without --queue nothing changes"
+    mine = planned(made, policy={**ALL, "spec": {}})
+    assert mine.instance.gangs == (), "without --queue nothing changes"
+    assert sum(mine.left_out.values()) == sum(role.max for role in gang.roles)
 
 
 def test_every_group_of_a_leader_worker_set_is_a_gang() -> None:
@@ -437,6 +439,14 @@ def test_whatever_a_stranger_breaks_changes_no_gang_of_others(data: st.DataObjec
         if path not in (("metadata",), ("metadata", "namespace"), ("metadata", "name")):
             theirs[i] = broken(theirs[i], path, data.draw(st.sampled_from(ODD)), how)
     assert gangs(*theirs, job())["default/vit"] == gangs(job())["default/vit"]
+
+
+def test_a_template_takes_no_node_and_no_priority() -> None:
+    """Pods with them would be refused, or would run without a scheduler: nobody may write them for a plan."""
+    made = job()
+    made["spec"]["template"]["spec"] |= {"nodeName": "n1", "priority": 10**9}
+    (gang,) = gangs(HIGH, made).values()
+    assert (gang.priority, {one.node for one in gang.pods}) == (50, {None})
 
 
 def test_pods_of_the_same_name_that_exist_keep_theirs() -> None:

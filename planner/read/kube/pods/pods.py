@@ -36,7 +36,6 @@ from planner.read.kube.pods.requests import (
 from planner.read.kube.pods.room import settle_room
 from planner.read.kube.pods.volumes import read_volumes
 from planner.read.kube.records import KubeNode, KubeObject, KubePod, Objects
-from planner.read.kube.templates.waiting import expected_pods
 
 MAX_PRIORITY = 2_000_000_000
 """Largest priority, either sign; Kubernetes' own two classes lie at and above it."""
@@ -53,15 +52,17 @@ ACK_TOPOLOGY = "gpu-topology"
 
 
 def read_pods(
-    found: Objects, nodes: Sequence[KubeNode], policy: KubernetesPolicy, remarks: Remarks
+    found: Objects,
+    nodes: Sequence[KubeNode],
+    policy: KubernetesPolicy,
+    remarks: Remarks,
+    expected: Sequence[KubeObject] = (),
 ) -> list[KubePod]:
     """Every pod, sorted by namespace and name, with its holdings settled against all others.
 
-    If pods of other schedulers are planned, those that workloads without pods would have are among them.
+    ``expected``: pods that do not exist yet and are read like any others.
     """
-    objects = found.of("Pod", "")
-    if policy.plans_others:
-        objects += expected_pods(found, policy, remarks)
+    objects = [*found.of("Pod", ""), *expected]
     reader = _Reader(found, nodes, policy, remarks)
     pods: list[KubePod] = []
     holdings: dict[tuple[str, str], Holding] = {}

@@ -7,6 +7,7 @@ raises; what cannot be read, or is too much, is left out with a remark.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -62,6 +63,9 @@ _PENDING = (None, "Pending", "Inqueue")
 _NO_GANGS = ("Pod", "ReplicaSet", "StatefulSet", "DaemonSet")
 """What Volcano makes PodGroups for that are no gangs."""
 
+_OF_SERVER = ("nodeName", "priority")
+"""Fields of pods that their creators do not choose: in a template they would cheat others."""
+
 _GROUPS = {
     volcano.GROUP: (volcano.ANNOTATION, volcano.SCHEDULER),
     scheduler_plugins.GROUP: (scheduler_plugins.LABEL, None),
@@ -80,34 +84,52 @@ _CONTROLLERS: dict[tuple[str, ...], Callable[[KubeObject], Iterator[PodSet]]] = 
 """By API group and kind."""
 
 
-def expected_pods(api: Objects, policy: KubernetesPolicy, remarks: Remarks) -> list[KubeObject]:
-    """The pods that workloads without pods would have, of schedulers whose pods are planned.
+@dataclass(slots=True)
+class Expected:
+    """Pods that do not exist yet. ``left_out``: how many are not planned, by scheduler."""
 
-    Of a namespace with too many, those of its oldest workloads.
-    """
+    pods: list[KubeObject] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+def expected_pods(api: Objects, policy: KubernetesPolicy, remarks: Remarks) -> Expected:
+    """The pods that workloads without pods would have, if those of their schedulers are planned."""
+    found = Expected()
     queues: dict[str, list[_Workload]] = {}
-    for one in sorted(_Waiting.of(api).workloads(remarks), key=_age):
-        if any(policy.plans(one.scheduler(pods)) for pods in one.sets):
+    said = remarks if policy.plans_others else Remarks()
+    for one in sorted(_Waiting.of(api).workloads(said), key=_age):
+        if policy.plans_others and all(policy.plans(one.scheduler(pods)) for pods in one.sets):
             queues.setdefault(one.object.namespace, []).append(one)
+        elif any(map(_wants_gpus, one.sets)):
+            for pods in one.sets:
+                found.left_out[one.scheduler(pods)] += pods.count or 0
     taken: dict[str, set[str]] = {namespace: set() for namespace in queues}
-    for pod in api.of("Pod", ""):
+    for pod in api.of("Pod", "") if queues else ():
         if pod.namespace in taken:
             taken[pod.namespace].add(pod.name)
-    found: list[KubeObject] = []
     for namespace, queue in sorted(queues.items()):
-        left, beyond = MAX_NAMESPACE_PODS, 0
-        for workload in queue:
-            pods = sum(one.count or 0 for one in workload.sets)
-            if pods > left:
-                beyond += 1
-                continue
-            left -= pods
-            for each in workload.sets:
-                found += workload.pods(each, taken[namespace])
-        if beyond:
-            what = f"{beyond:,} waiting workloads without pods are {BEYOND}"
-            remarks.add(f"namespace {namespace}", what)
+        found.pods += _pods_of(queue, taken[namespace], remarks)
     return found
+
+
+def _pods_of(queue: Sequence[_Workload], taken: set[str], remarks: Remarks) -> Iterator[KubeObject]:
+    """The pods of the workloads of a namespace, the oldest first, while there is place for all of one."""
+    left, beyond = MAX_NAMESPACE_PODS, 0
+    for one in queue:
+        if one.count <= left:
+            left -= one.count
+            yield from one.pods(taken)
+        else:
+            beyond += 1
+    if beyond:
+        what = f"{beyond:,} waiting workloads without pods are {BEYOND}"
+        remarks.add(f"namespace {queue[0].object.namespace}", what)
+
+
+def _wants_gpus(pods: PodSet) -> bool:
+    """Whether gangplan would plan them alone: a gang without GPUs and without a group is left to others."""
+    claims = at(pods.template, "spec", "resourceClaims")
+    return bool(claims) or any(map(is_about_gpus, effective_requests(pods.template).amounts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +145,10 @@ class _Workload:
     priority: int | None = None
     group: KubeObject | None = None
 
+    @property
+    def count(self) -> int:
+        return sum(pods.count or 0 for pods in self.sets)
+
     def scheduler(self, pods: PodSet) -> str:
         """Who lets its pods start next."""
         if self.held:
@@ -131,9 +157,15 @@ class _Workload:
         stated = text(pods.template, "spec", "schedulerName")
         return stated or pods.scheduler or default or DEFAULT_SCHEDULER
 
-    def pods(self, pods: PodSet, taken: set[str]) -> Iterator[KubeObject]:
-        """The pods of a set. ``taken``: names in use."""
+    def pods(self, taken: set[str]) -> Iterator[KubeObject]:
+        """Its pods. ``taken``: names in use."""
+        for pods in self.sets:
+            yield from self.pods_of(pods, taken)
+
+    def pods_of(self, pods: PodSet, taken: set[str]) -> Iterator[KubeObject]:
         spec = {**mapping(pods.template, "spec"), "schedulerName": self.scheduler(pods)}
+        for name in _OF_SERVER:
+            spec.pop(name, None)
         if self.priority is not None:
             spec["priority"] = self.priority
         elif pods.priority_class is not None and text(spec, "priorityClassName") is None:
@@ -164,19 +196,58 @@ def _age(one: _Workload) -> tuple[bool, int, str, str]:
 
 
 @dataclass(slots=True)
-class _Waiting:
-    """Everything of the input that tells which workloads wait without pods.
+class _Existing:
+    """What the pods of the input say of workloads that have pods.
 
     ``busy``: unfinished pods and whatever owns them; ``controllers``, ``named``: the controllers and the
     groups that their labels and annotations name. ``done``: completion indexes of pods that succeeded, by
-    Job. ``queued``: Workloads of Kueue, ``groups``: PodGroups, each by owner.
+    Job.
     """
 
-    api: Objects
     busy: set[Key] = field(default_factory=set)
     controllers: set[ControllerKey | None] = field(default_factory=set)
     named: set[tuple[str, str | None]] = field(default_factory=set)
     done: dict[Key, set[int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, api: Objects) -> _Existing:
+        found = cls()
+        for pod in map(KubePod, api.of("Pod", "")):
+            phase, owner = text(pod.object.tree, "status", "phase"), _owner(pod.object)
+            if phase not in FINISHED:
+                found.busy.update((_key(pod.object), *_owners(pod.object, api)))
+                found.controllers.add(_controller(pod, api))
+                names = (kueue.group_name(pod), volcano.group_name(pod))
+                found.named.update((pod.object.namespace, name) for name in names)
+            elif phase == "Succeeded" and owner is not None:
+                index = completion_index(pod)
+                found.done.setdefault(owner, set()).update(() if index is None else (index,))
+        return found
+
+
+def _owners(one: KubeObject, api: Objects) -> list[Key]:
+    """Its owner, the owner of that, and so on, up to the first that is not in the input."""
+    found: list[Key] = []
+    above: KubeObject | None = one
+    while above is not None and (key := _owner(above)) and len(found) < _MAX_OWNERS:
+        found.append(key)
+        above = api.owner_of(above)
+    return found
+
+
+def _controller(pod: KubePod, api: Objects) -> ControllerKey | None:
+    keys = (reader.key(pod, api) for reader in controller_readers())
+    return next((key for key in keys if key is not None), None)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Everything of the input that tells which workloads wait without pods.
+
+    ``queued``: Workloads of Kueue, ``groups``: PodGroups, each by owner.
+    """
+
+    api: Objects
     queued: dict[Key, KubeObject] = field(default_factory=dict)
     groups: dict[Key, KubeObject] = field(default_factory=dict)
 
@@ -188,50 +259,30 @@ class _Waiting:
             found.queued[key] = max(one, found.queued.get(key, one), key=_precedence)
         for one in api.of("PodGroup", *_GROUPS):
             found.groups.setdefault(_owner(one) or _key(one), one)
-        for pod in map(KubePod, api.of("Pod", "")):
-            found.add_pod(pod)
         return found
 
-    def add_pod(self, pod: KubePod) -> None:
-        phase, owner = text(pod.object.tree, "status", "phase"), _owner(pod.object)
-        if phase not in FINISHED:
-            self.busy.update((_key(pod.object), *self.owners(pod.object)))
-            self.controllers.add(self.controller(pod))
-            names = (kueue.group_name(pod), volcano.group_name(pod))
-            self.named.update((pod.object.namespace, name) for name in names)
-        elif phase == "Succeeded" and owner is not None:
-            index = completion_index(pod)
-            self.done.setdefault(owner, set()).update(() if index is None else (index,))
-
-    def owners(self, one: KubeObject) -> list[Key]:
-        """Its owner, the owner of that, and so on, up to the first that is not in the input."""
-        found: list[Key] = []
-        above: KubeObject | None = one
-        while above is not None and (key := _owner(above)) and len(found) < _MAX_OWNERS:
-            found.append(key)
-            above = self.api.owner_of(above)
-        return found
-
-    def controller(self, pod: KubePod) -> ControllerKey | None:
-        keys = (reader.key(pod, self.api) for reader in controller_readers())
-        return next((key for key in keys if key is not None), None)
+    def existing(self) -> _Existing:
+        """Found once, and only if some workload may wait: where none does, pods are not looked at."""
+        return self.api.once(_Existing.of)
 
     def workloads(self, remarks: Remarks) -> Iterator[_Workload]:
         """Every workload that waits without pods, once."""
         known: set[Key] = set()
         for (group, kind), make in _CONTROLLERS.items():
             for one in self.api.of(kind, group):
-                line = [key for key in (_key(one), *self.owners(one)) if key in self.api.index]
+                line = [
+                    key for key in (_key(one), *_owners(one, self.api)) if key in self.api.index
+                ]
                 known.update(line)
                 if (named := self.group(one)) is not None:
                     known.add(_key(named))
                 if any(key[:2] in _CONTROLLERS for key in line[1:]) or not self.waits(line):
                     continue
-                done = self.done.get(line[0])
+                done = self.existing().done.get(line[0])
                 sets = job_pods(one, frozenset(done)) if done else make(one)
                 yield from self.workload(line, list(sets), remarks)
         for key, one in self.queued.items():
-            if not known & {key, *self.owners(one)} and self.waits([_key(one)]):
+            if not known & {key, *_owners(one, self.api)} and self.waits([_key(one)]):
                 yield from self.workload([_key(one)], list(workload_pods(one)), remarks)
         for key, one in self.groups.items():
             alone = known.isdisjoint((key, _key(one))) and self.is_owner_unknown(key, one)
@@ -242,7 +293,7 @@ class _Waiting:
         """Whether the owner of a PodGroup is of a kind that is not in the input: else it is gone."""
         if owner == _key(one):
             return True
-        return not (owner in self.busy or owner[1] in _NO_GANGS or self.api.of(owner[1], owner[0]))
+        return owner[1] not in _NO_GANGS and not self.api.of(owner[1], owner[0])
 
     def workload(
         self, line: Sequence[Key], sets: Sequence[PodSet], remarks: Remarks
@@ -250,23 +301,21 @@ class _Waiting:
         """The workload, unless its pods cannot be told, are too many, or exist."""
         one = self.api.index[line[0]]
         queued = self.kueue(line)
+        suspended_for_kueue = _is_suspended(one) and self.named_queue(line)
         found = _Workload(
             one,
             [pods for pods in sets if pods.count != 0],
-            held=_is_suspended(one) and self.named_queue(line)
-            if queued is None
-            else _is_held(queued),
+            held=suspended_for_kueue if queued is None else _is_held(queued),
             priority=self.priority(line, queued),
             group=self.group(one),
         )
-        pods = sum(pods.count or 0 for pods in found.sets)
         if not all(pods.count and mapping(pods.template, "spec") for pods in found.sets):
             remarks.add(one.subject, UNREADABLE)
-        elif pods > MAX_PODS:
+        elif found.count > MAX_PODS:
             remarks.add(one.subject, TOO_MANY)
-        elif pods:
-            first = self.controller(KubePod(next(found.pods(found.sets[0], set()))))
-            if first is None or first not in self.controllers:
+        elif found.count:
+            first = _controller(KubePod(next(found.pods(set()))), self.api)
+            if first is None or first not in self.existing().controllers:
                 yield found
 
     def waits(self, line: Sequence[Key]) -> bool:
@@ -274,13 +323,16 @@ class _Waiting:
         one = self.api.index[line[0]]
         queued = self.kueue(line)
         every = [*(self.api.index[key] for key in line), *([queued] if queued is not None else [])]
-        if line[0] in self.busy or any(map(_is_over, every)) or any(map(_is_elsewhere, every)):
+        if any(map(_is_over, every)) or any(map(_is_elsewhere, every)):
             return False
+        return self.is_kept_back(one) and not self.has_pods(line[0])
+
+    def is_kept_back(self, one: KubeObject) -> bool:
         match one.group, one.kind:
             case kueue.GROUP, _:
-                return _is_held(one) and (one.namespace, one.name) not in self.named
+                return _is_held(one)
             case volcano.GROUP, _:
-                return _is_pending(one) and (one.namespace, one.name) not in self.named
+                return _is_pending(one)
             case volcano.JOB_GROUP, _:
                 return text(one.tree, "status", "state", "phase") in (*_PENDING, "Restarting")
             case "leaderworkerset.x-k8s.io", _:
@@ -288,6 +340,14 @@ class _Waiting:
         group = self.group(one)
         delayed = group is not None and group.group == volcano.GROUP and _is_pending(group)
         return _is_suspended(one) or delayed
+
+    def has_pods(self, key: Key) -> bool:
+        """Whether unfinished pods belong to a workload, or name a group after it."""
+        existing = self.existing()
+        if key[0] not in (kueue.GROUP, volcano.GROUP):
+            return key in existing.busy
+        owners = _owners(self.api.index[key], self.api)
+        return key[2:] in existing.named or not existing.busy.isdisjoint(owners)
 
     def kueue(self, line: Sequence[Key]) -> KubeObject | None:
         """Kueue's Workload of a workload or of its owners."""
