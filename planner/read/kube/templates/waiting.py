@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from models.policy import KubernetesPolicy
 from planner.read.findings import Remarks
-from planner.read.kube.dialects import kueue, scheduler_plugins, volcano
+from planner.read.kube.dialects import kueue, volcano
 from planner.read.kube.dialects.base import ControllerKey
 from planner.read.kube.dialects.job import completion_index
 from planner.read.kube.dialects.kubeflow import KINDS as TRAINING_KINDS
@@ -65,12 +65,6 @@ _NO_GANGS = ("Pod", "ReplicaSet", "StatefulSet", "DaemonSet")
 
 _OF_SERVER = ("nodeName", "priority")
 """Fields of pods that their creators do not choose: in a template they would cheat others."""
-
-_GROUPS = {
-    volcano.GROUP: (volcano.ANNOTATION, volcano.SCHEDULER),
-    scheduler_plugins.GROUP: (scheduler_plugins.LABEL, None),
-}
-"""How pods name their PodGroup, and the scheduler of templates that name none."""
 
 _CONTROLLERS: dict[tuple[str, ...], Callable[[KubeObject], Iterator[PodSet]]] = {
     ("batch", "Job"): job_pods,
@@ -136,7 +130,7 @@ def _wants_gpus(pods: PodSet) -> bool:
 class _Workload:
     """A workload without pods. ``held``: Kueue holds its quota back; ``priority``: in Kueue's queue.
 
-    ``group``: its PodGroup.
+    ``group``: its PodGroup, of Volcano.
     """
 
     object: KubeObject
@@ -153,9 +147,8 @@ class _Workload:
         """Who lets its pods start next."""
         if self.held:
             return kueue.SCHEDULER
-        default = None if self.group is None else _GROUPS[self.group.group][1]
-        stated = text(pods.template, "spec", "schedulerName")
-        return stated or pods.scheduler or default or DEFAULT_SCHEDULER
+        default = DEFAULT_SCHEDULER if self.group is None else volcano.SCHEDULER
+        return text(pods.template, "spec", "schedulerName") or pods.scheduler or default
 
     def pods(self, taken: set[str]) -> Iterator[KubeObject]:
         """Its pods. ``taken``: names in use."""
@@ -170,11 +163,10 @@ class _Workload:
             spec["priority"] = self.priority
         elif pods.priority_class is not None and text(spec, "priorityClassName") is None:
             spec["priorityClassName"] = pods.priority_class
-        labels = dict(mapping(pods.template, "metadata", "labels"))
-        notes = dict(mapping(pods.template, "metadata", "annotations"))
+        labels = mapping(pods.template, "metadata", "labels")
+        notes = mapping(pods.template, "metadata", "annotations")
         if self.group is not None:
-            key, _ = _GROUPS[self.group.group]
-            (notes if key == volcano.ANNOTATION else labels)[key] = self.group.name
+            notes = {**notes, volcano.ANNOTATION: self.group.name}
         for number in range(pods.count or 0):
             made = pods.made(number)
             metadata: Tree = {
@@ -244,7 +236,7 @@ def _controller(pod: KubePod, api: Objects) -> ControllerKey | None:
 class _Waiting:
     """Everything of the input that tells which workloads wait without pods.
 
-    ``queued``: Workloads of Kueue, ``groups``: PodGroups, each by owner.
+    ``queued``: Workloads of Kueue, ``groups``: PodGroups of Volcano, each by owner.
     """
 
     api: Objects
@@ -257,7 +249,7 @@ class _Waiting:
         for one in api.of("Workload", kueue.GROUP):
             key = _owner(one) or _key(one)
             found.queued[key] = max(one, found.queued.get(key, one), key=_precedence)
-        for one in api.of("PodGroup", *_GROUPS):
+        for one in api.of("PodGroup", volcano.GROUP):
             found.groups.setdefault(_owner(one) or _key(one), one)
         return found
 
@@ -286,7 +278,7 @@ class _Waiting:
                 yield from self.workload([_key(one)], list(workload_pods(one)), remarks)
         for key, one in self.groups.items():
             alone = known.isdisjoint((key, _key(one))) and self.is_owner_unknown(key, one)
-            if alone and one.group == volcano.GROUP and self.waits([_key(one)]):
+            if alone and self.waits([_key(one)]):
                 yield from self.workload([_key(one)], _group_pods(one), remarks)
 
     def is_owner_unknown(self, owner: Key, one: KubeObject) -> bool:
@@ -338,8 +330,7 @@ class _Waiting:
             case "leaderworkerset.x-k8s.io", _:
                 return True
         group = self.group(one)
-        delayed = group is not None and group.group == volcano.GROUP and _is_pending(group)
-        return _is_suspended(one) or delayed
+        return _is_suspended(one) or (group is not None and _is_pending(group))
 
     def has_pods(self, key: Key) -> bool:
         """Whether unfinished pods belong to a workload, or name a group after it."""
@@ -361,13 +352,10 @@ class _Waiting:
 
     def group(self, one: KubeObject) -> KubeObject | None:
         """Its PodGroup: the one that it owns, else one of its name, as operators make it."""
-        if one.kind == "PodGroup":
+        if (one.group, one.kind) == (volcano.GROUP, "PodGroup"):
             return one
-        owned = self.groups.get(_key(one))
-        if owned is not None or one.group not in ("kubeflow.org", volcano.JOB_GROUP):
-            return owned
-        named = (self.api.named(group, "PodGroup", one.namespace, one.name) for group in _GROUPS)
-        return next((group for group in named if group is not None), None)
+        named = self.api.named(volcano.GROUP, "PodGroup", one.namespace, one.name)
+        return self.groups.get(_key(one), named if one.group == "kubeflow.org" else None)
 
     def priority(self, line: Sequence[Key], queued: KubeObject | None) -> int | None:
         """The priority in Kueue's queue; None if it is that of the pods."""
