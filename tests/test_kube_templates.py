@@ -343,6 +343,17 @@ def test_the_priority_is_that_of_kueues_queue_else_that_of_the_template() -> Non
     assert gang.priority == 11
 
 
+def test_pods_that_kueue_gates_have_the_priority_of_its_queue_until_they_are_admitted() -> None:
+    classed = {"apiVersion": KUEUE, "kind": "WorkloadPriorityClass", "value": 9}
+    classed |= {"metadata": {"name": "low"}}
+    labels = {"kueue.x-k8s.io/priority-class": "low"}
+    gated = pod("p", gpus=8, priority=50, labels=labels)
+    gated["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
+    assert gangs(classed, gated)["default/p"].priority == 9
+    del gated["spec"]["schedulingGates"]
+    assert gangs(classed, gated)["default/p"].priority == 50
+
+
 def test_a_volcano_jobs_class_counts_for_tasks_that_name_none() -> None:
     (gang,) = gangs(HIGH, volcano_job(priorityClassName="high")).values()
     assert gang.priority == 50

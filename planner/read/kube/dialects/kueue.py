@@ -32,6 +32,9 @@ GROUP = "kueue.x-k8s.io"
 SCHEDULER = "kueue"
 QUEUE = f"{GROUP}/queue-name"
 PRIORITY = f"{GROUP}/priority-class"
+"""Names the WorkloadPriorityClass that counts in Kueue's queue."""
+
+GATE = f"{GROUP}/admission"
 MULTIKUEUE = f"{GROUP}/multikueue"
 """Who manages a workload whose pods run in another cluster."""
 
