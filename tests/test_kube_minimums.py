@@ -204,6 +204,24 @@ def test_slack_never_goes_below_what_any_group_needs() -> None:
                     assert least[2] == 1, (sizes, part, total, least)
 
 
+@pytest.mark.parametrize(
+    ("minimum", "slices", "expected"),
+    [(5, 4, (8, 8, 4)), (4, 4, (4, 8, 4)), (3, 2, (4, 8, 2)), (5, 8, (5, 8, 1)), (5, 1, (5, 8, 1))],
+)
+def test_a_role_of_slices_lacks_whole_slices(
+    minimum: int, slices: int, expected: tuple[int, int, int]
+) -> None:
+    notes = {
+        "kueue.x-k8s.io/podset-slice-required-topology": "kubernetes.io/hostname",
+        "kueue.x-k8s.io/podset-slice-size": str(slices),
+    }
+    group = thing("PodGroup", *("scheduling.volcano.sh/v1beta1", "g", {"minMember": minimum}))
+    (gang,) = built(*grouped(group, plain(8, annotations=notes))).instance.gangs
+    (role,) = gang.roles
+    assert (gang.hold, role.min, role.max) == (None, *expected[:2])
+    assert role.min == role.max or role.step == expected[2]
+
+
 # ---- fields of controllers
 
 
