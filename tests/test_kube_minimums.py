@@ -188,6 +188,26 @@ def test_kais_sub_groups_have_minimums_of_their_own() -> None:
     assert counts(*grouped(group, pods)) == {"leader": (1, 1, 1), "worker": (2, 4, 1)}
 
 
+def test_the_sub_groups_of_a_controllers_pods_count_by_its_roles() -> None:
+    """KAI names them as it likes; the roles are those of the controller."""
+    parts = [{"name": "first", "minMember": 1}, {"name": "rest", "minMember": 2}]
+    group = thing(
+        "PodGroup", "scheduling.run.ai/v2alpha2", "g", {"minMember": 3, "subGroups": parts}
+    )
+    job, *pods = training("PyTorchJob", {}, master=1, worker=4)
+    for one in pods:
+        part = "first" if "master" in one["metadata"]["name"] else "rest"
+        one["metadata"]["labels"]["kai.scheduler/subgroup-name"] = part
+    assert counts(job, *grouped(group, pods)) == {"master": (1, 1, 1), "worker": (2, 4, 1)}
+
+
+def test_pods_that_succeeded_count_for_the_minimum() -> None:
+    group = thing("PodGroup", *("scheduling.volcano.sh/v1beta1", "g", {"minMember": 6}))
+    pods = plain(8)
+    pods[7]["status"]["phase"] = "Succeeded"
+    assert counts(*grouped(group, pods)) == {"worker": (5, 7, 1)}
+
+
 def test_slack_never_goes_below_what_any_group_needs() -> None:
     """Every case of three small roles and two overlapping needs, against the definition."""
     for sizes in ((1, 1, 3), (2, 2, 2), (1, 4, 2), (3, 1, 4)):

@@ -345,7 +345,7 @@ def complete_roles(
 
 
 def _needing(gang: Membership, *, native: bool) -> Sequence[PodGroup | Controller]:
-    """Who states how many pods start together: the groups, else the controllers.
+    """Who states how many pods start together: the groups, else the controller of all pods.
 
     ``native``: only groups that kube-scheduler starts as a whole.
     """
@@ -354,7 +354,8 @@ def _needing(gang: Membership, *, native: bool) -> Sequence[PodGroup | Controlle
         return [one for one in groups if one.object is not None and one.object.group == NATIVE]
     if any(group.minimum is not None for group in groups):
         return groups
-    return [one for one in gang.sorted_controllers() if one.key in gang.complete]
+    alone = {member.controller for member in gang.members} == gang.complete
+    return gang.sorted_controllers() if alone and len(gang.complete) == 1 else ()
 
 
 def _minimums(needing: Sequence[PodGroup | Controller]) -> dict[str, int]:
@@ -383,9 +384,7 @@ def _needs(
             if (keys or len(needing) > 1) and not any(one.key in own[key] for key in keys):
                 continue
             parts[None].append(role)
-            named = {one.roles.get(key) for key in keys} if isinstance(one, PodGroup) else set()
-            part = role.name if role.name in one.minimums or len(named) != 1 else named.pop()
-            parts.setdefault(part, []).append(role)
+            parts.setdefault(_part(role, one), []).append(role)
         for part, members in parts.items():
             pods = one.minimum if part is None else one.minimums.get(part)
             if members and pods is not None and pods > 0:
@@ -395,6 +394,13 @@ def _needs(
         total = sum(one.minimum or 0 for one in needing) - sum(done.values())
         found.append(Need(total, tuple(roles)))
     return found
+
+
+def _part(role: KubeRole, of: PodGroup | Controller) -> str:
+    """The part of a group with a minimum of its own that a role is: by its name, else by its pods."""
+    names = {of.roles.get(pod.key) for _, pod in role.members} if isinstance(of, PodGroup) else ()
+    by_pods = next(iter(names)) if len(names) == 1 else None
+    return role.name if role.name in of.minimums else by_pods or role.name
 
 
 def _pods(roles: Sequence[KubeRole]) -> list[KubePod]:
