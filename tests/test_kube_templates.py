@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kube import node, pod
 from kube_gangs import owned, thing
-from test_kube_mutations import ODD, broken, places
+from test_kube_mutations import ODD, broken, places, recorded
 
-from models.gang import Gang
+from models.gang import Gang, Role
 from planner.read.instance_builder import LoadedInput
 from planner.read.kube.kinds import ALL as ALL_KINDS
 from planner.read.kube.templates import waiting
@@ -25,6 +27,7 @@ ALL = {
     "kind": "Policy",
     "spec": {"kubernetes": {"schedulerNames": ["*"]}},
 }
+KINDS = ("Job", "JobSet", "LeaderWorkerSet", "MPIJob", "PyTorchJob")
 KUEUE, VOLCANO = "kueue.x-k8s.io/v1beta2", "scheduling.volcano.sh/v1beta1"
 
 
@@ -180,6 +183,69 @@ def test_its_pods_are_named_and_ranked_as_the_controller_would() -> None:
         *((f"vit-node-{n // 2}-{n % 2}", 1, n) for n in range(4)),
     ]
     assert {one.uid for one in gang.pods} == {None}
+
+
+LABELS = {
+    "jobset.sigs.k8s.io/jobset-name": "JobSet",
+    "training.kubeflow.org/job-name": "kubeflow.org",
+    "leaderworkerset.sigs.k8s.io/name": "LeaderWorkerSet",
+    "volcano.sh/job-name": "batch.volcano.sh",
+    "batch.kubernetes.io/job-name": "Job",
+}
+
+
+def makers(one: Tree) -> set[tuple[str, str, str]]:
+    """(kind or API group, namespace, name) of the controllers that the labels of a pod name."""
+    labels, namespace = one["metadata"].get("labels", {}), one["metadata"]["namespace"]
+    return {(LABELS[key], namespace, name) for key, name in labels.items() if key in LABELS}
+
+
+def maker(one: Tree) -> tuple[str, str, str]:
+    """The same of a controller."""
+    group, kind = one["apiVersion"].partition("/")[0], one["kind"]
+    named = group if group in LABELS.values() else kind
+    return (named, one["metadata"]["namespace"], one["metadata"]["name"])
+
+
+def admitted(role: Role) -> Role:
+    """The role without the tolerations that API servers give to every pod."""
+    kept = tuple(one for one in role.tolerations if one.effect != "NoExecute")
+    return replace(role, tolerations=kept)
+
+
+@pytest.mark.parametrize(
+    ("name", "fewest", "incomplete"), [("h100-gke", 40, 1), ("nvl72", 20, 1), ("v100-mpi", 8, 1)]
+)
+def test_a_recorded_gang_without_its_pods_is_the_same_gang(
+    name: str, fewest: int, incomplete: int
+) -> None:
+    """Every controller whose pods all wait is suspended, and loses them."""
+    trees = [copy.deepcopy(one) for one in recorded(name)]
+    pods = [one for one in trees if one["kind"] == "Pod"]
+    waiting_pods = [
+        one for one in pods if "nodeName" not in one["spec"] and one["status"]["phase"] == "Pending"
+    ]
+    started = set().union(*(makers(one) for one in pods if one not in waiting_pods))
+    wanted = set().union(*map(makers, waiting_pods)) - started
+    chosen = [one for one in trees if one["kind"] in KINDS and maker(one) in wanted]
+    assert len(chosen) >= fewest
+    before = {one.key: one for one in load_all([ALL, *trees]).instance.gangs}
+    gone = set(map(maker, chosen))
+    for one in chosen:
+        if one["apiVersion"].startswith("batch.volcano.sh"):
+            one["status"] = {"state": {"phase": "Pending"}}
+        elif one["kind"] != "LeaderWorkerSet":
+            one["spec"] |= {"suspend": True, "runPolicy": {"suspend": True}}
+    kept = [one for one in trees if one["kind"] != "Pod" or gone.isdisjoint(makers(one))]
+    after = {one.key: one for one in load_all([ALL, *kept]).instance.gangs}
+    assert before.keys() == after.keys()
+    for key, gang in before.items():
+        found = after[key]
+        assert tuple(map(admitted, found.roles)) == tuple(map(admitted, gang.roles)), key
+        for field in ("priority", "queue", "required", "preferred", "preemptible", "service"):
+            assert getattr(found, field) == getattr(gang, field), (key, field)
+    # A gang that lacks pods is whole from its template.
+    assert sum(after[key].hold != gang.hold for key, gang in before.items()) == incomplete
 
 
 def test_a_recorded_cluster_has_the_same_gangs_and_no_secrets() -> None:
