@@ -219,8 +219,8 @@ def admitted(role: Role) -> Role:
 def test_a_recorded_gang_without_its_pods_is_the_same_gang(
     name: str, fewest: int, incomplete: int
 ) -> None:
-    """Every controller whose pods all wait is suspended, and loses them."""
-    trees = [copy.deepcopy(one) for one in recorded(name)]
+    """Every controller whose pods all wait is suspended, and loses them. No flavor adds tolerations."""
+    trees = [copy.deepcopy(one) for one in recorded(name) if one["kind"] != "LocalQueue"]
     pods = [one for one in trees if one["kind"] == "Pod"]
     waiting_pods = [
         one for one in pods if "nodeName" not in one["spec"] and one["status"]["phase"] == "Pending"
@@ -418,6 +418,22 @@ def test_pods_that_kueue_gates_have_the_priority_of_its_queue_until_they_are_adm
     assert gangs(classed, gated)["default/p"].priority == 9
     del gated["spec"]["schedulingGates"]
     assert gangs(classed, gated)["default/p"].priority == 50
+
+
+def test_what_waits_for_quota_tolerates_what_its_flavors_tolerate() -> None:
+    """Kueue adds their tolerations to the pods that it admits."""
+    taint = {"key": "example.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    flavor = {"apiVersion": KUEUE, "kind": "ResourceFlavor", "metadata": {"name": "h100"}}
+    flavor["spec"] = {"tolerations": [taint]}
+    queue = {"apiVersion": KUEUE, "kind": "ClusterQueue", "metadata": {"name": "all"}}
+    queue["spec"] = {"resourceGroups": [{"flavors": [{"name": "h100"}, {"name": "gone"}]}]}
+    local = thing("LocalQueue", KUEUE, "q", {"clusterQueue": "all"})
+    made = job(labels={"kueue.x-k8s.io/queue-name": "q"})
+    for objects, keys in (([flavor, queue, local], ["example.com/gpu"]), ([local], [])):
+        (gang,) = gangs(*objects, made).values()
+        assert [one.key for one in gang.roles[0].tolerations] == keys
+    (gang,) = gangs(flavor, queue, local, job()).values()
+    assert gang.roles[0].tolerations == ()
 
 
 def test_a_volcano_jobs_class_counts_for_tasks_that_name_none() -> None:

@@ -130,7 +130,7 @@ def _wants_gpus(pods: PodSet) -> bool:
 class _Workload:
     """A workload without pods. ``held``: Kueue holds its quota back; ``priority``: in Kueue's queue.
 
-    ``group``: its PodGroup, of Volcano.
+    ``group``: its PodGroup, of Volcano. ``tolerations``: that Kueue adds when it admits it.
     """
 
     object: KubeObject
@@ -138,6 +138,7 @@ class _Workload:
     held: bool = False
     priority: int | None = None
     group: KubeObject | None = None
+    tolerations: tuple[Tree, ...] = ()
 
     @property
     def count(self) -> int:
@@ -159,6 +160,9 @@ class _Workload:
         spec = {**mapping(pods.template, "spec"), "schedulerName": self.scheduler(pods)}
         for name in _OF_SERVER:
             spec.pop(name, None)
+        if self.tolerations:
+            own = objects(spec, "tolerations")
+            spec["tolerations"] = [*own, *(one for one in self.tolerations if one not in own)]
         if self.priority is not None:
             spec["priority"] = self.priority
         elif pods.priority_class is not None and text(spec, "priorityClassName") is None:
@@ -293,13 +297,16 @@ class _Waiting:
         """The workload, unless its pods cannot be told, are too many, or exist."""
         one = self.api.index[line[0]]
         queued = self.kueue(line)
-        suspended_for_kueue = _is_suspended(one) and self.named_queue(line)
+        queue = self.queue(line, queued)
+        suspended_for_kueue = _is_suspended(one) and queue is not None
+        held = suspended_for_kueue if queued is None else _is_held(queued)
         found = _Workload(
             one,
             [pods for pods in sets if pods.count != 0],
-            held=suspended_for_kueue if queued is None else _is_held(queued),
+            held=held,
             priority=self.priority(line, queued),
             group=self.group(one),
+            tolerations=self.tolerations(one.namespace, queue) if held else (),
         )
         if not all(pods.count and mapping(pods.template, "spec") for pods in found.sets):
             remarks.add(one.subject, UNREADABLE)
@@ -347,8 +354,24 @@ class _Waiting:
             return one
         return next((self.queued[key] for key in line if key in self.queued), None)
 
-    def named_queue(self, line: Sequence[Key]) -> bool:
-        return any(kueue.QUEUE in self.api.index[key].labels for key in line)
+    def queue(self, line: Sequence[Key], queued: KubeObject | None) -> str | None:
+        """The LocalQueue that its Workload, or a label of it or of its owners, names."""
+        own = None if queued is None else text(queued.tree, "spec", "queueName")
+        labels = (self.api.index[key].labels.get(kueue.QUEUE) for key in line)
+        return own or next((name for name in labels if name), None)
+
+    def tolerations(self, namespace: str, queue: str | None) -> tuple[Tree, ...]:
+        """Those of the flavors that a queue may give: which one, Kueue decides."""
+        local = self.api.named(kueue.GROUP, "LocalQueue", namespace, queue or "")
+        name = None if local is None else text(local.tree, "spec", "clusterQueue")
+        cluster = self.api.named(kueue.GROUP, "ClusterQueue", "", name or "")
+        groups = objects(None if cluster is None else cluster.tree, "spec", "resourceGroups")
+        names = {
+            text(flavor, "name"): None for group in groups for flavor in objects(group, "flavors")
+        }
+        flavors = (self.api.named(kueue.GROUP, "ResourceFlavor", "", one) for one in names if one)
+        trees = [one.tree for one in flavors if one is not None]
+        return tuple(each for tree in trees for each in objects(tree, "spec", "tolerations"))
 
     def group(self, one: KubeObject) -> KubeObject | None:
         """Its PodGroup: the one that it owns, else one of its name, as operators make it."""
