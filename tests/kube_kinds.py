@@ -187,6 +187,28 @@ _TEXT = """
       trainer: {numNodes: 4, numProcPerNode: 8, resourcesPerNode: {limits: {nvidia.com/gpu: 8}}}
       initializer: {dataset: {storageUri: "s3://x", secretRef: {name: s}}}
   read: [spec.runtimeRef.name, spec.trainer.numNodes, spec.trainer.resourcesPerNode.limits]
+- group: kueue.x-k8s.io
+  object: {kind: WorkloadPriorityClass, metadata: {name: wpc}, value: 10, description: for sweeps}
+  read: [value]
+- group: trainer.kubeflow.org
+  object:
+    kind: TrainingRuntime
+    metadata: {name: tr, namespace: a}
+    spec:
+      mlPolicy:
+        numNodes: 2
+        torch: {numProcPerNode: gpu, elasticPolicy: {minNodes: 2, maxNodes: 4, maxRestarts: 3}}
+      template: {spec: {replicatedJobs: [{name: node}]}}
+  read: [spec.mlPolicy.torch.elasticPolicy.minNodes, spec.mlPolicy.torch.elasticPolicy.maxNodes]
+- group: trainer.kubeflow.org
+  object:
+    kind: ClusterTrainingRuntime
+    metadata: {name: ctr}
+    spec:
+      mlPolicy:
+        numNodes: 2
+        torch: {numProcPerNode: gpu, elasticPolicy: {minNodes: 2, maxNodes: 4, maxRestarts: 3}}
+  read: [spec.mlPolicy.torch.elasticPolicy.minNodes, spec.mlPolicy.torch.elasticPolicy.maxNodes]
 - group: ray.io
   object:
     kind: RayCluster

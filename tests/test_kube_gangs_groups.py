@@ -10,7 +10,7 @@ from kube import pod
 from kube_gangs import read, seats, sizes, thing
 
 from planner.read.kube.dialects import kubernetes
-from planner.read.kube.records import LevelAsk, SliceAsk
+from planner.read.kube.records import LevelAsk, ReplicaRange, SliceAsk
 
 RACK, BLOCK = LevelAsk(label="example.com/rack"), LevelAsk(label="example.com/block")
 
@@ -462,7 +462,8 @@ def test_a_group_with_more_pods_than_it_needs_is_whole_with_those_that_exist() -
     ]
     gangs, remarks = read(group, job, *pods)
     # Three of five pods are there and two are enough: the gang is these three, without a gap.
-    assert sizes(gangs["train"]) == [("master", 1, 0), ("worker", 2, 0)]
+    assert sizes(gangs["train"]) == [("master", 1, 0), ("worker", 1, 0)]
+    assert gangs["train"].roles[1].range == ReplicaRange(1, 2)
     assert seats(gangs["train"])["train-worker-3"] == ("worker", 1)
     assert gangs["train"].missing is None
     assert len(remarks.lines()) == 1

@@ -49,10 +49,17 @@ class Right:
     name: str = ""
 
 
+_ONE_NUMBER = "elastic TrainJobs have the number of nodes of their JobSets"
+
 OPTIONAL = {
     Right("list", "policy", "poddisruptionbudgets"): (
         "plans may stop or move gangs whose disruption budgets forbid it: only some of their pods may go"
     ),
+    Right("list", "kueue.x-k8s.io", "workloadpriorityclasses"): (
+        "suspended jobs that have no Workload yet count with the priorities of their templates"
+    ),
+    Right("list", "trainer.kubeflow.org", "trainingruntimes"): _ONE_NUMBER,
+    Right("list", "trainer.kubeflow.org", "clustertrainingruntimes"): _ONE_NUMBER,
 }
 """Rights that a run goes on without, and what it does without them."""
 

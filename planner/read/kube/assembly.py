@@ -43,6 +43,7 @@ from planner.read.kube.nodes.servers import server_model
 from planner.read.kube.pods.budgets import read_budgets
 from planner.read.kube.pods.pods import read_pods
 from planner.read.kube.records import KubeGang, KubeNode, KubePod, Objects
+from planner.read.kube.templates.waiting import expected_pods
 from planner.read.mistaken_texts import KUBECTL
 from planner.read.slurm.levels import SlurmTopology
 from planner.read.sources import Source
@@ -87,7 +88,8 @@ def assemble(
     """
     settings = policy.kubernetes
     nodes = _named_nodes(objects, policy, remarks)
-    pods = read_pods(objects, nodes, settings, remarks)
+    expected = expected_pods(objects, settings, remarks)
+    pods = read_pods(objects, nodes, settings, remarks, expected.pods)
     if not objects.has_all("Pod"):
         remarks.add("Kubernetes pods", "none in the input, so all GPUs count as free", KUBECTL)
     gangs = leave_out_last(
@@ -135,13 +137,18 @@ def assemble(
         levels,
         partial,
         node_trees.models,
-        _left_out(pods),
+        _left_out(pods, expected.left_out),
     )
 
 
-def _left_out(pods: Sequence[KubePod]) -> dict[str, int]:
-    """Waiting pods that only their own schedulers place, most first; of many schedulers the last as one."""
+def _left_out(pods: Sequence[KubePod], expected: Mapping[str, int]) -> dict[str, int]:
+    """Waiting pods that only their own schedulers place, most first; of many schedulers the last as one.
+
+    ``expected``: pods that do not exist yet, by scheduler.
+    """
     counts = Counter(clean(pod.scheduler) for pod in pods if pod.left_out)
+    for scheduler, pods_of_it in expected.items():
+        counts[clean(scheduler)] += pods_of_it
     ordered = sorted(counts, key=lambda name: (-counts[name], name))
     found = {name: counts[name] for name in ordered[:MAX_QUEUES]}
     if rest := sum(counts[name] for name in ordered[MAX_QUEUES:]):

@@ -78,7 +78,7 @@ fragment PodSpec
 fragment TemplateMetadata
   name labels[*]=Label annotations=Annotations
 fragment PodTemplate
-  metadata=TemplateMetadata spec=PodSpec
+  metadata=TemplateMetadata spec { ...PodSpec volumes=Volumes }
 
 # Devices.
 fragment Capacity
@@ -126,7 +126,7 @@ fragment JobSpec
   parallelism completions completionMode suspend managedBy activeDeadlineSeconds
   template=PodTemplate
 fragment RaySpec
-  suspend enableInTreeAutoscaling
+  suspend managedBy enableInTreeAutoscaling
   headGroupSpec { template=PodTemplate }
   workerGroupSpecs[] {
     groupName replicas minReplicas maxReplicas numOfHosts suspend template=PodTemplate
@@ -140,8 +140,10 @@ fragment KubeflowSpec
       minAvailable queue priorityClass scheduleTimeoutSeconds minResources[*]=Quantity
     }
   }
-  elasticPolicy { minReplicas maxReplicas }
-  runLauncherAsWorker slotsPerWorker suspend
+  elasticPolicy { minReplicas maxReplicas metrics[] { type } }
+  runLauncherAsWorker launcherCreationPolicy slotsPerWorker suspend
+fragment TorchPolicy
+  torch { elasticPolicy { minNodes maxNodes } }
 fragment KubeflowStatus
   conditions[]=Condition replicaStatuses[*]=Counts
 
@@ -307,6 +309,8 @@ clusterqueues.kueue.x-k8s.io ClusterQueue v1beta2 v1beta1 cluster
       }
     }
   }
+workloadpriorityclasses.kueue.x-k8s.io WorkloadPriorityClass v1beta2 v1beta1 cluster
+  value
 localqueues.kueue.x-k8s.io LocalQueue v1beta2 v1beta1
   spec { clusterQueue stopPolicy }
 workloads.kueue.x-k8s.io Workload v1beta2 v1beta1
@@ -417,10 +421,14 @@ trainjobs.trainer.kubeflow.org TrainJob v1alpha1
     }
   }
   status { conditions[]=Condition jobsStatus[] { name ...Counts } }
+trainingruntimes.trainer.kubeflow.org TrainingRuntime v1alpha1
+  spec { mlPolicy=TorchPolicy }
+clustertrainingruntimes.trainer.kubeflow.org ClusterTrainingRuntime v1alpha1 cluster
+  spec { mlPolicy=TorchPolicy }
 rayclusters.ray.io RayCluster v1 v1alpha1
   spec=RaySpec status { state conditions[]=Condition }
 rayjobs.ray.io RayJob v1 v1alpha1
-  spec { suspend rayClusterSpec=RaySpec }
+  spec { suspend managedBy rayClusterSpec=RaySpec }
   status { rayClusterName jobStatus jobDeploymentStatus }
 """
 

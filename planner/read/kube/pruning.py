@@ -190,6 +190,24 @@ def _annotations(value: Any) -> Any:  # noqa: ANN401
     return found or GONE
 
 
+_VOLUME = _record(
+    {
+        "name": _scalar,
+        "persistentVolumeClaim": _record({"claimName": _scalar}),
+        "ephemeral": _record({}),
+    }
+)
+
+
+def _volumes(value: Any) -> Any:  # noqa: ANN401
+    """The volumes of a template that name a claim, with its name alone; GONE if there is none."""
+    if type(value) is not list:
+        return GONE
+    claims = ("persistentVolumeClaim", "ephemeral")
+    found = [one for one in value if type(one) is dict and any(name in one for name in claims)]
+    return [_VOLUME(one) for one in found] or GONE
+
+
 _TYPES: dict[str, Prune] = {
     "Scalar": _scalar,
     "Long": _scalar,
@@ -199,6 +217,7 @@ _TYPES: dict[str, Prune] = {
     "DnsName": _dns_name,
     "HostPorts": _host_ports,
     "Annotations": _annotations,
+    "Volumes": _volumes,
 }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import lcm
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from models.gang import NodeExpression
@@ -300,6 +301,12 @@ class ReplicaRange:
         found = self.least + steps * self.step
         return found if found <= self.most else None
 
+    def in_slices(self, size: int) -> ReplicaRange | None:
+        """The allowed numbers that are whole slices of so many pods; None if there is none."""
+        step = lcm(self.step, size)
+        least, most = -(-self.least // step) * step, self.most // step * step
+        return None if self.least % self.step or least > most else ReplicaRange(least, most, step)
+
     def at_most(self, count: int) -> int:
         """The largest allowed number that is no larger, but at least ``least``."""
         steps = max(0, min(count, self.most) - self.least) // self.step
@@ -314,7 +321,8 @@ class KubeRole:
     that exist, ascending by index, each index once. ``first_index``: of the complete role.
     ``stride``: pods of one Job of a JobSet. ``mix_models``: may run on several GPU models.
     ``wished``: the numbers of pods that its owner allows; ``range``: those that a plan may choose as
-    things stand, ``size`` then being the least that it needs. ``scalable``: gangplan may set its number.
+    things stand, ``size`` then being the least that it needs. ``stated``: annotations of ours allow them.
+    ``scalable``: gangplan may set its number.
     """
 
     name: str
@@ -328,7 +336,13 @@ class KubeRole:
     mix_models: bool = False
     wished: ReplicaRange | None = None
     range: ReplicaRange | None = None
+    stated: bool = False
     scalable: bool = False
+
+    @property
+    def most(self) -> int:
+        """Pods that it may have as things stand."""
+        return (self.size or 0) if self.range is None else self.range.most
 
     @property
     def span(self) -> int:

@@ -87,7 +87,8 @@ class RoleSpec:
 class Controller:
     """A controller and the gang it makes. ``kind``, ``name``: of the gang; ``roles``: in its order.
 
-    ``ranks``: order of the replicas of a role that have names and no numbers.
+    ``ranks``: order of the replicas of a role that have names and no numbers. ``minimum``: pods that its
+    gang needs, where no group says so; ``minimums``: the same by role.
     """
 
     key: ControllerKey
@@ -100,6 +101,12 @@ class Controller:
     queue: str | None = None
     problems: tuple[str, ...] = ()
     ranks: dict[str, int] = field(default_factory=dict)
+    minimum: int | None = None
+    minimums: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def subject(self) -> str:
+        return f"{self.kind} {self.key.namespace}/{self.name}"
 
     @cached_property
     def _by_name(self) -> dict[str, RoleSpec]:
@@ -256,6 +263,13 @@ def count(tree: object, *path: str, absent: int | None) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         return None
     return value
+
+
+def allowed_range(least: int | None, most: int | None, step: int | None = 1) -> ReplicaRange | None:
+    """The range that fields of a controller state; None if they state none that makes sense."""
+    if least is None or most is None or step is None or not 0 < step <= least <= most:
+        return None
+    return ReplicaRange(least, most, step)
 
 
 def product(one: int | None, other: int | None) -> int | None:

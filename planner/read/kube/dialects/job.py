@@ -11,6 +11,7 @@ from planner.read.kube.dialects.base import (
     Dialect,
     RoleIndex,
     RoleSpec,
+    allowed_range,
     count,
 )
 from planner.read.kube.lookup import Tree, mapping, number, whole
@@ -18,6 +19,9 @@ from planner.read.kube.records import KubePod, Objects
 
 ROLE = "worker"
 INDEX = "batch.kubernetes.io/job-completion-index"
+MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
+"""With how few pods Kueue may start the Job."""
+
 _NAMES = ("batch.kubernetes.io/job-name", "job-name")
 
 
@@ -53,7 +57,8 @@ def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Contr
         # Towards the end fewer pods run at once: those that succeeded are not created again.
         left = completions - (whole(job.tree, "status", "succeeded") or 0)
         size = max(min(size, left), sum(pod.finished is None for pod in pods))
-    role = RoleSpec(ROLE, size, queue_like=queue_like)
+    least = number(job.annotations.get(MIN_PARALLELISM))
+    role = RoleSpec(ROLE, size, queue_like=queue_like, range=allowed_range(least, size))
     return Controller(key, "Job", key.name, job, (role,))
 
 

@@ -15,12 +15,20 @@ from planner.read.kube.dialects.base import (
     Dialect,
     RoleIndex,
     RoleSpec,
+    allowed_range,
     count,
     product,
 )
 from planner.read.kube.dialects.job import completion_index, parallel_pods
 from planner.read.kube.lookup import items, mapping, number, objects, text
-from planner.read.kube.records import KubeObject, KubePod, LevelAsk, Objects, SliceAsk
+from planner.read.kube.records import (
+    KubeObject,
+    KubePod,
+    LevelAsk,
+    Objects,
+    ReplicaRange,
+    SliceAsk,
+)
 
 GROUP = "jobset.x-k8s.io"
 TRAINER = "trainer.kubeflow.org"
@@ -29,7 +37,11 @@ NAME = f"{_KEY}jobset-name"
 ROLE = f"{_KEY}replicatedjob-name"
 REPLICAS = f"{_KEY}replicatedjob-replicas"
 JOB_INDEX = f"{_KEY}job-index"
+STEP = f"{TRAINER}/trainjob-ancestor-step"
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+
+
+_POLICY = ("spec", "mlPolicy", "torch", "elasticPolicy")
 
 
 def controller_key(pod: KubePod, api: Objects) -> ControllerKey | None:
@@ -51,7 +63,7 @@ def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Contr
         name, kind = owner.name, "TrainJob"
     else:
         name, kind = key.name, "JobSet" if train is None else "TrainJob"
-    roles = _roles(jobset) if jobset is not None else {}
+    roles = _roles(jobset, _torch_range(train, api)) if jobset is not None else {}
     for role in _roles_of_pods(pods, api):
         # The labels of pods fill in what no object says.
         if role.name not in roles or roles[role.name].size is None:
@@ -61,7 +73,20 @@ def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Contr
     )
 
 
-def _roles(jobset: KubeObject) -> dict[str, RoleSpec]:
+def _torch_range(train: KubeObject | None, api: Objects) -> ReplicaRange | None:
+    """The elastic range of the nodes of a TrainJob: its runtime has it."""
+    if train is None:
+        return None
+    kind, name = (text(train.tree, "spec", "runtimeRef", field) for field in ("kind", "name"))
+    kind = kind or "ClusterTrainingRuntime"
+    namespace = train.namespace if kind == "TrainingRuntime" else ""
+    runtime = api.named(TRAINER, kind, namespace, name or "")
+    policy = mapping(None if runtime is None else runtime.tree, *_POLICY)
+    return allowed_range(*(count(policy, f"{bound}Nodes", absent=None) for bound in ("min", "max")))
+
+
+def _roles(jobset: KubeObject, nodes: ReplicaRange | None) -> dict[str, RoleSpec]:
+    """The roles of a JobSet; ``nodes``: how many pods the one that trains may have."""
     everywhere = jobset.annotations.get(EXCLUSIVE)
     in_order = text(jobset.tree, "spec", "startupPolicy", "startupPolicyOrder") == "InOrder"
     roles: dict[str, RoleSpec] = {}
@@ -73,7 +98,10 @@ def _roles(jobset: KubeObject) -> dict[str, RoleSpec]:
         each = parallel_pods(mapping(replicated, "template", "spec"))
         label = text(replicated, "template", "metadata", "annotations", EXCLUSIVE) or everywhere
         later = bool(items(replicated, "dependsOn")) or (in_order and bool(roles))
-        roles.setdefault(name, replace(_role_spec(name, jobs, each, label), later=later))
+        step = text(replicated, "template", "metadata", "labels", STEP)
+        allowed = nodes if (step or name) in ("trainer", "node") else None
+        spec = replace(_role_spec(name, jobs, each, label), later=later, range=allowed)
+        roles.setdefault(name, spec)
     return roles
 
 

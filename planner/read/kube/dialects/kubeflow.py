@@ -5,7 +5,7 @@ Replica types are roles; a launcher that a batch Job creates belongs to its MPIJ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from planner.read.kube.dialects.base import (
@@ -15,9 +15,10 @@ from planner.read.kube.dialects.base import (
     Dialect,
     RoleIndex,
     RoleSpec,
+    allowed_range,
     count,
 )
-from planner.read.kube.lookup import flag, mapping, number, text
+from planner.read.kube.lookup import Tree, flag, items, mapping, number, text
 from planner.read.kube.records import KubeObject, KubePod, Objects
 
 GROUP = "kubeflow.org"
@@ -82,8 +83,16 @@ def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Contr
     if text(spec, "launcherCreationPolicy") == _AFTER_WORKERS:
         found = [replace(one, later=one.name == "launcher") for one in found]
     if kind == SCALED:
-        found = [replace(one, scalable=one.name == "worker") for one in found]
+        found = [_elastic(one, spec) if one.name == "worker" else one for one in found]
     return Controller(key, kind, key.name, job, tuple(sorted(found, key=_place)))
+
+
+def _elastic(workers: RoleSpec, spec: Tree) -> RoleSpec:
+    """The workers with the range of the elasticPolicy; its metrics let an autoscaler set their number."""
+    policy = mapping(spec, "elasticPolicy")
+    least, most = (count(policy, f"{bound}Replicas", absent=None) for bound in ("min", "max"))
+    allowed = allowed_range(most if least is None else least, least if most is None else most)
+    return replace(workers, range=allowed, scalable=not items(policy, "metrics"))
 
 
 def _kinds(pods: Sequence[KubePod]) -> list[str]:
@@ -97,12 +106,17 @@ def _kinds(pods: Sequence[KubePod]) -> list[str]:
 
 def _roles(job: KubeObject) -> dict[str, RoleSpec]:
     roles: dict[str, RoleSpec] = {}
+    for kind, replica in replica_types(job):
+        role = kind.lower()
+        roles.setdefault(role, RoleSpec(role, count(replica, "replicas", absent=1)))
+    return roles
+
+
+def replica_types(job: KubeObject) -> Iterator[tuple[str, Tree]]:
+    """The replica types of a job, and what it says of each."""
     for field, types in mapping(job.tree, "spec").items():
         if field.endswith("ReplicaSpecs") and isinstance(types, dict):
-            for kind, replica in types.items():
-                role = kind.lower()
-                roles.setdefault(role, RoleSpec(role, count(replica, "replicas", absent=1)))
-    return roles
+            yield from types.items()
 
 
 def _place(role: RoleSpec) -> tuple[int, str]:

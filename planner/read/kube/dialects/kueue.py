@@ -1,6 +1,7 @@
-"""Kueue: groups of plain pods, and the topology that podset annotations ask for.
+"""Kueue: groups of plain pods, the topology that podset annotations ask for, and Workloads without pods.
 
-A label names the group, an annotation counts its pods; the group needs all of them.
+A label names the group, an annotation counts its pods; the group needs all of them. The pod sets of a
+Workload are the roles of pods that nothing but the Workload describes yet.
 """
 
 from __future__ import annotations
@@ -10,10 +11,35 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from planner.read.findings import Remarks
-from planner.read.kube.dialects.base import Dialect, GroupKey, GroupReader, PodGroup, json_value
-from planner.read.kube.lookup import number, text, whole
+from planner.read.kube.dialects.base import (
+    Controller,
+    ControllerKey,
+    ControllerReader,
+    Dialect,
+    GroupKey,
+    GroupReader,
+    PodGroup,
+    RoleIndex,
+    RoleSpec,
+    allowed_range,
+    count,
+    json_value,
+)
+from planner.read.kube.lookup import number, objects, text, whole
 from planner.read.kube.records import KubeObject, KubePod, LevelAsk, Objects, SliceAsk
 
+GROUP = "kueue.x-k8s.io"
+SCHEDULER = "kueue"
+QUEUE = f"{GROUP}/queue-name"
+PRIORITY = f"{GROUP}/priority-class"
+"""Names the WorkloadPriorityClass that counts in Kueue's queue."""
+
+GATE = f"{GROUP}/admission"
+MULTIKUEUE = f"{GROUP}/multikueue"
+"""Who manages a workload whose pods run in another cluster."""
+
+PODSET = f"{GROUP}/podset"
+PODSET_INDEX = f"{GROUP}/pod-group-pod-index"
 NAME = "kueue.x-k8s.io/pod-group-name"
 TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 _KEY = "kueue.x-k8s.io/podset-"
@@ -124,4 +150,36 @@ def _layered(written: str) -> tuple[tuple[SliceAsk, ...], str | None]:
     return tuple(found), None
 
 
-DIALECT = Dialect("Kueue", groups=(GroupReader("Kueue", None, group_name, describe),))
+def workload_key(pod: KubePod, api: Objects) -> ControllerKey | None:
+    """The Workload that a pod stands for; pods that exist belong to the controller that made them."""
+    del api
+    owner = pod.object.owner
+    if owner is None or (owner.group, owner.kind) != (GROUP, "Workload"):
+        return None
+    return ControllerKey("KueueWorkload", pod.object.namespace, owner.name)
+
+
+def describe_workload(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Controller:
+    del pods
+    made = api.named(GROUP, "Workload", key.namespace, key.name)
+    owner = None if made is None else made.owner
+    kind, name = ("Workload", key.name) if owner is None else (owner.kind, owner.name)
+    roles: dict[str, RoleSpec] = {}
+    for podset in objects(None if made is None else made.tree, "spec", "podSets"):
+        role, size = text(podset, "name") or "main", count(podset, "count", absent=1)
+        allowed = allowed_range(whole(podset, "minCount"), size)
+        roles.setdefault(role, RoleSpec(role, size, range=allowed))
+    queue = None if made is None else text(made.tree, "spec", "queueName")
+    return Controller(key, kind, name, made, tuple(roles.values()), queue=queue)
+
+
+def workload_role(pod: KubePod, controller: Controller) -> RoleIndex:
+    del controller
+    return RoleIndex(pod.labels.get(PODSET) or "main", number(pod.labels.get(PODSET_INDEX)))
+
+
+DIALECT = Dialect(
+    "Kueue",
+    groups=(GroupReader("Kueue", None, group_name, describe),),
+    controller=ControllerReader("KueueWorkload", workload_key, describe_workload, workload_role),
+)

@@ -15,11 +15,12 @@ from planner.read.kube.dialects.base import (
     Dialect,
     RoleIndex,
     RoleSpec,
+    allowed_range,
     count,
     product,
 )
-from planner.read.kube.lookup import number, objects, text
-from planner.read.kube.records import KubeObject, KubePod, Objects
+from planner.read.kube.lookup import Tree, flag, mapping, number, objects, text
+from planner.read.kube.records import KubeObject, KubePod, Objects, ReplicaRange
 
 GROUP = "ray.io"
 KIND = "RayCluster"
@@ -47,11 +48,14 @@ def controller_key(pod: KubePod, api: Objects) -> ControllerKey | None:
 
 def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Controller:
     cluster = api.named(GROUP, KIND, key.namespace, key.name)
-    roles = {HEAD: RoleSpec(HEAD, 1)} | (_worker_groups(cluster) if cluster is not None else {})
-    for role in sorted({_role(pod) for pod in pods}):
-        roles.setdefault(role, RoleSpec(role, None))
     name = _job_name(cluster, pods)
     job = api.named(GROUP, JOB, key.namespace, name) if name is not None else None
+    # A job that waits has no cluster yet.
+    spec = mapping(job.tree, "spec", "rayClusterSpec") if job is not None else {}
+    spec = spec if cluster is None else mapping(cluster.tree, "spec")
+    roles = {HEAD: RoleSpec(HEAD, 1)} | _worker_groups(spec)
+    for role in sorted({_role(pod) for pod in pods}):
+        roles.setdefault(role, RoleSpec(role, None))
     kind, name = (KIND, key.name) if name is None else (JOB, name)
     return Controller(key, kind, name, job or cluster, tuple(roles.values()), ranks=_ranks(pods))
 
@@ -74,16 +78,36 @@ def _ranks(pods: Sequence[KubePod]) -> dict[str, int]:
     return {name: rank for group in names.values() for rank, name in enumerate(sorted(group))}
 
 
-def _worker_groups(cluster: KubeObject) -> dict[str, RoleSpec]:
+def _worker_groups(spec: Tree) -> dict[str, RoleSpec]:
     roles: dict[str, RoleSpec] = {}
-    for group in objects(cluster.tree, "spec", "workerGroupSpecs"):
+    scales = flag(spec, "enableInTreeAutoscaling")
+    for group in objects(spec, "workerGroupSpecs"):
         name = text(group, "groupName") or "worker"
-        replicas = count(group, "replicas", absent=count(group, "minReplicas", absent=0))
         hosts = count(group, "numOfHosts", absent=1)
         if name != HEAD:
-            size = product(replicas, hosts)
-            roles.setdefault(name, RoleSpec(name, size, stride=max(hosts or 1, 1)))
+            size, stride = product(group_replicas(group), hosts), max(hosts or 1, 1)
+            allowed = _allowed(group, hosts, scales=scales) if size else None
+            roles.setdefault(name, RoleSpec(name, size, stride=stride, range=allowed))
     return roles
+
+
+def group_replicas(group: Tree) -> int | None:
+    """Workers that the operator makes of a group; None if their number is malformed."""
+    if flag(group, "suspend"):
+        return 0
+    least = count(group, "minReplicas", absent=0)
+    wanted, most = count(group, "replicas", absent=least), count(group, "maxReplicas", absent=None)
+    if wanted is None:
+        return None
+    return max(wanted, least or 0) if most is None else min(max(wanted, least or 0), most)
+
+
+def _allowed(group: Tree, hosts: int | None, *, scales: bool) -> ReplicaRange | None:
+    """The numbers of pods of a group; a minimum of 0, which the API fills in, counts only if Ray scales."""
+    least, most = (count(group, f"{bound}Replicas", absent=None) for bound in ("min", "max"))
+    if not least and not scales:
+        return None
+    return allowed_range(product(max(least or 0, 1), hosts), product(most, hosts), hosts)
 
 
 def _role(pod: KubePod) -> str:

@@ -67,6 +67,7 @@ def _levels(mode: str, tier: int | None, name: str | None) -> Topology:
 
 
 GROUP = "scheduling.volcano.sh"
+SCHEDULER = "volcano"
 ANNOTATION = "scheduling.k8s.io/group-name"
 VOLCANO_ANNOTATION = "scheduling.volcano.sh/group-name"
 
@@ -87,7 +88,11 @@ def describe_group(
     )
     if odd is not None:
         remarks.add(group.subject, odd)
-    minimums = mapping(group.tree, "spec", "minTaskMember")
+    minimum, by_task = (
+        whole(group.tree, "spec", "minMember"),
+        mapping(group.tree, "spec", "minTaskMember"),
+    )
+    tasks = {task: size for task in by_task if (size := whole(by_task, task)) is not None}
     colocations = [
         one
         for policy in objects(group.tree, "spec", "subGroupPolicy")
@@ -96,13 +101,18 @@ def describe_group(
     return PodGroup(
         key,
         group,
-        minimum=whole(group.tree, "spec", "minMember"),
-        minimums={task: size for task in minimums if (size := whole(minimums, task)) is not None},
+        minimum=minimum,
+        minimums=_kept_minimums(minimum, tasks),
         required=required,
         preferred=preferred,
         colocations=tuple(colocations),
         queue=text(group.tree, "spec", "queue"),
     )
+
+
+def _kept_minimums(minimum: int | None, tasks: dict[str, int]) -> dict[str, int]:
+    """The minimums of tasks, unless they are more together than the group needs: Volcano drops them then."""
+    return tasks if minimum is None or sum(tasks.values()) <= minimum else {}
 
 
 def _group_of_pods(key: GroupKey, pods: Sequence[KubePod], remarks: Remarks) -> PodGroup:
@@ -171,12 +181,19 @@ def describe_job(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> C
         tasks = sorted({_task(pod) for pod in pods})
         return Controller(key, KIND, key.name, None, tuple(RoleSpec(task, None) for task in tasks))
     roles: dict[str, RoleSpec] = {}
+    minimums: dict[str, int] = {}
+    here = {_task(pod) for pod in pods}
+    total = 0
     for place, task in enumerate(objects(job.tree, "spec", "tasks")):
         name = text(task, "name") or f"default{place}"
         size = count(task, "replicas", absent=1)
         later = bool(task.get("dependsOn"))
+        if not later or name in here:
+            minimums[name] = count(task, "minAvailable", absent=size) or 0
+            total += size or 0
         roles.setdefault(name, RoleSpec(name, size, later=later, slices=_partitions(task)))
     required, preferred, _ = _topology(job.tree, "spec", "networkTopology")
+    minimum = min(whole(job.tree, "spec", "minAvailable") or sum(minimums.values()), total)
     return Controller(
         key,
         KIND,
@@ -186,6 +203,8 @@ def describe_job(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> C
         required=required,
         preferred=preferred,
         queue=text(job.tree, "spec", "queue"),
+        minimum=minimum,
+        minimums=_kept_minimums(minimum, minimums),
     )
 
 

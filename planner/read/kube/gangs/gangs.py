@@ -154,8 +154,7 @@ def _gang(
     gang.problems = tuple(problems)
     for role in gang.roles:
         role.scalable = role.scalable and any(_comes_to_us(pod, policy) for _, pod in role.members)
-    groups = list(members.groups.values())
-    gang.missing = complete_roles(gang.roles, groups, gang.subject, remarks)
+    gang.missing = complete_roles(gang.roles, members, gang.subject, remarks)
     return _finished(gang, members, api, policy, remarks)
 
 

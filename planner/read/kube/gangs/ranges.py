@@ -1,13 +1,14 @@
 """The numbers of pods that an elastic role may run with: those its owner allows, and those possible now.
 
-Only the owner's own gang depends on what it writes: a value that cannot be read is a remark, and the role
-has the number of pods of its controller.
+A group that needs fewer pods than its roles have makes roles elastic, too. Only the owner's own gang depends
+on what it writes: a value that cannot be read is a remark, and the role has the number of pods of its
+controller.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from planner.read.findings import Remarks
 from planner.read.kube.dialects.base import Controller, RoleSpec
@@ -27,7 +28,7 @@ SWAPPED = f"annotation {MIN} is above {MAX}; its range is ignored"
 DIFFER = f"its pods differ in their annotations {MIN}, {MAX} and {STEP}; they are ignored"
 TOO_MANY = f"annotation {MIN} asks for far more pods than exist; its range is ignored"
 BELOW_GROUP = "its group needs more pods than its range allows; the range is ignored"
-BEYOND = f"has more pods than annotation {MAX} allows; those beyond wait"
+BEYOND = f"has more pods than {MAX}, or a field of its controller, allows; those beyond wait"
 
 
 def wished_range(
@@ -70,6 +71,14 @@ def _read(written: Mapping[str, str], subject: str, remarks: Remarks) -> Replica
     return ReplicaRange(values[MIN], values[MAX], values[STEP])
 
 
+@dataclass(frozen=True, slots=True)
+class Need:
+    """At least ``pods`` of these roles together start before any does."""
+
+    pods: int
+    roles: tuple[KubeRole, ...]
+
+
 def fit_ranges(roles: Sequence[KubeRole], needed: int, subject: str, remarks: Remarks) -> None:
     """Set the range and size of every elastic role to what is possible now.
 
@@ -78,11 +87,9 @@ def fit_ranges(roles: Sequence[KubeRole], needed: int, subject: str, remarks: Re
     elastic = [role for role in roles if role.wished is not None]
     if not elastic:
         return
-    others = sum(role.size or 0 for role in roles if role.wished is None)
-    if len(elastic) == 1:
-        _raise_floor(elastic[0], needed - others)
-    floors = sum(role.wished.least for role in elastic if role.wished is not None)
-    if others + floors < needed:
+    needed -= sum(role.size or 0 for role in roles if role.wished is None)
+    _raise_floors(elastic, needed)
+    if sum(role.wished.least for role in elastic if role.wished is not None) < needed:
         remarks.add(subject, BELOW_GROUP)
         for role in elastic:
             role.wished = None
@@ -93,11 +100,48 @@ def fit_ranges(roles: Sequence[KubeRole], needed: int, subject: str, remarks: Re
             _fit(role, role.wished)
 
 
-def _raise_floor(role: KubeRole, needed: int) -> None:
-    assert role.wished is not None
-    least = role.wished.at_least(needed)
-    if least is not None:
-        role.wished = replace(role.wished, least=least)
+def _raise_floors(elastic: Sequence[KubeRole], needed: int) -> None:
+    """Raise the least numbers of the roles until they are as many as are needed: pods that exist first."""
+    missing = needed - sum(role.wished.least for role in elastic if role.wished is not None)
+    for existing in (True, False):
+        for role in elastic:
+            wished = role.wished
+            if missing > 0 and wished is not None:
+                most = (
+                    wished.at_most(len(role.members)) if existing else wished.at_most(wished.most)
+                )
+                least = min(wished.at_least(wished.least + missing) or most, most)
+                role.wished = replace(wished, least=max(least, wished.least))
+                missing -= role.wished.least - wished.least
+
+
+def share_slack(roles: Sequence[KubeRole], needs: Sequence[Need], *, complete: bool) -> None:
+    """Make roles elastic where fewer pods are needed than they have; their sizes are known.
+
+    What several roles need together leaves the small ones whole: pods are missing from the largest role, of
+    equally large ones from the last, and from the next only once a single pod of it is left. Such a role
+    never has more pods than its size, and no scale sets their number. ``complete``: the needed pods exist.
+    """
+    place = {id(role): i for i, role in enumerate(roles)}
+    sizes = [role.size or 0 for role in roles]
+    least = [role.range.least if role.range else role.size or 0 for role in roles]
+    fixed = {i for i, role in enumerate(roles) if role.wished is None and sizes[i]}
+    free = set(fixed)
+    for need in sorted(needs, key=lambda need: len(need.roles)):
+        own = {place[id(role)] for role in need.roles}
+        spare = sum(least[i] for i in own) - need.pods
+        for i in sorted(own & fixed, key=lambda i: (-sizes[i], -i)):
+            before = least[i]
+            least[i] = max(1 if i in free else before, min(before - spare, sizes[i]))
+            spare -= before - least[i]
+        free -= own
+    for i in fixed:
+        if least[i] < sizes[i]:
+            role = roles[i]
+            role.scalable = False
+            role.wished = role.range = ReplicaRange(least[i], sizes[i])
+            if complete:
+                _fit(role, role.wished)
 
 
 def _fit(role: KubeRole, wished: ReplicaRange) -> None:

@@ -11,10 +11,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from planner.read.findings import Remarks
-from planner.read.kube.dialects.base import ControllerKey, PodGroup, RoleIndex, RoleSpec
+from planner.read.kube.dialects.base import (
+    Controller,
+    ControllerKey,
+    PodGroup,
+    RoleIndex,
+    RoleSpec,
+)
 from planner.read.kube.dialects.registry import controller_reader
 from planner.read.kube.gangs.membership import Member, Membership
-from planner.read.kube.gangs.ranges import TOO_MANY, fit_ranges, wished_range
+from planner.read.kube.gangs.ranges import (
+    TOO_MANY,
+    Need,
+    fit_ranges,
+    share_slack,
+    wished_range,
+)
 from planner.read.kube.lookup import distinct, number
 from planner.read.kube.records import KubePod, KubeRole
 
@@ -80,6 +92,7 @@ def read_roles(gang: Membership, problems: list[str], remarks: Remarks) -> list[
             slices=spec.slices,
             stride=spec.stride,
             wished=wished,
+            stated=wished is not None and wished is not spec.range,
             scalable=spec.scalable and key in gang.complete,
         )
         role.size = size if size is None else max(size, role.span)
@@ -192,7 +205,7 @@ def _split(
     # The commonest kind is what the role requests; the others are the odd ones.
     first, *others = sorted(by_kind.values(), key=lambda members: (-len(members), members[0][0]))
     missing = max(role.missing, 0) if role.size is not None else 0
-    role = replace(role, wished=None)  # which of them its range means is unknown
+    role = replace(role, wished=None, range=None)  # which of them its range means is unknown
     parts = [replace(role, members=first, size=len(first) + missing)]
     for place, members in enumerate(others, 2):
         name = f"{role.name}-{place}"
@@ -289,20 +302,21 @@ def _by_name_suffix(claims: list[Claim], size: int | None) -> list[Claim]:
 
 
 def complete_roles(
-    roles: list[KubeRole], groups: Sequence[PodGroup], subject: str, remarks: Remarks
+    roles: list[KubeRole], gang: Membership, subject: str, remarks: Remarks
 ) -> str | None:
     """Fix the sizes of all roles; what is missing, in words.
 
     A gang whose groups have the pods they need is complete with those.
     """
-    needing = _needing(roles, groups)
-    totals = [group.minimum for group in needing if (group.minimum or 0) > 0]
-    needed = sum(one or 0 for one in totals) if totals else None
+    stated = any(role.stated for role in roles)
+    needing = _needing(gang, native=stated)
     minimums = _minimums(needing)
+    totals = [one.minimum for one in needing if (one.minimum or 0) > 0]
+    needed = sum(one or 0 for one in totals) if totals else None
     running = any(pod.holds_room for pod in _pods(roles))
-    done = 0 if running else _drop_succeeded(roles)
-    fit_ranges(roles, (needed or 0) - done, subject, remarks)
-    existing = done + len(_pods(roles))
+    done: Counter[str] = Counter() if running else _drop_succeeded(roles)
+    fit_ranges(roles, (needed or 0) - done.total(), subject, remarks)
+    existing = done.total() + len(_pods(roles))
     by_role = all(len(role.members) >= minimums.get(role.name, 0) for role in roles)
     enough = needed is not None and existing >= needed and by_role
     _set_sizes(roles, minimums, needed, enough=enough)
@@ -319,8 +333,10 @@ def complete_roles(
         missing.append(_not_created(lacking, roles, existing))
     elif needed is not None and existing < needed:
         missing.append(f"{existing} of the {needed} pods that {needing[0].subject} needs exist")
-    here = {group.key.name for group in groups}
-    siblings = {id(group.siblings): group.siblings for group in groups}  # groups share one tuple
+    if not stated and not (missing and running):
+        share_slack(roles, _needs(roles, gang, needing, done), complete=not missing)
+    here = {key.name for key in gang.groups}
+    siblings = {id(group.siblings): group.siblings for group in gang.groups.values()}  # shared
     absent = sorted(set[str]().union(*siblings.values()) - here)
     missing += [f"group {name} has no pods yet" for name in absent[:_SHOWN]]
     if any(role.members for role in roles):
@@ -328,30 +344,72 @@ def complete_roles(
     return "; ".join(missing + _finished(roles) + _not_ours(roles)) or None
 
 
-def _needing(roles: Sequence[KubeRole], groups: Sequence[PodGroup]) -> Sequence[PodGroup]:
-    """The groups whose minimum counts: of an elastic gang, those that kube-scheduler starts as a whole."""
-    if all(role.wished is None for role in roles):
+def _needing(gang: Membership, *, native: bool) -> Sequence[PodGroup | Controller]:
+    """Who states how many pods start together: the groups, else the controller of all pods.
+
+    ``native``: only groups that kube-scheduler starts as a whole.
+    """
+    groups = list(gang.groups.values())
+    if native:
+        return [one for one in groups if one.object is not None and one.object.group == NATIVE]
+    if any(group.minimum is not None for group in groups):
         return groups
-    return [one for one in groups if one.object is not None and one.object.group == NATIVE]
+    alone = {member.controller for member in gang.members} == gang.complete
+    return gang.sorted_controllers() if alone and len(gang.complete) == 1 else ()
 
 
-def _minimums(groups: Sequence[PodGroup]) -> dict[str, int]:
-    """Pods that groups need, by role."""
+def _minimums(needing: Sequence[PodGroup | Controller]) -> dict[str, int]:
+    """Pods that are needed, by role."""
     found: dict[str, int] = {}
-    for group in groups:
-        if len(groups) > 1 and group.minimum is not None:
-            found[group.key.title] = group.minimum
-        found.update(group.minimums)
+    for one in needing:
+        if isinstance(one, PodGroup) and len(needing) > 1 and one.minimum is not None:
+            found[one.key.title] = one.minimum
+        found.update(one.minimums)
     return found
+
+
+def _needs(
+    roles: Sequence[KubeRole],
+    gang: Membership,
+    needing: Sequence[PodGroup | Controller],
+    done: Mapping[str, int],
+) -> list[Need]:
+    """What groups or controllers need of the roles. ``done``: pods that succeeded, by role."""
+    own = {member.pod.key: (member.group, member.controller) for member in gang.members}
+    found = []
+    for one in needing:
+        parts: dict[str | None, list[KubeRole]] = {None: []}
+        for role in roles:
+            keys = [pod.key for _, pod in role.members]
+            if (keys or len(needing) > 1) and not any(one.key in own[key] for key in keys):
+                continue
+            parts[None].append(role)
+            parts.setdefault(_part(role, one), []).append(role)
+        for part, members in parts.items():
+            pods = one.minimum if part is None else one.minimums.get(part)
+            if members and pods is not None and pods > 0:
+                less = sum(done.get(role.name, 0) for role in members)
+                found.append(Need(pods - less, tuple(members)))
+    if len(needing) > 1 and all(one.minimum is not None for one in needing):
+        total = sum(one.minimum or 0 for one in needing) - sum(done.values())
+        found.append(Need(total, tuple(roles)))
+    return found
+
+
+def _part(role: KubeRole, of: PodGroup | Controller) -> str:
+    """The part of a group with a minimum of its own that a role is: by its name, else by its pods."""
+    names = {of.roles.get(pod.key) for _, pod in role.members} if isinstance(of, PodGroup) else ()
+    by_pods = next(iter(names)) if len(names) == 1 else None
+    return role.name if role.name in of.minimums else by_pods or role.name
 
 
 def _pods(roles: Sequence[KubeRole]) -> list[KubePod]:
     return [pod for role in roles for _, pod in role.members]
 
 
-def _drop_succeeded(roles: Sequence[KubeRole]) -> int:
-    """Take the pods that succeeded out of a waiting gang: they need no place. Their number."""
-    dropped = 0
+def _drop_succeeded(roles: Sequence[KubeRole]) -> Counter[str]:
+    """Take the pods that succeeded out of a waiting gang: they need no place. Their number, by role."""
+    dropped: Counter[str] = Counter()
     for role in roles:
         kept = [(index, pod) for index, pod in role.members if pod.finished != "Succeeded"]
         fewer = len(role.members) - len(kept)
@@ -361,7 +419,7 @@ def _drop_succeeded(roles: Sequence[KubeRole]) -> int:
                 role.size -= fewer
                 if role.span > role.size:
                     role.renumber()
-            dropped += fewer
+            dropped[role.name] += fewer
     return dropped
 
 

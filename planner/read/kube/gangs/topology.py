@@ -113,7 +113,7 @@ class _Topology:
             own = next((pod.annotations for _, pod in role.members), {})
             annotations = own if kai.SEGMENT_SIZE in own else common
             segment, unknown = kai.segments(annotations, self.api)
-            if segment is not None and (role.size or 0) >= segment.size:
+            if segment is not None and role.most >= segment.size:
                 role.slices = (*role.slices, segment)
             self.gang.problems += (kai.UNKNOWN_LEVEL,) if unknown else ()
 
@@ -169,7 +169,7 @@ class _Topology:
             by_index = not one.partial and one.size is not None
             if not inside:
                 continue
-            if by_index and not (len(roles) == 1 and (one.size or 0) >= (roles[0].size or 0)):
+            if by_index and not (len(roles) == 1 and (one.size or 0) >= roles[0].most):
                 self.add_slices_by_index(one, roles)
             elif not by_index and len(inside) == len(place) and _covers(one, self.roles):
                 self.apply(one, self.gang)
@@ -190,7 +190,7 @@ class _Topology:
     def add_slices_by_index(self, one: Colocation, roles: Sequence[KubeRole]) -> None:
         """Every so many pods by index; over several roles only if it divides the size of each."""
         size = one.size or 1
-        if not one.hard or (len(roles) > 1 and any((role.size or 0) % size for role in roles)):
+        if not one.hard or (len(roles) > 1 and any(role.most % size for role in roles)):
             self.give_up(one)
             return
         for role in roles:
@@ -227,10 +227,10 @@ class _Topology:
         """Slices that divide the role, each once; its indexes then start at 0."""
         kept = []
         for one in dict.fromkeys(role.slices):
-            if (role.size or 0) % one.size == 0:
+            if _is_in_slices(role, one.size):
                 kept.append(one)
             else:
-                what = f"slices of {one.size} do not divide role {role.name} of {role.size} pods"
+                what = f"slices of {one.size} do not divide role {role.name} of {role.most} pods"
                 self.remarks.add(self.gang.subject, what)
                 self.gang.problems += (what,)
         if kept and role.first_index:
@@ -241,7 +241,21 @@ class _Topology:
 
 def _covers(one: Colocation, roles: Iterable[KubeRole]) -> bool:
     """Whether all pods that the roles will have are in this part, not only those that exist."""
-    return not one.partial or (one.size or 0) >= sum(role.size or 0 for role in roles)
+    return not one.partial or (one.size or 0) >= sum(role.most for role in roles)
+
+
+def _is_in_slices(role: KubeRole, size: int) -> bool:
+    """Whether slices divide the role; one that may lack pods by its group then lacks whole slices."""
+    if role.range is None or role.stated:
+        return (role.size or 0) % size == 0
+    if size in (1, role.most):
+        return True
+    whole = role.range.in_slices(size)
+    if whole is not None:
+        role.range, role.size = whole, whole.least
+        end = role.first_index + whole.most
+        role.members = [(index, pod) for index, pod in role.members if index < end]
+    return whole is not None
 
 
 def _reduce_slices(role: KubeRole) -> None:
@@ -252,7 +266,7 @@ def _reduce_slices(role: KubeRole) -> None:
     if len(role.slices) > 1:
         nearest = {one.size: one for one in role.slices if one.size > 1}
         role.slices = tuple(nearest.values()) or role.slices[:1]
-    covering = [one for one in role.slices if one.size >= (role.size or 0)]
+    covering = [one for one in role.slices if one.size >= role.most]
     if len(role.slices) > 1 and covering:
         rest = tuple(one for one in role.slices if one not in covering)
         role.slices = rest or tuple(covering[-1:])

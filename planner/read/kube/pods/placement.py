@@ -25,6 +25,9 @@ PROVEN = "intentProven"
 """Field of a pod, next to ``metadata``, that gangplan adds to what it reads of a cluster: a run wrote the
 intent on this pod. Tenants cannot write it: API servers drop fields that pods do not have."""
 
+EXPECTED = "expectedPod"
+"""Likewise, of a pod that does not exist yet: gangplan made it from a template."""
+
 PINNED, CHOSEN = "pinned", "chosen"
 """Who ties a pod to the node it is not bound to: its own spec, or a scheduler in its status or claim."""
 
@@ -130,6 +133,8 @@ def is_proven(pod: KubePod) -> bool:
 
 def _mode(pod: KubePod, policy: KubernetesPolicy) -> str | None:
     """How gangplan starts a waiting pod; None if it does not place it."""
+    if EXPECTED in pod.object.tree:
+        return None
     if policy.scheduling_gate in pod.gates:
         return "gate"
     return "binding" if pod.scheduler == policy.scheduler_name else None

@@ -12,7 +12,7 @@ from models.policy import KubernetesPolicy
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import IMPLICIT, ClaimedGpus, Claims, Sort
 from planner.read.kube.devices.wants import unallocatable
-from planner.read.kube.dialects import hived
+from planner.read.kube.dialects import hived, kueue
 from planner.read.kube.lookup import Tree, at, flag, mapping, text, whole
 from planner.read.kube.pods.anti_affinity import exclude_by_anti_affinity
 from planner.read.kube.pods.constraints import Constraints
@@ -52,13 +52,21 @@ ACK_TOPOLOGY = "gpu-topology"
 
 
 def read_pods(
-    found: Objects, nodes: Sequence[KubeNode], policy: KubernetesPolicy, remarks: Remarks
+    found: Objects,
+    nodes: Sequence[KubeNode],
+    policy: KubernetesPolicy,
+    remarks: Remarks,
+    expected: Sequence[KubeObject] = (),
 ) -> list[KubePod]:
-    """Every pod, sorted by namespace and name, with its holdings settled against all others."""
+    """Every pod, sorted by namespace and name, with its holdings settled against all others.
+
+    ``expected``: pods that do not exist yet and are read like any others.
+    """
+    objects = [*found.of("Pod", ""), *expected]
     reader = _Reader(found, nodes, policy, remarks)
     pods: list[KubePod] = []
     holdings: dict[tuple[str, str], Holding] = {}
-    for one in sorted(found.of("Pod", ""), key=lambda pod: (pod.namespace, pod.name)):
+    for one in sorted(objects, key=lambda pod: (pod.namespace, pod.name)):
         pod, holding = reader.read(one)
         pods.append(pod)
         if holding is not None:
@@ -133,7 +141,7 @@ class _Reader:
         if len(requests.amounts) > MAX_RESOURCES:
             problems = [TOO_MANY_RESOURCES]
         pod.unsupported = tuple(dict.fromkeys(problems))
-        pod.priority = self._priority(object_)
+        pod.priority = self._priority(object_, queued=kueue.GATE in pod.gates)
         return pod, holding
 
     def _holding(
@@ -217,7 +225,11 @@ class _Reader:
                 elif sort is Sort.WHOLE:
                     yield TWO_NAMES
 
-    def _priority(self, pod: KubeObject) -> int:
+    def _priority(self, pod: KubeObject, *, queued: bool) -> int:
+        """``queued``: Kueue holds the pod back, and its order counts."""
+        own = self.priorities.queued.get(pod.labels.get(kueue.PRIORITY, "")) if queued else None
+        if own is not None:
+            return own
         found = self.priorities.of_pod(pod)
         written = at(pod.tree, "spec", "priority")
         if written is not None and whole(pod.tree, "spec", "priority") is None:
@@ -249,10 +261,14 @@ def _problems(
 
 @dataclass(frozen=True, slots=True)
 class _Priorities:
-    """Priority classes by name, and the value for pods that name none."""
+    """Priority classes by name, and the value for pods that name none.
+
+    ``queued``: those of Kueue's queue, by name.
+    """
 
     classes: dict[str, int]
     default: int
+    queued: dict[str, int]
 
     @classmethod
     def of(cls, found: Objects) -> _Priorities:
@@ -264,8 +280,13 @@ class _Priorities:
                 classes[one.name] = _bounded(value)
                 if flag(one.tree, "globalDefault"):
                     defaults.append(_bounded(value))
+        values = [
+            (one.name, whole(one.tree, "value"))
+            for one in found.of("WorkloadPriorityClass", kueue.GROUP)
+        ]
+        queued = {name: _bounded(value) for name, value in values if value is not None}
         # Of several defaults Kubernetes takes the lowest.
-        return cls(classes, min(defaults, default=0))
+        return cls(classes, min(defaults, default=0), queued)
 
     def of_pod(self, pod: KubeObject) -> int | None:
         """Its own priority, else that of its class; None if the class is unknown."""

@@ -1,0 +1,244 @@
+"""The pods that each controller makes from its templates: how many, their names, labels and owners.
+
+As the controllers do it, so that a gang reads the same before and after its pods exist. Nothing here raises,
+and nothing takes longer because a number is large.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from planner.read.kube.dialects import jobset, kubeflow, leaderworkerset, ray, volcano
+from planner.read.kube.dialects.base import count, product
+from planner.read.kube.dialects.job import INDEX, parallel_pods
+from planner.read.kube.dialects.kueue import PODSET, PODSET_INDEX
+from planner.read.kube.lookup import Tree, flag, mapping, objects, text, whole
+from planner.read.kube.records import KubeObject
+
+JOB_NAME = "batch.kubernetes.io/job-name"
+
+
+@dataclass(frozen=True, slots=True)
+class MadePod:
+    """What sets one pod apart: its name, the labels its controller adds, and an owner reference."""
+
+    name: str
+    labels: Mapping[str, str]
+    owner: Tree
+
+
+@dataclass(frozen=True, slots=True)
+class PodSet:
+    """Pods of one template. ``count``: None if it cannot be read; ``made``: by their number, from 0.
+
+    ``scheduler``, ``priority_class``: for templates that name none.
+    """
+
+    template: Tree
+    count: int | None
+    made: Callable[[int], MadePod]
+    scheduler: str | None = None
+    priority_class: str | None = None
+
+
+def owned_by(one: KubeObject) -> Tree:
+    """A reference to the controller."""
+    version = f"{one.group}/{one.version}" if one.group else one.version
+    return _reference(version, one.kind, one.name, one.uid)
+
+
+def _reference(version: str, kind: str, name: str, uid: str | None = None) -> Tree:
+    found: Tree = {"apiVersion": version, "kind": kind, "name": name, "controller": True}
+    return found if uid is None else {**found, "uid": uid}
+
+
+def job_pods(job: KubeObject, done: frozenset[int] = frozenset()) -> Iterator[PodSet]:
+    """``done``: completion indexes of the pods that succeeded."""
+    spec = mapping(job.tree, "spec")
+    wanted, completions = parallel_pods(spec), count(spec, "completions", absent=None)
+    if wanted is not None and completions is not None:
+        wanted = max(0, min(wanted, completions - (whole(job.tree, "status", "succeeded") or 0)))
+    indexed, owner = text(spec, "completionMode") == "Indexed", owned_by(job)
+    left_before = [index - place for place, index in enumerate(sorted(done))]
+
+    def made(number: int) -> MadePod:
+        number += bisect_right(left_before, number)  # the indexes that are left, in order
+        labels = {JOB_NAME: job.name, "job-name": job.name}
+        labels |= {INDEX: str(number)} if indexed else {}
+        return MadePod(f"{job.name}-{number}", labels, owner)
+
+    yield PodSet(mapping(spec, "template"), wanted, made)
+
+
+def jobset_pods(one: KubeObject) -> Iterator[PodSet]:
+    for replicated in objects(one.tree, "spec", "replicatedJobs"):
+        name = text(replicated, "name") or ""
+        jobs = count(replicated, "replicas", absent=1)
+        spec = mapping(replicated, "template", "spec")
+        each = parallel_pods(spec)
+        yield PodSet(
+            mapping(spec, "template"), product(jobs, each), _jobset_pod(one, name, jobs, each or 1)
+        )
+
+
+def _jobset_pod(
+    one: KubeObject, role: str, jobs: int | None, each: int
+) -> Callable[[int], MadePod]:
+    def made(number: int) -> MadePod:
+        job, index = divmod(number, each)
+        name = f"{one.name}-{role}-{job}"
+        labels = {
+            jobset.NAME: one.name,
+            jobset.ROLE: role,
+            jobset.REPLICAS: str(jobs),
+            jobset.JOB_INDEX: str(job),
+            JOB_NAME: name,
+            INDEX: str(index),
+        }
+        return MadePod(f"{name}-{index}", labels, _reference("batch/v1", "Job", name))
+
+    return made
+
+
+def training_pods(job: KubeObject) -> Iterator[PodSet]:
+    """The pods of a job of Kubeflow's operators; the launcher of an MPIJob too, whenever it starts."""
+    spec = mapping(job.tree, "spec")
+    launched = job.kind == "MPIJob" and flag(spec, "runLauncherAsWorker")
+    for kind, replica in kubeflow.replica_types(job):
+        role = kind.lower()
+        first = int(launched and role == "worker")
+        yield PodSet(
+            mapping(replica, "template"),
+            count(replica, "replicas", absent=1),
+            _training_pod(job, role, first),
+        )
+
+
+def _training_pod(job: KubeObject, role: str, first: int) -> Callable[[int], MadePod]:
+    def made(number: int) -> MadePod:
+        labels = {
+            kubeflow.NAME: job.name,
+            kubeflow.ROLE: role,
+            kubeflow.INDEX: str(number + first),
+        }
+        return MadePod(f"{job.name}-{role}-{number}", labels, owned_by(job))
+
+    return made
+
+
+def ray_pods(one: KubeObject) -> Iterator[PodSet]:
+    """The head and the workers of a RayCluster, or of the one that a RayJob will have."""
+    spec, name, labels = mapping(one.tree, "spec"), one.name, {ray.NAME: one.name}
+    if one.kind == ray.JOB:
+        spec = mapping(spec, "rayClusterSpec")
+        labels |= {ray.ORIGIN_KIND: ray.JOB, ray.ORIGIN_NAME: name}
+    owner = _reference("ray.io/v1", ray.KIND, name, one.uid if one.kind == ray.KIND else None)
+
+    def head(number: int) -> MadePod:
+        del number
+        return MadePod(f"{name}-head", {**labels, ray.NODE_TYPE: ray.HEAD}, owner)
+
+    yield PodSet(mapping(spec, "headGroupSpec", "template"), 1, head)
+    for group in objects(spec, "workerGroupSpecs"):
+        hosts = count(group, "numOfHosts", absent=1)
+        role = text(group, "groupName") or "worker"
+        marks = {**labels, ray.NODE_TYPE: "worker", ray.WORKER_GROUP: role}
+        pods = product(ray.group_replicas(group), hosts)
+        made = _ray_worker(f"{name}-{role}-worker", marks, owner, hosts or 1)
+        yield PodSet(mapping(group, "template"), pods, made)
+
+
+def _ray_worker(
+    name: str, labels: Mapping[str, str], owner: Tree, hosts: int
+) -> Callable[[int], MadePod]:
+    def made(number: int) -> MadePod:
+        replica, host = divmod(number, hosts)
+        marks = {**labels, ray.REPLICA: str(replica), ray.HOST: str(host)}
+        return MadePod(f"{name}-{number}", marks, owner)
+
+    return made
+
+
+def leader_worker_pods(one: KubeObject) -> Iterator[PodSet]:
+    groups = count(one.tree, "spec", "replicas", absent=1)
+    template = mapping(one.tree, "spec", "leaderWorkerTemplate")
+    size = count(template, "size", absent=1)
+    workers = mapping(template, "workerTemplate")
+    leaders = mapping(template, "leaderTemplate") or workers
+    yield PodSet(leaders, groups, _leader_worker_pod(one, 1, 0))
+    if size is None or size > 1:
+        others = None if size is None else size - 1
+        yield PodSet(workers, product(groups, others), _leader_worker_pod(one, others or 1, 1))
+
+
+def _leader_worker_pod(one: KubeObject, each: int, first: int) -> Callable[[int], MadePod]:
+    """``each``: pods of a group, which count from ``first``."""
+
+    def made(number: int) -> MadePod:
+        group, index = divmod(number, each)
+        leader = f"{one.name}-{group}"
+        labels = {
+            leaderworkerset.NAME: one.name,
+            leaderworkerset.GROUP_INDEX: str(group),
+            leaderworkerset.WORKER_INDEX: str(index + first),
+        }
+        owner = _reference("apps/v1", "StatefulSet", leader if first else one.name)
+        return MadePod(f"{leader}-{index + first}" if first else leader, labels, owner)
+
+    return made
+
+
+def volcano_pods(job: KubeObject) -> Iterator[PodSet]:
+    scheduler = text(job.tree, "spec", "schedulerName") or volcano.SCHEDULER
+    for place, task in enumerate(objects(job.tree, "spec", "tasks")):
+        name = text(task, "name") or f"default{place}"
+        yield PodSet(
+            mapping(task, "template"),
+            count(task, "replicas", absent=1),
+            _volcano_pod(job, name),
+            scheduler=scheduler,
+            priority_class=text(job.tree, "spec", "priorityClassName"),
+        )
+
+
+def _volcano_pod(job: KubeObject, task: str) -> Callable[[int], MadePod]:
+    def made(number: int) -> MadePod:
+        labels = {volcano.NAME: job.name, volcano.TASK: task, volcano.INDEX: str(number)}
+        return MadePod(f"{job.name}-{task}-{number}", labels, owned_by(job))
+
+    return made
+
+
+def workload_pods(workload: KubeObject) -> Iterator[PodSet]:
+    """The pod sets of a Kueue Workload, for owners whose templates are not in the input."""
+    owner = owned_by(workload)
+    name = workload.name if workload.owner is None else workload.owner.name
+    for podset in objects(workload.tree, "spec", "podSets"):
+        role = text(podset, "name") or "main"
+        pods = count(podset, "count", absent=1)
+        yield PodSet(
+            mapping(podset, "template"), pods, _workload_pod(f"{name}-{role}", role, owner)
+        )
+
+
+def _workload_pod(name: str, role: str, owner: Tree) -> Callable[[int], MadePod]:
+    def made(number: int) -> MadePod:
+        return MadePod(f"{name}-{number}", {PODSET: role, PODSET_INDEX: str(number)}, owner)
+
+    return made
+
+
+def group_pods(group: KubeObject, share: Mapping[str, str] | None) -> Sequence[PodSet]:
+    """The pods that a PodGroup needs, all alike; ``share``: what each requests, None if unknown."""
+    name = group.name if group.owner is None else group.owner.name
+
+    def made(number: int) -> MadePod:
+        return MadePod(f"{name}-{number}", {}, {})
+
+    container: Tree = {"name": "main", "resources": {"requests": dict(share or {})}}
+    template: Tree = {} if share is None else {"spec": {"containers": [container]}}
+    priority = text(group.tree, "spec", "priorityClassName")
+    pods = whole(group.tree, "spec", "minMember")
+    return [PodSet(template, pods, made, priority_class=priority)]

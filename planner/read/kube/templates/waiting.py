@@ -1,0 +1,461 @@
+"""Which workloads wait without pods, each once, and the pods that they would have.
+
+Suspended jobs, those whose quota Kueue holds back, and those whose pods Volcano holds back until their group
+has a turn. Their pods are read like any others, but exist nowhere: a plan of them is a what-if. Nothing
+raises; what cannot be read, or is too much, is left out with a remark.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from models.policy import KubernetesPolicy
+from planner.read.findings import Remarks
+from planner.read.kube.dialects import kueue, volcano
+from planner.read.kube.dialects.base import ControllerKey
+from planner.read.kube.dialects.job import completion_index
+from planner.read.kube.dialects.kubeflow import KINDS as TRAINING_KINDS
+from planner.read.kube.dialects.registry import controller_readers
+from planner.read.kube.lookup import Tree, at, distinct, flag, mapping, objects, text, whole
+from planner.read.kube.objects import kube_object
+from planner.read.kube.pods.placement import DEFAULT_SCHEDULER, EXPECTED, FINISHED
+from planner.read.kube.pods.requests import effective_requests, is_about_gpus
+from planner.read.kube.records import KubeObject, KubePod, Objects
+from planner.read.kube.templates.controllers import (
+    PodSet,
+    group_pods,
+    job_pods,
+    jobset_pods,
+    leader_worker_pods,
+    ray_pods,
+    training_pods,
+    volcano_pods,
+    workload_pods,
+)
+
+MAX_PODS = 10_000
+"""Most pods that one workload without pods stands for."""
+
+MAX_NAMESPACE_PODS = 50_000
+"""Likewise all of a namespace."""
+
+TOO_MANY = f"would have more than {MAX_PODS:,} pods, and has none; it is left out of the plan"
+BEYOND = f"left out of the plan: together they would have more than {MAX_NAMESPACE_PODS:,} pods"
+UNREADABLE = (
+    "waits without pods, and how many it would have, or what they request, cannot be told; it is left "
+    "out of the plan"
+)
+
+Key = tuple[str, str, str, str]
+"""(API group, kind, namespace, name)"""
+
+_MAX_OWNERS = 8
+_OVER = frozenset({"Complete", "Completed", "Succeeded", "Failed", "Finished"}) | {
+    "SUCCEEDED",
+    "FAILED",
+    "STOPPED",
+}
+"""Conditions of what has finished, and the words of JobSets and RayJobs for that."""
+
+_PENDING = (None, "Pending", "Inqueue")
+_NO_GANGS = ("Pod", "ReplicaSet", "StatefulSet", "DaemonSet")
+"""What Volcano makes PodGroups for that are no gangs."""
+
+_OF_SERVER = ("nodeName", "priority")
+"""Fields of pods that their creators do not choose: in a template they would cheat others."""
+
+_CONTROLLERS: dict[tuple[str, ...], Callable[[KubeObject], Iterator[PodSet]]] = {
+    ("batch", "Job"): job_pods,
+    ("jobset.x-k8s.io", "JobSet"): jobset_pods,
+    ("ray.io", "RayCluster"): ray_pods,
+    ("ray.io", "RayJob"): ray_pods,
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): leader_worker_pods,
+    (volcano.JOB_GROUP, "Job"): volcano_pods,
+    **{("kubeflow.org", kind): training_pods for kind in TRAINING_KINDS.values()},
+}
+"""By API group and kind."""
+
+
+@dataclass(slots=True)
+class Expected:
+    """Pods that do not exist yet. ``left_out``: how many are not planned, by scheduler."""
+
+    pods: list[KubeObject] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+def expected_pods(api: Objects, policy: KubernetesPolicy, remarks: Remarks) -> Expected:
+    """The pods that workloads without pods would have, if those of their schedulers are planned."""
+    found = Expected()
+    queues: dict[str, list[_Workload]] = {}
+    said = remarks if policy.plans_others else Remarks()
+    for one in sorted(_Waiting.of(api).workloads(said), key=_age):
+        if policy.plans_others and all(policy.plans(one.scheduler(pods)) for pods in one.sets):
+            queues.setdefault(one.object.namespace, []).append(one)
+        elif any(map(_wants_gpus, one.sets)):
+            for pods in one.sets:
+                found.left_out[one.scheduler(pods)] += pods.count or 0
+    taken: dict[str, set[str]] = {namespace: set() for namespace in queues}
+    for pod in api.of("Pod", "") if queues else ():
+        if pod.namespace in taken:
+            taken[pod.namespace].add(pod.name)
+    for namespace, queue in sorted(queues.items()):
+        found.pods += _pods_of(queue, taken[namespace], remarks)
+    return found
+
+
+def _pods_of(queue: Sequence[_Workload], taken: set[str], remarks: Remarks) -> Iterator[KubeObject]:
+    """The pods of the workloads of a namespace, the oldest first, while there is place for all of one."""
+    left, beyond = MAX_NAMESPACE_PODS, 0
+    for one in queue:
+        if one.count <= left:
+            left -= one.count
+            yield from one.pods(taken)
+        else:
+            beyond += 1
+    if beyond:
+        what = f"{beyond:,} waiting workloads without pods are {BEYOND}"
+        remarks.add(f"namespace {queue[0].object.namespace}", what)
+
+
+def _wants_gpus(pods: PodSet) -> bool:
+    """Whether gangplan would plan them alone: a gang without GPUs and without a group is left to others."""
+    claims = at(pods.template, "spec", "resourceClaims")
+    return bool(claims) or any(map(is_about_gpus, effective_requests(pods.template).amounts))
+
+
+@dataclass(frozen=True, slots=True)
+class _Workload:
+    """A workload without pods. ``held``: Kueue holds its quota back; ``priority``: in Kueue's queue.
+
+    ``group``: its PodGroup, of Volcano. ``tolerations``: that Kueue adds when it admits it.
+    """
+
+    object: KubeObject
+    sets: Sequence[PodSet]
+    held: bool = False
+    priority: int | None = None
+    group: KubeObject | None = None
+    tolerations: tuple[Tree, ...] = ()
+
+    @property
+    def count(self) -> int:
+        return sum(pods.count or 0 for pods in self.sets)
+
+    def scheduler(self, pods: PodSet) -> str:
+        """Who lets its pods start next."""
+        if self.held:
+            return kueue.SCHEDULER
+        default = DEFAULT_SCHEDULER if self.group is None else volcano.SCHEDULER
+        return text(pods.template, "spec", "schedulerName") or pods.scheduler or default
+
+    def pods(self, taken: set[str]) -> Iterator[KubeObject]:
+        """Its pods. ``taken``: names in use."""
+        for pods in self.sets:
+            yield from self.pods_of(pods, taken)
+
+    def pods_of(self, pods: PodSet, taken: set[str]) -> Iterator[KubeObject]:
+        spec = {**mapping(pods.template, "spec"), "schedulerName": self.scheduler(pods)}
+        for name in _OF_SERVER:
+            spec.pop(name, None)
+        if self.tolerations:
+            own = objects(spec, "tolerations")
+            spec["tolerations"] = [*own, *(one for one in self.tolerations if one not in own)]
+        if self.priority is not None:
+            spec["priority"] = self.priority
+        elif pods.priority_class is not None and text(spec, "priorityClassName") is None:
+            spec["priorityClassName"] = pods.priority_class
+        labels = mapping(pods.template, "metadata", "labels")
+        notes = mapping(pods.template, "metadata", "annotations")
+        if self.group is not None:
+            notes = {**notes, volcano.ANNOTATION: self.group.name}
+        for number in range(pods.count or 0):
+            made = pods.made(number)
+            metadata: Tree = {
+                "name": distinct(made.name, taken),
+                "namespace": self.object.namespace,
+                "labels": {**labels, **made.labels},
+                "annotations": notes,
+                "ownerReferences": [made.owner] if made.owner else [],
+            }
+            tree: Tree = {"metadata": metadata, "spec": spec, EXPECTED: True}
+            found = kube_object(tree, "Pod", "v1", self.object.created)
+            if found is not None:
+                yield found
+
+
+def _age(one: _Workload) -> tuple[bool, int, str, str]:
+    created = one.object.created
+    return (created is None, created or 0, one.object.kind, one.object.name)
+
+
+@dataclass(slots=True)
+class _Existing:
+    """What the pods of the input say of workloads that have pods.
+
+    ``busy``: unfinished pods and whatever owns them; ``controllers``, ``named``: the controllers and the
+    groups that their labels and annotations name. ``done``: completion indexes of pods that succeeded, by
+    Job.
+    """
+
+    busy: set[Key] = field(default_factory=set)
+    controllers: set[ControllerKey | None] = field(default_factory=set)
+    named: set[tuple[str, str | None]] = field(default_factory=set)
+    done: dict[Key, set[int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, api: Objects) -> _Existing:
+        found = cls()
+        for pod in map(KubePod, api.of("Pod", "")):
+            phase, owner = text(pod.object.tree, "status", "phase"), _owner(pod.object)
+            if phase not in FINISHED:
+                found.busy.update((_key(pod.object), *_owners(pod.object, api)))
+                found.controllers.add(_controller(pod, api))
+                names = (kueue.group_name(pod), volcano.group_name(pod))
+                found.named.update((pod.object.namespace, name) for name in names)
+            elif phase == "Succeeded" and owner is not None:
+                index = completion_index(pod)
+                found.done.setdefault(owner, set()).update(() if index is None else (index,))
+        return found
+
+
+def _owners(one: KubeObject, api: Objects) -> list[Key]:
+    """Its owner, the owner of that, and so on, up to the first that is not in the input."""
+    found: list[Key] = []
+    above: KubeObject | None = one
+    while above is not None and (key := _owner(above)) and len(found) < _MAX_OWNERS:
+        found.append(key)
+        above = api.owner_of(above)
+    return found
+
+
+def _controller(pod: KubePod, api: Objects) -> ControllerKey | None:
+    keys = (reader.key(pod, api) for reader in controller_readers())
+    return next((key for key in keys if key is not None), None)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Everything of the input that tells which workloads wait without pods.
+
+    ``queued``: Workloads of Kueue, ``groups``: PodGroups of Volcano, each by owner.
+    """
+
+    api: Objects
+    queued: dict[Key, KubeObject] = field(default_factory=dict)
+    groups: dict[Key, KubeObject] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, api: Objects) -> _Waiting:
+        found = cls(api)
+        for one in api.of("Workload", kueue.GROUP):
+            key = _owner(one) or _key(one)
+            found.queued[key] = max(one, found.queued.get(key, one), key=_precedence)
+        for one in api.of("PodGroup", volcano.GROUP):
+            found.groups.setdefault(_owner(one) or _key(one), one)
+        return found
+
+    def existing(self) -> _Existing:
+        """Found once, and only if some workload may wait: where none does, pods are not looked at."""
+        return self.api.once(_Existing.of)
+
+    def workloads(self, remarks: Remarks) -> Iterator[_Workload]:
+        """Every workload that waits without pods, once."""
+        known: set[Key] = set()
+        for (group, kind), make in _CONTROLLERS.items():
+            for one in self.api.of(kind, group):
+                line = [
+                    key for key in (_key(one), *_owners(one, self.api)) if key in self.api.index
+                ]
+                known.update(line)
+                if (named := self.group(one)) is not None:
+                    known.add(_key(named))
+                if any(key[:2] in _CONTROLLERS for key in line[1:]) or not self.waits(line):
+                    continue
+                done = self.existing().done.get(line[0])
+                sets = job_pods(one, frozenset(done)) if done else make(one)
+                yield from self.workload(line, list(sets), remarks)
+        for key, one in self.queued.items():
+            if not known & {key, *_owners(one, self.api)} and self.waits([_key(one)]):
+                yield from self.workload([_key(one)], list(workload_pods(one)), remarks)
+        for key, one in self.groups.items():
+            alone = known.isdisjoint((key, _key(one))) and self.is_owner_unknown(key, one)
+            if alone and self.waits([_key(one)]):
+                yield from self.workload([_key(one)], _group_pods(one), remarks)
+
+    def is_owner_unknown(self, owner: Key, one: KubeObject) -> bool:
+        """Whether the owner of a PodGroup is of a kind that is not in the input: else it is gone."""
+        if owner == _key(one):
+            return True
+        return owner[1] not in _NO_GANGS and not self.api.of(owner[1], owner[0])
+
+    def workload(
+        self, line: Sequence[Key], sets: Sequence[PodSet], remarks: Remarks
+    ) -> Iterator[_Workload]:
+        """The workload, unless its pods cannot be told, are too many, or exist."""
+        one = self.api.index[line[0]]
+        queued = self.kueue(line)
+        queue = self.queue(line, queued)
+        suspended_for_kueue = _is_suspended(one) and queue is not None
+        held = suspended_for_kueue if queued is None else _is_held(queued)
+        found = _Workload(
+            one,
+            [pods for pods in sets if pods.count != 0],
+            held=held,
+            priority=self.priority(line, queued),
+            group=self.group(one),
+            tolerations=self.tolerations(one.namespace, queue) if held else (),
+        )
+        if not all(pods.count and mapping(pods.template, "spec") for pods in found.sets):
+            remarks.add(one.subject, UNREADABLE)
+        elif found.count > MAX_PODS:
+            remarks.add(one.subject, TOO_MANY)
+        elif found.count:
+            first = _controller(KubePod(next(found.pods(set()))), self.api)
+            if first is None or first not in self.existing().controllers:
+                yield found
+
+    def waits(self, line: Sequence[Key]) -> bool:
+        """Whether somebody keeps the pods of a workload back. ``line``: the workload and its owners."""
+        one = self.api.index[line[0]]
+        queued = self.kueue(line)
+        every = [*(self.api.index[key] for key in line), *([queued] if queued is not None else [])]
+        if any(map(_is_over, every)) or any(map(_is_elsewhere, every)):
+            return False
+        return self.is_kept_back(one) and not self.has_pods(line[0])
+
+    def is_kept_back(self, one: KubeObject) -> bool:
+        match one.group, one.kind:
+            case kueue.GROUP, _:
+                return _is_held(one)
+            case volcano.GROUP, _:
+                return _is_pending(one)
+            case volcano.JOB_GROUP, _:
+                return text(one.tree, "status", "state", "phase") in (*_PENDING, "Restarting")
+            case "leaderworkerset.x-k8s.io", _:
+                return True
+        group = self.group(one)
+        return _is_suspended(one) or (group is not None and _is_pending(group))
+
+    def has_pods(self, key: Key) -> bool:
+        """Whether unfinished pods belong to a workload, or name a group after it."""
+        existing = self.existing()
+        if key[0] not in (kueue.GROUP, volcano.GROUP):
+            return key in existing.busy
+        owners = _owners(self.api.index[key], self.api)
+        return key[2:] in existing.named or not existing.busy.isdisjoint(owners)
+
+    def kueue(self, line: Sequence[Key]) -> KubeObject | None:
+        """Kueue's Workload of a workload or of its owners."""
+        one = self.api.index[line[0]]
+        if (one.group, one.kind) == (kueue.GROUP, "Workload"):
+            return one
+        return next((self.queued[key] for key in line if key in self.queued), None)
+
+    def queue(self, line: Sequence[Key], queued: KubeObject | None) -> str | None:
+        """The LocalQueue that its Workload, or a label of it or of its owners, names."""
+        own = None if queued is None else text(queued.tree, "spec", "queueName")
+        labels = (self.api.index[key].labels.get(kueue.QUEUE) for key in line)
+        return own or next((name for name in labels if name), None)
+
+    def tolerations(self, namespace: str, queue: str | None) -> tuple[Tree, ...]:
+        """Those of the flavors that a queue may give: which one, Kueue decides."""
+        local = self.api.named(kueue.GROUP, "LocalQueue", namespace, queue or "")
+        name = None if local is None else text(local.tree, "spec", "clusterQueue")
+        cluster = self.api.named(kueue.GROUP, "ClusterQueue", "", name or "")
+        groups = objects(None if cluster is None else cluster.tree, "spec", "resourceGroups")
+        names = {
+            text(flavor, "name"): None for group in groups for flavor in objects(group, "flavors")
+        }
+        flavors = (self.api.named(kueue.GROUP, "ResourceFlavor", "", one) for one in names if one)
+        trees = [one.tree for one in flavors if one is not None]
+        return tuple(each for tree in trees for each in objects(tree, "spec", "tolerations"))
+
+    def group(self, one: KubeObject) -> KubeObject | None:
+        """Its PodGroup: the one that it owns, else one of its name, as operators make it."""
+        if (one.group, one.kind) == (volcano.GROUP, "PodGroup"):
+            return one
+        named = self.api.named(volcano.GROUP, "PodGroup", one.namespace, one.name)
+        return self.groups.get(_key(one), named if one.group == "kubeflow.org" else None)
+
+    def priority(self, line: Sequence[Key], queued: KubeObject | None) -> int | None:
+        """The priority in Kueue's queue; None if it is that of the pods."""
+        own = None if queued is None else whole(queued.tree, "spec", "priority")
+        names = (self.api.index[key].labels.get(kueue.PRIORITY) for key in line)
+        classes = (
+            self.api.named(kueue.GROUP, "WorkloadPriorityClass", "", name) for name in names if name
+        )
+        values = (whole(one.tree, "value") for one in classes if one is not None)
+        return next(values, None) if own is None else own
+
+
+def _key(one: KubeObject) -> Key:
+    return (one.group, one.kind, one.namespace, one.name)
+
+
+def _owner(one: KubeObject) -> Key | None:
+    owner = one.owner
+    return None if owner is None else (owner.group, owner.kind, one.namespace, owner.name)
+
+
+def _precedence(workload: KubeObject) -> tuple[bool, int, str]:
+    """Of the Workloads of one owner the newest that is not over counts."""
+    return (not _is_over(workload), workload.created or 0, workload.name)
+
+
+def _conditions(one: KubeObject) -> set[object]:
+    """The types of the conditions that are true."""
+    found = objects(one.tree, "status", "conditions")
+    return {entry.get("type") for entry in found if entry.get("status") == "True"}
+
+
+def _is_over(one: KubeObject) -> bool:
+    """Whether it has finished or is being deleted."""
+    status = mapping(one.tree, "status")
+    states = {status.get(name) for name in ("terminalState", "jobStatus", "jobDeploymentStatus")}
+    deleted = at(one.tree, "metadata", "deletionTimestamp") is not None
+    return deleted or not _OVER.isdisjoint(_conditions(one) | {str(state) for state in states})
+
+
+def _is_elsewhere(one: KubeObject) -> bool:
+    """Whether somebody switched it off, or its pods run in another cluster."""
+    spec = mapping(one.tree, "spec")
+    managers = (text(spec, "managedBy"), text(spec, "runPolicy", "managedBy"))
+    return kueue.MULTIKUEUE in managers or spec.get("active") is False
+
+
+def _is_suspended(one: KubeObject) -> bool:
+    spec = mapping(one.tree, "spec")
+    return flag(spec, "suspend") or flag(spec, "runPolicy", "suspend")
+
+
+def _is_held(workload: KubeObject) -> bool:
+    """Whether Kueue has not admitted it yet."""
+    return "Admitted" not in _conditions(workload)
+
+
+def _is_pending(group: KubeObject) -> bool:
+    return text(group.tree, "status", "phase") in _PENDING
+
+
+def _group_pods(group: KubeObject) -> Sequence[PodSet]:
+    """The pods that a PodGroup needs: each an equal share of what it says that they need together."""
+    stated = mapping(group.tree, "spec", "minResources")
+    quota = {name.removeprefix("requests."): amount for name, amount in stated.items()}
+    requests = {
+        name: amount
+        for name, amount in {**quota, **stated}.items()
+        if not name.startswith(("requests.", "limits.", "count/")) and name != "pods"
+    }
+    container = {"resources": {"requests": requests}}
+    needed = effective_requests({"spec": {"containers": [container]}}).amounts
+    pods = whole(group.tree, "spec", "minMember") or 0
+    uneven = pods < 1 or any(is_about_gpus(name) and needed[name] % pods for name in needed)
+    if uneven or not needed:
+        return group_pods(group, None)
+    share = {name: -(-amount // pods) for name, amount in needed.items()}
+    return group_pods(
+        group, {name: f"{one}m" if name == "cpu" else str(one) for name, one in share.items()}
+    )

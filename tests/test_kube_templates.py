@@ -1,0 +1,557 @@
+"""Workloads that wait and have no pods: each is a gang once, as its controller would make it."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from bundles import load_all
+from effort import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kube import node, pod
+from kube_gangs import owned, thing
+from test_kube_mutations import ODD, broken, places, recorded
+
+from models.gang import Gang, Role
+from planner.read.instance_builder import LoadedInput
+from planner.read.kube.kinds import ALL as ALL_KINDS
+from planner.read.kube.templates import waiting
+
+Tree = dict[str, Any]
+
+ALL = {
+    "apiVersion": "gangplan.dev/v1alpha1",
+    "kind": "Policy",
+    "spec": {"kubernetes": {"schedulerNames": ["*"]}},
+}
+KINDS = ("Job", "JobSet", "LeaderWorkerSet", "MPIJob", "PyTorchJob")
+KUEUE, VOLCANO = "kueue.x-k8s.io/v1beta2", "scheduling.volcano.sh/v1beta1"
+
+
+def planned(*objects: Tree, policy: Tree = ALL) -> LoadedInput:
+    return load_all([policy, *(node(f"n{n}") for n in range(1, 9)), *objects])
+
+
+def gangs(*objects: Tree, policy: Tree = ALL) -> dict[str, Gang]:
+    """Every gang by ``namespace/name``."""
+    return {"/".join(one.key): one for one in planned(*objects, policy=policy).instance.gangs}
+
+
+def shape(gang: Gang) -> dict[str, tuple[int, int, int]]:
+    """(min, max, GPUs of a pod) by role."""
+    return {role.name: (role.min, role.max, role.gpus) for role in gang.roles}
+
+
+def template(gpus: int = 8, **spec: object) -> Tree:
+    """A pod template with what no plan may hold, too."""
+    env = [{"name": "TOKEN", "value": "secret"}]
+    resources = {"limits": {"nvidia.com/gpu": str(gpus)}} if gpus else {}
+    container = {"name": "main", "command": ["train"], "env": env, "resources": resources}
+    return {"metadata": {"labels": {"app": "vit"}}, "spec": {"containers": [container], **spec}}
+
+
+def job(suspend: bool = True, pods: int = 4, **metadata: object) -> Tree:
+    spec = {
+        "suspend": suspend,
+        "parallelism": pods,
+        "completions": pods,
+        "completionMode": "Indexed",
+        "template": template(priorityClassName="high"),
+    }
+    return thing("Job", "batch/v1", "vit", spec, **metadata)
+
+
+def jobset(**metadata: object) -> Tree:
+    nodes = {
+        "parallelism": 2,
+        "completions": 2,
+        "completionMode": "Indexed",
+        "template": template(),
+    }
+    head = {"parallelism": 1, "completions": 1, "template": template(0)}
+    replicated = [
+        {"name": "head", "replicas": 1, "template": {"spec": head}},
+        {"name": "node", "replicas": 2, "template": {"spec": nodes}},
+    ]
+    spec = {"suspend": True, "replicatedJobs": replicated}
+    return thing("JobSet", "jobset.x-k8s.io/v1alpha2", "vit", spec, **metadata)
+
+
+def training(kind: str, field: str, suspend: bool = True, **replicas: int) -> Tree:
+    types = {
+        role.capitalize(): {"replicas": count, "template": template(8 * (role != "launcher"))}
+        for role, count in replicas.items()
+    }
+    version = "kubeflow.org/v2beta1" if kind == "MPIJob" else "kubeflow.org/v1"
+    return thing(kind, version, "vit", {field: types, "runPolicy": {"suspend": suspend}})
+
+
+def ray_spec() -> Tree:
+    group = {"groupName": "gpu", "replicas": 2, "numOfHosts": 2, "maxReplicas": 4}
+    group |= {"minReplicas": 1, "template": template()}
+    return {"headGroupSpec": {"template": template(0)}, "workerGroupSpecs": [group]}
+
+
+def volcano_job(phase: str = "Pending", **spec: object) -> Tree:
+    tasks = [
+        {"name": "master", "replicas": 1, "template": template(0)},
+        {"name": "worker", "replicas": 4, "template": template()},
+    ]
+    made = thing("Job", "batch.volcano.sh/v1alpha1", "vit", {"tasks": tasks, "queue": "q", **spec})
+    return made | {"status": {"state": {"phase": phase}}}
+
+
+def podgroup(phase: str = "Pending", name: str = "vit-uid", **spec: object) -> Tree:
+    return thing("PodGroup", VOLCANO, name, spec) | {"status": {"phase": phase}}
+
+
+def workload(kind: str, version: str, *conditions: str, **spec: object) -> Tree:
+    """Kueue's Workload of an object ``vit``."""
+    podset = {"name": "main", "count": 4, "template": template()}
+    made = thing("Workload", KUEUE, f"{kind.lower()}-vit-1", {"podSets": [podset], **spec})
+    true = [{"type": one, "status": "True"} for one in conditions]
+    return owned(made | {"status": {"conditions": true}}, kind, version, "vit")
+
+
+HIGH = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+HIGH |= {"metadata": {"name": "high"}, "value": 50}
+
+
+# ---- what each controller would make
+
+
+@pytest.mark.parametrize(
+    ("made", "kind", "roles"),
+    [
+        (job(), "worker", {"worker": (4, 4, 8)}),
+        (jobset(), "head", {"head": (1, 1, 0), "node": (4, 4, 8)}),
+        (
+            training("MPIJob", "mpiReplicaSpecs", launcher=1, worker=4),
+            "launcher",
+            {"launcher": (1, 1, 0), "worker": (4, 4, 8)},
+        ),
+        (
+            training("PyTorchJob", "pytorchReplicaSpecs", master=1, worker=3),
+            "master",
+            {"master": (1, 1, 8), "worker": (3, 3, 8)},
+        ),
+        (
+            thing("RayCluster", "ray.io/v1", "vit", {"suspend": True, **ray_spec()}),
+            "head",
+            {"head": (1, 1, 0), "gpu": (2, 4, 8)},
+        ),
+        (
+            thing("RayJob", "ray.io/v1", "vit", {"suspend": True, "rayClusterSpec": ray_spec()}),
+            "head",
+            {"head": (1, 1, 0), "gpu": (2, 4, 8)},
+        ),
+        (volcano_job(), "master", {"master": (1, 1, 0), "worker": (4, 4, 8)}),
+        (volcano_job(minAvailable=3), "master", {"master": (1, 1, 0), "worker": (2, 4, 8)}),
+    ],
+    ids=["Job", "JobSet", "MPI", "PyTorch", "RayCluster", "RayJob", "Volcano", "Volcano, a part"],
+)
+def test_a_workload_without_pods_is_a_gang_from_its_template(
+    made: Tree, kind: str, roles: dict[str, tuple[int, int, int]]
+) -> None:
+    (gang,) = gangs(made).values()
+    assert (gang.name, shape(gang), gang.hold) == ("vit", roles, None)
+    assert gang.roles[0].name == kind
+    mine = planned(made, policy={**ALL, "spec": {}})
+    assert mine.instance.gangs == (), "without --queue nothing changes"
+    assert sum(mine.left_out.values()) == sum(role.max for role in gang.roles)
+
+
+def test_every_group_of_a_leader_worker_set_is_a_gang() -> None:
+    leaders = {"size": 3, "leaderTemplate": template(0), "workerTemplate": template()}
+    made = thing(
+        *("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", "vit"),
+        {"replicas": 2, "leaderWorkerTemplate": leaders},
+    )
+    found = gangs(made)
+    assert {name: shape(one) for name, one in found.items()} == {
+        f"default/vit-{n}": {"leader": (1, 1, 0), "worker": (2, 2, 8)} for n in range(2)
+    }
+
+
+def test_its_pods_are_named_and_ranked_as_the_controller_would() -> None:
+    (gang,) = gangs(jobset()).values()
+    assert [(one.name, one.role, one.index) for one in gang.pods] == [
+        ("vit-head-0-0", 0, 0),
+        *((f"vit-node-{n // 2}-{n % 2}", 1, n) for n in range(4)),
+    ]
+    assert {one.uid for one in gang.pods} == {None}
+
+
+LABELS = {
+    "jobset.sigs.k8s.io/jobset-name": "JobSet",
+    "training.kubeflow.org/job-name": "kubeflow.org",
+    "leaderworkerset.sigs.k8s.io/name": "LeaderWorkerSet",
+    "volcano.sh/job-name": "batch.volcano.sh",
+    "batch.kubernetes.io/job-name": "Job",
+}
+
+
+def makers(one: Tree) -> set[tuple[str, str, str]]:
+    """(kind or API group, namespace, name) of the controllers that the labels of a pod name."""
+    labels, namespace = one["metadata"].get("labels", {}), one["metadata"]["namespace"]
+    return {(LABELS[key], namespace, name) for key, name in labels.items() if key in LABELS}
+
+
+def maker(one: Tree) -> tuple[str, str, str]:
+    """The same of a controller."""
+    group, kind = one["apiVersion"].partition("/")[0], one["kind"]
+    named = group if group in LABELS.values() else kind
+    return (named, one["metadata"]["namespace"], one["metadata"]["name"])
+
+
+def admitted(role: Role) -> Role:
+    """The role without the tolerations that API servers give to every pod."""
+    kept = tuple(one for one in role.tolerations if one.effect != "NoExecute")
+    return replace(role, tolerations=kept)
+
+
+@pytest.mark.parametrize(
+    ("name", "fewest", "incomplete"), [("h100-gke", 40, 1), ("nvl72", 20, 1), ("v100-mpi", 8, 1)]
+)
+def test_a_recorded_gang_without_its_pods_is_the_same_gang(
+    name: str, fewest: int, incomplete: int
+) -> None:
+    """Every controller whose pods all wait is suspended, and loses them. No flavor adds tolerations."""
+    trees = [copy.deepcopy(one) for one in recorded(name) if one["kind"] != "LocalQueue"]
+    pods = [one for one in trees if one["kind"] == "Pod"]
+    waiting_pods = [
+        one for one in pods if "nodeName" not in one["spec"] and one["status"]["phase"] == "Pending"
+    ]
+    started = set().union(*(makers(one) for one in pods if one not in waiting_pods))
+    wanted = set().union(*map(makers, waiting_pods)) - started
+    chosen = [one for one in trees if one["kind"] in KINDS and maker(one) in wanted]
+    assert len(chosen) >= fewest
+    before = {one.key: one for one in load_all([ALL, *trees]).instance.gangs}
+    gone = set(map(maker, chosen))
+    for one in chosen:
+        if one["apiVersion"].startswith("batch.volcano.sh"):
+            one["status"] = {"state": {"phase": "Pending"}}
+        elif one["kind"] != "LeaderWorkerSet":
+            one["spec"] |= {"suspend": True, "runPolicy": {"suspend": True}}
+    kept = [one for one in trees if one["kind"] != "Pod" or gone.isdisjoint(makers(one))]
+    after = {one.key: one for one in load_all([ALL, *kept]).instance.gangs}
+    assert before.keys() == after.keys()
+    for key, gang in before.items():
+        found = after[key]
+        assert tuple(map(admitted, found.roles)) == tuple(map(admitted, gang.roles)), key
+        for field in ("priority", "queue", "required", "preferred", "preemptible", "service"):
+            assert getattr(found, field) == getattr(gang, field), (key, field)
+    # A gang that lacks pods is whole from its template.
+    assert sum(after[key].hold != gang.hold for key, gang in before.items()) == incomplete
+
+
+def test_a_recorded_cluster_has_the_same_gangs_and_no_secrets() -> None:
+    """Recording keeps of a template what it keeps of a pod, and the claims of its volumes."""
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    token = {"name": "token", "secret": {"secretName": "token"}}
+    tied = job()
+    tied["spec"]["template"]["spec"]["volumes"] = [claim, token]
+    tied["metadata"]["name"] = "tied"
+    objects = [
+        tied,
+        jobset(),
+        *(HIGH, volcano_job()),
+        owned(podgroup(minMember=3), "Job", "batch.volcano.sh/v1alpha1", "vit"),
+        workload("AppWrapper", "workload.codeflare.dev/v1beta2", priority=7),
+        thing("RayJob", "ray.io/v1", "ray", {"suspend": True, "rayClusterSpec": ray_spec()}),
+    ]
+    kinds = {(kind.group, kind.name): kind for kind in ALL_KINDS}
+    kept = [
+        {**one, **kinds[one["apiVersion"].rpartition("/")[0], one["kind"]].prune(one)}
+        for one in objects
+    ]
+    claims = {"apiVersion": "v1", "kind": "PersistentVolumeClaimList", "items": []}
+    before, after = planned(*objects, claims), planned(*kept, claims)
+    assert before.instance.gangs == after.instance.gangs
+    assert len(before.instance.gangs) == 5
+    (waits,) = [one for one in after.instance.gangs if one.name == "tied"]
+    assert waits.hold is not None
+    assert waits.hold.message == "PersistentVolumeClaim data does not exist"
+    assert not any(word in str(kept) for word in ("TOKEN", "train'", "secretName"))
+
+
+# ---- each workload once
+
+
+def test_what_a_workload_of_another_makes_is_no_gang_of_its_own() -> None:
+    mpi = training("MPIJob", "mpiReplicaSpecs", launcher=1, worker=4)
+    launcher = owned(job(pods=1), "MPIJob", "kubeflow.org/v2beta1", "vit")
+    launcher["metadata"]["name"] = "vit-launcher"
+    train = thing("TrainJob", "trainer.kubeflow.org/v1alpha1", "vit", {"suspend": True})
+    made = owned(jobset(), "TrainJob", "trainer.kubeflow.org/v1alpha1", "vit")
+    child = owned(job(pods=2), "JobSet", "jobset.x-k8s.io/v1alpha2", "vit")
+    child["metadata"]["name"] = "vit-node-0"
+    assert list(gangs(mpi, launcher)) == ["default/vit"]
+    assert list(gangs(train, made, child)) == ["default/vit"]
+    queued = workload("TrainJob", "trainer.kubeflow.org/v1alpha1")
+    (gang,) = gangs(train, made, child, queued).values()
+    assert shape(gang) == {"head": (1, 1, 0), "node": (4, 4, 8)}, "the owner's template counts"
+
+
+def test_a_workload_stands_for_an_owner_that_is_not_in_the_input() -> None:
+    queued = workload("AppWrapper", "workload.codeflare.dev/v1beta2", queueName="q", priority=7)
+    queued["spec"]["podSets"] = [
+        {"name": "head", "count": 1, "template": template(0)},
+        {"name": "node", "count": 4, "minCount": 2, "template": template()},
+    ]
+    (gang,) = gangs(queued).values()
+    assert shape(gang) == {"head": (1, 1, 0), "node": (2, 4, 8)}
+    assert (gang.name, gang.queue, gang.priority) == ("vit", "q", 7)
+
+
+@pytest.mark.parametrize(
+    ("queued", "expected"),
+    [
+        (workload("Job", "batch/v1"), 1),
+        (workload("Job", "batch/v1", "QuotaReserved"), 1),
+        (workload("Job", "batch/v1", "Finished"), 0),
+        (workload("Job", "batch/v1", active=False), 0),
+    ],
+    ids=["pending", "reserved", "finished", "inactive"],
+)
+def test_kueue_decides_whether_its_owner_waits(queued: Tree, expected: int) -> None:
+    assert len(gangs(job(), queued)) == expected
+    assert len(gangs(queued)) == expected, "without the Job"
+
+
+def test_an_admitted_workload_whose_pods_exist_is_no_second_gang() -> None:
+    queued = workload("Job", "batch/v1", "QuotaReserved", "Admitted")
+    index = "batch.kubernetes.io/job-completion-index"
+    pods = [
+        owned(
+            pod(f"vit-{n}", gpus=8, on=f"n{n + 1}", labels={index: str(n)}),
+            "Job",
+            "batch/v1",
+            "vit",
+        )
+        for n in range(4)
+    ]
+    (gang,) = gangs(job(suspend=False), queued, *pods).values()
+    assert len(gang.pods) == 4
+    assert len(gangs(queued, *pods)) == 1
+    assert len(gangs(job(), queued, *pods)) == 1, "a Job that is being suspended"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        job(suspend=False),
+        job(deletionTimestamp="2026-11-20T09:00:00Z"),
+        job() | {"status": {"conditions": [{"type": "Failed", "status": "True"}]}},
+        jobset() | {"status": {"terminalState": "Completed"}},
+        volcano_job("Running"),
+        volcano_job("Completed"),
+        thing("RayJob", "ray.io/v1", "vit", {"suspend": True, "rayClusterSpec": ray_spec()})
+        | {"status": {"jobStatus": "SUCCEEDED"}},
+        thing("Job", "batch/v1", "vit", job()["spec"] | {"managedBy": "kueue.x-k8s.io/multikueue"}),
+    ],
+    ids=["runs", "deleted", "failed", "completed", "volcano runs", "volcano done", "ray", "remote"],
+)
+def test_what_does_not_wait_here_is_left_out(made: Tree) -> None:
+    assert gangs(made) == {}
+
+
+def test_a_job_whose_group_volcano_holds_back_waits() -> None:
+    made = training("PyTorchJob", "pytorchReplicaSpecs", suspend=False, master=1, worker=3)
+    group = owned(podgroup(name="vit", minMember=3), "PyTorchJob", "kubeflow.org/v1", "vit")
+    (gang,) = gangs(made, group).values()
+    assert (shape(gang), gang.hold) == ({"master": (1, 1, 8), "worker": (2, 3, 8)}, None)
+    running = owned(podgroup("Running", "vit", minMember=3), "PyTorchJob", "kubeflow.org/v1", "vit")
+    assert gangs(made, running) == {}
+
+
+def test_a_volcano_job_and_its_group_are_one_gang() -> None:
+    made = volcano_job(minAvailable=5)
+    group = owned(
+        podgroup(minMember=4, minTaskMember={"master": 1, "worker": 3}),
+        *("Job", "batch.volcano.sh/v1alpha1", "vit"),
+    )
+    (gang,) = gangs(made, group).values()
+    assert shape(gang) == {"master": (1, 1, 0), "worker": (3, 4, 8)}
+    assert gang.queue == "q"
+
+
+def test_a_group_alone_stands_for_equal_pods() -> None:
+    resources = {"nvidia.com/gpu": "32", "cpu": "8", "requests.nvidia.com/gpu": "32", "pods": "4"}
+    group = podgroup(minMember=4, minResources=resources, priorityClassName="high")
+    (gang,) = gangs(HIGH, group).values()
+    assert (shape(gang), gang.priority) == ({"worker": (4, 4, 8)}, 50)
+    orphan = owned(group, "SparkApplication", "sparkoperator.k8s.io/v1beta2", "vit")
+    assert len(gangs(orphan)) == 1, "nobody reads its owner"
+    gone = owned(podgroup(minMember=4, minResources=resources), "Job", "batch/v1", "gone")
+    assert list(gangs(gone, job())) == ["default/vit"], "its owner would be in the input"
+    loaded = planned(podgroup(minMember=3, minResources=resources))
+    assert loaded.instance.gangs == ()
+    assert any(waiting.UNREADABLE in line for line in loaded.remarks)
+
+
+# ---- priority, queue, scheduler
+
+
+def test_the_priority_is_that_of_kueues_queue_else_that_of_the_template() -> None:
+    (gang,) = gangs(HIGH, job()).values()
+    assert gang.priority == 50
+    classed = {"apiVersion": KUEUE, "kind": "WorkloadPriorityClass", "value": 9}
+    classed |= {"metadata": {"name": "low"}}
+    labels = {"kueue.x-k8s.io/priority-class": "low", "kueue.x-k8s.io/queue-name": "q"}
+    (gang,) = gangs(HIGH, classed, job(labels=labels)).values()
+    assert (gang.priority, gang.queue) == (9, "q")
+    queued = workload("Job", "batch/v1", priority=11)
+    (gang,) = gangs(HIGH, classed, job(labels=labels), queued).values()
+    assert gang.priority == 11
+
+
+def test_pods_that_kueue_gates_have_the_priority_of_its_queue_until_they_are_admitted() -> None:
+    classed = {"apiVersion": KUEUE, "kind": "WorkloadPriorityClass", "value": 9}
+    classed |= {"metadata": {"name": "low"}}
+    labels = {"kueue.x-k8s.io/priority-class": "low"}
+    gated = pod("p", gpus=8, priority=50, labels=labels)
+    gated["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
+    assert gangs(classed, gated)["default/p"].priority == 9
+    del gated["spec"]["schedulingGates"]
+    assert gangs(classed, gated)["default/p"].priority == 50
+
+
+def test_what_waits_for_quota_tolerates_what_its_flavors_tolerate() -> None:
+    """Kueue adds their tolerations to the pods that it admits."""
+    taint = {"key": "example.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    flavor = {"apiVersion": KUEUE, "kind": "ResourceFlavor", "metadata": {"name": "h100"}}
+    flavor["spec"] = {"tolerations": [taint]}
+    queue = {"apiVersion": KUEUE, "kind": "ClusterQueue", "metadata": {"name": "all"}}
+    queue["spec"] = {"resourceGroups": [{"flavors": [{"name": "h100"}, {"name": "gone"}]}]}
+    local = thing("LocalQueue", KUEUE, "q", {"clusterQueue": "all"})
+    made = job(labels={"kueue.x-k8s.io/queue-name": "q"})
+    for objects, keys in (([flavor, queue, local], ["example.com/gpu"]), ([local], [])):
+        (gang,) = gangs(*objects, made).values()
+        assert [one.key for one in gang.roles[0].tolerations] == keys
+    (gang,) = gangs(flavor, queue, local, job()).values()
+    assert gang.roles[0].tolerations == ()
+
+
+def test_a_volcano_jobs_class_counts_for_tasks_that_name_none() -> None:
+    (gang,) = gangs(HIGH, volcano_job(priorityClassName="high")).values()
+    assert gang.priority == 50
+
+
+@pytest.mark.parametrize(
+    ("made", "scheduler"),
+    [
+        ([job()], "default-scheduler"),
+        ([job(), workload("Job", "batch/v1")], "kueue"),
+        ([job(labels={"kueue.x-k8s.io/queue-name": "q"})], "kueue"),
+        ([volcano_job()], "volcano"),
+        ([volcano_job(schedulerName="volcano-2")], "volcano-2"),
+    ],
+)
+def test_only_what_waits_for_a_scheduler_that_is_named_is_planned(
+    made: list[Tree], scheduler: str
+) -> None:
+    def named(name: str) -> Tree:
+        return {**ALL, "spec": {"kubernetes": {"schedulerNames": [name]}}}
+
+    assert len(gangs(*made, policy=named(scheduler))) == 1
+    assert gangs(*made, policy=named("another")) == {}
+
+
+# ---- whatever a stranger writes
+
+
+def test_a_workload_of_too_many_pods_is_one_remark(monkeypatch: pytest.MonkeyPatch) -> None:
+    huge = job(pods=10**9)
+    huge["metadata"]["name"] = "huge"
+    loaded = planned(huge, job())
+    assert [one.name for one in loaded.instance.gangs] == ["vit"]
+    assert any(waiting.TOO_MANY in line for line in loaded.remarks)
+    monkeypatch.setattr(waiting, "MAX_PODS", 3)
+    assert gangs(job(pods=4)) == {}
+    assert len(gangs(job(pods=3))) == 1
+
+
+def test_a_namespace_has_so_many_pods_without_existence_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(waiting, "MAX_NAMESPACE_PODS", 8)
+    jobs = [job(), job(), job()]
+    for n, one in enumerate(jobs):
+        one["metadata"] |= {"name": f"vit-{n}", "creationTimestamp": f"2026-11-2{n}T06:00:00Z"}
+    other = job()
+    other["metadata"]["namespace"] = "other"
+    loaded = planned(*jobs, other)
+    assert ["/".join(one.key) for one in loaded.instance.gangs] == [
+        "default/vit-0", "default/vit-1", "other/vit",
+    ]  # fmt: skip
+    assert sum("1 waiting workloads without pods" in line for line in loaded.remarks) == 1
+
+
+@pytest.mark.parametrize("value", [None, "x", -1, [], {}, 1.5, True, 10**30])
+def test_malformed_templates_and_sizes_are_remarks(value: object) -> None:
+    wrong = [
+        thing("Job", "batch/v1", "a", {"suspend": True, "parallelism": value, "template": template()}),
+        thing("Job", "batch/v1", "b", {"suspend": True, "template": value}),
+        thing("JobSet", "jobset.x-k8s.io/v1alpha2", "c", {"suspend": True, "replicatedJobs": value}),
+        thing("RayJob", "ray.io/v1", "d", {"suspend": True, "rayClusterSpec": value}),
+        thing("RayCluster", "ray.io/v1", "e", {"suspend": True, "workerGroupSpecs": [value]}),
+        thing("Job", "batch.volcano.sh/v1alpha1", "f", {"tasks": [{"replicas": value}]}),
+        thing("PyTorchJob", "kubeflow.org/v1", "g",
+              {"runPolicy": {"suspend": True}, "pytorchReplicaSpecs": {"Worker": value}}),
+        thing("Workload", KUEUE, "h", {"podSets": [{"count": value, "template": value}]}),
+        thing("PodGroup", VOLCANO, "i", {"minMember": value, "minResources": {"cpu": "1"}}),
+        thing("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", "j", {"replicas": value}),
+    ]  # fmt: skip
+    found = gangs(*wrong, job())
+    assert "default/vit" in found
+    assert all(gang.roles for gang in found.values())
+
+
+@settings(max_examples=examples(300, 25), deadline=None)
+@given(data=st.data())
+def test_whatever_a_stranger_breaks_changes_no_gang_of_others(data: st.DataObject) -> None:
+    theirs = [
+        jobset(),
+        volcano_job(minAvailable=3),
+        owned(podgroup(minMember=3), "Job", "batch.volcano.sh/v1alpha1", "vit"),
+        training("MPIJob", "mpiReplicaSpecs", launcher=1, worker=4),
+        thing("RayJob", "ray.io/v1", "ray", {"suspend": True, "rayClusterSpec": ray_spec()}),
+        workload("AppWrapper", "workload.codeflare.dev/v1beta2", priority=7),
+        podgroup(name="alone", minMember=4, minResources={"nvidia.com/gpu": "32"}),
+    ]
+    for one in theirs:
+        one["metadata"]["namespace"] = "theirs"
+    for _ in range(data.draw(st.integers(1, 3))):
+        i = data.draw(st.sampled_from(range(len(theirs))))
+        path = data.draw(st.sampled_from(places(theirs[i])))
+        how = data.draw(st.sampled_from(["remove", "replace", "replace", "rename", "double"]))
+        if path not in (("metadata",), ("metadata", "namespace"), ("metadata", "name")):
+            theirs[i] = broken(theirs[i], path, data.draw(st.sampled_from(ODD)), how)
+    assert gangs(*theirs, job())["default/vit"] == gangs(job())["default/vit"]
+
+
+def test_a_template_takes_no_node_and_no_priority() -> None:
+    """Pods with them would be refused, or would run without a scheduler: nobody may write them for a plan."""
+    made = job()
+    made["spec"]["template"]["spec"] |= {"nodeName": "n1", "priority": 10**9}
+    (gang,) = gangs(HIGH, made).values()
+    assert (gang.priority, {one.node for one in gang.pods}) == (50, {None})
+
+
+def test_pods_of_the_same_name_that_exist_keep_theirs() -> None:
+    found = gangs(job(), pod("vit-0", gpus=8, on="n1"))
+    names = [one.name for one in found["default/vit"].pods]
+    assert names == ["vit-0-2", "vit-1", "vit-2", "vit-3"]
+
+
+def test_indexes_that_succeeded_are_not_made_again() -> None:
+    made = job() | {"status": {"succeeded": 1}}
+    index = "batch.kubernetes.io/job-completion-index"
+    done = owned(pod("vit-0-x", gpus=8, labels={index: "0"}), "Job", "batch/v1", "vit")
+    done["status"]["phase"] = "Succeeded"
+    (gang,) = gangs(made, done).values()
+    assert (shape(gang), gang.hold) == ({"worker": (3, 3, 8)}, None)
