@@ -316,16 +316,30 @@ def test_pods_that_leave_do_not_count_so_the_least_domain_counts_as_empty() -> N
     assert spread_of(*racks("r1", "r2"), *mine, service("s", "n0")).min_domains == 1
 
 
-def test_a_domain_of_which_a_pod_may_use_a_part_is_closed_if_others_may_be_in_the_rest() -> None:
-    """An anti-affinity of others closes n0; kube-scheduler still counts the pods on it."""
+def test_a_node_that_others_close_still_counts_as_one_of_its_domain() -> None:
+    """kube-scheduler looks at node affinity, not at who keeps a pod off a node."""
     loner = pod("loner", on="n0", affinity={"podAntiAffinity": {REQUIRED: [term()]}})
-    trees = [*racks("r1", "r1", "r2"), loner, *gang("a", **spread(RACK))]
+    found = instance(*racks("r1", "r1", "r2"), loner, *gang("a", **spread(RACK)), *gang("b"))
+    _, role = named(found, "a")
+    (closing,) = role.anti_affinity
+    assert (closing.level, closing.pod_set) == (found.cluster.node_level, f"kept off {HOST}")
+    assert sets_of(found.cluster.nodes) == {"n0": {closing.pod_set: 1}}
+    assert (role.node_affinity, role.spread[0].min_domains) == ((), 1)
+    assert named(found, "b")[1].node_affinity == ((NodeExpression(HOST, "NotIn", ("n0",)),),)
+
+
+def test_a_domain_of_which_a_pod_may_use_a_part_is_closed_if_others_may_be_in_the_rest() -> None:
+    """Nodes of another vendor count, and a document keeps the role off them by a label."""
+    nodes = [*racks("r1", "r2"), node("amd", resource="amd.com/gpu", **{RACK: "r1"})]
+    trees = [*nodes, *gang("a", **spread(RACK))]
     _, role = named(instance(*trees), "a")
-    closed = NodeExpression(HOST, "NotIn", ("n0",))
-    assert role.node_affinity == ((closed,),)
-    assert role.spread[0].min_domains == ALL
-    _, role = named(instance(*trees, service("s", "n0")), "a")
-    assert role.node_affinity == ((closed, NodeExpression(RACK, "NotIn", ("r1",))),)
+    assert (role.node_affinity, role.spread[0].min_domains) == ((), ALL)
+    other = gang("b", 1)
+    resources = other[0]["spec"]["containers"][0]["resources"]["requests"]
+    resources["amd.com/gpu"] = resources.pop("nvidia.com/gpu")
+    closed = ((NodeExpression(RACK, "NotIn", ("r1",)),),)
+    for more in (other, [service("s", "amd")]):
+        assert named(instance(*trees, *more), "a")[1].node_affinity == closed
 
 
 # gangs that run
@@ -398,6 +412,20 @@ def test_rules_that_select_too_many_pods_hold_the_youngest_gangs_of_their_namesp
     found = instance(*racks("r1"), *greedy, *modest)
     assert [one.name for one in found.gangs if one.hold] == ["g2"]
     assert pod_sets.BEYOND_SHARE in held(found, "g2")
+
+
+def test_beyond_so_many_domains_that_others_close_a_spread_is_stricter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loners = [
+        pod(f"loner-{i}", on=f"n{i}", affinity={"podAntiAffinity": {REQUIRED: [term()]}})
+        for i in range(2)
+    ]
+    trees = [*racks("r1", "r1", "r2"), *loners, *gang("a", **spread(RACK))]
+    for most, least in ((2, 1), (1, ALL)):
+        monkeypatch.setattr(pod_sets, "MAX_CLOSED", most)
+        _, role = named(instance(*trees), "a")
+        assert (bool(role.node_affinity), role.spread[0].min_domains) == (least == ALL, least)
 
 
 def test_names_of_sets_are_printable_short_and_distinct() -> None:

@@ -89,9 +89,9 @@ def assemble(
     levels = read_levels(objects, nodes, settings, level_asks(gangs), remarks, topology)
     hold_beyond_share(gangs)
     count_host_ports(gangs, pods, nodes)
-    sets = PodSets(gangs, pods, nodes, levels, objects)
+    sets = PodSets(gangs, pods, nodes, levels, objects, remarks)
     if "podAntiAffinity" not in settings.ignore:
-        exclude_by_anti_affinity(pods, nodes, objects, remarks, sets.repelling())
+        exclude_by_anti_affinity(pods, nodes, objects, remarks, sets.repelling(), sets.keep_off)
     source = Source(SOURCE, "", "json")
     partial = partial_gpu_names(nodes, gangs)
     sets.write(partial)

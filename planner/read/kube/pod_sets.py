@@ -6,25 +6,28 @@ kube-scheduler means it is said more strictly, or holds the gang; nothing is sai
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL
 from models.eligibility import tolerated
 from models.gang import NodeExpression
+from planner.read.findings import Remarks
 from planner.read.kube.gang_documents import by_age, even_share, model_pod
 from planner.read.kube.levels.levels import Levels
 from planner.read.kube.lookup import bits, distinct, mapping, objects, union
 from planner.read.kube.node_documents import Json
+from planner.read.kube.pods.anti_affinity import REPELS_OTHERS
 from planner.read.kube.pods.constraints import IMPOSSIBLE, Affinity
-from planner.read.kube.pods.pod_kinds import NodeMasks, PodKinds
+from planner.read.kube.pods.pod_kinds import NodeMasks, Population
 from planner.read.kube.pods.pod_rules import MAX_SKEW, PodRule, PodTerm, RuleKind
 from planner.read.kube.records import KubeGang, KubeNode, KubePod, KubeRole, LevelAsk, Objects
 from planner.read.sources import printable
 
 MAX_MEMBERS = 1_000_000
 """Rules about pods, and kinds of pods and nodes in their sets, that a plan may state."""
+MAX_CLOSED = 100_000
+"""Domains that pods of no gang close to roles with a spread, for those of one namespace."""
 LONGEST_NAME = 120
 """Most characters of the name of a set."""
 
@@ -58,7 +61,8 @@ class _Rule:
 class _Role:
     """A role with what is read of its rules. ``problems``: why its gang is held.
 
-    ``keys``: labels that its nodes must have.
+    ``keys``: labels that its nodes must have. ``closed``: by label, values of domains that pods of no gang
+    keep it off.
     """
 
     gang: KubeGang
@@ -67,6 +71,7 @@ class _Role:
     rules: list[_Rule] = field(default_factory=list)
     keys: dict[str, None] = field(default_factory=dict)
     problems: dict[str, None] = field(default_factory=dict)
+    closed: dict[str, set[str]] = field(default_factory=dict)
 
     @property
     def pods(self) -> list[KubePod]:
@@ -83,61 +88,43 @@ class PodSets:
         nodes: Sequence[KubeNode],
         levels: Levels,
         found: Objects,
+        remarks: Remarks,
     ) -> None:
         self._levels = levels
+        self._remarks = remarks
         self._kube_nodes = nodes
         self.nodes: dict[str, dict[str, int]] = {}
+        self._spreading: dict[tuple[str, str], _Role] = {}
+        self._closed: dict[str, dict[NodeExpression, int]] = {}
+        self._left: dict[tuple[int, int], tuple[object, list[NodeExpression]]] = {}
         self._roles = [
             _Role(gang, role, model)
             for gang in sorted(gangs, key=by_age)
             for role in gang.roles
             if (model := model_pod(role)) is not None
         ]
-        self._with_rules = [one for one in self._roles if one.model.rules]
+        self._with_rules = [
+            one
+            for one in self._roles
+            if one.model.rules or any(pod.rules for pod in one.pods if pod.ours)
+        ]
         if self._with_rules:
-            self._number(pods, nodes, found)
+            self._there = Population(
+                [one.pods for one in self._roles], pods, found, _keys(self._with_rules)
+            )
+            self._masks = NodeMasks(nodes)
+            self._selected: dict[tuple[tuple[PodTerm, ...], bool], int] = {}
+            self._level_of: dict[str, tuple[str | None, str]] = {}
+            self._reached: dict[int, int] = {}
+            self._installed = union(1 << n for n, node in enumerate(nodes) if node.installed)
+            self._without_gpus = any(not one.model.gpus for one in self._roles)
             for one in self._with_rules:
                 self._read(one)
             self._hold_beyond_share(lambda mask: mask.bit_count())
-            self._hold_beyond_share(lambda mask: sum(self._weight[kind] for kind in bits(mask)))
+            self._hold_beyond_share(self._there.weight)
             for one in self._with_rules:
-                self._refuse_torn(one)
+                self._refuse_vague(one)
             self._hold()
-
-    def _number(self, pods: Sequence[KubePod], nodes: Sequence[KubeNode], found: Objects) -> None:
-        """Number the kinds of pods that exist, and the roles and nodes that have them."""
-        members = {pod.key: n for n, one in enumerate(self._roles) for pod in one.pods}
-        there = [
-            pod
-            for pod in pods
-            if pod.finished is None and (pod.key in members or (pod.bound and pod.node is not None))
-        ]
-        self._kinds = PodKinds(there, found, _keys(self._with_rules))
-        self._masks = NodeMasks(nodes)
-        self._of_role = [0] * len(self._roles)
-        self._terminating = 0
-        self._loose: dict[int, Counter[str]] = {}
-        for pod, kind in self._kinds.of:
-            if pod.key in members:
-                self._of_role[members[pod.key]] |= 1 << kind
-            elif pod.node is not None:
-                self._loose.setdefault(kind, Counter())[pod.node] += 1
-            if pod.terminating and pod.node is not None:
-                self._terminating |= 1 << kind
-        self._roles_of: dict[int, list[int]] = {}
-        for n, mask in enumerate(self._of_role):
-            for kind in bits(mask):
-                self._roles_of.setdefault(kind, []).append(n)
-        self._weight = [
-            len(self._roles_of.get(kind, ())) + len(self._loose.get(kind, ()))
-            for kind in range(len(self._kinds.numbers))
-        ]
-        self._selected: dict[tuple[tuple[PodTerm, ...], bool], int] = {}
-        self._level_of: dict[str, tuple[str | None, str]] = {}
-        self._members: dict[int, tuple[int, ...]] = {}
-        self._torn: dict[int, bool] = {}
-        self._lying: dict[int, Counter[str]] = {}
-        self._without_gpus = any(not one.model.gpus for one in self._roles)
 
     # --- what is stated
 
@@ -162,12 +149,16 @@ class PodSets:
                 one.problems[problem] = None
             if rule.kind is not RuleKind.ANTI_AFFINITY:
                 one.keys[rule.key] = None
-            if rule.kind is RuleKind.AFFINITY:
-                if kinds != self._select(rule, unknown=False):
-                    one.problems[UNKNOWN_SPACES.format(words=words)] = None
-            elif not kinds:
-                continue  # nothing to keep away from, or to spread
-            one.rules.append(_Rule(rule, level, kinds, rule.min_domains))
+            elif self._repels_others(one, kinds):
+                self._remarks.add(one.gang.subject, REPELS_OTHERS.format(key=rule.key))
+            # Without pods there is nothing to keep away from, or to spread, but something to wait for.
+            if kinds or rule.kind is RuleKind.AFFINITY:
+                one.rules.append(_Rule(rule, level, kinds, rule.min_domains))
+
+    def _repels_others(self, one: _Role, kinds: int) -> bool:
+        """Whether a role that runs keeps pods of other namespaces away from it."""
+        there = any(pod.holds_room for pod in one.pods)
+        return there and bool(kinds & ~self._there.inside.get(one.gang.namespace, 0))
 
     def _meaning(self, rule: PodRule) -> tuple[object, ...]:
         """What two rules have in common that mean the same."""
@@ -178,7 +169,7 @@ class PodSets:
         """The kinds of the pods that all terms of a rule select."""
         same = (rule.terms, unknown)
         if same not in self._selected:
-            found = self._kinds.labels.all
+            found = self._there.labels.all
             for term in rule.terms:
                 found &= self._select_term(term, unknown=unknown)
             self._selected[same] = found
@@ -188,7 +179,7 @@ class PodSets:
         if term.selector is None:
             return 0
         spaces = None if term.of_namespaces is None else term.of_namespaces.tree
-        return self._kinds.selected(term.selector.tree, term.namespaces, spaces, unknown=unknown)
+        return self._there.selected(term.selector.tree, term.namespaces, spaces, unknown=unknown)
 
     def _level(self, key: str) -> tuple[str | None, str]:
         """The level whose domains are the values of a label; why there is none that is, in words.
@@ -228,24 +219,15 @@ class PodSets:
                 return False
         return True
 
-    def _refuse_torn(self, one: _Role) -> None:
-        """A pod may join some pods of a role, but a set holds all: for other rules that is stricter."""
+    def _refuse_vague(self, one: _Role) -> None:
+        """Hold who joins pods that a set cannot say: a larger set is stricter for other rules only."""
         for rule in one.rules if not one.problems else ():
-            if rule.kind is RuleKind.AFFINITY and self._is_torn(rule.kinds):
+            if rule.kind is not RuleKind.AFFINITY:
+                continue
+            if rule.kinds != self._select(rule.stated, unknown=False):
+                one.problems[UNKNOWN_SPACES.format(words=rule.kind.words)] = None
+            if self._there.is_torn(rule.kinds):
                 one.problems[SOME_PODS.format(words=rule.kind.words)] = None
-
-    def _is_torn(self, kinds: int) -> bool:
-        """Whether some pods of a role are meant and others are not."""
-        if kinds not in self._torn:
-            self._torn[kinds] = any(self._of_role[n] & ~kinds for n in self._roles_in(kinds))
-        return self._torn[kinds]
-
-    def _roles_in(self, kinds: int) -> tuple[int, ...]:
-        """Numbers of the roles with pods of these kinds."""
-        if kinds not in self._members:
-            found = {n for kind in bits(kinds) for n in self._roles_of.get(kind, ())}
-            self._members[kinds] = tuple(sorted(found))
-        return self._members[kinds]
 
     # --- who is held
 
@@ -280,6 +262,8 @@ class PodSets:
                     pod.affinity = (IMPOSSIBLE,)
                     if pod.ours:
                         pod.unsupported += tuple(one.problems)
+            elif any(rule.kind is RuleKind.SPREAD for rule in one.rules):
+                self._spreading |= {pod.key: one for pod in one.pods}
 
     def repelling(self) -> set[tuple[str, str]]:
         """Keys of the pods whose anti-affinity is stated by rules of their roles."""
@@ -290,6 +274,38 @@ class PodSets:
             for pod in one.pods
             if pod.rules is one.model.rules
         }
+
+    def keep_off(self, pod: KubePod, closed: Sequence[NodeExpression]) -> Sequence[NodeExpression]:
+        """What of these expressions (``NotIn``) is no rule of its role: its node affinity must state that.
+
+        A spread counts the nodes that the node affinity of its role matches, whoever keeps the role off
+        some of them. So these pods are a set, from which the role keeps apart.
+        """
+        one = self._spreading.get(pod.key)
+        if one is None:
+            return closed
+        same = (id(one), id(closed))
+        if same not in self._left:
+            self._left[same] = (closed, self._keep_off(one, closed))  # the first keeps its id
+        return self._left[same][1]
+
+    def _keep_off(self, one: _Role, closed: Sequence[NodeExpression]) -> list[NodeExpression]:
+        left = []
+        for expression in closed:
+            level, why = self._level(expression.key)
+            if level is None or why or not self._may_close(one.gang.namespace, expression):
+                left.append(expression)
+            else:
+                one.closed.setdefault(expression.key, set()).update(expression.values)
+        return left
+
+    def _may_close(self, namespace: str, closed: NodeExpression) -> bool:
+        """Whether no more domains than are counted are closed to a namespace; equal expressions are one."""
+        known = self._closed.setdefault(namespace, {})
+        if closed not in known:
+            before = next(reversed(known.values()), 0)
+            known[closed] = before + len(closed.values)
+        return known[closed] <= MAX_CLOSED
 
     # --- what the documents say
 
@@ -315,6 +331,7 @@ class PodSets:
         for n, one in enumerate(self._roles):
             one.role.rules = self._documents(n, one, names, taken)
         self._fill(names)
+        self._write_closed(taken)
 
     def _documents(
         self, role: int, one: _Role, names: dict[int, str], taken: set[str]
@@ -323,7 +340,7 @@ class PodSets:
         found: dict[str, list[Json]] = {}
         for rule in one.rules:
             tree: Json = {"level": rule.level}
-            if not self._is_own(role, rule.kinds):
+            if not self._there.is_own(role, rule.kinds):
                 if rule.kinds not in names:
                     names[rule.kinds] = distinct(_name(rule.stated.terms), taken)
                 tree["podSet"] = names[rule.kinds]
@@ -337,22 +354,26 @@ class PodSets:
     def _fill(self, names: Mapping[int, str]) -> None:
         """Tell roles and nodes the sets that they are in."""
         for kinds, name in sorted(names.items(), key=lambda entry: entry[1]):
-            for n in self._roles_in(kinds):
+            for n in self._there.roles_in(kinds):
                 self._roles[n].role.pod_sets += (name,)
-            for node, count in self._loose_in(kinds).items():
+            for node, count in self._there.loose_in(kinds).items():
                 self.nodes.setdefault(node, {})[name] = count
 
-    def _loose_in(self, kinds: int) -> Counter[str]:
-        """Bound pods of no gang, by node."""
-        if kinds not in self._lying:
-            found = self._lying.setdefault(kinds, Counter())
-            for kind in bits(kinds):
-                found.update(self._loose.get(kind, {}))
-        return self._lying[kinds]
-
-    def _is_own(self, role: int, kinds: int) -> bool:
-        """Whether a set is the pods of one role, and no others."""
-        return self._roles_in(kinds) == (role,) and not self._loose_in(kinds)
+    def _write_closed(self, taken: set[str]) -> None:
+        """Let roles keep apart from the pods of no gang that close domains to them, a set for each key."""
+        names: dict[tuple[str, ...], str] = {}
+        for one in self._roles:
+            for key, values in sorted(one.closed.items()):
+                same = (key, *sorted(values))
+                if same not in names:
+                    name = names[same] = distinct(_short(f"kept off {key}"), taken)
+                    for value in same[1:]:
+                        masks = self._masks.sets.by_value[key][value]
+                        node = self._kube_nodes[bits(masks & self._installed or masks)[0]]
+                        self.nodes.setdefault(node.name, {})[name] = 1
+                level, _ = self._level(key)
+                apart = one.role.rules.setdefault(RuleKind.ANTI_AFFINITY.document, [])
+                apart.append({"level": level, "podSet": names[same]})
 
     def _require_labels(self, one: _Role) -> None:
         """Keep a role to nodes that have the labels of its domains."""
@@ -375,13 +396,12 @@ class PodSets:
 
         Unless none of the pods that count can be on the others. Whether any was closed.
         """
-        meant, planned = self._counted(one, rule), self._planned(one, partial)
+        planned = self._planned(one, partial)
+        others = self._counted(one, rule) & ~planned & self._reach(rule.kinds, partial)
         masks = self._masks.sets.by_value[rule.stated.key]
-        cut = sorted(v for v, mask in masks.items() if mask & meant & ~planned and mask & planned)
-        if not cut or self._stays_away(one, rule, meant & ~planned):
-            return False
-        self._narrow(one, [NodeExpression(rule.stated.key, "NotIn", tuple(cut))])
-        return True
+        cut = sorted(value for value, mask in masks.items() if mask & others and mask & planned)
+        self._narrow(one, [NodeExpression(rule.stated.key, "NotIn", tuple(cut))] if cut else [])
+        return bool(cut)
 
     def _tighten(self, one: _Role, rule: _Rule, partial: Collection[str]) -> None:
         """Let the least domain count as empty where the document knows less than kube-scheduler."""
@@ -391,7 +411,7 @@ class PodSets:
         masks = self._masks.sets.by_value[rule.stated.key].values()
         unlike = meant & ~planned or planned & ~meant & likely
         absent = any(mask & meant and not mask & planned & sure for mask in masks)
-        vague = rule.kinds & self._terminating or self._is_torn(rule.kinds)
+        vague = rule.kinds & self._there.terminating or self._there.is_torn(rule.kinds)
         # A pod that is pinned to its planned node has one domain to go to, which are fewer.
         pinned = rule.least > 1 and rule.stated.honors_affinity and one.model.mode == "gate"
         if unlike or absent or vague or pinned:
@@ -428,31 +448,39 @@ class PodSets:
         """Nodes that surely are in the document of the cluster."""
         if not one.model.gpus and any(pod.ours for pod in one.pods):
             return self._masks.all
-        number, loose = self._masks.number, self._loose_in(rule.kinds)
-        having = union(1 << n for n, node in enumerate(self._kube_nodes) if node.installed)
-        return having | union(1 << number[name] for name in loose if name in number)
+        number, loose = self._masks.number, self._there.loose_in(rule.kinds)
+        return self._installed | union(1 << number[name] for name in loose)
 
-    def _stays_away(self, one: _Role, rule: _Rule, nodes: int) -> bool:
-        """Whether none of the pods that a rule is about can be on these nodes."""
-        number = self._masks.number
-        return self._is_own(self._roles.index(one), rule.kinds) and not any(
-            nodes >> number[pod.node] & 1 for pod in one.pods if pod.node in number
-        )
+    def _reach(self, kinds: int, partial: Collection[str]) -> int:
+        """Nodes where pods of these kinds are, or may be placed."""
+        if kinds not in self._reached:
+            number = self._masks.number
+            names = dict.fromkeys(self._there.loose_in(kinds))
+            found = 0
+            for n in self._there.roles_in(kinds):
+                found |= self._planned(self._roles[n], partial)
+                names |= dict.fromkeys(pod.node for pod in self._roles[n].pods if pod.node)
+            self._reached[kinds] = found | union(1 << number[name] for name in names)
+        return self._reached[kinds]
 
 
 def _keys(roles: Sequence[_Role]) -> set[str]:
     """Labels of pods that some selector names."""
     found: set[str] = set()
-    for stated in {id(one.model.rules): one.model.rules for one in roles}.values():
-        for rule in stated:
-            for term in rule.terms:
-                tree = {} if term.selector is None else term.selector.tree
-                found.update(mapping(tree, "matchLabels"))
-                found.update(one["key"] for one in objects(tree, "matchExpressions"))
+    for stated in {id(pod.rules): pod.rules for one in roles for pod in one.pods}.values():
+        for term in (term for rule in stated for term in rule.terms):
+            tree = {} if term.selector is None else term.selector.tree
+            found.update(mapping(tree, "matchLabels"))
+            found.update(one["key"] for one in objects(tree, "matchExpressions"))
     return found
 
 
 def _name(terms: Sequence[PodTerm]) -> str:
     """A name for people, such as ``research/app=trainer``."""
-    name = printable(" and ".join(map(str, terms)))
+    return _short(" and ".join(map(str, terms)))
+
+
+def _short(name: str) -> str:
+    """Fit to stand in a document."""
+    name = printable(name)
     return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 3] + "..."

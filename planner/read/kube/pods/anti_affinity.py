@@ -5,7 +5,7 @@ That of gangs is a rule of their roles (``planner.read.kube.pod_sets``), unless 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from models.documents.cluster import HOSTNAME_LABEL
@@ -31,6 +31,8 @@ TOO_LARGE = (
     f" {MAX_VALUES:,} values, or more than the {MAX_PARTS:,} of its namespace; it closes no node here, the"
     " scheduler may refuse pods that are placed there"
 )
+
+KeepOff = Callable[[KubePod, Sequence[NodeExpression]], Sequence[NodeExpression]]
 
 
 @dataclass(slots=True)
@@ -69,10 +71,12 @@ def exclude_by_anti_affinity(
     found: Objects,
     remarks: Remarks,
     known: Collection[tuple[str, str]] = (),
+    keep_off: KeepOff | None = None,
 ) -> None:
     """Exclude waiting pods of ours from the domains of running pods whose anti-affinity selects them.
 
-    ``known``: keys of the pods whose anti-affinity is a rule of their role.
+    ``known``: keys of the pods whose anti-affinity is a rule of their role. ``keep_off``: takes what keeps
+    a pod off domains, and returns what its node affinity must state.
     """
     repelling = [
         pod for pod in pods if pod.bound and pod.holds_room and _terms(pod) and pod.key not in known
@@ -85,14 +89,17 @@ def exclude_by_anti_affinity(
     for pod in repelling:
         _close(pod, by_name[pod.node or ""], waiting, closed, remarks)
     apart = closed.apart(len(waiting.numbers))
-    narrowed: dict[tuple[int, int], tuple[Affinity, Affinity]] = {}
+    narrowed: dict[tuple[int, int, int], tuple[Affinity, Affinity]] = {}
     for pod, number in waiting.of:
         if not apart[number]:
             continue
         remarks.add(pod.subject, EXCLUDED)
-        same = (id(pod.affinity), number)
+        closing = apart[number] if keep_off is None else keep_off(pod, apart[number])
+        if not closing:
+            continue
+        same = (id(pod.affinity), number, len(closing))
         if same not in narrowed:
-            terms = tuple((*term, *apart[number]) for term in pod.affinity or ((),))
+            terms = tuple((*term, *closing) for term in pod.affinity or ((),))
             narrowed[same] = (pod.affinity, terms)  # the first keeps its id
         pod.affinity = narrowed[same][1]
 

@@ -5,11 +5,12 @@ Work grows with what selectors state plus what pods and nodes have, not with the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from models.documents.cluster import HOSTNAME_LABEL
 from models.gang import NodeAffinity, NodeExpression, holds
-from planner.read.kube.lookup import LabelSets, Tree, union
+from planner.read.kube.lookup import LabelSets, Tree, bits, union
 from planner.read.kube.records import KubeNode, KubePod, Objects
 
 
@@ -64,6 +65,70 @@ class PodKinds:
         return covered | union(
             self.inside[name] for number, name in enumerate(self.namespaces) if chosen >> number & 1
         )
+
+
+class Population(PodKinds):
+    """Pods of roles, and bound pods of no gang, that exist. Sets of kinds are bit masks.
+
+    ``roles``: the pods of each. ``terminating``: kinds of pods that leave. ``keys``: as above.
+    """
+
+    def __init__(
+        self,
+        roles: Sequence[Sequence[KubePod]],
+        pods: Iterable[KubePod],
+        found: Objects,
+        keys: Collection[str],
+    ) -> None:
+        members = {pod.key: n for n, own in enumerate(roles) for pod in own}
+        there = (pod for pod in pods if pod.bound or pod.key in members)
+        super().__init__((pod for pod in there if pod.finished is None), found, keys)
+        self.terminating = 0
+        self._of_role = [0] * len(roles)
+        self._roles: dict[int, set[int]] = {}
+        self._loose: dict[int, Counter[str]] = {}
+        for pod, kind in self.of:
+            if pod.key in members:
+                self._of_role[members[pod.key]] |= 1 << kind
+                self._roles.setdefault(kind, set()).add(members[pod.key])
+            elif pod.node is not None:
+                self._loose.setdefault(kind, Counter())[pod.node] += 1
+            if pod.terminating and pod.node is not None:
+                self.terminating |= 1 << kind
+        self._roles_in: dict[int, tuple[int, ...]] = {}
+        self._loose_in: dict[int, Counter[str]] = {}
+        self._torn: dict[int, bool] = {}
+
+    def weight(self, kinds: int) -> int:
+        """Roles and nodes that have pods of these kinds, once for each kind."""
+        return sum(
+            len(self._roles.get(kind, ())) + len(self._loose.get(kind, ())) for kind in bits(kinds)
+        )
+
+    def roles_in(self, kinds: int) -> tuple[int, ...]:
+        """Numbers of the roles with pods of these kinds."""
+        if kinds not in self._roles_in:
+            found = {n for kind in bits(kinds) for n in self._roles.get(kind, ())}
+            self._roles_in[kinds] = tuple(sorted(found))
+        return self._roles_in[kinds]
+
+    def loose_in(self, kinds: int) -> Counter[str]:
+        """Pods of no gang of these kinds, by node."""
+        if kinds not in self._loose_in:
+            found = self._loose_in.setdefault(kinds, Counter())
+            for kind in bits(kinds):
+                found.update(self._loose.get(kind, {}))
+        return self._loose_in[kinds]
+
+    def is_torn(self, kinds: int) -> bool:
+        """Whether some pods of a role are of these kinds and others are not."""
+        if kinds not in self._torn:
+            self._torn[kinds] = any(self._of_role[n] & ~kinds for n in self.roles_in(kinds))
+        return self._torn[kinds]
+
+    def is_own(self, role: int, kinds: int) -> bool:
+        """Whether no pods but those of one role are of these kinds."""
+        return self.roles_in(kinds) == (role,) and not self.loose_in(kinds)
 
 
 class NodeMasks:
