@@ -187,6 +187,12 @@ def test_namespaces_and_keys_of_labels_choose_as_kubernetes_does(
 
 
 def test_an_affinity_to_pods_that_nobody_knows_holds_the_gang() -> None:
+    name = "kubernetes.io/metadata.name"
+    by_name = beside(term(RACK, namespaceSelector={"matchLabels": {name: "default"}}))
+    assert named(instance(*racks("r1"), *gang("a", **by_name), *gang("b")), "a")[0].hold is None
+    elsewhere = {"team": "x", name: "other"}  # no namespace that is known
+    nobody = beside(term(RACK, namespaceSelector={"matchLabels": elsewhere}))
+    assert named(instance(*racks("r1"), *gang("a", **nobody), *gang("b")), "a")[0].hold is None
     unknown = beside(term(RACK, namespaceSelector={"matchLabels": {"team": "x"}}))
     found = instance(*racks("r1"), *gang("a", **unknown), *gang("b"))
     assert held(found, "a") == (
@@ -269,6 +275,8 @@ def spread_of(*trees: Tree, name: str = "a") -> Spread:
 def test_a_spread_has_its_skew_and_its_domains() -> None:
     rule = spread_of(*racks("r1", "r2"), *gang("a", **spread(RACK, maxSkew=2)))
     assert (rule.max_skew, rule.min_domains, rule.pod_set) == (2, 1, None)
+    huge = spread_of(*racks("r1", "r2"), *gang("a", **spread(RACK, maxSkew=10**9)))
+    assert huge.max_skew == pod_rules.MAX_SKEW
     soft = spread(RACK, whenUnsatisfiable="ScheduleAnyway")
     assert named(instance(*racks("r1"), *gang("a", **soft)), "a")[1].spread == ()
 

@@ -10,8 +10,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from models.documents.cluster import HOSTNAME_LABEL
 from models.gang import NodeAffinity, NodeExpression, holds
-from planner.read.kube.lookup import LabelSets, Tree, bits, union
+from planner.read.kube.lookup import LabelSets, Tree, bits, mapping, objects, union
 from planner.read.kube.records import KubeNode, KubePod, Objects
+
+NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 
 
 class PodKinds:
@@ -36,7 +38,12 @@ class PodKinds:
             self.inside[namespace] = self.inside.get(namespace, 0) | 1 << number
         self.namespaces = list(self.inside)
         described = [found.named("", "Namespace", "", name) for name in self.namespaces]
-        self.namespace_labels = LabelSets([{} if one is None else one.labels for one in described])
+        self.namespace_labels = LabelSets(
+            [
+                {NAMESPACE_LABEL: name, **({} if one is None else one.labels)}
+                for name, one in zip(self.namespaces, described, strict=True)
+            ]
+        )
         self.unknown = sum(1 << number for number, one in enumerate(described) if one is None)
 
     def selected(
@@ -49,7 +56,8 @@ class PodKinds:
     ) -> int:
         """Kinds that a selector selects in these namespaces, and in those that a selector selects.
 
-        ``unknown``: whether a namespace that is not in the input counts as selected.
+        ``unknown``: whether a namespace that is not in the input counts as selected, where its name does not
+        decide.
         """
         found = self.labels.matching(selector)
         return found and found & self._covered(namespaces, of_namespaces, unknown=unknown)
@@ -60,11 +68,26 @@ class PodKinds:
             return covered
         if not selector:
             return self.labels.all
-        chosen = self.namespace_labels.matching(selector) & ~self.unknown
-        chosen |= self.unknown if unknown else 0
+        by_name = _by_name(selector)
+        chosen = self.namespace_labels.matching(selector)
+        if by_name != selector:
+            chosen &= ~self.unknown
+            chosen |= self.unknown & self.namespace_labels.matching(by_name) if unknown else 0
         return covered | union(
             self.inside[name] for number, name in enumerate(self.namespaces) if chosen >> number & 1
         )
+
+
+def _by_name(selector: Tree) -> Tree:
+    """What a selector of namespaces says of their names, which the API server writes into a label."""
+    labels = mapping(selector, "matchLabels")
+    found: Tree = {}
+    if NAMESPACE_LABEL in labels:
+        found["matchLabels"] = {NAMESPACE_LABEL: labels[NAMESPACE_LABEL]}
+    more = objects(selector, "matchExpressions")
+    if named := [one for one in more if one.get("key") == NAMESPACE_LABEL]:
+        found["matchExpressions"] = named
+    return found
 
 
 class Population(PodKinds):
