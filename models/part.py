@@ -15,6 +15,7 @@ from models.disruption_budgets import guards, taken, without
 from models.gang import Gang
 from models.instance import Instance
 from models.occupancy import PODS
+from models.part_rules import PartRules
 from models.policy import Policy, SolveLimits
 from models.program.base_state import moves_pods
 from models.services import bound, chosen_models, members, running_models
@@ -118,10 +119,11 @@ class Standing:
         position = {n: i for i, n in enumerate(order)}
         cluster = self.instance.cluster
         free = set(gangs)
-        kept = tuple(self._without_fixed(n, free) for n in order)
+        rules = PartRules(self.instance, self.decisions, order, free)
+        kept = (rules.node(n, self._without_fixed(n, free)) for n in order)
         instance = Instance(
-            Cluster(cluster.name, cluster.levels, kept, cluster.uid, self._budgets(free)),
-            tuple(_on(self._of_service(gang, free), position) for gang in gangs),
+            Cluster(cluster.name, cluster.levels, tuple(kept), cluster.uid, self._budgets(free)),
+            tuple(rules.gang(gang, _on(self._of_service(gang, free), position)) for gang in gangs),
             self._policy(free, limits),
             latest=self.instance.latest_submission,
             speeds=self.instance.relative_speeds,

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from exhaustive_choosing import Choosing
 from exhaustive_ground import Ground
 from exhaustive_options import Key
+from exhaustive_pods import Marks
 from exhaustive_prices import Prices
 from exhaustive_sameness import Sameness, State
 from exhaustive_services import Settled, service_of, settled
@@ -39,7 +40,8 @@ class Step:
 class Entry:
     """The best way found to leave a room; ``moved``: gangs and GPUs that count against the limits;
     ``evicted``: pods that count against each disruption budget;
-    ``settled``: GPU models of services of which gangs are yet to come.
+    ``settled``: GPU models of services of which gangs are yet to come; ``marks``: new pods of rules
+    about pods that are not settled.
     """
 
     value: Vector
@@ -48,6 +50,7 @@ class Entry:
     moved: tuple[int, int]
     evicted: tuple[int, ...]
     settled: Settled
+    marks: Marks
     step: Step | None
 
 
@@ -67,6 +70,7 @@ class Footing:
         self.most = [of[left] for of, left in zip(ways.most, stays, strict=True)]
         pods = [ways.staying(g, left) for g, left in enumerate(stays)]
         self.ground = Ground(self.instance, pods)
+        self.standing = ways.pod_rules.standing(pods)
         room = ways.spreading.room(pods)
         self.start: State = tuple(zip(self.ground.free, room, strict=True))
         self.order = sorted(
@@ -81,12 +85,15 @@ class Footing:
         """The best plan worth more than ``known``, None if there is none."""
         ground = self.ground
         extended = [g for g, ways in enumerate(self.ways) if any(w.option.new for w in ways)]
-        self.sameness = Sameness(ground, self.all.spreading.limits, extended)
+        rules = self.all.pod_rules
+        self.sameness = Sameness(
+            ground, self.all.spreading.limits, extended, nodes_differ=rules.named
+        )
         prices = {j: Prices(self.instance, ground.known, joins=j) for j in (True, False)}
         self.choosing = Choosing(ground, self.sameness, prices)
         self.least = [self._least(g) for g in range(len(self.ways))]
         nobody = (0,) * len(self.instance.cluster.budgets)
-        entries = [Entry(self.scale.zero, self.start, (), (0, 0), nobody, (), None)]
+        entries = [Entry(self.scale.zero, self.start, (), (0, 0), nobody, (), rules.nobody, None)]
         for position, g in enumerate(self.order):
             rest = self.order[position + 1 :]
             entries = self._leaders(self._extend(g, entries, rest), rest, known)
@@ -121,7 +128,7 @@ class Footing:
         for entry in entries:
             for after in self._after(g, entry, rest):
                 room = self.sameness.key(after.state) if rest else self._last_key(after.state)
-                key = (room, after.arrivals, after.moved, after.evicted, after.settled)
+                key = (room, after.arrivals, after.moved, after.evicted, after.settled, after.marks)
                 if key not in found or after.value > found[key].value:
                     found[key] = after
         return list(found.values())
@@ -145,7 +152,8 @@ class Footing:
             if not self._excused(gang.priority, way, entry.arrivals):
                 continue
             models = settled(entry.settled, service_of(gang), way.spread.served)
-            if models is None or not self.all.spreading.fits(room, way.spread):
+            marks = self.all.pod_rules.after(self.standing, entry.marks, way.marks, rest)
+            if models is None or marks is None or not self.all.spreading.fits(room, way.spread):
                 continue
             models = tuple(one for one in models if one[0] in awaited)
             arrivals = _arrived(entry.arrivals, way.spread.arrivals, gang.priority, watched)
@@ -154,7 +162,7 @@ class Footing:
                 value = summed(entry.value, self._gain(g, way, share))
                 state = self._left(entry.state, way, taken)
                 step = Step(g, way, taken, entry.step)
-                yield Entry(value, state, arrivals, moved, evicted, models, step)
+                yield Entry(value, state, arrivals, moved, evicted, models, marks, step)
 
     def _moved(self, g: int, way: Way, before: tuple[int, int]) -> tuple[int, int] | None:
         """What counts against the limits of moves, None where it is too much; only what is limited."""
@@ -216,7 +224,8 @@ class Footing:
         idle = [value for g in rest if (value := self.least[g]) is not None]
         front: Vector | None = None
         if len(idle) == len(rest):
-            front = max((summed(self._final(entry), *idle) for entry in entries), default=None)
+            able = (e for e in entries if self.all.pod_rules.hold(self.standing, e.marks))
+            front = max((summed(self._final(entry), *idle) for entry in able), default=None)
         kept = []
         for entry in entries:
             ceiling = self.scale.ceiling(self._counts(entry.state))

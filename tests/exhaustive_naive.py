@@ -32,7 +32,9 @@ BROKEN = frozenset(_NAMES[: _NAMES.index("gpu-count")]) - {"digest"}
 FEASIBLE = frozenset(_NAMES[_NAMES.index("gpu-count") : _NAMES.index("decision")])
 """Rules of what may be done; the rest is about what a plan says of itself."""
 
-ALONE = FEASIBLE - {"preemption", "moves", "min-share", "gpu-binding", "unknown-gpus"}
+ALONE = FEASIBLE - {
+    *("preemption", "moves", "min-share", "gpu-binding", "unknown-gpus", "affinity", "spread"),
+}
 """Of these a gang is guilty by itself: what breaks one with all others gone breaks it with them."""
 
 MINIMISED = ("disruption", "span", "stranded", "stability")

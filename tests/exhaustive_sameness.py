@@ -29,12 +29,18 @@ class Sameness:
     """Keys of states; ``limits``: per node the names of the resources in its room.
 
     ``extended``: gangs that may get pods beside those that stay. Nodes where anything stands that may
-    leave, or where an earlier plan wanted a pod, are like no other.
+    leave, or where an earlier plan wanted a pod, are like no other; none is if ``nodes_differ``.
     """
 
     def __init__(
-        self, ground: Ground, limits: Sequence[tuple[str, ...]], extended: Collection[int]
+        self,
+        ground: Ground,
+        limits: Sequence[tuple[str, ...]],
+        extended: Collection[int],
+        *,
+        nodes_differ: bool = False,
     ) -> None:
+        self.nodes_differ = nodes_differ
         self.ground = ground
         self.limits = limits
         self.instance = ground.instance
@@ -86,7 +92,8 @@ class Sameness:
         if any(one.field or one.key == HOSTNAME for one in asked):
             return n
         if (
-            n in self.named
+            self.nodes_differ
+            or n in self.named
             or self.standing[n]
             or any(key == HOSTNAME for chosen in selectors for key, _ in chosen)
         ):

@@ -12,6 +12,7 @@ from functools import cached_property
 
 from exhaustive_leftover import LEFTOVER, leftover
 from exhaustive_options import Key, Option, options
+from exhaustive_pods import Marks, PodRules
 from exhaustive_speeds import relative_speed, speed
 from exhaustive_spreads import Spread, Spreading
 from exhaustive_values import (
@@ -39,7 +40,8 @@ def summed(*vectors: Vector) -> Vector:
 @dataclass(frozen=True)
 class Way:
     """One option and one spread. ``value``: what it adds to every sum whichever GPUs it gets; ``most``:
-    with the ideal bandwidth. ``relative``: speed of its slowest GPU; ``gpus``: asked in all.
+    with the ideal bandwidth. ``relative``: speed of its slowest GPU; ``gpus``: asked in all. ``marks``: its
+    new pods, for the rules about pods.
     """
 
     option: Option
@@ -47,6 +49,7 @@ class Way:
     value: Vector
     most: Vector
     relative: int
+    marks: Marks
 
     @cached_property
     def gpus(self) -> int:
@@ -112,6 +115,7 @@ class Ways:
     def __init__(self, scale: Scale, spreading: Spreading, immovable: frozenset[int]) -> None:
         self.scale = scale
         self.spreading = spreading
+        self.pod_rules = PodRules(scale.instance)
         instance = scale.instance
         self.of = [self._ways(g, immovable=g in immovable) for g in range(len(instance.gangs))]
         self.most = [
@@ -125,8 +129,11 @@ class Ways:
             if option.moved and self._too_many(g):
                 continue
             for spread in self.spreading.of(g, option):
-                way = self._way(g, option, spread)
-                rest = (option.excuse, option.moved, option.bound, option.admitted)
+                marks = self.pod_rules.marks(g, spread.pods)
+                if marks is None:
+                    continue
+                way = self._way(g, option, spread, marks)
+                rest = (option.excuse, option.moved, option.bound, option.admitted, marks)
                 key = (spread.gpus, spread.needs, spread.arrivals, spread.served, rest)
                 same = found.setdefault(option.stays, {})
                 if key not in same or way.value > same[key].value:
@@ -146,7 +153,7 @@ class Ways:
         gang = self.scale.instance.gangs[g]
         return sum(gang.roles[pod.role].gpus for pod in standing(gang))
 
-    def _way(self, g: int, option: Option, spread: Spread) -> Way:
+    def _way(self, g: int, option: Option, spread: Spread, marks: Marks) -> Way:
         instance = self.scale.instance
         gang = instance.gangs[g]
         stand = {(p.role, p.index): p.node for p in standing(gang)}
@@ -160,7 +167,7 @@ class Ways:
         value = self.scale.vector(values)
         relative = relative_speed(instance, gang, {n for r, _, n in pods if gang.roles[r].gpus})
         most = summed(value, self.scale.performance(g, 1000, relative))
-        return Way(option, spread, value, most if option.admitted else value, relative)
+        return Way(option, spread, value, most if option.admitted else value, relative, marks)
 
     def staying(self, g: int, stays: tuple[Key, ...]) -> tuple[PodPlacement, ...]:
         """The pods of a gang that stay."""

@@ -27,6 +27,7 @@ from plan_documents import (
     wanted,
 )
 from plan_goodput import goodput_plan
+from plan_pod_sets import pod_sets_plan
 from plan_reclaim import reclaim_plan
 
 from models.verify.check import check, derive
@@ -117,7 +118,7 @@ def paths(value: object, prefix: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found
 
 
-PLANS = (busy_plan, reclaim_plan, goodput_plan)
+PLANS = (busy_plan, reclaim_plan, goodput_plan, pod_sets_plan)
 PATHS = [(make, path) for make in PLANS for path in paths(make())]
 
 
@@ -399,6 +400,30 @@ def test_what_points_nowhere_is_found(path: tuple[Any, ...], value: object) -> N
     plan = busy_plan()
     put(plan, path, value)
     assert judged(plan) == {"reference"}
+
+
+RULES_OF = ("instance", "gangs", 0, "spec", "roles", 0, "antiAffinity", 0)
+
+POD_SETS: list[tuple[tuple[Any, ...], object, str]] = [
+    ((*RULES_OF, "level"), "row", "reference"),
+    ((*RULES_OF, "podSet"), "", "form"),
+    ((*RULES_OF, "maxSkew"), 1, "form"),
+    (("instance", "gangs", 2, "spec", "roles", 0, "podSets"), ["a", "a"], "reference"),
+    (("instance", "gangs", 5, "spec", "roles", 0, "spread", 0, "maxSkew"), 0, "form"),
+    (("instance", "gangs", 5, "spec", "roles", 0, "spread", 0, "minDomains"), 10**9, "form"),
+    (("instance", "cluster", "spec", "nodes", 3, "podSets"), {"cache": 0}, "form"),
+    (("instance", "cluster", "spec", "nodes", 3, "podSets"), {"cache": 10**9}, "form"),
+    (("instance", "cluster", "spec", "nodes", 3, "podSets"), ["cache"], "form"),
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "rule"), POD_SETS, ids=lambda part: str(part).replace(" ", "")
+)
+def test_a_fault_of_pod_sets_is_found(path: tuple[Any, ...], value: object, rule: str) -> None:
+    plan = pod_sets_plan()
+    put(plan, path, value)
+    assert judged(plan) == {rule}
 
 
 @pytest.mark.parametrize("which", range(5))

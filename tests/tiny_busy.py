@@ -14,6 +14,7 @@ from dataclasses import replace
 from tiny import OBJECTIVES, draw_policy
 from tiny_draws import Draws
 from tiny_gangs import NEWEST, apart, draw_gang, held, queued, sickened, started
+from tiny_pods import settled, with_pod_rules
 from tiny_servers import draw_small_cluster
 
 from models.cluster import Cluster, DisruptionBudget, Node, Taint
@@ -92,8 +93,9 @@ def _gangs(draws: Draws, cluster: Cluster) -> tuple[tuple[Gang, ...], Cluster]:
         asked += gang.weight_gpus
         gangs.append(_planned(draws, held(draws, apart(draws, gang)), cluster))
     nodes = [sickened(draws, i, node, free[i]) for i, node in enumerate(cluster.nodes)]
-    settled = tuple(_turned(draws, i, node) for i, node in enumerate(nodes))
-    return tuple(sorted(gangs, key=lambda g: g.key)), replace(cluster, nodes=settled)
+    turned = settled(draws, [_turned(draws, i, node) for i, node in enumerate(nodes)])
+    ruled = with_pod_rules(draws, gangs, cluster)
+    return tuple(sorted(ruled, key=lambda g: g.key)), replace(cluster, nodes=turned)
 
 
 def _guarded(

@@ -59,6 +59,11 @@ FEATURES = (
     "min_share",
     "binding_none",
     "objectives",
+    # Rules about pods, never unless asked for more:
+    "apart",  # anti-affinity, between gangs and within
+    "together",  # affinity
+    "even",  # spread
+    "pods_of_no_gang",  # that are in sets
     # What only busy clusters have (``tiny_busy``):
     "elastic_running",  # elastic gangs that run; with "elastic" alone only those that wait
     "stragglers",  # pods that stand on nodes that are cordoned, tainted or sick

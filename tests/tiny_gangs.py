@@ -10,6 +10,7 @@ from dataclasses import replace
 from random import Random
 
 from tiny_draws import Draws
+from tiny_pods import settled, with_pod_rules
 
 from models.cluster import Cluster, Node
 from models.gang import ExistingPod, Gang, Hold, NodeExpression, Role, Toleration
@@ -38,7 +39,8 @@ def draw_gangs(draws: Draws, cluster: Cluster) -> tuple[tuple[Gang, ...], Cluste
         asked += gang.weight_gpus
         gangs.append(held(draws, apart(draws, gang)))
     nodes = tuple(sickened(draws, i, node, free[i]) for i, node in enumerate(cluster.nodes))
-    return tuple(sorted(gangs, key=lambda g: g.key)), replace(cluster, nodes=nodes)
+    ruled = with_pod_rules(draws, gangs, cluster)
+    return tuple(sorted(ruled, key=lambda g: g.key)), replace(cluster, nodes=settled(draws, nodes))
 
 
 def draw_gang(draws: Draws, i: int, cluster: Cluster, most: int = MAX_PODS) -> Gang:

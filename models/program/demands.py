@@ -90,7 +90,8 @@ class Demand:
 
     ``possible`` is False where pods that stay already break a rule for those to place. ``counts``: all pods
     a role. ``stays``: standing pods left as they are. ``standing``: their GPUs, by node; ``standing_nodes``:
-    their nodes, ascending. ``only_option``: this waiting gang has no other option.
+    their nodes, ascending. ``only_option``: this waiting gang has no other option. ``loose``: a pod that is
+    placed where it stands may be one that stays.
     """
 
     gang: int
@@ -101,6 +102,7 @@ class Demand:
     standing: tuple[tuple[int, ServerSet], ...] = ()
     standing_nodes: tuple[int, ...] = ()
     only_option: bool = True
+    loose: bool = False
 
     def within(self, nodes: frozenset[int]) -> Demand:
         """The same demand on these nodes only."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from models.instance import Instance
 from models.occupancy import Room
+from models.pod_rules import nodes_apart
 from models.program.base_state import BaseState, PlacementRequests, build_base_state, least_victim
 from models.program.decoder import decode
 from models.program.demands import Demand
@@ -97,6 +98,7 @@ def formulate(
         variables,
         moved=base_state.moved,
         evicted=base_state.evicted,
+        base=base_state.base,
     )
     topologies = add_rows(model)
     tiers = TierExpressions(model, topologies, Evaluation(instance, base_state.base, cache))
@@ -131,6 +133,7 @@ def _pools(
         base_state.rooms,
         base_state.node_usages,
         split=split,
+        apart=nodes_apart(instance),
         held=base_state.held,
         least_victim=least,
         interrupted=interrupted,

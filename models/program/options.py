@@ -10,11 +10,13 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from math import prod
 
 from models.disruption_budgets import may_move, may_stop
 from models.gang import ExistingPod, Gang, Role
 from models.instance import Instance
 from models.occupancy import Room
+from models.pod_rules import pod_rules, standing_exempt
 from models.program.demand_builder import demand_for
 from models.program.demands import Demand
 from models.program.interruption import Question, check, never
@@ -217,18 +219,21 @@ class StayingSets:
     def __init__(self, instance: Instance, rooms: Sequence[Room], index: int) -> None:
         self._instance = instance
         self._rooms = rooms
+        self._index = index
         self._gang = instance.gangs[index]
 
-    def sets(self, there: Sequence[ExistingPod]) -> tuple[list[Pods], bool]:
-        """Sets of these pods that stay, never all; False if some are left out.
+    def sets(self, there: Sequence[ExistingPod]) -> tuple[list[Pods], bool, bool]:
+        """Sets of these pods that stay, never all; False if some are left out; and whether pods are *loose*.
 
-        Each also with all pods with GPUs: moving pods without GPUs disrupts nothing.
+        Each also with all pods with GPUs: moving pods without GPUs disrupts nothing. Loose pods are those
+        that only rules about pods set apart, where there are too many: one that is placed where it stands
+        may be one that stays.
         """
         units = self._units(there)
-        number = 1
-        for unit in units:
-            number *= len(unit)
-        complete = number <= MAX_SETS
+        loose = prod(map(len, units)) > MAX_SETS and self._ruled
+        if loose:
+            units = self._units(there, loose=True)
+        complete = prod(map(len, units)) <= MAX_SETS
         if not complete:
             units = [[(), tuple(p for unit in units for p in unit[-1])]]
         with_gpus = [p for p in there if self._gang.roles[p.role].gpus]
@@ -239,14 +244,19 @@ class StayingSets:
                 pods = tuple(p for p in there if p in some or p in stays)
                 if len(pods) < len(there):
                     found[pods] = None
-        return list(found), complete
+        return list(found), complete, loose
 
-    def _units(self, there: Sequence[ExistingPod]) -> list[list[Pods]]:
+    @property
+    def _ruled(self) -> bool:
+        """Whether some rule about pods is about the gang."""
+        return self._gang.key in pod_rules(self._instance).gangs
+
+    def _units(self, there: Sequence[ExistingPod], *, loose: bool = False) -> list[list[Pods]]:
         """Independent decisions: how many of identical pods stay, or whether a whole group does."""
         units: list[list[Pods]] = [[(), group] for group in self._broken(there)]
         alike: dict[object, list[ExistingPod]] = {}
         for pod in there:
-            if not self._placeable(pod):
+            if not self._placeable(pod) or not (loose or self._free_of_rules(pod)):
                 alike.setdefault(self._kind(pod, there), []).append(pod)
         return units + [[tuple(pods[:n]) for n in range(len(pods) + 1)] for pods in alike.values()]
 
@@ -295,6 +305,10 @@ class StayingSets:
         # standing pods may stay on an overfull node, but nothing may be added
         return room.mask.bit_count() >= room.unknown and all(left >= 0 for _, left in room.left)
 
+    def _free_of_rules(self, pod: ExistingPod) -> bool:
+        """Whether rules about pods let the pod be placed where it stands, whatever others do."""
+        return (self._index, pod.role, pod.node) not in standing_exempt(self._instance)
+
     def _kind(self, pod: ExistingPod, there: Sequence[ExistingPod]) -> object:
         """Equal for pods of which any may stay in place of any other."""
         assert pod.node is not None
@@ -304,7 +318,7 @@ class StayingSets:
         if node.model is None or by_count(node.model, node.effective_nics):
             # free GPUs of a node that takes no pods are worth nothing
             alone = sum(p.node == pod.node for p in there) == 1
-            if alone and not self._instance.schedulable(node):
+            if alone and not self._ruled and not self._instance.schedulable(node):
                 of = self._instance.cluster.domain_of[:-1]
                 where = (node.model, node.nics, tuple(level[pod.node] for level in of))
                 gpus = None
@@ -395,8 +409,8 @@ class _Running:
                 options.append(self._in_place(count, shrinks=shrinks))
             if self._movable:
                 there = [p for p in gang.running_pods if self._has(count, p)]
-                sets, every = self._staying.sets(there)
-                options += [self._moved(count, stays) for stays in sets]
+                sets, every, loose = self._staying.sets(there)
+                options += [self._moved(count, stays, loose=loose) for stays in sets]
                 complete &= every
         return [o for o in options if o.demand.possible], complete
 
@@ -409,12 +423,15 @@ class _Running:
         lost = self._sum(gone)
         return self._option(counts, stays, Effect(self._gpus - lost, lost, vacates=vacates))
 
-    def _moved(self, counts: tuple[int, ...], stays: Sequence[ExistingPod]) -> Option:
+    def _moved(
+        self, counts: tuple[int, ...], stays: Sequence[ExistingPod], *, loose: bool
+    ) -> Option:
         there = [p for p in self._gang.running_pods if self._has(counts, p)]
         kept = self._sum(there)
         gpus_move = any(self._gang.roles[p.role].gpus for p in there if p not in stays)
         lost = self._gpus if gpus_move else self._gpus - kept
-        return self._option(counts, stays, Effect(kept, lost, moved=True))
+        option = self._option(counts, stays, Effect(kept, lost, moved=True))
+        return replace(option, demand=replace(option.demand, loose=loose))
 
     def _has(self, counts: tuple[int, ...], pod: ExistingPod) -> bool:
         """Whether the pod exists at that size: the highest indices go first."""

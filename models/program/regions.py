@@ -16,6 +16,7 @@ from models.cluster import Node
 from models.hardware import Nic, ServerModel
 from models.instance import Instance
 from models.occupancy import PODS, Room
+from models.pod_rules import pod_rules
 from models.program.demands import Demand, RoleDemand
 from models.program.interruption import Question, check, never
 from models.program.packing import LARGEST_MESH_STATE, CountPacking, MaskPacking, Packing, by_count
@@ -225,6 +226,7 @@ def build_regions(
     node_usages: NodeUsages,
     *,
     split: bool,
+    apart: Collection[int] = (),
     held: Sequence[int] | None = None,
     least_victim: int | None = None,
     movers: Collection[int] = (),
@@ -232,19 +234,22 @@ def build_regions(
 ) -> RegionSet:
     """Group the nodes that any demand may use or any choice may empty.
 
-    ``split``: every node is a region (exact on any hardware). ``held``: mask of GPUs known to be held under
-    every option, a node; by default all that are not free. ``least_victim``: lowest priority of a gang that
-    may be stopped or shrunk: cpu-only pods of a higher gang are then placed on their own. ``movers``: choices
-    that need nobody's arrival; nodes on each of which one of these decides share a region.
+    ``split``: every node is a region (exact on any hardware); ``apart``: these are. ``held``: mask of GPUs
+    known to be held under every option, a node; by default all that are not free. ``least_victim``: lowest
+    priority of a gang that may be stopped or shrunk: cpu-only pods of a higher gang are then placed on their
+    own, as are those that a rule about pods counts. ``movers``: choices that need nobody's arrival; nodes on
+    each of which one of these decides share a region.
     """
     if held is None:
         nodes = instance.cluster.nodes
         held = [n.healthy & ~room.mask for n, room in zip(nodes, rooms, strict=True)]
+    counted = pod_rules(instance).by_role
     sets = {role.nodes: None for demand in demands for role in demand.roles}
     used = sorted(frozenset(node_usages).union(*sets))
     signatures = _signatures(list(sets), used)
     fixed = [
-        least_victim is not None and instance.gangs[demand.gang].priority > least_victim
+        (least_victim is not None and instance.gangs[demand.gang].priority > least_victim)
+        or any((demand.gang, role.role) in counted for role in demand.cpu_only_roles)
         for demand in demands
     ]
     tight, cpu_only_follow = tight_nodes(
@@ -263,6 +268,7 @@ def build_regions(
     for n in used:
         usages = node_usages.get(n, {})
         alone = split or n in tight or n in standing_demands or n in standing or len(usages) > 1
+        alone = alone or n in apart
         alone = alone or needs_cases(instance.cluster.nodes[n], rooms[n], usages)
         key = (
             () if usages.keys() <= free else tuple(usages.items()),

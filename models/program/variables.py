@@ -12,6 +12,7 @@ from functools import cached_property
 from models.gang import Gang
 from models.instance import Instance
 from models.occupancy import Room
+from models.pod_rules import most_on_a_node
 from models.program.base_state import PlacementRequests, classes
 from models.program.demands import Demand, RoleDemand
 from models.program.interruption import TooLarge
@@ -21,6 +22,7 @@ from models.program.packing import SetType
 from models.program.packing_flows import Admits, RegionFlow, flow_of
 from models.program.regions import Region, RegionSet, is_single_piece
 from models.program.server_cases import Case
+from models.solution import GangDecision
 
 MAX_VECTORS = 200_000
 """Most numbers in the ways in which one node may carry pods of a gang: a number a role each.
@@ -185,7 +187,8 @@ class Model:
     gangs are pooled, and bandwidth matters only where a gang must have some. ``domains``: whether
     anything but a required domain depends on which domains a gang uses. ``ordered``: identical gangs
     that are pooled, with their admit variables. ``by_gpu``: pooled gangs that must be on one GPU model, with
-    its name, their number there and its most. ``bandwidth``: by admit variable.
+    its name, their number there and its most. ``bandwidth``: by admit variable. ``base``: decisions about
+    the gangs that are not decided about.
     """
 
     program: Program
@@ -202,6 +205,7 @@ class Model:
     ordered: Sequence[list[tuple[Gang, int]]] = ()
     by_gpu: Sequence[tuple[Gang, str, Linear, int]] = ()
     bandwidth: dict[int, GangBandwidth] = field(default_factory=dict)
+    base: Sequence[GangDecision] = ()
     _fits: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def pods_that_fit(self, region: int, gpus: int) -> int:
@@ -398,7 +402,7 @@ def vectors(
         return [pods] if fits else []
     partial: list[tuple[tuple[int, ...], int]] = [((), 0)]  # pods of the first roles, their GPUs
     for role in roles:
-        counts = tuple(_counts(instance, gang, role, n, most_gpus))
+        counts = tuple(_counts(instance, demand, role, n, most_gpus))
         partial = [
             ((*pods, count), gpus + count * role.gpus)
             for pods, gpus in partial
@@ -414,13 +418,16 @@ def vectors(
 
 
 def _counts(
-    instance: Instance, gang: Gang, role: RoleDemand, n: int, most_gpus: int
+    instance: Instance, demand: Demand, role: RoleDemand, n: int, most_gpus: int
 ) -> Iterable[int]:
     """How many pods of the role one node may carry under its node-level rules."""
     if n not in role.nodes:
         return (0,)
     most = min(role.count, most_gpus // role.gpus)
-    spec = gang.roles[role.role]
+    apart = None if demand.loose else most_on_a_node(instance, demand.gang, role.role)
+    if apart is not None:
+        most = min(most, apart)
+    spec = instance.gangs[demand.gang].roles[role.role]
     node_level = instance.cluster.node_level
     if spec.required == node_level:
         return (0, role.count) if most == role.count else (0,)

@@ -34,12 +34,14 @@ PodKey = tuple[int, int]
 class Node:
     """``domain[l]``: index of its domain at level l, the node level last.
 
-    ``labels`` include the implied ones. ``usable``: ready, not cordoned, selected by the policy.
+    ``named``: levels, from the widest, at which it has a value. ``labels`` include the implied ones.
+    ``usable``: ready, not cordoned, selected by the policy. ``pod_sets``: by set, its pods of no gang.
     """
 
     name: str
     model: ServerModel | None
     domain: tuple[int, ...]
+    named: int
     allocatable: Mapping[str, Fraction]
     labels: Mapping[str, str]
     taints: tuple[TaintDocument, ...]
@@ -47,6 +49,11 @@ class Node:
     usable: bool
     unhealthy: int
     unknown_unhealthy: int
+    pod_sets: Mapping[str, int]
+
+    def has(self, level: int) -> bool:
+        """Whether it has a value at a level; without one it is a domain of its own there."""
+        return level < self.named or level == len(self.domain) - 1
 
     @property
     def gpus(self) -> int:
@@ -63,10 +70,25 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class PodRule:
+    """What ``rule`` (its name as a violation) asks about the pods of a set, None: of the role itself.
+
+    ``max_skew``, ``min_domains``: of ``spread``.
+    """
+
+    rule: str
+    level: int
+    pod_set: str | None
+    max_skew: int = 0
+    min_domains: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Role:
     """``model``: slug of a GPU or server model. ``first``: index of its first pod.
 
-    ``slices``: (size, level) of every layer. ``affinity``: terms, any of which must hold.
+    ``slices``: (size, level) of every layer. ``affinity``: to nodes: terms, any of which must hold.
+    ``pod_sets``: sets that its pods are in.
     """
 
     name: str
@@ -85,6 +107,8 @@ class Role:
     tolerations: tuple[TolerationDocument, ...]
     model: str | None
     mix_models: bool
+    pod_sets: tuple[str, ...]
+    pod_rules: tuple[PodRule, ...]
 
     def allows(self, count: int) -> bool:
         """Whether the role may run with ``count`` pods."""

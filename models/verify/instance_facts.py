@@ -17,7 +17,7 @@ from models.documents.policy import PolicySpec
 from models.hardware import ServerModel, mask_of, slug
 from models.tiers import MAINS, objective_names
 from models.units import InvalidValueError
-from models.verify.facts import Facts, Gang, Node, Pod, PodKey, Policy, Role
+from models.verify.facts import Facts, Gang, Node, Pod, PodKey, PodRule, Policy, Role
 from models.verify.violation import Violation, printable, quoted
 
 MAX_FAULTS = 50
@@ -163,6 +163,7 @@ class _NodeReader:
             name=document.name,
             model=model,
             domain=(*self._domains(document.domains, index), index),
+            named=self._named(document.domains),
             allocatable=document.allocatable,
             labels=labels,
             taints=tuple(t for t in document.taints if t.effect != "PreferNoSchedule")
@@ -176,6 +177,7 @@ class _NodeReader:
                 self.faults, document.unhealthy_gpus, f"{where}.unhealthyGpus", gpus
             ),
             unknown_unhealthy=document.unknown_unhealthy,
+            pod_sets=document.pod_sets,
         )
 
     def _model(self, name: str | None, where: Place) -> ServerModel | None:
@@ -195,6 +197,11 @@ class _NodeReader:
             name = names.get(level.name)
             path = None if path is None or name is None else (*path, name)
             yield numbers.setdefault(index if path is None else path, len(numbers))
+
+    def _named(self, names: Mapping[str, str]) -> int:
+        """Levels, from the widest, at which a node with these domains has a value."""
+        values = (level.name in names for level in self.levels)
+        return next((i for i, named in enumerate(values) if not named), len(self.levels))
 
 
 def read_mask(faults: Faults, gpus: tuple[int, ...], where: Place, installed: int) -> int:
@@ -338,7 +345,22 @@ class GangReader:
             tolerations=document.tolerations,
             model=None if document.model is None else slug(document.model),
             mix_models=document.mix_models,
+            pod_sets=document.pod_sets,
+            pod_rules=tuple(self._pod_rules(document, where)),
         )
+
+    def _pod_rules(self, document: RoleDocument, where: Place) -> Iterator[PodRule]:
+        if len(set(document.pod_sets)) < len(document.pod_sets):
+            self.faults.add("reference", f"{where}.podSets", "a set is listed twice")
+        next_to = (("anti-affinity", document.anti_affinity), ("affinity", document.affinity))
+        for name, stated in next_to:
+            for one in stated:
+                if (level := self._level(one.level, f"{where}.{name}")) is not None:
+                    yield PodRule(name, level, one.pod_set)
+        for spread in document.spread:
+            if (level := self._level(spread.level, f"{where}.spread")) is not None:
+                skew, least = spread.max_skew, spread.min_domains
+                yield PodRule("spread", level, spread.pod_set, skew, least)
 
     def _check_affinity(self, document: RoleDocument, where: Place) -> None:
         """Checks an affinity that roles share once."""

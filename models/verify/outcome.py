@@ -54,6 +54,11 @@ class Outcome:
         return free_nodes(self.facts, self.usage)
 
     @cached_property
+    def counting(self) -> dict[object, set[int]]:
+        """Nodes and domains that count for spreads, filled by their rule: no plan changes them."""
+        return {}
+
+    @cached_property
     def usage(self) -> Usage:
         return usage_of(self.facts, self.changes)
 

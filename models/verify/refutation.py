@@ -401,6 +401,8 @@ def _kind(gang: Gang) -> object:
                 role.tolerations,
                 role.model,
                 role.mix_models,
+                role.pod_sets,
+                role.pod_rules,
             )
             for role in gang.roles
         ),

@@ -22,7 +22,10 @@ from models.verify.violation import Violation, printable
 
 OUTRANKED = "Outranked"
 SELECTOR = "Selector"
-NO_ROOM = ("NoRoom", "RequiredTopology", "Resources", "Bandwidth", SELECTOR)
+POD_RULES = {"AntiAffinity": "anti-affinity", "Affinity": "affinity", "Spread": "spread"}
+"""Rules about pods of sets, by the code of the reason."""
+
+NO_ROOM = ("NoRoom", "RequiredTopology", "Resources", "Bandwidth", SELECTOR, *POD_RULES)
 RULE = "reason"
 
 WORK = 1_000_000
@@ -167,6 +170,8 @@ class _Reasons:
         slices = any(role.slices for role in gang.roles)
         if code == "RequiredTopology" and not slices and all(level is None for level in levels):
             yield "it has no topology rule"
+        if code in POD_RULES and not self._pod_rules(POD_RULES[code], gang):
+            yield f"no {POD_RULES[code]} is about its pods"
         meant = next((own for pattern, own in _CODES if pattern.search(words)), None)
         if meant is not None and _STARTS.search(words) and any(self._first(gang)):
             meant = OUTRANKED
@@ -178,6 +183,21 @@ class _Reasons:
             closed = sum(1 for node in nodes if not node.usable)
             if (_number(said[1]), _number(said[2])) != (closed, len(nodes)):
                 yield f"{closed} of {len(nodes)} nodes are cordoned, not ready or excluded"
+
+    def _pod_rules(self, rule: str, gang: Gang) -> bool:
+        """Whether the gang has such a rule, or is in a set that such a rule of any gang names."""
+        own = {one.rule for role in gang.roles for one in role.pod_rules}
+        names = {name for role in gang.roles for name in role.pod_sets}
+        return rule in own or not names.isdisjoint(self.named[rule])
+
+    @cached_property
+    def named(self) -> dict[str, set[str | None]]:
+        """Sets that rules name, by the rule."""
+        found: dict[str, set[str | None]] = {rule: set() for rule in POD_RULES.values()}
+        for gang in self.facts.gangs:
+            for one in (one for role in gang.roles for one in role.pod_rules):
+                found[one.rule].add(one.pod_set)
+        return found
 
     def _guarded(self, words: str) -> Iterator[str]:
         """Whether disruption budgets guard the gang that the words name."""

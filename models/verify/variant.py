@@ -61,6 +61,10 @@ class Variant(Outcome):
         return self.base.latest_submission
 
     @cached_property
+    def counting(self) -> dict[object, set[int]]:
+        return self.base.counting
+
+    @cached_property
     def rates(self) -> GangBandwidths:
         return self.base.rates.beside(self.usage)
 

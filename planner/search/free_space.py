@@ -14,6 +14,7 @@ from models.gang import Gang, Hold
 from models.hardware import bits
 from models.instance import Instance
 from models.occupancy import PODS, Room, is_blind
+from models.pod_rules import PodCounts, pod_rules
 from models.program.base_state import base_decisions, outcome, standing_pods
 from models.program.demands import RoleDemand
 from models.program.packing import CountPacking, Packing
@@ -63,7 +64,7 @@ class FreeSpace:
     """The plan so far.
 
     ``pods[g]``: pods of gang g, changed only through ``set``. ``original[g]``: where they run
-    now. ``arrays``: the free space of all nodes at once.
+    now. ``arrays``: the free space of all nodes at once. ``pod_counts``: what rules about pods count.
     """
 
     def __init__(self, instance: Instance, decisions: Sequence[GangDecision]) -> None:
@@ -81,6 +82,10 @@ class FreeSpace:
             for pod in pods:
                 stays = unchanged or self._stays(gang, pod)
                 self.by_node[pod.node].tenants[gang, pod.role, pod.index] = (pod, stays)
+        self.rules = pod_rules(instance)
+        self.pod_counts = PodCounts(self.rules)
+        for gang in self.rules.of:
+            self._recount(gang, (), self.pods[gang])
         for n in range(len(self.by_node)):
             self._count(n)
         self.arrays = FreeArrays(
@@ -218,9 +223,30 @@ class FreeSpace:
                 tenants[gang, pod.role, pod.index] = (pod, self._stays(gang, pod))
                 touched.add(pod.node)
         self.pods[gang] = new
+        if gang in self.rules.of:
+            self._recount(gang, old, new)
         for n in touched:
             self._count(n)
             self.arrays.change(n, self.by_node[n].free, self.by_node[n].left)
+
+    def _recount(self, gang: int, old: Pods, new: Pods) -> None:
+        """Count the pods of a gang for the rules about them."""
+        for pods, sign in ((old, -1), (new, 1)):
+            for pod in pods:
+                self.pod_counts.add(gang, pod, new=not self._stays(gang, pod), pods=sign)
+
+    def new_pods(self, gang: int) -> Pods:
+        """Its pods that do not stay as they are."""
+        return tuple(pod for pod in self.pods[gang] if not self._stays(gang, pod))
+
+    def keeps_pod_rules(self, gang: int, pods: Pods) -> bool:
+        """Whether the rules about pods of the gang hold with these pods added."""
+        if gang not in self.rules.of:
+            return True
+        self._recount(gang, (), pods)
+        kept = not any(self.pod_counts.broken(rule) for rule in self.rules.of[gang])
+        self._recount(gang, pods, ())
+        return kept
 
     def _before(self, gang: int, pod: PodPlacement) -> PodPlacement | None:
         """Where the pod stands now."""

@@ -20,6 +20,7 @@ from models.tier_values import Evaluation, GangValue, gang_value, tiers_of
 from models.tiers import larger_is_better
 from planner.search.budget import Budget
 from planner.search.free_space import Counts, FreeSpace
+from planner.search.pod_limits import limits_of, narrowed
 from planner.search.scopes import scopes
 from planner.search.trial import Trial
 
@@ -108,22 +109,33 @@ def _place_all(
     """
     placed: list[int] = []
     for least in (FULL_SPEED, 0) if patient else (0,):
-        failed: set[object] = set()
-        left = []
-        for demand in demands:
-            if ended():
-                return placed
-            if demand.gpus > space.arrays.idle_gpus:
-                left.append(demand)
-                continue
-            kind = identity(space.instance, demand)
-            if kind not in failed and admit(space, demand, least_speed=least):
-                placed.append(demand.gang)
-            else:
-                failed.add(kind)  # what is free only shrinks
-                left.append(demand)
-        demands = left
+        left = _place_each(space, demands, ended, least, placed)
+        # others may have made room for these under rules about pods
+        again = [demand for demand in left if demand.gang in space.rules.of] if placed else []
+        _place_each(space, again, ended, least, placed)
+        demands = [demand for demand in left if demand.gang not in placed] if again else left
     return placed
+
+
+def _place_each(
+    space: FreeSpace, demands: Sequence[Demand], ended: Question, least: int, placed: list[int]
+) -> list[Demand]:
+    """Add to ``placed`` what finds a place of such a speed; returns the others."""
+    failed: set[object] = set()
+    left: list[Demand] = []
+    for demand in demands:
+        if ended():
+            return left
+        if demand.gpus > space.arrays.idle_gpus:
+            left.append(demand)
+            continue
+        kind = identity(space.instance, demand)
+        if kind not in failed and admit(space, demand, least_speed=least):
+            placed.append(demand.gang)
+        else:
+            failed.add(kind)  # what is free only shrinks
+            left.append(demand)
+    return left
 
 
 Order = Callable[[Instance, Demand], tuple[int, ...]]
@@ -223,8 +235,11 @@ def placements(
     space: FreeSpace, demand: Demand, *, bound: bool = True
 ) -> Iterator[tuple[PodPlacement, ...]]:
     """Ways to place one gang in the free space, the narrowest and tightest domains first."""
-    for scope in scopes(space, demand):
-        trial = Trial(space, scope.demand)
+    limits = limits_of(space, demand)
+    if limits:
+        demand = narrowed(space, demand, limits)
+    for scope in scopes(space, demand, limits):
+        trial = Trial(space, scope.demand, limits)
         if trial.run(scope.nodes, scope.model):
             pods = trial.pods()
             if permitted(space, demand.gang, pods, bound=bound):
@@ -236,6 +251,8 @@ def permitted(
 ) -> bool:
     """Whether the gang may have these pods too. ``bound``: enforce minBandwidthShare."""
     if bound and not meets_min_share(space, gang, pods):
+        return False
+    if not space.keeps_pod_rules(gang, pods):
         return False
     own = (*space.pods[gang], *pods)
     return allows(space.instance, space.instance.gangs[gang], own)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from models.disruption_budgets import beyond_budgets
 from models.implied_bounds import ImpliedBounds
 from models.instance import Instance
+from models.pod_rules import conflicts
 from models.program.base_state import base_decisions
 from models.program.options import standing_gpus
 from models.services import mixed
@@ -69,7 +70,8 @@ class Ledger:
         """The plan without what a relaxed program may have admitted wrongly; None if no valid plan remains.
 
         Gangs below minBandwidthShare wait, and those of a service on several models; gangs stopped
-        without need keep running, and so do those that disruption budgets do not let go.
+        without need keep running, and so do those that disruption budgets do not let go. Of gangs whose
+        pods break a rule about each other the lowest goes back.
         """
         beyond = beyond_budgets(self.instance, decisions)
         if beyond:
@@ -91,6 +93,8 @@ class Ledger:
                 return None
             base = base_decisions(self.instance)
             decisions = tuple(base[i] if i in below_share else d for i, d in enumerate(decisions))
+        if conflicts(self.instance, decisions):
+            decisions = back_in_place(self.instance, decisions, ())
         broken = unjustified_victims(self.instance, decisions)
         if broken or beyond_budgets(self.instance, decisions) or self._moves_too_much(decisions):
             return None

@@ -16,6 +16,7 @@ from functools import cached_property
 
 from models.disruption_budgets import held_by_budgets
 from models.instance import Instance
+from models.pod_rules import Kind, about, without
 from models.policy import SolveLimits
 from models.program.demand_builder import identity
 from models.program.demands import Demand
@@ -44,6 +45,8 @@ ALONE_PROOFS = 20
 MAX_NAMED = 3
 """Gangs named in one reason."""
 
+
+_RULES = {Kind.APART: "anti-affinity", Kind.TOGETHER: "affinity", Kind.SPREAD: "even spread"}
 
 GRACE_S = 1.0
 """Seconds that reasons may take after the search was stopped or its time is up."""
@@ -94,18 +97,23 @@ class _Clock:
 
 @dataclass(frozen=True, slots=True)
 class _After:
-    """What is left for a kind of gang after the plan: a shortage, or whether a placement was found."""
+    """What is left for a kind of gang after the plan: a shortage, or whether a placement was found.
+
+    ``barred``: the rule about pods without which there would be one.
+    """
 
     short: Reason | None
     fits: bool
     free: int
+    barred: Kind | None
 
 
 class _ReasonFinder:
     """Causes are established once a kind of gang.
 
     ``_known``: why a kind can never start, None if it may; ``_left``: what is left for it; ``_helps``:
-    whether it might fit if no disruption budget guarded a pod.
+    whether it might fit if no disruption budget guarded a pod. ``_plain``: the instance without rules about
+    pods, which all counts leave aside.
     """
 
     def __init__(
@@ -122,16 +130,18 @@ class _ReasonFinder:
         self._clock = _Clock(budget)
         self._proven = frozenset(proven)
         self._immovable = sorted(immovable)
-        self._maximal = MaximalSpace(instance)
+        self._plain = without(instance)
+        self._maximal = MaximalSpace(self._plain)
         self._most = FreeCounts(self._maximal.space)
         self._removable = frozenset(self._maximal.removed)
-        self._after = FreeSpace(instance, decisions)
+        self._after = FreeSpace(self._plain, decisions)
         self._remaining = FreeCounts(self._after)
         self._others = _Others(instance, decisions, self._removable)
         self._known: dict[object, Reason | None] = {}
         self._impossible_kinds: dict[object, Reason | None] = {}
         self._left: dict[object, _After] = {}
         self._helps: dict[object, bool] = {}
+        self._spaces: dict[tuple[Kind, ...], FreeSpace] = {}
 
     def reason(self, index: int) -> Reason | None:
         """The reason for one gang, None if it needs none."""
@@ -213,8 +223,8 @@ class _ReasonFinder:
     @cached_property
     def _unguarded(self) -> FreeCounts:
         """The most space there could be if no budget guarded a pod."""
-        cluster = replace(self._instance.cluster, budgets=())
-        return FreeCounts(MaximalSpace(replace(self._instance, cluster=cluster)).space)
+        cluster = replace(self._plain.cluster, budgets=())
+        return FreeCounts(MaximalSpace(replace(self._plain, cluster=cluster)).space)
 
     def _exempt(self, index: int) -> None:
         """Let this gang, and only this one, keep its pods in the most space it could find."""
@@ -286,11 +296,18 @@ class _ReasonFinder:
             short = shortage(self._remaining, demand)
             fits = short is None and place(self._after, demand) is not None
             free = self._remaining.on(demand.nodes)
-            self._left[kind] = _After(short, fits, free)
+            barred = self._barred(demand.gang) if fits else None
+            self._left[kind] = _After(short, fits, free, barred)
         left = self._left[kind]
         after_others, outranked = self._others.that_start(demand.gang)
         if left.short is not None:
             text = f"{after_others}: {left.short.message}"
+        elif left.barred is not None:
+            text = (
+                f"needs {plural(demand.gpus, 'GPU')}; {after_others} there is room, but none was found that "
+                f"keeps the {_RULES[left.barred]} of its pods"
+            )
+            return Reason(left.barred.value, text + self._reclaiming(demand.gang))
         elif left.fits:
             return Reason("Outranked", self._fitting(demand, after_others))
         else:
@@ -301,6 +318,20 @@ class _ReasonFinder:
         text += self._reclaiming(demand.gang)
         code = "NoRoom" if left.short is None else left.short.code
         return Reason("Outranked" if outranked else code, text)
+
+    def _barred(self, gang: int) -> Kind | None:
+        """The rule about pods that keeps a gang from the room that is left; None if it finds a place."""
+        kinds = about(self._instance, gang)
+        if not kinds or self._placed_without((), gang):
+            return None
+        return next((kind for kind in kinds if self._placed_without((kind,), gang)), kinds[0])
+
+    def _placed_without(self, kinds: tuple[Kind, ...], gang: int) -> bool:
+        """Whether a placement is found if no rules of these kinds count."""
+        if kinds not in self._spaces:
+            self._spaces[kinds] = FreeSpace(without(self._instance, kinds), self._decisions)
+        space = self._spaces[kinds]
+        return place(space, missing_demand(space, gang)) is not None
 
     def _fitting(self, demand: Demand, after_others: str) -> str:
         """The gang would fit but waits, because earlier tiers or the end of the search decide so."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from models.disruption_budgets import guards
 from models.gang import Gang
 from models.instance import Instance
+from models.pod_rules import conflicting
 from models.program.base_state import Pods, moves_pods, standing_pods
 from models.program.demand_builder import remaining_demand
 from models.solution import GangDecision, PodPlacement
@@ -41,12 +42,12 @@ def back_in_place(
 ) -> tuple[GangDecision, ...]:
     """The plan in which these gangs stay where they run; gangs that started in their place wait.
 
-    Gangs that were stopped for such a gang stay where they run, too.
+    Gangs that were stopped for such a gang stay where they run, too, and rules about pods hold.
     """
     space = FreeSpace(instance, decisions)
     turns = [g for g in gangs if space.pods[g] != space.original[g]]
     returned: set[int] = set()
-    while turns:
+    while turns or (turns := _conflicting(space)):
         gang = turns.pop()
         returned.add(gang)
         space.set(gang, space.original[gang])
@@ -59,6 +60,18 @@ def back_in_place(
     ]
     needless = set(unjustified_victims(instance, found)) - returned
     return back_in_place(instance, found, sorted(needless)) if needless else tuple(found)
+
+
+def _conflicting(space: FreeSpace) -> list[int]:
+    """Gangs that have to go back so that the rules about pods hold: of every conflict the lowest one."""
+    rules, found = space.rules, set[int]()
+    if not rules.rules:
+        return []
+    new = {gang: space.new_pods(gang) for gang in rules.of}
+    for gangs in conflicting(rules, space.pod_counts, new):
+        if found.isdisjoint(gangs):
+            found.add(min(gangs, key=lambda gang: (space.instance.gangs[gang].priority, -gang)))
+    return sorted(found)
 
 
 def _give_way(space: FreeSpace, n: int, returned: set[int]) -> list[int]:

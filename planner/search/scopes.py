@@ -30,6 +30,7 @@ from planner.search.free_arrays import (
 )
 from planner.search.free_space import FreeSpace
 from planner.search.node_choice import idle_around
+from planner.search.pod_limits import Limits, whole_within
 from planner.search.trial import batches, pods_of
 
 DOMAINS_BY_SPEED = 16
@@ -45,7 +46,7 @@ class Scope:
     model: str | None
 
 
-def scopes(space: FreeSpace, demand: Demand) -> Iterator[Scope]:
+def scopes(space: FreeSpace, demand: Demand, limits: Limits) -> Iterator[Scope]:
     """Scopes that may hold the gang, the best first."""
     gang = space.instance.gangs[demand.gang]
     tries = [_Try(space, one, model) for one, model in _variants(space, demand)]
@@ -57,7 +58,7 @@ def scopes(space: FreeSpace, demand: Demand) -> Iterator[Scope]:
     for one in tries:
         alike.setdefault(speeds.get(one.model, 0), []).append(one)
     for speed in sorted(alike, reverse=True):
-        yield from _scopes(space, demand, alike[speed])
+        yield from _scopes(space, demand, alike[speed], limits)
 
 
 def _speeds(instance: Instance) -> dict[str | None, int]:
@@ -72,12 +73,14 @@ def _speeds(instance: Instance) -> dict[str | None, int]:
     return found
 
 
-def _scopes(space: FreeSpace, demand: Demand, tries: list[_Try]) -> Iterator[Scope]:
+def _scopes(space: FreeSpace, demand: Demand, tries: list[_Try], limits: Limits) -> Iterator[Scope]:
     gang, tree = space.instance.gangs[demand.gang], space.arrays.tree
     widest = 0 if gang.required is None else gang.required
     # a gang that is too slow in one domain most likely is in others of the level
     most = DOMAINS_BY_SPEED if space.instance.min_share(gang) else None
     for level in range(tree.levels, widest - 1, -1):
+        if limits and not whole_within(demand, limits, level):
+            continue
         found = _around(tries, level) if demand.standing_nodes else _domains(tries, level)
         yield from islice(found, most)
     if gang.required is None or demand.standing_nodes:

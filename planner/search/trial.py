@@ -19,6 +19,7 @@ from models.solution import PodPlacement
 from planner.search.free_arrays import Capacity, IntArray, as_array, sums
 from planner.search.free_space import FreeSpace
 from planner.search.node_choice import Piece, Room, spread
+from planner.search.pod_limits import Limits, trimmed
 
 Options = Iterable[IntArray]
 """Arrays of nodes to choose from."""
@@ -32,7 +33,8 @@ def batches(roles: Sequence[Role], demand: Demand) -> list[Batch]:
     found: dict[object, Batch] = {}
     for role in demand.roles:
         spec = roles[role.role]
-        own = spec.required is not None or spec.slice_layers or not role.gpus
+        about_pods = spec.pod_sets or spec.anti_affinity or spec.affinity or spec.spread
+        own = about_pods or spec.required is not None or spec.slice_layers or not role.gpus
         key = role.role if own else (role.gpus, role.requests, role.nodes, spec.mix_models)
         found[key] = (*found.get(key, ()), role)
     return sorted(found.values(), key=lambda b: (-b[0].gpus, -pods_of(b), b[0].role))
@@ -46,8 +48,9 @@ def pods_of(batch: Batch) -> int:
 class Trial:
     """``_chosen``: (role, index, node) of the pods so far. ``_gpus``, ``_used``: what they take, by node."""
 
-    def __init__(self, space: FreeSpace, demand: Demand) -> None:
+    def __init__(self, space: FreeSpace, demand: Demand, limits: Limits) -> None:
         self._space = space
+        self._limits = limits
         self._demand = demand
         self._gpus: dict[int, int] = {}
         self._used: dict[int, dict[str, int]] = {}
@@ -85,6 +88,11 @@ class Trial:
         if self._used:
             for at in np.flatnonzero(np.isin(nodes, as_array(self._used))).tolist():
                 found[at] = self._beside_own(int(nodes[at]), role, most)
+        for limit in self._limits.get(role.role, ()):
+            of, left = self._tree.domain_of[limit.level], limit.most.copy()
+            for chosen, _, n in self._chosen:
+                left[of[n]] -= chosen.role in limit.roles
+            found = trimmed(found, of[nodes], np.maximum(left, 0))
         return found
 
     def _choose(self, options: Options, attempt: Callable[[IntArray], bool]) -> bool:

@@ -370,6 +370,7 @@ class AggregatedModel:
             pod_pools=list(self._pods.values()),
             by_gpu=list(self._by_gpu()),
             ordered=[[(self.instance.gangs[d.gang], a) for d, a in own] for own in ordered],
+            base=self._ground.base,
         )
         self._topologies = add_rows(self._model)
         if "span" in self._shaped:

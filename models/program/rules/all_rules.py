@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from models.program.rules import admission, bandwidth, gpus, resources, running, services, slices
+from models.program.rules import (
+    admission,
+    bandwidth,
+    gpus,
+    pod_affinity,
+    resources,
+    running,
+    services,
+    slices,
+)
 from models.program.rules.topology import Topology
 from models.program.variables import GangVariables, Model, StayVariables
 
@@ -30,6 +39,7 @@ RULES: tuple[Rule, ...] = (
     Rule("running", rows=running.add),
     Rule("order of pooled gangs", rows=admission.order_pooled),
     Rule("services", rows=services.add),
+    Rule("pods of sets", rows=pod_affinity.add),
     Rule("slices", gang_rows=slices.add),
     Rule("models", gang_rows=admission.one_model),
     Rule(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from models.gang import Gang, Role
 from models.instance import Instance
+from models.pod_rules import counted_at, pod_rules, rule_key, suitable_nodes
 from models.program.demands import Demand, RoleDemand
 from models.services import bound, nodes_of_service, open_service
 from models.solution import PodPlacement, Reason
@@ -68,6 +69,10 @@ def _service_poolable(instance: Instance, gang: Gang, role: RoleDemand) -> bool:
     return open_service(instance, gang) is None or bound(gang.roles[role.role])
 
 
+def _has_pod_rules(instance: Instance, gang: Gang) -> bool:
+    return gang.key in pod_rules(instance).gangs
+
+
 DECLARED: tuple[Declaration, ...] = (
     Declaration("nodes", eligible=lambda instance, _gang, role: instance.eligible_nodes(role)),
     Declaration(
@@ -101,6 +106,13 @@ DECLARED: tuple[Declaration, ...] = (
             (gang.fraction, gang.counts_speed) if instance.by_speed else None,
         ),
         poolable=lambda instance, gang, _role: not instance.min_share(gang),
+    ),
+    Declaration(
+        "pods of sets",
+        eligible=suitable_nodes,
+        node_key=counted_at,
+        gang_key=rule_key,
+        own_variables=_has_pod_rules,
     ),
 )
 """One declaration a rule; rules that concern every gang alike (GPUs, resources) declare nothing."""

@@ -36,6 +36,13 @@ def accepts(node: Node, role: Role) -> bool:
     return next(_faults(node, role, {}), None) is None
 
 
+def selected(node: Node, role: Role) -> bool:
+    """Whether node selector and node affinity of the role hold, whatever else is wrong with the node."""
+    if any(node.labels.get(key) != value for key, value in role.selector.items()):
+        return False
+    return not role.affinity or _affine(node, role, {})
+
+
 def _faults(node: Node, role: Role, known: Known) -> Iterator[tuple[str, str]]:
     """(rule, what is wrong) with pods of the role on the node."""
     if not node.usable:

@@ -1,0 +1,251 @@
+"""Rules about the pods of sets (contract 2.11 to 2.13), domain by domain.
+
+A rule (L, A) has owners, the roles that state it, and members, the roles of A. For every domain D of L, of
+pods that are owners only, members only, or both: new[o], new[m], new[b], and with those that stay (linear in
+the options) all[o], all[m], all[b]. M: a bound on the left side. y, z, u, f, v: booleans.
+Anti-affinity, unless both pods of a pair stay:
+    new[b] <= 1,    the others in D <= M (1 - new[b])
+    new[o] <= M y,  all[m] + all[b] <= M (1 - y);    new[m] <= M z,  all[o] + all[b] <= M (1 - z)
+Affinity, base(D) = all[m] + those of all[b] that stay:
+    pods of an option in D <= its pods x u[D],    u[D] <= base(D) + f[D]
+    f[D] <= new[b],  sum of f <= 1,  sum of base <= M (1 - sum of f)
+Spread, n(D) = all[m] + all[b] on nodes that count, t the least, a constant 0 with too few domains:
+    t <= n(D) for every D that counts
+    pods of an option in D <= its pods x v[D],    n(D) <= t + maxSkew + M (1 - v[D])
+Of a region of several nodes the node level has only new[b] <= its nodes. Pods of a *loose* demand that come
+to where some stand already count as pods that stay, but hinder no f: that allows more than the rules do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from models.pod_rules import Kind, RoleKey, Rule, pod_rules
+from models.program.linear_program import Linear
+from models.program.variables import GangVariables, Model
+
+OWNER, MEMBER, BOTH = range(3)
+
+
+@dataclass
+class _Place:
+    """Pods of one rule in a domain, by ``OWNER``, ``MEMBER`` and ``BOTH``.
+
+    ``new``, ``stays``: how many; ``arriving``: of each option and role that owns the rule, the pods placed
+    there, and its pods in all. ``loose``: pods that arrive or stay, and count as those that stay.
+    ``nodes``: of the region, if it is one of several nodes.
+    """
+
+    new: list[Linear] = field(default_factory=lambda: [Linear() for _ in range(3)])
+    stays: list[Linear] = field(default_factory=lambda: [Linear() for _ in range(3)])
+    loose: Linear = field(default_factory=Linear)
+    arriving: list[tuple[Linear, int]] = field(default_factory=list)
+    nodes: int = 1
+
+    def all(self, *kinds: int) -> Linear:
+        total = Linear()
+        for kind in kinds:
+            total.add_linear(self.new[kind]).add_linear(self.stays[kind])
+        return total
+
+    def arrive(self, *kinds: int) -> bool:
+        return any(self.new[kind].terms for kind in kinds)
+
+
+def add(model: Model) -> None:
+    for rule in pod_rules(model.instance).rules:
+        places, rows = _Places(model, rule), _Rows(model, rule)
+        if rule.kind is Kind.APART:
+            for place in (*places.by_domain.values(), *places.regions.values()):
+                rows.apart(place)
+        elif not places.regions:
+            more = rows.together if rule.kind is Kind.TOGETHER else rows.spread
+            more(places.by_domain)
+
+
+class _Places:
+    """The domains with pods of a rule; regions of several nodes at the node level by themselves."""
+
+    def __init__(self, model: Model, rule: Rule) -> None:
+        self._model = model
+        self._rule = rule
+        self.by_domain: dict[int, _Place] = {}
+        self.regions: dict[int, _Place] = {}
+        for n, fixed in rule.fixed.items():
+            self._stay(MEMBER, n, Linear(constant=fixed))
+        for key, n, stays in _staying(model, rule):
+            self._stay(_kind(rule, key), n, stays)
+        gangs = {gang for gang, _ in rule.roles}
+        for gang in (own for own in model.variables.gangs if own.demand.gang in gangs):
+            for role, region, pods, count in _arrivals(gang):
+                if (gang.demand.gang, role) in rule.roles:
+                    self._arrive((gang.demand.gang, role), region, pods, count, gang)
+
+    def _stay(self, kind: int, node: int, pods: Linear) -> None:
+        if self._rule.counts(node):
+            place = self.by_domain.setdefault(self._rule.of[node], _Place())
+            place.stays[kind].add_linear(pods)
+
+    def _arrive(
+        self, key: RoleKey, region: int, pods: Linear, count: int, gang: GangVariables
+    ) -> None:
+        nodes, kind = self._model.region_set.regions[region].nodes, _kind(self._rule, key)
+        loose = gang.demand.loose and any(
+            pod.role == key[1] and pod.node in nodes for pod in gang.gang.running_pods
+        )
+        if not self._rule.counts(nodes[0]):
+            return
+        if len(nodes) > 1 and self._rule.level == self._model.instance.cluster.node_level:
+            place = self.regions.setdefault(region, _Place(nodes=len(nodes)))
+            if loose:
+                return
+        else:
+            place = self.by_domain.setdefault(self._rule.of[nodes[0]], _Place())
+        if loose:
+            place.stays[kind].add_linear(pods)
+            if kind == BOTH:
+                place.loose.add_linear(pods)
+            return
+        place.new[kind].add_linear(pods)
+        if key in self._rule.owners:
+            place.arriving.append((pods, count))
+
+
+def _kind(rule: Rule, key: RoleKey) -> int:
+    if key in rule.both:
+        return BOTH
+    return OWNER if key in rule.owners else MEMBER
+
+
+def _arrivals(gang: GangVariables) -> Iterator[tuple[int, int, Linear, int]]:
+    """(role, region, pods placed there, pods in all) of an option."""
+    for position, role in enumerate(gang.demand.gpu_roles):
+        for region in gang.gpu_regions:
+            pods = gang.gpu_pods(position, (region,))
+            if pods.terms:
+                yield role.role, region, pods, role.count
+    for (position, region), variable in sorted(gang.cpu_only_counts.items()):
+        role = gang.demand.cpu_only_roles[position]
+        yield role.role, region, Linear().add(variable), role.count
+
+
+def _staying(model: Model, rule: Rule) -> Iterator[tuple[RoleKey, int, Linear]]:
+    """(role, node, pods that stay there) of gangs that run."""
+    gangs = {gang for gang, _ in rule.roles}
+    for choice, admits in zip(model.requests.choices, model.variables.admits, strict=True):
+        if choice.gang not in gangs:
+            continue
+        gangs.remove(choice.gang)
+        always = set(choice.always)
+        found = [(pod, Linear(constant=1)) for pod in choice.always]
+        for option, admit in zip(choice.options, admits, strict=True):
+            stays = (pod for pod in option.demand.stays if pod not in always)
+            found += [(pod, Linear().add(admit)) for pod in stays]
+        for pod, times in found:
+            if (choice.gang, pod.role) in rule.roles and pod.node is not None:
+                yield (choice.gang, pod.role), pod.node, times
+    for gang in sorted(gangs):
+        for stay in model.base[gang].pods:
+            if (gang, stay.role) in rule.roles:
+                yield (gang, stay.role), stay.node, Linear(constant=1)
+
+
+class _Rows:
+    """The rows of one rule."""
+
+    def __init__(self, model: Model, rule: Rule) -> None:
+        self._program = model.program
+        self._rule = rule
+        self._pods = {
+            key: model.instance.gangs[key[0]].roles[key[1]].max for key in sorted(rule.roles)
+        }
+        self._total = sum(self._pods.values()) + sum(rule.fixed.values())
+
+    def _most(self, pods: Linear) -> int:
+        """The most that so many pods of the rule can be."""
+        return min(self._program.bound_above(pods), self._total)
+
+    def apart(self, place: _Place) -> None:
+        program = self._program
+        if place.nodes > 1:
+            if place.arrive(BOTH):
+                program.at_most(Linear().add_linear(place.new[BOTH]), place.nodes)
+            return
+        if place.arrive(BOTH):
+            others = place.all(OWNER, MEMBER).add_linear(place.stays[BOTH])
+            self._excluded(place.new[BOTH], others, binary=True)
+        if place.arrive(OWNER):
+            self._excluded(place.new[OWNER], place.all(MEMBER, BOTH))
+        if place.arrive(MEMBER):
+            # those with new owners are excluded already
+            others = Linear().add_linear(place.stays[OWNER]).add_linear(place.stays[BOTH])
+            self._excluded(place.new[MEMBER], others)
+
+    def _excluded(self, new: Linear, others: Linear, *, binary: bool = False) -> None:
+        """New pods only where none of the others are. ``binary``: and one at most."""
+        program, most = self._program, self._most(others)
+        if program.bound_below(others) > 0:
+            for variable in new.terms:
+                program.fix(variable, 0)
+            return
+        if binary:
+            program.at_most(Linear().add_linear(new), 1)
+            present = new
+        elif most > 0:
+            present = Linear().add(program.boolean())
+            program.at_most(Linear().add_linear(new).add_linear(present, -self._most(new)))
+        if most > 0:
+            program.at_most(Linear().add_linear(others).add_linear(present, most), most)
+
+    def together(self, places: dict[int, _Place]) -> None:
+        program = self._program
+        bases = {
+            d: Linear().add_linear(place.all(MEMBER)).add_linear(place.stays[BOTH])
+            for d, place in places.items()
+        }
+        total, first = Linear(), dict[int, int]()
+        for d, place in places.items():
+            # loose pods may be the first ones themselves
+            total.add_linear(bases[d]).add_linear(place.loose, -1)
+        if program.bound_below(total) <= 0:
+            for d, place in places.items():
+                if place.arrive(BOTH):
+                    first[d] = program.boolean()
+                    program.at_most(Linear().add(first[d]).add_linear(place.new[BOTH], -1))
+        if first:
+            chosen, most = Linear().add_all(first.values()), self._most(total)
+            program.at_most(Linear().add_linear(chosen), 1)
+            if most > 0:
+                program.at_most(total.add_linear(chosen, most), most)
+        for d, place in places.items():
+            if not place.arriving or program.bound_below(bases[d]) > 0:
+                continue
+            used = program.boolean()
+            self._only_if(place, used)
+            row = Linear().add(used).add_linear(bases[d], -1)
+            program.at_most(row.add(first[d], -1) if d in first else row)
+
+    def _only_if(self, place: _Place, used: int) -> None:
+        """New pods of the owners in a domain only if it is used."""
+        for pods, count in place.arriving:
+            most = min(count, self._program.bound_above(pods))
+            self._program.at_most(Linear().add_linear(pods).add(used, -most))
+
+    def spread(self, places: dict[int, _Place]) -> None:
+        program, rule = self._program, self._rule
+        pods = {d: places[d].all(MEMBER, BOTH) if d in places else Linear() for d in rule.domains}
+        most = min((self._most(here) for here in pods.values()), default=0)
+        least = Linear()
+        if rule.least_counts and most > 0:
+            least.add(program.integer(0, most))
+            for d in sorted(pods):
+                program.at_most(Linear().add_linear(least).add_linear(pods[d], -1))
+        for d, place in sorted(places.items()):
+            beyond = self._most(pods[d]) - rule.max_skew
+            if not place.arriving or beyond <= 0:
+                continue
+            row = Linear().add_linear(pods[d]).add_linear(least, -1)
+            used = program.boolean()
+            self._only_if(place, used)
+            program.at_most(row.add(used, beyond), rule.max_skew + beyond)
