@@ -139,6 +139,7 @@ class Cluster:
     def __init__(self, number: int) -> None:
         self.r = Random(number)  # not a secret
         r = self.r
+        self.even = number % 2 == 0  # mostly spreads
         self.trees: list[Tree] = []
         for i in range(r.randint(3, 6)):
             labels = {RACK: f"r{i // 2}", ZONE: f"z{i // 4}", "gpu": r.choice(("a", "b"))}
@@ -156,7 +157,7 @@ class Cluster:
             app = {"app": r.choice("xyz")}
             more = {"affinity": self.affinity("podAntiAffinity")} if r.random() < 0.4 else {}
             one = pod(f"s{i}", on=r.choice(names), labels=app, **more)
-            if r.random() < 0.2:
+            if r.random() < 0.25:
                 one["metadata"]["deletionTimestamp"] = "2026-11-20T09:00:00Z"
             self.trees.append(one)
         for i in range(r.randint(2, 4)):
@@ -181,12 +182,13 @@ class Cluster:
 
     def gang(self, name: str, nodes: list[str]) -> None:
         r = self.r
-        kinds = [k for k in ("podAffinity", "podAntiAffinity") if r.random() < 0.35]
+        odds = 0.1 if self.even else 0.35
+        kinds = [k for k in ("podAffinity", "podAntiAffinity") if r.random() < odds]
         labels = {"gangplan.dev/gang": name, "app": r.choice("xyz")}
         spec: Tree = {"affinity": self.affinity(*kinds, app=labels["app"])}
-        if r.random() < 0.45:
+        if r.random() < (0.9 if self.even else 0.3):
             keys = r.sample((HOST, RACK, ZONE), r.choice((1, 1, 2)))
-            spec["topologySpreadConstraints"] = [self.spread(key) for key in keys]
+            spec["topologySpreadConstraints"] = [self.spread(key, labels["app"]) for key in keys]
         if r.random() < 0.2:
             spec["nodeSelector"] = {"gpu": "a"}
         running = r.random() < 0.25
@@ -200,12 +202,12 @@ class Cluster:
                 ]
             self.trees.append(one)
 
-    def spread(self, key: str) -> Tree:
+    def spread(self, key: str, own: str) -> Tree:
         found: Tree = {
             "topologyKey": key,
             "maxSkew": self.r.choice((1, 1, 2)),
             "whenUnsatisfiable": "DoNotSchedule",
-            "labelSelector": {"matchLabels": {"app": self.r.choice("xyz")}},
+            "labelSelector": {"matchLabels": {"app": own if self.even else self.r.choice("xyz")}},
         }
         for name, values, odds in (
             ("minDomains", (2, 3), 0.2),
@@ -225,7 +227,7 @@ def test_the_filters_take_every_pod_that_a_plan_starts_beside_others(first: int)
     decided: Counter[str] = Counter()
     for number in range(first, first + SIZE):
         trees = Cluster(number).trees
-        plan = planned(trees, budget=number % 2)
+        plan = planned(trees, budget=number // 2 % 2)
         found = [line for line in field_errors(trees, plan) if "asks" not in line]
         assert found == [], number
         decided.update(gang["decision"] for gang in plan["spec"]["gangs"])
