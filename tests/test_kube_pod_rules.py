@@ -28,11 +28,15 @@ ALL = 1_000_000
 """minDomains of a spread whose least domain counts as empty."""
 
 
+def listed(trees: Sequence[Tree]) -> Tree:
+    return {"apiVersion": "v1", "kind": "List", "items": list(trees)}
+
+
 def instance(*trees: Tree, policy: Tree | None = None) -> Instance:
     stated = {"apiVersion": "gangplan.dev/v1alpha1", "kind": "Policy", "metadata": {"name": "p"}}
     more = [] if policy is None else [{**stated, "spec": {"kubernetes": policy}}]
-    listed = {"apiVersion": "v1", "kind": "List", "items": [*trees, *more]}
-    return load(["-"], stdin=io.BytesIO(json.dumps(listed).encode())).instance
+    text = json.dumps(listed([*trees, *more]))
+    return load(["-"], stdin=io.BytesIO(text.encode())).instance
 
 
 def racks(*names: str, **labels: str) -> list[Tree]:
@@ -113,11 +117,11 @@ def test_a_gang_whose_pods_keep_apart_needs_no_set() -> None:
 
 
 def test_a_set_holds_the_roles_of_all_gangs_and_pods_of_none() -> None:
-    listed = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["trainer"]}]}
+    in_words = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["trainer"]}]}
     found = instance(
         *racks("r1", "r1", "r2"),
         *gang("a", **apart(term())),
-        *gang("b", **apart(term(selector=listed), term(RACK))),  # the same pods in other words
+        *gang("b", **apart(term(selector=in_words), term(RACK))),  # the same pods in other words
         *gang("run", 1, on=["n1"]),
         *gang("c", app="web"),
         service("s", "n0"),
@@ -130,6 +134,23 @@ def test_a_set_holds_the_roles_of_all_gangs_and_pods_of_none() -> None:
     both = (NextTo(node_level, name), NextTo(node_level - 1, name))
     assert named(found, "b")[1].anti_affinity == both
     assert sets_of(found.cluster.nodes) == {"n0": {name: 1}}
+
+
+def test_pods_on_nodes_that_nobody_knows_are_in_no_set() -> None:
+    lost = service("s", "gone")
+    found = instance(*racks("r1", "r1"), *gang("a", app="x", **apart(term()), **spread(RACK)), lost)
+    _, role = named(found, "a")
+    assert (role.anti_affinity, role.spread, sets_of(found.cluster.nodes)) == ((), (), {})
+
+
+def test_an_anti_affinity_of_a_running_gang_that_reaches_other_namespaces_is_named() -> None:
+    away = apart(term(RACK, {}, namespaceSelector={}))
+    trees = [*racks("r1", "r1"), *gang("a", namespace="other")]
+    for where, told in ((["n0"], True), ([], False)):
+        text = json.dumps(listed([*trees, *gang("run", 1, on=where, **away)]))
+        said = load(["-"], stdin=io.BytesIO(text.encode())).remarks
+        what = f"keeps waiting pods of other namespaces off its {RACK}"
+        assert any(what in line for line in said) == told
 
 
 def test_terms_of_an_affinity_are_about_the_pods_that_all_of_them_select() -> None:

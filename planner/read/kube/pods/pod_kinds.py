@@ -104,7 +104,7 @@ class Population(PodKinds):
         keys: Collection[str],
     ) -> None:
         members = {pod.key: n for n, own in enumerate(roles) for pod in own}
-        there = (pod for pod in pods if pod.bound or pod.key in members)
+        there = (pod for pod in pods if pod.key in members or (pod.bound and pod.node is not None))
         super().__init__((pod for pod in there if pod.finished is None), found, keys)
         self.terminating = 0
         self._of_role = [0] * len(roles)
@@ -114,8 +114,8 @@ class Population(PodKinds):
             if pod.key in members:
                 self._of_role[members[pod.key]] |= 1 << kind
                 self._roles.setdefault(kind, set()).add(members[pod.key])
-            elif pod.node is not None:
-                self._loose.setdefault(kind, Counter())[pod.node] += 1
+            else:
+                self._loose.setdefault(kind, Counter())[str(pod.node)] += 1
             if pod.terminating and pod.node is not None:
                 self.terminating |= 1 << kind
         self._roles_in: dict[int, tuple[int, ...]] = {}
