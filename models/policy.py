@@ -76,8 +76,8 @@ class Disruption:
     cap_s: int = DAY_S
 
 
-UNMODELLED = ("podAntiAffinity", "podAffinity", "topologySpread", "volumeZone", "hostPort")
-"""Pod constraints that are not modelled: a gang with one waits unless the policy ignores it."""
+CONSTRAINTS = ("podAntiAffinity", "podAffinity", "topologySpread", "volumeZone", "hostPort")
+"""Constraints of pods that a plan obeys, or makes a gang wait for, unless the policy ignores them."""
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "aliyun.com/gpu", "habana.ai/gaudi")
 
@@ -102,7 +102,7 @@ class KubernetesPolicy:
     whose waiting pods are planned too, as a what-if (EVERY_SCHEDULER: all). ``gpu_resources``: resource
     names that count whole GPUs. ``levels``: None to detect them on the nodes.
     ``level_domains``: (name of a level, its domains) of levels that have no label.
-    ``server_models``: (node selector, model), the first match counts. ``ignore``: of UNMODELLED.
+    ``server_models``: (node selector, model), the first match counts. ``ignore``: of CONSTRAINTS.
     ``trust_submitted_at``: whether an annotation may set the submission time of a gang.
     ``nvlink_across_nodes``: NVLink between servers counts for every gang (``assumed``), or only for
     those whose pods with GPUs all have a ComputeDomain claim (``claimed``).

@@ -24,6 +24,7 @@ from kube_arithmetic import (
     requests,
     selects,
 )
+from kube_neighbours import Neighbours
 
 CHANGES = ("preempt", "move", "resize")
 GATE = "gangplan.dev/placement"
@@ -51,7 +52,8 @@ def field_errors(objects: list[Tree], plan: Tree) -> list[str]:
     """Every rule of the scheduler that the plan breaks, one sentence each; none is a good plan."""
     world = World(objects, plan)
     found = [text for start in world.started for text in world.about(*start)]
-    return found + list(world.amounts()) + list(world.missing()) + list(world.topology())
+    found += [*world.amounts(), *world.missing(), *world.topology()]
+    return found + list(world.neighbours())
 
 
 class World:
@@ -159,6 +161,17 @@ class World:
             up = next((r for r in own if r.get("controller") and r["kind"] != "CronJob"), None)
             reference, owner = up or reference, self.uids.get(up["uid"], {}) if up else {}
         return None if reference is None or reference["kind"] in SINGLES else (reference["uid"],)
+
+    def neighbours(self) -> Iterator[str]:
+        """What the filters about other pods say to the pods that get another node, one by one."""
+        new = {
+            name: place
+            for name, place in self.after.items()
+            if name in self.pods and bound(self.pods[name]) != place
+        }
+        standing = {name: place for name, place in self.after.items() if name not in new}
+        spaces = self.kinds["Namespace"]
+        return Neighbours(self.nodes, self.pods, spaces, standing).start(new)
 
     def missing(self) -> Iterator[str]:
         """All pods of a gang that starts are started."""

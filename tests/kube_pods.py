@@ -9,6 +9,7 @@ from kube import objects
 from models.policy import KubernetesPolicy
 from planner.read.findings import Remarks
 from planner.read.kube.nodes.nodes import read_nodes
+from planner.read.kube.pods.anti_affinity import exclude_by_anti_affinity
 from planner.read.kube.pods.pods import read_pods
 from planner.read.kube.records import KubePod
 
@@ -18,6 +19,8 @@ def read(*trees: dict[str, Any], **policy: Any) -> tuple[dict[str, KubePod], lis
     found, settings, remarks = objects(*trees), KubernetesPolicy(**policy), Remarks()
     nodes = read_nodes(found, settings, Remarks())
     pods = read_pods(found, nodes, settings, remarks)
+    if "podAntiAffinity" not in settings.ignore:
+        exclude_by_anti_affinity(pods, nodes, found, remarks)  # as if no pod were in a gang
     return {pod.name: pod for pod in pods}, remarks.lines()
 
 

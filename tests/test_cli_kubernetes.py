@@ -399,19 +399,22 @@ def test_a_gang_that_is_not_all_there_waits_and_the_plan_says_for_which_pod(cli:
     assert asked["status"]["hold"]["code"] == "Incomplete"
 
 
-def test_a_pod_with_an_unmodelled_constraint_waits_until_the_policy_ignores_it(
+def test_a_pod_with_a_constraint_that_no_level_can_keep_waits_until_the_policy_ignores_it(
     cli: RunCli, tmp_path: Path
 ) -> None:
-    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"a": "b"}}}
-    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    stdin = listed(h100("n-1"), kube.pod("alone", gpus=8, gated=True, affinity=apart))
+    term = {"topologyKey": "rack", "labelSelector": {"matchLabels": {"a": "b"}}}
+    beside = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    stdin = listed(h100("n-1"), kube.pod("alone", gpus=8, gated=True, affinity=beside))
     (gang,) = document(cli, "-", stdin=stdin)["spec"]["gangs"]
     assert (gang["decision"], gang["reason"]["code"]) == ("wait", "Unsupported")
-    assert "kubernetes.ignore: [podAntiAffinity]" in gang["reason"]["message"]
+    assert gang["reason"]["message"] == (
+        "required podAffinity over rack, a label that no node has; to plan it anyway, set "
+        "kubernetes.ignore: [podAffinity] in the Policy"
+    )
     policy = tmp_path / "policy.yaml"
     policy.write_text(
         "apiVersion: gangplan.dev/v1alpha1\nkind: Policy\n"
-        "spec: {kubernetes: {ignore: [podAntiAffinity]}}\n",
+        "spec: {kubernetes: {ignore: [podAffinity]}}\n",
         encoding="utf-8",
     )
     ignoring = document(cli, "-", "--policy", str(policy), stdin=stdin)

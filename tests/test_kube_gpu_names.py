@@ -187,13 +187,13 @@ def test_imagined_nodes_offer_the_gpus_of_their_maker() -> None:
 
 
 def test_a_gang_that_waits_for_what_a_policy_may_ignore_says_so() -> None:
-    port = {"containerPort": 80, "hostPort": 80}
+    port = {"containerPort": 80, "hostPort": 80, "protocol": "ICMP"}
     requests = {"nvidia.com/gpu": "1"}
     container = {"name": "main", "ports": [port], "resources": {"requests": requests}}
     (gang,) = built(node("n1"), pod("a", gated=True, containers=[container])).instance.gangs
     assert gang.hold is not None
     assert gang.hold.message == (
-        "hostPort; to plan it anyway, set kubernetes.ignore: [hostPort] in the Policy"
+        "hostPort that cannot be read; to plan it anyway, set kubernetes.ignore: [hostPort] in the Policy"
     )
 
 

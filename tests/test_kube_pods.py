@@ -22,12 +22,13 @@ from planner.read.kube.pods.constraints import (
     MAX_TERMS,
     MAX_TOLERATIONS,
     MAX_VALUES,
-    REQUIRED,
+    ODD_PORT,
     TOO_MANY_SELECTORS,
     TOO_MANY_TERMS,
     TOO_MANY_TOLERATIONS,
 )
 from planner.read.kube.pods.placement import PROVEN, UNPROVEN
+from planner.read.kube.pods.pod_rules import REQUIRED, RuleKind
 from planner.read.kube.pods.pods import MAX_RESOURCES, TOO_MANY_RESOURCES, read_pods
 from planner.read.kube.pods.requests import effective_requests
 from planner.read.kube.pods.room import HELD
@@ -304,14 +305,13 @@ def test_preferences_are_no_constraints() -> None:
     assert (found.affinity, found.unsupported) == ((), ())
 
 
-def test_what_is_not_modelled_is_named_unless_the_policy_ignores_it() -> None:
-    hard = "requiredDuringSchedulingIgnoredDuringExecution"
-    container = asking({"cpu": "1"}) | {"ports": [{"containerPort": 80, "hostPort": 80}]}
+def test_what_cannot_be_read_is_named_unless_the_policy_ignores_it() -> None:
+    container = asking({"cpu": "1"}) | {"ports": [{"containerPort": 80, "hostPort": 80_000}]}
     odd = pod(
         "a",
         gated=True,
         affinity={
-            kind: {hard: [{"topologyKey": HOST}]} for kind in ("podAffinity", "podAntiAffinity")
+            kind: {REQUIRED: [{"labelSelector": {}}]} for kind in ("podAffinity", "podAntiAffinity")
         },
         topologySpreadConstraints=[{"whenUnsatisfiable": "DoNotSchedule", "topologyKey": "zone"}],
         containers=[container],
@@ -325,19 +325,17 @@ def test_what_is_not_modelled_is_named_unless_the_policy_ignores_it() -> None:
         spec={"nodeAffinity": {"required": {"nodeSelectorTerms": [{}]}}},
     )
     words = (
-        "required podAntiAffinity",
-        "required podAffinity",
-        "topologySpreadConstraints with DoNotSchedule",
-        "hostPort",
+        *(kind.unreadable for kind in RuleKind),
+        ODD_PORT,
         "a volume that only some nodes can mount",
     )
     names = ("podAntiAffinity", "podAffinity", "topologySpread", "hostPort", "volumeZone")
-    assert one(odd, claim, volume).unsupported == words
+    found = one(odd, claim, volume, ignore=names[4:])
+    assert (found.unsupported, found.affinity) == (words[:4], (IMPOSSIBLE,))
     assert one(odd, claim, volume, ignore=names).unsupported == ()
     for word, name in zip(words, names, strict=True):
-        assert one(odd, claim, volume, ignore=(name,)).unsupported == tuple(
-            w for w in words if w != word
-        )
+        ignored = tuple(other for other in names if other != name)
+        assert one(odd, claim, volume, ignore=ignored).unsupported == (word,)
 
 
 def test_a_runtime_class_that_selects_nodes_is_honoured_where_the_pod_does_not_say_it() -> None:

@@ -29,11 +29,11 @@ from models.documents.base import (
 from models.documents.cluster import MAX_LEVELS, PolicyLevel, level_errors
 from models.documents.gang import Share
 from models.policy import (
+    CONSTRAINTS,
     DAY_S,
     DEFAULT_PRESET,
     MAX_BUDGET,
     QUEUE_LIMIT,
-    UNMODELLED,
     Disruption,
     KubernetesPolicy,
     Moves,
@@ -179,8 +179,8 @@ class KubernetesDocument(Document):
     )
     ignore: Many[str] = Field(
         default=(),
-        description="Constraints that are not modelled, to ignore rather than make a gang wait",
-        json_schema_extra={"items": {"type": "string", "enum": list(UNMODELLED)}},
+        description="Constraints of pods that a plan leaves out",
+        json_schema_extra={"items": {"type": "string", "enum": list(CONSTRAINTS)}},
     )
     trust_submitted_at: bool = Field(
         default=False, description="Whether an annotation may set the submission time of a gang"
@@ -222,8 +222,8 @@ class KubernetesDocument(Document):
         yield from _listed_twice(self.other_schedulers or (), "otherSchedulers")
         yield from _listed_twice(self.ignore, "ignore")
         for i, name in enumerate(self.ignore):
-            if name not in UNMODELLED:
-                hint = suggestion(name, UNMODELLED, "constraints")
+            if name not in CONSTRAINTS:
+                hint = suggestion(name, CONSTRAINTS, "constraints")
                 yield FieldError(("ignore", i), f"unknown constraint {shown(name)}", hint)
 
     def to_policy(self) -> KubernetesPolicy:

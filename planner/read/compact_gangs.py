@@ -166,8 +166,8 @@ class GangReader:
                         f"write a level around {inner}, or remove this layer",
                     )
 
-    def check_pod_sets(self) -> None:
-        """Report rules against pods of a set that nothing is in; read every gang before.
+    def check_pod_sets(self, written: Sequence[GangEntry]) -> None:
+        """Report rules of these gangs against pods of a set that nothing is in; read every gang before.
 
         A rule to join such pods is no error: they may come later.
         """
@@ -175,7 +175,7 @@ class GangReader:
         roles = [role for one in self.gangs.values() for role in one.document.spec.roles]
         known = {pod_set for node in nodes for pod_set, _ in node.pod_sets}
         known.update(pod_set for role in roles for pod_set in role.pod_sets)
-        for entry in self.gangs.values():
+        for entry in written:
             for i, role in enumerate(entry.document.spec.roles):
                 for path, rule in role.about_pods():
                     unknown = rule.pod_set is not None and rule.pod_set not in known

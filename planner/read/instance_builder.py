@@ -150,7 +150,7 @@ def build(
         (observed if lenient or (live and _observed(entry)) else written).append(entry)
     real = reader.read([*cluster.gangs, *observed], lenient=True)
     gangs = tuple(sorted((*real, *reader.read(written)), key=lambda gang: gang.key))
-    reader.check_pod_sets()
+    reader.check_pod_sets(written)
     if findings:
         findings.raise_all()
     mix = default_mix(gangs, merged.cluster.nodes)

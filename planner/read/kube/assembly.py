@@ -7,7 +7,7 @@ are never given.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import ValidationError
@@ -40,7 +40,10 @@ from planner.read.kube.node_documents import (
 )
 from planner.read.kube.nodes.nodes import read_nodes
 from planner.read.kube.nodes.servers import server_model
+from planner.read.kube.pod_sets import PodSets
+from planner.read.kube.pods.anti_affinity import exclude_by_anti_affinity
 from planner.read.kube.pods.budgets import read_budgets
+from planner.read.kube.pods.host_ports import count_host_ports
 from planner.read.kube.pods.pods import read_pods
 from planner.read.kube.records import KubeGang, KubeNode, KubePod, Objects
 from planner.read.kube.templates.waiting import expected_pods
@@ -98,8 +101,13 @@ def assemble(
     bound_checkpoints(gangs, policy, remarks)
     levels = read_levels(objects, nodes, settings, level_asks(gangs), remarks, topology)
     hold_beyond_share(gangs)
+    count_host_ports(gangs, pods, nodes)
+    sets = PodSets(gangs, pods, nodes, levels, objects, remarks)
+    if "podAntiAffinity" not in settings.ignore:
+        exclude_by_anti_affinity(pods, nodes, objects, remarks, sets.repelling(), sets.keep_off)
     source = Source(SOURCE, "", "json")
     partial = partial_gpu_names(nodes, gangs)
+    sets.write(partial)
     marked_only = policy.gpu_binding == "none"
     names = {node.name for node in nodes}
     budgets = read_budgets(objects, remarks)
@@ -123,8 +131,10 @@ def assemble(
         partial=partial,
         marked_only=marked_only,
         remarks=remarks,
+        pod_sets=sets.nodes,
     )
-    cluster = _cluster(objects, _relevant(nodes, used, documents), used, node_trees, policy)
+    kept = _relevant(nodes, used, documents, sets.nodes)
+    cluster = _cluster(objects, kept, used, node_trees, policy)
     cluster["spec"]["disruptionBudgets"] = [
         {"namespace": namespace, "name": name, "allowed": allowed}
         for (namespace, name), allowed in sorted(gang_trees.named.items())
@@ -193,7 +203,7 @@ def _validated(tree: Json) -> tuple[GangDocument | None, str]:
 
 def _running_only(tree: Json, why: str) -> Json:
     """The tree without what only matters to new pods; held if any pod waits."""
-    kept = ("name", "replicas", "gpus", "firstIndex")
+    kept = ("name", "replicas", "gpus", "firstIndex", "podSets", "antiAffinity")
     roles = []
     for role in tree["spec"]["roles"]:
         bare = {name: role[name] for name in kept if name in role}
@@ -218,10 +228,16 @@ def _label_keys(policy: Policy, gangs: Sequence[GangDocument]) -> set[str]:
 
 
 def _relevant(
-    nodes: Sequence[KubeNode], used: Mapping[str, Use], gangs: Sequence[GangDocument]
+    nodes: Sequence[KubeNode],
+    used: Mapping[str, Use],
+    gangs: Sequence[GangDocument],
+    pod_sets: Collection[str],
 ) -> list[KubeNode]:
-    """Nodes with GPUs, and those without if a gang runs on them or has waiting pods without GPUs."""
-    running: set[str | None] = set()
+    """Nodes with GPUs, and those without if a gang runs on them or has waiting pods without GPUs.
+
+    ``pod_sets``: nodes with pods that rules of gangs are about, which stay as well.
+    """
+    running: set[str | None] = set(pod_sets)
     cpu_only = False
     for document in gangs:
         pods = document.status.pods
@@ -269,7 +285,7 @@ def _node(tree: Json, node: KubeNode, remarks: Remarks) -> NodeDocument:
         first = error.errors(include_url=False)[0]
         what = describe_error(NodeDocument, dict(first), real_path(tree, first)[0])[0]
     remarks.add(node.object.where, f"{what}; nothing is placed on it")
-    safe = {name: tree[name] for name in ("name", "model", "domains") if name in tree}
+    safe = {name: tree[name] for name in ("name", "model", "domains", "podSets") if name in tree}
     return NodeDocument.model_validate({**safe, "unschedulable": True})
 
 

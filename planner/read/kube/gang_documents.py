@@ -150,7 +150,7 @@ class GangDocuments:
         if role.range is not None and role.range.least < role.range.most:
             least, most, step = role.range.least, role.range.most, role.range.step
             replicas = {"min": least, "max": most, "step": step}
-        model = _model_pod(role)
+        model = model_pod(role)
         if model is None:  # nothing of it exists yet: the gang is held until something does
             return {"name": name, "replicas": replicas, "gpus": 0}
         requests = role_requests(role)
@@ -166,6 +166,9 @@ class GangDocuments:
             "tolerations": [_toleration(one) for one in model.tolerations],
             "mixModels": role.mix_models,
         }
+        tree |= role.rules
+        if role.pod_sets:
+            tree["podSets"] = list(role.pod_sets)
         if role.first_index:
             tree["firstIndex"] = role.first_index
         if model.affinity:
@@ -293,10 +296,12 @@ def level_asks(gangs: Collection[KubeGang]) -> tuple[LevelAsk, ...]:
     """
     turns: dict[str, dict[LevelAsk, int]] = defaultdict(dict)
     found: dict[LevelAsk, tuple[int, int]] = {}
-    for age, gang in enumerate(sorted(gangs, key=_age)):
+    for age, gang in enumerate(sorted(gangs, key=by_age)):
         named = [gang.required, gang.preferred]
         for role in gang.roles:
             named += [role.required, role.preferred, *(piece.level for piece in role.slices)]
+            if (model := model_pod(role)) is not None:
+                named += [LevelAsk(label=rule.key) for rule in model.rules]
         own = turns[gang.namespace]
         for ask in named:
             if ask is not None:
@@ -305,7 +310,7 @@ def level_asks(gangs: Collection[KubeGang]) -> tuple[LevelAsk, ...]:
     return tuple(sorted(found, key=lambda ask: found[ask]))
 
 
-def _age(gang: KubeGang) -> tuple[bool, int, str, str]:
+def by_age(gang: KubeGang) -> tuple[bool, int, str, str]:
     """Order of gangs from the oldest."""
     return (gang.submitted_at is None, gang.submitted_at or 0, gang.namespace, gang.name)
 
@@ -317,13 +322,13 @@ def hold_beyond_share(gangs: Collection[KubeGang], most: int = MAX_PARTS) -> Non
     affinities are not counted. ``most``: expressions and values of all gangs.
     """
     own: dict[str, list[tuple[KubeGang, int]]] = defaultdict(list)
-    for gang in sorted(gangs, key=_age):
-        models = (_model_pod(role) for role in gang.roles)
+    for gang in sorted(gangs, key=by_age):
+        models = (model_pod(role) for role in gang.roles)
         affinities = (mapping(p.object.tree, "spec", "affinity") for p in models if p is not None)
         parts = sum(map(node_parts, affinities))
         if parts > FEW_PARTS:
             own[gang.namespace].append((gang, parts))
-    share = _share([sum(parts for _, parts in found) for found in own.values()], most)
+    share = even_share([sum(parts for _, parts in found) for found in own.values()], most)
     for found in own.values():
         taken = 0
         for gang, parts in found:
@@ -334,7 +339,7 @@ def hold_beyond_share(gangs: Collection[KubeGang], most: int = MAX_PARTS) -> Non
                     pod.affinity = (IMPOSSIBLE,)
 
 
-def _share(needs: Sequence[int], most: int) -> int:
+def even_share(needs: Sequence[int], most: int) -> int:
     """The most that each may take so that all together take no more than ``most``."""
     left = most
     for i, need in enumerate(sorted(needs)):
@@ -411,7 +416,7 @@ def warn_of_missing_claims(
             )
 
 
-def _model_pod(role: KubeRole) -> KubePod | None:
+def model_pod(role: KubeRole) -> KubePod | None:
     """The pod that represents its role: one that waits for gangplan, else an unfinished one."""
     pods = (pod for _, pod in role.members)
     return min(pods, key=lambda pod: (not pod.ours, bool(pod.finished)), default=None)
@@ -492,10 +497,14 @@ def _set_time(tree: Json, name: str, seconds: int | None) -> None:
 
 def _way_out(problems: Sequence[str]) -> str:
     """The Policy setting that ignores these problems, if it can ignore all of them."""
-    names = [IGNORABLE[words] for words in problems if words in IGNORABLE]
-    if len(names) < len(problems):
+    names = [
+        next((name for words, name in IGNORABLE.items() if one.startswith(words)), None)
+        for one in problems
+    ]
+    if None in names:
         return ""
-    return f"; to plan it anyway, set kubernetes.ignore: [{', '.join(names)}] in the Policy"
+    listed = ", ".join(dict.fromkeys(filter(None, names)))
+    return f"; to plan it anyway, set kubernetes.ignore: [{listed}] in the Policy"
 
 
 def _bounded(message: str) -> str:

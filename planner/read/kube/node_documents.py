@@ -117,7 +117,8 @@ class NodeDocuments:
 
     ``keys``: label keys that some selector uses; other labels are left out. ``requested``: resources
     that some gang requests: a node without one offers 0. ``partial``: see ``partial_gpu_names``.
-    ``marked_only``: topology-only nodes refuse GPU pods without the mark. ``models``: those used.
+    ``marked_only``: topology-only nodes refuse GPU pods without the mark. ``pod_sets``: by node, pods of
+    no gang in each set. ``models``: those used.
     """
 
     levels: Levels
@@ -127,6 +128,7 @@ class NodeDocuments:
     partial: Collection[str]
     marked_only: bool
     remarks: Remarks
+    pod_sets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     models: dict[str, ServerModel] = field(default_factory=dict)
 
     def tree(self, node: KubeNode, model: ServerModel | None, use: Use) -> Json:
@@ -147,6 +149,8 @@ class NodeDocuments:
             "labels": self._labels(node),
             "taints": self._taints(node),
         }
+        if node.name in self.pod_sets:
+            tree["podSets"] = dict(self.pod_sets[node.name])
         if model is not None:
             self.models[slug(model.name)] = model
             tree["model"] = model.name

@@ -117,7 +117,8 @@ class _Bounded:
             return self._text(name, _LONGEST[of_type])
         if of_type == "HostPorts":
             text = self._text(name, MAX_KEY)
-            port = self.record(dict.fromkeys(("hostPort", "hostIP", "protocol"), text))
+            fields = ("containerPort", "hostPort", "hostIP", "protocol")
+            port = self.record(dict.fromkeys(fields, text))
             return self.list(name, port, long=False)
         return {"Annotations": self._annotations, "Volumes": self._volumes}.get(of_type)
 

@@ -16,6 +16,7 @@ from planner.read.kube.lookup import Tree
 if TYPE_CHECKING:
     from models.cluster import Taint
     from models.gang import Toleration
+    from planner.read.kube.pods.pod_rules import PodRule
 
 Derived = TypeVar("Derived")
 
@@ -172,6 +173,19 @@ class KubeNode:
         return max(self.installed, self.gpus)
 
 
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """A port that a pod takes of its node. ``address``: the only one it takes it on; empty: every one."""
+
+    protocol: str
+    number: int
+    address: str = ""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return (self.protocol, self.number)
+
+
 PodVolumes = tuple[tuple[tuple[str, int], ...], tuple[tuple[NodeExpression, ...], ...]]
 """What the volumes of a pod add to its requests and to its affinity."""
 
@@ -188,9 +202,10 @@ class KubePod:
     ``planned``: the plan does, while it waits. ``requests``: without GPUs. ``gpus``: whole ones, requested by
     ``gpu_resource`` (or a DRA driver); ``wants_gpus``: whole ones, shares or others; ``indices``: those it
     holds, ascending, None if unknown. ``selector``, ``affinity`` (any of the terms, all expressions
-    of one), ``tolerations``: where it may go. ``unsupported``: constraints that are not modelled, in
-    words; ``waits_for``: what its volumes need first, likewise. ``volumes``: what its volumes add to
-    ``requests`` and ``affinity``; ``rooted``: only some nodes reach one of them. ``fabric``: holds a
+    of one), ``tolerations``: where it may go; ``own_affinity``: ``affinity`` as its spec states it;
+    ``rules``: beside which other pods. ``host_ports``: each once. ``unsupported``: constraints that are
+    not modelled, in words; ``waits_for``: what its volumes need first, likewise. ``volumes``: what these
+    add to ``requests`` and ``affinity``; ``rooted``: only some nodes reach one of them. ``fabric``: holds a
     ComputeDomain (IMEX) claim. ``topology_scheduled``: marked so for ACK.
     """
 
@@ -214,6 +229,9 @@ class KubePod:
     selector: dict[str, str] = field(default_factory=dict)
     affinity: tuple[tuple[NodeExpression, ...], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    rules: tuple[PodRule, ...] = ()
+    own_affinity: tuple[tuple[NodeExpression, ...], ...] = ()
+    host_ports: tuple[HostPort, ...] = ()
     unsupported: tuple[str, ...] = ()
     waits_for: tuple[str, ...] = ()
     volumes: PodVolumes = NO_VOLUMES
@@ -320,6 +338,7 @@ class KubeRole:
     ``size``: how many the complete gang has, None while unknown. ``members``: (index, pod) of those
     that exist, ascending by index, each index once. ``first_index``: of the complete role.
     ``stride``: pods of one Job of a JobSet. ``mix_models``: may run on several GPU models.
+    ``pod_sets``, ``rules``: fields of its document about other pods.
     ``wished``: the numbers of pods that its owner allows; ``range``: those that a plan may choose as
     things stand, ``size`` then being the least that it needs. ``stated``: annotations of ours allow them.
     ``scalable``: gangplan may set its number.
@@ -338,6 +357,8 @@ class KubeRole:
     range: ReplicaRange | None = None
     stated: bool = False
     scalable: bool = False
+    pod_sets: tuple[str, ...] = ()
+    rules: Tree = field(default_factory=dict)
 
     @property
     def most(self) -> int:

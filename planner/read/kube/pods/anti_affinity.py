@@ -1,37 +1,27 @@
-"""Required anti-affinity of bound pods: the domains it closes to waiting pods of ours.
+"""Required anti-affinity of bound pods of no gang: the domains it closes to waiting pods of ours.
 
-Work grows with what the terms state plus what the pods have, not with their product: sets of pods are bit
-masks, and pods of one namespace with equal labels are one.
+That of gangs is a rule of their roles (``planner.read.kube.pod_sets``), unless no level has its domains.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from models.documents.cluster import HOSTNAME_LABEL
 from models.gang import NodeExpression
 from planner.read.findings import Remarks
-from planner.read.kube.lookup import (
-    LabelSets,
-    Tree,
-    at,
-    bits,
-    items,
-    mapping,
-    objects,
-    text,
-    union,
-)
+from planner.read.kube.lookup import Tree, at, bits, items, mapping, objects, text
 from planner.read.kube.pods.constraints import (
     MAX_EXPRESSIONS,
     MAX_PARTS,
     MAX_TERMS,
     MAX_VALUES,
-    REQUIRED,
     Affinity,
     selects_too_much,
 )
+from planner.read.kube.pods.pod_kinds import PodKinds
+from planner.read.kube.pods.pod_rules import REQUIRED
 from planner.read.kube.records import KubeNode, KubePod, Objects
 
 EXCLUDED = "kept off nodes of running pods whose required podAntiAffinity selects it"
@@ -42,44 +32,7 @@ TOO_LARGE = (
     " scheduler may refuse pods that are placed there"
 )
 
-
-class _Waiting:
-    """Waiting pods of ours. Those of one namespace with equal labels have one number."""
-
-    def __init__(self, pods: Iterable[KubePod], found: Objects) -> None:
-        self.numbers: dict[tuple[str, frozenset[tuple[str, str]]], int] = {}
-        self.of: list[tuple[KubePod, int]] = []
-        for pod in pods:
-            same = (pod.object.namespace, frozenset(pod.labels.items()))
-            self.of.append((pod, self.numbers.setdefault(same, len(self.numbers))))
-        self.labels = LabelSets([dict(labels) for _, labels in self.numbers])
-        self.inside: dict[str, int] = {}
-        for (namespace, _), number in self.numbers.items():
-            self.inside[namespace] = self.inside.get(namespace, 0) | 1 << number
-        self.namespaces = list(self.inside)
-        described = [found.named("", "Namespace", "", name) for name in self.namespaces]
-        self.namespace_labels = LabelSets([{} if one is None else one.labels for one in described])
-        # A namespace that is not in the input counts as selected.
-        self.unknown = sum(1 << number for number, one in enumerate(described) if one is None)
-
-    def selected(self, term: Tree, namespace: str) -> int:
-        """Numbers that a term of a running pod of the namespace selects."""
-        found = self.labels.matching(mapping(term, "labelSelector"))
-        return found and found & self._covered(term, namespace)
-
-    def _covered(self, term: Tree, own: str) -> int:
-        """Those in namespaces that the term is about: by default only its own."""
-        listed, selector = items(term, "namespaces"), at(term, "namespaceSelector")
-        named = {one for one in listed if isinstance(one, str)}
-        covered = union(self.inside.get(one, 0) for one in named)
-        if not isinstance(selector, dict):
-            return covered if listed else self.inside.get(own, 0)
-        if not selector:
-            return self.labels.all
-        chosen = self.namespace_labels.matching(selector) | self.unknown
-        return covered | union(
-            self.inside[name] for number, name in enumerate(self.namespaces) if chosen >> number & 1
-        )
+KeepOff = Callable[[KubePod, Sequence[NodeExpression]], Sequence[NodeExpression]]
 
 
 @dataclass(slots=True)
@@ -113,27 +66,40 @@ class _Closed:
 
 
 def exclude_by_anti_affinity(
-    pods: Iterable[KubePod], nodes: Iterable[KubeNode], found: Objects, remarks: Remarks
+    pods: Sequence[KubePod],
+    nodes: Iterable[KubeNode],
+    found: Objects,
+    remarks: Remarks,
+    known: Collection[tuple[str, str]] = (),
+    keep_off: KeepOff | None = None,
 ) -> None:
-    """Exclude waiting pods of ours from the domains of running pods whose anti-affinity selects them."""
-    pods = list(pods)
-    repelling = [pod for pod in pods if pod.bound and pod.holds_room and _terms(pod)]
+    """Exclude waiting pods of ours from the domains of running pods whose anti-affinity selects them.
+
+    ``known``: keys of the pods whose anti-affinity is a rule of their role. ``keep_off``: takes what keeps
+    a pod off domains, and returns what its node affinity must state.
+    """
+    repelling = [
+        pod for pod in pods if pod.bound and pod.holds_room and _terms(pod) and pod.key not in known
+    ]
     if not repelling:
         return
-    waiting = _Waiting((pod for pod in pods if pod.ours), found)
+    waiting = PodKinds((pod for pod in pods if pod.ours), found)
     by_name = {node.name: node for node in nodes}
     closed = _Closed()
     for pod in repelling:
         _close(pod, by_name[pod.node or ""], waiting, closed, remarks)
     apart = closed.apart(len(waiting.numbers))
-    narrowed: dict[tuple[int, int], tuple[Affinity, Affinity]] = {}
+    narrowed: dict[tuple[int, int, int], tuple[Affinity, Affinity]] = {}
     for pod, number in waiting.of:
         if not apart[number]:
             continue
         remarks.add(pod.subject, EXCLUDED)
-        same = (id(pod.affinity), number)
+        closing = apart[number] if keep_off is None else keep_off(pod, apart[number])
+        if not closing:
+            continue
+        same = (id(pod.affinity), number, len(closing))
         if same not in narrowed:
-            terms = tuple((*term, *apart[number]) for term in pod.affinity or ((),))
+            terms = tuple((*term, *closing) for term in pod.affinity or ((),))
             narrowed[same] = (pod.affinity, terms)  # the first keeps its id
         pod.affinity = narrowed[same][1]
 
@@ -143,7 +109,7 @@ def _terms(pod: KubePod) -> list[Tree]:
 
 
 def _close(
-    pod: KubePod, node: KubeNode, waiting: _Waiting, closed: _Closed, remarks: Remarks
+    pod: KubePod, node: KubeNode, waiting: PodKinds, closed: _Closed, remarks: Remarks
 ) -> None:
     """Close the domains of one running pod to the waiting pods that its terms select."""
     terms, namespace = _terms(pod), pod.object.namespace
@@ -155,8 +121,18 @@ def _close(
         if key is None or not isinstance(at(term, "labelSelector"), dict):
             continue
         value = node.labels.get(key, node.name if key == HOSTNAME_LABEL else None)
-        numbers = waiting.selected(term, namespace) if value else 0
+        numbers = _selected(waiting, term, namespace) if value else 0
         if value and numbers:
             closed.add(key, numbers, value)
             if numbers & ~waiting.inside.get(namespace, 0):
                 remarks.add(pod.subject, REPELS_OTHERS.format(key=key))
+
+
+def _selected(waiting: PodKinds, term: Tree, own: str) -> int:
+    """Waiting pods that a term of a running pod selects: by default those of its own namespace."""
+    listed, chosen = items(term, "namespaces"), at(term, "namespaceSelector")
+    named = [one for one in listed if isinstance(one, str)]
+    of_namespaces = chosen if isinstance(chosen, dict) else None
+    if not listed and of_namespaces is None:
+        named = [own]
+    return waiting.selected(mapping(term, "labelSelector"), named, of_namespaces)

@@ -7,7 +7,7 @@ bounded, and equal affinities are one object. Volumes: ``planner.read.kube.pods.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
@@ -15,26 +15,21 @@ from hashlib import sha256
 from models.documents.cluster import HOSTNAME_LABEL
 from models.gang import NodeExpression, Toleration
 from planner.read.findings import Remarks
-from planner.read.kube.lookup import Tree, at, items, mapping, objects, text, texts, whole
-from planner.read.kube.records import KubePod, Objects
-
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+from planner.read.kube.lookup import Tree, at, flag, items, mapping, objects, text, texts
+from planner.read.kube.pods.pod_rules import REQUIRED, PodRules, RuleKind
+from planner.read.kube.records import HostPort, KubePod, Objects
 
 VOLUME_CLAIMS = "gangplan.dev/volume-claims"
 """Annotation of a recorded pod: the names of its volume claims; its volumes are not recorded."""
 
-ANTI_AFFINITY, AFFINITY = "required podAntiAffinity", "required podAffinity"
-SPREAD = "topologySpreadConstraints with DoNotSchedule"
 SOME_NODES_VOLUME = "a volume that only some nodes can mount"
 HOST_PORT = "hostPort"
 IGNORABLE = {
-    ANTI_AFFINITY: "podAntiAffinity",
-    AFFINITY: "podAffinity",
-    SPREAD: "topologySpread",
+    **{kind.words: kind.ignored for kind in RuleKind},
     SOME_NODES_VOLUME: "volumeZone",
     HOST_PORT: "hostPort",
 }
-"""Constraints that a Policy may ignore: in messages, and their name in ``kubernetes.ignore``."""
+"""Constraints that a Policy may ignore: how messages on them begin; names in ``kubernetes.ignore``."""
 
 MAX_TERMS = 100
 """Most terms of a required node affinity, and of a required anti-affinity."""
@@ -50,6 +45,10 @@ MAX_SELECTORS = 100
 """Most labels of a nodeSelector."""
 MAX_TOLERATIONS = 100
 """Most tolerations."""
+MAX_PORT = 65_535
+EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  # what a pod may ask for, not what we listen on
+MAX_PORTS = 50
+"""Most ports of the node that a pod takes."""
 
 TOO_MANY_TERMS = (
     f"a required nodeAffinity of more than {MAX_TERMS} terms, {MAX_EXPRESSIONS:,} expressions or"
@@ -57,6 +56,8 @@ TOO_MANY_TERMS = (
 )
 TOO_MANY_SELECTORS = f"a nodeSelector of more than {MAX_SELECTORS} labels"
 TOO_MANY_TOLERATIONS = f"more than {MAX_TOLERATIONS} tolerations"
+TOO_MANY_PORTS = f"{HOST_PORT}s, more than {MAX_PORTS} of them"
+ODD_PORT = f"{HOST_PORT} that cannot be read"
 
 IMPOSSIBLE = (
     NodeExpression(HOSTNAME_LABEL, "Exists"),
@@ -77,9 +78,16 @@ class Constraints:
     remarks: Remarks
     _affinities: dict[int, tuple[object, Affinity]] = field(default_factory=dict)
     _equal: dict[Affinity, Affinity] = field(default_factory=dict)
+    _rules: PodRules = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._rules = PodRules(self.ignore)
 
     def read(self, pod: KubePod, spec: Tree) -> None:
-        """Set ``selector``, ``affinity``, ``tolerations`` and ``unsupported``. ``spec``: without our pin."""
+        """Set ``selector``, ``affinity``, ``tolerations``, ``rules`` and ``unsupported``.
+
+        ``spec``: without our pin.
+        """
         affinity = mapping(spec, "affinity")
         labels = len(mapping(spec, "nodeSelector"))
         pod.selector = texts(spec, "nodeSelector") if labels <= MAX_SELECTORS else {}
@@ -87,16 +95,20 @@ class Constraints:
         terms = objects(required, "nodeSelectorTerms")
         large = exceeds_bounds(terms)
         own = self._read_once(required) if required is not None and not large else ()
+        ports = () if "hostPort" in self.ignore else tuple(dict.fromkeys(host_ports(spec)))
+        many_ports = len(ports) > MAX_PORTS
+        pod.host_ports = () if many_ports or None in ports else tuple(filter(None, ports))
+        pod.rules, unread = self._rules.read(spec, pod.object.namespace, pod.labels)
         # What is not read in full allows no node.
-        pod.affinity = (IMPOSSIBLE,) if large or labels > MAX_SELECTORS else own
+        unknown = large or labels > MAX_SELECTORS or unread or many_ports or None in ports
+        pod.affinity = (IMPOSSIBLE,) if unknown else own
+        pod.own_affinity = pod.affinity
         tolerations = len(items(spec, "tolerations"))
         pod.tolerations = read_tolerations(spec) if tolerations <= MAX_TOLERATIONS else ()
         odd = len(pod.selector) != labels <= MAX_SELECTORS
         found = (
-            (ANTI_AFFINITY, self._requires(affinity, "podAntiAffinity")),
-            (AFFINITY, self._requires(affinity, "podAffinity")),
-            (SPREAD, "topologySpread" not in self.ignore and _must_spread(spec)),
-            (HOST_PORT, "hostPort" not in self.ignore and _has_host_port(spec)),
+            (TOO_MANY_PORTS, many_ports),
+            (ODD_PORT, None in ports),
             ("runtimeClass scheduling", self._is_tied_by_runtime(spec)),
             ("a nodeSelector that cannot be read", odd),
             ("a required nodeAffinity that no node can match", own == (IMPOSSIBLE,)),
@@ -104,7 +116,7 @@ class Constraints:
             (TOO_MANY_SELECTORS, labels > MAX_SELECTORS),
             (TOO_MANY_TOLERATIONS, tolerations > MAX_TOLERATIONS),
         )
-        pod.unsupported = tuple(words for words, holds in found if holds)
+        pod.unsupported = (*unread, *(words for words, holds in found if holds))
 
     def _read_once(self, required: object) -> Affinity:
         """The affinity of a tree, which pods may share; one object for equal ones."""
@@ -113,11 +125,6 @@ class Constraints:
             found = read_terms(objects(required, "nodeSelectorTerms"))
             self._affinities[same] = (required, self._equal.setdefault(found, found))
         return self._affinities[same][1]
-
-    def _requires(self, affinity: Tree, kind: str) -> bool:
-        return (
-            kind in affinity and kind not in self.ignore and bool(items(affinity, kind, REQUIRED))
-        )
 
     def _is_tied_by_runtime(self, spec: Tree) -> bool:
         """Whether its RuntimeClass selects nodes that the pod itself does not select."""
@@ -147,21 +154,20 @@ class AffinityStore:
     def keep(self, affinity: Tree, namespace: str) -> Tree:
         """What is read of an affinity in a namespace."""
         node = at(affinity, "nodeAffinity", REQUIRED)
-        apart = items(affinity, "podAntiAffinity", REQUIRED)
         kept: Tree = {}
         if node is not None:
             large = exceeds_bounds(objects(node, "nodeSelectorTerms"))
             kept["nodeAffinity"] = {REQUIRED: {"nodeSelectorTerms": _LARGE} if large else node}
-        if apart:
-            kept["podAntiAffinity"] = {REQUIRED: _LARGE if selects_too_much(apart) else apart}
-        if items(affinity, "podAffinity", REQUIRED):
-            kept["podAffinity"] = {REQUIRED: [{}]}
+        for kind in _ABOUT_PODS:
+            if terms := items(affinity, kind, REQUIRED):
+                kept[kind] = {REQUIRED: _LARGE if selects_too_much(terms) else terms}
         same = sha256(json.dumps(kept, default=str).encode()).digest()
         if same in self._known:
             return self._known[same]
         parts = node_parts(kept) + sum(
             selector_parts(mapping(term, which))
-            for term in items(kept, "podAntiAffinity", REQUIRED)
+            for kind in _ABOUT_PODS
+            for term in items(kept, kind, REQUIRED)
             for which in SELECTORS
         )
         if parts > FEW_PARTS:
@@ -169,38 +175,45 @@ class AffinityStore:
             if self._parts[namespace] > MAX_PARTS:
                 large_ones = {
                     "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": _LARGE}},
-                    "podAntiAffinity": {REQUIRED: _LARGE},
+                    **{kind: {REQUIRED: _LARGE} for kind in _ABOUT_PODS},
                 }
                 return {kind: large_ones.get(kind, tree) for kind, tree in kept.items()}
         self._known[same] = kept
         return kept
 
 
+_ABOUT_PODS = ("podAffinity", "podAntiAffinity")
 SELECTORS = ("labelSelector", "namespaceSelector")
-"""The selectors of a term of an anti-affinity."""
+"""The selectors of a term of an affinity to pods."""
 
 
 def selects_too_much(terms: Sequence[Tree]) -> bool:
-    """Whether the terms of an anti-affinity have more parts than are read."""
+    """Whether the terms of an affinity to pods have more parts than are read."""
     return any(exceeds_bounds(terms, which) for which in SELECTORS)
 
 
-def _must_spread(spec: Tree) -> bool:
-    return any(
-        constraint.get("whenUnsatisfiable") != "ScheduleAnyway"
-        for constraint in objects(spec, "topologySpreadConstraints")
-    )
+def host_ports(spec: Tree) -> Iterator[HostPort | None]:
+    """The ports that kube-scheduler counts: those of containers that stay; None: one that cannot be read.
+
+    A pod on the network of its node takes every port of its containers, as the API server writes down.
+    """
+    on_host = flag(spec, "hostNetwork")
+    for which in ("containers", "initContainers"):
+        for container in objects(spec, which) if which in spec else ():
+            stays = which == "containers" or container.get("restartPolicy") == "Always"
+            for port in objects(container, "ports") if stays and "ports" in container else ():
+                number = port.get("hostPort") or (port.get("containerPort") if on_host else None)
+                if number:
+                    yield _host_port(port, number)
 
 
-def _has_host_port(spec: Tree) -> bool:
-    return any(
-        (whole(port, "hostPort") or 0) > 0
-        for which in ("containers", "initContainers")
-        if which in spec
-        for container in objects(spec, which)
-        if "ports" in container
-        for port in objects(container, "ports")
-    )
+def _host_port(port: Tree, number: object) -> HostPort | None:
+    protocol, address = port.get("protocol") or "TCP", port.get("hostIP") or ""
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 < number <= MAX_PORT:
+        return None
+    if protocol not in ("TCP", "UDP", "SCTP") or not isinstance(address, str):
+        return None
+    return HostPort(protocol, number, "" if address == EVERY_ADDRESS else address)
 
 
 def read_tolerations(spec: Tree) -> tuple[Toleration, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from models.apply.intents import PLAN, read_intent
 from models.documents.cluster import HOSTNAME_LABEL
 from planner.read.kube.lookup import Tree, items, mapping
-from planner.read.kube.pods.constraints import REQUIRED
+from planner.read.kube.pods.pod_rules import REQUIRED
 from planner.read.kube.records import KubeNode, KubePod
 
 

@@ -15,7 +15,7 @@ from models.policy import KubernetesPolicy
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import ClaimedGpus
 from planner.read.kube.lookup import Tree, at, items, mapping, objects, text
-from planner.read.kube.pods.constraints import REQUIRED
+from planner.read.kube.pods.pod_rules import REQUIRED
 from planner.read.kube.records import KubeNode, KubeObject, KubePod
 
 PLAN = "gangplan.dev/plan"

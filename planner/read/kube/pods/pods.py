@@ -14,7 +14,6 @@ from planner.read.kube.devices.claims import IMPLICIT, ClaimedGpus, Claims, Sort
 from planner.read.kube.devices.wants import unallocatable
 from planner.read.kube.dialects import hived, kueue
 from planner.read.kube.lookup import Tree, at, flag, mapping, text, whole
-from planner.read.kube.pods.anti_affinity import exclude_by_anti_affinity
 from planner.read.kube.pods.constraints import Constraints
 from planner.read.kube.pods.holdings import Holding, read_holding, settle
 from planner.read.kube.pods.pins import unpinned_spec
@@ -79,8 +78,6 @@ def read_pods(
             by_node.setdefault(holding.pod.node, []).append(holding)
     for name in sorted(by_node):
         settle(reader.places.nodes[name], by_node[name], remarks)
-    if "podAntiAffinity" not in policy.ignore:
-        exclude_by_anti_affinity(pods, nodes, found, remarks)
     return pods
 
 

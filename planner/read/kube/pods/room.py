@@ -93,7 +93,8 @@ def _refusal(pod: KubePod, holding: Holding | None, room: _Room, known: _Schedul
     unplaceable = UNREADABLE in pod.unsupported or NO_CLAIM in pod.unsupported
     if unplaceable or (pod.tied == PINNED and _is_unschedulable(pod)):
         return REFUSED
-    if pod.tied == PINNED and not IGNORABLE.keys().isdisjoint(pod.unsupported):
+    doubtful = pod.rules or pod.host_ports or not IGNORABLE.keys().isdisjoint(pod.unsupported)
+    if pod.tied == PINNED and doubtful:
         return UNKNOWN
     return None if room.fits(pod, holding) else NO_ROOM
 

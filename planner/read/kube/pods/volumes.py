@@ -20,6 +20,7 @@ from planner.read.kube.pods.constraints import (
     SOME_NODES_VOLUME,
     Affinity,
 )
+from planner.read.kube.pods.host_ports import DOMAIN as PORT_DOMAIN
 from planner.read.kube.pods.volume_claims import (
     ANY_NODE,
     Key,
@@ -35,7 +36,8 @@ MAX_CLAIMS = 100
 """Most volume claims of a waiting pod."""
 
 TOO_MANY_CLAIMS = f"more than {MAX_CLAIMS} volume claims"
-OWN_RESOURCE = f"a resource of {DOMAIN.rstrip('/')}, which pods cannot request"
+OWN_DOMAINS = (DOMAIN, PORT_DOMAIN)
+OWN_RESOURCE = f"a resource of {DOMAIN} or {PORT_DOMAIN}, which pods cannot request"
 
 _ONE_POD = "ReadWriteOncePod"
 
@@ -49,7 +51,7 @@ def read_volumes(
 ) -> None:
     """Read the volumes of unfinished pods; nodes offer what their claims still have to take."""
     requested = set[str]().union(*(pod.requests for pod in pods))
-    own = {name for name in requested if name.startswith(DOMAIN)}
+    own = {name for name in requested if name.startswith(OWN_DOMAINS)}
     for pod in pods if own else ():
         if not own.isdisjoint(pod.requests):
             pod.requests = {k: v for k, v in pod.requests.items() if k not in own}

@@ -1,0 +1,486 @@
+"""Rules of gangs about other pods: which pods each is about, as named sets, and over which level.
+
+A set holds whole roles, and on every node a number of bound pods of no gang. What a document cannot say as
+kube-scheduler means it is said more strictly, or holds the gang; nothing is said more loosely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL
+from models.eligibility import tolerated
+from models.gang import NodeExpression
+from planner.read.findings import Remarks
+from planner.read.kube.gang_documents import by_age, even_share, model_pod
+from planner.read.kube.levels.levels import Levels
+from planner.read.kube.lookup import bits, distinct, mapping, objects, union
+from planner.read.kube.node_documents import Json
+from planner.read.kube.pods.anti_affinity import REPELS_OTHERS
+from planner.read.kube.pods.constraints import IMPOSSIBLE, Affinity
+from planner.read.kube.pods.pod_kinds import NodeMasks, Population
+from planner.read.kube.pods.pod_rules import MAX_SKEW, PodRule, PodTerm, RuleKind
+from planner.read.kube.records import KubeGang, KubeNode, KubePod, KubeRole, LevelAsk, Objects
+from planner.read.sources import printable
+
+MAX_MEMBERS = 1_000_000
+"""Rules about pods, and kinds of pods and nodes in their sets, that a plan may state."""
+MAX_CLOSED = 100_000
+"""Domains that pods of no gang close to roles with a spread, for those of one namespace."""
+LONGEST_NAME = 120
+"""Most characters of the name of a set."""
+
+BEYOND_SHARE = (
+    "the rules of its namespace about other pods select more than its share of the"
+    f" {MAX_MEMBERS:,} that a plan may state"
+)
+UNEQUAL = "pods of role {role} have different rules about other pods"
+NO_LABEL = "{words} over {key}, a label that no node has"
+NO_LEVEL = "{words} over {key}, {why}"
+OTHER_DOMAINS = "{words} over {key}, whose values are not the domains of level {level}"
+UNKNOWN_SPACES = "{words} to pods of namespaces that are not in the input"
+SOME_PODS = "{words} to some pods of a role only"
+
+
+@dataclass(slots=True)
+class _Rule:
+    """A rule of a role. ``kinds``: of the pods that it is about; ``least``: minDomains."""
+
+    stated: PodRule
+    level: str
+    kinds: int
+    least: int
+
+    @property
+    def kind(self) -> RuleKind:
+        return self.stated.kind
+
+
+@dataclass(slots=True, eq=False)
+class _Role:
+    """A role with what is read of its rules. ``problems``: why its gang is held.
+
+    ``keys``: labels that its nodes must have. ``closed``: by label, values of domains that pods of no gang
+    keep it off.
+    """
+
+    gang: KubeGang
+    role: KubeRole
+    model: KubePod
+    rules: list[_Rule] = field(default_factory=list)
+    keys: dict[str, None] = field(default_factory=dict)
+    problems: dict[str, None] = field(default_factory=dict)
+    closed: dict[str, set[str]] = field(default_factory=dict)
+
+    @property
+    def pods(self) -> list[KubePod]:
+        return [pod for _, pod in self.role.members]
+
+
+class PodSets:
+    """Reads the rules of all gangs of an input. ``nodes``: pods of no gang in sets, by node and set."""
+
+    def __init__(
+        self,
+        gangs: Sequence[KubeGang],
+        pods: Sequence[KubePod],
+        nodes: Sequence[KubeNode],
+        levels: Levels,
+        found: Objects,
+        remarks: Remarks,
+    ) -> None:
+        self._levels = levels
+        self._remarks = remarks
+        self._kube_nodes = nodes
+        self.nodes: dict[str, dict[str, int]] = {}
+        self._spreading: dict[tuple[str, str], _Role] = {}
+        self._closed: dict[str, dict[NodeExpression, int]] = {}
+        self._left: dict[tuple[int, int], tuple[object, list[NodeExpression]]] = {}
+        self._roles = [
+            _Role(gang, role, model)
+            for gang in sorted(gangs, key=by_age)
+            for role in gang.roles
+            if (model := model_pod(role)) is not None
+        ]
+        self._with_rules = [
+            one
+            for one in self._roles
+            if one.model.rules or any(pod.rules for pod in one.pods if pod.ours)
+        ]
+        if self._with_rules:
+            self._there = Population(
+                [one.pods for one in self._roles], pods, found, _keys(self._with_rules)
+            )
+            self._masks = NodeMasks(nodes)
+            self._selected: dict[tuple[tuple[PodTerm, ...], bool], int] = {}
+            self._level_of: dict[str, tuple[str | None, str]] = {}
+            self._reached: dict[int, int] = {}
+            self._installed = union(1 << n for n, node in enumerate(nodes) if node.installed)
+            self._without_gpus = any(not one.model.gpus for one in self._roles)
+            for one in self._with_rules:
+                self._read(one)
+            self._hold_beyond_share(lambda mask: mask.bit_count())
+            self._hold_beyond_share(self._there.weight)
+            for one in self._with_rules:
+                self._refuse_vague(one)
+            self._hold()
+
+    # --- what is stated
+
+    def _read(self, one: _Role) -> None:
+        """Read the rules of a role, or say why they cannot be planned with."""
+        stated = {id(pod.rules): pod.rules for pod in one.pods if pod.ours}
+        meant = {tuple(self._meaning(rule) for rule in rules) for rules in stated.values()}
+        if len(meant) > 1:
+            one.problems[UNEQUAL.format(role=one.role.name)] = None
+        for rule in one.model.rules:
+            level, why = self._level(rule.key)
+            kinds = self._select(rule)
+            words = rule.kind.words
+            if level is None:
+                # Without the label no two nodes share a domain; but a pod that must be in one has none.
+                if why or rule.kind is not RuleKind.ANTI_AFFINITY:
+                    no = NO_LEVEL if why else NO_LABEL
+                    one.problems[no.format(words=words, key=rule.key, why=why)] = None
+                continue
+            if why:
+                problem = OTHER_DOMAINS.format(words=words, key=rule.key, level=level)
+                one.problems[problem] = None
+            if rule.kind is not RuleKind.ANTI_AFFINITY:
+                one.keys[rule.key] = None
+            elif self._repels_others(one, kinds):
+                self._remarks.add(one.gang.subject, REPELS_OTHERS.format(key=rule.key))
+            # Without pods there is nothing to keep away from, or to spread, but something to wait for.
+            if kinds or rule.kind is RuleKind.AFFINITY:
+                one.rules.append(_Rule(rule, level, kinds, rule.min_domains))
+
+    def _repels_others(self, one: _Role, kinds: int) -> bool:
+        """Whether a role that runs keeps pods of other namespaces away from it."""
+        there = any(pod.holds_room for pod in one.pods)
+        return there and bool(kinds & ~self._there.inside.get(one.gang.namespace, 0))
+
+    def _meaning(self, rule: PodRule) -> tuple[object, ...]:
+        """What two rules have in common that mean the same."""
+        bare = (rule.kind, rule.key, rule.max_skew, rule.min_domains)
+        return (*bare, rule.honors_affinity, rule.honors_taints, self._select(rule))
+
+    def _select(self, rule: PodRule, *, unknown: bool = True) -> int:
+        """The kinds of the pods that all terms of a rule select."""
+        same = (rule.terms, unknown)
+        if same not in self._selected:
+            found = self._there.labels.all
+            for term in rule.terms:
+                found &= self._select_term(term, unknown=unknown)
+            self._selected[same] = found
+        return self._selected[same]
+
+    def _select_term(self, term: PodTerm, *, unknown: bool) -> int:
+        if term.selector is None:
+            return 0
+        spaces = None if term.of_namespaces is None else term.of_namespaces.tree
+        return self._there.selected(term.selector.tree, term.namespaces, spaces, unknown=unknown)
+
+    def _level(self, key: str) -> tuple[str | None, str]:
+        """The level whose domains are the values of a label; why there is none that is, in words.
+
+        (None, ""): no node has the label.
+        """
+        if key not in self._level_of:
+            ask = LevelAsk(label=key)
+            level = self._levels.resolve(ask)
+            if not self._masks.having(key):
+                self._level_of[key] = (None, "")
+            elif level is None:
+                self._level_of[key] = (None, self._levels.why_not(ask))
+            else:
+                why = "" if self._are_domains(key, level) else "other domains"
+                self._level_of[key] = (level, why)
+        return self._level_of[key]
+
+    def _are_domains(self, key: str, level: str) -> bool:
+        """Whether nodes share a value of a label exactly if they share a domain of the level."""
+        depth = self._levels.depth(level)
+        of_value: dict[str, object] = {}
+        of_domain: dict[object, str] = {}
+        for node in self._kube_nodes:
+            value = node.labels.get(key, node.name if key == HOSTNAME_LABEL else None)
+            path = self._levels.domain(node.name)[: depth + 1]
+            named = level == NODE_LEVEL or None not in path
+            domain = node.name if level == NODE_LEVEL else path
+            if value is None:
+                if named and level != NODE_LEVEL:
+                    return False
+            elif not (
+                named
+                and of_value.setdefault(value, domain) == domain
+                and of_domain.setdefault(domain, value) == value
+            ):
+                return False
+        return True
+
+    def _refuse_vague(self, one: _Role) -> None:
+        """Hold who joins pods that a set cannot say: a larger set is stricter for other rules only."""
+        for rule in one.rules if not one.problems else ():
+            if rule.kind is not RuleKind.AFFINITY:
+                continue
+            if rule.kinds != self._select(rule.stated, unknown=False):
+                one.problems[UNKNOWN_SPACES.format(words=rule.kind.words)] = None
+            if self._there.is_torn(rule.kinds):
+                one.problems[SOME_PODS.format(words=rule.kind.words)] = None
+
+    # --- who is held
+
+    def _hold_beyond_share(self, cost: Callable[[int], int]) -> None:
+        """Hold the youngest gangs whose rules select more than the share of their namespace."""
+        known: dict[int, int] = {}
+        charged: dict[str, set[int]] = {}
+        own: dict[str, list[tuple[_Role, int]]] = {}
+        for one in self._with_rules:
+            space = one.gang.namespace
+            masks = {rule.kinds for rule in one.rules} if not one.problems else set()
+            new = masks - charged.setdefault(space, set())
+            charged[space] |= new
+            known |= {mask: cost(mask) for mask in new - known.keys()}
+            needed = sum(known[mask] for mask in new) + len(one.rules)
+            own.setdefault(space, []).append((one, needed))
+        needs = [sum(needed for _, needed in roles) for roles in own.values()]
+        share = even_share(needs, MAX_MEMBERS)
+        for roles in own.values():
+            taken = 0
+            for one, needed in roles:
+                taken += needed
+                if taken > share:
+                    one.problems[BEYOND_SHARE] = None
+
+    def _hold(self) -> None:
+        """Let what has problems start nothing and go nowhere."""
+        for one in self._with_rules:
+            if one.problems:
+                one.rules.clear()
+                for pod in one.pods:
+                    pod.affinity = (IMPOSSIBLE,)
+                    if pod.ours:
+                        pod.unsupported += tuple(one.problems)
+            elif any(rule.kind is RuleKind.SPREAD for rule in one.rules):
+                self._spreading |= {pod.key: one for pod in one.pods}
+
+    def repelling(self) -> set[tuple[str, str]]:
+        """Keys of the pods whose anti-affinity is stated by rules of their roles."""
+        return {
+            pod.key
+            for one in self._with_rules
+            if not one.problems
+            for pod in one.pods
+            if pod.rules is one.model.rules
+        }
+
+    def keep_off(self, pod: KubePod, closed: Sequence[NodeExpression]) -> Sequence[NodeExpression]:
+        """What of these expressions (``NotIn``) is no rule of its role: its node affinity must state that.
+
+        A spread counts the nodes that the node affinity of its role matches, whoever keeps the role off
+        some of them. So these pods are a set, from which the role keeps apart.
+        """
+        one = self._spreading.get(pod.key)
+        if one is None:
+            return closed
+        same = (id(one), id(closed))
+        if same not in self._left:
+            self._left[same] = (closed, self._keep_off(one, closed))  # the first keeps its id
+        return self._left[same][1]
+
+    def _keep_off(self, one: _Role, closed: Sequence[NodeExpression]) -> list[NodeExpression]:
+        left = []
+        for expression in closed:
+            level, why = self._level(expression.key)
+            if level is None or why or not self._may_close(one.gang.namespace, expression):
+                left.append(expression)
+            else:
+                one.closed.setdefault(expression.key, set()).update(expression.values)
+        return left
+
+    def _may_close(self, namespace: str, closed: NodeExpression) -> bool:
+        """Whether no more domains than are counted are closed to a namespace; equal expressions are one."""
+        known = self._closed.setdefault(namespace, {})
+        if closed not in known:
+            before = next(reversed(known.values()), 0)
+            known[closed] = before + len(closed.values)
+        return known[closed] <= MAX_CLOSED
+
+    # --- what the documents say
+
+    def write(self, partial: Collection[str]) -> None:
+        """Set ``pod_sets`` and ``rules`` of the roles, and what pods of no gang are in sets.
+
+        ``partial``: names of GPUs that not every node offers. Call it when the affinities of all pods are
+        as they stay.
+        """
+        if not self._with_rules:
+            return
+        for one in self._with_rules:
+            if one.problems:
+                continue
+            self._require_labels(one)
+            spreads = [rule for rule in one.rules if rule.kind is RuleKind.SPREAD]
+            while True in [self._cut(one, rule, partial) for rule in spreads]:
+                pass  # what one leaves out, another may count
+            for rule in spreads:
+                self._tighten(one, rule, partial)
+        names: dict[int, str] = {}
+        taken: set[str] = set()
+        for n, one in enumerate(self._roles):
+            one.role.rules = self._documents(n, one, names, taken)
+        self._fill(names)
+        self._write_closed(taken)
+
+    def _documents(
+        self, role: int, one: _Role, names: dict[int, str], taken: set[str]
+    ) -> dict[str, list[Json]]:
+        """The fields of a role that state its rules. ``names``: of sets, by kinds; gets further ones."""
+        found: dict[str, list[Json]] = {}
+        for rule in one.rules:
+            tree: Json = {"level": rule.level}
+            if not self._there.is_own(role, rule.kinds):
+                if rule.kinds not in names:
+                    names[rule.kinds] = distinct(_name(rule.stated.terms), taken)
+                tree["podSet"] = names[rule.kinds]
+            if rule.kind is RuleKind.SPREAD:
+                tree |= {"maxSkew": rule.stated.max_skew, "minDomains": rule.least}
+            listed = found.setdefault(rule.kind.document, [])
+            if tree not in listed:
+                listed.append(tree)
+        return found
+
+    def _fill(self, names: Mapping[int, str]) -> None:
+        """Tell roles and nodes the sets that they are in."""
+        for kinds, name in sorted(names.items(), key=lambda entry: entry[1]):
+            for n in self._there.roles_in(kinds):
+                self._roles[n].role.pod_sets += (name,)
+            for node, count in self._there.loose_in(kinds).items():
+                self.nodes.setdefault(node, {})[name] = count
+
+    def _write_closed(self, taken: set[str]) -> None:
+        """Let roles keep apart from the pods of no gang that close domains to them, a set for each key."""
+        names: dict[tuple[str, ...], str] = {}
+        for one in self._roles:
+            for key, values in sorted(one.closed.items()):
+                same = (key, *sorted(values))
+                if same not in names:
+                    name = names[same] = distinct(_short(f"kept off {key}"), taken)
+                    for value in same[1:]:
+                        masks = self._masks.sets.by_value[key][value]
+                        node = self._kube_nodes[bits(masks & self._installed or masks)[0]]
+                        self.nodes.setdefault(node.name, {})[name] = 1
+                level, _ = self._level(key)
+                apart = one.role.rules.setdefault(RuleKind.ANTI_AFFINITY.document, [])
+                apart.append({"level": level, "podSet": names[same]})
+
+    def _require_labels(self, one: _Role) -> None:
+        """Keep a role to nodes that have the labels of its domains."""
+        lacking = [key for key in one.keys if self._masks.all & ~self._masks.having(key)]
+        self._narrow(one, [NodeExpression(key, "Exists") for key in sorted(lacking)])
+
+    @staticmethod
+    def _narrow(one: _Role, more: Sequence[NodeExpression]) -> None:
+        if more:
+            known: dict[int, Affinity] = {}
+            for pod in one.pods:
+                terms = pod.affinity or ((),)
+                if id(pod.affinity) not in known:
+                    known[id(pod.affinity)] = tuple((*term, *more) for term in terms)
+            for pod in one.pods:
+                pod.affinity = known[id(pod.affinity)]
+
+    def _cut(self, one: _Role, rule: _Rule, partial: Collection[str]) -> bool:
+        """Close the domains of which the role's document has only some nodes that kube-scheduler counts.
+
+        Unless none of the pods that count can be on the others. Whether any was closed.
+        """
+        planned = self._planned(one, partial)
+        others = self._counted(one, rule) & ~planned & self._reach(rule.kinds, partial)
+        masks = self._masks.sets.by_value[rule.stated.key]
+        cut = sorted(value for value, mask in masks.items() if mask & others and mask & planned)
+        self._narrow(one, [NodeExpression(rule.stated.key, "NotIn", tuple(cut))] if cut else [])
+        return bool(cut)
+
+    def _tighten(self, one: _Role, rule: _Rule, partial: Collection[str]) -> None:
+        """Let the least domain count as empty where the document knows less than kube-scheduler."""
+        meant, planned = self._counted(one, rule), self._planned(one, partial)
+        sure = self._sure(one, rule)
+        likely = self._masks.all if self._without_gpus else sure
+        masks = self._masks.sets.by_value[rule.stated.key].values()
+        unlike = meant & ~planned or planned & ~meant & likely
+        absent = any(mask & meant and not mask & planned & sure for mask in masks)
+        vague = rule.kinds & self._there.terminating or self._there.is_torn(rule.kinds)
+        # A pod that is pinned to its planned node has one domain to go to, which are fewer.
+        pinned = rule.least > 1 and rule.stated.honors_affinity and one.model.mode == "gate"
+        if unlike or absent or vague or pinned:
+            rule.least = MAX_SKEW
+
+    def _counted(self, one: _Role, rule: _Rule) -> int:
+        """Nodes that kube-scheduler counts: those with the labels of all spreads of the pod."""
+        found, model = self._masks.all, one.model
+        for other in model.rules:
+            if other.kind is RuleKind.SPREAD:
+                found &= self._masks.having(other.key)
+        if rule.stated.honors_affinity:
+            found &= self._masks.matching(model.selector, model.own_affinity)
+        if rule.stated.honors_taints:
+            found &= union(
+                1 << n
+                for n, node in enumerate(self._kube_nodes)
+                if not node.unschedulable and tolerated(model.tolerations, node.taints)
+            )
+        return found
+
+    def _planned(self, one: _Role, partial: Collection[str]) -> int:
+        """Nodes that match the selector and the affinity of the role as its document has them."""
+        model = one.model
+        found = self._masks.matching(model.selector, model.affinity)
+        name = model.gpu_resource
+        if name is not None and name in partial and model.gpus:
+            found &= union(
+                1 << n for n, node in enumerate(self._kube_nodes) if name in node.gpu_names
+            )
+        return found
+
+    def _sure(self, one: _Role, rule: _Rule) -> int:
+        """Nodes that surely are in the document of the cluster."""
+        if not one.model.gpus and any(pod.ours for pod in one.pods):
+            return self._masks.all
+        number, loose = self._masks.number, self._there.loose_in(rule.kinds)
+        return self._installed | union(1 << number[name] for name in loose)
+
+    def _reach(self, kinds: int, partial: Collection[str]) -> int:
+        """Nodes where pods of these kinds are, or may be placed."""
+        if kinds not in self._reached:
+            number = self._masks.number
+            names = dict.fromkeys(self._there.loose_in(kinds))
+            found = 0
+            for n in self._there.roles_in(kinds):
+                found |= self._planned(self._roles[n], partial)
+                names |= dict.fromkeys(pod.node for pod in self._roles[n].pods if pod.node)
+            self._reached[kinds] = found | union(1 << number[name] for name in names)
+        return self._reached[kinds]
+
+
+def _keys(roles: Sequence[_Role]) -> set[str]:
+    """Labels of pods that some selector names."""
+    found: set[str] = set()
+    for stated in {id(pod.rules): pod.rules for one in roles for pod in one.pods}.values():
+        for term in (term for rule in stated for term in rule.terms):
+            tree = {} if term.selector is None else term.selector.tree
+            found.update(mapping(tree, "matchLabels"))
+            found.update(one["key"] for one in objects(tree, "matchExpressions"))
+    return found
+
+
+def _name(terms: Sequence[PodTerm]) -> str:
+    """A name for people, such as ``research/app=trainer``."""
+    return _short(" and ".join(map(str, terms)))
+
+
+def _short(name: str) -> str:
+    """Fit to stand in a document."""
+    name = printable(name)
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 3] + "..."

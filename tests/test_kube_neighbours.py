@@ -1,0 +1,235 @@
+"""Plans of clusters whose pods state rules about each other, against kube-scheduler's own filters."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections import Counter
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from effort import spread as part
+from kube import node, pod
+from kube_feasible import field_errors
+from kube_neighbours import REQUIRED, Neighbours
+
+from models.plan import compose
+from planner.read.inputs import load
+from planner.search.solve import solve
+
+Tree = dict[str, Any]
+
+HOST, RACK, ZONE = "kubernetes.io/hostname", "example.com/rack", "topology.kubernetes.io/zone"
+
+
+def planned(trees: list[Tree], *, budget: int = 0) -> Tree:
+    """The plan that a stopped search starts from, or the one that a small budget finds."""
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": trees})
+    instance = load(["-"], stdin=io.BytesIO(text.encode())).instance
+    limits = replace(instance.policy.solve, budget=budget or 1)
+    instance = replace(instance, policy=replace(instance.policy, solve=limits))
+    stop = threading.Event()
+    if not budget:
+        stop.set()
+    solution = solve(instance, stop=stop)
+    return compose(
+        instance, solution, name="p", created_at="2026-01-01T00:00:00Z", generator="test"
+    )
+
+
+# --- the filters
+
+
+def started(trees: list[Tree], **places: str) -> list[str]:
+    """What the filters say when these pods start beside the bound ones."""
+    nodes = {t["metadata"]["name"]: t for t in trees if t["kind"] == "Node"}
+    pods = {("default", t["metadata"]["name"]): t for t in trees if t["kind"] == "Pod"}
+    there = {name: t["spec"]["nodeName"] for name, t in pods.items() if "nodeName" in t["spec"]}
+    wanted = {("default", name): place for name, place in places.items()}
+    found = Neighbours(nodes, pods, {}, there).start(wanted)
+    return [line.removeprefix("Pod default/") for line in found]
+
+
+def nodes_in(*racks: str) -> list[Tree]:
+    return [node(f"n{i}", **{RACK: rack}) for i, rack in enumerate(racks)]
+
+
+def term(key: str, **labels: str) -> Tree:
+    return {"topologyKey": key, "labelSelector": {"matchLabels": labels}}
+
+
+def test_the_filters_keep_pods_apart_from_either_side() -> None:
+    loner = {"podAntiAffinity": {REQUIRED: [term(RACK, app="x")]}}
+    trees = [
+        *nodes_in("r1", "r1", "r2"),
+        pod("loner", affinity=loner),
+        pod("x", labels={"app": "x"}),
+        pod("y"),
+    ]
+    assert started(trees, loner="n0", x="n2", y="n0") == []
+    assert started(trees, loner="n0", x="n1") == [
+        "x on n1: InterPodAffinity (existing anti-affinity)"
+    ]
+    trees[4]["spec"]["nodeName"] = "n1"
+    assert started(trees, loner="n0") == ["loner on n0: InterPodAffinity (anti-affinity)"]
+
+
+def test_the_filters_bring_pods_together_and_let_the_first_of_them_start() -> None:
+    both = {"podAffinity": {REQUIRED: [term(RACK, app="x"), term(RACK, job="a")]}}
+    mine = [pod(f"p{i}", labels={"app": "x", "job": "a"}, affinity=both) for i in range(2)]
+    trees = [*nodes_in("r1", "r1", "r2"), *mine]
+    assert started(trees, p0="n0", p1="n1") == []
+    assert started(trees, p0="n0", p1="n2") == ["p1 on n2: InterPodAffinity (affinity)"]
+    # a pod that only one of the terms selects is no company
+    there = pod("x", on="n2", labels={"app": "x"})
+    assert started([*trees, there], p0="n0", p1="n1") == []
+    there["metadata"]["labels"]["job"] = "a"
+    assert len(started([*trees, there], p0="n0", p1="n1")) == 2
+
+
+def test_the_filters_spread_pods_over_the_domains_that_count() -> None:
+    rule: Tree = {
+        "topologyKey": RACK,
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "x"}},
+    }
+    mine = [
+        pod(f"p{i}", labels={"app": "x"}, topologySpreadConstraints=[rule], nodeSelector={"a": "b"})
+        for i in range(3)
+    ]
+    nodes = nodes_in("r1", "r1", "r2", "r3")
+    for tree in nodes[:3]:
+        tree["metadata"]["labels"]["a"] = "b"
+    trees = [*nodes, *mine]
+    assert started(trees, p0="n0", p1="n1", p2="n2") == []  # r3 does not count
+    assert started(trees, p0="n0", p1="n1") == ["p1 on n1: PodTopologySpread"]
+    rule["nodeAffinityPolicy"] = "Ignore"
+    assert len(started(trees, p0="n0", p1="n1", p2="n2")) == 1
+    rule |= {"nodeAffinityPolicy": "Honor", "minDomains": 3}
+    assert len(started(trees, p0="n0", p1="n1", p2="n2")) == 1
+
+
+def test_the_filters_give_a_port_once() -> None:
+    def asking(name: str, address: str) -> Tree:
+        found = pod(name)
+        port = {"containerPort": 1, "hostPort": 80, "hostIP": address}
+        found["spec"]["containers"][0]["ports"] = [port]
+        return found
+
+    trees = [
+        *nodes_in("r1", "r1"),
+        asking("a", "10.0.0.1"),
+        asking("b", "10.0.0.2"),
+        asking("c", ""),
+    ]
+    assert started(trees, a="n0", b="n0", c="n1") == []
+    assert started(trees, a="n0", c="n0") == ["c on n0: NodePorts"]
+
+
+# --- plans
+
+
+class Cluster:
+    """A small cluster whose pods state random rules about each other."""
+
+    def __init__(self, number: int) -> None:
+        self.r = Random(number)  # not a secret
+        r = self.r
+        self.even = number % 2 == 0  # mostly spreads
+        self.trees: list[Tree] = []
+        for i in range(r.randint(3, 6)):
+            labels = {RACK: f"r{i // 2}", ZONE: f"z{i // 4}", "gpu": r.choice(("a", "b"))}
+            if r.random() < 0.1:
+                del labels[RACK]
+            one = node(f"n{i}", gpus=r.choice((4, 8)), **labels)
+            one["metadata"]["labels"]["nvidia.com/gpu.product"] = "NVIDIA-H100-80GB-HBM3"
+            if r.random() < 0.15:
+                one["spec"]["taints"] = [{"key": "x", "effect": "NoSchedule"}]
+            self.trees.append(one)
+        if r.random() < 0.4:
+            self.trees.append(node("cpu", gpus=0, **{RACK: r.choice(("r0", "r9")), ZONE: "z0"}))
+        names = [tree["metadata"]["name"] for tree in self.trees]
+        for i in range(r.randint(0, 3)):
+            app = {"app": r.choice("xyz")}
+            more = {"affinity": self.affinity("podAntiAffinity")} if r.random() < 0.4 else {}
+            one = pod(f"s{i}", on=r.choice(names), labels=app, **more)
+            if r.random() < 0.25:
+                one["metadata"]["deletionTimestamp"] = "2026-11-20T09:00:00Z"
+            self.trees.append(one)
+        for i in range(r.randint(2, 4)):
+            self.gang(f"g{i}", names)
+
+    def affinity(self, *kinds: str, app: str = "x") -> Tree:
+        found = {kind: {REQUIRED: [self.term()]} for kind in kinds}
+        for one in found.get("podAffinity", {}).get(REQUIRED, []):
+            # To its own gang, or to pods that state none to it: no two wait for each other.
+            own = app == "x" or self.r.random() < 0.5
+            one["labelSelector"] = {"matchLabels": {"app": app if own else "x"}}
+            one["matchLabelKeys"] = ["gangplan.dev/gang"] if own else []
+        return found
+
+    def term(self) -> Tree:
+        found = term(self.r.choice((HOST, RACK, RACK, ZONE)), app=self.r.choice("xyz"))
+        if self.r.random() < 0.2:
+            found["matchLabelKeys"] = ["gangplan.dev/gang"]
+        if self.r.random() < 0.2:
+            found["labelSelector"] = {"matchExpressions": [{"key": "app", "operator": "Exists"}]}
+        return found
+
+    def gang(self, name: str, nodes: list[str]) -> None:
+        r = self.r
+        odds = 0.1 if self.even else 0.35
+        kinds = [k for k in ("podAffinity", "podAntiAffinity") if r.random() < odds]
+        labels = {"gangplan.dev/gang": name, "app": r.choice("xyz")}
+        spec: Tree = {"affinity": self.affinity(*kinds, app=labels["app"])}
+        if r.random() < (0.9 if self.even else 0.3):
+            keys = r.sample((HOST, RACK, ZONE), r.choice((1, 1, 2)))
+            spec["topologySpreadConstraints"] = [self.spread(key, labels["app"]) for key in keys]
+        if r.random() < 0.2:
+            spec["nodeSelector"] = {"gpu": "a"}
+        running = r.random() < 0.25
+        gpus, address = r.choice((1, 2, 4)), r.choice(("", "10.0.0.1", "10.0.0.2"))
+        for i in range(r.randint(1, 4)):
+            place = r.choice([n for n in nodes if n != "cpu"]) if running else None
+            one = pod(f"{name}-{i}", gpus=gpus, gated=not running, on=place, labels=labels, **spec)
+            if name in ("g0", "g1"):
+                one["spec"]["containers"][0]["ports"] = [
+                    {"containerPort": 1, "hostPort": 80, "hostIP": address}
+                ]
+            self.trees.append(one)
+
+    def spread(self, key: str, own: str) -> Tree:
+        found: Tree = {
+            "topologyKey": key,
+            "maxSkew": self.r.choice((1, 1, 2)),
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": own if self.even else self.r.choice("xyz")}},
+        }
+        for name, values, odds in (
+            ("minDomains", (2, 3), 0.2),
+            ("nodeAffinityPolicy", ("Ignore", "Honor"), 0.2),
+            ("nodeTaintsPolicy", ("Ignore", "Honor"), 0.3),
+        ):
+            if self.r.random() < odds:
+                found[name] = self.r.choice(values)
+        return found
+
+
+SIZE = 40
+
+
+@pytest.mark.parametrize("first", part(range(0, 15 * SIZE, SIZE), 15))
+def test_the_filters_take_every_pod_that_a_plan_starts_beside_others(first: int) -> None:
+    decided: Counter[str] = Counter()
+    for number in range(first, first + SIZE):
+        trees = Cluster(number).trees
+        plan = planned(trees, budget=number // 2 % 2)
+        found = [line for line in field_errors(trees, plan) if "asks" not in line]
+        assert found == [], number
+        decided.update(gang["decision"] for gang in plan["spec"]["gangs"])
+    assert decided["place"] > SIZE // 2
+    assert decided["wait"] > SIZE // 4
