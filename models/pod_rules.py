@@ -32,7 +32,8 @@ class Kind(Enum):
 class Rule:
     """``fixed``: pods of the set in no gang, by node. ``of``: the domain of every node at the level.
 
-    Spread only: ``nodes`` whose pods count, in ``domains``; ``least_counts`` False: the least is 0.
+    ``nodes``: those that new pods of the owners may be on, as far as the levels are concerned. Of a spread
+    only pods on these count, in ``domains``; ``least_counts`` False: the least is 0.
     """
 
     kind: Kind
@@ -126,6 +127,7 @@ def _rules(instance: Instance) -> Iterator[Rule]:
             frozenset({own}) if about is None else members.get(about, frozenset()),
             {} if about is None else fixed.get(about, {}),
             instance.cluster.domain_of[stated.level],
+            named_nodes(instance, () if kind is Kind.APART else (stated.level,)),
         )
         yield _spread(instance, rule, own, stated) if isinstance(stated, Spread) else rule
 
@@ -195,7 +197,9 @@ def _named_nodes(instance: Instance) -> tuple[frozenset[int], ...]:
 
 
 def _can_break(instance: Instance, rule: Rule) -> bool:
-    """Whether some pods could break the rule on nodes with the values that it asks for."""
+    """Whether some pods could break the rule."""
+    if len(rule.nodes) < len(instance.cluster.nodes):
+        return True
     roles = {key: instance.gangs[key[0]].roles[key[1]] for key in rule.roles}
     alone = len(roles) == 1 and not rule.fixed and all(role.max == 1 for role in roles.values())
     if rule.kind is Kind.TOGETHER:
@@ -265,6 +269,11 @@ class PodCounts:
     def broken(self, rule: Rule) -> list[Collection[int]]:
         """Sets of domains; in each set some new pod has to go."""
         here = self.by_domain(rule)
+        stray = {
+            rule.of[n] for n, t in self._by_rule[rule].items() if t.new[0] and n not in rule.nodes
+        }
+        if stray:
+            return [(d,) for d in sorted(stray)]
         if rule.kind is Kind.APART:
             return [(d,) for d, tally in here.items() if _meet(tally)]
         if rule.kind is Kind.SPREAD:
@@ -300,7 +309,8 @@ def conflicting(
                 gang
                 for gang, role in binding
                 for pod in new[gang]
-                if pod.role == role and rule.counts(pod.node) and rule.of[pod.node] in domains
+                if pod.role == role and rule.of[pod.node] in domains
+                if rule.counts(pod.node) or (gang, role) in rule.owners
             }
             found[tuple(sorted(there))] = None
     return list(found)

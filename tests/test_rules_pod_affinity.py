@@ -30,7 +30,7 @@ from models.program.formulation import formulate
 from models.verify.check import check
 from planner.search.greedy import greedy
 from planner.search.ledger import Ledger
-from planner.search.solve import solve
+from planner.search.solve import RULED_PAIRS, solve
 
 
 def test_one_pod_a_node() -> None:
@@ -164,8 +164,12 @@ def test_bounds_hold_without_the_sets_of_pods_that_stay(
 
 
 @pytest.mark.usefixtures("brief_improvement")
-def test_the_aggregated_model_and_neighbourhoods_keep_the_rules() -> None:
-    """Gangs of every rule, which ask for more than there is."""
+@pytest.mark.parametrize("most", [RULED_PAIRS, 0])
+def test_the_aggregated_model_and_neighbourhoods_keep_the_rules(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gangs of every rule, which ask for more than there is; also where that model leaves the rules out."""
+    monkeypatch.setattr("planner.search.solve.RULED_PAIRS", most)
     rules: list[Role] = [
         worker(3, 1, apart=NextTo(NODE)),
         worker(1, 2, "red", apart=NextTo(NODE, "red")),

@@ -15,6 +15,7 @@ from importlib.metadata import version
 
 from models.effective_gpus import effective_of
 from models.instance import Instance
+from models.pod_rules import pod_rules, without
 from models.program.aggregated.bounds import PLACEMENTS
 from models.program.aggregated.model import AggregatedModel
 from models.program.base_state import base_decisions
@@ -44,6 +45,9 @@ AGGREGATED_FROM = 300
 
 WHOLE_BELOW = 4000
 """With fewer pairs the full program is built and solved."""
+
+RULED_PAIRS = 100_000
+"""With more pairs of a node and a gang that rules about pods are about, aggregated models leave these out."""
 
 PLACING_SHARE = 0.35
 """Share of the remaining time that one goal may take on the aggregated model."""
@@ -252,9 +256,11 @@ class Search:
 
         What the neighbourhoods find in one tier tightens the bounds of the tiers after it.
         """
+        rules = pod_rules(self.instance)
+        lax = len(rules.of) * len(self.instance.cluster.nodes) > RULED_PAIRS
         model = partial(
             AggregatedModel,
-            self.instance,
+            without(self.instance) if lax else self.instance,
             immovable,
             cache=ledger.cache,
             interrupted=budget.exhausted,
@@ -272,6 +278,7 @@ class Search:
                 follow=lambda values: follow(
                     self.instance, model.requests, model.admits, values, budget
                 ),
+                lax=lax,
             )
 
         searches: list[TierSearch] = []

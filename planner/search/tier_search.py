@@ -60,9 +60,10 @@ class TierSearch:
     """Search the tiers of a ledger from the first open one to ``last`` (exclusive).
 
     ``brief``: with little effort per tier, for the steps of a neighbourhood search. ``fill``: adds to a
-    plan what fits beside it. ``follow``: a plan that follows an LP solution. ``share``: share of the
-    remaining time that HiGHS gets for a tier, with no engine after it. ``settled``: tiers of which the
-    program's optimum is known; a gap that is left is between the program and plans.
+    plan what fits beside it. ``follow``: a plan that follows an LP solution. ``lax``: the program leaves out
+    rules that plans have to keep, so that one follows the LP even where there is an assignment. ``share``:
+    share of the remaining time that HiGHS gets for a tier, with no engine after it. ``settled``: tiers of
+    which the program's optimum is known; a gap that is left is between the program and plans.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class TierSearch:
         share: float | None = None,
         fill: Callable[[Sequence[GangDecision]], Sequence[GangDecision]] = tuple,
         follow: Callable[[Sequence[float]], Sequence[GangDecision]] | None = None,
+        lax: bool = False,
     ) -> None:
         self._problem = problem
         self._ledger = ledger
@@ -87,6 +89,7 @@ class TierSearch:
         self._time_share = share
         self._fill = fill
         self._follow = follow
+        self._lax = lax
         self._relaxation = Relaxation(problem.program, budget)
         self._proof: DualProof | None = None
         self._assignment: tuple[int, ...] = ()
@@ -199,7 +202,8 @@ class TierSearch:
             start=self._assignment,
             improved=improved,
         )
-        if relaxed.values is not None and self._follow is not None and not answer.values:
+        follows = self._follow is not None and (self._lax or not answer.values)
+        if relaxed.values is not None and self._follow is not None and follows:
             ledger.offer(self._fill(self._follow(relaxed.values)))
         self._adopt(fused, answer)
         if answer.status is Status.OPTIMAL:
