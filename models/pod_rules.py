@@ -54,13 +54,18 @@ class Rule:
     def max_skew(self) -> int:
         return self.stated.max_skew if isinstance(self.stated, Spread) else 0
 
+    @property
+    def counted(self) -> frozenset[int] | None:
+        """Nodes whose pods count; None for all."""
+        return self.nodes if self.kind is Kind.SPREAD else None
+
     def counts(self, node: int) -> bool:
         """Whether pods on the node count."""
         return self.kind is not Kind.SPREAD or node in self.nodes
 
     @cached_property
     def roles(self) -> frozenset[RoleKey]:
-        return self.owners | self.members
+        return self.members if self.owners <= self.members else self.owners | self.members
 
     @cached_property
     def both(self) -> frozenset[RoleKey]:
@@ -216,85 +221,129 @@ def _can_break(instance: Instance, rule: Rule) -> bool:
     return any(2 * role.gpus <= largest for role in roles.values())
 
 
-class Tally:
-    """Pods of one rule on one node: [owners, members, both], all and new ones."""
+class SetCounts:
+    """Pods of one set, on nodes that count, by domain of one level: ``all`` of them, and ``new`` ones.
 
-    __slots__ = ("all", "new")
+    Rules about the same set, level and nodes share it.
+    """
 
-    def __init__(self) -> None:
-        self.all = [0, 0, 0]
-        self.new = [0, 0, 0]
+    def __init__(self, rule: Rule) -> None:
+        self._rule = rule
+        self._least: int | None = None
+        self.all: dict[int, int] = {}
+        self.new: dict[int, int] = {}
+        self.total = 0
+
+    def add(self, n: int, pods: int, *, new: bool) -> None:
+        if self._rule.counts(n):
+            d = self._rule.of[n]
+            self.all[d] = self.all.get(d, 0) + pods
+            self.new[d] = self.new.get(d, 0) + (pods if new else 0)
+            self.total += pods
+            self._least = None
+
+    def least(self) -> int:
+        """The fewest in one of the domains of a spread."""
+        if self._least is None:
+            self._least = min((self.all.get(d, 0) for d in self._rule.domains), default=0)
+        return self._least
+
+
+@dataclass(slots=True)
+class OwnerCounts:
+    """Pods of the owners of a rule in a domain: all and new ones, and those of them that are of the set.
+
+    ``stray``: new ones on nodes that they may not be on.
+    """
+
+    all: int = 0
+    new: int = 0
+    all_both: int = 0
+    new_both: int = 0
+    stray: int = 0
 
 
 class PodCounts:
-    """The pods of every rule, by node, while a plan is built."""
+    """The pods that rules are about, by domain, while a plan is built."""
 
     def __init__(self, rules: PodRules) -> None:
         self._rules = rules
-        self._by_rule: dict[Rule, dict[int, Tally]] = {rule: {} for rule in rules.rules}
-        for rule, tallies in self._by_rule.items():
-            for n, pods in rule.fixed.items():
-                tallies[n] = Tally()
-                tallies[n].all[1] = pods
+        self._owners: dict[Rule, dict[int, OwnerCounts]] = {rule: {} for rule in rules.rules}
+        shared: dict[tuple[object, ...], SetCounts] = {}
+        self._sets: dict[Rule, SetCounts] = {}
+        for rule in rules.rules:
+            key = (rule.members, rule.stated.pod_set, rule.level, rule.counted)
+            if key not in shared:
+                shared[key] = SetCounts(rule)
+                for n, pods in rule.fixed.items():
+                    shared[key].add(n, pods, new=False)
+            self._sets[rule] = shared[key]
+        self._of_role = {key: self._counting(key) for key in rules.by_role}
+
+    def _counting(self, key: RoleKey) -> tuple[tuple[Rule, ...], tuple[SetCounts, ...]]:
+        """The rules that a role owns, and what counts its pods as those of a set."""
+        rules = self._rules.by_role[key]
+        sets = dict.fromkeys(self._sets[rule] for rule in rules if key in rule.members)
+        return tuple(rule for rule in rules if key in rule.owners), tuple(sets)
 
     def add(self, gang: int, pod: PodPlacement, *, new: bool, pods: int = 1) -> None:
         """Count a pod, or with ``pods`` -1 no longer."""
         key = (gang, pod.role)
-        for rule in self._rules.by_role.get(key, ()):
-            tally = self._by_rule[rule].setdefault(pod.node, Tally())
-            kinds = (key in rule.owners, key in rule.members, key in rule.both)
-            for i, counts in enumerate(kinds):
-                if counts:
-                    tally.all[i] += pods
-                    tally.new[i] += pods if new else 0
+        owned, sets = self._of_role.get(key, ((), ()))
+        for one in sets:
+            one.add(pod.node, pods, new=new)
+        for rule in owned:
+            own = self._owners[rule].setdefault(rule.of[pod.node], OwnerCounts())
+            own.all += pods
+            own.all_both += pods if key in rule.members else 0
+            if new:
+                own.new += pods
+                own.new_both += pods if key in rule.members else 0
+                own.stray += pods if pod.node not in rule.nodes else 0
 
-    def by_domain(self, rule: Rule) -> dict[int, Tally]:
-        """The tallies of domains with pods; of a spread only on nodes that count."""
-        found: dict[int, Tally] = {}
-        for n, tally in self._by_rule[rule].items():
-            if not any(tally.all) or not rule.counts(n):
-                continue
-            here = found.setdefault(rule.of[n], Tally())
-            for i in range(3):
-                here.all[i] += tally.all[i]
-                here.new[i] += tally.new[i]
-        return found
+    def owners(self, rule: Rule) -> Mapping[int, OwnerCounts]:
+        """Pods of the owners by domain."""
+        return self._owners[rule]
 
-    def least(self, rule: Rule, here: Mapping[int, Tally]) -> int:
+    def members(self, rule: Rule) -> Mapping[int, int]:
+        """Pods of the set by domain, as far as they count."""
+        return self._sets[rule].all
+
+    def bases(self, rule: Rule) -> dict[int, int]:
+        """By domain, pods that owners may join: those of the set, but for new ones of the owners."""
+        own = self._owners[rule]
+        return {
+            d: pods - (own[d].new_both if d in own else 0)
+            for d, pods in self._sets[rule].all.items()
+        }
+
+    def least(self, rule: Rule) -> int:
         """The fewest pods of the set in a domain of a spread."""
-        if not rule.least_counts or not rule.domains <= here.keys():
-            return 0
-        return min(here[d].all[1] for d in rule.domains)
+        return self._sets[rule].least() if rule.least_counts else 0
 
     def broken(self, rule: Rule) -> list[Collection[int]]:
         """Sets of domains; in each set some new pod has to go."""
-        here = self.by_domain(rule)
-        stray = {
-            rule.of[n] for n, t in self._by_rule[rule].items() if t.new[0] and n not in rule.nodes
-        }
+        own, pods = self._owners[rule], self._sets[rule]
+        stray = [d for d, here in own.items() if here.stray]
         if stray:
-            return [(d,) for d in sorted(stray)]
+            return [(d,) for d in stray]
         if rule.kind is Kind.APART:
-            return [(d,) for d, tally in here.items() if _meet(tally)]
+            return [(d,) for d, here in own.items() if here.all and _meet(here, pods, d)]
+        new = [d for d, here in own.items() if here.new]
         if rule.kind is Kind.SPREAD:
-            most = self.least(rule, here) + rule.max_skew
-            return [(d,) for d, t in here.items() if t.new[0] and t.all[1] > most]
-        new = [d for d, tally in here.items() if tally.new[0]]
-        if any(map(bases, here.values())):
-            return [(d,) for d in new if not bases(here[d])]
-        joined = len(new) == 1 and here[new[0]].new[2] > 0
+            most = self.least(rule) + rule.max_skew if new else 0
+            return [(d,) for d in new if pods.all.get(d, 0) > most]
+        if pods.total > sum(own[d].new_both for d in new):
+            return [(d,) for d in new if pods.all.get(d, 0) <= own[d].new_both]
+        joined = len(new) == 1 and own[new[0]].new_both > 0
         return [tuple(new)] if new and not joined else []
 
 
-def bases(tally: Tally) -> int:
-    """Pods that pods of the owners may join: those of the set, but for new ones of the owners."""
-    return tally.all[1] - tally.new[2]
-
-
-def _meet(tally: Tally) -> bool:
-    """Whether an owner and another pod of the set are there, of which one is new."""
-    stay = [a - n for a, n in zip(tally.all, tally.new, strict=True)]
-    return tally.all[0] * tally.all[1] - tally.all[2] > stay[0] * stay[1] - stay[2]
+def _meet(own: OwnerCounts, pods: SetCounts, d: int) -> bool:
+    """Whether an owner and another pod of the set are in the domain, of which one is new."""
+    members, stay = pods.all.get(d, 0), pods.all.get(d, 0) - pods.new.get(d, 0)
+    pairs = own.all * members - own.all_both
+    return pairs > (own.all - own.new) * stay - (own.all_both - own.new_both)
 
 
 def conflicting(
