@@ -1,7 +1,7 @@
 """Rules about the pods of sets (contract 2.11 to 2.13): anti-affinity, affinity, spread.
 
 A rule binds the new pods of its *owners* and is about the pods of its *members*, the set. Roles with
-equal rules share one. Everything is counted by node; what holds of a domain follows from these counts.
+equal rules share one. Whether they hold is a matter of counts (``pod_counts``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 
 from models.gang import Gang, NextTo, Role, Spread, matches
 from models.instance import Instance
-from models.solution import GangDecision, PodPlacement, placed
 
 RoleKey = tuple[int, int]
 """(gang, role)."""
@@ -54,13 +53,18 @@ class Rule:
     def max_skew(self) -> int:
         return self.stated.max_skew if isinstance(self.stated, Spread) else 0
 
+    @property
+    def counted(self) -> frozenset[int] | None:
+        """Nodes whose pods count; None for all."""
+        return self.nodes if self.kind is Kind.SPREAD else None
+
     def counts(self, node: int) -> bool:
         """Whether pods on the node count."""
         return self.kind is not Kind.SPREAD or node in self.nodes
 
     @cached_property
     def roles(self) -> frozenset[RoleKey]:
-        return self.owners | self.members
+        return self.members if self.owners <= self.members else self.owners | self.members
 
     @cached_property
     def both(self) -> frozenset[RoleKey]:
@@ -216,122 +220,6 @@ def _can_break(instance: Instance, rule: Rule) -> bool:
     return any(2 * role.gpus <= largest for role in roles.values())
 
 
-class Tally:
-    """Pods of one rule on one node: [owners, members, both], all and new ones."""
-
-    __slots__ = ("all", "new")
-
-    def __init__(self) -> None:
-        self.all = [0, 0, 0]
-        self.new = [0, 0, 0]
-
-
-class PodCounts:
-    """The pods of every rule, by node, while a plan is built."""
-
-    def __init__(self, rules: PodRules) -> None:
-        self._rules = rules
-        self._by_rule: dict[Rule, dict[int, Tally]] = {rule: {} for rule in rules.rules}
-        for rule, tallies in self._by_rule.items():
-            for n, pods in rule.fixed.items():
-                tallies[n] = Tally()
-                tallies[n].all[1] = pods
-
-    def add(self, gang: int, pod: PodPlacement, *, new: bool, pods: int = 1) -> None:
-        """Count a pod, or with ``pods`` -1 no longer."""
-        key = (gang, pod.role)
-        for rule in self._rules.by_role.get(key, ()):
-            tally = self._by_rule[rule].setdefault(pod.node, Tally())
-            kinds = (key in rule.owners, key in rule.members, key in rule.both)
-            for i, counts in enumerate(kinds):
-                if counts:
-                    tally.all[i] += pods
-                    tally.new[i] += pods if new else 0
-
-    def by_domain(self, rule: Rule) -> dict[int, Tally]:
-        """The tallies of domains with pods; of a spread only on nodes that count."""
-        found: dict[int, Tally] = {}
-        for n, tally in self._by_rule[rule].items():
-            if not any(tally.all) or not rule.counts(n):
-                continue
-            here = found.setdefault(rule.of[n], Tally())
-            for i in range(3):
-                here.all[i] += tally.all[i]
-                here.new[i] += tally.new[i]
-        return found
-
-    def least(self, rule: Rule, here: Mapping[int, Tally]) -> int:
-        """The fewest pods of the set in a domain of a spread."""
-        if not rule.least_counts or not rule.domains <= here.keys():
-            return 0
-        return min(here[d].all[1] for d in rule.domains)
-
-    def broken(self, rule: Rule) -> list[Collection[int]]:
-        """Sets of domains; in each set some new pod has to go."""
-        here = self.by_domain(rule)
-        stray = {
-            rule.of[n] for n, t in self._by_rule[rule].items() if t.new[0] and n not in rule.nodes
-        }
-        if stray:
-            return [(d,) for d in sorted(stray)]
-        if rule.kind is Kind.APART:
-            return [(d,) for d, tally in here.items() if _meet(tally)]
-        if rule.kind is Kind.SPREAD:
-            most = self.least(rule, here) + rule.max_skew
-            return [(d,) for d, t in here.items() if t.new[0] and t.all[1] > most]
-        new = [d for d, tally in here.items() if tally.new[0]]
-        if any(map(bases, here.values())):
-            return [(d,) for d in new if not bases(here[d])]
-        joined = len(new) == 1 and here[new[0]].new[2] > 0
-        return [tuple(new)] if new and not joined else []
-
-
-def bases(tally: Tally) -> int:
-    """Pods that pods of the owners may join: those of the set, but for new ones of the owners."""
-    return tally.all[1] - tally.new[2]
-
-
-def _meet(tally: Tally) -> bool:
-    """Whether an owner and another pod of the set are there, of which one is new."""
-    stay = [a - n for a, n in zip(tally.all, tally.new, strict=True)]
-    return tally.all[0] * tally.all[1] - tally.all[2] > stay[0] * stay[1] - stay[2]
-
-
-def conflicting(
-    rules: PodRules, counts: PodCounts, new: Mapping[int, Sequence[PodPlacement]]
-) -> list[tuple[int, ...]]:
-    """Sets of gangs, of each of which one has to give way for a rule to hold. ``new``: pods by gang."""
-    found: dict[tuple[int, ...], None] = {}
-    for rule in rules.rules:
-        binding = rule.owners if rule.kind is Kind.TOGETHER else rule.roles
-        for domains in counts.broken(rule):
-            there = {
-                gang
-                for gang, role in binding
-                for pod in new[gang]
-                if pod.role == role and rule.of[pod.node] in domains
-                if rule.counts(pod.node) or (gang, role) in rule.owners
-            }
-            found[tuple(sorted(there))] = None
-    return list(found)
-
-
-def conflicts(instance: Instance, decisions: Sequence[GangDecision]) -> list[tuple[int, ...]]:
-    """The same for a plan."""
-    rules = pod_rules(instance)
-    if not rules.rules:
-        return []
-    counts = PodCounts(rules)
-    new: dict[int, list[PodPlacement]] = {}
-    for gang in rules.of:
-        spec = instance.gangs[gang]
-        stood = set(placed(spec, spec.running_pods))
-        new[gang] = [pod for pod in decisions[gang].pods if pod not in stood]
-        for pod in decisions[gang].pods:
-            counts.add(gang, pod, new=pod not in stood)
-    return conflicting(rules, counts, new)
-
-
 def rule_key(instance: Instance, gang: Gang) -> tuple[object, ...] | None:
     """What the rules distinguish of a waiting gang."""
     if not pod_rules(instance).rules:
@@ -413,31 +301,3 @@ def nodes_apart(instance: Instance) -> frozenset[int]:
             for gang, role in rule.roles:
                 found |= instance.eligible_nodes(instance.gangs[gang].roles[role])
     return found
-
-
-def standing_exempt(instance: Instance) -> frozenset[tuple[int, int, int]]:
-    """(gang, role, node) of pods that run and may break a rule only as long as they stay."""
-    return instance.once(_standing_exempt)
-
-
-def _standing_exempt(instance: Instance) -> frozenset[tuple[int, int, int]]:
-    rules = pod_rules(instance)
-    if not rules.rules:
-        return frozenset()
-    standing = [
-        (gang, pod) for gang in sorted(rules.of) for pod in instance.gangs[gang].running_pods
-    ]
-    counts, found = PodCounts(rules), set[tuple[int, int, int]]()
-    for gang, pod in standing:
-        assert pod.node is not None
-        counts.add(gang, PodPlacement(pod.role, pod.index, pod.node, None), new=True)
-    for rule in rules.rules:
-        broken = {d for domains in counts.broken(rule) for d in domains}
-        for gang, pod in standing:
-            if pod.node is None or (gang, pod.role) not in rule.roles:
-                continue
-            # what others do may break a rule about the pods near a pod, or mend it
-            changes = rule.kind is not Kind.APART and (gang, pod.role) in rule.owners
-            if changes or (rule.kind is Kind.APART and rule.of[pod.node] in broken):
-                found.add((gang, pod.role, pod.node))
-    return frozenset(found)

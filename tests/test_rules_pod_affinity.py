@@ -21,7 +21,8 @@ from tiny_pods import POD_RULES
 from models.gang import NextTo, Role, Spread
 from models.part import Standing
 from models.plan import compose
-from models.pod_rules import Kind, conflicts, pod_rules, without
+from models.pod_counts import conflicts
+from models.pod_rules import Kind, pod_rules, without
 from models.policy import SolveLimits
 from models.program import options
 from models.program.aggregated.model import AggregatedModel

@@ -16,7 +16,8 @@ from models.disruption_budgets import may_move, may_stop
 from models.gang import ExistingPod, Gang, Role
 from models.instance import Instance
 from models.occupancy import Room
-from models.pod_rules import pod_rules, standing_exempt
+from models.pod_counts import standing_exempt
+from models.pod_rules import pod_rules
 from models.program.demand_builder import demand_for
 from models.program.demands import Demand
 from models.program.interruption import Question, check, never

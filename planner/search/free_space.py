@@ -14,7 +14,8 @@ from models.gang import Gang, Hold
 from models.hardware import bits
 from models.instance import Instance
 from models.occupancy import PODS, Room, is_blind
-from models.pod_rules import PodCounts, pod_rules
+from models.pod_counts import PodCounts
+from models.pod_rules import pod_rules
 from models.program.base_state import base_decisions, outcome, standing_pods
 from models.program.demands import RoleDemand
 from models.program.packing import CountPacking, Packing

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from models.disruption_budgets import beyond_budgets
 from models.implied_bounds import ImpliedBounds
 from models.instance import Instance
-from models.pod_rules import conflicts
+from models.pod_counts import conflicts
 from models.program.base_state import base_decisions
 from models.program.options import standing_gpus
 from models.services import mixed

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from models.pod_rules import Kind, Rule, Tally, bases
+from models.pod_rules import Kind, Rule
 from models.program.demands import Demand, RoleDemand
 from planner.search.free_arrays import MANY, IntArray
 from planner.search.free_space import FreeSpace
@@ -33,11 +33,36 @@ def limits_of(space: FreeSpace, demand: Demand) -> Limits:
     """The limits of the pods to place; none without rules about them."""
     if demand.gang not in space.rules.of:
         return {}
-    found: dict[int, tuple[Limit, ...]] = {}
-    for role in demand.roles:
-        rules = space.rules.by_role.get((demand.gang, role.role), ())
-        found[role.role] = tuple(_limit(space, demand.gang, role, rule) for rule in rules)
-    return found
+    return {role.role: _limits(space, demand.gang, role) for role in demand.roles}
+
+
+def _limits(space: FreeSpace, gang: int, role: RoleDemand) -> tuple[Limit, ...]:
+    """The limits of one role: one for each level and set of roles that share it."""
+    tree, found = space.arrays.tree, dict[tuple[int, frozenset[int]], IntArray]()
+    own = range(len(space.instance.gangs[gang].roles))
+    for rule in space.rules.by_role.get((gang, role.role), ()):
+        most = _most(space, gang, role, rule)
+        if not len(most):
+            continue
+        sharing = rule.both if rule.kind is Kind.APART else rule.members
+        key = (rule.level, frozenset(number for number in own if (gang, number) in sharing))
+        if key not in found:
+            found[key] = np.full(tree.sizes[rule.level], MANY, np.int64)
+        if isinstance(most, dict):
+            domains = list(most)
+            found[key][domains] = np.minimum(found[key][domains], list(most.values()))
+        else:
+            found[key] = np.minimum(found[key], most)
+    return tuple(
+        # at the node level the arrays go by node
+        Limit(level, most[_domains(space)] if level == tree.levels else most, roles)
+        for (level, roles), most in found.items()
+    )
+
+
+def _domains(space: FreeSpace) -> IntArray:
+    """The domain of every node at the node level."""
+    return np.array(space.instance.cluster.domain_of[-1], np.int64)
 
 
 def narrowed(space: FreeSpace, demand: Demand, limits: Limits) -> Demand:
@@ -75,49 +100,44 @@ def trimmed(pods: IntArray, domains: IntArray, most: IntArray) -> IntArray:
     return found
 
 
-def _limit(space: FreeSpace, gang: int, role: RoleDemand, rule: Rule) -> Limit:
-    tree, key = space.arrays.tree, (gang, role.role)
-    here = space.pod_counts.by_domain(rule)
-    most = np.full(tree.sizes[rule.level], MANY, np.int64)
-    sharing = rule.members
+def _most(space: FreeSpace, gang: int, role: RoleDemand, rule: Rule) -> dict[int, int] | IntArray:
+    """Pods of the role that may come, by domain; of domains that are not listed any number may."""
+    key, counts = (gang, role.role), space.pod_counts
+    owners, members = counts.owners(rule), counts.members(rule)
+    if rule.kind is Kind.SPREAD and key in rule.owners:
+        return _evenly(space, gang, role, rule)
+    if rule.kind is Kind.SPREAD:
+        most = counts.least(rule) + rule.max_skew
+        return {d: max(0, most - members.get(d, 0)) for d, own in owners.items() if own.new}
     if rule.kind is Kind.APART:
-        sharing = rule.both
-        most[:] = 1 if key in rule.both else MANY
-        for d, tally in here.items():
-            others = (key in rule.owners and tally.all[1]) or (key in rule.members and tally.all[0])
-            if others:
-                most[d] = 0
-    elif rule.kind is Kind.SPREAD:
-        most = _evenly(space, gang, role, rule, here)
-    elif key in rule.owners:
-        near = [d for d, tally in here.items() if bases(tally)]
-        near = near or [d for d, tally in here.items() if tally.new[0]]
-        if near:
-            most[:] = 0
-            most[near] = MANY
-    if rule.level == tree.levels:  # at the node level the arrays go by node
-        most = most[np.array(rule.of, np.int64)]
-    return Limit(rule.level, most, frozenset(r for g, r in sharing if g == gang))
-
-
-def _evenly(
-    space: FreeSpace, gang: int, role: RoleDemand, rule: Rule, here: Mapping[int, Tally]
-) -> IntArray:
-    """What the pods there leave; if that is not enough, as many in each domain as even filling gives it."""
-    tree, key = space.arrays.tree, (gang, role.role)
-    held = np.zeros(tree.sizes[rule.level], np.int64)
-    bound = np.zeros(tree.sizes[rule.level], np.bool_)
-    for d, tally in here.items():
-        held[d], bound[d] = tally.all[1], tally.new[0] > 0
-    least = space.pod_counts.least(rule, here)
-    left = np.maximum(least + rule.max_skew - held, 0)
-    if key not in rule.members:
-        return np.where(held <= least + rule.max_skew, MANY, 0)
+        found = {d: 0 for d, own in owners.items() if own.all and key in rule.members}
+        if key in rule.owners:
+            found.update((d, 0) for d, pods in members.items() if pods)
+        if key not in rule.both:
+            return found
+        one = np.ones(space.arrays.tree.sizes[rule.level], np.int64)
+        one[list(found)] = 0
+        return one
     if key not in rule.owners:
-        return np.where(bound, left, MANY)
-    room = np.zeros(tree.sizes[rule.level], np.int64)
-    table = space.capacity(gang, role, None)
-    np.add.at(room, np.array(rule.of, np.int64), table.pods)
+        return {}
+    near = [d for d, pods in counts.bases(rule).items() if pods]
+    near = near or [d for d, own in owners.items() if own.new]
+    only = np.full(space.arrays.tree.sizes[rule.level], 0 if near else MANY, np.int64)
+    only[near] = MANY
+    return only
+
+
+def _evenly(space: FreeSpace, gang: int, role: RoleDemand, rule: Rule) -> IntArray:
+    """What the pods there leave; if that is not enough, as many in each domain as even filling gives it."""
+    held = np.zeros(space.arrays.tree.sizes[rule.level], np.int64)
+    for d, pods in space.pod_counts.members(rule).items():
+        held[d] = pods
+    most = space.pod_counts.least(rule) + rule.max_skew
+    if (gang, role.role) not in rule.members:
+        return np.where(held <= most, MANY, 0)
+    left: IntArray = np.maximum(most - held, 0)
+    room = np.zeros_like(held)
+    np.add.at(room, np.array(rule.of, np.int64), space.capacity(gang, role, None).pods)
     if not rule.least_counts or int(np.minimum(left, room).sum()) >= role.count:
         return left
     return _filled(held, room, role.count)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from models.disruption_budgets import guards
 from models.gang import Gang
 from models.instance import Instance
-from models.pod_rules import conflicting
+from models.pod_counts import conflicting
 from models.program.base_state import Pods, moves_pods, standing_pods
 from models.program.demand_builder import remaining_demand
 from models.solution import GangDecision, PodPlacement
