@@ -8,7 +8,10 @@ from __future__ import annotations
 from plan_documents import Doc, cluster, decided, dgx, gang, made, node, role, standing
 
 RACK = {"level": "rack"}
-TRAINERS = {"podSets": ["trainers"], "antiAffinity": [{**RACK, "podSet": "trainers"}]}
+
+
+def _trainers() -> Doc:
+    return {"podSets": ["trainers"], "antiAffinity": [{**RACK, "podSet": "trainers"}]}
 
 
 def pod_sets_plan() -> Doc:
@@ -37,8 +40,8 @@ def pod_sets_plan() -> Doc:
         gang("pair", role("worker", 2, 1, podSets=["pair"], affinity=[{**RACK, "podSet": "pair"}])),
         # the racks of nodes with the label, and those without: three with a value
         gang("serve", role("worker", 4, 1, spread=[{**RACK, "maxSkew": 1}])),
-        gang("train", role("worker", 1, 4, **TRAINERS), priority=1),
-        gang("tune", role("worker", 1, 4, **TRAINERS), priority=1),
+        gang("train", role("worker", 1, 4, **_trainers()), priority=1),
+        gang("tune", role("worker", 1, 4, **_trainers()), priority=1),
     ]
     stated = [
         decided("each", "place", ("a1", [0]), ("a2", [0])),

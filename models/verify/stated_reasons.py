@@ -57,7 +57,7 @@ _ENOUGH = re.compile(
 )
 _DENIES = re.compile(
     r"\beven (?:if|alone|on)\b|\bthere is room for\b|\bon its nodes (?:is|are) enough for\b"
-    r"|\bthe best\b.{1,260} has (?:room for|[\d,]{1,25} free)\b|\bthose that would do \([\d,]{1,25}\) are\b"
+    r"|\bhas (?:room for|[\d,]{1,25} free)\b|\bthose that would do \([\d,]{1,25}\) are\b"
 )
 """Words of a proof that a gang does not fit."""
 

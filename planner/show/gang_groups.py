@@ -43,9 +43,6 @@ FIRST_NAMES = 3
 ORDER = ("place", "complete", "move", "resize", "preempt", "wait", "keep")
 """What happens, before what waits and what stays."""
 
-_VARIES = re.compile(r"\d[\d,.]*|\S+/\S+|s\b")
-"""Numbers, names and plurals, which differ between sentences of one kind."""
-
 
 def rank(gang: PlanGang, request: GangDocument | None) -> tuple[int, int, str, str]:
     """Sort key of gangs: decision, priority, name."""
@@ -73,8 +70,7 @@ def _shared(gang: PlanGang, request: GangDocument | None, sharing: Sharing) -> H
     if sharing == Sharing.none or request is None:
         return gang.key
     if gang.reason is not None and gang.decision in ("wait", "keep"):
-        kind = _VARIES.sub("", gang.reason.message)
-        alike = kind if sharing == Sharing.alike else ""
+        alike = _kind(gang.reason.message) if sharing == Sharing.alike else ()
         return gang.decision, gang.reason.code, gang.aged, alike
     if sharing <= Sharing.code:
         return gang.key
@@ -83,6 +79,16 @@ def _shared(gang: PlanGang, request: GangDocument | None, sharing: Sharing) -> H
         Sharing.priority: (request.spec.priority,),
     }
     return gang.decision, differs.get(sharing, ())
+
+
+def _kind(message: str) -> tuple[str, ...]:
+    """A sentence without what differs between those of one kind: numbers, names and plurals."""
+    words = (word.strip("();:,.") for word in message.split())
+    return tuple(
+        word.removesuffix("s")
+        for word in words
+        if "/" not in word and not any(map(str.isdigit, word))
+    )
 
 
 def names(gangs: Sequence[PlanGang], *, most: int | None = None, folded: bool = False) -> str:
