@@ -90,9 +90,8 @@ _BUDGETS = re.compile(
     r"\b(\S{1,253}/\S{1,253}) may not stop or move: a pod of it is in the disruption budgets"
     r" (\S{1,253}) and (\S{1,253})"
 )
-_CLOSED = re.compile(
-    rf"(?:^|: )(?:role (\S{{1,253}}) )?needs nodes .{{0,700}}; those that would do \({_COUNT}\) are\b"
-)
+_NODES = re.compile(r"(?:^|: )(?:role (\S{1,253}) )?needs nodes\b")
+_CLOSED = re.compile(rf"; those that would do \({_COUNT}\) are\b")
 _MISSING = re.compile(rf"^{_COUNT} pods? missing\b")
 _PREEMPTOR = re.compile(r"(\S{1,253}/\S{1,253}) \(priority (-?\d{1,10})\)")
 
@@ -191,12 +190,12 @@ class _Reasons:
             yield f"its words mean {meant}"
         if code == NEVER and (gang.running or self.empty.fits(gang)):
             yield "no count says that it could not start on the empty cluster"
-        said = _CLOSED.search(words)
-        role = None if said is None else _role(gang, said[1])
+        wanted, said = _NODES.search(words), _CLOSED.search(words)
+        role = None if wanted is None else _role(gang, wanted[1])
         if said is not None and role is not None:
             there = len(self.empty.of(role))
-            if _number(said[2]) != there:
-                yield f"{_number(said[2])} nodes would do, but {there} would"
+            if _number(said[1]) != there:
+                yield f"{_number(said[1])} nodes would do, but {there} would"
 
     @cached_property
     def empty(self) -> EmptyCluster:

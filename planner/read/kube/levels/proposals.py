@@ -56,7 +56,7 @@ _VENDORS = re.compile(
 """Prefixes whose labels have documented meanings, few of them topology."""
 
 _FLAGS = frozenset(("true", "false", "yes", "no", "on", "off", "enabled", "disabled"))
-_VERSION = re.compile(r"v?[0-9]+(?:\.[0-9]+)+.*|20[0-9]{2}-?[0-9]{2}-?[0-9]{2}.*")
+_VERSION = re.compile(r"v?[0-9]+\.[0-9].*|20[0-9]{2}-?[0-9]{2}-?[0-9]{2}.*")
 _MEMBER = re.compile(r"(.*?)([0-9]{1,6}|[A-Za-z])")
 _NUMBER = re.compile(r"[0-9]{1,3}|[A-Za-z]")
 _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
