@@ -201,7 +201,7 @@ def test_what_is_planned_holds_no_room_before_and_what_is_not_does() -> None:
     assert {name: one.node for name, one in mine.items()} == dict.fromkeys(mine, "n1")
     assert not any(one.left_out for one in mine.values())
     every, _ = read_pods(*trees, scheduler_names=EVERY)
-    assert {name: (one.node, one.ours) for name, one in every.items()} == {
+    assert {name: (one.node, one.to_place) for name, one in every.items()} == {
         "pinned": (None, True),
         "chosen": (None, True),
         "daemon": ("n1", False),

@@ -106,7 +106,7 @@ class PodSets:
         self._with_rules = [
             one
             for one in self._roles
-            if one.model.rules or any(pod.rules for pod in one.pods if pod.ours)
+            if one.model.rules or any(pod.rules for pod in one.pods if pod.to_place)
         ]
         if self._with_rules:
             self._there = Population(
@@ -130,7 +130,7 @@ class PodSets:
 
     def _read(self, one: _Role) -> None:
         """Read the rules of a role, or say why they cannot be planned with."""
-        stated = {id(pod.rules): pod.rules for pod in one.pods if pod.ours}
+        stated = {id(pod.rules): pod.rules for pod in one.pods if pod.to_place}
         meant = {tuple(self._meaning(rule) for rule in rules) for rules in stated.values()}
         if len(meant) > 1:
             one.problems[UNEQUAL.format(role=one.role.name)] = None
@@ -260,7 +260,7 @@ class PodSets:
                 one.rules.clear()
                 for pod in one.pods:
                     pod.affinity = (IMPOSSIBLE,)
-                    if pod.ours:
+                    if pod.to_place:
                         pod.unsupported += tuple(one.problems)
             elif any(rule.kind is RuleKind.SPREAD for rule in one.rules):
                 self._spreading |= {pod.key: one for pod in one.pods}
@@ -446,7 +446,7 @@ class PodSets:
 
     def _sure(self, one: _Role, rule: _Rule) -> int:
         """Nodes that surely are in the document of the cluster."""
-        if not one.model.gpus and any(pod.ours for pod in one.pods):
+        if not one.model.gpus and any(pod.to_place for pod in one.pods):
             return self._masks.all
         number, loose = self._masks.number, self._there.loose_in(rule.kinds)
         return self._installed | union(1 << number[name] for name in loose)
