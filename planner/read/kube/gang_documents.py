@@ -17,7 +17,7 @@ from models.documents.base import API_VERSION
 from models.documents.gang import CheckedTerms, NodeExpressionDocument, term_errors
 from models.gang import NodeExpression, Toleration
 from models.policy import EVERY_SCHEDULER, KubernetesPolicy
-from models.units import time_text
+from models.units import shortened, time_text
 from planner.read.findings import Remarks
 from planner.read.kube.levels.levels import Levels
 from planner.read.kube.lookup import (
@@ -509,5 +509,4 @@ def _way_out(problems: Sequence[str]) -> str:
 
 def _bounded(message: str) -> str:
     """Fit to stand in a document: text of tenants escaped, and not too long."""
-    message = printable(message)
-    return message if len(message) <= _MAX_MESSAGE else message[: _MAX_MESSAGE - 3] + "..."
+    return shortened(printable(message), _MAX_MESSAGE)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL
 from models.eligibility import tolerated
 from models.gang import NodeExpression
+from models.units import shortened
 from planner.read.findings import Remarks
 from planner.read.kube.gang_documents import by_age, even_share, model_pod
 from planner.read.kube.levels.levels import Levels
@@ -482,5 +483,4 @@ def _name(terms: Sequence[PodTerm]) -> str:
 
 def _short(name: str) -> str:
     """Fit to stand in a document."""
-    name = printable(name)
-    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 3] + "..."
+    return shortened(printable(name), LONGEST_NAME)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from models.units import first_of
 from planner.read.findings import Remarks
 from planner.read.kube.dialects.base import (
     Controller,
@@ -476,9 +477,7 @@ def _not_to_place(roles: Sequence[KubeRole]) -> list[str]:
                 by_reason.setdefault(_why_left(pod), []).append(f"{role.name} {index}")
     found = []
     for reason, names in sorted(by_reason.items()):
-        more = len(names) - _SHOWN
-        listed = ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
-        found.append(f"{listed} {reason}")
+        found.append(f"{first_of(names, _SHOWN)} {reason}")
     return found
 
 
