@@ -49,7 +49,7 @@ def gates(*names: str) -> dict[str, Any]:
 
 
 def without_gangplan(tree: Tree) -> Tree:
-    """The pod as in a cluster that never heard of gangplan; other objects as they are."""
+    """The pod as in a cluster without gangplan; other objects as they are."""
     if tree["kind"] != "Pod" or tree["spec"].get("nodeName"):
         return tree
     spec = {name: value for name, value in tree["spec"].items() if name != "schedulingGates"}
@@ -60,7 +60,7 @@ def without_gangplan(tree: Tree) -> Tree:
 
 
 @pytest.mark.parametrize("snapshot", ["h100-gke", "nvl72", "v100-mpi"])
-def test_the_queue_of_a_cluster_that_never_heard_of_gangplan_is_planned(snapshot: str) -> None:
+def test_the_queue_of_a_cluster_without_gangplan_is_planned(snapshot: str) -> None:
     files = [kube.SNAPSHOTS / snapshot / name for name in ("nodes", "pods", "namespaces")]
     paths = [path for file in files for path in file.parent.glob(f"{file.name}.json*")]
     trees = [without_gangplan(tree) for path in paths for tree in listed(path)]

@@ -192,7 +192,7 @@ class Explanation:
 
     @cached_property
     def help(self) -> tuple[str, ...]:
-        """What would have to change, as far as counting tells; each sentence is true by itself."""
+        """What would have to change, as far as counts show; each sentence is true by itself."""
         if not self.waits:
             return ()
         hold = self.gang.hold
