@@ -67,6 +67,11 @@ class Node:
         return (self.model.all_gpus if self.model else 0) & ~self.unhealthy
 
     @property
+    def healthy_gpus(self) -> int:
+        """Installed GPUs without the unhealthy ones, free or not."""
+        return max(0, self.healthy.bit_count() - self.unknown_unhealthy)
+
+    @property
     def effective_nics(self) -> tuple[Nic, ...]:
         """The node's own NICs, or those of its model."""
         if self.nics is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import calendar
 import math
 import re
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -29,8 +30,8 @@ class InvalidValueError(ValueError):
 def shown(text: object) -> str:
     """Text quoted for a message: one line, control characters escaped, at most 60 characters."""
     raw = str(text) if isinstance(text, str) else repr(text)
-    cut = raw if len(raw) <= _SHOWN else raw[: _SHOWN - 3] + "..."
-    return "'" + "".join(c if c.isprintable() else _escaped(c) for c in cut) + "'"
+    cut = (c if c.isprintable() else _escaped(c) for c in shortened(raw, _SHOWN))
+    return f"'{''.join(cut)}'"
 
 
 def _escaped(character: str) -> str:
@@ -40,6 +41,18 @@ def _escaped(character: str) -> str:
 def plural(count: int, noun: str) -> str:
     """``1 node``, ``1,204 nodes``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def first_of(names: Sequence[str], most: int, noun: str = "") -> str:
+    """``a, b and 3 more``: the first names, and how many follow; ``noun``: what those are, if it is said."""
+    rest = len(names) - most
+    more = plural(rest, noun) if noun else f"{rest:,} more"
+    return ", ".join(names[:most]) + (f" and {more}" if rest > 0 else "")
+
+
+def shortened(text: str, most: int) -> str:
+    """The text with at most so many characters; dots are in place of those cut off."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def described(value: object) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from models.units import shortened
+
 MAX_MESSAGE = 300
 """Characters of a message of a server or a program that are shown."""
 
@@ -49,5 +51,4 @@ def _escape(char: str) -> str:
 
 def one_line(text: str) -> str:
     """The text on one printable line of at most MAX_MESSAGE characters."""
-    shown = safe(" ".join(text.split()))
-    return shown if len(shown) <= MAX_MESSAGE else shown[: MAX_MESSAGE - 3] + "..."
+    return shortened(safe(" ".join(text.split())), MAX_MESSAGE)

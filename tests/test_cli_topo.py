@@ -161,13 +161,16 @@ def test_a_name_that_finds_nothing_is_66_with_a_guess(cli: RunCli) -> None:
 def test_the_telling_part_of_a_name_finds_the_models_that_hold_it(
     part: str, models: str, cli: RunCli
 ) -> None:
-    if part in ("dgx1", "Redstone"):  # the others are GPUs, which topo resolves
-        assert f"hint: did you mean {models}?\n" in cli("topo", part).err
     node = f"spec: {{nodes: [{{name: n, model: {part}}}]}}\n"
     head = "apiVersion: gangplan.dev/v1alpha1\nkind: Cluster\nmetadata: {name: c}\n"
     said = cli("validate", "-", stdin=(head + node).encode()).err
     quoted = models.replace(" or ", "' or '")
     assert f"hint: did you mean '{quoted}'?\n" in said
+
+
+def test_a_part_of_a_name_that_is_no_gpu_names_the_models_that_hold_it(cli: RunCli) -> None:
+    for part, models in (("dgx1", "DGX-1 P100 or DGX-1 V100"), ("Redstone", "HGX A100 Redstone")):
+        assert f"hint: did you mean {models}?\n" in cli("topo", part).err
 
 
 def speeds(out: str, row: str) -> list[str]:

@@ -11,6 +11,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from effort import first_fast
 from snapshots import real_kubectl
 
 from models.rates import catalogue
@@ -66,7 +67,7 @@ def answer(
         (["plan", "\x00\n", "--wor"], [], ":1"),
     ],
 )
-def test_kubectl_is_told_candidates_and_a_directive(
+def test_kubectl_gets_candidates_and_a_directive(
     words: list[str],
     candidates: list[str],
     directive: str,
@@ -134,7 +135,7 @@ def test_kubectl_itself_completes_the_plugin(tmp_path: Path) -> None:
     assert "ShellCompDirectiveNoFileComp" in done.stderr
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", first_fast(["bash", "zsh", "fish"]))
 def test_shells_are_offered_completion(shell: str) -> None:
     """Typer's own scripts ask ``gangplan`` through the environment."""
     listing = "import sys; sys.argv[0] = 'gangplan'; from planner.cli.app import main; main()"

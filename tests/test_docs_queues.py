@@ -100,7 +100,7 @@ def test_manifests_are_accepted_and_make_one_gang_that_waits_for_gangplan(page: 
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_way_back_is_told_of(page: str) -> None:
+def test_the_way_back_is_documented(page: str) -> None:
     assert (
         "(apply.md#giving-pods-back)"
         in text(ROOT / "docs" / f"{page}.md").partition("## Go back")[2]

@@ -166,7 +166,7 @@ def test_every_gang_of_a_recorded_cluster_is_explained(cli: RunCli, tmp_path: Pa
     assert cli("plan", str(source), "--budget", "1", "--out", plan).code == 0
     spec = json.loads(Path(plan).read_text(encoding="utf-8"))
     decided = {(gang["namespace"], gang["name"]): gang for gang in spec["spec"]["gangs"]}
-    some = sorted(decided)[:: max(1, len(decided) // 8)]
+    some = sorted(decided)[:: max(1, len(decided) // 5)]
     assert len({decided[key]["decision"] for key in some}) > 1
     for key in some:
         document = explained(cli, plan, "/".join(key))
@@ -241,7 +241,7 @@ def test_many_holders_are_counted(cli: RunCli, tmp_path: Path) -> None:
     assert len(explained(cli, str(path), "job-late-0000")["holders"]) == 20
 
 
-def test_a_held_gang_is_told_who_must_act(cli: RunCli, tmp_path: Path) -> None:
+def test_a_held_gang_names_who_must_act(cli: RunCli, tmp_path: Path) -> None:
     hold = "status: {hold: {code: Gated, message: Gated by kueue}}\n"
     plan = planned(cli, tmp_path, CLUSTER + asked("held", 1, 8) + hold)
     assert explained(cli, plan, "held")["help"] == [

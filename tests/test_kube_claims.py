@@ -311,7 +311,7 @@ def test_a_claim_that_is_not_there_is_said_and_holds_one_gpu() -> None:
 def test_a_waiting_pod_with_an_allocation_of_its_own_has_its_room_there() -> None:
     claim = _claim("x", _request(2), held=("gpu-5", "gpu-2"))
     found = one(_bare("n1"), _slice("n1"), _user("a", "x", gated=True), claim)
-    assert (found.node, found.bound, found.ours, found.indices) == ("n1", False, False, (2, 5))
+    assert (found.node, found.bound, found.to_place, found.indices) == ("n1", False, False, (2, 5))
 
 
 @pytest.mark.parametrize("users", [("a",), ("a", "b")])
@@ -323,7 +323,7 @@ def test_a_waiting_pod_that_shares_a_running_pods_claim_is_not_planned(
         _bare("n1"), _slice("n1"), _user("a", "x", on="n1"), _user("b", "x", gated=True), claim
     )
     assert (pods["a"].gpus, pods["a"].indices) == (2, (2, 5))
-    assert pods["b"].ours
+    assert pods["b"].to_place
     assert pods["b"].unsupported == ("a resource claim that is allocated already",)
     assert lines == []
 

@@ -114,7 +114,7 @@ def test_running_gangs_have_a_pod_that_stands(snapshot: str) -> None:
         pods = gangs(snapshot)[key(fact)].pods()
         running = any(pod.bound for pod in pods)
         assert running == (fact["state"] == "running"), fact["name"]
-        assert running or any(pod.ours for pod in pods)
+        assert running or any(pod.to_place for pod in pods)
 
 
 @pytest.mark.parametrize("snapshot", SNAPSHOTS)

@@ -178,7 +178,7 @@ def check(gangs: list[KubeGang], pods: list[KubePod]) -> None:
             assert gang.missing is not None or len(role.members) == role.size
             assert all(one.size > 0 and role.size % one.size == 0 for one in role.slices)
         held = any(pod.bound for pod in gang.pods())
-        assert held or any(pod.ours for pod in gang.pods())
+        assert held or any(pod.to_place for pod in gang.pods())
 
 
 @pytest.mark.parametrize("snapshot", SNAPSHOTS)

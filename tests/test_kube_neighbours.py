@@ -219,10 +219,10 @@ class Cluster:
         return found
 
 
-SIZE = 40
+SIZE = 20
 
 
-@pytest.mark.parametrize("first", part(range(0, 15 * SIZE, SIZE), 15))
+@pytest.mark.parametrize("first", part(range(0, 30 * SIZE, SIZE), 30))
 def test_the_filters_take_every_pod_that_a_plan_starts_beside_others(first: int) -> None:
     decided: Counter[str] = Counter()
     for number in range(first, first + SIZE):

@@ -420,7 +420,7 @@ def test_a_pod_has_so_many_rules_and_no_more() -> None:
 def test_a_namespace_has_so_many_parts_of_selectors_and_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pod_rules, "MAX_PARTS", 3)
+    monkeypatch.setattr(pod_rules, "MAX_SELECTOR_PARTS", 3)
     two = [term(selector={"matchLabels": {"a": "b", "k": str(i)}}) for i in range(2)]
     trees = [*gang("a", **apart(two[0])), *gang("b", **apart(two[1]))]
     found = instance(*racks("r1"), *trees, *gang("c", namespace="other", **apart(two[1])))

@@ -52,7 +52,7 @@ def _in(key: str, *values: str) -> dict[str, Any]:
 
 def test_a_gated_pod_is_ours_to_place_by_its_gate() -> None:
     found = one(pod("a", gpus=2, gated=True))
-    assert (found.ours, found.mode, found.node, found.bound) == (True, "gate", None, False)
+    assert (found.to_place, found.mode, found.node, found.bound) == (True, "gate", None, False)
     assert (found.gpus, found.gpu_resource, found.indices) == (2, "nvidia.com/gpu", None)
 
 
@@ -65,16 +65,16 @@ def test_names_of_gate_and_scheduler_come_from_the_policy() -> None:
     mine = pod("a", schedulerName="mine", schedulingGates=[{"name": "my.org/hold"}])
     assert one(mine, scheduler_name="mine").mode == "binding"
     assert one(mine, scheduling_gate="my.org/hold").mode == "gate"
-    assert not one(mine).ours
+    assert not one(mine).to_place
 
 
 def test_pods_of_other_schedulers_and_pods_that_go_away_are_not_ours() -> None:
-    assert not one(pod("a")).ours
-    assert not one(pod("a", schedulingGates=[{"name": "kueue.x-k8s.io/topology"}])).ours
+    assert not one(pod("a")).to_place
+    assert not one(pod("a", schedulingGates=[{"name": "kueue.x-k8s.io/topology"}])).to_place
     leaving = pod("a", gated=True)
     leaving["metadata"]["deletionTimestamp"] = "2026-11-20T09:00:00Z"
     found = one(leaving)
-    assert (found.ours, found.terminating, found.node) == (False, True, None)
+    assert (found.to_place, found.terminating, found.node) == (False, True, None)
 
 
 # where pods stand
@@ -90,7 +90,7 @@ def test_a_bound_pod_holds_whatever_its_phase_but_a_finished_one() -> None:
         done = pod("a", gpus=2, on="n1")
         done["status"]["phase"] = phase
         found = one(node("n1"), done)
-        assert (found.finished, found.bound, found.ours, found.gpus) == (phase, False, False, 2)
+        assert (found.finished, found.bound, found.to_place, found.gpus) == (phase, False, False, 2)
 
 
 def test_a_pod_that_is_going_away_holds_until_it_is_gone() -> None:
@@ -102,7 +102,7 @@ def test_a_pod_that_is_going_away_holds_until_it_is_gone() -> None:
 
 def test_a_pod_on_a_node_that_is_gone_is_said_to_be_missing() -> None:
     pods, lines = read(node("n1"), pod("a", gpus=8, on="n9", schedulerName="gangplan"))
-    assert (pods["a"].node, pods["a"].bound, pods["a"].ours) == (None, True, False)
+    assert (pods["a"].node, pods["a"].bound, pods["a"].to_place) == (None, True, False)
     assert lines == [
         "Pod default/a: is bound to a node that is not in the input; it counts as missing"
     ]
@@ -112,7 +112,7 @@ def test_a_pod_that_runs_on_no_node_is_left_aside() -> None:
     lost = pod("a", gated=True)
     lost["status"]["phase"] = "Running"
     pods, lines = read(node("n1"), lost)
-    assert not pods["a"].ours
+    assert not pods["a"].to_place
     assert lines == ["Pod default/a: is running without a node; ignored"]
 
 
@@ -125,7 +125,7 @@ def test_an_ungated_pod_that_is_pinned_holds_its_room() -> None:
     host = pod("c", gpus=1, affinity=_affinity({"matchExpressions": [_in(HOST, "n1")]}))
     pods, lines = read(node("n1"), node("n2"), label, name, host)
     for found in pods.values():
-        assert (found.node, found.bound, found.ours) == ("n1", False, False)
+        assert (found.node, found.bound, found.to_place) == ("n1", False, False)
     assert lines == [f"Pod default/a, default/b, default/c: {HELD}"]
 
 
@@ -149,14 +149,14 @@ def test_what_is_no_pin_keeps_no_room() -> None:
     two = pod("two", affinity=_affinity({"matchExpressions": [_in(HOST, "n1", "n2")]}))
     pods, _ = read(node("n1"), node("n2"), gated, foreign, ours, either, two)
     assert {name for name, found in pods.items() if found.node is not None} == set()
-    assert {name for name, found in pods.items() if found.ours} == {"gated", "ours"}
+    assert {name for name, found in pods.items() if found.to_place} == {"gated", "ours"}
 
 
 def test_a_nominated_pod_holds_its_room() -> None:
     nominated = pod("a", gpus=4)
     nominated["status"]["nominatedNodeName"] = "n1"
     found = one(node("n1"), nominated)
-    assert (found.node, found.bound, found.ours, found.gpus) == ("n1", False, False, 4)
+    assert (found.node, found.bound, found.to_place, found.gpus) == ("n1", False, False, 4)
 
 
 MARKS: dict[str, Any] = {
@@ -168,7 +168,7 @@ MARKS: dict[str, Any] = {
 def test_room_of_a_plan_is_held_for_pods_whose_intent_is_proven() -> None:
     gated = pod("a", gpus=2, gated=True, **MARKS)
     found = one(node("n1"), gated | {PROVEN: True})
-    assert (found.node, found.bound, found.ours, found.indices) == ("n1", False, False, (0, 1))
+    assert (found.node, found.bound, found.to_place, found.indices) == ("n1", False, False, (0, 1))
     released = pod("a", gpus=2, nodeSelector={HOST: "n1"}, **MARKS)
     # a node that is full or cordoned since: its run decides what becomes of it
     full = node("n1")
@@ -183,18 +183,18 @@ def test_room_of_a_plan_is_held_for_pods_whose_intent_is_proven() -> None:
 @pytest.mark.parametrize("proof", [None, False, "true", 1, {}])
 def test_marks_of_a_plan_without_a_proof_hold_nothing(proof: object) -> None:
     pods, lines = read(node("n1"), pod("a", gpus=2, gated=True, **MARKS) | {PROVEN: proof})
-    assert (pods["a"].node, pods["a"].ours) == (None, True)
+    assert (pods["a"].node, pods["a"].to_place) == (None, True)
     assert lines == [f"Pod default/a: {UNPROVEN}"]
     pinned = pod("a", gpus=2, gated=True, nodeSelector={HOST: "n1"}, **MARKS)
     assert one(node("n1"), pinned).node is None
     foreign = one(node("n1"), pod("a", gpus=2, **MARKS))
-    assert (foreign.node, foreign.ours) == (None, False)
+    assert (foreign.node, foreign.to_place) == (None, False)
 
 
 def test_a_plan_for_a_node_that_is_not_there_is_void() -> None:
     marks = MARKS | {"annotations": {"gangplan.dev/node": "n9"}}
     pods, lines = read(node("n1"), pod("a", gpus=2, gated=True, **marks) | {PROVEN: True})
-    assert pods["a"].ours
+    assert pods["a"].to_place
     assert lines == ["Pod default/a: is planned on a node that is not in the input; it waits"]
 
 

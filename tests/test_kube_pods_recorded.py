@@ -65,7 +65,7 @@ def test_every_pod_of_a_gang_is_read_as_recorded(recorded: tuple[Any, Any]) -> N
             gated = "gangplan.dev/placement" in pod.gates
             named = pod.scheduler == "gangplan"
             assert pod.mode == ("gate" if gated else "binding" if named else None), pod.subject
-            assert pod.ours == (gated or named), pod.subject
+            assert pod.to_place == (gated or named), pod.subject
 
 
 def test_what_pods_take_adds_up_to_what_every_node_has_given(recorded: tuple[Any, Any]) -> None:

@@ -288,7 +288,7 @@ def test_a_pod_of_ours_with_an_allocated_claim_holds_what_fits(cpu: str, held: b
     claims = [{"name": "gpu", "resourceClaimName": "c"}]
     mine = pod("p", gated=True, resourceClaims=claims, containers=[asking({"cpu": cpu})])
     pods, lines = read(node("n1"), claim, mine)
-    assert (pods["p"].node, pods["p"].ours) == (("n1", False) if held else (None, True))
+    assert (pods["p"].node, pods["p"].to_place) == (("n1", False) if held else (None, True))
     assert lines == [f"Pod default/p: {HELD if held else NO_ROOM}"]
     assert "a resource claim that is allocated already" in pods["p"].unsupported
 

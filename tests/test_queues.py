@@ -49,7 +49,7 @@ def gates(*names: str) -> dict[str, Any]:
 
 
 def without_gangplan(tree: Tree) -> Tree:
-    """The pod as in a cluster that never heard of gangplan; other objects as they are."""
+    """The pod as in a cluster without gangplan; other objects as they are."""
     if tree["kind"] != "Pod" or tree["spec"].get("nodeName"):
         return tree
     spec = {name: value for name, value in tree["spec"].items() if name != "schedulingGates"}
@@ -60,7 +60,7 @@ def without_gangplan(tree: Tree) -> Tree:
 
 
 @pytest.mark.parametrize("snapshot", ["h100-gke", "nvl72", "v100-mpi"])
-def test_the_queue_of_a_cluster_that_never_heard_of_gangplan_is_planned(snapshot: str) -> None:
+def test_the_queue_of_a_cluster_without_gangplan_is_planned(snapshot: str) -> None:
     files = [kube.SNAPSHOTS / snapshot / name for name in ("nodes", "pods", "namespaces")]
     paths = [path for file in files for path in file.parent.glob(f"{file.name}.json*")]
     trees = [without_gangplan(tree) for path in paths for tree in listed(path)]
@@ -201,7 +201,7 @@ def test_what_is_planned_holds_no_room_before_and_what_is_not_does() -> None:
     assert {name: one.node for name, one in mine.items()} == dict.fromkeys(mine, "n1")
     assert not any(one.left_out for one in mine.values())
     every, _ = read_pods(*trees, scheduler_names=EVERY)
-    assert {name: (one.node, one.ours) for name, one in every.items()} == {
+    assert {name: (one.node, one.to_place) for name, one in every.items()} == {
         "pinned": (None, True),
         "chosen": (None, True),
         "daemon": ("n1", False),

@@ -23,6 +23,7 @@ from models.instance import Instance
 from models.plan import compose
 from models.policy import LOST_RUNTIME, Disruption, Objective, SolveLimits
 from models.program.base_state import base_decisions
+from models.solution import Solution
 from models.verify.adaptor import read_case
 from models.verify.empty_cluster import EmptyCluster as JudgedCluster
 from models.verify.room import Work
@@ -166,7 +167,8 @@ def test_program_and_judge_agree_on_what_can_never_start_and_it_never_does() -> 
     found = 0
     for seed in range(examples(150, 40)):
         instance = tiny(seed, more=("selectors", "taints", "role_model", "ours", "cordons"))
-        document = compose(instance, solve(instance), name="p", created_at=NOW, generator="test")
+        nothing = Solution(base_decisions(instance), (), "budget", "made up")
+        document = compose(instance, nothing, name="p", created_at=NOW, generator="test")
         reading = read_case(document).instance
         assert reading is not None
         judged, best = JudgedCluster(reading.facts, Work(1 << 30)), EmptyCluster(instance)

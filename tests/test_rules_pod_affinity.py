@@ -215,7 +215,7 @@ def test_a_part_counts_pods_outside() -> None:
     assert [one.decision for one in solve(part).decisions] == ["wait", "place"]
 
 
-def test_nodes_are_told_apart_only_where_a_rule_asks_for_it() -> None:
+def test_nodes_are_distinguished_only_where_a_rule_asks_for_it() -> None:
     plain = build(racks=3, nodes_per_rack=8, gpus=8, gangs=[gang("a", 4, 2)])
     ruled = replace(plain, gangs=(gang("a", roles=[worker(4, 2, apart=NextTo(NODE))]),))
     assert len(formulate(plain).region_set.regions) == 3

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from models.units import plural, shortened
 from planner.cli.options import (
     KubeconfigOption,
     KubeContextOption,
@@ -121,8 +122,6 @@ def _talk(
     stale: bool,
 ) -> int:
     """Print the summary and the next command; how many objects differ."""
-    from models.units import plural
-
     count = len(_objects_of(found))
     if not found:
         console.say("no changes: the cluster matches the plan")
@@ -179,7 +178,7 @@ def _shown(value: Value) -> str:
         text = ", ".join(value)
     else:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    return shortened(text, _LONGEST)
 
 
 def _as_data(found: Sequence[Difference]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from models.gang import PlannedPod
-from models.units import plural
+from models.units import first_of, plural
 from planner.errors import Fault, InputError
 from planner.untrusted_text import safe
 
@@ -78,10 +78,7 @@ class _Gone:
 
 
 def _some(names: Iterable[str]) -> str:
-    distinct = sorted(set(names))
-    more = len(distinct) - _SHOWN
-    listed = ", ".join(safe(name)[:80] for name in distinct[:_SHOWN])
-    return f"{listed} and {more:,} more" if more > 0 else listed
+    return first_of([safe(name)[:80] for name in sorted(set(names))], _SHOWN)
 
 
 def _planned(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from models.documents.base import Path
+from models.units import shortened
 from planner.errors import Fault, InputError
 from planner.read.parser import places
 from planner.read.sources import Malformed, Source, printable
@@ -93,8 +94,7 @@ def _joined(subjects: list[str]) -> str:
 
 
 def _bounded(text: str) -> str:
-    safe = printable(text)
-    return safe if len(safe) <= MAX_CHARACTERS else safe[: MAX_CHARACTERS - 3] + "..."
+    return shortened(printable(text), MAX_CHARACTERS)
 
 
 MAX_FAULTS = 20

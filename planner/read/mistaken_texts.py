@@ -9,6 +9,7 @@ import json
 import re
 from contextlib import suppress
 
+from models.units import shortened
 from planner.errors import Fault
 from planner.read.sources import STDIN, Source, printable
 
@@ -77,8 +78,7 @@ def _kind(source: Source, start: str) -> tuple[str | None, str]:
 
 def _line(text: str) -> str:
     """The first line of a text, printable and bounded."""
-    line = printable(text.strip().partition("\n")[0].rstrip())
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
+    return shortened(printable(text.strip().partition("\n")[0].rstrip()), _LONGEST)
 
 
 def _advice(message: str) -> str:

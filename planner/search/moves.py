@@ -14,7 +14,7 @@ from models.instance import Instance
 from models.relocation import PlanWorth, move_set, move_sets, plan_worth
 from models.solution import GangDecision, MoveSet, Solution, TierResult
 from models.tiers import family, sign
-from models.units import plural
+from models.units import first_of, plural
 
 Run = Callable[[frozenset[int]], Solution]
 """Search again with these gangs (indices) not allowed to move."""
@@ -256,6 +256,4 @@ def _more(count: int, noun: str) -> str:
 
 
 def _named(instance: Instance, gangs: Sequence[int]) -> str:
-    names = ["/".join(instance.gangs[gang].key) for gang in gangs[:MAX_NAMED]]
-    rest = len(gangs) - len(names)
-    return ", ".join(names) + (f" and {rest} more" if rest else "")
+    return first_of(["/".join(instance.gangs[gang].key) for gang in gangs], MAX_NAMED)

@@ -8,7 +8,7 @@ from models.gang import Gang
 from models.instance import Instance
 from models.policy import LOST_RUNTIME
 from models.solution import NEVER, GangDecision, TierResult
-from models.units import plural
+from models.units import first_of, plural
 
 MAX_NAMED = 8
 """Tiers named in one note."""
@@ -78,9 +78,7 @@ def _never(decision: GangDecision) -> bool:
 def unsearched(tiers: Sequence[TierResult], searched: Collection[int]) -> list[str]:
     """Which tiers the search did not come to. ``searched``: positions of those that it did."""
     names = [tier.name for i, tier in enumerate(tiers) if tier.gap and i not in searched]
-    more = len(names) - MAX_NAMED
-    named = ", ".join(names[:MAX_NAMED]) + (f" and {more:,} more" if more > 0 else "")
-    return [f"not searched: {named}"] if names else []
+    return [f"not searched: {first_of(names, MAX_NAMED)}"] if names else []
 
 
 def _unknown_runtime(instance: Instance, decisions: Sequence[GangDecision]) -> list[str]:

@@ -12,8 +12,9 @@ from functools import cached_property
 
 import numpy as np
 
+from models.gang import Role
 from models.instance import Instance
-from models.solution import STARTS, GangDecision
+from models.solution import STARTS, GangDecision, PodPlacement
 from models.units import plural
 from planner.search.free_arrays import IntArray
 from planner.search.free_space import FreeSpace
@@ -68,8 +69,7 @@ class WithoutBelow:
                 break
             for pod in self._decisions[index].pods:
                 role = gang.roles[pod.role]
-                gpus = role.gpus if pod.gpus is None else pod.gpus.bit_count()
-                self.counts.take(pod.node, gpus, role.requests)
+                self.counts.take(pod.node, _gpus(role, pod), role.requests)
             self.stage += 1
 
 
@@ -157,14 +157,15 @@ class Others:
         """(gang, node, GPUs) of every pod of the gangs of which one of these is decided."""
         gangs = self._instance.gangs
         found = [
-            (
-                i,
-                pod.node,
-                gangs[i].roles[pod.role].gpus if pod.gpus is None else pod.gpus.bit_count(),
-            )
+            (i, pod.node, _gpus(gangs[i].roles[pod.role], pod))
             for i, decision in enumerate(self._decisions)
             if decision.decision in decisions
             for pod in decision.pods
         ]
         owners, nodes, gpus = np.array(found, np.int64).reshape(-1, 3).T
         return owners, nodes, gpus
+
+
+def _gpus(role: Role, pod: PodPlacement) -> int:
+    """GPUs that a pod holds."""
+    return role.gpus if pod.gpus is None else pod.gpus.bit_count()

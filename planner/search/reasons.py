@@ -10,44 +10,29 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import cached_property
 
 from models.disruption_budgets import held_by_budgets
 from models.instance import Instance
 from models.pod_rules import Kind, about, without
-from models.policy import SolveLimits
 from models.program.demand_builder import identity
 from models.program.demands import Demand
-from models.program.formulation import formulate
-from models.program.interruption import Interrupted
-from models.program.linear_program import Linear
 from models.solution import NEVER, GangDecision, Reason
 from models.tiers import MAINS, family
-from models.units import plural
+from models.units import first_of, plural
+from planner.search.alone_proofs import AloneProofs, if_all_left, running_gangs
 from planner.search.budget import Budget
-from planner.search.engines.cpsat import solve_exactly
-from planner.search.engines.interface import Goal, Status
 from planner.search.free_space import FreeSpace, MaximalSpace
 from planner.search.greedy import missing_demand, place
 from planner.search.precedence import LeftByAbove, Others, WithoutBelow
 from planner.search.shortage import (
+    MAX_NAMED,
     EmptyCluster,
     FreeCounts,
     Shortage,
-    first_of,
     shortage,
     unselected,
 )
-
-ALONE_EFFORT = 1.0
-"""Effort for the proof that a kind of gang cannot start even alone."""
-
-ALONE_SECONDS = 5
-"""Most seconds for that proof."""
-
-ALONE_PROOFS = 20
-"""Kinds of gang for which that proof is tried."""
 
 _RULES = {Kind.APART: "anti-affinity", Kind.TOGETHER: "affinity", Kind.SPREAD: "even spread"}
 
@@ -131,18 +116,17 @@ class _ReasonFinder:
     ) -> None:
         self._instance = instance
         self._decisions = decisions
-        self._budget = budget
         self._clock = _Clock(budget)
         self._proven = frozenset(proven)
         self._immovable = sorted(immovable)
         self._plain = without(instance)
         self._maximal = MaximalSpace(self._plain)
+        self._proofs = AloneProofs(self._maximal, budget, self._clock.in_grace)
         self._most = FreeCounts.of(self._maximal.space)
         self._removable = frozenset(self._maximal.removed)
         self._others = Others(instance, decisions, self._removable)
         self._empty: dict[object, str | None] = {}
         self._known: dict[object, Shortage | Reason | None] = {}
-        self._impossible_kinds: dict[object, Reason | None] = {}
         self._left: dict[object, _Left] = {}
         self._nowhere: set[object] = set()
         self._short_at_best: dict[object, Shortage | None] = {}
@@ -179,7 +163,7 @@ class _ReasonFinder:
         }
         ordered = sorted(arrivals, key=lambda other: (-gangs[other].priority, other))
         names = [f"{'/'.join(gangs[o].key)} (priority {gangs[o].priority})" for o in ordered]
-        return f"stopped to make room for {first_of(names, 'more gang')}"
+        return f"stopped to make room for {first_of(names, MAX_NAMED, 'more gang')}"
 
     def _unexplained(self, index: int) -> Reason:
         """For a gang whose cause of waiting is not known when the time is up."""
@@ -241,7 +225,7 @@ class _ReasonFinder:
         """A count says no, whoever gives way: who holds the rest, and what would help."""
         if short.code == "Selector":
             return Reason(short.code, short.said())
-        text = short.said(self._if_all_left())
+        text = short.said(if_all_left(self._maximal))
         held = "" if short.code == "Resources" else self._held_by(demand)
         helps = self._guarded(demand, kind) or self._would_help(demand, kind, named=bool(held))
         return Reason(short.code, text + held + helps)
@@ -354,53 +338,7 @@ class _ReasonFinder:
             return short
         if self._clock.in_grace() or place(self._maximal.space, demand) is not None:
             return None
-        if kind not in self._impossible_kinds:
-            if len(self._impossible_kinds) >= ALONE_PROOFS:
-                return None
-            self._impossible_kinds[kind] = self._proof(demand)
-        return self._impossible_kinds[kind]
-
-    def _proof(self, demand: Demand) -> Reason | None:
-        """An exact proof: place this gang alone, then without minBandwidthShare."""
-        instance = self._maximal.alone()
-        gang = instance.gangs[demand.gang]
-        share = instance.min_share(gang)
-        if not self._impossible(demand, instance):
-            return None
-        if share and not self._impossible(demand, _without_min_share(instance, demand.gang)):
-            return Reason(
-                "Bandwidth",
-                f"{self._if_all_left()}no placement on the free GPUs reaches its minBandwidthShare of "
-                f"{float(share):g}",
-            )
-        level = gang.required
-        alone = self._if_all_left() if self._maximal.removed else "even alone "
-        if level is not None or any(r.required is not None or r.slice_size for r in gang.roles):
-            name = "" if level is None else f" in one {instance.cluster.level_name(level)}"
-            return Reason(
-                "RequiredTopology",
-                f"{alone}its {sum(r.count for r in demand.roles)} pods do not fit together{name} "
-                "under its topology rules",
-            )
-        return Reason(
-            "NoRoom",
-            f"{alone}its pods do not fit together on the free GPUs, cpu, memory and pod slots",
-        )
-
-    def _impossible(self, demand: Demand, instance: Instance) -> bool:
-        """Whether CP-SAT proves that the gang cannot be admitted alone, in the time there is."""
-        only = frozenset({demand.gang})
-        try:
-            alone = formulate(instance, only=only, interrupted=self._clock.in_grace)
-        except Interrupted:
-            return False
-        admits = Linear().add_all(g.admit for g in alone.variables.gangs)
-        admits.add_all(a for group in alone.variables.groups for a in group.admits)
-        goal = Goal(Linear(), maximize=True, keep=((admits, 1, 1),))
-        seconds = min(ALONE_SECONDS, max(1, int(self._budget.seconds_left())))
-        budget = Budget(SolveLimits(time_limit_s=seconds), self._budget.stop)
-        answer = solve_exactly(alone.program, goal, budget, ALONE_EFFORT)
-        return alone.complete and answer.status is Status.INFEASIBLE
+        return self._proofs.reason(demand, kind)
 
     def _after_others(self, demand: Demand, kind: object) -> Reason:
         """The gang could fit without the others: what those leave that start first."""
@@ -503,7 +441,7 @@ class _ReasonFinder:
         if not candidates:
             return ""
         return (
-            f"; no way was found to make room by moving or stopping {_running(candidates)} "
+            f"; no way was found to make room by moving or stopping {running_gangs(candidates)} "
             "that may give way"
         )
 
@@ -512,18 +450,4 @@ class _ReasonFinder:
         if not self._immovable:
             return ""
         names = ["/".join(self._instance.gangs[i].key) for i in self._immovable]
-        return f" while {first_of(names, 'other gang')} may not move"
-
-    def _if_all_left(self) -> str:
-        removed = len(self._maximal.removed)
-        return f"even if {_running(removed)} that may stop or move left, " if removed else ""
-
-
-def _without_min_share(instance: Instance, index: int) -> Instance:
-    """The instance with the gang's minBandwidthShare removed."""
-    gang = replace(instance.gangs[index], min_bandwidth_share=Fraction(0))
-    return replace(instance, gangs=(*instance.gangs[:index], gang, *instance.gangs[index + 1 :]))
-
-
-def _running(count: int) -> str:
-    return "the running gang" if count == 1 else f"the {count} running gangs"
+        return f" while {first_of(names, MAX_NAMED, 'other gang')} may not move"

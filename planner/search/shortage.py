@@ -5,7 +5,7 @@ A result holds for every placement on the given free space; None proves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -17,7 +17,7 @@ from models.instance import Instance
 from models.occupancy import PODS
 from models.program.demands import Demand, RoleDemand
 from models.program.rules.declarations import declared_shortage
-from models.units import plural
+from models.units import first_of, plural, shortened
 from planner.search.free_arrays import UNLIMITED, FreeArrays, IntArray, sums
 from planner.search.free_space import FreeSpace
 
@@ -46,15 +46,9 @@ class FreeCounts:
     def without_pods(cls, instance: Instance) -> FreeCounts:
         """On the nodes as they are, if no pod of a gang ran."""
         nodes = instance.cluster.nodes
-        free = [
-            max(0, node.healthy.bit_count() - node.unknown_unhealthy)
-            if instance.schedulable(node)
-            else 0
-            for node in nodes
-        ]
-        return cls(
-            instance, FreeArrays(instance.cluster, free, [dict(n.allocatable) for n in nodes])
-        )
+        free = [node.healthy_gpus if instance.schedulable(node) else 0 for node in nodes]
+        left = [dict(node.allocatable) for node in nodes]
+        return cls(instance, FreeArrays(instance.cluster, free, left))
 
     @classmethod
     def at_best(cls, instance: Instance) -> FreeCounts:
@@ -212,13 +206,16 @@ class EmptyCluster:
         if tainted:
             found = {t for n in tainted for t in without_conditions(nodes[n]).taints}
             keys = sorted({t.key for t in found if not tolerated(spec.tolerations, (t,))})
+            taints = first_of(keys, MAX_NAMED, "other")
             return (
-                f"tolerates no node{' ' * bool(required)}{required} (taints {first_of(keys, 'other')}); "
-                "tolerations would help"
+                f"tolerates no node{' ' * bool(required)}{required} (taints {taints}); tolerations "
+                "would help"
             )
         selected = " that the policy selects" if instance.policy.node_selector else ""
         known = sorted(instance.gpu_names(frozenset(range(len(nodes)))))
-        models = f"; its GPU models are {first_of(known, 'other')}" if spec.model and known else ""
+        models = ""
+        if spec.model and known:
+            models = f"; its GPU models are {first_of(known, MAX_NAMED, 'other')}"
         return (
             f"needs nodes{' ' * bool(required)}{required}; the cluster has none{selected}{models}"
         )
@@ -239,7 +236,7 @@ def _required(spec: Role) -> str:
     terms = [f"{key}={value}" for key, value in spec.node_selector]
     terms += [shown(spec.node_affinity)] if spec.node_affinity else []
     terms += [f"model {spec.model}"] if spec.model else []
-    return f"with {_cut(', '.join(terms))}" if terms else ""
+    return f"with {shortened(', '.join(terms), MAX_REQUIRED)}" if terms else ""
 
 
 def _role(counts: FreeCounts, demand: Demand, role: RoleDemand) -> Shortage | None:
@@ -352,17 +349,6 @@ def _together(counts: FreeCounts, demand: Demand) -> Shortage | None:
     )
 
 
-def first_of(names: Sequence[str], noun: str) -> str:
-    """The first names, and how many follow."""
-    rest = len(names) - MAX_NAMED
-    more = f" and {plural(rest, noun)}" if rest > 0 else ""
-    return f"{', '.join(names[:MAX_NAMED])}{more}"
-
-
 @lru_cache(maxsize=64)
 def _array(nodes: frozenset[int]) -> IntArray:
     return np.fromiter(nodes, np.int64, len(nodes))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_REQUIRED else f"{text[: MAX_REQUIRED - 3]}..."

@@ -20,7 +20,7 @@ from models.hardware import mask_of
 from models.instance import Instance
 from models.occupancy import PODS, Room, rooms
 from models.solution import GangDecision, PodPlacement, Reason
-from models.units import plural
+from models.units import plural, shortened
 from planner.errors import Fault, InputError
 from planner.show.text import listed
 
@@ -143,6 +143,7 @@ class Explanation:
         return sorted(n for n in self.instance.eligible_nodes(role) if nodes[n].gpus >= role.gpus)
 
     def _place(self, name: str | None, role: Role, nodes: Collection[int]) -> Place:
+        all_nodes = self.instance.cluster.nodes
         free = [self._rooms[n].free_gpus for n in nodes]
         return Place(
             name,
@@ -151,15 +152,10 @@ class Explanation:
             max(free, default=0),
             sum(self._pods(role, n) for n in nodes),
             sum(
-                min(role.max, self._installed(n) // role.gpus) if role.gpus else role.max
+                min(role.max, all_nodes[n].healthy_gpus // role.gpus) if role.gpus else role.max
                 for n in nodes
             ),
         )
-
-    def _installed(self, n: int) -> int:
-        """Healthy GPUs of a node, free or not."""
-        node = self.instance.cluster.nodes[n]
-        return max(0, node.healthy.bit_count() - node.unknown_unhealthy)
 
     def _pods(self, role: Role, n: int) -> int:
         """Pods of the role that fit on a node beside the plan, at most as many as it can have."""
@@ -196,7 +192,7 @@ class Explanation:
 
     @cached_property
     def help(self) -> tuple[str, ...]:
-        """What would have to change, as far as counting tells; each sentence is true by itself."""
+        """What would have to change, as far as counts show; each sentence is true by itself."""
         if not self.waits:
             return ()
         hold = self.gang.hold
@@ -292,7 +288,7 @@ def _causes(instance: Instance, role: Role, node: Node) -> Iterator[str]:
         ),
         (
             matches(role.node_affinity, labels, node.name),
-            lambda: f"without {_cut(affinity_text(role.node_affinity))}",
+            lambda: f"without {shortened(affinity_text(role.node_affinity), _MAX_AFFINITY)}",
         ),
         (tolerated(role.tolerations, node.taints), lambda: _taint(role, node)),
         (
@@ -312,10 +308,6 @@ def _taint(role: Role, node: Node) -> str:
 
 _MAX_AFFINITY = 200
 """Characters of a node affinity that are shown."""
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _MAX_AFFINITY else f"{text[: _MAX_AFFINITY - 3]}..."
 
 
 def _path(domain: Domain) -> str:

@@ -122,7 +122,7 @@ def row_name(gangs: Sequence[PlanGang]) -> str:
 
 
 def priorities(gangs: Iterable[PlanGang], requests: Requests) -> str:
-    """``10``, or the lowest and the highest as ``0-100``; ``-`` if unknown."""
+    """``10``, or the lowest and the highest as ``0 to 100``; ``-`` if unknown."""
     found = {requests[gang.key].spec.priority for gang in gangs if gang.key in requests}
     if not found:
         return "-"

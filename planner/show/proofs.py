@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from models.documents.plan import PlanDocument
-from models.units import plural
+from models.units import first_of, plural
 from planner.untrusted_text import safe
 
 MAX_NAMED = 4
@@ -45,6 +45,5 @@ def proofs(plan: PlanDocument, counted: Collection[str]) -> list[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = len(names) - MAX_NAMED
-    shown = ", ".join(safe(name) for name in names[:MAX_NAMED])
-    return f"{plural(len(names), 'tier')} ({shown}{f' and {more} more' if more > 0 else ''})"
+    shown = first_of([safe(name) for name in names], MAX_NAMED)
+    return f"{plural(len(names), 'tier')} ({shown})"

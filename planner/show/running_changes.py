@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from models.documents.gang import GangDocument, PodDocument
 from models.documents.plan import PlanBought, PlanDocument, PlanGang, PlanPod
-from models.units import plural
+from models.units import first_of, plural
 from planner.show.gang_groups import rank
 from planner.show.plan_tables import STYLE, places
 from planner.show.selection import Selection
@@ -117,8 +117,7 @@ def _way(
     higher = [one for one in coming.values() if one.priority > row.priority]
     ordered = sorted(higher or coming.values(), key=lambda one: (-one.priority, one.gang.key))
     names = ["/".join(one.gang.key) for one in ordered]
-    more = len(names) - MAX_NAMED
-    listed = ", ".join(names[:MAX_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+    listed = first_of(names, MAX_NAMED)
     way = f"{places(row.leaving, gpus_of)} -> {places(row.coming, gpus_of)}".strip()
     return f"{way} (for {listed})" if listed else way
 

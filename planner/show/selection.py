@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
 from models.solution import Decision
+from models.units import first_of
 from planner.errors import Fault, UsageError
 from planner.show.text import Format
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from models.documents.plan import PlanGang
 
 DECISIONS: tuple[str, ...] = get_args(Decision)
+
+MAX_LISTED = 10
+"""Known names that a hint lists."""
 
 Key = tuple[str, str]
 """(namespace, name) of a gang."""
@@ -93,6 +97,4 @@ def _meant(word: str, known: Collection[str], what: str) -> str:
     close = difflib.get_close_matches(word, known, n=1)
     if close:
         return f"did you mean {close[0]}?"
-    listed = sorted(known)
-    more = len(listed) - 10
-    return f"{what}: {', '.join(listed[:10])}" + (f" and {more:,} more" if more > 0 else "")
+    return f"{what}: {first_of(sorted(known), MAX_LISTED)}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from models.units import time_text
+from models.units import first_of, time_text
 from planner.cluster.plan_status import GangPhase, GangStatus, PendingPod, PlanStatus
 from planner.show.table import Cell, Column, Table
 from planner.show.text import lasting, number
@@ -78,9 +78,7 @@ def facts(status: Status, program: str) -> Table:
         (Cell("last run"), _last_run(status.lease.last_run, status.lease.now)),
     ]
     if status.forged:
-        shown = ", ".join("/".join(key) for key in status.forged[:_MAX_FORGED])
-        more = len(status.forged) - _MAX_FORGED
-        shown += f" and {more:,} more" if more > 0 else ""
+        shown = first_of(["/".join(key) for key in status.forged], _MAX_FORGED)
         rows.append(
             (Cell("ignored"), Cell(f"gangplan annotations that no run wrote, on {shown}", "warn"))
         )

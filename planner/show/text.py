@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from models.units import plural
+from models.units import first_of, plural
 
 if TYPE_CHECKING:
     from models.documents.plan import PlanObjective
@@ -54,10 +54,9 @@ def left_out(pods: Mapping[str, int]) -> str | None:
     count = sum(pods.values())
     if not count:
         return None
-    named = ", ".join(f"{name} {number(pods[name])}" for name in list(pods)[:SHOWN_QUEUES])
-    more = f" and {len(pods) - SHOWN_QUEUES} more" if len(pods) > SHOWN_QUEUES else ""
+    named = first_of([f"{name} {number(own)}" for name, own in pods.items()], SHOWN_QUEUES)
     belong = "belongs to another scheduler" if count == 1 else "belong to other schedulers"
-    return f"{plural(count, 'waiting pod')} {belong} ({named}{more}): --queue all plans them"
+    return f"{plural(count, 'waiting pod')} {belong} ({named}): --queue all plans them"
 
 
 def lasting(seconds: int) -> str:

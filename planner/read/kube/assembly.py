@@ -105,23 +105,13 @@ def assemble(
     sets = PodSets(gangs, pods, nodes, levels, objects, remarks)
     if "podAntiAffinity" not in settings.ignore:
         exclude_by_anti_affinity(pods, nodes, objects, remarks, sets.repelling(), sets.keep_off)
-    source = Source(SOURCE, "", "json")
     partial = partial_gpu_names(nodes, gangs)
     sets.write(partial)
     marked_only = policy.gpu_binding == "none"
     names = {node.name for node in nodes}
     budgets = read_budgets(objects, remarks)
     gang_trees = GangDocuments(levels, names, remarks, settings, partial, marked_only, budgets)
-    documents: list[GangDocument] = []
-    members: dict[tuple[str, str], dict[str, int]] = {}
-    for gang in gangs:
-        document = _gang(gang_trees.tree(gang), gang, remarks)
-        if document is not None:
-            documents.append(document)
-            for role in gang.roles:
-                counted = role_requests(role) if role.members else {}
-                members.update((pod.key, counted) for _, pod in role.members)
-    used = node_uses(nodes, pods, members)
+    documents, members = _gangs(gangs, gang_trees, remarks)
     roles = [one for document in documents for one in document.spec.roles]
     node_trees = NodeDocuments(
         levels=levels,
@@ -133,14 +123,12 @@ def assemble(
         remarks=remarks,
         pod_sets=sets.nodes,
     )
+    used = node_uses(nodes, pods, members)
     kept = _relevant(nodes, used, documents, sets.nodes)
-    cluster = _cluster(objects, kept, used, node_trees, policy)
-    cluster["spec"]["disruptionBudgets"] = [
-        {"namespace": namespace, "name": name, "allowed": allowed}
-        for (namespace, name), allowed in sorted(gang_trees.named.items())
-    ]
+    cluster = _cluster(objects, kept, used, node_trees, policy, gang_trees.named)
     if any(model.nvlink_domain_nodes > 1 for model in node_trees.models.values()):
         warn_of_missing_claims(gangs, levels, settings, remarks)
+    source = Source(SOURCE, "", "json")
     return Assembled(
         Entry(source, (), ClusterDocument.model_validate(cluster), findings),
         [Entry(source, ("items", i), one, findings) for i, one in enumerate(documents)],
@@ -149,6 +137,22 @@ def assemble(
         node_trees.models,
         _left_out(pods, expected.left_out),
     )
+
+
+def _gangs(
+    gangs: Sequence[KubeGang], trees: GangDocuments, remarks: Remarks
+) -> tuple[list[GangDocument], dict[tuple[str, str], dict[str, int]]]:
+    """The documents of the gangs, and what each pod in one counts for, by the key of the pod."""
+    documents: list[GangDocument] = []
+    members: dict[tuple[str, str], dict[str, int]] = {}
+    for gang in gangs:
+        document = _gang(trees.tree(gang), gang, remarks)
+        if document is not None:
+            documents.append(document)
+            for role in gang.roles:
+                counted = role_requests(role) if role.members else {}
+                members.update((pod.key, counted) for _, pod in role.members)
+    return documents, members
 
 
 def _left_out(pods: Sequence[KubePod], expected: Mapping[str, int]) -> dict[str, int]:
@@ -257,7 +261,9 @@ def _cluster(
     used: Mapping[str, Use],
     trees: NodeDocuments,
     policy: Policy,
+    budgets: Mapping[tuple[str, str], int],
 ) -> Json:
+    """``budgets``: the evictions that each disruption budget of a gang allows."""
     entries = []
     for node in nodes:
         selected = all(node.labels.get(key) == value for key, value in policy.node_selector)
@@ -273,7 +279,14 @@ def _cluster(
         "apiVersion": API_VERSION,
         "kind": "Cluster",
         "metadata": metadata,
-        "spec": {"levels": [_level(one) for one in trees.levels.levels], "nodes": entries},
+        "spec": {
+            "levels": [_level(one) for one in trees.levels.levels],
+            "nodes": entries,
+            "disruptionBudgets": [
+                {"namespace": namespace, "name": name, "allowed": allowed}
+                for (namespace, name), allowed in sorted(budgets.items())
+            ],
+        },
     }
 
 

@@ -17,7 +17,7 @@ from models.documents.base import API_VERSION
 from models.documents.gang import CheckedTerms, NodeExpressionDocument, term_errors
 from models.gang import NodeExpression, Toleration
 from models.policy import EVERY_SCHEDULER, KubernetesPolicy
-from models.units import time_text
+from models.units import shortened, time_text
 from planner.read.findings import Remarks
 from planner.read.kube.levels.levels import Levels
 from planner.read.kube.lookup import (
@@ -229,7 +229,7 @@ class GangDocuments:
                 tree["gpus"] = list(pod.indices or ()) if known else None
                 if self.budgets.guards and (names := self._budgets_of(namespace, pod)):
                     tree["budgets"] = names
-            elif pod.mode is not None and pod.ours and gang.scheduler is None:
+            elif pod.mode is not None and pod.to_place and gang.scheduler is None:
                 tree["mode"] = pod.mode
             yield tree
 
@@ -252,7 +252,7 @@ class GangDocuments:
         if problems:
             message = "; ".join(problems) + _way_out(problems)
             return {"code": UNSUPPORTED, "message": _bounded(message)}
-        waiting = [pod for pod in gang.pods() if pod.ours]
+        waiting = [pod for pod in gang.pods() if pod.to_place]
         if missing := [*filter(None, [gang.missing]), *_volumes(waiting)]:
             return {"code": INCOMPLETE, "message": _bounded("; ".join(missing))}
         if gates := self._other_gates(gang, waiting):
@@ -275,7 +275,7 @@ class GangDocuments:
             if ask is not None and self.levels.resolve(ask) is None:
                 yield f"it requires level {ask}, {self.levels.why_not(ask)}"
         for role in gang.roles:
-            waiting = [pod for _, pod in role.members if pod.ours]
+            waiting = [pod for _, pod in role.members if pod.to_place]
             for pod in waiting:
                 yield from pod.unsupported
                 if not is_object_name(pod.name):
@@ -419,7 +419,7 @@ def warn_of_missing_claims(
 def model_pod(role: KubeRole) -> KubePod | None:
     """The pod that represents its role: one that waits for gangplan, else an unfinished one."""
     pods = (pod for _, pod in role.members)
-    return min(pods, key=lambda pod: (not pod.ours, bool(pod.finished)), default=None)
+    return min(pods, key=lambda pod: (not pod.to_place, bool(pod.finished)), default=None)
 
 
 def role_requests(role: KubeRole) -> dict[str, int]:
@@ -468,7 +468,7 @@ def _volumes(waiting: Sequence[KubePod]) -> list[str]:
 def _wants_more(role: KubeRole) -> bool:
     """Whether a waiting pod requests more than every pod of the role counts for."""
     counted = role_requests(role)
-    waiting = (pod.requests for _, pod in role.members if pod.ours)
+    waiting = (pod.requests for _, pod in role.members if pod.to_place)
     return any(amount > counted.get(name, 0) for one in waiting for name, amount in one.items())
 
 
@@ -509,5 +509,4 @@ def _way_out(problems: Sequence[str]) -> str:
 
 def _bounded(message: str) -> str:
     """Fit to stand in a document: text of tenants escaped, and not too long."""
-    message = printable(message)
-    return message if len(message) <= _MAX_MESSAGE else message[: _MAX_MESSAGE - 3] + "..."
+    return shortened(printable(message), _MAX_MESSAGE)

@@ -164,6 +164,33 @@ def _holds(entry: Tree, labels: dict[str, str]) -> bool:
     return operator == "DoesNotExist" and value is None
 
 
+_OPERATORS = {"In": True, "NotIn": True, "Exists": False, "DoesNotExist": False}
+"""Of requirements on labels, and whether they list values."""
+
+
+def is_label_selector(selector: object) -> bool:
+    """Whether the API server accepts it as a label selector."""
+    labels, more = at(selector, "matchLabels") or {}, at(selector, "matchExpressions") or []
+    if not (isinstance(selector, dict) and isinstance(labels, dict) and isinstance(more, list)):
+        return False
+    return all(
+        isinstance(value, str) and is_label_key(key) for key, value in labels.items()
+    ) and all(
+        is_label_key(text(one, "key") or "")
+        and _OPERATORS.get(text(one, "operator") or "") is bool(items(one, "values"))
+        and all(isinstance(value, str) for value in items(one, "values"))
+        for one in more
+    )
+
+
+def selector_parts(selector: Tree) -> int:
+    """Labels, expressions and values of a selector of labels or nodes."""
+    found = (*items(selector, "matchExpressions"), *items(selector, "matchFields"))
+    return len(mapping(selector, "matchLabels")) + sum(
+        1 + len(items(one, "values")) for one in found
+    )
+
+
 class LabelSets:
     """Sets of labels, numbered; sets of their numbers are bit masks."""
 

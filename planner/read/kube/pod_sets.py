@@ -7,21 +7,21 @@ kube-scheduler means it is said more strictly, or holds the gang; nothing is sai
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL
-from models.eligibility import tolerated
 from models.gang import NodeExpression
+from models.units import shortened
 from planner.read.findings import Remarks
 from planner.read.kube.gang_documents import by_age, even_share, model_pod
 from planner.read.kube.levels.levels import Levels
-from planner.read.kube.lookup import bits, distinct, mapping, objects, union
+from planner.read.kube.lookup import bits, distinct, mapping, objects
 from planner.read.kube.node_documents import Json
 from planner.read.kube.pods.anti_affinity import REPELS_OTHERS
-from planner.read.kube.pods.constraints import IMPOSSIBLE, Affinity
+from planner.read.kube.pods.constraints import IMPOSSIBLE
 from planner.read.kube.pods.pod_kinds import NodeMasks, Population
-from planner.read.kube.pods.pod_rules import MAX_SKEW, PodRule, PodTerm, RuleKind
-from planner.read.kube.records import KubeGang, KubeNode, KubePod, KubeRole, LevelAsk, Objects
+from planner.read.kube.pods.pod_rules import PodRule, PodTerm, RuleKind
+from planner.read.kube.records import KubeGang, KubeNode, KubePod, LevelAsk, Objects
+from planner.read.kube.ruled_roles import RoleRule, RuledRole, SpreadNodes
 from planner.read.sources import printable
 
 MAX_MEMBERS = 1_000_000
@@ -43,41 +43,6 @@ UNKNOWN_SPACES = "{words} to pods of namespaces that are not in the input"
 SOME_PODS = "{words} to some pods of a role only"
 
 
-@dataclass(slots=True)
-class _Rule:
-    """A rule of a role. ``kinds``: of the pods that it is about; ``least``: minDomains."""
-
-    stated: PodRule
-    level: str
-    kinds: int
-    least: int
-
-    @property
-    def kind(self) -> RuleKind:
-        return self.stated.kind
-
-
-@dataclass(slots=True, eq=False)
-class _Role:
-    """A role with what is read of its rules. ``problems``: why its gang is held.
-
-    ``keys``: labels that its nodes must have. ``closed``: by label, values of domains that pods of no gang
-    keep it off.
-    """
-
-    gang: KubeGang
-    role: KubeRole
-    model: KubePod
-    rules: list[_Rule] = field(default_factory=list)
-    keys: dict[str, None] = field(default_factory=dict)
-    problems: dict[str, None] = field(default_factory=dict)
-    closed: dict[str, set[str]] = field(default_factory=dict)
-
-    @property
-    def pods(self) -> list[KubePod]:
-        return [pod for _, pod in self.role.members]
-
-
 class PodSets:
     """Reads the rules of all gangs of an input. ``nodes``: pods of no gang in sets, by node and set."""
 
@@ -94,11 +59,11 @@ class PodSets:
         self._remarks = remarks
         self._kube_nodes = nodes
         self.nodes: dict[str, dict[str, int]] = {}
-        self._spreading: dict[tuple[str, str], _Role] = {}
+        self._spreading: dict[tuple[str, str], RuledRole] = {}
         self._closed: dict[str, dict[NodeExpression, int]] = {}
         self._left: dict[tuple[int, int], tuple[object, list[NodeExpression]]] = {}
         self._roles = [
-            _Role(gang, role, model)
+            RuledRole(gang, role, model)
             for gang in sorted(gangs, key=by_age)
             for role in gang.roles
             if (model := model_pod(role)) is not None
@@ -106,7 +71,7 @@ class PodSets:
         self._with_rules = [
             one
             for one in self._roles
-            if one.model.rules or any(pod.rules for pod in one.pods if pod.ours)
+            if one.model.rules or any(pod.rules for pod in one.pods if pod.to_place)
         ]
         if self._with_rules:
             self._there = Population(
@@ -115,9 +80,6 @@ class PodSets:
             self._masks = NodeMasks(nodes)
             self._selected: dict[tuple[tuple[PodTerm, ...], bool], int] = {}
             self._level_of: dict[str, tuple[str | None, str]] = {}
-            self._reached: dict[int, int] = {}
-            self._installed = union(1 << n for n, node in enumerate(nodes) if node.installed)
-            self._without_gpus = any(not one.model.gpus for one in self._roles)
             for one in self._with_rules:
                 self._read(one)
             self._hold_beyond_share(lambda mask: mask.bit_count())
@@ -126,11 +88,9 @@ class PodSets:
                 self._refuse_vague(one)
             self._hold()
 
-    # --- what is stated
-
-    def _read(self, one: _Role) -> None:
+    def _read(self, one: RuledRole) -> None:
         """Read the rules of a role, or say why they cannot be planned with."""
-        stated = {id(pod.rules): pod.rules for pod in one.pods if pod.ours}
+        stated = {id(pod.rules): pod.rules for pod in one.pods if pod.to_place}
         meant = {tuple(self._meaning(rule) for rule in rules) for rules in stated.values()}
         if len(meant) > 1:
             one.problems[UNEQUAL.format(role=one.role.name)] = None
@@ -153,9 +113,9 @@ class PodSets:
                 self._remarks.add(one.gang.subject, REPELS_OTHERS.format(key=rule.key))
             # Without pods there is nothing to keep away from, or to spread, but something to wait for.
             if kinds or rule.kind is RuleKind.AFFINITY:
-                one.rules.append(_Rule(rule, level, kinds, rule.min_domains))
+                one.rules.append(RoleRule(rule, level, kinds, rule.min_domains))
 
-    def _repels_others(self, one: _Role, kinds: int) -> bool:
+    def _repels_others(self, one: RuledRole, kinds: int) -> bool:
         """Whether a role that runs keeps pods of other namespaces away from it."""
         there = any(pod.holds_room for pod in one.pods)
         return there and bool(kinds & ~self._there.inside.get(one.gang.namespace, 0))
@@ -219,7 +179,7 @@ class PodSets:
                 return False
         return True
 
-    def _refuse_vague(self, one: _Role) -> None:
+    def _refuse_vague(self, one: RuledRole) -> None:
         """Hold who joins pods that a set cannot say: a larger set is stricter for other rules only."""
         for rule in one.rules if not one.problems else ():
             if rule.kind is not RuleKind.AFFINITY:
@@ -229,13 +189,11 @@ class PodSets:
             if self._there.is_torn(rule.kinds):
                 one.problems[SOME_PODS.format(words=rule.kind.words)] = None
 
-    # --- who is held
-
     def _hold_beyond_share(self, cost: Callable[[int], int]) -> None:
         """Hold the youngest gangs whose rules select more than the share of their namespace."""
         known: dict[int, int] = {}
         charged: dict[str, set[int]] = {}
-        own: dict[str, list[tuple[_Role, int]]] = {}
+        own: dict[str, list[tuple[RuledRole, int]]] = {}
         for one in self._with_rules:
             space = one.gang.namespace
             masks = {rule.kinds for rule in one.rules} if not one.problems else set()
@@ -260,7 +218,7 @@ class PodSets:
                 one.rules.clear()
                 for pod in one.pods:
                     pod.affinity = (IMPOSSIBLE,)
-                    if pod.ours:
+                    if pod.to_place:
                         pod.unsupported += tuple(one.problems)
             elif any(rule.kind is RuleKind.SPREAD for rule in one.rules):
                 self._spreading |= {pod.key: one for pod in one.pods}
@@ -289,7 +247,7 @@ class PodSets:
             self._left[same] = (closed, self._keep_off(one, closed))  # the first keeps its id
         return self._left[same][1]
 
-    def _keep_off(self, one: _Role, closed: Sequence[NodeExpression]) -> list[NodeExpression]:
+    def _keep_off(self, one: RuledRole, closed: Sequence[NodeExpression]) -> list[NodeExpression]:
         left = []
         for expression in closed:
             level, why = self._level(expression.key)
@@ -307,8 +265,6 @@ class PodSets:
             known[closed] = before + len(closed.values)
         return known[closed] <= MAX_CLOSED
 
-    # --- what the documents say
-
     def write(self, partial: Collection[str]) -> None:
         """Set ``pod_sets`` and ``rules`` of the roles, and what pods of no gang are in sets.
 
@@ -317,15 +273,10 @@ class PodSets:
         """
         if not self._with_rules:
             return
+        nodes = SpreadNodes(self._roles, self._there, self._kube_nodes, self._masks, partial)
         for one in self._with_rules:
-            if one.problems:
-                continue
-            self._require_labels(one)
-            spreads = [rule for rule in one.rules if rule.kind is RuleKind.SPREAD]
-            while True in [self._cut(one, rule, partial) for rule in spreads]:
-                pass  # what one leaves out, another may count
-            for rule in spreads:
-                self._tighten(one, rule, partial)
+            if not one.problems:
+                nodes.fit(one)
         names: dict[int, str] = {}
         taken: set[str] = set()
         for n, one in enumerate(self._roles):
@@ -334,7 +285,7 @@ class PodSets:
         self._write_closed(taken)
 
     def _documents(
-        self, role: int, one: _Role, names: dict[int, str], taken: set[str]
+        self, role: int, one: RuledRole, names: dict[int, str], taken: set[str]
     ) -> dict[str, list[Json]]:
         """The fields of a role that state its rules. ``names``: of sets, by kinds; gets further ones."""
         found: dict[str, list[Json]] = {}
@@ -369,102 +320,14 @@ class PodSets:
                     name = names[same] = distinct(_short(f"kept off {key}"), taken)
                     for value in same[1:]:
                         masks = self._masks.sets.by_value[key][value]
-                        node = self._kube_nodes[bits(masks & self._installed or masks)[0]]
+                        node = self._kube_nodes[bits(masks & self._masks.installed or masks)[0]]
                         self.nodes.setdefault(node.name, {})[name] = 1
                 level, _ = self._level(key)
                 apart = one.role.rules.setdefault(RuleKind.ANTI_AFFINITY.document, [])
                 apart.append({"level": level, "podSet": names[same]})
 
-    def _require_labels(self, one: _Role) -> None:
-        """Keep a role to nodes that have the labels of its domains."""
-        lacking = [key for key in one.keys if self._masks.all & ~self._masks.having(key)]
-        self._narrow(one, [NodeExpression(key, "Exists") for key in sorted(lacking)])
 
-    @staticmethod
-    def _narrow(one: _Role, more: Sequence[NodeExpression]) -> None:
-        if more:
-            known: dict[int, Affinity] = {}
-            for pod in one.pods:
-                terms = pod.affinity or ((),)
-                if id(pod.affinity) not in known:
-                    known[id(pod.affinity)] = tuple((*term, *more) for term in terms)
-            for pod in one.pods:
-                pod.affinity = known[id(pod.affinity)]
-
-    def _cut(self, one: _Role, rule: _Rule, partial: Collection[str]) -> bool:
-        """Close the domains of which the role's document has only some nodes that kube-scheduler counts.
-
-        Unless none of the pods that count can be on the others. Whether any was closed.
-        """
-        planned = self._planned(one, partial)
-        others = self._counted(one, rule) & ~planned & self._reach(rule.kinds, partial)
-        masks = self._masks.sets.by_value[rule.stated.key]
-        cut = sorted(value for value, mask in masks.items() if mask & others and mask & planned)
-        self._narrow(one, [NodeExpression(rule.stated.key, "NotIn", tuple(cut))] if cut else [])
-        return bool(cut)
-
-    def _tighten(self, one: _Role, rule: _Rule, partial: Collection[str]) -> None:
-        """Let the least domain count as empty where the document knows less than kube-scheduler."""
-        meant, planned = self._counted(one, rule), self._planned(one, partial)
-        sure = self._sure(one, rule)
-        likely = self._masks.all if self._without_gpus else sure
-        masks = self._masks.sets.by_value[rule.stated.key].values()
-        unlike = meant & ~planned or planned & ~meant & likely
-        absent = any(mask & meant and not mask & planned & sure for mask in masks)
-        vague = rule.kinds & self._there.terminating or self._there.is_torn(rule.kinds)
-        # A pod that is pinned to its planned node has one domain to go to, which are fewer.
-        pinned = rule.least > 1 and rule.stated.honors_affinity and one.model.mode == "gate"
-        if unlike or absent or vague or pinned:
-            rule.least = MAX_SKEW
-
-    def _counted(self, one: _Role, rule: _Rule) -> int:
-        """Nodes that kube-scheduler counts: those with the labels of all spreads of the pod."""
-        found, model = self._masks.all, one.model
-        for other in model.rules:
-            if other.kind is RuleKind.SPREAD:
-                found &= self._masks.having(other.key)
-        if rule.stated.honors_affinity:
-            found &= self._masks.matching(model.selector, model.own_affinity)
-        if rule.stated.honors_taints:
-            found &= union(
-                1 << n
-                for n, node in enumerate(self._kube_nodes)
-                if not node.unschedulable and tolerated(model.tolerations, node.taints)
-            )
-        return found
-
-    def _planned(self, one: _Role, partial: Collection[str]) -> int:
-        """Nodes that match the selector and the affinity of the role as its document has them."""
-        model = one.model
-        found = self._masks.matching(model.selector, model.affinity)
-        name = model.gpu_resource
-        if name is not None and name in partial and model.gpus:
-            found &= union(
-                1 << n for n, node in enumerate(self._kube_nodes) if name in node.gpu_names
-            )
-        return found
-
-    def _sure(self, one: _Role, rule: _Rule) -> int:
-        """Nodes that surely are in the document of the cluster."""
-        if not one.model.gpus and any(pod.ours for pod in one.pods):
-            return self._masks.all
-        number, loose = self._masks.number, self._there.loose_in(rule.kinds)
-        return self._installed | union(1 << number[name] for name in loose)
-
-    def _reach(self, kinds: int, partial: Collection[str]) -> int:
-        """Nodes where pods of these kinds are, or may be placed."""
-        if kinds not in self._reached:
-            number = self._masks.number
-            names = dict.fromkeys(self._there.loose_in(kinds))
-            found = 0
-            for n in self._there.roles_in(kinds):
-                found |= self._planned(self._roles[n], partial)
-                names |= dict.fromkeys(pod.node for pod in self._roles[n].pods if pod.node)
-            self._reached[kinds] = found | union(1 << number[name] for name in names)
-        return self._reached[kinds]
-
-
-def _keys(roles: Sequence[_Role]) -> set[str]:
+def _keys(roles: Sequence[RuledRole]) -> set[str]:
     """Labels of pods that some selector names."""
     found: set[str] = set()
     for stated in {id(pod.rules): pod.rules for one in roles for pod in one.pods}.values():
@@ -482,5 +345,4 @@ def _name(terms: Sequence[PodTerm]) -> str:
 
 def _short(name: str) -> str:
     """Fit to stand in a document."""
-    name = printable(name)
-    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 3] + "..."
+    return shortened(printable(name), LONGEST_NAME)

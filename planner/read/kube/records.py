@@ -269,7 +269,7 @@ class KubePod:
         return self.node is None and self.finished is None
 
     @property
-    def ours(self) -> bool:
+    def to_place(self) -> bool:
         """Whether it waits, and the plan places it."""
         return self.planned and self.waits
 

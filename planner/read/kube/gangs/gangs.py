@@ -85,7 +85,7 @@ def read_gangs(
     gangs += [
         _lone_pod(pod, api, policy, remarks)
         for pod in alone
-        if _counts(pod) and (pod.gpus or pod.ours)
+        if _counts(pod) and (pod.gpus or pod.to_place)
     ]
     return _distinct(gangs, remarks)
 
@@ -127,7 +127,7 @@ def _leave_to_others(pods: Sequence[KubePod]) -> None:
 
 def _counts(pod: KubePod) -> bool:
     """Whether it runs, or waits to be planned."""
-    return pod.holds_room or (pod.waits and pod.ours)
+    return pod.holds_room or (pod.waits and pod.to_place)
 
 
 def _lost_node(pod: KubePod) -> bool:
@@ -141,7 +141,7 @@ def _is_housekeeping(members: Membership, policy: KubernetesPolicy) -> bool:
     if members.groups or kinds != {"Job"} or len(members.members) > 1:
         return False
     pod = members.members[0].pod
-    return not pod.gpus and not pod.ours and pod.scheduler != policy.scheduler_name
+    return not pod.gpus and not pod.to_place and pod.scheduler != policy.scheduler_name
 
 
 def _gang(
@@ -200,7 +200,7 @@ def _finished(
 
 def _scheduler(pods: Sequence[KubePod]) -> str | None:
     """The other scheduler that most of the planned pods wait for; None if they all wait for gangplan."""
-    others = Counter(pod.scheduler for pod in pods if pod.ours and pod.mode is None)
+    others = Counter(pod.scheduler for pod in pods if pod.to_place and pod.mode is None)
     return min(others, key=lambda name: (-others[name], name), default=None)
 
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from models.units import first_of
 from planner.read.findings import Remarks
 from planner.read.kube.dialects.base import (
     Controller,
@@ -178,13 +179,13 @@ def split_by_volumes(roles: Sequence[KubeRole], remarks: Remarks) -> list[KubeRo
     """
     found: list[KubeRole] = []
     for role in roles:
-        waiting = {pod.volumes for _, pod in role.members if pod.ours}
+        waiting = {pod.volumes for _, pod in role.members if pod.to_place}
         apart = len(waiting) > 1 or any(requests for requests, _ in waiting)
         together = role.required is not None or role.slices or len(waiting) > MAX_TIES
         if together or not apart:
             found.append(role)
             continue
-        kinds = {pod.key: pod.volumes for _, pod in role.members if pod.ours or pod.volumes[0]}
+        kinds = {pod.key: pod.volumes for _, pod in role.members if pod.to_place or pod.volumes[0]}
         found += _split(role, kinds, APART, remarks)
     if len(found) > len(roles):
         taken: set[str] = set()
@@ -341,7 +342,7 @@ def complete_roles(
     missing += [f"group {name} has no pods yet" for name in absent[:_SHOWN]]
     if any(role.members for role in roles):
         roles[:] = [role for role in roles if role.size]
-    return "; ".join(missing + _finished(roles) + _not_ours(roles)) or None
+    return "; ".join(missing + _finished(roles) + _not_to_place(roles)) or None
 
 
 def _needing(gang: Membership, *, native: bool) -> Sequence[PodGroup | Controller]:
@@ -467,22 +468,20 @@ def _finished(roles: Sequence[KubeRole]) -> list[str]:
     return [f"{count} {'pod has' if count == 1 else 'pods have'} finished ({listed})"]
 
 
-def _not_ours(roles: Sequence[KubeRole]) -> list[str]:
+def _not_to_place(roles: Sequence[KubeRole]) -> list[str]:
     """Waiting pods that gangplan does not place."""
     by_reason: dict[str, list[str]] = {}
     for role in roles:
         for index, pod in role.members:
-            if pod.waits and (pod.terminating or not pod.ours):
-                by_reason.setdefault(_why_not_ours(pod), []).append(f"{role.name} {index}")
+            if pod.waits and (pod.terminating or not pod.to_place):
+                by_reason.setdefault(_why_left(pod), []).append(f"{role.name} {index}")
     found = []
     for reason, names in sorted(by_reason.items()):
-        more = len(names) - _SHOWN
-        listed = ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
-        found.append(f"{listed} {reason}")
+        found.append(f"{first_of(names, _SHOWN)} {reason}")
     return found
 
 
-def _why_not_ours(pod: KubePod) -> str:
+def _why_left(pod: KubePod) -> str:
     if pod.terminating:
         return "being deleted, not yet replaced"
     if pod.bound:

@@ -1,4 +1,4 @@
-"""Required anti-affinity of bound pods of no gang: the domains it closes to waiting pods of ours.
+"""Required anti-affinity of bound pods of no gang: the domains it closes to the pods to place.
 
 That of gangs is a rule of their roles (``planner.read.kube.pod_sets``), unless no level has its domains.
 """
@@ -73,7 +73,7 @@ def exclude_by_anti_affinity(
     known: Collection[tuple[str, str]] = (),
     keep_off: KeepOff | None = None,
 ) -> None:
-    """Exclude waiting pods of ours from the domains of running pods whose anti-affinity selects them.
+    """Exclude the pods to place from the domains of running pods whose anti-affinity selects them.
 
     ``known``: keys of the pods whose anti-affinity is a rule of their role. ``keep_off``: takes what keeps
     a pod off domains, and returns what its node affinity must state.
@@ -83,7 +83,7 @@ def exclude_by_anti_affinity(
     ]
     if not repelling:
         return
-    waiting = PodKinds((pod for pod in pods if pod.ours), found)
+    waiting = PodKinds((pod for pod in pods if pod.to_place), found)
     by_name = {node.name: node for node in nodes}
     closed = _Closed()
     for pod in repelling:

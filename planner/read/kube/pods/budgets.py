@@ -10,8 +10,19 @@ from collections.abc import Iterable
 
 from models.disruption_budgets import DisruptionBudgets, Key
 from planner.read.findings import Remarks
-from planner.read.kube.lookup import LabelSets, Tree, at, bits, items, mapping, objects, text, whole
-from planner.read.kube.pods.constraints import MAX_PARTS, exceeds_bounds, selector_parts
+from planner.read.kube.lookup import (
+    LabelSets,
+    Tree,
+    at,
+    bits,
+    is_label_selector,
+    mapping,
+    objects,
+    selector_parts,
+    text,
+    whole,
+)
+from planner.read.kube.pods.constraints import MAX_PARTS, exceeds_bounds
 from planner.read.kube.records import KubeObject, Objects
 
 UNREADABLE_SELECTOR = "its selector cannot be read; it guards every pod of its namespace"
@@ -20,9 +31,6 @@ UNREADABLE_NUMBERS = "its status cannot be read; it allows no eviction"
 
 _UNGUARDED = ("Pending", "Succeeded", "Failed")
 """Phases of pods that the server evicts whatever their budgets allow."""
-
-_OPERATORS = {"In": True, "NotIn": True, "Exists": False, "DoesNotExist": False}
-"""Operators of a label selector; whether they need values."""
 
 
 def read_budgets(found: Objects, remarks: Remarks) -> DisruptionBudgets:
@@ -96,7 +104,11 @@ def _guards(
         if selector is None:
             continue  # a null selector selects no pod, an empty one all
         parts += selector_parts(mapping(selector))
-        if parts > MAX_PARTS or not _is_readable(selector):
+        if (
+            parts > MAX_PARTS
+            or exceeds_bounds([mapping(selector)])
+            or not is_label_selector(selector)
+        ):
             many = parts > MAX_PARTS
             remarks.add(budget.subject, TOO_MANY_PARTS if many else UNREADABLE_SELECTOR)
             selector = {}
@@ -129,23 +141,3 @@ def _is_ready(pod: Tree) -> bool:
         text(one, "type") == "Ready" and text(one, "status") == "True"
         for one in objects(pod, "status", "conditions")
     )
-
-
-def _is_readable(selector: object) -> bool:
-    """Whether a selector is one that the server accepts, within the bounds of what is read."""
-    if not isinstance(selector, dict) or exceeds_bounds([selector]):
-        return False
-    labels, written = selector.get("matchLabels") or {}, selector.get("matchExpressions") or []
-    if not isinstance(labels, dict) or not isinstance(written, list):
-        return False
-    if not all(isinstance(value, str) for value in labels.values()):
-        return False
-    return all(_is_requirement(one) for one in written)
-
-
-def _is_requirement(one: object) -> bool:
-    needs_values = _OPERATORS.get(text(one, "operator") or "")
-    values = items(one, "values")
-    if needs_values is None or text(one, "key") is None or bool(values) is not needs_values:
-        return False
-    return all(isinstance(value, str) for value in values)

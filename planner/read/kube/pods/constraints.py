@@ -15,8 +15,18 @@ from hashlib import sha256
 from models.documents.cluster import HOSTNAME_LABEL
 from models.gang import NodeExpression, Toleration
 from planner.read.findings import Remarks
-from planner.read.kube.lookup import Tree, at, flag, items, mapping, objects, text, texts
-from planner.read.kube.pods.pod_rules import REQUIRED, PodRules, RuleKind
+from planner.read.kube.lookup import (
+    Tree,
+    at,
+    flag,
+    items,
+    mapping,
+    objects,
+    selector_parts,
+    text,
+    texts,
+)
+from planner.read.kube.pods.pod_rules import REQUIRED, SELECTORS, PodRules, RuleKind
 from planner.read.kube.records import HostPort, KubePod, Objects
 
 VOLUME_CLAIMS = "gangplan.dev/volume-claims"
@@ -183,8 +193,6 @@ class AffinityStore:
 
 
 _ABOUT_PODS = ("podAffinity", "podAntiAffinity")
-SELECTORS = ("labelSelector", "namespaceSelector")
-"""The selectors of a term of an affinity to pods."""
 
 
 def selects_too_much(terms: Sequence[Tree]) -> bool:
@@ -261,17 +269,7 @@ def exceeds_bounds(terms: Sequence[Tree], *path: str) -> bool:
 def node_parts(affinity: Tree) -> int:
     """Expressions and values of a required node affinity."""
     required = at(affinity, "nodeAffinity", REQUIRED)
-    return sum(map(_parts, objects(required, "nodeSelectorTerms")))
-
-
-def selector_parts(selector: Tree) -> int:
-    """Labels, expressions and values of a label selector."""
-    return _parts(selector) + len(mapping(selector, "matchLabels"))
-
-
-def _parts(selector: Tree) -> int:
-    found = (*items(selector, "matchExpressions"), *items(selector, "matchFields"))
-    return sum(1 + len(items(one, "values")) for one in found)
+    return sum(map(selector_parts, objects(required, "nodeSelectorTerms")))
 
 
 def read_terms(terms: Iterable[Tree]) -> Affinity:

@@ -122,7 +122,7 @@ def read_placement(
         if pod.node is None and any(name is not None for name, _ in names):
             what = "is planned on a node that is not in the input; it waits"
             remarks.add(pod.subject, what)
-        if pod.ours and PLAN in pod.labels and not is_proven(pod):
+        if pod.to_place and PLAN in pod.labels and not is_proven(pod):
             remarks.add(pod.subject, UNPROVEN)
 
 

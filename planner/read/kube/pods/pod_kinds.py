@@ -155,12 +155,13 @@ class Population(PodKinds):
 
 
 class NodeMasks:
-    """Nodes in order, as bits."""
+    """Nodes in order, as bits. ``installed``: those with GPUs."""
 
     def __init__(self, nodes: Sequence[KubeNode]) -> None:
         self.sets = LabelSets([{HOSTNAME_LABEL: node.name, **node.labels} for node in nodes])
         self.all = self.sets.all
         self.number = {node.name: number for number, node in enumerate(nodes)}
+        self.installed = union(1 << n for n, node in enumerate(nodes) if node.installed)
         self._matching: dict[tuple[object, ...], tuple[NodeAffinity, int]] = {}
 
     def having(self, key: str) -> int:

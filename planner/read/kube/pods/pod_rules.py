@@ -11,13 +11,26 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from planner.read.kube.lookup import Tree, at, is_label_key, items, mapping, objects, text, whole
+from planner.read.kube.lookup import (
+    Tree,
+    at,
+    is_label_selector,
+    items,
+    mapping,
+    objects,
+    selector_parts,
+    text,
+    whole,
+)
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 HARD = "DoNotSchedule"
+SELECTORS = ("labelSelector", "namespaceSelector")
+"""The selectors of a term of an affinity to pods."""
+
 MAX_RULES = 20
 """Most rules of a pod about other pods."""
-MAX_PARTS = 200_000
+MAX_SELECTOR_PARTS = 200_000
 """Most labels, expressions and values in the selectors of the different rules of a namespace."""
 MAX_SKEW = 1_000_000
 """Largest maxSkew and minDomains: those of a document."""
@@ -191,9 +204,9 @@ class PodRules:
                 for operator, key, value in keys
                 if value is not None
             ]
-            parts = sum(_parts(mapping(tree, which)) for which in _SELECTORS) + len(own)
+            parts = sum(selector_parts(mapping(tree, which)) for which in SELECTORS) + len(own)
             self._parts[namespace] = self._parts.get(namespace, 0) + parts
-            short = self._parts[namespace] <= MAX_PARTS
+            short = self._parts[namespace] <= MAX_SELECTOR_PARTS
             self._terms[same] = (tree, _term(tree, namespace, own, alone=alone) if short else None)
         return self._terms[same][1]
 
@@ -202,7 +215,7 @@ def _term(tree: Tree, namespace: str, own: Sequence[Tree], *, alone: bool) -> Po
     written, chosen = tree.get("labelSelector"), tree.get("namespaceSelector")
     selector = None
     if written is not None:
-        if not _is_readable(written):
+        if not is_label_selector(written):
             return None
         more = [*objects(written, "matchExpressions"), *own]
         selector = _selector({**written, "matchExpressions": more} if own else written)
@@ -213,44 +226,14 @@ def _term(tree: Tree, namespace: str, own: Sequence[Tree], *, alone: bool) -> Po
         return None
     if chosen is None:
         return PodTerm(selector, tuple(sorted(set(listed))) or (namespace,))
-    if not _is_readable(chosen):
+    if not is_label_selector(chosen):
         return None
     return PodTerm(selector, tuple(sorted(set(listed))), _selector(chosen))
-
-
-_SELECTORS = ("labelSelector", "namespaceSelector")
-
-
-def _parts(selector: Tree) -> int:
-    """Labels, expressions and values."""
-    more = items(selector, "matchExpressions")
-    return len(mapping(selector, "matchLabels")) + sum(
-        1 + len(items(one, "values")) for one in more
-    )
 
 
 def _selector(tree: Tree) -> Selector:
     kept = {name: tree[name] for name in ("matchLabels", "matchExpressions") if tree.get(name)}
     return Selector(json.dumps(kept, sort_keys=True), kept)
-
-
-_OPERATORS = {"In": True, "NotIn": True, "Exists": False, "DoesNotExist": False}
-"""Of requirements on labels, and whether they list values."""
-
-
-def _is_readable(selector: object) -> bool:
-    """Whether the API server accepts a label selector."""
-    labels, more = at(selector, "matchLabels") or {}, at(selector, "matchExpressions") or []
-    if not (isinstance(selector, dict) and isinstance(labels, dict) and isinstance(more, list)):
-        return False
-    return all(
-        isinstance(value, str) and is_label_key(key) for key, value in labels.items()
-    ) and all(
-        is_label_key(text(one, "key") or "")
-        and _OPERATORS.get(text(one, "operator") or "") is bool(items(one, "values"))
-        and all(isinstance(value, str) for value in items(one, "values"))
-        for one in more
-    )
 
 
 def _shown(selector: Tree) -> str:

@@ -129,10 +129,10 @@ class _Reader:
         pod.indices = None if pod.gpus else ()
         problems = [
             *pod.unsupported,
-            *_problems(requests, request, claimed, ours=pod.planned),
+            *_problems(requests, request, claimed, planned=pod.planned),
         ]
         problems += self._unknown_names(requests, request)
-        if self.policy.gpu_backend == "dra" and pod.ours and pod.mode is not None:
+        if self.policy.gpu_backend == "dra" and pod.to_place and pod.mode is not None:
             binds = pod.scheduler == self.policy.scheduler_name
             problems += unallocatable(object_, self.claims, binds=binds)
         if len(requests.amounts) > MAX_RESOURCES:
@@ -238,7 +238,7 @@ class _Reader:
 
 
 def _problems(
-    requests: PodRequests, request: GpuRequest, claimed: ClaimedGpus, *, ours: bool
+    requests: PodRequests, request: GpuRequest, claimed: ClaimedGpus, *, planned: bool
 ) -> list[str]:
     """What of its requests cannot be planned, in words."""
     found = list(request.problems)
@@ -249,7 +249,7 @@ def _problems(
         found.append("all GPUs of a node (allocationMode All)")
     if claimed.missing:
         found.append(NO_CLAIM)
-    if claimed.held and ours:
+    if claimed.held and planned:
         found.append("a resource claim that is allocated already")
     if requests.unreadable:
         found.append(UNREADABLE)

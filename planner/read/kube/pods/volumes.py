@@ -90,7 +90,7 @@ class _PodVolumes:
             pod.unsupported += (TOO_MANY_CLAIMS,)
             names = names[:MAX_CLAIMS]
         known = [(name, self.claims.of(namespace, name)) for name in names]
-        if pod.ours and any(claim is None for _, claim in known):
+        if pod.to_place and any(claim is None for _, claim in known):
             self.remarks.add(pod.subject, UNKNOWN)
         affinity: Affinity = ()
         problems: dict[str, None] = {}
@@ -169,7 +169,7 @@ class _PodVolumes:
         used = sorted({level for _, own in self.levels for level in own})
         each: dict[Pool, int] = {}
         for pod, own in self.levels:
-            for pool, claims in Counter(pool for pool, _ in own).items() if pod.ours else ():
+            for pool, claims in Counter(pool for pool, _ in own).items() if pod.to_place else ():
                 each[pool] = min(claims, each.get(pool, claims))
         for pod, own in self.levels:
             amounts = Counter(self._requests(own, used))

@@ -44,7 +44,7 @@ MAX_NAMESPACE_PODS = 50_000
 TOO_MANY = f"would have more than {MAX_PODS:,} pods, and has none; it is left out of the plan"
 BEYOND = f"left out of the plan: together they would have more than {MAX_NAMESPACE_PODS:,} pods"
 UNREADABLE = (
-    "waits without pods, and how many it would have, or what they request, cannot be told; it is left "
+    "waits without pods, and how many it would have, or what they request, cannot be read; it is left "
     "out of the plan"
 )
 
@@ -238,7 +238,7 @@ def _controller(pod: KubePod, api: Objects) -> ControllerKey | None:
 
 @dataclass(slots=True)
 class _Waiting:
-    """Everything of the input that tells which workloads wait without pods.
+    """Everything of the input that says which workloads wait without pods.
 
     ``queued``: Workloads of Kueue, ``groups``: PodGroups of Volcano, each by owner.
     """
@@ -294,7 +294,7 @@ class _Waiting:
     def workload(
         self, line: Sequence[Key], sets: Sequence[PodSet], remarks: Remarks
     ) -> Iterator[_Workload]:
-        """The workload, unless its pods cannot be told, are too many, or exist."""
+        """The workload, unless its pods cannot be read, are too many, or exist."""
         one = self.api.index[line[0]]
         queued = self.kueue(line)
         queue = self.queue(line, queued)
