@@ -394,6 +394,50 @@ def test_a_group_alone_stands_for_equal_pods() -> None:
     assert any(waiting.UNREADABLE in line for line in loaded.remarks)
 
 
+def test_a_group_that_a_template_names_is_no_second_gang() -> None:
+    group = podgroup(name="both", minMember=3, minResources={"nvidia.com/gpu": "24"})
+    made = job()
+    notes = {"scheduling.k8s.io/group-name": "both"}
+    made["spec"]["template"]["metadata"]["annotations"] = notes
+    (gang,) = gangs(group, made).values()
+    assert (gang.name, shape(gang)) == ("vit", {"worker": (3, 4, 8)})
+    over = made | {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+    assert gangs(group, over) == {}, "what would have been its pods has finished"
+
+
+def test_a_ray_job_waits_although_a_cluster_of_its_name_runs() -> None:
+    waits = thing("RayJob", "ray.io/v1", "vit", {"suspend": True, "rayClusterSpec": ray_spec()})
+    cluster = thing("RayCluster", "ray.io/v1", "vit", ray_spec())
+    labels = {"ray.io/cluster": "vit", "ray.io/node-type": "head"}
+    runs = owned(pod("head", on="n1", labels=labels), "RayCluster", "ray.io/v1", "vit")
+    found = gangs(waits, cluster, runs)
+    assert {name: gang.running for name, gang in found.items()} == {
+        "default/vit": True,
+        "default/vit-rayjob": False,
+    }
+    assert shape(found["default/vit-rayjob"]) == {"head": (1, 1, 0), "gpu": (2, 4, 8)}
+    mine = planned(waits, cluster, runs, policy={**ALL, "spec": {}})
+    assert mine.left_out == {"default-scheduler": 5}
+
+
+def test_what_is_left_out_are_the_pods_that_would_be_planned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(waiting, "MAX_NAMESPACE_PODS", 8)
+    jobs = [job(), job(), job()]
+    for n, one in enumerate(jobs):
+        one["metadata"]["name"] = f"vit-{n}"
+    loaders = volcano_job(tasks=[{"name": "load", "replicas": 3, "template": template(0)}])
+    loaders["metadata"] |= {"name": "loaders", "namespace": "cpu"}
+    group = podgroup(name="loaders-1", minMember=3)
+    group = owned(group, "Job", "batch.volcano.sh/v1alpha1", "loaders")
+    group["metadata"]["namespace"] = "cpu"
+    objects = (*jobs, loaders, group)
+    mine = planned(*objects, policy={**ALL, "spec": {}}).left_out
+    assert mine == {"default-scheduler": 8, "volcano": 3}
+    assert sum(len(gang.pods) for gang in gangs(*objects).values()) == sum(mine.values())
+
+
 # ---- priority, queue, scheduler
 
 
@@ -547,6 +591,27 @@ def test_a_template_takes_no_node_and_no_priority() -> None:
     made["spec"]["template"]["spec"] |= {"nodeName": "n1", "priority": 10**9}
     (gang,) = gangs(HIGH, made).values()
     assert (gang.priority, {one.node for one in gang.pods}) == (50, {None})
+
+
+def test_pods_that_do_not_exist_hold_no_room() -> None:
+    """A claim that is allocated on a node ties pods to it: only those that are there to be bound."""
+    here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+    result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n1", "device": "gpu-0"}
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
+    claim = thing("ResourceClaim", "resource.k8s.io/v1", "c", {"devices": {"requests": [request]}})
+    claim["status"] = {
+        "allocation": {
+            "devices": {"results": [result]},
+            "nodeSelector": {"nodeSelectorTerms": [here]},
+        }
+    }
+    made = job()
+    tied = template(0, resourceClaims=[{"name": "gpu", "resourceClaimName": "c"}])
+    made["spec"]["template"] = tied
+    (gang,) = gangs(claim, made).values()
+    assert (gang.running, {one.node for one in gang.pods}) == (False, {None})
+    assert gang.hold is not None
+    assert gang.hold.message == "a resource claim that is allocated already"
 
 
 def test_pods_of_the_same_name_that_exist_keep_theirs() -> None:

@@ -26,7 +26,7 @@ from planner.read.kube.gangs.roles import (
 from planner.read.kube.gangs.services import service_of
 from planner.read.kube.gangs.topology import add_topology
 from planner.read.kube.lookup import text
-from planner.read.kube.pods.placement import PLAN
+from planner.read.kube.pods.placement import EXPECTED, PLAN
 from planner.read.kube.records import KubeGang, KubeObject, KubePod, KubeRole, Objects
 
 ALONE = "Pod"
@@ -225,7 +225,8 @@ def _identity(members: Membership) -> tuple[str, str]:
 def _distinct(gangs: list[KubeGang], remarks: Remarks) -> list[KubeGang]:
     """Give every gang a name of its own in its namespace.
 
-    Of gangs of one name the one that requests GPUs keeps it: a RayJob before its submitter.
+    Of gangs of one name one with pods keeps it, and of these one that requests GPUs: a RayJob before its
+    submitter.
     """
     taken = {(gang.namespace, gang.name) for gang in gangs}
     seen: set[tuple[str, str]] = set()
@@ -244,8 +245,9 @@ def _distinct(gangs: list[KubeGang], remarks: Remarks) -> list[KubeGang]:
 
 
 def _precedence(gang: KubeGang) -> tuple[object, ...]:
+    expected = all(EXPECTED in pod.object.tree for pod in gang.pods())
     without = not any(pod.gpus for pod in gang.pods())
-    return (gang.namespace, gang.name, gang.kind == ALONE, without, gang.kind)
+    return (gang.namespace, gang.name, expected, gang.kind == ALONE, without, gang.kind)
 
 
 def _objects(members: Membership) -> list[KubeObject]:

@@ -148,9 +148,12 @@ def _is_of_node(found: KubeObject) -> bool:
 def _ties(
     pod: KubePod, claimed: ClaimedGpus, places: Places
 ) -> list[tuple[str | None, str | None]]:
-    """Nodes that a waiting pod is tied to, and by whom; a pod that others gate goes nowhere yet."""
+    """Nodes that a waiting pod is tied to, and by whom.
+
+    A pod that does not exist holds nothing, and one that others gate goes nowhere yet.
+    """
     spec = mapping(pod.object.tree, "spec")
-    if not pod.planned and items(spec, "schedulingGates"):
+    if EXPECTED in pod.object.tree or (not pod.planned and items(spec, "schedulingGates")):
         return []
     found: list[tuple[str | None, str | None]] = []
     if not pod.planned:

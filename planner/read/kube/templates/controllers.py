@@ -131,10 +131,12 @@ def _training_pod(job: KubeObject, role: str, first: int) -> Callable[[int], Mad
 def ray_pods(one: KubeObject) -> Iterator[PodSet]:
     """The head and the workers of a RayCluster, or of the one that a RayJob will have."""
     spec, name, labels = mapping(one.tree, "spec"), one.name, {ray.NAME: one.name}
+    owner = owned_by(one)
     if one.kind == ray.JOB:
         spec = mapping(spec, "rayClusterSpec")
-        labels |= {ray.ORIGIN_KIND: ray.JOB, ray.ORIGIN_NAME: name}
-    owner = _reference("ray.io/v1", ray.KIND, name, one.uid if one.kind == ray.KIND else None)
+        cluster = f"{name}-raycluster"  # not its own name, which a RayCluster may have
+        labels = {ray.NAME: cluster, ray.ORIGIN_KIND: ray.JOB, ray.ORIGIN_NAME: name}
+        owner = _reference("ray.io/v1", ray.KIND, cluster)
 
     def head(number: int) -> MadePod:
         del number

@@ -8,7 +8,7 @@ raises; what cannot be read, or is too much, is left out with a remark.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from models.policy import KubernetesPolicy
@@ -88,40 +88,50 @@ class Expected:
 
 def expected_pods(api: Objects, policy: KubernetesPolicy, remarks: Remarks) -> Expected:
     """The pods that workloads without pods would have, if those of their schedulers are planned."""
-    found = Expected()
-    queues: dict[str, list[_Workload]] = {}
+    planned: dict[str, list[_Workload]] = {}
+    others: dict[str, list[_Workload]] = {}
     said = remarks if policy.plans_others else Remarks()
     for one in sorted(_Waiting.of(api).workloads(said), key=_age):
         if policy.plans_others and all(policy.plans(one.scheduler(pods)) for pods in one.sets):
-            queues.setdefault(one.object.namespace, []).append(one)
-        elif any(map(_wants_gpus, one.sets)):
-            for pods in one.sets:
-                found.left_out[one.scheduler(pods)] += pods.count or 0
-    taken: dict[str, set[str]] = {namespace: set() for namespace in queues}
-    for pod in api.of("Pod", "") if queues else ():
-        if pod.namespace in taken:
-            taken[pod.namespace].add(pod.name)
-    for namespace, queue in sorted(queues.items()):
-        found.pods += _pods_of(queue, taken[namespace], remarks)
+            planned.setdefault(one.object.namespace, []).append(one)
+        elif one.is_gang:
+            others.setdefault(one.object.namespace, []).append(one)
+    found = Expected()
+    for queue in others.values():
+        for one in _first(queue):
+            found.left_out.update(one.counts())
+    taken = _names_in_use(api, planned)
+    for namespace, queue in sorted(planned.items()):
+        first = _first(queue)
+        for one in first:
+            found.pods += one.pods(taken[namespace])
+        if beyond := len(queue) - len(first):
+            what = f"{beyond:,} waiting workloads without pods are {BEYOND}"
+            remarks.add(f"namespace {namespace}", what)
     return found
 
 
-def _pods_of(queue: Sequence[_Workload], taken: set[str], remarks: Remarks) -> Iterator[KubeObject]:
-    """The pods of the workloads of a namespace, the oldest first, while there is place for all of one."""
-    left, beyond = MAX_NAMESPACE_PODS, 0
+def _names_in_use(api: Objects, namespaces: Collection[str]) -> dict[str, set[str]]:
+    """The names of the pods of namespaces."""
+    taken: dict[str, set[str]] = {namespace: set() for namespace in namespaces}
+    for pod in api.of("Pod", "") if taken else ():
+        if pod.namespace in taken:
+            taken[pod.namespace].add(pod.name)
+    return taken
+
+
+def _first(queue: Sequence[_Workload]) -> list[_Workload]:
+    """Of the workloads of a namespace the oldest, while there is place for all pods of one."""
+    left, found = MAX_NAMESPACE_PODS, []
     for one in queue:
         if one.count <= left:
             left -= one.count
-            yield from one.pods(taken)
-        else:
-            beyond += 1
-    if beyond:
-        what = f"{beyond:,} waiting workloads without pods are {BEYOND}"
-        remarks.add(f"namespace {queue[0].object.namespace}", what)
+            found.append(one)
+    return found
 
 
 def _wants_gpus(pods: PodSet) -> bool:
-    """Whether gangplan would plan them alone: a gang without GPUs and without a group is left to others."""
+    """Whether a pod of them wants GPUs."""
     claims = at(pods.template, "spec", "resourceClaims")
     return bool(claims) or any(map(is_about_gpus, effective_requests(pods.template).amounts))
 
@@ -143,6 +153,19 @@ class _Workload:
     @property
     def count(self) -> int:
         return sum(pods.count or 0 for pods in self.sets)
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether it would be planned: what neither wants GPUs nor starts together is left to others."""
+        together = self.group is not None and self.count > 1
+        return together or any(map(_wants_gpus, self.sets))
+
+    def counts(self) -> Counter[str]:
+        """Its pods by scheduler."""
+        found: Counter[str] = Counter()
+        for pods in self.sets:
+            found[self.scheduler(pods)] += pods.count or 0
+        return found
 
     def scheduler(self, pods: PodSet) -> str:
         """Who lets its pods start next."""
@@ -272,6 +295,8 @@ class _Waiting:
                 known.update(line)
                 if (named := self.group(one)) is not None:
                     known.add(_key(named))
+                if self.groups:
+                    known.update(_named_groups(one, make(one)))
                 if any(key[:2] in _CONTROLLERS for key in line[1:]) or not self.waits(line):
                     continue
                 done = self.existing().done.get(line[0])
@@ -398,6 +423,15 @@ def _key(one: KubeObject) -> Key:
 def _owner(one: KubeObject) -> Key | None:
     owner = one.owner
     return None if owner is None else (owner.group, owner.kind, one.namespace, owner.name)
+
+
+def _named_groups(one: KubeObject, sets: Iterable[PodSet]) -> Iterator[Key]:
+    """The PodGroups that the templates of a workload put its pods in."""
+    for pods in sets:
+        notes = mapping(pods.template, "metadata", "annotations")
+        for name in (text(notes, key) for key in (volcano.ANNOTATION, volcano.VOLCANO_ANNOTATION)):
+            if name is not None:
+                yield (volcano.GROUP, "PodGroup", one.namespace, name)
 
 
 def _precedence(workload: KubeObject) -> tuple[bool, int, str]:
