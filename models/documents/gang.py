@@ -339,10 +339,12 @@ class RoleDocument(Document):
             yield from within(("nodeAffinity",), term_errors(self.node_affinity))
         for i, toleration in enumerate(self.tolerations):
             yield from within(("tolerations", i), toleration.field_errors())
+        listed: set[str] = set()
         for i, pod_set in enumerate(self.pod_sets):
-            if pod_set in self.pod_sets[:i]:
+            if pod_set in listed:
                 what = f"the pod set {shown(pod_set)} is listed twice"
                 yield FieldError(("podSets", i), what, "list it once")
+            listed.add(pod_set)
 
     def about_pods(self) -> Iterator[tuple[Path, NextToDocument]]:
         """Every rule about other pods, with its path below the role."""

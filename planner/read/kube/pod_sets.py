@@ -304,11 +304,14 @@ class PodSets:
 
     def _fill(self, names: Mapping[int, str]) -> None:
         """Tell roles and nodes the sets that they are in."""
+        joined: dict[int, list[str]] = {}
         for kinds, name in sorted(names.items(), key=lambda entry: entry[1]):
             for n in self._there.roles_in(kinds):
-                self._roles[n].role.pod_sets += (name,)
+                joined.setdefault(n, []).append(name)
             for node, count in self._there.loose_in(kinds).items():
                 self.nodes.setdefault(node, {})[name] = count
+        for n, own in joined.items():
+            self._roles[n].role.pod_sets = tuple(own)
 
     def _write_closed(self, taken: set[str]) -> None:
         """Let roles keep apart from the pods of no gang that close domains to them, a set for each key."""

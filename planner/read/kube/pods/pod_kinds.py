@@ -118,15 +118,15 @@ class Population(PodKinds):
                 self._loose.setdefault(kind, Counter())[str(pod.node)] += 1
             if pod.terminating and pod.node is not None:
                 self.terminating |= 1 << kind
+        self._with_loose = union(1 << kind for kind in self._loose)
         self._roles_in: dict[int, tuple[int, ...]] = {}
         self._loose_in: dict[int, Counter[str]] = {}
         self._torn: dict[int, bool] = {}
 
     def weight(self, kinds: int) -> int:
         """Roles and nodes that have pods of these kinds, once for each kind."""
-        return sum(
-            len(self._roles.get(kind, ())) + len(self._loose.get(kind, ())) for kind in bits(kinds)
-        )
+        roles = sum(len(self._roles.get(kind, ())) for kind in bits(kinds))
+        return roles + sum(len(self._loose[kind]) for kind in bits(kinds & self._with_loose))
 
     def roles_in(self, kinds: int) -> tuple[int, ...]:
         """Numbers of the roles with pods of these kinds."""
@@ -139,8 +139,8 @@ class Population(PodKinds):
         """Pods of no gang of these kinds, by node."""
         if kinds not in self._loose_in:
             found = self._loose_in.setdefault(kinds, Counter())
-            for kind in bits(kinds):
-                found.update(self._loose.get(kind, {}))
+            for kind in bits(kinds & self._with_loose):
+                found.update(self._loose[kind])
         return self._loose_in[kinds]
 
     def is_torn(self, kinds: int) -> bool:
