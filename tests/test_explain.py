@@ -114,6 +114,7 @@ def test_what_would_help_follows_from_counts(mixed: str, cli: RunCli) -> None:
         " hold at most 2 pods of 4"
     )
     assert huge["help"][1] == "role worker: 1 more node would do but for this: cordoned"
+    assert not any("priority" in sentence for sentence in huge["help"])  # it never fits
     wide = explained(cli, mixed, "wide", "-n", "research")["help"]
     assert wide[0] == "role worker: ask for fewer GPUs a pod: no node has 16"
     near = explained(cli, mixed, "near")["help"]
@@ -121,6 +122,26 @@ def test_what_would_help_follows_from_counts(mixed: str, cli: RunCli) -> None:
     assert near[0] == (
         "role worker: do not require one rack, or ask for fewer pods: even empty, the best rack would"
         " hold 2 pods of 3"
+    )
+
+
+def test_a_higher_priority_helps_only_where_there_is_room_without_those_before(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    gangs = [asked("first", 1, 8, priority=5), asked("two", 2, 8), asked("three", 3, 7)]
+    plan = planned(cli, tmp_path, CLUSTER + "".join(gangs))
+    # h-1, h-2 and h-3 have 8, 8 and 7 healthy GPUs: `first` takes h-1 or h-2
+    first = (
+        "1 gang of its priority or higher starts there in this plan, on 8 GPUs:"
+        " a priority above 5 would put it first"
+    )
+    decided = {name: explained(cli, plan, name) for name in ("two", "three")}
+    assert {one["decision"] for one in decided.values()} == {"wait"}
+    assert all(first in one["help"] for one in decided.values())
+    # three pods of 8 fit nowhere, with or without `first`
+    lone = planned(cli, tmp_path, CLUSTER + gangs[0] + asked("late", 3, 8))
+    assert not any(
+        "priority above" in sentence for sentence in explained(cli, lone, "late")["help"]
     )
 
 

@@ -273,6 +273,23 @@ def test_progress_without_a_bound_says_so() -> None:
     assert err.getvalue() == "  2.0s  span  value 7  no bound yet\n"
 
 
+def test_a_live_line_that_is_too_wide_leaves_out_whole_words() -> None:
+    lines = []
+    for columns in ("100", "80", "60"):
+        err, clock = Terminal(), Clock()
+        console = Console(stderr=err, environ={"TERM": "xterm", "COLUMNS": columns})
+        progress = SearchProgress(console, clock, tiers=["bandwidth"], limit_s=120)
+        progress.update("bandwidth", 1_000_000, 1_250_000)
+        progress.tick(budget_left=60)
+        lines.append(err.getvalue().removeprefix("\r\x1b[2K"))
+    said = "  0.0s  tier 1 of 1 bandwidth  value 1,000,000"
+    assert lines == [
+        f"{said}  bound 1,250,000  gap 25.00 %  left: 120s, budget 60",
+        f"{said}  gap 25.00 %  left: 120s",
+        f"{said}  gap 25.00 %",
+    ]
+
+
 def test_progress_on_a_terminal_is_one_live_line_that_goes_away() -> None:
     err, clock = Terminal(), Clock()
     console = Console(stderr=err, environ={"TERM": "xterm"})

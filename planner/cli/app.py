@@ -62,7 +62,7 @@ def gangplan(
         raise typer.Exit(USAGE)
 
 
-_LIVE = "kubectl get nodes,pods,namespaces -A -o json | gangplan plan -"
+_LIVE = "kubectl get nodes,pods,namespaces -A -o json | gangplan plan --queue all -"
 _VERBS = (
     (validate, "gangplan validate monday", "gangplan validate monday --save-policy levels.yaml"),
     (plan, _LIVE, "gangplan plan monday --out plan.json"),

@@ -207,7 +207,7 @@ class _Maker:
         self._console.event("first_plan", saved=out is not None)
         if out is not None:
             saved = shlex.quote(str(out))
-            self._console.say(f"first plan verified, saved {saved}; the search goes on")
+            self._console.say(f"first plan verified, saved {saved}")
 
     def made(
         self, solution: Solution, phases: Phases, *, refute: bool = True

@@ -19,7 +19,7 @@ from models.gang import shown as affinity_text
 from models.hardware import mask_of
 from models.instance import Instance
 from models.occupancy import PODS, Room, rooms
-from models.solution import GangDecision, PodPlacement, Reason
+from models.solution import NEVER, GangDecision, PodPlacement, Reason
 from models.units import plural, shortened
 from planner.errors import Fault, InputError
 from planner.show.text import listed
@@ -198,7 +198,10 @@ class Explanation:
         hold = self.gang.hold
         if hold is not None:
             return (_HOLDS[hold.code],) if hold.code in _HOLDS else ()
-        return tuple(dict.fromkeys([*self._shortages(), *self._givers()]))
+        reason = self.decisions[self._index].reason
+        never = reason is not None and reason.code == NEVER
+        givers = () if never else self._givers()  # nobody who gives way would help it
+        return tuple(dict.fromkeys([*self._shortages(), *givers]))
 
     def _shortages(self) -> Iterator[str]:
         for one in self.candidates:
@@ -237,7 +240,7 @@ class Explanation:
             yield f"{plural(role.gpus, 'GPU')} must become free on one node for each pod: {free}"
         lacking = needed * role.gpus - there.gpus
         if lacking > 0:
-            free = f"{there.gpus:,} of {needed * role.gpus:,} are"
+            free = f"{there.gpus:,} of {needed * role.gpus:,} are after this plan"
             where = plural(there.nodes, "eligible node")
             yield f"at least {plural(lacking, 'more GPU')} must become free on the {where}: {free}"
         if there.pods < needed:
@@ -245,7 +248,7 @@ class Explanation:
             yield f"GPUs, cpu, memory and pods must become free on the same nodes: {room}"
 
     def _givers(self) -> Iterator[str]:
-        """Gangs of lower priority that may not give way, and those that start in its place."""
+        """Gangs of lower priority that may not give way, and those that start where it might."""
         mine = self.gang.priority
         lower = [one for one in self.holders if one.gang.priority < mine]
         firm = [one for one in lower if one.gang.running and not one.gang.preemptible]
@@ -256,13 +259,27 @@ class Explanation:
                 " `preemptible: true` would allow it, within their disruption budgets"
             )
         starting = [one for one in self.holders if one.decision in ("place", "complete")]
-        higher = [one for one in starting if one.gang.priority > mine]
-        if higher:
+        before = [one for one in starting if one.gang.priority >= mine]
+        if before and self._fits_without({one.gang.key for one in before}):
             yield (
-                f"{plural(len(higher), 'gang')} of higher priority with"
-                f" {plural(sum(one.gpus for one in higher), 'GPU')} start there in this plan:"
-                f" a priority above {max(one.gang.priority for one in higher)} would put it before them"
+                f"{plural(len(before), 'gang')} of its priority or higher"
+                f" {'starts' if len(before) == 1 else 'start'} there in this plan, on"
+                f" {plural(sum(one.gpus for one in before), 'GPU')}: a priority above"
+                f" {max(one.gang.priority for one in before)} would put it first"
             )
+
+    def _fits_without(self, gone: Collection[tuple[str, str]]) -> bool:
+        """Whether each role by itself would have room if so many gangs of the plan were not there."""
+        left = tuple(
+            GangDecision("wait") if gang.key in gone else decision
+            for gang, decision in zip(self.instance.gangs, self.decisions, strict=True)
+        )
+        other = Explanation(self.instance, left, self._index)
+        places = [
+            (dict(one.best).get(one.required or "", one.eligible), one.needed)
+            for one in other.candidates
+        ]
+        return all(place.pods >= needed for place, needed in places)
 
 
 TOO_SMALL = "fewer GPUs installed than one pod asks for"

@@ -127,10 +127,12 @@ class SearchProgress:
         if not self._live:
             self._console.say("  ".join(parts))
             return
-        limits = [] if left is None else [f"{left:,.0f}s"]
+        limits = [] if left is None else [f"left: {left:,.0f}s"]
         limits += [] if budget_left is None else [f"budget {budget_left:,.0f}"]
-        rest = [f"left: {', '.join(limits)}"] if limits else []
-        line = "  ".join([*parts, *rest])
-        if width(line) >= self._console.live_width:  # the bound follows from value and gap
-            line = "  ".join([parts[0], *doing, *gaps, *rest])
+        # Where all is too wide: the bound follows from value and gap.
+        shorter = [parts[0], *doing, *gaps]
+        lines = ["  ".join([*parts, ", ".join(limits)])]
+        lines += ["  ".join([*shorter, ", ".join(limits[:kept])]) for kept in (2, 1, 0)]
+        fitting = [line.rstrip() for line in lines if width(line) < self._console.live_width]
+        line = next(iter(fitting), lines[-1])
         self._console.live(line)
