@@ -18,7 +18,7 @@ from kube_pods import read as read_pods
 from models.gang import Gang
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
-from planner.read.kube.assembly import MAX_QUEUES
+from planner.read.kube.assembly import MAX_LEFT_OUT
 
 Tree = dict[str, Any]
 
@@ -209,9 +209,9 @@ def test_what_is_planned_holds_no_room_before_and_what_is_not_does() -> None:
 
 
 def test_only_so_many_schedulers_are_named() -> None:
-    pods = [pod(f"p{i}", gpus=1, schedulerName=f"s{i:02}") for i in range(MAX_QUEUES + 3)]
+    pods = [pod(f"p{i}", gpus=1, schedulerName=f"s{i:02}") for i in range(MAX_LEFT_OUT + 3)]
     found = planned(node("n1"), *pods, queue=MINE)
-    assert found.left_out == {**{f"s{i:02}": 1 for i in range(MAX_QUEUES)}, "others": 3}
+    assert found.left_out == {**{f"s{i:02}": 1 for i in range(MAX_LEFT_OUT)}, "others": 3}
 
 
 # what people see

@@ -13,15 +13,12 @@ from planner.errors import Fault, UsageError
 from planner.show.text import Format
 
 if TYPE_CHECKING:
-    from models.documents.plan import PlanGang
+    from models.documents.plan import GangKey, PlanGang
 
 DECISIONS: tuple[str, ...] = get_args(Decision)
 
 MAX_LISTED = 10
 """Known names that a hint lists."""
-
-Key = tuple[str, str]
-"""(namespace, name) of a gang."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +50,7 @@ class Selection:
             hint = "use -o table, wide or name with them, or explain PLAN GANG -o json"
             raise UsageError(Fault(what, hint))
 
-    def check(self, known: Collection[Key]) -> None:
+    def check(self, known: Collection[GangKey]) -> None:
         """Raises UsageError for a gang or a namespace that is not among ``known``."""
         namespaces = {namespace for namespace, _ in known}
         if self.namespace is not None and self.namespace not in namespaces:
@@ -71,7 +68,9 @@ class Selection:
         )
 
 
-def matching(name: str, namespace: str | None, known: Iterable[Key], option: str) -> list[Key]:
+def matching(
+    name: str, namespace: str | None, known: Iterable[GangKey], option: str
+) -> list[GangKey]:
     """The gangs that ``[NAMESPACE/]NAME`` means, in ``namespace`` if given.
 
     Raises UsageError if there is none; ``option`` is what was given.
@@ -88,7 +87,7 @@ def matching(name: str, namespace: str | None, known: Iterable[Key], option: str
     raise UsageError(Fault(f"{option} {name}: no such gang{where}", hint))
 
 
-def _is(name: str, key: Key) -> bool:
+def _is(name: str, key: GangKey) -> bool:
     namespace, slash, bare = name.rpartition("/")
     return bare == key[1] and (not slash or namespace == key[0])
 
