@@ -47,9 +47,8 @@ from planner.read.kube.pods.host_ports import count_host_ports
 from planner.read.kube.pods.pods import read_pods
 from planner.read.kube.records import KubeGang, KubeNode, KubePod, Objects
 from planner.read.kube.templates.waiting import expected_pods
-from planner.read.mistaken_texts import KUBECTL
 from planner.read.slurm.levels import SlurmTopology
-from planner.read.sources import Source
+from planner.read.sources import KUBECTL, Source
 from planner.read.validation import Entry, describe_error, real_path
 
 MAX_LEFT_OUT = 20
