@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
 from models.solution import Decision
-from models.units import first_of
 from planner.errors import Fault, UsageError
 from planner.show.text import Format
 
@@ -16,9 +15,6 @@ if TYPE_CHECKING:
     from models.documents.plan import GangKey, PlanGang
 
 DECISIONS: tuple[str, ...] = get_args(Decision)
-
-MAX_LISTED = 10
-"""Known names that a hint lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +37,10 @@ class Selection:
         """Raises UsageError for an unknown decision, and for filters of a whole document."""
         for decision in self.decisions:
             if decision not in DECISIONS:
+                from models.documents.base import suggestion
+
                 what = f"--decision {decision}: no such decision"
-                raise UsageError(Fault(what, _meant(decision, DECISIONS, "decisions")))
+                raise UsageError(Fault(what, suggestion(decision, DECISIONS, "decisions")))
         if self.filters and output in (Format.json, Format.yaml):
             what = (
                 f"--gang, --namespace and --decision do not cut the document of -o {output.value}"
@@ -54,8 +52,10 @@ class Selection:
         """Raises UsageError for a gang or a namespace that is not among ``known``."""
         namespaces = {namespace for namespace, _ in known}
         if self.namespace is not None and self.namespace not in namespaces:
+            from models.documents.base import suggestion
+
             what = f"--namespace {self.namespace}: no gang in this namespace"
-            raise UsageError(Fault(what, _meant(self.namespace, namespaces, "namespaces")))
+            raise UsageError(Fault(what, suggestion(self.namespace, namespaces, "namespaces")))
         for name in self.gangs:
             matching(name, self.namespace, known, "--gang")
 
@@ -90,10 +90,3 @@ def matching(
 def _is(name: str, key: GangKey) -> bool:
     namespace, slash, bare = name.rpartition("/")
     return bare == key[1] and (not slash or namespace == key[0])
-
-
-def _meant(word: str, known: Collection[str], what: str) -> str:
-    close = difflib.get_close_matches(word, known, n=1)
-    if close:
-        return f"did you mean {close[0]}?"
-    return f"{what}: {first_of(sorted(known), MAX_LISTED)}"
