@@ -84,6 +84,9 @@ GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "aliyun.com/gpu", "habana.ai/g
 EVERY_SCHEDULER = "*"
 """In place of the name of a scheduler: every one."""
 
+SHOWN_SCHEDULERS = 4
+"""Most schedulers that a sentence names."""
+
 PENDING_LIMIT_S = 300
 """Seconds that a started pod may wait for its scheduler, unless the policy says otherwise."""
 

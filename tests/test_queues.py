@@ -16,9 +16,11 @@ from kube_gangs import owned, thing
 from kube_pods import read as read_pods
 
 from models.gang import Gang
+from planner.cli.options import schedulers_of
+from planner.pipelines.plan import PlanRequest
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
-from planner.read.kube.assembly import MAX_QUEUES
+from planner.read.kube.assembly import MAX_LEFT_OUT
 
 Tree = dict[str, Any]
 
@@ -209,9 +211,9 @@ def test_what_is_planned_holds_no_room_before_and_what_is_not_does() -> None:
 
 
 def test_only_so_many_schedulers_are_named() -> None:
-    pods = [pod(f"p{i}", gpus=1, schedulerName=f"s{i:02}") for i in range(MAX_QUEUES + 3)]
+    pods = [pod(f"p{i}", gpus=1, schedulerName=f"s{i:02}") for i in range(MAX_LEFT_OUT + 3)]
     found = planned(node("n1"), *pods, queue=MINE)
-    assert found.left_out == {**{f"s{i:02}": 1 for i in range(MAX_QUEUES)}, "others": 3}
+    assert found.left_out == {**{f"s{i:02}": 1 for i in range(MAX_LEFT_OUT)}, "others": 3}
 
 
 # what people see
@@ -275,6 +277,21 @@ def test_a_what_if_without_pods_of_others_is_never_applied_either(
         made = cli("plan", "-", "--queue", queue, "--out", str(file), stdin=packed(*trees))
         assert f"a what-if for {whose}: it cannot be applied" in made.out.splitlines()
         assert cli("diff", str(file)).code == 65
+
+
+@pytest.mark.parametrize(
+    ("given", "proposed"),
+    [
+        ("mine", "mine"),
+        ("volcano, mine", "volcano"),
+        ("volcano,kai", "kai,volcano"),
+        ("kai,all", "all"),
+    ],
+)
+def test_commands_that_are_proposed_plan_the_same_queue(given: str, proposed: str) -> None:
+    request = PlanRequest(("monday",), queue=schedulers_of(given))
+    assert request.queue_option == proposed
+    assert schedulers_of(proposed) == request.queue
 
 
 def test_run_refuses_a_policy_that_plans_others(cli: RunCli, tmp_path: Path) -> None:

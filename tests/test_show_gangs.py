@@ -168,9 +168,9 @@ def test_all_shows_a_row_for_each_gang(cli: RunCli, tmp_path: Path) -> None:
     [
         (["--gang", "lote"], "--gang lote: no such gang", "did you mean late?"),
         (["--gang", "x/late"], "--gang x/late: no such gang", "did you mean default/late?"),
-        (["-n", "defualt"], "--namespace defualt: no gang in", "did you mean default?"),
+        (["-n", "defualt"], "--namespace defualt: no gang in", "did you mean 'default'?"),
         (["--namespace", "zzz"], "--namespace zzz: no gang in", "namespaces: default"),
-        (["--decision", "waits"], "--decision waits: no such decision", "did you mean wait?"),
+        (["--decision", "waits"], "--decision waits: no such decision", "did you mean 'wait'?"),
         (["--decision", "x"], "--decision x: no such decision", "decisions: complete, keep, move,"),
         (["--gang", "late", "-ojson"], "--gang, --namespace and --decision do not cut", "use -o"),
     ],

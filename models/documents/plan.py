@@ -15,13 +15,10 @@ from models.documents.cluster import ClusterDocument
 from models.documents.gang import MAX_PODS, GangDocument
 from models.documents.policy import PolicyDocument
 from models.documents.server import GpuIndices
-from models.policy import EVERY_SCHEDULER
+from models.policy import EVERY_SCHEDULER, SHOWN_SCHEDULERS
 from models.solution import NEVER, Decision, Proof, StoppedBy
 from models.tiers import Sense
 from models.units import InvalidValueError, plural
-
-SHOWN_SCHEDULERS = 4
-"""Schedulers that are named of a what-if."""
 
 Natural = Annotated[int, Field(ge=0)]
 EffectiveGpus = Annotated[float, Field(ge=0)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -151,7 +152,7 @@ def plan(
     )
     show(console, output, planned.plan, lambda: planned.document, only)
     code = _exit_code(planned)
-    _report(console, request, planned, queue)
+    _report(console, request, planned)
     _summary(console, planned, code)
     if code:
         raise typer.Exit(code)
@@ -163,7 +164,7 @@ def _exit_code(planned: Planned) -> int:
     return NOT_ADMITTED if any(gang.proven for gang in planned.unmet) else 0
 
 
-def _report(console: Console, request: PlanRequest, planned: Planned, queue: str | None) -> None:
+def _report(console: Console, request: PlanRequest, planned: Planned) -> None:
     """Report required gangs that wait, where the plan is, and the next command."""
     for gang in planned.unmet:
         if gang.proven:
@@ -182,25 +183,25 @@ def _report(console: Console, request: PlanRequest, planned: Planned, queue: str
     spent = plan.instance.policy.spec.solve.budget
     ran_out = plan.status.search.stopped_by == "budget" and plan.status.outcome != "optimal"
     if ran_out and spent < MAX_BUDGET:
-        more = _again(console, request, queue, budget=min(4 * spent, MAX_BUDGET))
+        more = _again(console, request, budget=min(4 * spent, MAX_BUDGET))
         console.next(f"{more}{keep}   (to close the gap)")
     elif plan.status.left_out and all(gang.running_pods for gang in plan.instance.gangs):
-        every = _again(console, request, "all", budget=request.budget)
+        every = _again(console, replace(request, queue=schedulers_of("all")), budget=request.budget)
         console.next(f"{every}   (to plan what waits for other schedulers)")
     elif saved is None:
-        again = _again(console, request, queue, budget=request.budget)
+        again = _again(console, request, budget=request.budget)
         console.next(f"{again} --out plan.json   (to keep this plan)")
     else:
         live = plan.instance.cluster.metadata.uid and plan.instance.what_if is None
         console.next(f"{console.program} {'diff' if live else 'verify'} {saved}")
 
 
-def _again(console: Console, request: PlanRequest, queue: str | None, *, budget: int | None) -> str:
+def _again(console: Console, request: PlanRequest, *, budget: int | None) -> str:
     """The same command with every option that affects the plan (`--now clock` as a time), without --out."""
     from models.units import time_text
 
     given = (
-        ("--queue", queue),
+        ("--queue", request.queue_option),
         ("--policy", request.policy),
         ("--previous", request.previous),
         ("--now", None if request.now is None else time_text(request.now)),

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from models.policy import MAX_BUDGET
+from models.policy import EVERY_SCHEDULER, MAX_BUDGET
 from planner import __version__
 from planner.atomic_files import check_target, save
 from planner.errors import Fault, InputError, RefusedPlanError, UsageError
@@ -75,6 +75,13 @@ class PlanRequest:
     avoid: tuple[tuple[tuple[str, str], str], ...] = ()
     executor: str | None = None
     queue: tuple[str, ...] | None = None
+
+    @property
+    def queue_option(self) -> str | None:
+        """``queue`` as ``--queue`` states it."""
+        if self.queue is None:
+            return None
+        return "all" if EVERY_SCHEDULER in self.queue else ",".join(self.queue) or "mine"
 
 
 ReadReporter = Callable[["LoadedInput"], None]
@@ -270,9 +277,13 @@ _NAME = str.maketrans("", "", "-:")
 
 def report_reading(console: Console, built: LoadedInput, request: PlanRequest) -> None:
     """Where the levels come from, and the first warnings."""
-    reading = [*request.paths, *(("--policy", request.policy) if request.policy else ())]
+    given = (("--queue", request.queue_option), ("--policy", request.policy))
+    options = [word for option, value in given if value is not None for word in (option, value)]
     console.levels_source(built.levels_source)
-    console.remarks(built.remarks, all_with=f"{console.program} validate {shlex.join(reading)}")
+    console.remarks(
+        built.remarks,
+        all_with=f"{console.program} validate {shlex.join([*request.paths, *options])}",
+    )
 
 
 def verify_file(content: bytes, path: str) -> PlanDocument:

@@ -18,8 +18,7 @@ from models.units import shown
 from planner.errors import Fault
 from planner.read.compact_cluster import ServerModels
 from planner.read.document_kinds import Documents
-from planner.read.mistaken_texts import KUBECTL
-from planner.read.sources import Source
+from planner.read.sources import KUBECTL, Source
 from planner.read.validation import Entry
 
 if TYPE_CHECKING:

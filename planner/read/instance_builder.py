@@ -23,7 +23,7 @@ from planner.read.compact_cluster import ServerModels, merge_clusters
 from planner.read.compact_gangs import GangEntry, GangReader, gang_errors
 from planner.read.document_kinds import Documents
 from planner.read.findings import Remarks
-from planner.read.mistaken_texts import KUBECTL
+from planner.read.sources import KUBECTL
 from planner.read.unknown_rates import check_rates
 from planner.read.validation import Entry
 

@@ -11,9 +11,7 @@ from contextlib import suppress
 
 from models.units import shortened
 from planner.errors import Fault
-from planner.read.sources import STDIN, Source, printable
-
-KUBECTL = "kubectl get nodes,pods,namespaces -A -o json"
+from planner.read.sources import KUBECTL, STDIN, Source, printable
 
 _START = 4_096
 """Characters that are looked at, more than an error message has."""

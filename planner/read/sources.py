@@ -32,6 +32,9 @@ _PIECE_BYTES = 2**20
 
 SUFFIXES = (".yaml", ".yml", ".json", ".json.gz", ".yaml.gz", "topology.conf")
 STDIN = "<stdin>"
+KUBECTL = "kubectl get nodes,pods,namespaces -A -o json"
+"""What prints the least that a plan needs."""
+
 GZIP_MAGIC = b"\x1f\x8b"
 
 Format = Literal["json", "yaml", "either"]

@@ -7,11 +7,11 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from enum import IntEnum
 
 from models.documents.gang import GangDocument
-from models.documents.plan import PlanGang
+from models.documents.plan import GangKey, PlanGang
 from models.units import plural
 from planner.show.text import compress, number
 
-Requests = Mapping[tuple[str, str], GangDocument]
+Requests = Mapping[GangKey, GangDocument]
 
 
 class Sharing(IntEnum):

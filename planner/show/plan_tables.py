@@ -11,6 +11,7 @@ from models.solution import ADMITTED
 from models.units import plural
 from planner.show.gang_groups import (
     ORDER,
+    Requests,
     Sharing,
     groups,
     kept_note,
@@ -259,7 +260,7 @@ def gangs(
             *([Cell(slowdowns.of(gang, request))] if slowdowns is not None else []),
             *(Cell(number((gang.domains or {}).get(level))) for level in levels),
             *([Cell(_where(gang, domains_of))] if wide else []),
-            Cell(group_text(group, sharing) if len(group) > 1 else _where_or_why(gang, gpus_of)),
+            _last_cell(group, sharing, gpus_of),
         )
         rows.append(cells)
     return Table(columns, tuple(rows), tuple(notes)).without_empty_columns()
@@ -274,9 +275,7 @@ _FIRST_COLUMNS = (
 )
 
 
-def _first_cells(
-    group: Sequence[PlanGang], requests: Mapping[tuple[str, str], GangDocument]
-) -> tuple[Cell, ...]:
+def _first_cells(group: Sequence[PlanGang], requests: Requests) -> tuple[Cell, ...]:
     gang = group[0]
     style = STYLE[gang.decision]
     return (
@@ -290,7 +289,7 @@ def _first_cells(
 
 def _compact(
     shared: Sequence[Sequence[PlanGang]],
-    requests: Mapping[tuple[str, str], GangDocument],
+    requests: Requests,
     gpus_of: Mapping[str, int],
     sharing: Sharing,
     notes: Sequence[str],
@@ -300,9 +299,7 @@ def _compact(
         (
             *_first_cells(group, requests),
             Cell(_gpus_text(group, requests)),
-            Cell(
-                group_text(group, sharing) if len(group) > 1 else _where_or_why(group[0], gpus_of)
-            ),
+            _last_cell(group, sharing, gpus_of),
         )
         for group in shared
     )
@@ -312,16 +309,19 @@ def _compact(
     return Table(columns, rows, tuple(notes)).without_empty_columns()
 
 
-def _where_or_why(gang: PlanGang, gpus_of: Mapping[str, int]) -> str:
-    return f"{places(gang.pods, gpus_of)} {why(gang)}".strip()
+def _last_cell(group: Sequence[PlanGang], sharing: Sharing, gpus_of: Mapping[str, int]) -> Cell:
+    """Where the one gang of a row is, and why; the names of several."""
+    if len(group) > 1:
+        return Cell(group_text(group, sharing))
+    return Cell(f"{places(group[0].pods, gpus_of)} {why(group[0])}".strip())
 
 
-def gpu_sum(group: Iterable[PlanGang], requests: Mapping[tuple[str, str], GangDocument]) -> int:
+def gpu_sum(group: Iterable[PlanGang], requests: Requests) -> int:
     """GPUs of the gangs, as far as they are known."""
     return sum(gpu_count(gang, requests.get(gang.key)) or 0 for gang in group)
 
 
-def _gpus_text(group: Sequence[PlanGang], requests: Mapping[tuple[str, str], GangDocument]) -> str:
+def _gpus_text(group: Sequence[PlanGang], requests: Requests) -> str:
     if len(group) == 1:
         return number(gpu_count(group[0], requests.get(group[0].key)))
     return number(gpu_sum(group, requests))

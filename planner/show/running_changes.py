@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from models.documents.gang import GangDocument, PodDocument
 from models.documents.plan import PlanBought, PlanDocument, PlanGang, PlanPod
 from models.units import first_of, plural
-from planner.show.gang_groups import rank
+from planner.show.gang_groups import Requests, rank
 from planner.show.plan_tables import STYLE, places
 from planner.show.selection import Selection
 from planner.show.table import Cell, Column, Table
@@ -88,9 +88,7 @@ class _Change:
         return sum(self._gpus.get(pod.role, 0) for pod in pods)
 
 
-def _arrivals(
-    plan: PlanDocument, requests: Mapping[tuple[str, str], GangDocument]
-) -> dict[str, list[_Change]]:
+def _arrivals(plan: PlanDocument, requests: Requests) -> dict[str, list[_Change]]:
     """By node, the gangs with a new pod there, highest priority first."""
     found: dict[str, list[_Change]] = {}
     every_gang = [

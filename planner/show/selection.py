@@ -8,20 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
 from models.solution import Decision
-from models.units import first_of
 from planner.errors import Fault, UsageError
 from planner.show.text import Format
 
 if TYPE_CHECKING:
-    from models.documents.plan import PlanGang
+    from models.documents.plan import GangKey, PlanGang
 
 DECISIONS: tuple[str, ...] = get_args(Decision)
-
-MAX_LISTED = 10
-"""Known names that a hint lists."""
-
-Key = tuple[str, str]
-"""(namespace, name) of a gang."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +37,10 @@ class Selection:
         """Raises UsageError for an unknown decision, and for filters of a whole document."""
         for decision in self.decisions:
             if decision not in DECISIONS:
+                from models.documents.base import suggestion
+
                 what = f"--decision {decision}: no such decision"
-                raise UsageError(Fault(what, _meant(decision, DECISIONS, "decisions")))
+                raise UsageError(Fault(what, suggestion(decision, DECISIONS, "decisions")))
         if self.filters and output in (Format.json, Format.yaml):
             what = (
                 f"--gang, --namespace and --decision do not cut the document of -o {output.value}"
@@ -53,12 +48,14 @@ class Selection:
             hint = "use -o table, wide or name with them, or explain PLAN GANG -o json"
             raise UsageError(Fault(what, hint))
 
-    def check(self, known: Collection[Key]) -> None:
+    def check(self, known: Collection[GangKey]) -> None:
         """Raises UsageError for a gang or a namespace that is not among ``known``."""
         namespaces = {namespace for namespace, _ in known}
         if self.namespace is not None and self.namespace not in namespaces:
+            from models.documents.base import suggestion
+
             what = f"--namespace {self.namespace}: no gang in this namespace"
-            raise UsageError(Fault(what, _meant(self.namespace, namespaces, "namespaces")))
+            raise UsageError(Fault(what, suggestion(self.namespace, namespaces, "namespaces")))
         for name in self.gangs:
             matching(name, self.namespace, known, "--gang")
 
@@ -71,7 +68,9 @@ class Selection:
         )
 
 
-def matching(name: str, namespace: str | None, known: Iterable[Key], option: str) -> list[Key]:
+def matching(
+    name: str, namespace: str | None, known: Iterable[GangKey], option: str
+) -> list[GangKey]:
     """The gangs that ``[NAMESPACE/]NAME`` means, in ``namespace`` if given.
 
     Raises UsageError if there is none; ``option`` is what was given.
@@ -88,13 +87,6 @@ def matching(name: str, namespace: str | None, known: Iterable[Key], option: str
     raise UsageError(Fault(f"{option} {name}: no such gang{where}", hint))
 
 
-def _is(name: str, key: Key) -> bool:
+def _is(name: str, key: GangKey) -> bool:
     namespace, slash, bare = name.rpartition("/")
     return bare == key[1] and (not slash or namespace == key[0])
-
-
-def _meant(word: str, known: Collection[str], what: str) -> str:
-    close = difflib.get_close_matches(word, known, n=1)
-    if close:
-        return f"did you mean {close[0]}?"
-    return f"{what}: {first_of(sorted(known), MAX_LISTED)}"

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from models.policy import SHOWN_SCHEDULERS
 from models.units import first_of, plural
 
 if TYPE_CHECKING:
@@ -45,16 +46,12 @@ def listed(words: Sequence[str], last: str = "or") -> str:
     return f" {last} ".join([part for part in (comma.join(words[:-1]), *words[-1:]) if part])
 
 
-SHOWN_QUEUES = 4
-"""Schedulers that the line on what is left out names."""
-
-
 def left_out(pods: Mapping[str, int]) -> str | None:
     """Which waiting pods are not planned, by scheduler, and what plans them; None without any."""
     count = sum(pods.values())
     if not count:
         return None
-    named = first_of([f"{name} {number(own)}" for name, own in pods.items()], SHOWN_QUEUES)
+    named = first_of([f"{name} {number(own)}" for name, own in pods.items()], SHOWN_SCHEDULERS)
     belong = "belongs to another scheduler" if count == 1 else "belong to other schedulers"
     return f"{plural(count, 'waiting pod')} {belong} ({named}): --queue all plans them"
 

@@ -47,12 +47,11 @@ from planner.read.kube.pods.host_ports import count_host_ports
 from planner.read.kube.pods.pods import read_pods
 from planner.read.kube.records import KubeGang, KubeNode, KubePod, Objects
 from planner.read.kube.templates.waiting import expected_pods
-from planner.read.mistaken_texts import KUBECTL
 from planner.read.slurm.levels import SlurmTopology
-from planner.read.sources import Source
+from planner.read.sources import KUBECTL, Source
 from planner.read.validation import Entry, describe_error, real_path
 
-MAX_QUEUES = 20
+MAX_LEFT_OUT = 20
 """Schedulers of waiting pods that are not planned and that a plan names."""
 
 OTHERS = "others"
@@ -164,8 +163,8 @@ def _left_out(pods: Sequence[KubePod], expected: Mapping[str, int]) -> dict[str,
     for scheduler, pods_of_it in expected.items():
         counts[clean(scheduler)] += pods_of_it
     ordered = sorted(counts, key=lambda name: (-counts[name], name))
-    found = {name: counts[name] for name in ordered[:MAX_QUEUES]}
-    if rest := sum(counts[name] for name in ordered[MAX_QUEUES:]):
+    found = {name: counts[name] for name in ordered[:MAX_LEFT_OUT]}
+    if rest := sum(counts[name] for name in ordered[MAX_LEFT_OUT:]):
         found[OTHERS] = found.get(OTHERS, 0) + rest
     return found
 

@@ -33,12 +33,12 @@ from planner.read.kube.node_documents import ACK_SCHEDULE, Json, amounts, gpu_la
 from planner.read.kube.pods.constraints import (
     FEW_PARTS,
     IGNORABLE,
-    IMPOSSIBLE,
     MAX_PARTS,
     Affinity,
     node_parts,
 )
 from planner.read.kube.records import KubeGang, KubePod, KubeRole, LevelAsk
+from planner.read.kube.shares import beyond_share, by_age, hold
 from planner.read.sources import printable
 
 UNSUPPORTED = "Unsupported"
@@ -310,11 +310,6 @@ def level_asks(gangs: Collection[KubeGang]) -> tuple[LevelAsk, ...]:
     return tuple(sorted(found, key=lambda ask: found[ask]))
 
 
-def by_age(gang: KubeGang) -> tuple[bool, int, str, str]:
-    """Order of gangs from the oldest."""
-    return (gang.submitted_at is None, gang.submitted_at or 0, gang.namespace, gang.name)
-
-
 def hold_beyond_share(gangs: Collection[KubeGang], most: int = MAX_PARTS) -> None:
     """Hold the gangs whose node affinities are more than the share of their namespace.
 
@@ -328,26 +323,8 @@ def hold_beyond_share(gangs: Collection[KubeGang], most: int = MAX_PARTS) -> Non
         parts = sum(map(node_parts, affinities))
         if parts > FEW_PARTS:
             own[gang.namespace].append((gang, parts))
-    share = even_share([sum(parts for _, parts in found) for found in own.values()], most)
-    for found in own.values():
-        taken = 0
-        for gang, parts in found:
-            taken += parts
-            if taken > share:
-                gang.problems += (BEYOND_SHARE,)
-                for pod in gang.pods():
-                    pod.affinity = (IMPOSSIBLE,)
-
-
-def even_share(needs: Sequence[int], most: int) -> int:
-    """The most that each may take so that all together take no more than ``most``."""
-    left = most
-    for i, need in enumerate(sorted(needs)):
-        even = left // (len(needs) - i)
-        if need > even:
-            return even
-        left -= need
-    return most
+    for gang in beyond_share(own, most):
+        hold(gang, BEYOND_SHARE)
 
 
 def _slice_levels(gang: KubeGang) -> list[LevelAsk]:
@@ -417,7 +394,7 @@ def warn_of_missing_claims(
 
 
 def model_pod(role: KubeRole) -> KubePod | None:
-    """The pod that represents its role: one that waits for gangplan, else an unfinished one."""
+    """The pod that represents its role: one to place, else an unfinished one."""
     pods = (pod for _, pod in role.members)
     return min(pods, key=lambda pod: (not pod.to_place, bool(pod.finished)), default=None)
 

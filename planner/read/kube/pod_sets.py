@@ -12,7 +12,7 @@ from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL
 from models.gang import NodeExpression
 from models.units import shortened
 from planner.read.findings import Remarks
-from planner.read.kube.gang_documents import by_age, even_share, model_pod
+from planner.read.kube.gang_documents import model_pod
 from planner.read.kube.levels.levels import Levels
 from planner.read.kube.lookup import bits, distinct, mapping, objects
 from planner.read.kube.node_documents import Json
@@ -22,6 +22,7 @@ from planner.read.kube.pods.pod_kinds import NodeMasks, Population
 from planner.read.kube.pods.pod_rules import PodRule, PodTerm, RuleKind
 from planner.read.kube.records import KubeGang, KubeNode, KubePod, LevelAsk, Objects
 from planner.read.kube.ruled_roles import RoleRule, RuledRole, SpreadNodes
+from planner.read.kube.shares import beyond_share, by_age
 from planner.read.sources import printable
 
 MAX_MEMBERS = 1_000_000
@@ -202,14 +203,8 @@ class PodSets:
             known |= {mask: cost(mask) for mask in new - known.keys()}
             needed = sum(known[mask] for mask in new) + len(one.rules)
             own.setdefault(space, []).append((one, needed))
-        needs = [sum(needed for _, needed in roles) for roles in own.values()]
-        share = even_share(needs, MAX_MEMBERS)
-        for roles in own.values():
-            taken = 0
-            for one, needed in roles:
-                taken += needed
-                if taken > share:
-                    one.problems[BEYOND_SHARE] = None
+        for one in beyond_share(own, MAX_MEMBERS):
+            one.problems[BEYOND_SHARE] = None
 
     def _hold(self) -> None:
         """Let what has problems start nothing and go nowhere."""

@@ -127,7 +127,7 @@ def _leave_to_others(pods: Sequence[KubePod]) -> None:
 
 def _counts(pod: KubePod) -> bool:
     """Whether it runs, or waits to be planned."""
-    return pod.holds_room or (pod.waits and pod.to_place)
+    return pod.holds_room or pod.to_place
 
 
 def _lost_node(pod: KubePod) -> bool:

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
-from planner.read.kube.gang_documents import by_age, even_share
-from planner.read.kube.pods.constraints import HOST_PORT, IMPOSSIBLE
+from planner.read.kube.pods.constraints import HOST_PORT
 from planner.read.kube.records import HostPort, KubeGang, KubeNode, KubePod
+from planner.read.kube.shares import by_age, even_share, hold
 
 DOMAIN = "hostport.gangplan.dev/"
 """Of the names of these resources, which exist in plans alone: ``hostport.gangplan.dev/tcp-8080``."""
@@ -74,9 +74,7 @@ def _hold_beyond_share(gangs: Sequence[KubeGang]) -> set[Port]:
             if len(taken | ports) <= share:
                 taken |= ports
                 continue
-            gang.problems += (BEYOND_SHARE,)
-            for pod in gang.pods():
-                pod.affinity = (IMPOSSIBLE,)
+            hold(gang, BEYOND_SHARE)
         wanted |= {one.key for one in taken}
     return wanted
 
