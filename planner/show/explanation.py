@@ -322,7 +322,7 @@ _RULES = {kind.value for kind in Kind}
 """Codes of reasons that name a rule about pods."""
 
 _HOLDS = {
-    "Incomplete": "its missing pods must be created",
+    "Incomplete": "its controller must create the pods that it lacks, unless they have finished",
     "Gated": "the controller that holds its pods must remove its scheduling gate",
     "Unsupported": "the constraint that is not modelled must be removed from its pods",
     "QueueLimit": "gangs before it in its namespace must start or go, or the Policy's queueLimit be raised",
