@@ -26,7 +26,8 @@ VALUES = ["table", "wide", "json", "yaml", "name"]
 @pytest.fixture(autouse=True)
 def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Completing sets variables of its own process."""
-    for name in ("_GANGPLAN_COMPLETE", "_TYPER_COMPLETE_ARGS", "_TYPER_COMPLETE_FISH_ACTION"):
+    own = ("_GANGPLAN_COMPLETE", "_TYPER_COMPLETE_ARGS", "_TYPER_COMPLETE_FISH_ACTION", "COLUMNS")
+    for name in own:
         monkeypatch.setenv(name, "")
 
 
@@ -49,6 +50,7 @@ def answer(
         ([], VERBS, ":4"),
         (["ver"], ["verify"], ":4"),
         (["plan", "--out"], ["--out", "--output"], ":4"),
+        (["plan", "--qu"], ["--queue"], ":4"),  # its description is wider than a terminal
         (["plan", "monday", "--nope"], [], ":4"),
         (["plan", "-o", ""], VALUES, ":4"),
         (["plan", "--output", "w"], ["wide"], ":4"),

@@ -145,6 +145,39 @@ def test_a_higher_priority_helps_only_where_there_is_room_without_those_before(
     )
 
 
+def test_a_gang_with_rules_about_pods_has_them_said(cli: RunCli, tmp_path: Path) -> None:
+    rules = {
+        "spaced": "antiAffinity: [{level: rack}]",  # three pods, two racks
+        "joined": "affinity: [{level: rack, podSet: cache}]",
+        "even": "spread: [{level: rack, maxSkew: 1}], podSets: [trainers]",
+        "away": "antiAffinity: [{level: rack, podSet: trainers}]",
+    }
+    text = CLUSTER + "".join(
+        asked(name, 3, 1, priority=int(name == "even")).replace("nodeSelector: {pool: a}", rule)
+        for name, rule in rules.items()
+    )
+    plan = planned(cli, tmp_path, text)
+    found = {name: explained(cli, plan, name) for name in rules}
+    worker = "role worker: 3 pods of 1 GPU, on DGX H100, "
+    assert {name: one["needs"] for name, one in found.items()} == {
+        "spaced": [f"{worker}no two in one rack"],
+        "joined": [f"{worker}in a rack with a pod of the set cache"],
+        "even": [f"{worker}in a rack at most 1 pod more than in the rack with the fewest"],
+        "away": [f"{worker}in no rack with a pod of the set trainers"],
+    }
+    by_count = "by count its pods fit: loosen its rules about pods, or free nodes in other domains"
+    few = "role worker: ask for at most 2 pods, or allow two in one rack: its nodes are in 2 racks"
+    # `even` starts in both racks, which bars `away`; nobody who starts keeps `spaced` out
+    if_first = "a priority above 1 would put it first"
+    barred = f"1 gang of its priority or higher starts there in this plan, on 3 GPUs: {if_first}"
+    assert {name: one["help"] for name, one in found.items()} == {
+        "spaced": [few, by_count],
+        "joined": [by_count],
+        "even": [],
+        "away": [by_count, barred],
+    }
+
+
 def test_who_holds_what_it_wants_is_listed_with_most_gpus_first(mixed: str, cli: RunCli) -> None:
     document = explained(cli, mixed, "late")
     (holder,) = document["holders"]

@@ -32,7 +32,9 @@ def proposed(trees: list[Tree], policy: KubernetesPolicy | None = None) -> list[
         assert said == []
         return []
     (line,) = said
-    document = yaml.safe_load(line.partition("add this to the input: ")[2].removesuffix(")"))
+    document = yaml.safe_load(
+        line.partition("add a file with this to the paths: ")[2].removesuffix(")")
+    )
     stated = document["spec"]["kubernetes"]["levels"]
     assert [one["label"] for one in stated] == [one.label for one in levels.proposed]
     return [one["label"] for one in stated]
@@ -42,7 +44,9 @@ def test_a_rack_label_is_proposed_with_the_lines_of_the_policy() -> None:
     trees = cluster(8, **{RACK: lambda i: f"r{i // 4}"})
     levels, _, (line,) = found(trees)
     assert levels.levels == ()
-    said, _, hint = line.partition(" (hint: if that is topology, add this to the input: ")
+    said, _, hint = line.partition(
+        " (hint: if that is topology, add a file with this to the paths: "
+    )
     assert said == (
         f"Label {RACK} (2 values): divides the nodes evenly, but is no known level; it is not used"
     )

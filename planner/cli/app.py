@@ -19,6 +19,7 @@ import typer
 
 from planner import __version__
 from planner.cli.apply import apply
+from planner.cli.completion import WIDE
 from planner.cli.diff import diff
 from planner.cli.doctor import doctor
 from planner.cli.explain import explain
@@ -110,6 +111,8 @@ def main() -> NoReturn:
     """Run the command line of this process and exit."""
     gc.set_threshold(*_COLLECTS)
     _take_standard_descriptors()
+    if "_GANGPLAN_COMPLETE" in os.environ:  # set by the shell's script for completion
+        os.environ["COLUMNS"] = WIDE
     called = Path(sys.argv[0]).stem
     program = "kubectl gangplan" if called.replace("_", "-") == "kubectl-gangplan" else "gangplan"
     for stream in (sys.stdout, sys.stderr):

@@ -13,6 +13,9 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 
+WIDE = "10000"
+"""COLUMNS while completing: a description that wraps would be two candidates."""
+
 FILES, ERROR, NO_FILES = 0, 1, 4
 """Cobra's ShellCompDirective: the shell completes file names; it does nothing; only the candidates."""
 
@@ -37,6 +40,7 @@ def _candidates(words: Sequence[str]) -> list[str]:
     """
     from planner.cli.app import app
 
+    os.environ["COLUMNS"] = WIDE
     os.environ["_GANGPLAN_COMPLETE"] = "complete_fish"
     os.environ["_TYPER_COMPLETE_FISH_ACTION"] = "get-args"
     os.environ["_TYPER_COMPLETE_ARGS"] = shlex.join(("gangplan", *(words or [""])))

@@ -19,6 +19,7 @@ from models.gang import shown as affinity_text
 from models.hardware import mask_of
 from models.instance import Instance
 from models.occupancy import PODS, Room, rooms
+from models.pod_rules import Kind
 from models.solution import NEVER, GangDecision, PodPlacement, Reason
 from models.units import plural, shortened
 from planner.errors import Fault, InputError
@@ -201,7 +202,24 @@ class Explanation:
         reason = self.decisions[self._index].reason
         never = reason is not None and reason.code == NEVER
         givers = () if never else self._givers()  # nobody who gives way would help it
-        return tuple(dict.fromkeys([*self._shortages(), *givers]))
+        by_rules = self._rules_about_pods() if reason is not None and reason.code in _RULES else ()
+        return tuple(dict.fromkeys([*self._shortages(), *by_rules, *givers]))
+
+    def _rules_about_pods(self) -> Iterator[str]:
+        """What keeps its pods apart, where that is why it waits."""
+        cluster = self.instance.cluster
+        for one in self.candidates:
+            role, nodes = one.role, self._eligible(one.role)
+            for rule in role.anti_affinity if one.needed else ():
+                there = len({cluster.domain_of[rule.level][n] for n in nodes})
+                if rule.pod_set is None and there < role.min:
+                    level = cluster.level_name(rule.level)
+                    yield (
+                        f"role {role.name}: ask for at most {plural(there, 'pod')}, or allow two in one"
+                        f" {level}: its nodes are in {plural(there, level)}"
+                    )
+        if all(one.eligible.pods >= one.needed for one in self.candidates):
+            yield "by count its pods fit: loosen its rules about pods, or free nodes in other domains"
 
     def _shortages(self) -> Iterator[str]:
         for one in self.candidates:
@@ -260,6 +278,8 @@ class Explanation:
             )
         starting = [one for one in self.holders if one.decision in ("place", "complete")]
         before = [one for one in starting if one.gang.priority >= mine]
+        if self._fits_without(()):  # not for lack of room, but for pods of sets
+            before = [one for one in before if _named(self.gang) & _named(one.gang)]
         if before and self._fits_without({one.gang.key for one in before}):
             yield (
                 f"{plural(len(before), 'gang')} of its priority or higher"
@@ -282,10 +302,23 @@ class Explanation:
         return all(place.pods >= needed for place, needed in places)
 
 
+def _named(gang: Gang) -> set[str]:
+    """The sets of pods that a gang is in or has rules about."""
+    found: set[str] = set()
+    for role in gang.roles:
+        next_to = (one.pod_set for one in (*role.anti_affinity, *role.affinity))
+        sets = (*next_to, *(one.pod_set for one in role.spread))
+        found.update(role.pod_sets, (name for name in sets if name is not None))
+    return found
+
+
 TOO_SMALL = "fewer GPUs installed than one pod asks for"
 
+_RULES = {kind.value for kind in Kind}
+"""Codes of reasons that name a rule about pods."""
+
 _HOLDS = {
-    "Incomplete": "its missing pods must be created",
+    "Incomplete": "its controller must create the pods that it lacks, unless they have finished",
     "Gated": "the controller that holds its pods must remove its scheduling gate",
     "Unsupported": "the constraint that is not modelled must be removed from its pods",
     "QueueLimit": "gangs before it in its namespace must start or go, or the Policy's queueLimit be raised",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+from models.cluster import Cluster
 from models.documents.plan import PlanDocument, PlanGang
 from models.gang import Gang, Role
 from models.units import plural, quantity_text, time_text
@@ -95,7 +97,25 @@ def _role(found: Explanation, role: Role) -> str:
         f"each {plural(size, 'pod')} in one {cluster.level_name(level)}"
         for size, level in role.slice_layers
     ]
-    return ", ".join(parts)
+    return ", ".join([*parts, *_about_pods(role, cluster)])
+
+
+def _about_pods(role: Role, cluster: Cluster) -> Iterator[str]:
+    """The rules of a role about pods beside its own."""
+    for one in role.anti_affinity:
+        level = cluster.level_name(one.level)
+        away = f"in no {level} with a pod of the set {one.pod_set}"
+        yield f"no two in one {level}" if one.pod_set is None else away
+    for one in role.affinity:
+        level = cluster.level_name(one.level)
+        beside = f"in a {level} with a pod of the set {one.pod_set}"
+        yield f"all in one {level}" if one.pod_set is None else beside
+    for rule in role.spread:
+        level = cluster.level_name(rule.level)
+        of = "" if rule.pod_set is None else f" of the set {rule.pod_set}"
+        over = f", over at least {plural(rule.min_domains, level)}" if rule.min_domains > 1 else ""
+        more = f"at most {plural(rule.max_skew, 'pod')}{of} more"
+        yield f"in a {level} {more} than in the {level} with the fewest{over}"
 
 
 def _placement(plan: PlanDocument, stated: PlanGang) -> list[tuple[str, Cell]]:

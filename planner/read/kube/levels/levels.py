@@ -201,7 +201,7 @@ def _proposing(levels: Levels, builder: LevelBuilder, remarks: Remarks) -> Level
         return levels
     entries = ", ".join(_entry(level, None)[0] for level in proposed)
     policy = f"{{kind: Policy, apiVersion: {API_VERSION}, spec: {{kubernetes: {{levels: [{entries}]}}}}}}"
-    hint = f"if that is topology, add this to the input: {policy}"
+    hint = f"if that is topology, add a file with this to the paths: {policy}"
     if len(hint) > MAX_CHARACTERS:
         hint = "if that is topology, put levels into a Policy: validate --save-policy writes one"
     for one in new:
