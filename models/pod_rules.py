@@ -6,6 +6,7 @@ equal rules share one. Everything is counted by node; what holds of a domain fol
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -217,7 +218,7 @@ def _can_break(instance: Instance, rule: Rule) -> bool:
 
 
 class Tally:
-    """Pods of one rule on one node: [owners, members, both], all and new ones."""
+    """Pods of one rule in one domain: [owners, members, both], all and new ones."""
 
     __slots__ = ("all", "new")
 
@@ -226,39 +227,103 @@ class Tally:
         self.new = [0, 0, 0]
 
 
+class _Counted:
+    """Of one rule: ``here``, the domains with pods; of a spread only on nodes that count.
+
+    ``having``: domains with pods of the owners, and of the set. ``meeting``: domains in which new pods break
+    an anti-affinity. ``stray``: new pods of the owners on nodes that they may not be on, by domain.
+    """
+
+    __slots__ = ("having", "here", "meeting", "rule", "stray")
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self.here: dict[int, Tally] = {}
+        self.having: tuple[dict[int, None], dict[int, None]] = ({}, {})
+        self.meeting: dict[int, None] = {}
+        self.stray: Counter[int] = Counter()
+        for node, pods in rule.fixed.items():
+            self.add(node, (False, True, False), pods, 0)
+
+    def add(self, node: int, kinds: Sequence[bool], pods: int, new: int) -> None:
+        """Count so many pods on a node, some of them new. ``kinds``: owners, members, both."""
+        d = self.rule.of[node]
+        if kinds[0] and node not in self.rule.nodes:
+            self.stray[d] += new
+        if self.rule.counts(node):
+            self.add_to_domain(d, kinds, pods, new)
+
+    def add_to_domain(self, d: int, kinds: Sequence[bool], pods: int, new: int) -> None:
+        """The same for pods on nodes of a domain that all count, and where owners may be."""
+        tally = self.here.setdefault(d, Tally())
+        for i, counts in enumerate(kinds):
+            if counts:
+                tally.all[i] += pods
+                tally.new[i] += new
+                if i < len(self.having):
+                    _keep(self.having[i], d, tally.all[i] > 0)
+        if self.rule.kind is Kind.APART:
+            _keep(self.meeting, d, _meet(tally))
+        if not any(tally.all):
+            del self.here[d]
+
+
+def _keep(domains: dict[int, None], domain: int, holds: bool) -> None:  # noqa: FBT001
+    if holds:
+        domains[domain] = None
+    else:
+        domains.pop(domain, None)
+
+
+def _by_domain(
+    rule: Rule, nodes: Iterable[tuple[int, bool]], sign: int
+) -> list[tuple[int, int, int]]:
+    """(domain, pods, new pods) of pods on these nodes."""
+    found: dict[int, tuple[int, int]] = {}
+    for node, new in nodes:
+        pods, new_pods = found.get(rule.of[node], (0, 0))
+        found[rule.of[node]] = (pods + sign, new_pods + sign * new)
+    return [(d, *counts) for d, counts in found.items()]
+
+
 class PodCounts:
-    """The pods of every rule, by node, while a plan is built."""
+    """The pods of every rule, by domain, while a plan is built."""
 
     def __init__(self, rules: PodRules) -> None:
         self._rules = rules
-        self._by_rule: dict[Rule, dict[int, Tally]] = {rule: {} for rule in rules.rules}
-        for rule, tallies in self._by_rule.items():
-            for n, pods in rule.fixed.items():
-                tallies[n] = Tally()
-                tallies[n].all[1] = pods
+        self._by_rule = {rule: _Counted(rule) for rule in rules.rules}
 
-    def add(self, gang: int, pod: PodPlacement, *, new: bool, pods: int = 1) -> None:
-        """Count a pod, or with ``pods`` -1 no longer."""
-        key = (gang, pod.role)
-        for rule in self._rules.by_role.get(key, ()):
-            tally = self._by_rule[rule].setdefault(pod.node, Tally())
-            kinds = (key in rule.owners, key in rule.members, key in rule.both)
-            for i, counts in enumerate(kinds):
-                if counts:
-                    tally.all[i] += pods
-                    tally.new[i] += pods if new else 0
+    def add(self, gang: int, pods: Iterable[tuple[PodPlacement, bool]], sign: int = 1) -> None:
+        """Count pods, each with whether it is new, or with ``sign`` -1 no longer."""
+        by_role: dict[int, list[tuple[int, bool]]] = {}
+        for pod, new in pods:
+            by_role.setdefault(pod.role, []).append((pod.node, new))
+        for role, nodes in by_role.items():
+            key = (gang, role)
+            by_level: dict[int, list[tuple[int, int, int]]] = {}
+            for rule in self._rules.by_role.get(key, ()):
+                counted = self._by_rule[rule]
+                kinds = (key in rule.owners, key in rule.members, key in rule.both)
+                if rule.kind is not Kind.APART:
+                    for node, new in nodes:
+                        counted.add(node, kinds, sign, sign * new)
+                    continue
+                if (
+                    rule.level not in by_level
+                ):  # jobs that keep apart have as many rules as there are jobs
+                    by_level[rule.level] = _by_domain(rule, nodes, sign)
+                for d, all_pods, new_pods in by_level[rule.level]:
+                    counted.add_to_domain(d, kinds, all_pods, new_pods)
 
-    def by_domain(self, rule: Rule) -> dict[int, Tally]:
+    def by_domain(self, rule: Rule) -> Mapping[int, Tally]:
         """The tallies of domains with pods; of a spread only on nodes that count."""
-        found: dict[int, Tally] = {}
-        for n, tally in self._by_rule[rule].items():
-            if not any(tally.all) or not rule.counts(n):
-                continue
-            here = found.setdefault(rule.of[n], Tally())
-            for i in range(3):
-                here.all[i] += tally.all[i]
-                here.new[i] += tally.new[i]
-        return found
+        return self._by_rule[rule].here
+
+    def closed(self, rule: Rule, key: RoleKey) -> list[int]:
+        """Domains that an anti-affinity closes to a role by the pods there."""
+        owners, members = self._by_rule[rule].having
+        found = members if key in rule.owners else {}
+        return sorted(found | owners if key in rule.members else found)
 
     def least(self, rule: Rule, here: Mapping[int, Tally]) -> int:
         """The fewest pods of the set in a domain of a spread."""
@@ -268,14 +333,12 @@ class PodCounts:
 
     def broken(self, rule: Rule) -> list[Collection[int]]:
         """Sets of domains; in each set some new pod has to go."""
-        here = self.by_domain(rule)
-        stray = {
-            rule.of[n] for n, t in self._by_rule[rule].items() if t.new[0] and n not in rule.nodes
-        }
+        counted = self._by_rule[rule]
+        here, stray = counted.here, sorted(d for d, pods in counted.stray.items() if pods)
         if stray:
-            return [(d,) for d in sorted(stray)]
+            return [(d,) for d in stray]
         if rule.kind is Kind.APART:
-            return [(d,) for d, tally in here.items() if _meet(tally)]
+            return [(d,) for d in counted.meeting]
         if rule.kind is Kind.SPREAD:
             most = self.least(rule, here) + rule.max_skew
             return [(d,) for d, t in here.items() if t.new[0] and t.all[1] > most]
@@ -293,8 +356,10 @@ def bases(tally: Tally) -> int:
 
 def _meet(tally: Tally) -> bool:
     """Whether an owner and another pod of the set are there, of which one is new."""
-    stay = [a - n for a, n in zip(tally.all, tally.new, strict=True)]
-    return tally.all[0] * tally.all[1] - tally.all[2] > stay[0] * stay[1] - stay[2]
+    owners, members, both = tally.all
+    new_owners, new_members, new_both = tally.new
+    staying = (owners - new_owners) * (members - new_members) - (both - new_both)
+    return owners * members - both > staying
 
 
 def conflicting(
@@ -327,8 +392,7 @@ def conflicts(instance: Instance, decisions: Sequence[GangDecision]) -> list[tup
         spec = instance.gangs[gang]
         stood = set(placed(spec, spec.running_pods))
         new[gang] = [pod for pod in decisions[gang].pods if pod not in stood]
-        for pod in decisions[gang].pods:
-            counts.add(gang, pod, new=pod not in stood)
+        counts.add(gang, [(pod, pod not in stood) for pod in decisions[gang].pods])
     return conflicting(rules, counts, new)
 
 
@@ -430,7 +494,7 @@ def _standing_exempt(instance: Instance) -> frozenset[tuple[int, int, int]]:
     counts, found = PodCounts(rules), set[tuple[int, int, int]]()
     for gang, pod in standing:
         assert pod.node is not None
-        counts.add(gang, PodPlacement(pod.role, pod.index, pod.node, None), new=True)
+        counts.add(gang, [(PodPlacement(pod.role, pod.index, pod.node, None), True)])
     for rule in rules.rules:
         broken = {d for domains in counts.broken(rule) for d in domains}
         for gang, pod in standing:

@@ -232,8 +232,7 @@ class FreeSpace:
     def _recount(self, gang: int, old: Pods, new: Pods) -> None:
         """Count the pods of a gang for the rules about them."""
         for pods, sign in ((old, -1), (new, 1)):
-            for pod in pods:
-                self.pod_counts.add(gang, pod, new=not self._stays(gang, pod), pods=sign)
+            self.pod_counts.add(gang, [(pod, not self._stays(gang, pod)) for pod in pods], sign)
 
     def new_pods(self, gang: int) -> Pods:
         """Its pods that do not stay as they are."""

@@ -35,8 +35,14 @@ def limits_of(space: FreeSpace, demand: Demand) -> Limits:
         return {}
     found: dict[int, tuple[Limit, ...]] = {}
     for role in demand.roles:
-        rules = space.rules.by_role.get((demand.gang, role.role), ())
-        found[role.role] = tuple(_limit(space, demand.gang, role, rule) for rule in rules)
+        alike: dict[tuple[int, frozenset[int]], Limit] = {}
+        for rule in space.rules.by_role.get((demand.gang, role.role), ()):
+            limit = _limit(space, demand.gang, role, rule)
+            same = (limit.level, limit.roles)
+            if same in alike:
+                limit = replace(limit, most=np.minimum(limit.most, alike[same].most))
+            alike[same] = limit
+        found[role.role] = tuple(alike.values())
     return found
 
 
@@ -83,10 +89,7 @@ def _limit(space: FreeSpace, gang: int, role: RoleDemand, rule: Rule) -> Limit:
     if rule.kind is Kind.APART:
         sharing = rule.both
         most[:] = 1 if key in rule.both else MANY
-        for d, tally in here.items():
-            others = (key in rule.owners and tally.all[1]) or (key in rule.members and tally.all[0])
-            if others:
-                most[d] = 0
+        most[space.pod_counts.closed(rule, key)] = 0
     elif rule.kind is Kind.SPREAD:
         most = _evenly(space, gang, role, rule, here)
     elif key in rule.owners:
