@@ -89,6 +89,15 @@ def test_300_gangs_are_80_lines_of_100_columns_that_name_all_that_happens(
         assert re.search(f"^{row}", out, re.MULTILINE), out
 
 
+def test_a_plan_in_which_all_gangs_stay_has_a_line_and_no_heads(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    path = save(crowd(0, 0, 0, 0, 30, "x"), tmp_path)
+    for environ in ({}, {"COLUMNS": "100"}):
+        out = cli("show", path, environ=environ).out
+        assert re.search(r"waiting\n\n30 running gangs stay", out), out
+
+
 def test_names_are_whole_where_there_is_room_for_them(cli: RunCli, tmp_path: Path) -> None:
     out = cli("show", save(crowd(120, 40, 30, 60, 50, "job"), tmp_path)).out
     assert "job-llama-[" not in out

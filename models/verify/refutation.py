@@ -32,7 +32,7 @@ ALL_WORK = 5_000_000
 """The same for all steps of one search."""
 
 CERTIFIED_WORK = 500_000
-"""Nodes and gangs of the plans that are checked by every rule."""
+"""Nodes, gangs, and pods in sets, of the plans that are checked by every rule."""
 
 CLUSTER_VISITS = 8
 """Visits of each node for a tier that is no sum over gangs."""
@@ -113,6 +113,12 @@ class _Search:
         self.work = Work(ALL_WORK)
         self.certified = Work(CERTIFIED_WORK)
         self.size = len(self.facts.nodes) + len(self.facts.gangs)
+        # what one check by every rule looks at: rules about sets count each pod in each of its sets
+        self.checked = self.size + sum(
+            len(change.gang.roles[pod.role].pod_sets)
+            for change in outcome.changes
+            for pod in change.pods.values()
+        )
         self.room = Room(outcome, Grounds(self.facts, self.work))
         self.found: dict[int, Witness] = {}
 
@@ -121,7 +127,7 @@ class _Search:
         self.work.part(WORK)
         for i in self._waiting(lambda i: denies_room(self.outcome.case.gangs[i])):
             for pods in self._placed(self.room, i, {}):
-                if not self.certified.spend(self.size):
+                if not self.certified.spend(self.checked):
                     return
                 if self._feasible(Variant(self.outcome, {i: pods})):
                     yield Step(i, "starting beside the others", {i: pods})
@@ -155,7 +161,7 @@ class _Search:
             return first is not None
         if len(self.found) >= MAX_FOUND and self.stated[first[0]].proof is None:
             return False
-        if not self.certified.spend(self.size):
+        if not self.certified.spend(self.checked):
             return False
         if not self._feasible(variant):
             return False

@@ -30,6 +30,9 @@ START_EFFORT = 2.0
 PLACING_EFFORT = 0.75e-7
 """Effort of placing one gang, for each node."""
 
+RULE_EFFORT = 1e-5
+"""The same, for each rule about its pods: 300 jobs that keep apart have 300 each."""
+
 GRACE_S = 1.0
 """Seconds that the first plan may still take once the search was stopped or its time is up."""
 
@@ -60,9 +63,11 @@ def best_greedy(
     decisions, effort = list(base), 0.0
     for priority, demands in groupby(queue(space), key=lambda d: instance.gangs[d.gang].priority):
         peers = list(demands)
+        rules = sum(len(space.rules.of.get(demand.gang, ())) for demand in peers)
+        each = len(peers) * len(instance.cluster.nodes) * PLACING_EFFORT + rules * RULE_EFFORT
         best: tuple[tuple[int, ...], list[GangDecision]] | None = None
         for order, patient in _ways(instance):
-            once = effort + len(peers) * len(instance.cluster.nodes) * PLACING_EFFORT
+            once = effort + each
             if best is not None and (once > START_EFFORT or len(peers) == 1 or budget.exhausted()):
                 break
             effort, mark, plan = once, space.mark(), list(decisions)

@@ -115,7 +115,7 @@ class Table:
             tuple(self.columns[c] for c in keep),
             tuple(tuple(row[c] for c in keep) for row in self.rows),
             self.notes,
-            self.headless,
+            self.headless or not keep,
         )
 
     def plain(self, *, color: bool = False) -> str:

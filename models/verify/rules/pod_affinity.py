@@ -88,10 +88,11 @@ class Neighbours:
             elif one.rule == "affinity" and there:
                 joined = {n for n in self._in(one.level, there) if nodes[n].has(one.level)}
                 barred |= set(range(len(nodes))) - joined
+        own, shut = frozenset(role.pod_sets), dict[int, set[int]]()
         for (level, pod_set), domains in self._shunned.items():
-            if pod_set in role.pod_sets:
-                barred |= self._in(level, domains)
-        return barred
+            if pod_set in own:
+                shut.setdefault(level, set()).update(domains)
+        return barred.union(*(self._in(level, domains) for level, domains in shut.items()))
 
     def _in(self, level: int, domains: set[int]) -> set[int]:
         return {n for n, node in enumerate(self.facts.nodes) if node.domain[level] in domains}
