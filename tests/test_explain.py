@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -212,6 +213,15 @@ def test_a_placed_gang_has_its_place_and_nothing_to_help(cli: RunCli, tmp_path: 
         "role worker: room must become free in one node: the best, v100-1, has room for 1 pod of 8;"
         " all eligible nodes have room for 2"
     )
+
+
+def test_a_stopped_gang_has_the_nodes_it_leaves(cli: RunCli, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps(plan_changes.plan()), encoding="utf-8")
+    lines = cli("explain", str(plan), "batch").out.splitlines()
+    assert "before    n02" in lines
+    assert not any(line.startswith("nodes ") for line in lines)
+    assert any(re.match(r"priority +\d+; it may be stopped", line) for line in lines), lines
 
 
 def test_every_gang_of_a_recorded_cluster_is_explained(cli: RunCli, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def _facts(found: Explanation, plan: PlanDocument, stated: PlanGang) -> Table:
         *((("queue", Cell(gang.queue)),) if gang.queue is not None else ()),
         (_word(found), Cell(_since(found, gang.started_at if gang.running else gang.submitted_at))),
         *(("needs", Cell(text)) for text in _needs(found)),
-        *(_placement(plan, stated) if stated.pods else ()),
+        *_placement(plan, stated),
     ]
     return Table(
         (Column("what"), Column("how", fold=True)),
@@ -49,9 +49,9 @@ def _facts(found: Explanation, plan: PlanDocument, stated: PlanGang) -> Table:
 
 
 def _standing(gang: Gang) -> str:
-    """``10; once it runs it may be stopped and moved``."""
+    """``10; once it runs it may be stopped and moved``, of a running gang without the condition."""
     may = f"be {listed(_may(gang), 'and')}" if _may(gang) else "neither be stopped nor moved"
-    return f"{gang.priority}; once it runs it may {may}"
+    return f"{gang.priority}; {'' if gang.running else 'once it runs '}it may {may}"
 
 
 def _word(found: Explanation) -> str:
@@ -119,12 +119,14 @@ def _about_pods(role: Role, cluster: Cluster) -> Iterator[str]:
 
 
 def _placement(plan: PlanDocument, stated: PlanGang) -> list[tuple[str, Cell]]:
-    """Where it runs after the plan, how fast, and what slows it down."""
+    """Where it runs now and after the plan, how fast, and what slows it down."""
     gpus_of = plan.instance.installed_gpus()
     request = plan.instance.gangs_by_key().get(stated.key)
-    rows = [("nodes", Cell(places(stated.pods, gpus_of)))]
+    rows = []
     if request is not None and request.running_pods and stated.decision != "keep":
-        rows.insert(0, ("before", Cell(places(request.running_pods, gpus_of))))
+        rows.append(("before", Cell(places(request.running_pods, gpus_of))))
+    if stated.pods:
+        rows.append(("nodes", Cell(places(stated.pods, gpus_of))))
     if stated.domains:
         used = [plural(count, level) for level, count in stated.domains.items()]
         rows.append(("domains", Cell(", ".join(used))))
