@@ -183,6 +183,10 @@ class _Workload:
         spec = {**mapping(pods.template, "spec"), "schedulerName": self.scheduler(pods)}
         for name in _OF_SERVER:
             spec.pop(name, None)
+        if "volumes" in spec:
+            # The claim of an ephemeral volume is made with its pod: that it does not exist is no fault.
+            volumes = objects(spec, "volumes")
+            spec["volumes"] = [one for one in volumes if "ephemeral" not in one]
         if self.tolerations:
             own = objects(spec, "tolerations")
             spec["tolerations"] = [*own, *(one for one in self.tolerations if one not in own)]
@@ -439,10 +443,10 @@ def _precedence(workload: KubeObject) -> tuple[bool, int, str]:
     return (not _is_over(workload), workload.created or 0, workload.name)
 
 
-def _conditions(one: KubeObject) -> set[object]:
+def _conditions(one: KubeObject) -> set[str | None]:
     """The types of the conditions that are true."""
     found = objects(one.tree, "status", "conditions")
-    return {entry.get("type") for entry in found if entry.get("status") == "True"}
+    return {text(entry, "type") for entry in found if entry.get("status") == "True"}
 
 
 def _is_over(one: KubeObject) -> bool:
