@@ -559,6 +559,23 @@ def test_malformed_templates_and_sizes_are_remarks(value: object) -> None:
     assert all(gang.roles for gang in found.values())
 
 
+@pytest.mark.parametrize("elastic", [{}, {"minReplicas": 1, "maxReplicas": 3}])
+def test_a_template_that_no_document_may_hold_keeps_its_own_gang_back(elastic: Tree) -> None:
+    """No API server checks the templates of custom resources as it checks pods."""
+    made = training("PyTorchJob", "pytorchReplicaSpecs", worker=3)
+    made["spec"]["elasticPolicy"] = elastic
+    worker = made["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    worker["tolerations"] = [{"key": "\x1b[31m", "operator": "Exists"}]
+    other = job()
+    other["metadata"]["name"] = "other"
+    found = gangs(made, other)
+    hold = found["default/vit"].hold
+    assert hold is not None
+    assert hold.message.startswith("it cannot be planned: ")
+    assert "\x1b" not in hold.message
+    assert found["default/other"].hold is None
+
+
 @settings(max_examples=examples(300, 25), deadline=None)
 @given(data=st.data())
 def test_whatever_a_stranger_breaks_changes_no_gang_of_others(data: st.DataObject) -> None:
