@@ -551,7 +551,8 @@ def test_malformed_templates_and_sizes_are_remarks(value: object) -> None:
         thing("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", "j", {"replicas": value}),
     ]  # fmt: skip
     conditions = [{"type": value, "status": "True"}, {"type": "Ready", "status": value}]
-    wrong += [one | {"status": {"conditions": conditions}} for one in wrong]
+    status = {"conditions": conditions, "jobStatus": value, "terminalState": value, "state": value}
+    wrong += [one | {"status": status} for one in wrong]
     for one in wrong[len(wrong) // 2 :]:
         one["metadata"] = {**one["metadata"], "name": f"{one['metadata']['name']}-2"}
     found = gangs(*wrong, job())

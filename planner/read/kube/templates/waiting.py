@@ -59,6 +59,9 @@ _OVER = frozenset({"Complete", "Completed", "Succeeded", "Failed", "Finished"}) 
 }
 """Conditions of what has finished, and the words of JobSets and RayJobs for that."""
 
+_STATES = ("terminalState", "jobStatus", "jobDeploymentStatus")
+"""Fields of a status that hold such a word."""
+
 _PENDING = (None, "Pending", "Inqueue")
 _NO_GANGS = ("Pod", "ReplicaSet", "StatefulSet", "DaemonSet")
 """What Volcano makes PodGroups for that are no gangs."""
@@ -451,10 +454,9 @@ def _conditions(one: KubeObject) -> set[str | None]:
 
 def _is_over(one: KubeObject) -> bool:
     """Whether it has finished or is being deleted."""
-    status = mapping(one.tree, "status")
-    states = {status.get(name) for name in ("terminalState", "jobStatus", "jobDeploymentStatus")}
+    states = {text(one.tree, "status", name) for name in _STATES}
     deleted = at(one.tree, "metadata", "deletionTimestamp") is not None
-    return deleted or not _OVER.isdisjoint(_conditions(one) | {str(state) for state in states})
+    return deleted or not _OVER.isdisjoint(_conditions(one) | states)
 
 
 def _is_elsewhere(one: KubeObject) -> bool:
