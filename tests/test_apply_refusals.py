@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from apiserver import Call, FakeCluster
 from apply_runs import TOLERATE, Bench, Tree, a_cluster, bench, placed, refusing
+from plan_documents import sealed
 
 from models.units import time_text
 
@@ -32,6 +33,36 @@ def test_a_plan_that_does_not_hold_is_refused(gated: Bench) -> None:
     said = gated.apply(plan)
 
     assert (said.code, gated.opened) == (5, [])
+
+
+@pytest.mark.parametrize("mode", [None, "gate", "binding"])
+def test_a_what_if_that_was_edited_to_look_like_a_plan_starts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str | None
+) -> None:
+    """Whatever a file says: pods without the gate that are not gangplan's are no pods to start."""
+    cluster = a_cluster(gangs=[("b", 2, 4)])
+    together = {"scheduling.x-k8s.io/pod-group": "theirs"}
+    for name in ("theirs-0", "theirs-1"):
+        cluster.add_pod(
+            name, gpus=4, schedulerName="volcano", labels=together, tolerations=TOLERATE
+        )
+    with bench(cluster, tmp_path, monkeypatch) as made:
+        plan = made.plan("--queue", "all")
+        assert placed(plan).keys() >= {"b-0", "theirs-0", "theirs-1"}
+        document = json.loads(plan.read_text(encoding="utf-8"))
+        del document["instance"]["policy"]["spec"]["kubernetes"]["schedulerNames"]
+        for gang in document["instance"]["gangs"]:
+            if gang["status"].pop("scheduler", None) is not None and mode is not None:
+                for pod in gang["status"]["pods"]:
+                    pod["mode"] = mode
+        plan.write_text(json.dumps(document), encoding="utf-8")
+        assert made.apply(plan).code == 5, "its digest does not fit"
+        plan.write_text(json.dumps(sealed(document)), encoding="utf-8")
+        assert made.run("verify", str(plan)).code == 0
+        for words in (["--dry-run", "server"], []):
+            said = made.apply(plan, *words)
+            assert (said.code, made.written()) == (6, [])
+            assert "pod default/theirs-0 lost its gate" in said.err
 
 
 def test_the_plan_of_another_cluster_is_refused(

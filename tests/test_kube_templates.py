@@ -551,9 +551,31 @@ def test_malformed_templates_and_sizes_are_remarks(value: object) -> None:
         thing("PodGroup", VOLCANO, "i", {"minMember": value, "minResources": {"cpu": "1"}}),
         thing("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", "j", {"replicas": value}),
     ]  # fmt: skip
+    conditions = [{"type": value, "status": "True"}, {"type": "Ready", "status": value}]
+    status = {"conditions": conditions, "jobStatus": value, "terminalState": value, "state": value}
+    wrong += [one | {"status": status} for one in wrong]
+    for one in wrong[len(wrong) // 2 :]:
+        one["metadata"] = {**one["metadata"], "name": f"{one['metadata']['name']}-2"}
     found = gangs(*wrong, job())
     assert "default/vit" in found
     assert all(gang.roles for gang in found.values())
+
+
+@pytest.mark.parametrize("elastic", [{}, {"minReplicas": 1, "maxReplicas": 3}])
+def test_a_template_that_no_document_may_hold_keeps_its_own_gang_back(elastic: Tree) -> None:
+    """No API server checks the templates of custom resources as it checks pods."""
+    made = training("PyTorchJob", "pytorchReplicaSpecs", worker=3)
+    made["spec"]["elasticPolicy"] = elastic
+    worker = made["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    worker["tolerations"] = [{"key": "\x1b[31m", "operator": "Exists"}]
+    other = job()
+    other["metadata"]["name"] = "other"
+    found = gangs(made, other)
+    hold = found["default/vit"].hold
+    assert hold is not None
+    assert hold.message.startswith("it cannot be planned: ")
+    assert "\x1b" not in hold.message
+    assert found["default/other"].hold is None
 
 
 @cache
@@ -612,6 +634,19 @@ def test_pods_that_do_not_exist_hold_no_room() -> None:
     assert (gang.running, {one.node for one in gang.pods}) == (False, {None})
     assert gang.hold is not None
     assert gang.hold.message == "a resource claim that is allocated already"
+
+
+def test_a_claim_that_is_made_with_its_pod_keeps_nothing_back() -> None:
+    scratch = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}
+    data = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    claims = {"apiVersion": "v1", "kind": "PersistentVolumeClaimList", "items": []}
+    made = job()
+    made["spec"]["template"] = template(volumes=[scratch])
+    assert gangs(claims, made)["default/vit"].hold is None
+    made["spec"]["template"] = template(volumes=[scratch, data])
+    hold = gangs(claims, made)["default/vit"].hold
+    assert hold is not None
+    assert hold.message == "PersistentVolumeClaim data does not exist"
 
 
 def test_pods_of_the_same_name_that_exist_keep_theirs() -> None:

@@ -215,9 +215,15 @@ def _running_only(tree: Json, why: str) -> Json:
         roles.append(bare)
     spec = {**tree["spec"], "topology": {}, "roles": roles}
     status = dict(tree["status"])
-    if sum("node" in pod for pod in status["pods"]) < sum(role["replicas"] for role in roles):
+    if sum("node" in pod for pod in status["pods"]) < sum(map(_most_pods, roles)):
         status["hold"] = {"code": UNSUPPORTED, "message": why}
     return {**tree, "spec": spec, "status": status}
+
+
+def _most_pods(role: Json) -> int:
+    replicas = role["replicas"]
+    most: int = replicas["max"] if isinstance(replicas, dict) else replicas
+    return most
 
 
 def _label_keys(policy: Policy, gangs: Sequence[GangDocument]) -> set[str]:

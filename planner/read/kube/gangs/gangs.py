@@ -25,7 +25,7 @@ from planner.read.kube.gangs.roles import (
 )
 from planner.read.kube.gangs.services import service_of
 from planner.read.kube.gangs.topology import add_topology
-from planner.read.kube.lookup import text
+from planner.read.kube.lookup import distinct, text
 from planner.read.kube.pods.placement import EXPECTED, PLAN
 from planner.read.kube.records import KubeGang, KubeObject, KubePod, KubeRole, Objects
 
@@ -228,18 +228,14 @@ def _distinct(gangs: list[KubeGang], remarks: Remarks) -> list[KubeGang]:
     Of gangs of one name one with pods keeps it, and of these one that requests GPUs: a RayJob before its
     submitter.
     """
-    taken = {(gang.namespace, gang.name) for gang in gangs}
+    taken: dict[str, set[str]] = {}
+    for gang in gangs:
+        taken.setdefault(gang.namespace, set()).add(gang.name)
     seen: set[tuple[str, str]] = set()
     for gang in sorted(gangs, key=_precedence):
         if (gang.namespace, gang.name) in seen:
             remarks.add(gang.subject, RENAMED)
-            base = name = f"{gang.name}-{gang.kind.lower()}"
-            again = 1
-            while (gang.namespace, name) in taken:
-                again += 1
-                name = f"{base}-{again}"
-            gang.name = name
-            taken.add((gang.namespace, name))
+            gang.name = distinct(f"{gang.name}-{gang.kind.lower()}", taken[gang.namespace])
         seen.add((gang.namespace, gang.name))
     return sorted(gangs, key=lambda gang: (gang.namespace, gang.name))
 

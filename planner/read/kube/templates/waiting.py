@@ -59,6 +59,9 @@ _OVER = frozenset({"Complete", "Completed", "Succeeded", "Failed", "Finished"}) 
 }
 """Conditions of what has finished, and the words of JobSets and RayJobs for that."""
 
+_STATES = ("terminalState", "jobStatus", "jobDeploymentStatus")
+"""Fields of a status that hold such a word."""
+
 _PENDING = (None, "Pending", "Inqueue")
 _NO_GANGS = ("Pod", "ReplicaSet", "StatefulSet", "DaemonSet")
 """What Volcano makes PodGroups for that are no gangs."""
@@ -183,6 +186,10 @@ class _Workload:
         spec = {**mapping(pods.template, "spec"), "schedulerName": self.scheduler(pods)}
         for name in _OF_SERVER:
             spec.pop(name, None)
+        if "volumes" in spec:
+            # The claim of an ephemeral volume is made with its pod: that it does not exist is no fault.
+            volumes = objects(spec, "volumes")
+            spec["volumes"] = [one for one in volumes if "ephemeral" not in one]
         if self.tolerations:
             own = objects(spec, "tolerations")
             spec["tolerations"] = [*own, *(one for one in self.tolerations if one not in own)]
@@ -439,18 +446,17 @@ def _precedence(workload: KubeObject) -> tuple[bool, int, str]:
     return (not _is_over(workload), workload.created or 0, workload.name)
 
 
-def _conditions(one: KubeObject) -> set[object]:
+def _conditions(one: KubeObject) -> set[str | None]:
     """The types of the conditions that are true."""
     found = objects(one.tree, "status", "conditions")
-    return {entry.get("type") for entry in found if entry.get("status") == "True"}
+    return {text(entry, "type") for entry in found if entry.get("status") == "True"}
 
 
 def _is_over(one: KubeObject) -> bool:
     """Whether it has finished or is being deleted."""
-    status = mapping(one.tree, "status")
-    states = {status.get(name) for name in ("terminalState", "jobStatus", "jobDeploymentStatus")}
+    states = {text(one.tree, "status", name) for name in _STATES}
     deleted = at(one.tree, "metadata", "deletionTimestamp") is not None
-    return deleted or not _OVER.isdisjoint(_conditions(one) | {str(state) for state in states})
+    return deleted or not _OVER.isdisjoint(_conditions(one) | states)
 
 
 def _is_elsewhere(one: KubeObject) -> bool:
