@@ -48,7 +48,7 @@ def test_a_rack_label_is_proposed_with_the_lines_of_the_policy() -> None:
         " (hint: if that is topology, add a file with this to the paths: "
     )
     assert said == (
-        f"Label {RACK} (2 values): divides the nodes evenly, but is no known level; it is not used"
+        f"Label {RACK} (2 values): divides the nodes evenly, but is no known level; tiers do not count it"
     )
     assert hint == (
         "{kind: Policy, apiVersion: gangplan.dev/v1alpha1, spec: {kubernetes:"

@@ -207,7 +207,7 @@ def _proposing(levels: Levels, builder: LevelBuilder, remarks: Remarks) -> Level
     for one in new:
         subject = f"Label {one.keys[0]} ({len(set(one.values.values()))} values)"
         remarks.add(
-            subject, "divides the nodes evenly, but is no known level; it is not used", hint
+            subject, "divides the nodes evenly, but is no known level; tiers do not count it", hint
         )
     return replace(levels, proposed=proposed)
 
