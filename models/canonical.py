@@ -48,6 +48,7 @@ from models.documents.gang import (
 )
 from models.documents.policy import (
     DisruptionDocument,
+    HoldRoomDocument,
     KubernetesDocument,
     MovesDocument,
     ObjectiveDocument,
@@ -316,6 +317,7 @@ def _rules(kind: type[D], rules: Iterable[NextTo | Spread], cluster: Cluster) ->
 def _policy(policy: Policy, *, now: int | None) -> PolicyDocument:
     """The policy with mix and objectives as they are used. ``now``: of ``reference_time``."""
     after, solve, disruption = policy.starvation_after_s, policy.solve, policy.disruption
+    least = policy.hold_room_from
     return PolicyDocument.model_construct(
         api_version=API_VERSION,
         kind="Policy",
@@ -331,6 +333,7 @@ def _policy(policy: Policy, *, now: int | None) -> PolicyDocument:
             disruption=DisruptionDocument.of(disruption, cap=disruption.cap_s),
             starvation=None if after is None else StarvationDocument.model_construct(after=after),
             now=now,
+            hold_room=None if least is None else HoldRoomDocument.model_construct(least=least),
             kubernetes=_kubernetes(policy.kubernetes),
         ),
     )

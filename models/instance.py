@@ -22,13 +22,17 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True)
 class Instance:
-    """``latest``, ``speeds``: of the whole input, where gangs and nodes are only a part of it."""
+    """``latest``, ``speeds``: of the whole input, where gangs and nodes are only a part of it.
+
+    ``blockers``: gangs (indices) that hold room there, too; None to find them (``models.room_holding``).
+    """
 
     cluster: Cluster
     gangs: tuple[Gang, ...]
     policy: Policy
     latest: int | None = None
     speeds: RelativeSpeeds | None = None
+    blockers: tuple[int, ...] | None = None
 
     def once(self, find: Callable[[Instance], Found]) -> Found:
         """What a function finds in the instance, computed when first asked for and kept."""

@@ -18,6 +18,7 @@ from models.occupancy import PODS
 from models.part_rules import PartRules
 from models.policy import Policy, SolveLimits
 from models.program.base_state import moves_pods
+from models.room_holding import blockers
 from models.services import bound, chosen_models, members, running_models
 from models.solution import GangDecision, PodPlacement, placed
 
@@ -114,11 +115,14 @@ class Standing:
         )
 
     def part(self, nodes: Iterable[int], freed: Collection[int], limits: SolveLimits) -> Part:
-        """The part with these nodes in which these gangs may change; all their pods are on the nodes."""
-        order, gangs = tuple(sorted(nodes)), tuple(sorted(freed))
+        """The part with these nodes in which these gangs may change; all their pods are on the nodes.
+
+        Gangs that wait for one that holds room and is not in the part are left out.
+        """
+        order, gangs = tuple(sorted(nodes)), self._unbarred(freed)
         position = {n: i for i, n in enumerate(order)}
         cluster = self.instance.cluster
-        free = set(gangs)
+        free, number = set(gangs), {gang: i for i, gang in enumerate(gangs)}
         rules = PartRules(self.instance, self.decisions, order, free)
         kept = (rules.node(n, self._without_fixed(n, free)) for n in order)
         instance = Instance(
@@ -127,12 +131,24 @@ class Standing:
             self._policy(free, limits),
             latest=self.instance.latest_submission,
             speeds=self.instance.relative_speeds,
+            blockers=tuple(number[i] for i in blockers(self.instance) if i in number),
         )
         start = tuple(
             replace(one, pods=_moved(one.pods, position))
             for one in (self.decisions[gang] for gang in gangs)
         )
         return Part(instance, order, gangs, start)
+
+    def _unbarred(self, freed: Collection[int]) -> tuple[int, ...]:
+        """Those of the gangs, ascending, for which it does not matter who holds room outside."""
+        gangs = self.instance.gangs
+        outside = (i for i in blockers(self.instance) if i not in freed)
+        first = next((i for i in outside if not self.decisions[i].pods), None)
+        return tuple(
+            gang
+            for gang in sorted(freed)
+            if first is None or gangs[gang].running or gangs[gang].priority >= gangs[first].priority
+        )
 
     def _of_service(self, index: int, freed: set[int]) -> Gang:
         """The gang, on the GPU model of those of its service that are not freed."""

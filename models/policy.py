@@ -146,7 +146,8 @@ class Policy:
     ``moves``: None for no limits. ``starvation_after_s``: a gang that has waited longer goes
     before its peers, None for never. ``now``: reference time of ages in seconds since the
     epoch, None for the latest time in the input (``Instance.now``). ``queue_limit``: the most
-    waiting gangs of a namespace that may start, None for all.
+    waiting gangs of a namespace that may start, None for all. ``hold_room_from``: the least priority
+    of the gangs that hold room while they wait, None where none does.
     """
 
     name: str = "default"
@@ -162,6 +163,7 @@ class Policy:
     starvation_after_s: int | None = DAY_S
     now: int | None = None
     queue_limit: int | None = QUEUE_LIMIT
+    hold_room_from: int | None = None
 
     def lists(self, objective: str) -> bool:
         """Whether the policy has the objective."""

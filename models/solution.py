@@ -23,6 +23,9 @@ StoppedBy = Literal["proof", "budget", "time", "signal"]
 NEVER = "Never"
 """Code of the reason of a gang that could not start even if nothing else ran."""
 
+HELD_ROOM = "HeldRoom"
+"""Code of the reason of a gang that would fit, in room that is held for one of higher priority."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class PodPlacement:

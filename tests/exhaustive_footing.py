@@ -15,11 +15,13 @@ from dataclasses import dataclass
 
 from exhaustive_choosing import Choosing
 from exhaustive_ground import Ground
+from exhaustive_holding import holders
 from exhaustive_options import Key
 from exhaustive_pods import Marks
 from exhaustive_prices import Prices
 from exhaustive_sameness import Sameness, State
 from exhaustive_services import Settled, service_of, settled
+from exhaustive_values import running
 from exhaustive_ways import Vector, Way, Ways, summed
 
 Arrivals = tuple[tuple[int, int], ...]
@@ -40,6 +42,7 @@ class Step:
 class Entry:
     """The best way found to leave a room; ``moved``: gangs and GPUs that count against the limits;
     ``evicted``: pods that count against each disruption budget;
+    ``held``: the priority below which nobody starts, since somebody waits who holds room;
     ``settled``: GPU models of services of which gangs are yet to come; ``marks``: new pods of rules
     about pods that are not settled.
     """
@@ -49,6 +52,7 @@ class Entry:
     arrivals: Arrivals
     moved: tuple[int, int]
     evicted: tuple[int, ...]
+    held: int | None
     settled: Settled
     marks: Marks
     step: Step | None
@@ -71,6 +75,7 @@ class Footing:
         pods = [ways.staying(g, left) for g, left in enumerate(stays)]
         self.ground = Ground(self.instance, pods)
         self.standing = ways.pod_rules.standing(pods)
+        self.holders = holders(self.instance)
         room = ways.spreading.room(pods)
         self.start: State = tuple(zip(self.ground.free, room, strict=True))
         self.order = sorted(
@@ -93,7 +98,8 @@ class Footing:
         self.choosing = Choosing(ground, self.sameness, prices)
         self.least = [self._least(g) for g in range(len(self.ways))]
         nobody = (0,) * len(self.instance.cluster.budgets)
-        entries = [Entry(self.scale.zero, self.start, (), (0, 0), nobody, (), rules.nobody, None)]
+        first = Entry(self.scale.zero, self.start, (), (0, 0), nobody, None, (), rules.nobody, None)
+        entries = [first]
         for position, g in enumerate(self.order):
             rest = self.order[position + 1 :]
             entries = self._leaders(self._extend(g, entries, rest), rest, known)
@@ -128,7 +134,8 @@ class Footing:
         for entry in entries:
             for after in self._after(g, entry, rest):
                 room = self.sameness.key(after.state) if rest else self._last_key(after.state)
-                key = (room, after.arrivals, after.moved, after.evicted, after.settled, after.marks)
+                limits = (after.moved, after.evicted, after.held)
+                key = (room, after.arrivals, limits, after.settled, after.marks)
                 if key not in found or after.value > found[key].value:
                     found[key] = after
         return list(found.values())
@@ -147,7 +154,7 @@ class Footing:
         for way in self.ways[g]:
             moved = self._moved(g, way, entry.moved)
             evicted = self._evicted(g, way, entry.evicted)
-            if moved is None or evicted is None:
+            if moved is None or evicted is None or self._barred(g, way, entry):
                 continue
             if not self._excused(gang.priority, way, entry.arrivals):
                 continue
@@ -162,7 +169,19 @@ class Footing:
                 value = summed(entry.value, self._gain(g, way, share))
                 state = self._left(entry.state, way, taken)
                 step = Step(g, way, taken, entry.step)
-                yield Entry(value, state, arrivals, moved, evicted, models, marks, step)
+                held = self._held(g, way, entry)
+                yield Entry(value, state, arrivals, moved, evicted, held, models, marks, step)
+
+    def _barred(self, g: int, way: Way, entry: Entry) -> bool:
+        """Whether the gang would start although one of higher priority, which has come, waits for room."""
+        gang = self.instance.gangs[g]
+        starts = bool(way.option.new) and not running(gang)
+        return starts and entry.held is not None and gang.priority < entry.held
+
+    def _held(self, g: int, way: Way, entry: Entry) -> int | None:
+        """The priority that holds room once this gang has been taken: the first that waits is the highest."""
+        waits = g in self.holders and not way.option.new
+        return self.instance.gangs[g].priority if waits and entry.held is None else entry.held
 
     def _moved(self, g: int, way: Way, before: tuple[int, int]) -> tuple[int, int] | None:
         """What counts against the limits of moves, None where it is too much; only what is limited."""

@@ -25,6 +25,7 @@ MORE = {
     "servers": ("wide",),
     "levels for rules": ("uncounted", "required", "slices", "preferred"),
     "pods": POD_RULES,
+    "held room": ("hold_room", "priorities", "required", "selectors", "held"),
     "pods without GPUs": (*POD_RULES, "launchers", "cpu_gangs", "required", "selectors", "taints"),
 }
 """What each of the smaller series has three times as much of."""
@@ -48,6 +49,7 @@ BUSY = {
     "policies": ("objectives", "min_share", "binding_none", "pattern_none", "weights"),
     "wide": ("wide", "movable", "elastic", "objectives"),
     "levels for rules": ("uncounted", "required", "defragment", "movable"),
+    "held room": ("hold_room", "priorities", "preemptible", "required", "incomplete"),
     "pods that move": (*POD_RULES, "movable", "preemptible", "elastic", "incomplete", "priorities"),
 }
 """What each series of busy clusters has three times as much of."""

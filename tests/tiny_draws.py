@@ -64,6 +64,7 @@ FEATURES = (
     "together",  # affinity
     "even",  # spread
     "pods_of_no_gang",  # that are in sets
+    "hold_room",  # gangs that hold room while they wait; never unless asked for more
     # What only busy clusters have (``tiny_busy``):
     "elastic_running",  # elastic gangs that run; with "elastic" alone only those that wait
     "stragglers",  # pods that stand on nodes that are cordoned, tainted or sick

@@ -27,7 +27,7 @@ from models.documents.base import (
     within,
 )
 from models.documents.cluster import MAX_LEVELS, PolicyLevel, level_errors
-from models.documents.gang import Share
+from models.documents.gang import MAX_PRIORITY, Share
 from models.policy import (
     CONSTRAINTS,
     DAY_S,
@@ -95,6 +95,14 @@ class StarvationDocument(Document):
         default=DAY_S,
         description="A gang that waited longer goes before others of its priority",
         json_schema_extra={"default": "24h"},
+    )
+
+
+class HoldRoomDocument(Document):
+    """Which waiting gangs hold room: none of lower priority starts before them."""
+
+    least: Annotated[int, whole(-MAX_PRIORITY, MAX_PRIORITY)] = Field(
+        alias="from", description="The least priority of the gangs that hold room while they wait"
     )
 
 
@@ -294,6 +302,10 @@ class PolicySpec(Document):
         default=QUEUE_LIMIT,
         description="The most waiting gangs of a namespace that are planned, the oldest of the highest "
         "priorities; null: all",
+    )
+    hold_room: HoldRoomDocument | None = omitted(
+        description="While a gang of high priority waits, none of lower priority starts; absent or null: "
+        "those start that fit",
     )
     kubernetes: KubernetesDocument = omitted(KubernetesDocument.model_construct())
 

@@ -24,6 +24,7 @@ from models.verify.rules import (
     bandwidth,
     eligibility,
     gpus,
+    hold_room,
     pod_affinity,
     queues,
     resources,
@@ -53,6 +54,7 @@ CHECKS: tuple[Check, ...] = (
     pod_affinity.check,
     running.check,
     queues.check,
+    hold_room.check,
     bandwidth.check,
     *STATED,
 )

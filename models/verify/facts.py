@@ -202,6 +202,7 @@ class Policy:
     ``lost_cap``: most seconds of lost runtime that a GPU counts in disruption, None where every GPU
     counts 1. ``starvation``: seconds after which a waiting gang is aged, None for never.
     ``queue_limit``: the most gangs of a namespace that wait without a hold, None for no limit.
+    ``hold_room_from``: the least priority of the gangs that hold room while they wait, None where none does.
     """
 
     objectives: tuple[tuple[str, Fraction], ...]
@@ -212,6 +213,7 @@ class Policy:
     lost_cap: int | None
     starvation: int | None
     queue_limit: int | None
+    hold_room_from: int | None
 
     @property
     def counts_goodput(self) -> bool:

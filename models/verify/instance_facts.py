@@ -97,6 +97,7 @@ def _policy(faults: Faults, spec: PolicySpec, where: Place) -> Policy:
         lost_cap=disruption.cap if disruption.weight == "lostRuntime" else None,
         starvation=None if starvation is None else starvation.after,
         queue_limit=spec.queue_limit,
+        hold_room_from=None if spec.hold_room is None else spec.hold_room.least,
     )
 
 

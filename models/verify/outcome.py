@@ -55,7 +55,7 @@ class Outcome:
 
     @cached_property
     def counting(self) -> dict[object, set[int]]:
-        """Nodes and domains that count for spreads, filled by their rule: no plan changes them."""
+        """What no plan changes, filled by its rule: what counts for spreads, gangs that hold room."""
         return {}
 
     @cached_property

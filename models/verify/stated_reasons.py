@@ -18,6 +18,7 @@ from models.verify.empty_cluster import EmptyCluster
 from models.verify.facts import Facts, Gang, Pod, PodKey, Role
 from models.verify.outcome import Outcome
 from models.verify.room import Grounds, Room, Work
+from models.verify.rules.hold_room import holding
 from models.verify.rules.running import evictions
 from models.verify.variant import Variant
 from models.verify.violation import Violation, printable
@@ -26,6 +27,7 @@ OUTRANKED = "Outranked"
 SELECTOR = "Selector"
 STARTS = ("place", "complete")
 NEVER = "Never"
+HELD_ROOM = "HeldRoom"
 POD_RULES = {"AntiAffinity": "anti-affinity", "Affinity": "affinity", "Spread": "spread"}
 """Rules about pods of sets, by the code of the reason."""
 
@@ -65,6 +67,7 @@ IN_PLACE = "would fit in place of gangs of lower priority"
 
 _CODES = (
     (re.compile(r"\bnever fits\b"), NEVER),
+    (re.compile(r"\broom is held for\b"), HELD_ROOM),
     (re.compile(r"\bwould fit\b"), OUTRANKED),
     (re.compile(r"\bthose that would do \([\d,]{1,25}\) are\b"), SELECTOR),
     (re.compile(r"\breaches its minBandwidthShare\b"), "Bandwidth"),
@@ -93,6 +96,9 @@ _BUDGETS = re.compile(
 _NODES = re.compile(r"(?:^|: )(?:role (\S{1,253}) )?needs nodes\b")
 _CLOSED = re.compile(rf"; those that would do \({_COUNT}\) are\b")
 _MISSING = re.compile(rf"^{_COUNT} pods? missing\b")
+_HELD_FOR = re.compile(
+    r"\broom is held for (\S{1,253}/\S{1,253}) \(priority (-?\d{1,10})\), which waits"
+)
 _PREEMPTOR = re.compile(r"(\S{1,253}/\S{1,253}) \(priority (-?\d{1,10})\)")
 
 
@@ -146,6 +152,7 @@ class _Reasons:
             yield from self._starts(change.gang, words)
             yield from _sizes(change.gang, words)
             yield from self._guarded(words)
+            yield from self._held_for(change.gang, code, words)
             if change.gang.service is None:
                 yield from self._room(change.gang, code, words)
 
@@ -196,6 +203,28 @@ class _Reasons:
             there = len(self.empty.of(role))
             if _number(said[1]) != there:
                 yield f"{_number(said[1])} nodes would do, but {there} would"
+
+    def _held_for(self, gang: Gang, code: str, words: str) -> Iterator[str]:
+        """Whether some gang of higher priority holds room and waits, and the one that the words name."""
+        if code != HELD_ROOM:
+            return
+        above = {
+            change.label: str(change.gang.priority)
+            for change in self.holding
+            if change.gang.priority > gang.priority
+        }
+        said = _HELD_FOR.search(words)
+        if not above:
+            yield "no gang of higher priority waits for which room is held"
+        elif said is not None and above.get(said[1]) != said[2]:
+            yield f"no room is held for {printable(said[1])} of priority {printable(said[2])}"
+
+    @cached_property
+    def holding(self) -> list[Change]:
+        """Gangs that hold room and wait."""
+        if self.facts.policy.hold_room_from is None:
+            return []
+        return [change for change in holding(self.outcome) if change.kind == "wait"]
 
     @cached_property
     def empty(self) -> EmptyCluster:

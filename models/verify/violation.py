@@ -37,6 +37,7 @@ RULES: dict[str, str] = {
     "budgets": "no more pods are evicted than their disruption budgets allow",
     "hold": "no pod of a gang that is held is placed",
     "queue-limit": "of a namespace's waiting gangs those beyond the policy's limit are held, no others",
+    "hold-room": "no gang starts while one of higher priority waits that holds room",
     "min-share": "no gang is placed below its minBandwidthShare",
     "decision": "the decision matches what happens to the pods",
     "reason": "waiting, stopped and incomplete gangs have a reason; others have none",

@@ -245,6 +245,7 @@ def policy_of(
         starvation_after_s=None if starvation is None else starvation.after,
         now=spec.now if now is None else now,
         queue_limit=spec.queue_limit,
+        hold_room_from=None if spec.hold_room is None else spec.hold_room.least,
     )
 
 

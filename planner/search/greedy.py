@@ -15,6 +15,7 @@ from models.program.demands import Demand
 from models.program.interruption import Question, never
 from models.program.rules.declarations import allows
 from models.rates.speed import FULL_SPEED
+from models.room_holding import barred_by
 from models.solution import GangDecision, PodPlacement
 from models.tier_values import Evaluation, GangValue, gang_value, tiers_of
 from models.tiers import larger_is_better
@@ -200,8 +201,13 @@ def queue_key(
 
 
 def admit(space: FreeSpace, demand: Demand, *, least_speed: int = 0) -> bool:
-    """Place the gang in the free space, at its smallest size that meets minBandwidthShare."""
+    """Place the gang in the free space, at its smallest size that meets minBandwidthShare.
+
+    Not if room is held for another one.
+    """
     gang, held = demand.gang, space.pods[demand.gang]
+    if barred_by(space.instance, space.pods, gang) is not None:
+        return False
     pods = place(space, demand)
     if pods is None and space.instance.min_share(space.instance.gangs[gang]):
         larger = (

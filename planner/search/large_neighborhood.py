@@ -193,7 +193,9 @@ class _NeighborhoodSearch:
                 continue
             taken_nodes |= nodes
             taken |= freed
-            parts.append(self._standing.part(nodes, freed, self._limits))
+            part = self._standing.part(nodes, freed, self._limits)
+            if part.gangs:
+                parts.append(part)
             if len(parts) == ROUND:
                 break
         return parts

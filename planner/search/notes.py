@@ -34,7 +34,12 @@ def notes_of(
 
 
 def passed(instance: Instance, decisions: Sequence[GangDecision]) -> list[str]:
-    """That gangs wait while lower ones start on nodes they may use. ``decisions``: with reasons."""
+    """That gangs wait while lower ones start on nodes they may use. ``decisions``: with reasons.
+
+    Nothing where the policy says which gangs hold room.
+    """
+    if instance.policy.hold_room_from is not None:
+        return []
     gangs = instance.gangs
     waiting: dict[frozenset[int], list[int]] = {}
     for i, decision in enumerate(decisions):
@@ -66,7 +71,8 @@ def passed(instance: Instance, decisions: Sequence[GangDecision]) -> list[str]:
         f"{named} while {plural(len(lower), 'gang')} of lower priority "
         f"{'starts' if len(lower) == 1 else 'start'} on nodes that {'they' if others else 'it'} may use; no "
         "room is held: a lower gang makes room later only if it is preemptible "
-        f"({firm:,} {'is' if firm == 1 else 'are'} not)"
+        f"({firm:,} {'is' if firm == 1 else 'are'} not); "
+        f"holdRoom: {{from: {gangs[first].priority}}} in the Policy would hold it"
     )
     return [note]
 

@@ -17,7 +17,8 @@ from models.instance import Instance
 from models.pod_rules import Kind, about, without
 from models.program.demand_builder import identity
 from models.program.demands import Demand
-from models.solution import NEVER, GangDecision, Reason
+from models.room_holding import barred_by
+from models.solution import HELD_ROOM, NEVER, GangDecision, Reason
 from models.tiers import MAINS, family
 from models.units import first_of, plural
 from planner.search.alone_proofs import AloneProofs, if_all_left, running_gangs
@@ -103,7 +104,8 @@ class _ReasonFinder:
 
     ``_empty``: why a kind can never start; ``_known``: why it cannot start now whoever gives way, None if
     it may; ``_left``: what is left for it; ``_helps``: whether it might fit if no disruption budget
-    guarded a pod. ``_plain``: the instance without rules about pods, which all counts leave aside.
+    guarded a pod. ``_plain``: the instance without rules about pods and held room, which all counts
+    leave aside.
     """
 
     def __init__(
@@ -119,7 +121,11 @@ class _ReasonFinder:
         self._clock = _Clock(budget)
         self._proven = frozenset(proven)
         self._immovable = sorted(immovable)
-        self._plain = without(instance)
+        policy = replace(instance.policy, hold_room_from=None)
+        self._plain = without(
+            instance if policy == instance.policy else replace(instance, policy=policy)
+        )
+        self._pods = [decision.pods for decision in decisions]
         self._maximal = MaximalSpace(self._plain)
         self._proofs = AloneProofs(self._maximal, budget, self._clock.in_grace)
         self._most = FreeCounts.of(self._maximal.space)
@@ -350,6 +356,11 @@ class _ReasonFinder:
                 f"keeps the {_RULES[left.barred]} of its pods"
             )
             return Reason(left.barred.value, text + self._reclaiming(demand.gang))
+        above = barred_by(self._instance, self._pods, demand.gang)
+        if left.fits and above is not None:
+            other = self._instance.gangs[above]
+            named = f"{'/'.join(other.key)} (priority {other.priority})"
+            return Reason(HELD_ROOM, f"room is held for {named}, which waits")
         if left.fits:
             return Reason("Outranked", self._fitting(demand, first, beside=left.beside))
         largest = self._others.largest_first(demand.gang, demand.nodes)
@@ -428,6 +439,8 @@ class _ReasonFinder:
 
         Under goodput, starting it may also slow others down, and gains nothing at a speed of 0.
         """
+        if barred_by(self._instance, self._pods, index) is not None:
+            return ""  # whatever room there were would be held
         if self._instance.gangs[index].priority in self._proven:
             by_speed, proof = self._instance.by_speed, f"(proven{self._restriction()})"
             if not self._others.has_peers(index):

@@ -14,6 +14,7 @@ from models.instance import Instance
 from models.pod_counts import conflicting
 from models.program.base_state import Pods, moves_pods, standing_pods
 from models.program.demand_builder import remaining_demand
+from models.room_holding import passing
 from models.solution import GangDecision, PodPlacement
 from planner.search.free_space import FreeSpace, counts_of
 from planner.search.greedy import place
@@ -42,12 +43,12 @@ def back_in_place(
 ) -> tuple[GangDecision, ...]:
     """The plan in which these gangs stay where they run; gangs that started in their place wait.
 
-    Gangs that were stopped for such a gang stay where they run, too, and rules about pods hold.
+    Gangs that were stopped for such a gang stay where they run, too, and rules about pods and held room hold.
     """
     space = FreeSpace(instance, decisions)
     turns = [g for g in gangs if space.pods[g] != space.original[g]]
     returned: set[int] = set()
-    while turns or (turns := _conflicting(space)):
+    while turns or (turns := _conflicting(space) or passing(instance, space.pods)):
         gang = turns.pop()
         returned.add(gang)
         space.set(gang, space.original[gang])

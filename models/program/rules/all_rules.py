@@ -9,6 +9,7 @@ from models.program.rules import (
     admission,
     bandwidth,
     gpus,
+    hold_room,
     pod_affinity,
     resources,
     running,
@@ -40,6 +41,7 @@ RULES: tuple[Rule, ...] = (
     Rule("order of pooled gangs", rows=admission.order_pooled),
     Rule("services", rows=services.add),
     Rule("pods of sets", rows=pod_affinity.add),
+    Rule("held room", rows=hold_room.add),
     Rule("slices", gang_rows=slices.add),
     Rule("models", gang_rows=admission.one_model),
     Rule(

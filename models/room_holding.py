@@ -1,0 +1,134 @@
+"""Rule 2.14: while a gang that holds room waits, no gang of lower priority starts.
+
+Which gangs hold room is counted on the empty cluster: those of the policy's priority that could ever start.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar, cast
+
+from models.gang import Gang, Role
+from models.instance import Instance
+from models.program.demands import cut_of
+from models.solution import PodPlacement
+
+T = TypeVar("T")
+
+
+def blockers(instance: Instance) -> tuple[int, ...]:
+    """Gangs that wait before the plan and hold room until they start, the highest priority first."""
+    if instance.blockers is not None:
+        return instance.blockers
+    return () if instance.policy.hold_room_from is None else instance.once(_blockers)
+
+
+def _blockers(instance: Instance) -> tuple[int, ...]:
+    least, empty = instance.policy.hold_room_from, EmptyCounts(instance)
+    assert least is not None, "see blockers"
+    found = [
+        index
+        for index, gang in enumerate(instance.gangs)
+        if gang.priority >= least and not gang.running and gang.hold is None and empty.fits(gang)
+    ]
+    return tuple(sorted(found, key=lambda i: (-instance.gangs[i].priority, i)))
+
+
+def first_waiting(instance: Instance, pods: Sequence[Sequence[PodPlacement]]) -> int | None:
+    """The highest gang that holds room and waits. ``pods``: of every gang."""
+    return next((i for i in blockers(instance) if not pods[i]), None)
+
+
+def barred_by(instance: Instance, pods: Sequence[Sequence[PodPlacement]], gang: int) -> int | None:
+    """The gang for which room is held, so that this one must not start; None if there is none."""
+    own = instance.gangs[gang]
+    for other in () if own.running else blockers(instance):
+        if instance.gangs[other].priority <= own.priority:
+            return None
+        if not pods[other]:
+            return other
+    return None
+
+
+def passing(instance: Instance, pods: Sequence[Sequence[PodPlacement]]) -> list[int]:
+    """Gangs that start although a gang of higher priority holds room and waits."""
+    gangs, first = instance.gangs, first_waiting(instance, pods)
+    if first is None:
+        return []
+    lower = (i for i, gang in enumerate(gangs) if gang.priority < gangs[first].priority)
+    return [i for i in lower if pods[i] and not gangs[i].running]
+
+
+class EmptyCounts:
+    """Counts on the cluster without any pod, with every node in order; resources do not count."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._known: dict[object, object] = {}
+
+    def fits(self, gang: Gang) -> bool:
+        """Whether no count says that the gang could not start at its least size."""
+        sizes = zip(gang.roles, gang.target_counts(), strict=True)
+        roles = [(role, count) for role, count in sizes if count]
+        return all(self._role_fits(gang, role, count) for role, count in roles) and self._all_fit(
+            gang, roles
+        )
+
+    def _role_fits(self, gang: Gang, role: Role, count: int) -> bool:
+        nodes = self._instance.matching_nodes(role)
+        if not role.gpus:
+            return bool(nodes)
+        levels = [level for level in (gang.required, role.required) if level is not None]
+        return (
+            max(self._rooms(nodes, role.gpus, max(levels) if levels else None)) >= count
+            and (role.mix_models or self._of_best_model(nodes, role.gpus) >= count)
+            and all(
+                self._slices(nodes, role.gpus, level, size)
+                >= cut_of(role.first_index, count, size).whole
+                for size, level in role.slice_layers
+            )
+        )
+
+    def _all_fit(self, gang: Gang, roles: Sequence[tuple[Role, int]]) -> bool:
+        """The GPUs of all roles together, in one domain if the gang has to be in one."""
+        gpus = sum(role.gpus * count for role, count in roles)
+        sets = {self._instance.matching_nodes(role) for role, _ in roles if role.gpus}
+        nodes = next(iter(sets)) if len(sets) == 1 else frozenset[int]().union(*sets)
+        return not gpus or max(self._rooms(nodes, 1, gang.required)) >= gpus
+
+    def _rooms(self, nodes: frozenset[int], gpus: int, level: int | None) -> Collection[int]:
+        """Pods of so many GPUs for which there is room in each domain of a level, or in all."""
+
+        def found() -> Collection[int]:
+            cluster, sums = self._instance.cluster, defaultdict[int, int](int)
+            sums[-1] = 0  # where there is no node at all
+            for n in nodes:
+                domain = 0 if level is None else cluster.domain_of[level][n]
+                sums[domain] += cluster.nodes[n].gpus // gpus
+            return tuple(sums.values())
+
+        return self._once(("rooms", nodes, gpus, level), found)
+
+    def _of_best_model(self, nodes: frozenset[int], gpus: int) -> int:
+        def found() -> int:
+            names = self._instance.gpu_names(nodes)
+            of_model = (self._on(nodes, name) for name in names)
+            return max((max(self._rooms(own, gpus, None)) for own in of_model), default=0)
+
+        return self._once(("model", nodes, gpus), found)
+
+    def _on(self, nodes: frozenset[int], name: str) -> frozenset[int]:
+        cluster = self._instance.cluster
+        return frozenset(n for n in nodes if (m := cluster.nodes[n].model) and m.gpu == name)
+
+    def _slices(self, nodes: frozenset[int], gpus: int, level: int, size: int) -> int:
+        rooms = self._rooms(nodes, gpus, level)
+        return self._once(
+            ("slices", nodes, gpus, level, size), lambda: sum(room // size for room in rooms)
+        )
+
+    def _once(self, key: object, find: Callable[[], T]) -> T:
+        if key not in self._known:
+            self._known[key] = find()
+        return cast("T", self._known[key])

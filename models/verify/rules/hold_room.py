@@ -1,0 +1,52 @@
+"""Room is held: while a gang of the policy's ``holdRoom`` or above waits, none of lower priority starts.
+
+Gangs that are held, and those that no count lets start on the empty cluster, hold no room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from models.verify.changes import Change
+from models.verify.empty_cluster import EmptyCluster
+from models.verify.facts import Facts
+from models.verify.outcome import Outcome
+from models.verify.room import Work
+from models.verify.violation import Violation, printable
+
+UNLIMITED = 1 << 60
+"""Visits: each gang is counted, and roles alike are counted once."""
+
+
+def check(outcome: Outcome) -> Iterator[Violation]:
+    first = first_waiting(outcome)
+    if first is None:
+        return
+    priority = first.gang.priority
+    for change in outcome.changes:
+        if change.kind == "place" and change.gang.priority < priority:
+            what = f"starts, but room is held for {printable(first.label)} (priority {priority})"
+            yield change.violation("hold-room", f"{what}, which waits")
+
+
+def first_waiting(outcome: Outcome) -> Change | None:
+    """The gang of the highest priority that holds room and waits."""
+    if outcome.facts.policy.hold_room_from is None:
+        return None
+    waiting = (change for change in holding(outcome) if change.kind == "wait")
+    return max(waiting, key=lambda change: change.gang.priority, default=None)
+
+
+def holding(outcome: Outcome) -> list[Change]:
+    """Gangs that hold room while they wait, in their order."""
+    if "hold-room" not in outcome.counting:
+        outcome.counting["hold-room"] = set(_positions(outcome.facts))
+    return [outcome.changes[i] for i in sorted(outcome.counting["hold-room"])]
+
+
+def _positions(facts: Facts) -> Iterator[int]:
+    least, empty = facts.policy.hold_room_from, EmptyCluster(facts, Work(UNLIMITED))
+    for position, gang in enumerate(facts.gangs):
+        high = least is not None and gang.priority >= least
+        if high and not gang.running and gang.hold is None and empty.fits(gang):
+            yield position
