@@ -36,12 +36,14 @@ class Stop:
     """``event``: set by a signal. ``exit_code``: of the program then, None without a signal.
 
     ``saving``: the line for stderr that answers further signals; without it they end the process.
+    ``stopping``: what answers the first one at once, whatever the main thread is doing.
     """
 
-    def __init__(self, saving: bytes) -> None:
+    def __init__(self, saving: bytes, stopping: bytes = b"") -> None:
         self.event = threading.Event()
         self.exit_code: int | None = None
         self._saving = saving
+        self._stopping = stopping
         self._first = 0.0
 
     def caught(self, number: int, _frame: FrameType | None) -> None:
@@ -49,12 +51,18 @@ class Stop:
             self.exit_code = 128 + number
             self._first = time.monotonic()
             self.event.set()
+            _answer(self._stopping)
         elif self._saving and time.monotonic() - self._first < PATIENCE_S:
-            with contextlib.suppress(OSError):  # a closed stderr
-                os.write(2, self._saving)
+            _answer(self._saving)
         else:
             # The solver's threads may be deep in native code: do not wait for them.
             os._exit(128 + number)
+
+
+def _answer(text: bytes) -> None:
+    if text:
+        with contextlib.suppress(OSError):  # a closed stderr
+            os.write(2, text)
 
 
 @contextmanager
@@ -65,9 +73,9 @@ def interruptible() -> Iterator[None]:
 
 
 @contextmanager
-def stop_on_signal(saving: bytes = b"") -> Iterator[Stop]:
-    """Signals set the event of the Stop handed out. ``saving``: the answer to further signals."""
-    stop = Stop(saving)
+def stop_on_signal(saving: bytes = b"", stopping: bytes = b"") -> Iterator[Stop]:
+    """Signals set the event of the Stop handed out. ``saving``, ``stopping``: as in Stop."""
+    stop = Stop(saving, stopping)
     with _handled(stop.caught):
         yield stop
 

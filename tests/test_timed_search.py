@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,6 +24,7 @@ from models.verify.check import check
 from planner.pipelines.timed_search import TimedSearch
 from planner.search.solve import Search
 from planner.show.console import Console
+from planner.signals import Stop
 
 LIMIT_S = 20
 
@@ -156,3 +158,16 @@ def test_a_plan_that_is_looked_at_early_does_not_change_how_the_search_ends() ->
     assert again.stopped_by == plain.stopped_by == "proof"
     assert again.decisions == plain.decisions
     assert again.tiers == plain.tiers
+
+
+def test_the_first_signal_is_answered_at_once_and_further_ones_too(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    stop = Stop(b"saving\n", b"stopping")
+    said = []
+    for _ in range(3):
+        stop.caught(signal.SIGINT, None)
+        said.append(capfd.readouterr().err)
+    assert said == ["stopping", "saving\n", "saving\n"]
+    assert stop.event.is_set()
+    assert stop.exit_code == 130

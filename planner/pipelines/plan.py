@@ -28,6 +28,7 @@ from planner.pipelines.adjustments import (
 )
 from planner.pipelines.required_gangs import Required, unmet
 from planner.pipelines.timed_search import TimedSearch
+from planner.show.progress import PHASES, STOPPING
 from planner.signals import stop_on_signal
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def plan(
 
     maker = _Maker(request, built, created_at, console)
     console.doing("building the model")
-    with stop_on_signal(maker.saving) as stop:
+    with stop_on_signal(maker.saving, maker.stopping) as stop:
         with phases.phase("solve"):
             search = TimedSearch(
                 instance, console, stop.event, clock, maker.keep, executor=request.executor
@@ -196,6 +197,15 @@ class _Maker:
         from models.verify.check import Judge
 
         return Judge()
+
+    @property
+    def stopping(self) -> bytes:
+        """The live line that answers the first signal, even while the first plan is verified."""
+        console = self._console
+        if console.json_log or not console.is_terminal(console.stderr):
+            return b""  # the progress says it once, as a line
+        text = PHASES[STOPPING][: max(0, console.live_width - 1)]
+        return f"\r\x1b[2K{text}".encode()
 
     @property
     def saving(self) -> bytes:
