@@ -19,6 +19,7 @@ from models.gang import shown as affinity_text
 from models.hardware import mask_of
 from models.instance import Instance
 from models.occupancy import PODS, Room, rooms
+from models.room_holding import barred_by
 from models.solution import GangDecision, PodPlacement, Reason
 from models.units import plural
 from planner.errors import Fault, InputError
@@ -202,7 +203,17 @@ class Explanation:
         hold = self.gang.hold
         if hold is not None:
             return (_HOLDS[hold.code],) if hold.code in _HOLDS else ()
-        return tuple(dict.fromkeys([*self._shortages(), *self._givers()]))
+        return tuple(dict.fromkeys([*self._barred(), *self._shortages(), *self._givers()]))
+
+    def _barred(self) -> Iterator[str]:
+        """The gang for which room is held."""
+        first = barred_by(self.instance, [one.pods for one in self.decisions], self._index)
+        if first is not None:
+            other = self.instance.gangs[first]
+            yield (
+                f"{'/'.join(other.key)} must start or go, since room is held for it: with a priority of"
+                f" {other.priority} this gang would not wait for it, nor without the Policy's holdRoom"
+            )
 
     def _shortages(self) -> Iterator[str]:
         for one in self.candidates:
