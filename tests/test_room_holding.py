@@ -40,6 +40,7 @@ from planner.read.inputs import instance_from_document
 from planner.search.ledger import Ledger
 from planner.search.shortage import EmptyCluster
 from planner.search.solve import solve
+from planner.show.explanation import Explanation
 
 NOW = "2026-11-21T10:00:00Z"
 FULL = gang("full", 1, 6, stands=[(0, 0, 0, mask(*range(6)))])
@@ -118,6 +119,12 @@ def test_room_is_held_by_the_paths_for_large_clusters_too() -> None:
     found = solve(instance, size=5000).decisions
     started = {g.name for g, d in zip(instance.gangs, found, strict=True) if d.decision == "place"}
     assert started == {"next"}
+
+
+def test_it_is_explained_what_would_help() -> None:
+    instance = cluster(BIG, LOW)
+    low = Explanation(instance, solve(instance).decisions, 2)
+    assert low.help[0].startswith("default/big must start or go, since room is held for it: ")
 
 
 def test_a_plan_that_passes_is_repaired_and_a_part_leaves_out_who_waits() -> None:

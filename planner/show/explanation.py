@@ -20,6 +20,7 @@ from models.hardware import mask_of
 from models.instance import Instance
 from models.occupancy import PODS, Room, rooms
 from models.pod_rules import Kind
+from models.room_holding import barred_by
 from models.solution import NEVER, GangDecision, PodPlacement, Reason
 from models.units import plural, shortened
 from planner.errors import Fault, InputError
@@ -203,7 +204,7 @@ class Explanation:
         never = reason is not None and reason.code == NEVER
         givers = () if never else self._givers()  # nobody who gives way would help it
         by_rules = self._rules_about_pods() if reason is not None and reason.code in _RULES else ()
-        return tuple(dict.fromkeys([*self._shortages(), *by_rules, *givers]))
+        return tuple(dict.fromkeys([*self._barred(), *self._shortages(), *by_rules, *givers]))
 
     def _rules_about_pods(self) -> Iterator[str]:
         """What keeps its pods apart, where that is why it waits."""
@@ -220,6 +221,16 @@ class Explanation:
                     )
         if all(one.eligible.pods >= one.needed for one in self.candidates):
             yield "by count its pods fit: loosen its rules about pods, or free nodes in other domains"
+
+    def _barred(self) -> Iterator[str]:
+        """The gang for which room is held."""
+        first = barred_by(self.instance, [one.pods for one in self.decisions], self._index)
+        if first is not None:
+            other = self.instance.gangs[first]
+            yield (
+                f"{'/'.join(other.key)} must start or go, since room is held for it: with a priority of"
+                f" {other.priority} this gang would not wait for it, nor without the Policy's holdRoom"
+            )
 
     def _shortages(self) -> Iterator[str]:
         for one in self.candidates:
