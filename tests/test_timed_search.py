@@ -106,6 +106,16 @@ def test_a_long_search_has_its_first_plan_verified_once() -> None:
 
 
 @pytest.mark.usefixtures("stuck")
+def test_a_first_plan_is_not_verified_where_that_would_take_the_time_of_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("planner.pipelines.timed_search.FINISH_S_PER_OBJECT", 3.5)  # of three
+    timed = Timed()
+    assert timed.decided(timed.run()) == ["place", "wait"]
+    assert timed.early == []
+
+
+@pytest.mark.usefixtures("stuck")
 def test_a_stop_leaves_the_search_behind_after_the_grace() -> None:
     timed = Timed(limit=10**6)
     timed.stop.set()

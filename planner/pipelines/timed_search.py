@@ -25,8 +25,11 @@ EARLY_S = 1.0
 GRACE_S = 1.0
 """Seconds a search may take to end once its time is up; then it is left behind."""
 
-FINISH_S_PER_OBJECT = 1e-4
+FINISH_S_PER_OBJECT = 2e-4
 """Seconds to explain, check and save a plan, for each node and gang, until the first plan was timed."""
+
+BESIDE = 4
+"""So many times that may pass until the first plan is checked beside the search, and the last one then."""
 
 FINISH_FACTOR = 1.3
 """The last plan may take so much longer to finish than the first one."""
@@ -77,12 +80,7 @@ class TimedSearch:
             thread.join(TICK_S)
             self._tick()
             now = self._clock()
-            if (
-                not kept
-                and now - start > EARLY_S
-                and self._search.started
-                and not self._stop.is_set()
-            ):
+            if not kept and self._keeps_first(now - start):
                 kept = True
                 self._keep_first()
                 continue
@@ -100,6 +98,11 @@ class TimedSearch:
     def _tick(self) -> None:
         phase = STOPPING if self._stop.is_set() else self._search.phase
         self._progress.tick(phase, self._search.effort_left)
+
+    def _keeps_first(self, seconds: float) -> bool:
+        """Whether there is a first plan to keep, and time to check it and the last one after so long."""
+        in_time = EARLY_S < seconds < self._limit - BESIDE * self._finish
+        return in_time and self._search.started and not self._stop.is_set()
 
     def _keep_first(self) -> None:
         """Verify and keep the first plan, and learn how long the last one will take."""
