@@ -101,6 +101,7 @@ class Room:
         self._base = base
         self._left: dict[int, Left] = {}
         self._caps: dict[object, Caps] = {}
+        self._alone: dict[object, Caps] = {}
         self._sums: dict[object, dict[int, int]] = {}
 
     def beside(self, variant: Variant) -> Room:
@@ -141,8 +142,8 @@ class Room:
             if self._base is None:
                 self.grounds.work.spend(len(nodes))
                 barred = self._neighbours.bar(role)
-                free = (n for n in nodes if n not in barred)
-                found = {n: cap for n in free if (cap := self._cap(role, n, model))}
+                rooms = self._rooms(role, model).items()
+                found = {n: cap for n, cap in rooms if n not in barred}
             else:
                 found = dict(self._base.caps(role, model))
                 for n in self._touched:
@@ -151,6 +152,14 @@ class Room:
                         found[n] = cap
             self._caps[key] = found
         return self._caps[key]
+
+    def _rooms(self, role: Role, model: str | None) -> Caps:
+        """The same, whatever pods of sets are near; roles that differ only in these share it."""
+        key = self._alike(role, model)
+        if key not in self._alone:
+            nodes = self.grounds.of(role)
+            self._alone[key] = {n: cap for n in nodes if (cap := self._cap(role, n, model))}
+        return self._alone[key]
 
     @cached_property
     def _neighbours(self) -> Neighbours:
@@ -176,8 +185,11 @@ class Room:
         return self._sums[key]
 
     def _key(self, role: Role, model: str | None) -> object:
-        pods = (role.pod_sets, role.pod_rules)
-        return (id(self.grounds.of(role)), role.gpus, tuple(role.requests.items()), model, pods)
+        return self._alike(role, model), role.pod_sets, role.pod_rules
+
+    def _alike(self, role: Role, model: str | None) -> object:
+        """Roles of which this is equal fit equally often where no rule about pods keeps them off."""
+        return (id(self.grounds.of(role)), role.gpus, tuple(role.requests.items()), model)
 
     def _domain(self, n: int, level: int) -> int:
         return 0 if level < 0 else self.facts.nodes[n].domain[level]

@@ -26,6 +26,8 @@ def rearrange(
     instance: Instance, decisions: Sequence[GangDecision], *, budget: Budget | None = None
 ) -> tuple[GangDecision, ...]:
     """The plan with its starting gangs placed anew if that is better and the budget lasts."""
+    if budget is not None and budget.exhausted():
+        return tuple(decisions)
     space = FreeSpace(instance, decisions)
     starting = [index for index, one in enumerate(decisions) if one.decision in STARTS]
     for index in starting:
