@@ -37,6 +37,8 @@ from models.documents.gang import (
     HoldDocument,
     NextToDocument,
     NodeExpressionDocument,
+    ParallelismDocument,
+    PatienceDocument,
     PlannedDocument,
     PodDocument,
     ReplicaRange,
@@ -55,15 +57,24 @@ from models.documents.policy import (
     PolicyDocument,
     PolicyMetadata,
     PolicySpec,
+    ReservationsDocument,
     ServerModelChoice,
     SolveDocument,
     StarvationDocument,
 )
+from models.documents.queue import (
+    AmountDocument,
+    CellDocument,
+    QueueDocument,
+    QueueMetadata,
+    QueueSpec,
+)
 from models.documents.server import NicDocument, ServerModelDocument
-from models.gang import ExistingPod, Gang, NextTo, NodeAffinity, Role, Spread
+from models.gang import ExistingPod, Gang, NextTo, NodeAffinity, Patience, Role, Spread
 from models.hardware import ServerModel, bits
 from models.instance import Instance
 from models.policy import LOST_RUNTIME, KubernetesPolicy, Moves, Policy
+from models.queue import Amount
 from models.units import duration_text, time_text
 
 D = TypeVar("D", bound=Document)
@@ -84,10 +95,12 @@ def canonical_instance(instance: Instance) -> dict[str, Any]:
     """The ``instance`` of a plan."""
     cluster = instance.cluster
     gangs = _GangWriter(cluster)
+    queues = {"queues": _queues(instance)} if instance.queues else {}
     return {
         "cluster": _cluster(cluster),
         "gangs": [gangs.write(gang) for gang in instance.gangs],
         "policy": _policy(instance.policy, now=reference_time(instance)).to_json(),
+        **queues,
     }
 
 
@@ -97,7 +110,9 @@ def reference_time(instance: Instance) -> int | None:
     decides = (
         policy.starvation_after_s is not None
         or policy.disruption.weight == LOST_RUNTIME
-        or any(gang.resize_after is not None for gang in instance.gangs)
+        or policy.patience is not None
+        or policy.reservations is not None
+        or any(g.resize_after is not None or g.patience is not None for g in instance.gangs)
     )
     return instance.now if decides else policy.now
 
@@ -115,6 +130,32 @@ def server_model_document(model: ServerModel) -> ServerModelDocument:
 
 def _all(kind: type[D], sources: Iterable[object]) -> tuple[D, ...]:
     return tuple(kind.of(source) for source in sources)
+
+
+def _queues(instance: Instance) -> list[dict[str, Any]]:
+    cluster, queues = instance.cluster, instance.queues
+    return [
+        QueueDocument.model_construct(
+            api_version=API_VERSION,
+            kind="Queue",
+            metadata=QueueMetadata.of(queue),
+            spec=QueueSpec.of(
+                queue,
+                parent=None if queue.parent is None else queues[queue.parent].name,
+                guarantee=_amount(queue.guarantee),
+                limit=_amount(queue.limit),
+                cells=tuple(
+                    CellDocument.of(cell, level=_level_name(cell.level, cluster))
+                    for cell in queue.cells
+                ),
+            ),
+        ).to_json()
+        for queue in queues
+    ]
+
+
+def _amount(amount: Amount) -> AmountDocument:
+    return AmountDocument.of(amount, models=dict(amount.models))
 
 
 def _cluster(cluster: Cluster) -> dict[str, Any]:
@@ -240,7 +281,7 @@ class _GangWriter:
         role = gang.roles[pod.role].name
         node = None if pod.node is None else self._nodes[pod.node]
         if kind not in self._pod_kinds:
-            document = PodDocument.of(pod, role=role, node=node, gpus=None, budgets=())
+            document = PodDocument.of(pod, role=role, node=node, gpus=None, budgets=(), rank=None)
             self._pod_kinds[kind] = document.to_json()
         own: dict[str, Any] = {"name": pod.name, "role": role, "index": pod.index}
         if pod.uid is not None:
@@ -250,6 +291,8 @@ class _GangWriter:
             own["gpus"] = None if pod.gpus is None else list(bits(pod.gpus))
         if pod.budgets:
             own["budgets"] = list(pod.budgets)
+        if pod.rank is not None:
+            own["rank"] = pod.rank
         return {**self._pod_kinds[kind], **own}
 
 
@@ -266,7 +309,11 @@ def _gang(gang: Gang, cluster: Cluster) -> GangDocument:
                 gang,
                 required=_level_name(gang.required, cluster),
                 preferred=_level_name(gang.preferred, cluster),
+                balance=_level_name(gang.balance, cluster),
+                exclusive=_level_name(gang.exclusive, cluster),
+                order=gang.ordered,
             ),
+            patience=_patience(gang.patience),
             roles=tuple(_role(role, cluster) for role in gang.roles),
             communication=Communication.of(
                 gang, model=None, speed="count" if gang.counts_speed else "ignore"
@@ -279,6 +326,10 @@ def _gang(gang: Gang, cluster: Cluster) -> GangDocument:
             planned=(),
         ),
     )
+
+
+def _patience(patience: Patience | None) -> PatienceDocument | None:
+    return None if patience is None else PatienceDocument.of(patience)
 
 
 def _level_name(level: int | None, cluster: Cluster) -> str | None:
@@ -307,6 +358,7 @@ def _role(role: Role, cluster: Cluster) -> RoleDocument:
         anti_affinity=_rules(NextToDocument, role.anti_affinity, cluster),
         affinity=_rules(NextToDocument, role.affinity, cluster),
         spread=_rules(SpreadDocument, role.spread, cluster),
+        parallelism=None if role.parallelism is None else ParallelismDocument.of(role.parallelism),
     )
 
 
@@ -317,7 +369,7 @@ def _rules(kind: type[D], rules: Iterable[NextTo | Spread], cluster: Cluster) ->
 def _policy(policy: Policy, *, now: int | None) -> PolicyDocument:
     """The policy with mix and objectives as they are used. ``now``: of ``reference_time``."""
     after, solve, disruption = policy.starvation_after_s, policy.solve, policy.disruption
-    least = policy.hold_room_from
+    least, reserved = policy.hold_room_from, policy.reservations
     return PolicyDocument.model_construct(
         api_version=API_VERSION,
         kind="Policy",
@@ -334,6 +386,12 @@ def _policy(policy: Policy, *, now: int | None) -> PolicyDocument:
             starvation=None if after is None else StarvationDocument.model_construct(after=after),
             now=now,
             hold_room=None if least is None else HoldRoomDocument.model_construct(least=least),
+            reservations=None
+            if reserved is None
+            else ReservationsDocument.of(reserved, horizon=reserved.horizon_s),
+            patience=_patience(policy.patience),
+            spares=dict(policy.spares),
+            per_gpu=_amounts(policy.per_gpu),
             kubernetes=_kubernetes(policy.kubernetes),
         ),
     )

@@ -145,6 +145,32 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
+class Parallelism:
+    """Degrees by which the GPUs of a role share the work of a model; 1 where a kind is not used.
+
+    tensor x pipeline x data x context is the number of its GPUs; ``data`` None: what is left of them.
+    ``expert`` divides data x context.
+    """
+
+    tensor: int = 1
+    pipeline: int = 1
+    data: int | None = None
+    expert: int = 1
+    context: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """A gang waits for a place of at least this share of its ideal bandwidth until ``for_s`` have passed.
+
+    Counted from ``submittedAt``; without it there is no patience.
+    """
+
+    share: Fraction
+    for_s: int
+
+
+@dataclass(frozen=True, slots=True)
 class Role:
     """Pods of one kind within a gang.
 
@@ -155,7 +181,8 @@ class Role:
     ``slice_size``/``slice_level``: pods with equal index // slice_size share one domain of that level.
     ``outer_slices``: (size, level) of slices around those, each a multiple of the one before, and wider.
     ``pod_sets``: sets that all its pods belong to. ``anti_affinity``, ``affinity``, ``spread``: rules
-    about the pods of sets, all of which hold for every pod that is placed.
+    about the pods of sets, all of which hold for every pod that is placed. ``parallelism``: how its GPUs
+    share the work, None if nothing is said.
     """
 
     name: str
@@ -180,6 +207,7 @@ class Role:
     anti_affinity: tuple[NextTo, ...] = ()
     affinity: tuple[NextTo, ...] = ()
     spread: tuple[Spread, ...] = ()
+    parallelism: Parallelism | None = None
 
     @property
     def slice_layers(self) -> tuple[tuple[int, int], ...]:
@@ -210,6 +238,7 @@ class ExistingPod:
     """A pod that exists. ``node`` is an index or None (waits); ``gpus`` a bit mask, None if unknown.
 
     ``role`` is an index into Gang.roles. ``mode``: "gate" or "binding", how it can be started.
+    ``rank``: of its first GPU, where an earlier plan dealt it one.
     ``budgets``: names of the disruption budgets that count its eviction; with several it is never evicted.
     """
 
@@ -221,6 +250,7 @@ class ExistingPod:
     gpus: int | None = None
     mode: str | None = None
     budgets: tuple[str, ...] = ()
+    rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -245,6 +275,9 @@ class Gang:
     pods are, so that gangplan cannot start them; None for its own.
     ``started_at``, ``last_checkpoint``: seconds since the epoch, None if unknown.
     ``resize_after``: until then it keeps its number of pods. ``planned``: by an earlier plan.
+    ``balance``: level over whose used domains its pods with GPUs are spread evenly. ``exclusive``: level of
+    which no domain with a GPU pod of it has one of another gang. ``ordered``: consecutive pods of a role
+    are near each other. ``patience``: its own, None for the policy's.
     """
 
     namespace: str
@@ -272,6 +305,10 @@ class Gang:
     last_checkpoint: int | None = None
     resize_after: int | None = None
     planned: tuple[PlannedPod, ...] = ()
+    balance: int | None = None
+    exclusive: int | None = None
+    ordered: bool = False
+    patience: Patience | None = None
 
     @property
     def key(self) -> tuple[str, str]:

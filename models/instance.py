@@ -15,6 +15,7 @@ from models.cluster import Cluster, Node
 from models.eligibility import Eligibility, model_matches, tolerated, without_conditions
 from models.gang import Gang, Role, matches
 from models.policy import GPUS, Policy
+from models.queue import Queue
 from models.rates.speed import RelativeSpeeds
 
 Found = TypeVar("Found")
@@ -25,6 +26,7 @@ class Instance:
     """``latest``, ``speeds``: of the whole input, where gangs and nodes are only a part of it.
 
     ``blockers``: gangs (indices) that hold room there, too; None to find them (``models.room_holding``).
+    ``queues``: sorted by name.
     """
 
     cluster: Cluster
@@ -33,6 +35,7 @@ class Instance:
     latest: int | None = None
     speeds: RelativeSpeeds | None = None
     blockers: tuple[int, ...] | None = None
+    queues: tuple[Queue, ...] = ()
 
     def once(self, find: Callable[[Instance], Found]) -> Found:
         """What a function finds in the instance, computed when first asked for and kept."""
@@ -110,9 +113,17 @@ class Instance:
         return max(1, min(disruption.cap_s, self.now - max(times)))
 
     def min_share(self, gang: Gang) -> Fraction:
-        """minBandwidthShare of the gang, or the policy's default."""
+        """minBandwidthShare of the gang, or the policy's default; more while the gang is patient."""
         own = gang.min_bandwidth_share
-        return self.policy.min_bandwidth_share if own is None else own
+        least = self.policy.min_bandwidth_share if own is None else own
+        return max(least, self._patient_share(gang))
+
+    def _patient_share(self, gang: Gang) -> Fraction:
+        """The share that a waiting gang waits for; 0 once it has waited long enough."""
+        patience = self.policy.patience if gang.patience is None else gang.patience
+        if patience is None or gang.running or gang.submitted_at is None:
+            return Fraction(0)
+        return patience.share if self.now - gang.submitted_at < patience.for_s else Fraction(0)
 
     def labels_of(self, node: Node) -> dict[str, str]:
         """The node's labels with the implied ones: level labels (short value) and the hostname."""

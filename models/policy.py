@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from models.cluster import Level
+from models.gang import Patience
 from models.tiers import MAINS, Main, objective_names
 
 Preset = Main
@@ -139,6 +140,30 @@ class KubernetesPolicy:
         return any(name != self.scheduler_name for name in self.scheduler_names)
 
 
+COMPARISONS = (">=", "<=", ">", "<", "=")
+
+
+@dataclass(frozen=True, slots=True)
+class Reservations:
+    """Which waiting gangs hold a reservation: ``per_priority`` of each priority at most, within the horizon.
+
+    ``priorities``: (one of COMPARISONS, priority), any of which must hold; empty: every priority.
+    """
+
+    per_priority: int = 1
+    horizon_s: int = DAY_S
+    priorities: tuple[tuple[str, int], ...] = ()
+
+    def admits(self, priority: int) -> bool:
+        """Whether gangs of a priority may hold one."""
+        return not self.priorities or any(
+            {">=": priority >= n, "<=": priority <= n, ">": priority > n, "<": priority < n}.get(
+                comparison, priority == n
+            )
+            for comparison, n in self.priorities
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """``mix``: (GPUs, permille) of future requests, ascending by GPUs, as used (default filled in).
@@ -147,7 +172,9 @@ class Policy:
     before its peers, None for never. ``now``: reference time of ages in seconds since the
     epoch, None for the latest time in the input (``Instance.now``). ``queue_limit``: the most
     waiting gangs of a namespace that may start, None for all. ``hold_room_from``: the least priority
-    of the gangs that hold room while they wait, None where none does.
+    of the gangs that hold room while they wait, None where none does. ``reservations``: None for none.
+    ``patience``: of gangs that state none. ``spares``: (name of a level, nodes that stay free in each
+    of its domains), sorted. ``per_gpu``: (resource, units) that a free GPU needs to be of use, sorted.
     """
 
     name: str = "default"
@@ -164,6 +191,10 @@ class Policy:
     now: int | None = None
     queue_limit: int | None = QUEUE_LIMIT
     hold_room_from: int | None = None
+    reservations: Reservations | None = None
+    patience: Patience | None = None
+    spares: tuple[tuple[str, int], ...] = ()
+    per_gpu: tuple[tuple[str, int], ...] = ()
 
     def lists(self, objective: str) -> bool:
         """Whether the policy has the objective."""

@@ -46,11 +46,13 @@ from models.documents.base import (
 from models.documents.cluster import resource_errors
 from models.documents.communication import Communication
 from models.documents.server import GpuIndices
-from models.gang import NODE_NAME, whole_number
-from models.units import shown
+from models.gang import NODE_NAME, Parallelism, Patience, whole_number
+from models.units import plural, shown
 
 MAX_PODS = 1_000_000
 """Most pods of one gang."""
+
+MAX_RANK = 10**12
 
 LevelName = Annotated[str, Field(description="`node` or a level of the cluster")]
 Count = Annotated[int, whole(1, MAX_PODS)]
@@ -143,6 +145,32 @@ def _unless_checked(value: object, read: ValidatorFunctionWrapHandler) -> object
     return value if isinstance(value, CheckedTerms) else read(value)
 
 
+class ParallelismDocument(Document):
+    """How the GPUs of a role share the work of a model."""
+
+    tensor: Count = 1
+    pipeline: Count = 1
+    data: Count | None = omitted(description="Replicas; absent: what the others leave of the GPUs")
+    expert: Count = Field(default=1, description="Divides data x context")
+    context: Count = 1
+
+    def to_parallelism(self) -> Parallelism:
+        return Parallelism(self.tensor, self.pipeline, self.data, self.expert, self.context)
+
+    def field_errors(self, gpus: int, *, elastic: bool) -> Iterator[FieldError]:
+        """Degrees that are not the GPUs of the role at `min`; paths start at the parallelism."""
+        replica = self.tensor * self.pipeline * self.context
+        product = replica * (self.data or 1)
+        wrong = product != gpus if self.data is not None and not elastic else gpus % product
+        if wrong:
+            named = "tensor x pipeline x context" + ("" if self.data is None else " x data")
+            what = f"{named} is {product:,}, but the role has {plural(gpus, 'GPU')}"
+            yield FieldError((), what, "the product is the number of GPUs of all pods of the role")
+        elif (gpus // replica * self.context) % self.expert:
+            what = f"expert {self.expert} does not divide data x context"
+            yield FieldError(("expert",), what, f"a divisor of {gpus // replica * self.context}")
+
+
 class PodDocument(Document):
     """A pod that exists: with a node it runs, without it waits."""
 
@@ -162,6 +190,9 @@ class PodDocument(Document):
     budgets: Many[Name] = omitted(
         default=(),
         description="Disruption budgets of its namespace that count its eviction while it runs",
+    )
+    rank: Annotated[int, whole(0, MAX_RANK)] | None = omitted(
+        description="Rank of its first GPU, where an earlier plan dealt it one"
     )
 
     @model_serializer(mode="wrap")
@@ -235,11 +266,30 @@ class RoleTopology(Document):
 
 
 class GangTopology(RoleTopology):
-    """The same for all pods of the gang, and the least share of the ideal bandwidth."""
+    """The same for all pods of the gang, how they use domains, and the least share of the ideal bandwidth."""
 
     min_bandwidth_share: Share | None = omitted(
         description="Wait rather than run below this share of the ideal bandwidth"
     )
+    balance: LevelName | None = omitted(
+        description="The domains used have equally many of its pods with GPUs, or one more"
+    )
+    exclusive: LevelName | None = omitted(
+        description="No domain with GPU pods of it has one of another gang"
+    )
+    order: bool = omitted(
+        default=False, description="Consecutive pods of a role are dealt to places near each other"
+    )
+
+
+class PatienceDocument(Document):
+    """Until when a gang waits for a good place rather than run in a bad one."""
+
+    share: Share = Field(description="Of the ideal bandwidth, that it waits for")
+    for_s: Duration = Field(alias="for", description="How long after `submittedAt`")
+
+    def to_patience(self) -> Patience:
+        return Patience(self.share, self.for_s)
 
 
 def term_errors(terms: Terms) -> Iterator[FieldError]:
@@ -303,6 +353,9 @@ class RoleDocument(Document):
     spread: Many[SpreadDocument] = omitted(
         default=(), description="Domains over which pods are spread evenly"
     )
+    parallelism: ParallelismDocument | None = omitted(
+        description="How its GPUs share the work of a model: which of them have to be near"
+    )
 
     @property
     def span(self) -> tuple[int, int, int]:
@@ -345,6 +398,9 @@ class RoleDocument(Document):
                 what = f"the pod set {shown(pod_set)} is listed twice"
                 yield FieldError(("podSets", i), what, "list it once")
             listed.add(pod_set)
+        if self.parallelism is not None:
+            own = self.parallelism.field_errors(least * self.gpus, elastic=least < most)
+            yield from within(("parallelism",), own)
 
     def about_pods(self) -> Iterator[tuple[Path, NextToDocument]]:
         """Every rule about other pods, with its path below the role."""
@@ -373,6 +429,9 @@ class GangSpec(Document):
     preemptible: bool = Field(default=False, description="May be stopped for a higher priority")
     movable: bool = Field(default=False, description="May be restarted elsewhere")
     topology: Annotated[GangTopology, read_once()] = GangTopology.model_construct()
+    patience: PatienceDocument | None = omitted(
+        description="Wait for a good place first; absent: that of the policy"
+    )
     roles: Annotated[Many[RoleDocument], read_once()] = Field(json_schema_extra={"minItems": 1})
     communication: Annotated[Communication, read_once()] = Communication.model_construct()
 
@@ -414,7 +473,7 @@ class GangDocument(Document):
 
     def level_names(self) -> Iterator[tuple[Path, str]]:
         """Every level the gang names, with its path."""
-        for field in ("required", "preferred"):
+        for field in ("required", "preferred", "balance", "exclusive"):
             if (level := getattr(self.spec.topology, field)) is not None:
                 yield ("spec", "topology", field), level
         for i, role in enumerate(self.spec.roles):

@@ -12,8 +12,9 @@ from pydantic import AfterValidator, ConfigDict, Field
 
 from models.documents.base import ApiVersion, Document, Many, Mapped, Name, Time, omitted, whole
 from models.documents.cluster import ClusterDocument
-from models.documents.gang import MAX_PODS, GangDocument
+from models.documents.gang import MAX_PODS, MAX_RANK, GangDocument
 from models.documents.policy import PolicyDocument
+from models.documents.queue import QueueDocument
 from models.documents.server import GpuIndices
 from models.policy import EVERY_SCHEDULER, SHOWN_SCHEDULERS
 from models.solution import NEVER, Decision, Proof, StoppedBy
@@ -66,6 +67,7 @@ class PlanInstance(Document):
     cluster: ClusterDocument
     gangs: Many[GangDocument]
     policy: PolicyDocument
+    queues: Many[QueueDocument] = omitted(default=())
 
     @property
     def now(self) -> int:
@@ -109,6 +111,17 @@ class PlanPod(_Open):
     node: Name
     gpus: GpuIndices | None = Field(description="Indices of its GPUs; null: the node decides")
     uid: Name | None = omitted()
+    rank: Annotated[int, whole(0, MAX_RANK)] | None = omitted(
+        description="Rank of its first GPU among those of its role"
+    )
+
+
+class PlanReservation(_Open):
+    """When and where a waiting gang will start, if gangs that run end as expected."""
+
+    start: Time
+    domain: str | None = Field(description="The narrowest domain that holds its nodes")
+    nodes: Many[Name] = Field(description="Its nodes, sorted")
 
 
 class PlanReason(_Open):
@@ -135,6 +148,10 @@ class PlanGang(_Open):
     )
     domains: Mapped[str, Natural] | None
     reason: PlanReason | None
+    reserved: PlanReservation | None = omitted()
+    expected_start: Time | None = omitted(
+        description="An estimate, if nothing new arrives; of gangs that wait without a reservation"
+    )
 
     @property
     def key(self) -> GangKey:

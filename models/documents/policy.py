@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from fractions import Fraction
 from typing import Annotated, Literal
 
-from pydantic import Field, PlainValidator, WithJsonSchema
+from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from models.documents.base import (
     ApiVersion,
@@ -17,6 +17,7 @@ from models.documents.base import (
     Many,
     Mapped,
     Name,
+    Resources,
     SchedulerName,
     Time,
     Title,
@@ -26,8 +27,8 @@ from models.documents.base import (
     whole,
     within,
 )
-from models.documents.cluster import MAX_LEVELS, PolicyLevel, level_errors
-from models.documents.gang import MAX_PRIORITY, Share
+from models.documents.cluster import MAX_LEVELS, PolicyLevel, level_errors, resource_errors
+from models.documents.gang import MAX_PRIORITY, LevelName, PatienceDocument, Share
 from models.policy import (
     CONSTRAINTS,
     DAY_S,
@@ -39,10 +40,11 @@ from models.policy import (
     Moves,
     Objective,
     Preset,
+    Reservations,
     preset_objectives,
 )
 from models.tiers import MAINS, objective_names
-from models.units import InvalidValueError, shown
+from models.units import InvalidValueError, described, requested, shown
 
 MAX_GAIN = 1_000_000
 MAX_MOVED = 1_000_000_000
@@ -106,9 +108,56 @@ class HoldRoomDocument(Document):
     )
 
 
+_COMPARED = re.compile(r"(>=|<=|>|<|=?)\s?(-?[0-9]{1,10})")
+
+
+def _comparison(value: object) -> tuple[str, int]:
+    """A comparison with a priority: ``>=1000``, or a priority alone."""
+    found = _COMPARED.fullmatch(value) if isinstance(value, str) else None
+    if isinstance(value, int) and not isinstance(value, bool):
+        found = _COMPARED.fullmatch(str(value))
+    if found is None or abs(int(found[2])) > MAX_PRIORITY:
+        what = f"{shown(value) if isinstance(value, str) else described(value)} compares with no priority"
+        raise InvalidValueError(what, 'write it like ">=1000", "<0" or 100')
+    return found[1] or "=", int(found[2])
+
+
+Comparison = Annotated[
+    tuple[str, int],
+    PlainValidator(_comparison),
+    PlainSerializer(lambda found: "".join(map(str, found)), return_type=str),
+    WithJsonSchema({"type": ["string", "integer"], "pattern": r"^(>=|<=|>|<|=?)\s?-?[0-9]{1,10}$"}),
+]
+"""(comparison, priority)."""
+
+MAX_PRIORITIES = 100
+MAX_QUEUE = 1_000_000
+MAX_SPARES = 1_000_000
+
+
+class ReservationsDocument(Document):
+    """Which waiting gangs hold a reservation: a time and nodes that others leave to them."""
+
+    per_priority: Annotated[int, whole(1, MAX_QUEUE)] = Field(
+        default=1, description="Most gangs of one priority that hold one, the first in the queue"
+    )
+    priorities: Many[Comparison] = omitted(
+        default=(),
+        description='Of these priorities, such as ">=1000"; absent: of all',
+        max_length=MAX_PRIORITIES,
+    )
+    horizon: Duration = Field(
+        default=DAY_S,
+        description="Gangs that could not start within this time hold none",
+        json_schema_extra={"default": "24h"},
+    )
+
+    def to_reservations(self) -> Reservations:
+        return Reservations(self.per_priority, self.horizon, self.priorities)
+
+
 MAX_TOLERANCE = 1000
 MAX_MIX_GPUS = 1_000_000_000
-MAX_QUEUE = 1_000_000
 MAX_GPU_RESOURCES = 64
 MAX_SCHEDULERS = 64
 DEFAULTS = KubernetesPolicy()
@@ -307,6 +356,21 @@ class PolicySpec(Document):
         description="While a gang of high priority waits, none of lower priority starts; absent or null: "
         "those start that fit",
     )
+    reservations: ReservationsDocument | None = omitted(
+        description="Gangs that cannot start hold a reservation, and others start there only if they end "
+        "before it; absent or null: none does"
+    )
+    patience: PatienceDocument | None = omitted(
+        description="How long gangs wait for a good place; absent or null: not at all"
+    )
+    spares: Mapped[LevelName, Annotated[int, whole(0, MAX_SPARES)]] = omitted(
+        default={}, description="Nodes with GPUs kept free in every domain of a level, for failures"
+    )
+    per_gpu: Resources = omitted(
+        default={},
+        alias="perGpu",
+        description="What a free GPU needs of its node, such as cpu and memory, not to be stranded",
+    )
     kubernetes: KubernetesDocument = omitted(KubernetesDocument.model_construct())
 
     def to_objectives(self) -> tuple[Objective, ...]:
@@ -350,6 +414,11 @@ class PolicyDocument(Document):
                 ("spec", "mix"), f"the mix adds up to {total} permille", "the most is 1000"
             )
         yield from self._short_times()
+        yield from resource_errors(self.spec.per_gpu, ("spec", "perGpu"))
+        for name, units in self.spec.per_gpu.items():
+            if not requested(name, units):
+                what = f"no {name} a GPU"
+                yield FieldError(("spec", "perGpu", name), what, "write more, or remove it")
         yield from within(("spec", "kubernetes"), self.spec.kubernetes.field_errors())
 
     def _rivals(self, listed: Collection[str]) -> Iterator[FieldError]:
@@ -366,11 +435,17 @@ class PolicyDocument(Document):
 
     def _short_times(self) -> Iterator[FieldError]:
         """Durations under one second."""
-        starvation = self.spec.starvation
+        starvation, reserved = self.spec.starvation, self.spec.reservations
         for section, field, seconds, name in (
             ("solve", "timeLimit", self.spec.solve.time_limit, "a time limit"),
             ("disruption", "cap", self.spec.disruption.cap, "a cap"),
             ("starvation", "after", None if starvation is None else starvation.after, "a wait"),
+            (
+                "reservations",
+                "horizon",
+                None if reserved is None else reserved.horizon,
+                "a horizon",
+            ),
             ("kubernetes", "pendingLimit", self.spec.kubernetes.pending_limit, "a limit"),
         ):
             if seconds is not None and seconds < 1:

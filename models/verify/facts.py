@@ -11,8 +11,13 @@ from fractions import Fraction
 from functools import cached_property
 
 from models.documents.cluster import LevelDocument, TaintDocument
-from models.documents.gang import NodeExpressionDocument, TolerationDocument
-from models.documents.policy import MovesDocument
+from models.documents.gang import (
+    NodeExpressionDocument,
+    ParallelismDocument,
+    TolerationDocument,
+)
+from models.documents.policy import MovesDocument, ReservationsDocument
+from models.documents.queue import QueueSpec
 from models.hardware import Nic, ServerModel
 
 
@@ -90,7 +95,7 @@ class Role:
     """``model``: slug of a GPU or server model. ``first``: index of its first pod.
 
     ``slices``: (size, level) of every layer. ``affinity``: to nodes: terms, any of which must hold.
-    ``pod_sets``: sets that its pods are in.
+    ``pod_sets``: sets that its pods are in. ``parallelism``: as stated.
     """
 
     name: str
@@ -111,6 +116,7 @@ class Role:
     mix_models: bool
     pod_sets: tuple[str, ...]
     pod_rules: tuple[PodRule, ...]
+    parallelism: ParallelismDocument | None
 
     def allows(self, count: int) -> bool:
         """Whether the role may run with ``count`` pods."""
@@ -130,7 +136,9 @@ class Gang:
     ``hold``: code of the reason why no pod of it may be placed. ``joined``: NVLink between servers
     counts for it. ``fraction``: part of a step spent in communication where links are ideal.
     ``counts_speed``: whether slower GPU models slow it down. ``planned``: nodes where an earlier plan
-    placed its pods. ``budgets``: disruption budgets of running pods that have any.
+    placed its pods. ``budgets``: disruption budgets of running pods that have any. ``duration``: seconds
+    it is expected to run. ``balance``, ``exclusive``: levels. ``ranks``: of pods that an earlier plan
+    dealt one. ``min_share`` counts patience.
     """
 
     namespace: str
@@ -157,6 +165,12 @@ class Gang:
     resize_after: int | None
     planned: Mapping[PodKey, int]
     budgets: Mapping[PodKey, tuple[str, ...]]
+    queue: str | None
+    duration: int | None
+    balance: int | None
+    exclusive: int | None
+    ordered: bool
+    ranks: Mapping[PodKey, int]
 
     @property
     def key(self) -> tuple[str, str]:
@@ -203,6 +217,7 @@ class Policy:
     counts 1. ``starvation``: seconds after which a waiting gang is aged, None for never.
     ``queue_limit``: the most gangs of a namespace that wait without a hold, None for no limit.
     ``hold_room_from``: the least priority of the gangs that hold room while they wait, None where none does.
+    ``spares``: (level, nodes kept free in each of its domains). ``per_gpu``: what a free GPU needs.
     """
 
     objectives: tuple[tuple[str, Fraction], ...]
@@ -214,6 +229,9 @@ class Policy:
     starvation: int | None
     queue_limit: int | None
     hold_room_from: int | None
+    reservations: ReservationsDocument | None
+    spares: tuple[tuple[int, int], ...]
+    per_gpu: Mapping[str, Fraction]
 
     @property
     def counts_goodput(self) -> bool:
@@ -225,7 +243,8 @@ class Policy:
 class Facts:
     """Nodes sorted by name, gangs by (namespace, name). ``now``: ages are counted to it.
 
-    ``budgets``: evictions that each disruption budget allows, by namespace and name.
+    ``budgets``: evictions that each disruption budget allows, by namespace and name. ``queues``: by name,
+    sorted; their parents exist and form a tree.
     """
 
     levels: tuple[LevelDocument, ...]
@@ -234,6 +253,7 @@ class Facts:
     policy: Policy
     now: int
     budgets: Mapping[tuple[str, str], int]
+    queues: Mapping[str, QueueSpec]
 
     @property
     def node_level(self) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
+from fractions import Fraction
 from functools import lru_cache
 
 from models.documents.base import FieldError
@@ -14,6 +15,7 @@ from models.documents.cluster import ClusterSpec, LevelDocument, NodeDocument, l
 from models.documents.gang import GangDocument, PodDocument, RoleDocument
 from models.documents.plan import PlanInstance, PlanPod
 from models.documents.policy import PolicySpec
+from models.documents.queue import QueueDocument, QueueSpec
 from models.hardware import ServerModel, mask_of, slug
 from models.tiers import MAINS, objective_names
 from models.units import InvalidValueError
@@ -60,24 +62,61 @@ def read_instance(faults: Faults, instance: PlanInstance) -> tuple[Facts, GangRe
     for model in {id(model): model for model in models.values()}.values():
         if id(model) not in used:
             faults.add("reference", f"{where}.serverModels", f"no node is a {quoted(model.name)}")
-    policy = _policy(faults, instance.policy.spec, "instance.policy.spec")
+    policy = _policy(faults, instance.policy.spec, spec.levels, "instance.policy.spec")
     budgets = {budget.key: budget.allowed for budget in spec.disruption_budgets}
     keys = [budget.key for budget in spec.disruption_budgets]
     _check_sorted(faults, f"{where}.disruptionBudgets", "budget", keys)
+    now = _now(instance)
     reader = GangReader(faults, spec.levels, nodes, budgets)
     gangs = tuple(
-        reader.read(gang, f"instance.gangs[{i}]", instance.policy.spec)
+        reader.read(gang, f"instance.gangs[{i}]", instance.policy.spec, now)
         for i, gang in enumerate(instance.gangs)
     )
     _check_sorted(faults, "instance.gangs", "gang", [gang.key for gang in gangs])
-    now = instance.policy.spec.now
-    if now is None:
-        times = (time for g in gangs for time in (g.submitted, g.started, g.checkpoint))
-        now = max((time for time in times if time is not None), default=0)
-    return Facts(spec.levels, nodes, gangs, policy, now, budgets), reader
+    queues = _queues(faults, instance.queues, reader.levels)
+    return Facts(spec.levels, nodes, gangs, policy, now, budgets, queues), reader
 
 
-def _policy(faults: Faults, spec: PolicySpec, where: Place) -> Policy:
+def _now(instance: PlanInstance) -> int:
+    """The time to which ages are counted."""
+    if instance.policy.spec.now is not None:
+        return instance.policy.spec.now
+    stated = (
+        (gang.spec.submitted_at, gang.status.started_at, gang.status.last_checkpoint)
+        for gang in instance.gangs
+    )
+    return max((time for times in stated for time in times if time is not None), default=0)
+
+
+def _queues(
+    faults: Faults, documents: Sequence[QueueDocument], levels: Collection[str]
+) -> dict[str, QueueSpec]:
+    """The queues by name; parents are known and no queue is below itself."""
+    found = {document.metadata.name: document.spec for document in documents}
+    where = "instance.queues"
+    _check_sorted(faults, where, "queue", [(one.metadata.name,) for one in documents])
+    for i, document in enumerate(documents):
+        faults.add_errors(f"{where}[{i}]", document.field_errors())
+        for _, level in document.level_names():
+            if level not in levels:
+                faults.add("reference", f"{where}[{i}].spec.cells", f"no level {quoted(level)}")
+    rooted: set[str] = set()
+    for name in found:
+        path: list[str] = []
+        at: str | None = name
+        while at is not None and at in found and at not in rooted and at not in path:
+            path.append(at)
+            at = found[at].parent
+        if at is not None and at not in rooted:
+            what = "is below itself" if at in found else "is no queue"
+            faults.add("reference", where, f"{quoted(at)}, a parent, {what}")
+        rooted.update(path)
+    return found
+
+
+def _policy(
+    faults: Faults, spec: PolicySpec, levels: Sequence[LevelDocument], where: Place
+) -> Policy:
     objectives = {one.name: one.tolerance for one in spec.objectives or ()}
     if spec.objectives is None or spec.mix is None or spec.preset is not None:
         faults.add("form", where, "objectives, without a preset, and mix must be written out")
@@ -88,6 +127,9 @@ def _policy(faults: Faults, spec: PolicySpec, where: Place) -> Policy:
     for name in sorted(objectives.keys() - set(objective_names())):
         faults.add("form", f"{where}.objectives", f"no objective {quoted(name)}")
     disruption, starvation = spec.disruption, spec.starvation
+    numbers = {level.name: i for i, level in enumerate(levels)}
+    for name in spec.spares.keys() - numbers.keys():
+        faults.add("reference", f"{where}.spares", f"no level {quoted(name)}")
     return Policy(
         objectives=tuple(objectives.items()),
         mix=tuple(sorted((spec.mix or {}).items())),
@@ -98,6 +140,9 @@ def _policy(faults: Faults, spec: PolicySpec, where: Place) -> Policy:
         starvation=None if starvation is None else starvation.after,
         queue_limit=spec.queue_limit,
         hold_room_from=None if spec.hold_room is None else spec.hold_room.least,
+        reservations=spec.reservations,
+        spares=tuple((numbers[name], n) for name, n in spec.spares.items() if name in numbers),
+        per_gpu=spec.per_gpu,
     )
 
 
@@ -230,6 +275,18 @@ def _check_sorted(faults: Faults, where: Place, what: str, keys: Sequence[tuple[
             faults.add("order", where, f"{what} {'/'.join(after)} is out of order")
 
 
+def _least_share(document: GangDocument, policy: PolicySpec, now: int) -> Fraction:
+    """The share of its ideal bandwidth below which the gang does not start now."""
+    spec = document.spec
+    own = spec.topology.min_bandwidth_share
+    least = policy.min_bandwidth_share if own is None else own
+    patience = spec.patience or policy.patience
+    if patience is None or spec.submitted_at is None or document.running_pods:
+        return least
+    waited = now - spec.submitted_at
+    return max(least, patience.share) if waited < patience.for_s else least
+
+
 class GangReader:
     """Reads gangs and the pods of plans against the levels and nodes of the cluster."""
 
@@ -256,13 +313,12 @@ class GangReader:
         other.faults = faults
         return other
 
-    def read(self, document: GangDocument, where: Place, policy: PolicySpec) -> Gang:
+    def read(self, document: GangDocument, where: Place, policy: PolicySpec, now: int) -> Gang:
         spec, status = document.spec, document.status
         topology, communication = spec.topology, spec.communication
         at = f"{where}.spec.topology"
         roles = self._roles_of(spec.roles, f"{where}.spec.roles")
         existing, running_pods = self._existing(document, f"{where}.status.pods", roles)
-        share = topology.min_bandwidth_share
         return Gang(
             namespace=document.metadata.namespace,
             name=document.metadata.name,
@@ -272,7 +328,7 @@ class GangReader:
             movable=spec.movable,
             required=self._level(topology.required, at),
             preferred=self._level(topology.preferred, at),
-            min_share=policy.min_bandwidth_share if share is None else share,
+            min_share=_least_share(document, policy, now),
             pattern=communication.pattern,
             weight=communication.weight,
             joined=communication.nvlink_across_nodes,
@@ -288,6 +344,17 @@ class GangReader:
             resize_after=spec.resize_after,
             planned=self._planned(document, f"{where}.status.planned", roles),
             budgets=self._budgets(document, f"{where}.status.pods", roles),
+            queue=spec.queue,
+            duration=spec.expected_duration,
+            balance=self._level(topology.balance, at),
+            exclusive=self._level(topology.exclusive, at),
+            ordered=topology.order,
+            ranks={
+                (number, pod.index): pod.rank
+                for pod in status.pods
+                for number, role in enumerate(roles)
+                if pod.rank is not None and role.name == pod.role
+            },
         )
 
     def _budgets(
@@ -349,6 +416,7 @@ class GangReader:
             mix_models=document.mix_models,
             pod_sets=document.pod_sets,
             pod_rules=tuple(self._pod_rules(document, where)),
+            parallelism=document.parallelism,
         )
 
     def _pod_rules(self, document: RoleDocument, where: Place) -> Iterator[PodRule]:

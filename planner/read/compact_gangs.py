@@ -220,7 +220,9 @@ class GangReader:
             mask = self._gpus(entry, path, pod, document, node)
         if pod.budgets:
             self._check_budgets(entry, path, pod)
-        return ExistingPod(name, role, pod.index, pod.uid, node, mask, pod.mode, pod.budgets)
+        return ExistingPod(
+            name, role, pod.index, pod.uid, node, mask, pod.mode, pod.budgets, pod.rank
+        )
 
     def _check_budgets(self, entry: GangEntry, path: Path, pod: PodDocument) -> None:
         namespace = entry.document.metadata.namespace
@@ -346,6 +348,10 @@ class GangReader:
             last_checkpoint=document.status.last_checkpoint,
             resize_after=spec.resize_after,
             planned=tuple(sorted(planned)),
+            balance=self._level(spec.topology.balance),
+            exclusive=self._level(spec.topology.exclusive),
+            ordered=spec.topology.order,
+            patience=None if spec.patience is None else spec.patience.to_patience(),
         )
 
     def _level(self, name: str | None) -> int | None:
@@ -386,6 +392,7 @@ class GangReader:
                 Spread(self.levels.get(one.level, 0), one.max_skew, one.pod_set, one.min_domains)
                 for one in role.spread
             ),
+            parallelism=None if role.parallelism is None else role.parallelism.to_parallelism(),
         )
 
     def _next_to(self, rule: NextToDocument) -> NextTo:

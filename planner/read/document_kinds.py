@@ -14,6 +14,7 @@ from models.documents.base import API_VERSION, Path, suggestion
 from models.documents.cluster import ClusterDocument
 from models.documents.gang import GangDocument
 from models.documents.policy import PolicyDocument
+from models.documents.queue import QueueDocument
 from models.units import described, shown
 from planner.errors import Fault, InputError
 from planner.read.findings import Finding, Findings, Remarks
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 OWN_GROUP = API_VERSION.partition("/")[0]
 
 COMPACT_KINDS = frozenset({"Cluster", "Gang", "Policy", "Plan"})
-"""Kinds of gangplan; Kubernetes objects of such a kind have a group that ends in .k8s.io."""
+"""Kinds of gangplan; Kubernetes objects of such a kind have a group that ends in .k8s.io. A Queue is told
+by its group, for other schedulers have that kind too."""
 
 
 def is_object(tree: Tree) -> bool:
@@ -75,7 +77,7 @@ def subject_of(tree: Tree) -> str:
     return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
 
 
-KINDS = ("Cluster", "Gang", "Policy")
+KINDS = ("Cluster", "Gang", "Policy", "Queue")
 MAX_LISTS = 8
 """Deepest List in a List."""
 
@@ -104,6 +106,7 @@ class Documents:
     clusters: list[Entry[ClusterDocument]] = field(default_factory=list)
     gangs: list[Entry[GangDocument]] = field(default_factory=list)
     policies: list[Entry[PolicyDocument]] = field(default_factory=list)
+    queues: list[Entry[QueueDocument]] = field(default_factory=list)
     unusable: set[str] = field(default_factory=set)
     remarks: Remarks = field(default_factory=Remarks)
     topologies: list[tuple[Source, SlurmTopology]] = field(default_factory=list)
@@ -169,7 +172,7 @@ class Documents:
             self.findings.malformed(source, fault)
             self.mark_all_unusable()
         if empty:
-            hint = f"write a {KINDS[0]}, {KINDS[1]} or {KINDS[2]} into it, or remove it"
+            hint = f"write a {', '.join(KINDS[:-1])} or {KINDS[-1]} into it, or remove it"
             self.findings.fault(Fault("no document in this file", hint, source.name, 1, 1))
 
     def _in_list(self, item: Item, source: Source, waiting: list[Item] | None) -> None:
@@ -299,6 +302,10 @@ class Documents:
         elif kind == "Gang":
             gang = validate(GangDocument, tree, source, path, self.findings)
             self.gangs += [gang] if gang else []
+        elif kind == "Queue":
+            queue = validate(QueueDocument, tree, source, path, self.findings)
+            self.queues += [queue] if queue else []
+            self.unusable.update(() if queue else (kind,))
         else:
             policy = validate(PolicyDocument, tree, source, path, self.findings)
             self.policies += [policy] if policy else []

@@ -52,6 +52,8 @@ def load(
             cluster.fault(("kind",), "a Cluster in the file of --policy", _ALONE)
         for gang in own.gangs:
             gang.fault(("kind",), "a Gang in the file of --policy", _ALONE)
+        for one in own.queues:
+            one.fault(("kind",), "a Queue in the file of --policy", _ALONE)
         if not own.policies and not findings:
             findings.fault(Fault(f"no Policy in {shown(policy)}", "put a Policy there"))
         documents.policies = own.policies
@@ -90,7 +92,10 @@ def instance_from_document(document: object) -> Instance:
     if not isinstance(document, dict) or not isinstance(document.get("gangs"), list):
         hint = "a plan's instance has cluster, gangs and policy"
         raise InputError(Fault("the plan has no instance", hint))
-    parts = [document.get("cluster"), *document["gangs"], document.get("policy")]
+    queues = document.get("queues", [])
+    if not isinstance(queues, list):
+        raise InputError(Fault("the queues of the plan's instance are no list", None))
+    parts = [document.get("cluster"), *document["gangs"], document.get("policy"), *queues]
     try:
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": parts})
     except RecursionError:

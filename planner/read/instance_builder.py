@@ -11,16 +11,19 @@ from dataclasses import dataclass, field, replace
 
 from models.canonical import reference_time
 from models.cluster import Node
+from models.documents.base import suggestion
+from models.documents.cluster import NODE_LEVEL
 from models.documents.policy import PolicyDocument
 from models.gang import Gang, Hold, turn
 from models.hardware import FindModel
 from models.instance import Instance
 from models.policy import KubernetesPolicy, Policy, SolveLimits
-from models.units import shown
+from models.units import requested, shown
 from planner.errors import Fault
 from planner.read.cluster_merge import NODES_HINT, collect_clusters
-from planner.read.compact_cluster import ServerModels, merge_clusters
+from planner.read.compact_cluster import MergedCluster, ServerModels, merge_clusters
 from planner.read.compact_gangs import GangEntry, GangReader, gang_errors
+from planner.read.compact_queues import read_queues
 from planner.read.document_kinds import Documents
 from planner.read.findings import Remarks
 from planner.read.sources import KUBECTL
@@ -153,10 +156,13 @@ def build(
     reader.check_pod_sets(written)
     if findings:
         findings.raise_all()
+    queues = read_queues(documents.queues, merged)
+    if policy is not None:
+        _check_spares(policy, merged)
     mix = default_mix(gangs, merged.cluster.nodes)
     policy_used = policy_of(document, mix, now, queue)
     gangs = limit_queues(gangs, policy_used.queue_limit, documents.remarks)
-    instance = Instance(merged.cluster, gangs, policy_used)
+    instance = Instance(merged.cluster, gangs, policy_used, queues=queues)
     if any(entry.document.spec.communication.model for entry in reader.gangs.values()):
         from planner.read.step_fractions import with_fractions  # it loads the bandwidth tables
 
@@ -205,6 +211,17 @@ def policy_alone(documents: Documents) -> Policy:
     return policy_of(None if entry is None else entry.document, (), None)
 
 
+def _check_spares(entry: Entry[PolicyDocument], merged: MergedCluster) -> None:
+    """Report spares at a level that the cluster does not have, or at ``node``."""
+    levels = [level.name for level in merged.cluster.levels]
+    for name in entry.document.spec.spares:
+        if merged.levels_known and name not in levels:
+            what = f"no spares at {shown(name)}" if name == NODE_LEVEL else None
+            what = what or f"unknown level {shown(name)}"
+            hint = suggestion(name, levels, "levels")
+            entry.fault(("spec", "spares", name), what, hint, at_key=True)
+
+
 def _only_policy(entries: list[Entry[PolicyDocument]]) -> Entry[PolicyDocument] | None:
     for entry in entries:
         entry.report_errors(entry.document.field_errors())
@@ -246,6 +263,10 @@ def policy_of(
         now=spec.now if now is None else now,
         queue_limit=spec.queue_limit,
         hold_room_from=None if spec.hold_room is None else spec.hold_room.least,
+        reservations=None if spec.reservations is None else spec.reservations.to_reservations(),
+        patience=None if spec.patience is None else spec.patience.to_patience(),
+        spares=tuple(sorted(spec.spares.items())),
+        per_gpu=tuple(sorted((name, requested(name, u)) for name, u in spec.per_gpu.items())),
     )
 
 

@@ -14,6 +14,7 @@ from models.documents.cluster import ClusterDocument
 from models.documents.gang import GangDocument
 from models.documents.plan import PlanDocument
 from models.documents.policy import PolicyDocument
+from models.documents.queue import QueueDocument
 from models.documents.server import ServerModelDocument
 from models.units import number
 
@@ -22,6 +23,7 @@ KINDS: dict[str, type[BaseModel]] = {
     "gang": GangDocument,
     "plan": PlanDocument,
     "policy": PolicyDocument,
+    "queue": QueueDocument,
     "server-model": ServerModelDocument,
 }
 

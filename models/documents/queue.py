@@ -1,0 +1,124 @@
+"""The Queue document: what a part of the users of a cluster is promised, and the most they may hold."""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from models.documents.base import (
+    ApiVersion,
+    Document,
+    FieldError,
+    Many,
+    Mapped,
+    Path,
+    Title,
+    omitted,
+    whole,
+    within,
+)
+from models.documents.gang import MAX_GPUS_A_POD, LevelName
+from models.hardware import slug
+from models.units import shown
+
+MAX_GPUS = 1_000_000_000
+MAX_CELLS = 100
+"""Most entries of ``cells``."""
+
+MAX_WEIGHT = 1_000_000
+
+Gpus = Annotated[int, whole(0, MAX_GPUS)]
+
+
+class AmountDocument(Document):
+    """GPUs in all, and of single GPU models."""
+
+    gpus: Gpus | None = omitted(description="GPUs of all models together; absent: not said")
+    models: Mapped[Title, Gpus] = omitted(default={}, description="GPUs by GPU model")
+
+    def field_errors(self) -> Iterator[FieldError]:
+        """Two spellings of one GPU model; paths start at the amount."""
+        seen: dict[str, str] = {}
+        for name in self.models:
+            if slug(name) in seen:
+                what = f"{shown(name)} and {shown(seen[slug(name)])} are one GPU model"
+                yield FieldError(("models", name), what, "keep one of them", at_key=True)
+            seen[slug(name)] = name
+
+
+class CellDocument(Document):
+    """So many domains of a level, or so many times some GPUs of one server."""
+
+    count: Annotated[int, whole(1, MAX_GPUS)]
+    level: LevelName | None = omitted()
+    gpus: Annotated[int, whole(1, MAX_GPUS_A_POD)] | None = omitted(
+        description="GPUs of one server; in place of a level"
+    )
+    model: Title | None = omitted(
+        description="GPU model of its nodes; absent: the one that most GPUs of the cluster have"
+    )
+
+    def field_errors(self) -> Iterator[FieldError]:
+        """Both sizes, or none; paths start at the cell."""
+        if (self.level is None) == (self.gpus is None):
+            what = "neither `level` nor `gpus`" if self.level is None else "both `level` and `gpus`"
+            hint = "write {count: 4, level: rack}, or {count: 8, gpus: 1} for GPUs of one server"
+            yield FieldError((), what, hint)
+
+
+class QueueMetadata(Document):
+    """Name of a queue."""
+
+    name: Title
+
+
+class QueueSpec(Document):
+    """What it is promised, and the most that it may hold."""
+
+    parent: Title | None = omitted(description="The queue that it is a part of")
+    guarantee: AmountDocument = omitted(
+        AmountDocument.model_construct(), description="GPUs that its gangs may always have"
+    )
+    limit: AmountDocument = omitted(
+        AmountDocument.model_construct(),
+        description="Most GPUs that its gangs, and those of queues below it, hold together",
+    )
+    borrowing: bool = Field(
+        default=True, description="false: it never holds more than its guarantee"
+    )
+    reclaim: bool = Field(
+        default=True,
+        description="Within its guarantee its gangs may stop preemptible gangs of queues that hold more "
+        "than theirs, whatever their priority",
+    )
+    weight: Annotated[int, whole(1, MAX_WEIGHT)] = Field(
+        default=1, description="Of its fair share, next to other queues of its parent"
+    )
+    cells: Many[CellDocument] = omitted(
+        default=(),
+        description="Domains and parts of servers that stay reachable for it, whatever others run",
+        max_length=MAX_CELLS,
+    )
+
+
+class QueueDocument(Document):
+    """A queue: gangs name it in `queue`."""
+
+    api_version: ApiVersion
+    kind: Literal["Queue"]
+    metadata: QueueMetadata
+    spec: QueueSpec = QueueSpec.model_construct()
+
+    def level_names(self) -> Iterator[tuple[Path, str]]:
+        """Every level that it names, with its path."""
+        for i, cell in enumerate(self.spec.cells):
+            if cell.level is not None:
+                yield ("spec", "cells", i, "level"), cell.level
+
+    def field_errors(self) -> Iterator[FieldError]:
+        """Contradictions inside the queue; paths start at its top."""
+        for name in ("guarantee", "limit"):
+            amount: AmountDocument = getattr(self.spec, name)
+            yield from within(("spec", name), amount.field_errors())
+        for i, cell in enumerate(self.spec.cells):
+            yield from within(("spec", "cells", i), cell.field_errors())
