@@ -16,6 +16,7 @@ from benchmarks.no_room import SHAPES, no_room
 from benchmarks.nvl72 import nvl72
 from benchmarks.planted import Planted, planted, traps
 from benchmarks.running import running
+from benchmarks.shared import CHANGES, shared
 from benchmarks.switched import priorities, switched
 from benchmarks.world import fleet, recorded
 from models.instance import Instance
@@ -32,6 +33,7 @@ __all__ = [
     "planted",
     "priorities",
     "running",
+    "shared",
     "small",
     "switched",
     "traps",
@@ -52,6 +54,11 @@ def large(seed: int = 0) -> Instance:
 def v100_mesh(seed: int = 0, variant: str = "pod") -> Instance:
     """MESH: 1,000 DGX-1 V100, 1,000 waiting gangs of 1 to 8 GPUs."""
     return mesh(1000, 1000, seed, variant=variant)
+
+
+def _with(change: str) -> Instance:
+    needed = ("queues",) if change in ("cells", "fair") else ()
+    return shared(busy(512, 300, 1), *needed, change)
 
 
 def _traps(nodes: int) -> Instance:
@@ -88,6 +95,8 @@ CASES: dict[str, Callable[[], Instance]] = {
     "running": lambda: running(512, 300, 200, 0),
     **{f"busy-{nodes}": partial(busy, nodes, waiting, 1) for nodes, waiting in BUSY},
     "running-small": lambda: running(64, 60, 40, 0),
+    "shared": lambda: shared(busy(512, 500, 1)),
+    **{f"shared-{name}": partial(_with, name) for name in CHANGES},
     **{f"no-room-{shape}": partial(no_room, shape) for shape in SHAPES},
 }
 """Every case by name, as ``benchmarks.run`` takes them."""
