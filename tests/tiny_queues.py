@@ -19,11 +19,12 @@ from models.queue import Amount, Cell, Queue
 
 NAMES = ("ads", "bio", "cv", "dev")
 
-QUEUES = ("queues", "preemptible", "priorities")
-"""Features of instances with queues of which much may be reclaimed."""
-
-CELLS = ("cells", "preemptible", "required")
-"""Features of instances with cells."""
+QUEUED = {
+    "queues": ("queues", "preemptible", "priorities", "mixed"),
+    "cells": ("cells", "queues", "preemptible", "gaps", "cordons"),
+    "fair shares": ("fair", "queues", "mixed", "resources", "stragglers"),
+}
+"""What each series of instances with queues has three times as much of."""
 
 
 def with_queues(draws: Draws, instance: Instance) -> Instance:

@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 
+from models.documents.queue import CellDocument
 from models.hardware import slug
 from models.verify.facts import Facts, Gang, Pod
 
@@ -55,7 +56,7 @@ class Cells:
         counts: dict[str, Counter[tuple[Kind, str]]] = {}
         for name, spec in sorted(facts.queues.items()):
             for cell in spec.cells:
-                model = self._most_installed() if cell.model is None else slug(cell.model)
+                model = self.model_of(cell)
                 counts.setdefault(model, Counter())[self._kind(cell.level, cell.gpus), name] += (
                     cell.count
                 )
@@ -68,6 +69,10 @@ class Cells:
             )
             for model, found in sorted(counts.items())
         }
+
+    def model_of(self, cell: CellDocument) -> str:
+        """Slug of its GPU model, "" for a cell without one in a cluster without GPUs."""
+        return self._most_installed() if cell.model is None else slug(cell.model)
 
     def _most_installed(self) -> str:
         installed: Counter[str] = Counter()

@@ -14,6 +14,7 @@ from models.verify import (
     stated_effective,
     stated_gangs,
     stated_moves,
+    stated_queues,
     stated_reasons,
     stated_tiers,
 )
@@ -44,6 +45,7 @@ STATED: tuple[Check, ...] = (
     stated_moves.check,
     stated_tiers.check,
     stated_effective.check,
+    stated_queues.check,
 )
 
 CHECKS: tuple[Check, ...] = (
