@@ -23,7 +23,7 @@ Main = Literal["goodput", "admission"]
 
 MAINS: tuple[Main, ...] = get_args(Main)
 
-Condition = Literal["may_lose_gpus", "aged", "elastic"]
+Condition = Literal["guaranteed", "may_lose_gpus", "aged", "elastic"]
 """A tier with a condition is stated for a priority only if one of its gangs meets it."""
 
 
@@ -70,6 +70,7 @@ def _admission(
 
 
 TIERS: tuple[TierFamily, ...] = (
+    TierFamily("guarantee", "max", None, "cluster", per_priority=True, condition="guaranteed"),
     _admission("kept", None, "may_lose_gpus"),
     _admission("aged", None, "aged"),
     _admission("aged-waiting", "waiting", "aged"),
@@ -90,9 +91,14 @@ TIERS: tuple[TierFamily, ...] = (
         default=False,
         pays_for_moves=True,
     ),
+    TierFamily("fair", "max", "fair", "cluster", default=False),
     TierFamily("stability", "min", "stability", "cluster", default=False),
 )
 """In the order in which the tiers of one priority, and the default objectives, are solved."""
+
+
+MAX_FAIR = 16
+"""Most ``fair`` tiers."""
 
 
 def family(name: str) -> TierFamily:
@@ -116,10 +122,12 @@ class Tier:
     priority: int | None
     sense: Sense
     tolerance: Fraction
+    rank: int | None = None
 
     @property
     def name(self) -> str:
-        return self.family if self.priority is None else f"{self.family}/{self.priority}"
+        number = self.priority if self.rank is None else self.rank
+        return self.family if number is None else f"{self.family}/{number}"
 
     @property
     def row(self) -> TierFamily:
@@ -136,13 +144,13 @@ def larger_is_better(tiers: Iterable[Tier], values: Iterable[int]) -> tuple[int,
     return tuple(sign(tier.sense) * value for tier, value in zip(tiers, values, strict=True))
 
 
-def stated_tiers(
-    objectives: Iterable[tuple[str, Fraction]], met: Mapping[int, Collection[str]]
+def stated_tiers(  # noqa: C901  # three kinds of rows
+    objectives: Iterable[tuple[str, Fraction]], met: Mapping[int, Collection[str]], queues: int = 0
 ) -> Iterator[Tier]:
     """The tiers that a plan states, in order.
 
     ``objectives``: (name, tolerance) as the policy lists them. ``met``: for every priority in the
-    input, the conditions that its gangs meet.
+    input, the conditions that its gangs meet. ``queues``: how many queues gangs name.
     """
     listed = dict(objectives)
     main = next((name for name in MAINS if name in listed), None)
@@ -153,8 +161,15 @@ def stated_tiers(
             if row.condition is None or row.condition in met[priority]:
                 yield Tier(row.name, priority, row.sense, listed[row.objective or main or ""])
 
+    if main is not None:
+        for priority in priorities:
+            yield from of([family("guarantee")], priority)
     for name, tolerance in listed.items():
         row = family(name)
+        if name == "fair":
+            for k in range(1, min(queues, MAX_FAIR) + 1):
+                yield Tier(name, None, row.sense, tolerance, rank=k)
+            continue
         if not row.per_priority:
             yield Tier(name, None, row.sense, tolerance)
             continue

@@ -19,6 +19,7 @@ from exhaustive_holding import holders
 from exhaustive_options import Key
 from exhaustive_pods import Marks
 from exhaustive_prices import Prices
+from exhaustive_queues import NOTHING, Part, together
 from exhaustive_sameness import Sameness, State
 from exhaustive_services import Settled, service_of, settled
 from exhaustive_values import running
@@ -44,7 +45,7 @@ class Entry:
     ``evicted``: pods that count against each disruption budget;
     ``held``: the priority below which nobody starts, since somebody waits who holds room;
     ``settled``: GPU models of services of which gangs are yet to come; ``marks``: new pods of rules
-    about pods that are not settled.
+    about pods that are not settled; ``part``: what all gangs so far add for queues.
     """
 
     value: Vector
@@ -55,6 +56,7 @@ class Entry:
     held: int | None
     settled: Settled
     marks: Marks
+    part: Part
     step: Step | None
 
 
@@ -75,6 +77,8 @@ class Footing:
         pods = [ways.staying(g, left) for g, left in enumerate(stays)]
         self.ground = Ground(self.instance, pods)
         self.standing = ways.pod_rules.standing(pods)
+        self.promises = ways.promises
+        self.parts = [self._most_part(of) for of in self.ways]
         self.holders = holders(self.instance)
         room = ways.spreading.room(pods)
         self.start: State = tuple(zip(self.ground.free, room, strict=True))
@@ -84,7 +88,22 @@ class Footing:
 
     def bound(self) -> Vector:
         """No plan on this footing is worth more."""
-        return summed(self.scale.ceiling(self._counts(self.start)), *self.most)
+        ceiling = self.scale.ceiling(self._counts(self.start))
+        return summed(ceiling, self._of_queues(together(*self.parts)), *self.most)
+
+    def _most_part(self, ways: Sequence[Way]) -> Part:
+        """Of each thing that a gang adds for queues the most."""
+        found: dict[tuple[object, ...], int] = {}
+        for way in ways:
+            for key, count in way.part:
+                found[key] = max(count, found.get(key, 0))
+        return frozenset(found.items())
+
+    def _of_queues(self, part: Part) -> Vector:
+        """The tiers about queues."""
+        if not self.promises.queues:
+            return self.scale.zero
+        return self.scale.vector(self.promises.values(part))
 
     def best(self, known: Vector | None) -> tuple[Vector, Step | None] | None:
         """The best plan worth more than ``known``, None if there is none."""
@@ -92,18 +111,27 @@ class Footing:
         extended = [g for g, ways in enumerate(self.ways) if any(w.option.new for w in ways)]
         rules = self.all.pod_rules
         self.sameness = Sameness(
-            ground, self.all.spreading.limits, extended, nodes_differ=rules.named
+            ground,
+            self.all.spreading.limits,
+            extended,
+            nodes_differ=rules.named or self.promises.nodes_matter,
         )
         prices = {j: Prices(self.instance, ground.known, joins=j) for j in (True, False)}
         self.choosing = Choosing(ground, self.sameness, prices)
         self.least = [self._least(g) for g in range(len(self.ways))]
+        self.idle = [next((way.part for way in of if way.idle), NOTHING) for of in self.ways]
         nobody = (0,) * len(self.instance.cluster.budgets)
-        first = Entry(self.scale.zero, self.start, (), (0, 0), nobody, None, (), rules.nobody, None)
+        first = Entry(
+            *(self.scale.zero, self.start, (), (0, 0), nobody, None, (), rules.nobody),
+            part=NOTHING,
+            step=None,
+        )
         entries = [first]
         for position, g in enumerate(self.order):
             rest = self.order[position + 1 :]
             entries = self._leaders(self._extend(g, entries, rest), rest, known)
-        winner = max(entries, key=self._final, default=None)
+        able = [entry for entry in entries if self.promises.allow(entry.part)]
+        winner = max(able, key=self._final, default=None)
         if winner is None or (known is not None and self._final(winner) <= known):
             return None
         return self._final(winner), winner.step
@@ -135,7 +163,7 @@ class Footing:
             for after in self._after(g, entry, rest):
                 room = self.sameness.key(after.state) if rest else self._last_key(after.state)
                 limits = (after.moved, after.evicted, after.held)
-                key = (room, after.arrivals, limits, after.settled, after.marks)
+                key = (room, after.arrivals, limits, after.settled, after.marks, after.part)
                 if key not in found or after.value > found[key].value:
                     found[key] = after
         return list(found.values())
@@ -156,7 +184,12 @@ class Footing:
             evicted = self._evicted(g, way, entry.evicted)
             if moved is None or evicted is None or self._barred(g, way, entry):
                 continue
+            part = together(entry.part, way.part)
             if not self._excused(gang.priority, way, entry.arrivals):
+                if not self.promises.comers[g]:
+                    continue
+                part = together(part, self.promises.owing(g, way.option.excuse))
+            if not self.promises.within_limits(part):
                 continue
             models = settled(entry.settled, service_of(gang), way.spread.served)
             marks = self.all.pod_rules.after(self.standing, entry.marks, way.marks, rest)
@@ -170,7 +203,7 @@ class Footing:
                 state = self._left(entry.state, way, taken)
                 step = Step(g, way, taken, entry.step)
                 held = self._held(g, way, entry)
-                yield Entry(value, state, arrivals, moved, evicted, held, models, marks, step)
+                yield Entry(value, state, arrivals, moved, evicted, held, models, marks, part, step)
 
     def _barred(self, g: int, way: Way, entry: Entry) -> bool:
         """Whether the gang would start although one of higher priority, which has come, waits for room."""
@@ -243,12 +276,21 @@ class Footing:
         idle = [value for g in rest if (value := self.least[g]) is not None]
         front: Vector | None = None
         if len(idle) == len(rest):
-            able = (e for e in entries if self.all.pod_rules.hold(self.standing, e.marks))
-            front = max((summed(self._final(entry), *idle) for entry in able), default=None)
+            standing = [self.idle[g] for g in rest]
+            ends = ((e, together(e.part, *standing)) for e in entries)
+            front = max(
+                (
+                    summed(self._room(e), self._of_queues(part), *idle)
+                    for e, part in ends
+                    if self.all.pod_rules.hold(self.standing, e.marks) and self.promises.allow(part)
+                ),
+                default=None,
+            )
         kept = []
         for entry in entries:
             ceiling = self.scale.ceiling(self._counts(entry.state))
-            top = summed(entry.value, ceiling, *most)
+            queues = self._of_queues(together(entry.part, *(self.parts[g] for g in rest)))
+            top = summed(entry.value, ceiling, queues, *most)
             if (known is None or top > known) and (front is None or top >= front):
                 kept.append(entry)
         return kept
@@ -258,6 +300,10 @@ class Footing:
         return tuple(self.ground.count(n, left) for n, (left, _) in enumerate(state))
 
     def _final(self, entry: Entry) -> Vector:
+        """The entry's value with that of the room it leaves, and of what queues have."""
+        return summed(self._room(entry), self._of_queues(entry.part))
+
+    def _room(self, entry: Entry) -> Vector:
         """The entry's value with that of the room it leaves."""
         return summed(entry.value, self.scale.room(self._counts(entry.state)))
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from exhaustive_footing import Step
 from exhaustive_ground import Ground
 from exhaustive_prices import subsets
+from exhaustive_queues import arrived, promises
 from exhaustive_values import places, running, standing, whole
 
 from models.gang import Gang
@@ -81,11 +82,14 @@ def _reason(
 
 
 def _above(instance: Instance, pods: Sequence[Sequence[PodPlacement]], g: int) -> int:
-    """A gang of higher priority that comes to a node of a gang that is stopped."""
+    """A gang that comes to a node of a gang that is stopped, of higher priority or to reclaim."""
     nodes = {pod.node for pod in standing(instance.gangs[g])}
     for other, gang in enumerate(instance.gangs):
         stood: Mapping[tuple[int, int], tuple[int, int | None]] = places(standing(gang))
         come = {p.node for p in pods[other] if stood.get((p.role, p.index), (-1, 0))[0] != p.node}
         if gang.priority > instance.gangs[g].priority and come & nodes:
             return other
+        for n, gpus in arrived(gang, [(p.role, p.index, p.node) for p in pods[other]]):
+            if n in nodes and promises(instance).reclaims(g, other, n, gpus=gpus):
+                return other
     raise AssertionError(f"nobody comes for {instance.gangs[g].name}")

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import Literal
 
-from exhaustive_prices import domain
+from exhaustive_prices import domain, labels_of
 from exhaustive_spreads import NAME, attracted
-from exhaustive_values import labels_of
 
 from models.gang import NextTo, Role, Spread
 from models.instance import Instance

@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import cache, cached_property
 from itertools import combinations
 
-from models.cluster import Cluster
+from models.cluster import Cluster, Node
 from models.hardware import Nic, ServerModel
 from models.instance import Instance
 from models.rates.nic_bandwidth import nics_MBps
@@ -44,6 +44,27 @@ def domain(cluster: Cluster, level: int, node: int) -> tuple[str, ...]:
 
 def domains_used(cluster: Cluster, level: int, nodes: Iterable[int]) -> int:
     return len({domain(cluster, level, n) for n in nodes})
+
+
+def usable(instance: Instance, node: Node) -> bool:
+    """Ready, not cordoned, and given to us by the policy's nodeSelector."""
+    return ours(instance, node) and node.ready and not node.unschedulable
+
+
+def ours(instance: Instance, node: Node) -> bool:
+    """Given to us by the policy's nodeSelector."""
+    labels = labels_of(instance.cluster, node)
+    return all(labels.get(key) == value for key, value in instance.policy.node_selector)
+
+
+def labels_of(cluster: Cluster, node: Node) -> dict[str, str]:
+    """The labels written on the node over those implied by its domains and name."""
+    implied = {
+        level.label: value
+        for level, value in zip(cluster.levels, node.domains, strict=True)
+        if level.label is not None and value is not None
+    }
+    return {"kubernetes.io/hostname": node.name, **implied, **dict(node.labels)}
 
 
 @cache

@@ -11,8 +11,9 @@ from functools import cache
 from itertools import permutations
 
 from exhaustive_ground import Ground
+from exhaustive_prices import usable
 from exhaustive_spreads import Room
-from exhaustive_values import standing, usable
+from exhaustive_values import standing
 
 from models.hardware import Nic, ServerModel
 from models.rates.nic_bandwidth import nics_MBps

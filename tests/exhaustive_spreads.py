@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from exhaustive_options import Option
-from exhaustive_prices import domains_used
+from exhaustive_prices import domains_used, labels_of, usable
 from exhaustive_services import models_before, service_of
-from exhaustive_values import Pods, labels_of, standing, usable
+from exhaustive_values import Pods, standing
 
 from models.cluster import Node, Taint
 from models.gang import Gang, NodeExpression, Role, Toleration

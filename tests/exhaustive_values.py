@@ -11,10 +11,11 @@ from collections.abc import Collection, Iterable, Sequence
 
 from exhaustive_ages import aged, harm
 from exhaustive_leftover import LEFTOVER, leftover
-from exhaustive_prices import Hold, Prices, domains_used
+from exhaustive_prices import Hold, Prices, domains_used, usable
+from exhaustive_queues import arrived, promises, together
 from exhaustive_speeds import by_speed, relative_speed, speed
 
-from models.cluster import Cluster, Node
+from models.cluster import Cluster
 from models.gang import Gang, Role
 from models.instance import Instance
 from models.solution import GangDecision, PodPlacement
@@ -28,23 +29,6 @@ Pods = Sequence[tuple[int, int, int]]
 """(role, index, node) of every pod that a gang has after a plan."""
 
 
-def usable(instance: Instance, node: Node) -> bool:
-    """Ready, not cordoned, and given to us by the policy's nodeSelector."""
-    labels = labels_of(instance.cluster, node)
-    ours = all(labels.get(key) == value for key, value in instance.policy.node_selector)
-    return ours and node.ready and not node.unschedulable
-
-
-def labels_of(cluster: Cluster, node: Node) -> dict[str, str]:
-    """The labels written on the node over those implied by its domains and name."""
-    implied = {
-        level.label: value
-        for level, value in zip(cluster.levels, node.domains, strict=True)
-        if level.label is not None and value is not None
-    }
-    return {"kubernetes.io/hostname": node.name, **implied, **dict(node.labels)}
-
-
 def weight(gang: Gang) -> int:
     """w(gang): GPUs at ``min``, 1 if none."""
     return sum(role.min * role.gpus for role in gang.roles) or 1
@@ -54,7 +38,8 @@ def tier_names(instance: Instance) -> tuple[str, ...]:
     """The tiers the contract states for this instance, in the policy's order."""
     listed = [objective.name for objective in instance.policy.objectives]
     priorities = sorted({gang.priority for gang in instance.gangs}, reverse=True)
-    names: list[str] = []
+    guarantees, fair = promises(instance).tier_names() if instance.queues else ([], [])
+    names: list[str] = guarantees if {"goodput", "admission"} & set(listed) else []
     for name in listed:
         if name in ("goodput", "admission"):
             for p in priorities:
@@ -62,6 +47,8 @@ def tier_names(instance: Instance) -> tuple[str, ...]:
         elif name == "waiting":
             main = "goodput" in listed or "admission" in listed
             names += [] if main else [f"waiting/{p}" for p in priorities]
+        elif name == "fair":
+            names += fair
         elif name == "growth":
             elastic = {g.priority for g in instance.gangs if any(r.elastic for r in g.roles)}
             names += [f"growth/{p}" for p in priorities if p in elastic]
@@ -197,7 +184,24 @@ def tier_values(instance: Instance, decisions: Sequence[GangDecision]) -> Tiers:
             sums.update(performance(instance, gang, share, permille))
     for tier in LEFTOVER:
         sums[tier] = leftover(instance, tier, free_after(instance, decisions))
+    sums.update(_of_queues(instance, decisions))
     return tuple((name, sums[name]) for name in tier_names(instance))
+
+
+def _of_queues(instance: Instance, decisions: Sequence[GangDecision]) -> dict[str, int]:
+    """The tiers about queues."""
+    if not instance.queues:
+        return {}
+    known = promises(instance)
+    parts = []
+    for g, (gang, decision) in enumerate(zip(instance.gangs, decisions, strict=True)):
+        pods = []
+        for p in decision.pods:
+            gpus = gang.roles[p.role].gpus if p.gpus is None else p.gpus.bit_count()
+            pods.append((p.role, p.node, gpus, 0))
+        come = arrived(gang, [(p.role, p.index, p.node) for p in decision.pods])
+        parts.append(known.part(g, pods, come, admitted=admitted(gang, decision)))
+    return known.values(together(*parts))
 
 
 def held_after(

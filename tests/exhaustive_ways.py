@@ -13,6 +13,8 @@ from functools import cached_property
 from exhaustive_leftover import LEFTOVER, leftover
 from exhaustive_options import Key, Option, options
 from exhaustive_pods import Marks, PodRules
+from exhaustive_prices import usable
+from exhaustive_queues import Part, arrived, promises
 from exhaustive_speeds import relative_speed, speed
 from exhaustive_spreads import Spread, Spreading
 from exhaustive_values import (
@@ -23,7 +25,6 @@ from exhaustive_values import (
     stability_value,
     standing,
     tier_names,
-    usable,
 )
 
 from models.instance import Instance
@@ -41,7 +42,7 @@ def summed(*vectors: Vector) -> Vector:
 class Way:
     """One option and one spread. ``value``: what it adds to every sum whichever GPUs it gets; ``most``:
     with the ideal bandwidth. ``relative``: speed of its slowest GPU; ``gpus``: asked in all. ``marks``: its
-    new pods, for the rules about pods.
+    new pods, for the rules about pods; ``part``: what it adds for the rules and tiers about queues.
     """
 
     option: Option
@@ -50,6 +51,7 @@ class Way:
     most: Vector
     relative: int
     marks: Marks
+    part: Part
 
     @cached_property
     def gpus(self) -> int:
@@ -114,6 +116,7 @@ class Ways:
 
     def __init__(self, scale: Scale, spreading: Spreading, immovable: frozenset[int]) -> None:
         self.scale = scale
+        self.promises = promises(scale.instance)
         self.spreading = spreading
         self.pod_rules = PodRules(scale.instance)
         instance = scale.instance
@@ -133,7 +136,7 @@ class Ways:
                 if marks is None:
                     continue
                 way = self._way(g, option, spread, marks)
-                rest = (option.excuse, option.moved, option.bound, option.admitted, marks)
+                rest = (option.excuse, option.moved, option.bound, option.admitted, marks, way.part)
                 key = (spread.gpus, spread.needs, spread.arrivals, spread.served, rest)
                 same = found.setdefault(option.stays, {})
                 if key not in same or way.value > same[key].value:
@@ -167,7 +170,18 @@ class Ways:
         value = self.scale.vector(values)
         relative = relative_speed(instance, gang, {n for r, _, n in pods if gang.roles[r].gpus})
         most = summed(value, self.scale.performance(g, 1000, relative))
-        return Way(option, spread, value, most if option.admitted else value, relative, marks)
+        part = self._part(g, option, spread)
+        return Way(option, spread, value, most if option.admitted else value, relative, marks, part)
+
+    def _part(self, g: int, option: Option, spread: Spread) -> Part:
+        """What the gang adds for the rules and tiers about queues."""
+        gang = self.scale.instance.gangs[g]
+        pods = [(r, n, gang.roles[r].gpus, 0) for r, _, n in spread.pods]
+        for pod in self.staying(g, option.stays):
+            gpus = gang.roles[pod.role].gpus if pod.gpus is None else pod.gpus.bit_count()
+            pods.append((pod.role, pod.node, gpus, self.promises.odd(pod.node, gpus, pod.gpus)))
+        come = arrived(gang, spread.pods)
+        return self.promises.part(g, pods, come, admitted=option.admitted)
 
     def staying(self, g: int, stays: tuple[Key, ...]) -> tuple[PodPlacement, ...]:
         """The pods of a gang that stay."""

@@ -19,6 +19,7 @@ from exhaustive_naive import Naive
 from test_exhaustive_comparison import BUSY
 from test_exhaustive_goodput import SPEEDS
 from tiny_busy import busy
+from tiny_queues import QUEUED
 from tiny_speeds import busy_by_speed
 
 from models.plan import compose
@@ -27,8 +28,10 @@ from models.verify.check import check, derive
 EFFORT, FEWEST, MOST = 1000, 100, 1500
 """Plans to ask for, at about a millisecond each: of single gangs, and of all gangs together."""
 
+RUNNING = BUSY | QUEUED
+
 SERIES = {
-    **{name: partial(busy, more=more) for name, more in BUSY.items()},
+    **{name: partial(busy, more=more) for name, more in RUNNING.items()},
     **{f"speeds: {name}": partial(busy_by_speed, more=more) for name, more in SPEEDS.items()},
 }
 """Random instances by seed."""
@@ -49,7 +52,10 @@ def test_no_plan_that_the_checker_lets_pass_is_better_and_one_is_as_good(name: s
     assert naive.best() == plan(naive.instance).tiers
 
 
-@pytest.mark.parametrize("name", [*first_fast(BUSY, 3), *first_fast(list(SERIES)[len(BUSY) :], 3)])
+@pytest.mark.parametrize(
+    "name",
+    [*first_fast(BUSY, 3), *first_fast(QUEUED), *first_fast(list(SERIES)[len(RUNNING) :], 3)],
+)
 def test_no_random_plan_that_the_checker_lets_pass_is_better(name: str) -> None:
     feasible = 0
     able = (naive for naive in small(name, 4000) if naive.size > MOST)
@@ -61,10 +67,10 @@ def test_no_random_plan_that_the_checker_lets_pass_is_better(name: str) -> None:
     assert feasible > 0
 
 
-@pytest.mark.parametrize("name", BUSY)
+@pytest.mark.parametrize("name", RUNNING)
 def test_the_checker_lets_every_best_plan_pass_and_values_it_the_same(name: str) -> None:
     for seed in range(2000, 2000 + examples(30, 3)):
-        instance = busy(seed, more=BUSY[name])
+        instance = busy(seed, more=RUNNING[name])
         best = plan(instance)
         solution = best.solution(moves_of(instance, best))
         document = compose(

@@ -13,6 +13,7 @@ from random import Random
 
 from tiny_draws import Draws
 from tiny_gangs import draw_gangs
+from tiny_queues import with_queues
 from tiny_servers import draw_cluster
 
 from models.cluster import Cluster
@@ -32,7 +33,7 @@ def tiny(seed: int, without: Collection[str] = (), more: Collection[str] = ()) -
     draws = Draws(seed, without, more)
     cluster = draw_cluster(draws)
     gangs, cluster = draw_gangs(draws, cluster)
-    return Instance(cluster, gangs, draw_policy(draws, cluster, gangs))
+    return with_queues(draws, Instance(cluster, gangs, draw_policy(draws, cluster, gangs)))
 
 
 def draw_policy(draws: Draws, cluster: Cluster, gangs: tuple[Gang, ...]) -> Policy:

@@ -15,6 +15,7 @@ from tiny import OBJECTIVES, draw_policy
 from tiny_draws import Draws
 from tiny_gangs import NEWEST, apart, draw_gang, held, queued, sickened, started
 from tiny_pods import settled, with_pod_rules
+from tiny_queues import with_queues
 from tiny_servers import draw_small_cluster
 
 from models.cluster import Cluster, DisruptionBudget, Node, Taint
@@ -68,7 +69,7 @@ def busy(seed: int, without: Collection[str] = (), more: Collection[str] = ()) -
     gangs, cluster = _gangs(draws, cluster)
     gangs, cluster = _guarded(draws, gangs, cluster)
     policy = draw_policy(draws, cluster, gangs)
-    return Instance(cluster, gangs, _policy(draws, policy, gangs))
+    return with_queues(draws, Instance(cluster, gangs, _policy(draws, policy, gangs)))
 
 
 def _gangs(draws: Draws, cluster: Cluster) -> tuple[tuple[Gang, ...], Cluster]:

@@ -65,6 +65,10 @@ FEATURES = (
     "even",  # spread
     "pods_of_no_gang",  # that are in sets
     "hold_room",  # gangs that hold room while they wait; never unless asked for more
+    # Queues; never unless asked for more:
+    "queues",  # with guarantees and limits
+    "cells",  # with cells
+    "fair",  # and the tiers of fair shares
     # What only busy clusters have (``tiny_busy``):
     "elastic_running",  # elastic gangs that run; with "elastic" alone only those that wait
     "stragglers",  # pods that stand on nodes that are cordoned, tainted or sick

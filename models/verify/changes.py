@@ -77,16 +77,6 @@ class Change:
             found[pod.role].append(pod)
         return tuple(tuple(pods) for pods in found)
 
-    def outranked_by(self, arrivals: Arrivals, leaving: Iterable[PodKey]) -> list[Change]:
-        """Gangs of strictly higher priority that get a pod on a node which these pods leave."""
-        nodes = {self.gang.running_pods[key].node for key in leaving}
-        return [
-            change
-            for node in sorted(nodes)
-            for change in arrivals.get(node, ())
-            if change.gang.priority > self.gang.priority
-        ]
-
     @cached_property
     def gpus(self) -> int:
         """GPUs of the gang after the plan."""

@@ -14,6 +14,7 @@ from models.verify import (
     stated_effective,
     stated_gangs,
     stated_moves,
+    stated_queues,
     stated_reasons,
     stated_tiers,
 )
@@ -26,7 +27,8 @@ from models.verify.rules import (
     gpus,
     hold_room,
     pod_affinity,
-    queues,
+    queue_limit,
+    quotas,
     resources,
     running,
     services,
@@ -43,6 +45,7 @@ STATED: tuple[Check, ...] = (
     stated_moves.check,
     stated_tiers.check,
     stated_effective.check,
+    stated_queues.check,
 )
 
 CHECKS: tuple[Check, ...] = (
@@ -53,7 +56,8 @@ CHECKS: tuple[Check, ...] = (
     services.check,
     pod_affinity.check,
     running.check,
-    queues.check,
+    queue_limit.check,
+    quotas.check,
     hold_room.check,
     bandwidth.check,
     *STATED,

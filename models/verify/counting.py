@@ -31,6 +31,9 @@ FULL_SHARE = 1000
 MAX_BITS = 4096
 """More than any worth has: weights, ages and GPUs are bounded."""
 
+OF_QUEUES = ("guarantee", "fair")
+"""Families of tiers about what queues hold."""
+
 Rows = Mapping[int, int]
 """By pod size s, slots of that size; s = 1: GPUs."""
 
@@ -58,6 +61,9 @@ class Counts:
         known: list[int] = []
         for tier, least in zip(tiers, required, strict=True):
             family, _, number = tier.name.partition("/")
+            if family in OF_QUEUES:
+                found.append(self._of_queues(family, int(number)))
+                continue
             priority = int(number) if number else None
             higher = 0 if priority is None else bisect_left(known, -priority)
             rows = left[known[higher - 1]] if higher else self.slots
@@ -66,6 +72,32 @@ class Counts:
                 left[-priority] = self._after(rows, family, priority, least)
                 insort(known, -priority)
         return found
+
+    def _of_queues(self, family: str, number: int) -> int:
+        """The most of a tier of queues if every gang that may run has all its pods."""
+        queues, gangs = self.outcome.queues, self.facts.gangs
+        able = {i for own in self._by_priority.values() for i in own}
+        if family == "fair":
+            most = dict.fromkeys(queues.named, 0)
+            for i, gang in enumerate(gangs):
+                if gang.queue in most:
+                    counts = Counter(role for role, _ in gang.running_pods)
+                    for r, role in enumerate(gang.roles):
+                        pods = max(role.max if i in able else 0, counts[r])
+                        most[gang.queue] += pods * queues.fair_count(gang.queue, role)
+            return sum(sorted(most.values())[:number])
+        names = {name for g in gangs if g.priority == number for name in queues.above(g.queue)}
+        held: Counter[str] = Counter()
+        for i in able:
+            gang = gangs[i]
+            if gang.priority >= number:
+                gpus = sum(role.max * role.gpus for role in gang.roles)
+                gpus = max(gpus, self.outcome.changes[i].running_gpus)
+                for name in queues.above(gang.queue):
+                    held[name] += gpus
+        return sum(
+            min(gpus, held[name]) for name in names for gpus in queues.guarantee[name].values()
+        )
 
     @cached_property
     def stays(self) -> tuple[bool, ...]:

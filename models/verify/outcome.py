@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 from models.verify.adaptor import Case
 from models.verify.bandwidth import Bandwidth, GangBandwidths
 from models.verify.changes import Arrivals, Change, Usage, arrivals_of, usage_of
-from models.verify.facts import Facts
+from models.verify.facts import Facts, PodKey
+from models.verify.queues import Queues
 from models.verify.speed import GangSpeeds
 
 
@@ -37,6 +39,51 @@ class Outcome:
     @cached_property
     def arrivals(self) -> Arrivals:
         return arrivals_of(self.changes)
+
+    @cached_property
+    def queues(self) -> Queues:
+        return Queues(self.facts)
+
+    @cached_property
+    def queue_gpus(self) -> tuple[Counter[str], ...]:
+        """By gang, GPUs after the plan in all and by model; only where there are queues."""
+        return tuple(self.queues.held(c.gang, c.pods.values()) for c in self.changes)
+
+    @cached_property
+    def fair_counts(self) -> dict[str, int]:
+        """x(q) of the queues that gangs name."""
+        found = dict.fromkeys(self.queues.named, 0)
+        for change in self.changes:
+            name = change.gang.queue
+            if name in found:
+                for role, pods in zip(change.gang.roles, change.by_role, strict=True):
+                    found[name] += len(pods) * self.queues.fair_count(name, role)
+        return found
+
+    def gives_way_to(self, change: Change, leaving: Iterable[PodKey]) -> list[Change]:
+        """Gangs that come to a node which these pods leave, for which a gang may stop or shrink.
+
+        They are of strictly higher priority, or reclaim what their queue is guaranteed.
+        """
+        nodes = sorted({change.gang.running_pods[key].node for key in leaving})
+        return [
+            comer
+            for node in nodes
+            for comer in self.arrivals.get(node, ())
+            if comer.gang.priority > change.gang.priority or self._reclaims(comer, change, node)
+        ]
+
+    def _reclaims(self, comer: Change, change: Change, node: int) -> bool:
+        if not self.facts.queues:
+            return False
+        before = comer.gang.running_pods
+        gpus = any(
+            comer.gang.held(pod)
+            for key, pod in comer.pods.items()
+            if pod.node == node and (key not in before or before[key].node != node)
+        )
+        model = self.queues.models[node] if gpus else None
+        return self.queues.gives_way(change.gang, comer.gang, model)
 
     @cached_property
     def by_priority(self) -> dict[int, list[Change]]:

@@ -43,6 +43,9 @@ ROOM_VISITS = 50
 OF_CLUSTER = ("stranded", "defragment")
 """Families of tiers that are no sums over gangs."""
 
+OF_QUEUES = ("guarantee", "fair")
+"""Such families whose values are quickly computed."""
+
 POD_VISITS = 20
 """Visits for each pod that is placed, and for each that is valued."""
 
@@ -119,6 +122,8 @@ class _Search:
             for change in outcome.changes
             for pod in change.pods.values()
         )
+        if self.facts.queues:
+            self.checked += sum(one.visits for one in outcome.queues.cells.grounds.values())
         self.room = Room(outcome, Grounds(self.facts, self.work))
         self.found: dict[int, Witness] = {}
 
@@ -179,13 +184,16 @@ class _Search:
         for position, tier in enumerate(self.tiers):
             family, _, priority = tier.name.partition("/")
             value = VALUES[family]
-            if priority not in priorities:
-                yield tier.value
+            if family in OF_QUEUES:
+                self.work.spend(len(self.facts.gangs))
+                yield value(variant, int(priority))
             elif family in OF_CLUSTER:
                 if position in self.found:
                     return
                 self.work.spend(CLUSTER_VISITS * len(self.facts.nodes))
                 yield value(variant, 0)
+            elif priority not in priorities:
+                yield tier.value
             else:
                 number = int(priority or 0)
                 yield tier.value + value(after, number) - value(before, number)
@@ -390,6 +398,7 @@ def _kind(gang: Gang) -> object:
         gang.fraction,
         gang.counts_speed,
         gang.service and (gang.namespace, gang.service),
+        gang.queue,
         tuple(gang.planned.items()),
         tuple(
             (

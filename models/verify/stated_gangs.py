@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from models.verify.adaptor import StatedGang
-from models.verify.changes import Arrivals, Change
+from models.verify.changes import Change
 from models.verify.outcome import Figures, Outcome
 from models.verify.violation import Violation, printable, quoted
 
@@ -27,7 +27,7 @@ def check(outcome: Outcome) -> Iterator[Violation]:
         if decision != change.kind:
             what = f"says {decision}, its pods say {change.kind}"
             yield change.violation("decision", what)
-        yield from _reason(change, stated, outcome.arrivals)
+        yield from _reason(outcome, change, stated)
         aged = outcome.facts.aged(change.gang)
         if stated.document.aged != aged:
             what = "exceeds" if aged else "does not exceed"
@@ -43,14 +43,14 @@ def _must_state_speed(outcome: Outcome, stated: StatedGang) -> bool:
     return outcome.facts.policy.counts_goodput or "speed" in stated.document.model_fields_set
 
 
-def _reason(change: Change, stated: StatedGang, arrivals: Arrivals) -> Iterator[Violation]:
+def _reason(outcome: Outcome, change: Change, stated: StatedGang) -> Iterator[Violation]:
     reason = stated.document.reason
     code, message = (None, "") if reason is None else (reason.code, reason.message)
     fault = _fault(change, code)
     if fault is not None:
         yield change.violation("reason", fault)
     if change.kind == "preempt":
-        arriving = change.outranked_by(arrivals, change.gang.running_pods)
+        arriving = outcome.gives_way_to(change, change.gang.running_pods)
         if arriving and not any(_named(other.gang.name, message) for other in arriving):
             what = f"names no gang that gets its nodes, such as {arriving[0].label}"
             yield change.violation("reason", what)

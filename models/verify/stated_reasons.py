@@ -28,6 +28,7 @@ SELECTOR = "Selector"
 STARTS = ("place", "complete")
 NEVER = "Never"
 HELD_ROOM = "HeldRoom"
+QUOTA = "Quota"
 POD_RULES = {"AntiAffinity": "anti-affinity", "Affinity": "affinity", "Spread": "spread"}
 """Rules about pods of sets, by the code of the reason."""
 
@@ -159,7 +160,7 @@ class _Reasons:
     def _preempted(self, change: Change, words: str) -> Iterator[str]:
         arrivals = {
             other.label: other.gang.priority
-            for other in change.outranked_by(self.outcome.arrivals, change.gang.running_pods)
+            for other in self.outcome.gives_way_to(change, change.gang.running_pods)
         }
         for name, priority in _PREEMPTOR.findall(words):
             if str(arrivals.get(name)) != priority:
@@ -188,6 +189,8 @@ class _Reasons:
         slices = any(role.slices for role in gang.roles)
         if code == "RequiredTopology" and not slices and all(level is None for level in levels):
             yield "it has no topology rule"
+        if code == QUOTA and not self._in_reach_of_queues(gang):
+            yield "no queue limits it, and none is guaranteed anything"
         if code in POD_RULES and not self._pod_rules(POD_RULES[code], gang):
             yield f"no {POD_RULES[code]} is about its pods"
         meant = next((own for pattern, own in _CODES if pattern.search(words)), None)
@@ -229,6 +232,15 @@ class _Reasons:
     @cached_property
     def empty(self) -> EmptyCluster:
         return EmptyCluster(self.facts, Work(WORK))
+
+    def _in_reach_of_queues(self, gang: Gang) -> bool:
+        """Whether a queue that it is in has a limit, or one has a guarantee that the gang could take."""
+        if not self.facts.queues:
+            return False
+        queues = self.outcome.queues
+        return any(queues.limit[name] for name in queues.above(gang.queue)) or (
+            not gang.preemptible and bool(queues.guaranteed or queues.cells.grounds)
+        )
 
     def _pod_rules(self, rule: str, gang: Gang) -> bool:
         """Whether the gang has such a rule, or is in a set that such a rule of any gang names."""

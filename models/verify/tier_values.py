@@ -34,14 +34,15 @@ def tiers(outcome: Outcome) -> Iterator[TierValue]:
     for gang in outcome.facts.gangs:
         conditions = met.setdefault(gang.priority, set())
         for name, meets in CONDITIONS.items():
-            if name not in conditions and meets(outcome.facts, gang):
+            if name not in conditions and meets(outcome, gang):
                 conditions.add(name)
-    for tier in stated_tiers(outcome.facts.policy.objectives, met):
-        value = VALUES[tier.family](outcome, tier.priority or 0)
+    named = len(outcome.queues.named) if outcome.facts.queues else 0
+    for tier in stated_tiers(outcome.facts.policy.objectives, met, named):
+        value = VALUES[tier.family](outcome, tier.rank or tier.priority or 0)
         yield TierValue(tier.name, tier.sense, tier.tolerance, value)
 
 
-def _may_lose_gpus(_facts: Facts, gang: Gang) -> bool:
+def _may_lose_gpus(_outcome: Outcome, gang: Gang) -> bool:
     """Whether it runs, and is preemptible, or movable and elastic above ``min``."""
     if not gang.running or gang.preemptible:
         return gang.running
@@ -50,12 +51,38 @@ def _may_lose_gpus(_facts: Facts, gang: Gang) -> bool:
     return gang.movable and above
 
 
-CONDITIONS: dict[str, Callable[[Facts, Gang], bool]] = {
+def _guaranteed(outcome: Outcome, gang: Gang) -> bool:
+    """Whether a queue that it is in has a guarantee."""
+    if not outcome.facts.queues:
+        return False
+    queues = outcome.queues
+    return any(queues.promises(name) for name in queues.above(gang.queue))
+
+
+CONDITIONS: dict[str, Callable[[Outcome, Gang], bool]] = {
+    "guaranteed": _guaranteed,
     "may_lose_gpus": _may_lose_gpus,
-    "aged": Facts.aged,
-    "elastic": lambda _facts, gang: gang.elastic,
+    "aged": lambda outcome, gang: outcome.facts.aged(gang),
+    "elastic": lambda _outcome, gang: gang.elastic,
 }
 """Whether a gang meets the condition of a tier."""
+
+
+def _guarantee(outcome: Outcome, priority: int) -> int:
+    """GPUs of guarantees of the queues that gangs of a priority are in, that gangs at least as high hold."""
+    queues = outcome.queues
+    names = {name for c in outcome.by_priority[priority] for name in queues.above(c.gang.queue)}
+    held = queues.sums(
+        gpus if change.admitted and change.gang.priority >= priority else Counter()
+        for change, gpus in zip(outcome.changes, outcome.queue_gpus, strict=True)
+    )
+    return sum(
+        min(gpus, held[name][key]) for name in names for key, gpus in queues.guarantee[name].items()
+    )
+
+
+def _fair(outcome: Outcome, k: int) -> int:
+    return sum(sorted(outcome.fair_counts.values())[:k])
 
 
 def _kept(outcome: Outcome, priority: int) -> int:
@@ -238,6 +265,8 @@ def _stability(outcome: Outcome, _priority: int) -> int:
 
 
 VALUES: dict[str, Callable[[Outcome, int], int]] = {
+    "guarantee": _guarantee,
+    "fair": _fair,
     "kept": _kept,
     "aged": _aged,
     "aged-waiting": _aged_waiting,
@@ -253,4 +282,4 @@ VALUES: dict[str, Callable[[Outcome, int], int]] = {
     "defragment": lambda outcome, _priority: outcome.free.value,
     "stability": _stability,
 }
-"""The value of every tier, by its name in ``models.tiers`` and the priority it is stated for."""
+"""The value of every tier, by its name in ``models.tiers`` and the priority, or rank, it is stated for."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from functools import cached_property
 
@@ -13,6 +13,7 @@ from models.verify.bandwidth import Bandwidth, GangBandwidths
 from models.verify.changes import Change, Usage, usage_with
 from models.verify.facts import Pod, PodKey
 from models.verify.outcome import Figures, Outcome
+from models.verify.queues import Queues
 from models.verify.speed import GangSpeeds
 
 
@@ -55,6 +56,17 @@ class Variant(Outcome):
             for nodes in (self.usage.nodes, self.base.usage.nodes):
                 found.update(p for p, pod, _ in nodes[n].tenants if pod.gpus is None)
         return tuple(sorted(found))
+
+    @property
+    def queues(self) -> Queues:
+        return self.base.queues
+
+    @cached_property
+    def queue_gpus(self) -> tuple[Counter[str], ...]:
+        found = list(self.base.queue_gpus)
+        for i, change in self.altered.items():
+            found[i] = self.queues.held(change.gang, change.pods.values())
+        return tuple(found)
 
     @cached_property
     def latest_submission(self) -> int:

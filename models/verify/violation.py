@@ -30,7 +30,7 @@ RULES: dict[str, str] = {
     "spread": "no domain gets more pods than maxSkew above the one with the fewest",
     "standing": "running pods stay unless a rule allows them to leave",
     "shrinking": "the highest indices leave first",
-    "preemption": "a gang is stopped or shrunk only for one of higher priority that uses its nodes",
+    "preemption": "a gang is stopped or shrunk only for one of higher priority or that reclaims on its nodes",
     "completion": "missing pods are placed all together, and running ones stay",
     "size": "the number of pods stays until resizeAfter",
     "moves": "no more gangs and GPUs move than the policy allows, and no set below its minGain",
@@ -38,6 +38,9 @@ RULES: dict[str, str] = {
     "hold": "no pod of a gang that is held is placed",
     "queue-limit": "of a namespace's waiting gangs those beyond the policy's limit are held, no others",
     "hold-room": "no gang starts while one of higher priority waits that holds room",
+    "quota": "queues hold no more than their limit, or than before",
+    "guarantee": "no more is promised, and held by gangs that may not stop, than before or than there is",
+    "cells": "cells of queues find no fewer places than before",
     "min-share": "no gang is placed below its minBandwidthShare",
     "decision": "the decision matches what happens to the pods",
     "reason": "waiting, stopped and incomplete gangs have a reason; others have none",
@@ -57,6 +60,7 @@ RULES: dict[str, str] = {
     "outcome": "optimal if and only if every gap is 0",
     "effective-gpus": "effective GPUs before and after the plan; those of one gang at a time are possible",
     "bought": "every moved gang is in one set of moves; GPUs and gain of the set are possible",
+    "queues": "what queues hold, may hold and are promised",
     "search": "the seed is the policy's; a search that a proof stopped leaves no gap",
 }
 """Every rule name and what it guards, in the order of the checks."""

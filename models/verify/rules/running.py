@@ -1,8 +1,9 @@
 """Gangs: whole or not at all; running pods stay unless something allows them to move or stop.
 
+A gang gives way to one of higher priority, and to one whose queue reclaims what it is guaranteed.
 Waiting: a role gets indices f .. f + c - 1, f its first index and c an allowed count, or no pod.
-Running: stopped if preemptible for a higher gang; moved if movable; shrunk if movable, or preemptible
-for a higher gang, highest indices first; grown if elastic. Pods missing: running pods stay, and all
+Running: stopped if preemptible for another gang; moved if movable; shrunk if movable, or preemptible
+for another gang, highest indices first; grown if elastic. Pods missing: running pods stay, and all
 missing ones come or none. Until ``resizeAfter`` the number of pods stays. Moves keep to the policy, and
 gangs that stop or move to the disruption budgets, with all their running pods; shrinking evicts nothing.
 """
@@ -12,14 +13,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from models.verify.changes import Arrivals, Change
+from models.verify.changes import Change
 from models.verify.facts import Gang, PodKey, Role
 from models.verify.outcome import Outcome
 from models.verify.violation import Violation, printable
 
 
 def check(outcome: Outcome) -> Iterator[Violation]:
-    arrivals = outcome.arrivals
     for change in outcome.changes:
         if change.held_back and change.added:
             yield change.violation(
@@ -30,9 +30,9 @@ def check(outcome: Outcome) -> Iterator[Violation]:
             if change.pods:
                 yield from _whole(change, "all-or-nothing")
         elif change.incomplete:
-            yield from _with_pods_missing(change, arrivals)
+            yield from _with_pods_missing(outcome, change)
         else:
-            yield from _running(change, arrivals)
+            yield from _running(outcome, change)
     yield from _sizes(outcome)
     yield from _moves(outcome)
     yield from _budgets(outcome)
@@ -60,11 +60,11 @@ def _counts(low: int, high: int, step: int) -> str:
     return str(low) if low == high else f"{low} to {high} by {step}"
 
 
-def _running(change: Change, arrivals: Arrivals) -> Iterator[Violation]:
+def _running(outcome: Outcome, change: Change) -> Iterator[Violation]:
     """A gang that runs whole."""
     gang = change.gang
     if not change.pods:
-        yield from _stopped(change, arrivals)
+        yield from _stopped(outcome, change)
         return
     if change.moved and not gang.movable:
         yield change.violation("standing", f"{_pods(gang, change.moved)} may not move")
@@ -72,7 +72,7 @@ def _running(change: Change, arrivals: Arrivals) -> Iterator[Violation]:
         if not gang.preemptible:
             yield change.violation("standing", f"{_pods(gang, change.dropped)} may not be stopped")
         else:
-            yield from _gives_room(change, change.dropped, arrivals)
+            yield from _gives_room(outcome, change, change.dropped)
     if change.dropped or change.added or change.moved:
         yield from _whole(change, "shrinking" if _has_holes(change) else "all-or-nothing")
 
@@ -87,10 +87,10 @@ def _has_holes(change: Change) -> bool:
     )
 
 
-def _with_pods_missing(change: Change, arrivals: Arrivals) -> Iterator[Violation]:
+def _with_pods_missing(outcome: Outcome, change: Change) -> Iterator[Violation]:
     gang = change.gang
     if not change.pods:
-        yield from _stopped(change, arrivals)
+        yield from _stopped(outcome, change)
         return
     if change.kind == "keep":
         return
@@ -103,20 +103,18 @@ def _with_pods_missing(change: Change, arrivals: Arrivals) -> Iterator[Violation
         yield from _whole(change, "completion")
 
 
-def _stopped(change: Change, arrivals: Arrivals) -> Iterator[Violation]:
+def _stopped(outcome: Outcome, change: Change) -> Iterator[Violation]:
     if not change.gang.preemptible:
         yield change.violation("standing", "is running and not preemptible, and may not be stopped")
     else:
-        yield from _gives_room(change, change.gang.running_pods, arrivals)
+        yield from _gives_room(outcome, change, change.gang.running_pods)
 
 
-def _gives_room(
-    change: Change, leaving: Iterable[PodKey], arrivals: Arrivals
-) -> Iterator[Violation]:
-    if not change.outranked_by(arrivals, leaving):
+def _gives_room(outcome: Outcome, change: Change, leaving: Iterable[PodKey]) -> Iterator[Violation]:
+    if not outcome.gives_way_to(change, leaving):
         yield change.violation(
             "preemption",
-            "is stopped or shrunk, but no gang of higher priority gets a pod on its nodes",
+            "is stopped or shrunk, but no gang that it gives way to gets a pod on its nodes",
         )
 
 

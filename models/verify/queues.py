@@ -1,0 +1,238 @@
+"""What queues are promised, what gangs in them hold, and which gangs give way to a queue.
+
+Facts of one instance and its pods before the plan; ``ALL`` stands for GPUs of every model.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from functools import cached_property
+
+from models.documents.queue import AmountDocument
+from models.hardware import slug
+from models.verify.cells import Cells, Packing
+from models.verify.facts import Facts, Gang, Pod, Role
+
+ALL = ""
+"""In place of the slug of a GPU model: GPUs of all models together."""
+
+FAIR = 10**6
+"""What a queue counts that holds exactly its fair share."""
+
+SHARED = ("cpu", "memory")
+"""Resources besides GPUs of which the largest share counts."""
+
+Amounts = Mapping[str, int]
+"""GPUs by the slug of their model, and of ``ALL``."""
+
+
+class Queues:
+    """Queues of ``facts``, by name. A gang that names none of them is in no queue."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.specs = facts.queues
+        self.models = tuple(None if n.model is None else slug(n.model.gpu) for n in facts.nodes)
+        self.cells = Cells(facts, self.models, {name: self.above(name) for name in self.specs})
+        self.guarantee: dict[str, Amounts] = {name: self._guarantee(name) for name in self.specs}
+        self.limit: dict[str, Amounts] = {name: self._limit(name) for name in self.specs}
+
+    def above(self, name: str | None) -> tuple[str, ...]:
+        """The queue and those above it, () where no document describes it."""
+        found: list[str] = []
+        while name is not None and name in self.specs:
+            found.append(name)
+            name = self.specs[name].parent
+        return tuple(found)
+
+    def _guarantee(self, name: str) -> Amounts:
+        """g(q) and g(q, m) of the models that it names."""
+        spec = self.specs[name]
+        models = _by_slug(spec.guarantee)
+        stated = sum(models.values()) if spec.guarantee.gpus is None else spec.guarantee.gpus
+        return {ALL: max(stated, self.cells.gpus_of(name)), **models}
+
+    def _limit(self, name: str) -> Amounts:
+        """The most it may hold, in all and of each model for which something is said."""
+        spec = self.specs[name]
+        found = _by_slug(spec.limit)
+        if spec.limit.gpus is not None:
+            found[ALL] = spec.limit.gpus
+        if not spec.borrowing:
+            for key, gpus in self.guarantee[name].items():
+                found[key] = min(gpus, found.get(key, gpus))
+        return found
+
+    def promises(self, name: str) -> bool:
+        """Whether the queue has a guarantee."""
+        return any(self.guarantee[name].values())
+
+    def held(self, gang: Gang, pods: Iterable[Pod]) -> Counter[str]:
+        """GPUs of the pods, in all and by model."""
+        found: Counter[str] = Counter()
+        for pod in pods:
+            gpus, model = gang.held(pod), self.models[pod.node]
+            found[ALL] += gpus
+            if model is not None:
+                found[model] += gpus
+        return found
+
+    @cached_property
+    def before(self) -> tuple[Counter[str], ...]:
+        """By gang, GPUs of the pods that run before the plan."""
+        return tuple(self.held(gang, gang.running_pods.values()) for gang in self.facts.gangs)
+
+    @cached_property
+    def held_before(self) -> dict[str, Counter[str]]:
+        return self.sums(self.before)
+
+    def sums(self, by_gang: Iterable[Counter[str]]) -> dict[str, Counter[str]]:
+        """By queue, GPUs of the gangs in it."""
+        found: dict[str, Counter[str]] = {name: Counter() for name in self.specs}
+        for gang, gpus in zip(self.facts.gangs, by_gang, strict=True):
+            for name in self.above(gang.queue):
+                found[name].update(gpus)
+        return found
+
+    # What is promised
+
+    @cached_property
+    def guaranteed(self) -> tuple[str, ...]:
+        """Models, and ``ALL``, of which any queue has a guarantee."""
+        amounts = self.guarantee.values()
+        return tuple(sorted({key for own in amounts for key, gpus in own.items() if gpus}))
+
+    def shortfall(self, by_gang: Iterable[Counter[str]], beyond: Mapping[str, int]) -> Amounts:
+        """GPUs promised, to queues or to gangs that hold them and may not stop, that are not there.
+
+        ``by_gang``: what each holds; ``beyond``: GPUs of firm pods that are no healthy ones of usable nodes.
+        """
+        firm: dict[str | None, Counter[str]] = {}
+        for gang, gpus in zip(self.facts.gangs, by_gang, strict=True):
+            if not gang.preemptible:
+                name = gang.queue if gang.queue in self.specs else None
+                firm.setdefault(name, Counter()).update(gpus)
+        found = {}
+        for key in self.guaranteed:
+            below: Counter[str | None] = Counter()
+            for name in sorted(self.specs, key=lambda name: -len(self.above(name))):
+                promised = firm.get(name, Counter())[key] + below[name]
+                below[self.specs[name].parent] += max(self.guarantee[name].get(key, 0), promised)
+            total = below[None] + firm.get(None, Counter())[key]
+            found[key] = max(0, total - self._healthy[key] - beyond.get(key, 0))
+        return found
+
+    @cached_property
+    def _healthy(self) -> Counter[str]:
+        """Healthy GPUs of usable nodes."""
+        found: Counter[str] = Counter()
+        for node, model in zip(self.facts.nodes, self.models, strict=True):
+            if node.usable and model is not None:
+                gpus = max(0, node.healthy.bit_count() - node.unknown_unhealthy)
+                found[ALL] += gpus
+                found[model] += gpus
+        return found
+
+    @cached_property
+    def odd_nodes(self) -> tuple[int, ...]:
+        """Nodes where pods may hold other GPUs than healthy ones of usable nodes."""
+        nodes = enumerate(self.facts.nodes)
+        return tuple(n for n, node in nodes if not node.usable or node.unhealthy)
+
+    def beyond(self, pods: Iterable[tuple[Gang, Pod]]) -> Counter[str]:
+        """GPUs that firm ones of these pods hold on unusable nodes, and unhealthy ones."""
+        found: Counter[str] = Counter()
+        for gang, pod in pods:
+            node, model = self.facts.nodes[pod.node], self.models[pod.node]
+            if gang.preemptible:
+                continue
+            sick = (pod.gpus or 0) & node.unhealthy
+            gpus = sick.bit_count() if node.usable else gang.held(pod)
+            found[ALL] += gpus
+            if model is not None:
+                found[model] += gpus
+        return found
+
+    @cached_property
+    def shortfall_before(self) -> Amounts:
+        running = ((gang, pod) for gang in self.facts.gangs for pod in gang.running_pods.values())
+        return self.shortfall(self.before, self.beyond(running))
+
+    @cached_property
+    def packings_before(self) -> dict[str, Packing]:
+        """Places of cells before the plan."""
+        return self.cells.packings((g, g.running_pods.values()) for g in self.facts.gangs)
+
+    # Reclaiming
+
+    def gives_way(self, gang: Gang, comer: Gang, model: str | None) -> bool:
+        """Whether a gang gives way to one that comes to its node, whatever their priorities.
+
+        ``model``: of the node's GPUs, None if the pod that comes takes none.
+        """
+        if not self.specs:
+            return False
+        own, others = self.above(comer.queue), self.above(gang.queue)
+        needed = 0 if comer.running else comer.gpus_at_min
+        for key in (ALL,) if model is None else (ALL, model):
+            owns = any(
+                self.specs[a].reclaim
+                and a not in others
+                and self.held_before[a][key] < self.guarantee[a].get(key, 0)
+                and self.held_before[a][key] + needed <= self.guarantee[a].get(key, 0)
+                for a in own
+            )
+            if owns and all(
+                self.held_before[b][key] > self.guarantee[b].get(key, 0)
+                for b in others
+                if b not in own
+            ):
+                return True
+        return False
+
+    # Fair shares
+
+    @cached_property
+    def named(self) -> tuple[str, ...]:
+        """Queues that gangs name, sorted."""
+        found = {gang.queue for gang in self.facts.gangs if gang.queue in self.specs}
+        return tuple(sorted(name for name in found if name is not None))
+
+    @cached_property
+    def _fractions(self) -> dict[str, Fraction]:
+        """f(q) of the queues that gangs name."""
+        active = {above for name in self.named for above in self.above(name)}
+        siblings: Counter[str | None] = Counter()
+        for name in active:
+            siblings[self.specs[name].parent] += self.specs[name].weight
+        found = {}
+        for name in self.named:
+            part = Fraction(1)
+            for above in self.above(name):
+                part *= Fraction(self.specs[above].weight, siblings[self.specs[above].parent])
+            found[name] = part
+        return found
+
+    @cached_property
+    def _total(self) -> dict[str, Fraction]:
+        """What all selected nodes have."""
+        selected = [node for node in self.facts.nodes if node.selected]
+        sums = {
+            resource: sum((n.allocatable.get(resource, Fraction(0)) for n in selected), Fraction(0))
+            for resource in SHARED
+        }
+        return {ALL: Fraction(sum(node.gpus for node in selected)), **sums}
+
+    def fair_count(self, name: str, role: Role) -> int:
+        """What each pod of a role counts in x of the queue that its gang names."""
+        asked = {ALL: Fraction(role.gpus), **{r: role.requests.get(r, Fraction(0)) for r in SHARED}}
+        largest = max(
+            (asked[r] / total for r, total in self._total.items() if total), default=Fraction(0)
+        )
+        return int(FAIR * largest / self._fractions[name])
+
+
+def _by_slug(amount: AmountDocument) -> dict[str, int]:
+    return {slug(name): gpus for name, gpus in amount.models.items()}

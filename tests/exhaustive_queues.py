@@ -1,0 +1,328 @@
+"""Queues of a tiny instance: rules 2.15 to 2.17, who reclaims from whom, and the tiers about queues.
+
+Promises: everything from one sum of what each gang does (``Part``), in the words of the rules; own code.
+Called by the exhaustive planner and by the valuing of plans beside it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from fractions import Fraction
+
+from exhaustive_cells import CellPlaces, Nameless
+from exhaustive_prices import ours, usable
+
+from models.gang import Gang
+from models.hardware import slug
+from models.instance import Instance
+from models.queue import Amount
+
+ANY = ""
+"""GPUs of every model."""
+
+Part = frozenset[tuple[tuple[object, ...], int]]
+"""What gangs add: items of a counter."""
+
+NOTHING: Part = frozenset()
+
+Pods = Iterable[tuple[int, int, int, int]]
+"""(role, node, GPUs, those of them that are no healthy ones of a usable node)."""
+
+
+def together(*parts: Part) -> Part:
+    """The sum of what gangs add."""
+    parts = tuple(part for part in parts if part)
+    if len(parts) < 2:
+        return parts[0] if parts else NOTHING
+    total: Counter[tuple[object, ...]] = Counter()
+    for part in parts:
+        for key, count in part:
+            total[key] += count
+    return frozenset(total.items())
+
+
+class Promises:
+    """The queues of an instance; without any of them nothing is added, and everything allowed."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        self.queues = instance.queues
+        self.nodes = instance.cluster.nodes
+        self.models = [slug(node.model.gpu) if node.model else None for node in self.nodes]
+        names = {queue.name: number for number, queue in enumerate(self.queues)}
+        self.named: list[Nameless] = [names.get(g.queue or "") for g in instance.gangs]
+        self.cells = CellPlaces(instance)
+        self.guarantees = [self._guarantee(number) for number in range(len(self.queues))]
+        self.limits = [self._limit(number) for number in range(len(self.queues))]
+        self.promised = {key for own in self.guarantees for key, gpus in own.items() if gpus}
+        self.counts = self._counts()
+        self.comers: list[list[tuple[int, str]]] = []
+        running = [self._running(g) for g in range(len(instance.gangs))]
+        self.before = Counter(dict(together(*running)))
+        self.short_before = self._short(self.before)
+        self.left_out_before = self._left_out(self.before)
+        self.comers = [self._comers(g) for g in range(len(instance.gangs))]
+
+    @property
+    def nodes_matter(self) -> bool:
+        """Whether nodes that are alike otherwise are not."""
+        return bool(self.cells.cells)
+
+    def _guarantee(self, number: int) -> dict[str, int]:
+        stated = self.queues[number].guarantee
+        models = dict(stated.models)
+        gpus = sum(models.values()) if stated.gpus is None else stated.gpus
+        return {ANY: max(gpus, self.cells.gpus(number)), **models}
+
+    def _limit(self, number: int) -> dict[str, int]:
+        queue = self.queues[number]
+        limit: Amount = queue.limit
+        found = dict(limit.models) | ({} if limit.gpus is None else {ANY: limit.gpus})
+        if not queue.borrowing:
+            for key, gpus in self.guarantees[number].items():
+                found[key] = min(found.get(key, gpus), gpus)
+        return found
+
+    def line(self, queue: Nameless) -> list[int]:
+        """The queue and those above it."""
+        found = []
+        while queue is not None:
+            found.append(queue)
+            queue = self.queues[queue].parent
+        return found
+
+    # What a gang adds
+
+    def part(
+        self, g: int, pods: Pods, come: Collection[tuple[int, bool]], *, admitted: bool
+    ) -> Part:
+        """Of gang g with these pods after the plan; ``come``: (node, whether for its GPUs) of new ones."""
+        if not self.queues:
+            return NOTHING
+        gang, queue = self.instance.gangs[g], self.named[g]
+        found: Counter[tuple[object, ...]] = Counter()
+        for role, n, gpus, odd in pods:
+            found["fair", queue] += self.counts.get((g, role), 0)
+            for key in {ANY, self.models[n] or ANY}:
+                found["held", queue, key] += gpus
+                found["admitted", queue, key, gang.priority] += gpus if admitted else 0
+                if not gang.preemptible:
+                    found["firm", queue, key] += gpus
+                    found["odd", key] += odd
+            if not gang.preemptible and self.cells.cells:
+                found["cells", queue, n] += gpus
+        for n, gpus in sorted(come):
+            if any(comer == g for of in self.comers for comer, _ in of):
+                found["come", g, n] |= 2 if gpus else 1
+        return frozenset((key, count) for key, count in found.items() if count)
+
+    def owing(self, g: int, nodes: Collection[int]) -> Part:
+        """Of a gang that gives way to one that reclaims a place on one of these nodes."""
+        return frozenset({(("owes", g, tuple(sorted(nodes))), 1)})
+
+    def odd(self, n: int, gpus: int, mask: int | None) -> int:
+        """GPUs of a pod that stands on a node that are no healthy ones of a usable node."""
+        node = self.nodes[n]
+        if not usable(self.instance, node):
+            return gpus
+        return ((mask or 0) & ~node.healthy).bit_count()
+
+    def _running(self, g: int) -> Part:
+        gang = self.instance.gangs[g]
+        pods = []
+        for pod in gang.pods:
+            if pod.node is not None:
+                gpus = gang.roles[pod.role].gpus if pod.gpus is None else pod.gpus.bit_count()
+                pods.append((pod.role, pod.node, gpus, self.odd(pod.node, gpus, pod.gpus)))
+        return self.part(g, pods, (), admitted=False)
+
+    # What is allowed
+
+    def allow(self, part: Part) -> bool:
+        """Whether a plan in which gangs do this keeps every rule about queues."""
+        if not self.queues:
+            return True
+        found = Counter(dict(part))
+        return (
+            self.within_limits(part)
+            and self._paid(found)
+            and all(short <= self.short_before[key] for key, short in self._short(found).items())
+            and all(
+                gpus <= self.left_out_before[model] for model, gpus in self._left_out(found).items()
+            )
+        )
+
+    def within_limits(self, part: Part) -> bool:
+        """2.15; what more gangs do makes it no better."""
+        found = Counter(dict(part))
+        return all(
+            self._held(found, number, key) <= max(limit, self._held(self.before, number, key))
+            for number, limits in enumerate(self.limits)
+            for key, limit in limits.items()
+        )
+
+    def _held(self, found: Mapping[tuple[object, ...], int], number: int, key: str) -> int:
+        return sum(
+            found.get(("held", queue, key), 0)
+            for queue in range(len(self.queues))
+            if number in self.line(queue)
+        )
+
+    def _short(self, found: Mapping[tuple[object, ...], int]) -> dict[str, int]:
+        """2.16: by model, what is promised beyond what is there."""
+
+        def r(queue: Nameless, key: str) -> int:
+            below = [q for q, other in enumerate(self.queues) if other.parent == queue]
+            held = found.get(("firm", queue, key), 0) + sum(r(q, key) for q in below)
+            return held if queue is None else max(held, self.guarantees[queue].get(key, 0))
+
+        there: Counter[str] = Counter()
+        for n, node in enumerate(self.nodes):
+            if usable(self.instance, node) and node.model:
+                healthy = max(0, node.healthy.bit_count() - node.unknown_unhealthy)
+                there.update({ANY: healthy, str(self.models[n]): healthy})
+        return {
+            key: max(0, r(None, key) - there[key] - found.get(("odd", key), 0))
+            for key in self.promised
+        }
+
+    def _left_out(self, found: Mapping[tuple[object, ...], int]) -> dict[str, int]:
+        """2.17: S by model."""
+        firm: dict[tuple[int, Nameless], int] = {}
+        for key, gpus in found.items():
+            if key[0] == "cells":
+                assert isinstance(key[2], int)
+                queue = key[1]
+                assert queue is None or isinstance(queue, int)
+                firm[key[2], queue] = gpus
+        return self.cells.left_out(firm)
+
+    # Who gives way
+
+    def _comers(self, g: int) -> list[tuple[int, str]]:
+        """Gangs that may take the place of gang g whatever its priority, and for GPUs of which model."""
+        return [
+            (comer, key)
+            for comer in range(len(self.instance.gangs))
+            for key in sorted(self.promised)
+            if self._owns(comer, g, key) and self._borrows(g, comer, key)
+        ]
+
+    def _owns(self, comer: int, g: int, key: str) -> bool:
+        """Whether a queue of the comer, and not of gang g, has room for it within its guarantee."""
+        gang = self.instance.gangs[comer]
+        runs = any(pod.node is not None for pod in gang.pods)
+        needs = 0 if runs else sum(role.min * role.gpus for role in gang.roles)
+        for a in self.line(self.named[comer]):
+            held, most = self._held(self.before, a, key), self.guarantees[a].get(key, 0)
+            able = self.queues[a].reclaim and a not in self.line(self.named[g])
+            if able and held < most and held + needs <= most:
+                return True
+        return False
+
+    def _borrows(self, g: int, comer: int, key: str) -> bool:
+        """Whether each queue of gang g that the comer is not in holds more than its guarantee."""
+        others = set(self.line(self.named[g])) - set(self.line(self.named[comer]))
+        return all(self._held(self.before, b, key) > self.guarantees[b].get(key, 0) for b in others)
+
+    def reclaims(self, g: int, comer: int, n: int, *, gpus: bool) -> bool:
+        """Whether gang g gives way to one that comes to node n, there for GPUs or without."""
+        keys = {key for other, key in self.comers[g] if other == comer}
+        return ANY in keys or (gpus and self.models[n] in keys)
+
+    def _paid(self, found: Mapping[tuple[object, ...], int]) -> bool:
+        """Whether to each gang that owes it somebody has come."""
+        come = [(key[1], key[2], how >= 2) for key, how in found.items() if key[0] == "come"]
+        for key in found:
+            if key[0] == "owes":
+                _, g, nodes = key
+                assert isinstance(g, int)
+                assert isinstance(nodes, tuple)
+                if not any(
+                    n in nodes and self.reclaims(g, comer, n, gpus=gpus)  # type: ignore[arg-type]
+                    for comer, n, gpus in come
+                ):
+                    return False
+        return True
+
+    # What it is worth
+
+    def tier_names(self) -> tuple[list[str], list[str]]:
+        """Tiers of guarantees, if the policy says what gangs are worth; tiers of fair shares."""
+        priorities = {
+            gang.priority for g, gang in enumerate(self.instance.gangs) if self._backed(g)
+        }
+        named = {queue for queue in self.named if queue is not None}
+        return (
+            [f"guarantee/{p}" for p in sorted(priorities, reverse=True)],
+            [f"fair/{k}" for k in range(1, min(16, len(named)) + 1)],
+        )
+
+    def _backed(self, g: int) -> list[int]:
+        """Queues with a guarantee that gang g is in."""
+        return [q for q in self.line(self.named[g]) if any(self.guarantees[q].values())]
+
+    def values(self, part: Part) -> dict[str, int]:
+        """Of the tiers about queues."""
+        if not self.queues:
+            return {}
+        found = dict(part)
+        guarantees, fair = self.tier_names()
+        values = {name: self._kept(found, int(name.partition("/")[2])) for name in guarantees}
+        shares = sorted(found.get(("fair", q), 0) for q in {q for q in self.named if q is not None})
+        return values | {name: sum(shares[: k + 1]) for k, name in enumerate(fair)}
+
+    def _kept(self, found: Mapping[tuple[object, ...], int], priority: int) -> int:
+        gangs = self.instance.gangs
+        own = {q for g, x in enumerate(gangs) if x.priority == priority for q in self._backed(g)}
+        total = 0
+        for number in own:
+            for key, gpus in self.guarantees[number].items():
+                held = sum(
+                    found.get(("admitted", queue, key, p), 0)
+                    for queue in range(len(self.queues))
+                    for p in {gang.priority for gang in gangs}
+                    if p >= priority and number in self.line(queue)
+                )
+                total += min(gpus, held)
+        return total
+
+    def _counts(self) -> dict[tuple[int, int], int]:
+        """What a pod of each role of each gang counts in the fair share of its queue."""
+        mine = [node for node in self.nodes if ours(self.instance, node)]
+        total = Counter({"gpus": sum(node.gpus for node in mine)})
+        for node in mine:
+            for resource, amount in node.allocatable:
+                total[resource] += amount
+        busy = {above for queue in self.named for above in self.line(queue)}
+        found = {}
+        for g, gang in enumerate(self.instance.gangs):
+            if self.named[g] is None:
+                continue
+            fraction = Fraction(1)
+            for q in self.line(self.named[g]):
+                siblings = [b for b in busy if self.queues[b].parent == self.queues[q].parent]
+                fraction *= Fraction(
+                    self.queues[q].weight, sum(self.queues[b].weight for b in siblings)
+                )
+            for number, role in enumerate(gang.roles):
+                asked = {**dict(role.requests), "gpus": role.gpus}
+                d = max(
+                    Fraction(asked.get(what, 0), total[what]) if total[what] else Fraction(0)
+                    for what in ("gpus", "cpu", "memory")
+                )
+                found[g, number] = 10**6 * d // fraction
+        return found
+
+
+def promises(instance: Instance) -> Promises:
+    """The same for every question about an instance."""
+    return instance.once(Promises)
+
+
+def arrived(gang: Gang, pods: Iterable[tuple[int, int, int]]) -> set[tuple[int, bool]]:
+    """Nodes where pods (role, index, node) come that did not stand there, and whether for GPUs."""
+    stood = {(p.role, p.index): p.node for p in gang.pods if p.node is not None}
+    found = {(n, bool(gang.roles[r].gpus)) for r, i, n in pods if stood.get((r, i)) != n}
+    return {(n, gpus) for n, gpus in found if gpus or (n, True) not in found}

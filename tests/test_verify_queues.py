@@ -1,0 +1,217 @@
+"""Sabotage of rules and tiers about queues: a plan or its queues are changed, and the judge names the rule.
+
+The plan, and what is promised in it, is in plan_queues.py.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+from plan_documents import (
+    Doc,
+    decided,
+    entry,
+    gang,
+    objective,
+    off,
+    restated,
+    role,
+    sealed,
+    server,
+    standing,
+    wanted,
+)
+from plan_queues import HIGH, STATED, TIERS, queue, queues_plan, spec_of
+
+from models.verify.check import check, derive
+
+Change = Callable[[Doc], object]
+
+
+def _queue(name: str, **changes: object) -> Change:
+    return lambda plan: spec_of(plan, name).update(changes)
+
+
+def _gang(name: str, **changes: object) -> Change:
+    return lambda plan: wanted(plan, name)["spec"].update(changes)
+
+
+def _both(*changes: Change) -> Change:
+    return lambda plan: [change(plan) for change in changes]
+
+
+def _stands(name: str) -> Change:
+    """What the plan places ran there before."""
+
+    def change(plan: Doc) -> None:
+        pods = [standing(name, p["node"], p["gpus"], p["index"]) for p in entry(plan, name)["pods"]]
+        wanted(plan, name)["status"]["pods"] = pods
+        entry(plan, name)["decision"] = "keep"
+
+    return change
+
+
+def _also(node: str, *gpus: int, **spec: object) -> Change:
+    """One more gang, the last by name, on free GPUs."""
+
+    def change(plan: Doc) -> None:
+        plan["instance"]["gangs"].append(gang("more", role(gpus=len(gpus)), **spec))
+        plan["spec"]["gangs"].append(decided("more", "place", (node, list(gpus))))
+
+    return change
+
+
+def _child(name: str, parent: str | None, **spec: object) -> Change:
+    def change(plan: Doc) -> None:
+        plan["instance"]["queues"].append(queue(name, parent=parent, **spec))
+
+    return change
+
+
+def broken(change: Change) -> list[tuple[str, str | None]]:
+    """Rules of the violations with their gangs."""
+    plan = queues_plan()
+    change(plan)
+    plan["instance"]["queues"].sort(key=lambda one: one["metadata"]["name"])
+    return [(v.rule, v.gang) for v in check(restated(plan))]
+
+
+NO_RACK = _both(_queue("ads", guarantee={"gpus": 12}), _also("n5", 0))
+"""A firm gang of no queue stands in the last rack; fewer GPUs are promised elsewhere."""
+
+SHORT = _queue("ads", guarantee={"gpus": 21})
+"""21 + 4 + 8 + 4 are promised, 12 held by firm gangs of no queue: 49 of 48."""
+
+GIVES_WAY = ("preemption", "default/bor")
+
+CASES: list[tuple[str, Change, list[tuple[str, str | None]]]] = [
+    ("nothing", lambda plan: None, []),
+    # 2.15
+    ("a model's limit", _queue("bio", limit={"models": {"H100": 7}}), [("quota", None)]),
+    ("of another model", _queue("bio", limit={"models": {"V100": 0}}), []),
+    ("in all", _queue("bio", limit={"gpus": 7}), [("quota", None)]),
+    ("held before", _both(_queue("bio", limit={"gpus": 7}), _stands("b-start")), []),
+    ("within a guarantee", _queue("lab", limit={"gpus": 3}), [("quota", None)]),
+    (
+        "of a parent",
+        _both(_child("top", None, limit={"gpus": 7}), _queue("bio", parent="top")),
+        [("quota", None)],
+    ),
+    (
+        "of a queue below",
+        _both(
+            _child("dept", "lab", borrowing=False, guarantee={"gpus": 2}),
+            _gang("l-start", queue="dept"),
+        ),
+        [("quota", None)],
+    ),
+    # 2.16
+    ("all that there is", _queue("ads", guarantee={"gpus": 20}), []),
+    ("more than there is", SHORT, [("guarantee", None)]),
+    ("more before", _both(SHORT, _stands("firm"), _stands("firm-v")), []),
+    ("of preemptible gangs", _both(SHORT, _gang("firm-v", preemptible=True)), []),
+    ("inside a guarantee", _both(SHORT, _gang("firm", queue="ads")), []),
+    ("of a model", _queue("bio", guarantee={"models": {"V100": 5}}), [("guarantee", None)]),
+    ("of nothing there", _both(SHORT, _queue("ads", guarantee={})), []),
+    (
+        "sick GPUs",
+        lambda plan: server(plan, "v1").update(unhealthyGpus=HIGH),
+        [("guarantee", None)],
+    ),
+    ("a guarantee below", _child("sub", "ads", guarantee={"gpus": 8}), []),
+    ("more below than above", _child("sub", "ads", guarantee={"gpus": 13}), [("guarantee", None)]),
+    # 2.17
+    ("the last rack", NO_RACK, [("cells", None)]),
+    ("a queue's own rack", _both(NO_RACK, _gang("firm-v", queue="cv")), [("cells", None)]),
+    ("its own pods", _both(_queue("ads", guarantee={"gpus": 12}), _also("n5", 0, queue="cv")), []),
+    (
+        "pods below",
+        _both(
+            _queue("ads", guarantee={"gpus": 12}),
+            _child("sub", "cv"),
+            _also("n5", 0, queue="sub"),
+        ),
+        [],
+    ),
+    (
+        "preemptible pods",
+        _both(_queue("ads", guarantee={"gpus": 12}), _also("n5", 0, preemptible=True)),
+        [],
+    ),
+    (
+        "a rack lost before",
+        _both(NO_RACK, _stands("firm"), lambda plan: server(plan, "n5").update(unhealthyGpus=[7])),
+        [],
+    ),
+    # reclaiming
+    ("no reclaiming", _queue("lab", reclaim=False), [GIVES_WAY]),
+    ("beyond the guarantee", _queue("lab", guarantee={"gpus": 3}, borrowing=True), [GIVES_WAY]),
+    ("from a queue within its own", _gang("bor", queue="ads"), [GIVES_WAY]),
+    ("from one at its own", _gang("bor", queue="bio"), [GIVES_WAY]),
+    (
+        "from one above its own",
+        _both(_gang("bor", queue="bio"), _queue("bio", guarantee={"models": {"V100": 3}})),
+        [],
+    ),
+    (
+        "from peers",
+        _both(_gang("bor", queue="lab"), _queue("lab", guarantee={"gpus": 8})),
+        [GIVES_WAY],
+    ),
+    ("what may not stop", _gang("bor", preemptible=False), [("standing", "default/bor")]),
+]
+
+
+@pytest.mark.parametrize(("change", "rules"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_the_judge_names_the_broken_rule(
+    change: Change, rules: list[tuple[str, str | None]]
+) -> None:
+    assert broken(change) == rules
+
+
+def test_the_tiers_about_queues_are_those_worked_out_by_hand() -> None:
+    found = derive(queues_plan())
+    assert {name: value for name, value in found.items() if name in TIERS} == TIERS
+    assert list(found)[:2] == ["guarantee/5", "guarantee/0"]
+    names = list(found)
+    assert names[names.index("fair/1") - 1].startswith(("admission/", "waiting/"))
+
+
+@pytest.mark.parametrize("name", TIERS)
+def test_a_wrong_or_missing_tier_is_found(name: str) -> None:
+    plan = restated(queues_plan())
+    off(plan, name, 1)
+    assert [v.rule for v in check(plan)] == ["tier-value"]
+    plan["status"]["objectives"].remove(objective(plan, name))
+    assert [v.rule for v in check(plan)] == ["tiers"]
+
+
+def _stating(queues: list[Doc]) -> list[str]:
+    plan = restated(queues_plan())
+    plan["status"]["queues"] = queues
+    return [v.rule for v in check(sealed(plan))]
+
+
+def test_what_is_stated_of_queues_is_derived_again() -> None:
+    assert _stating(STATED) == []
+    assert _stating(STATED[1:]) == ["queues"]
+    for i, stated in enumerate(STATED):
+        for field in ("guarantee", "before", "after", "borrowed", "waiting"):
+            wrong = copy.deepcopy(STATED)
+            wrong[i][field] = stated[field] + 1
+            assert _stating(wrong) == ["queues"], (stated["name"], field)
+    wrong = copy.deepcopy(STATED)
+    wrong[1]["models"][0]["after"] = 7
+    wrong[2]["cells"][0]["count"] = 2
+    del wrong[3]["limit"]
+    assert _stating(wrong) == ["queues"] * 3
+
+
+def test_a_quota_is_no_reason_where_none_binds() -> None:
+    plan = queues_plan()
+    entry(plan, "c-wait")["reason"]["code"] = "Quota"
+    assert check(restated(plan)) == []
+    wanted(plan, "c-wait")["spec"]["preemptible"] = True  # and cv has no limit
+    assert [v.rule for v in check(restated(plan))] == ["reason"]

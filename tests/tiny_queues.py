@@ -1,0 +1,99 @@
+"""Random queues for tiny instances: a tree of at most four, with guarantees, limits and cells.
+
+Promises: deterministic by the draws; nothing unless a feature is asked for; guarantees that mostly fit.
+Called by the generators of tiny and of busy instances.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from tiny_draws import Draws
+
+from models.cluster import Cluster
+from models.hardware import slug
+from models.instance import Instance
+from models.policy import Objective
+from models.queue import Amount, Cell, Queue
+
+NAMES = ("ads", "bio", "cv", "dev")
+
+QUEUED = {
+    "queues": ("queues", "preemptible", "priorities", "mixed"),
+    "cells": ("cells", "queues", "preemptible", "gaps", "cordons"),
+    "fair shares": ("fair", "queues", "mixed", "resources", "stragglers"),
+}
+"""What each series of instances with queues has three times as much of."""
+
+
+def with_queues(draws: Draws, instance: Instance) -> Instance:
+    """The instance, perhaps with queues that its gangs name."""
+    r = draws.random("queues")
+    plain = draws.on("queues", r, 0.3) and draws.asked("queues")
+    celled = draws.on("cells", r, 0.3) and draws.asked("cells")
+    fair = draws.on("fair", r, 0.3) and draws.asked("fair")
+    if not (plain or celled or fair):
+        return instance
+    names = NAMES[: r.randint(1, 4)]
+    queues = tuple(_queue(draws, i, name, instance.cluster) for i, name in enumerate(names))
+    if not plain:
+        queues = tuple(
+            replace(queue, guarantee=Amount(), limit=Amount(), borrowing=True) for queue in queues
+        )
+    if celled:
+        queues = tuple(_with_cells(draws, queue, instance.cluster) for queue in queues)
+    gangs = tuple(
+        replace(gang, queue=r.choice((*names, *names, *names, None, "nowhere")))
+        for gang in instance.gangs
+    )
+    policy = instance.policy
+    if fair:
+        listed = list(policy.objectives)
+        listed.insert(r.randrange(len(listed) + 1), Objective("fair"))
+        policy = replace(policy, objectives=tuple(listed))
+    return replace(instance, gangs=gangs, queues=queues, policy=policy)
+
+
+def _queue(draws: Draws, i: int, name: str, cluster: Cluster) -> Queue:
+    r = draws.random(f"queue/{name}")
+    capacity = sum(node.gpus for node in cluster.nodes)
+    parent = r.choice((None, *range(i))) if r.random() < 0.6 else None
+    guarantee, limit = _amount(r, cluster, capacity // 2), _amount(r, cluster, capacity)
+    return Queue(
+        name=name,
+        parent=parent,
+        guarantee=guarantee if r.random() < 0.7 else Amount(),
+        limit=limit if r.random() < 0.35 else Amount(),
+        borrowing=r.random() < 0.85,
+        reclaim=r.random() < 0.85,
+        weight=r.choice((1, 1, 2, 3)),
+    )
+
+
+def _amount(r: Random, cluster: Cluster, most: int) -> Amount:
+    """Of all models together, of some, or of both."""
+    gpus = r.randint(0, most)
+    models = {
+        name: r.randint(0, most)
+        for name in sorted({slug(node.model.gpu) for node in cluster.nodes if node.model})
+        if r.random() < 0.6
+    }
+    kind = r.random()
+    if kind < 0.6 or not models:
+        return Amount(gpus)
+    return Amount(gpus if kind < 0.8 else None, tuple(sorted(models.items())))
+
+
+def _with_cells(draws: Draws, queue: Queue, cluster: Cluster) -> Queue:
+    r = draws.random(f"cells/{queue.name}")
+    models = sorted({slug(node.model.gpu) for node in cluster.nodes if node.model})
+    cells = []
+    for _ in range(r.choice((0, 1, 1, 2))):
+        model = r.choice((None, None, *models))
+        level = r.choice((*range(len(cluster.levels) + 1), len(cluster.levels)))
+        if r.random() < 0.5:
+            cells.append(Cell(r.choice((1, 1, 2)), level=level, model=model))
+        else:
+            cells.append(Cell(r.choice((1, 1, 2)), gpus=r.choice((1, 2, 2, 3)), model=model))
+    return replace(queue, cells=tuple(cells))
