@@ -21,8 +21,10 @@ from exhaustive_pods import Marks
 from exhaustive_prices import Prices
 from exhaustive_sameness import Sameness, State
 from exhaustive_services import Settled, service_of, settled
-from exhaustive_values import running
-from exhaustive_ways import Vector, Way, Ways, summed
+from exhaustive_shape import Claims, Exclusion, Spares
+from exhaustive_spreads import Room
+from exhaustive_values import of_use, running
+from exhaustive_ways import Left, Vector, Way, Ways, summed
 
 Arrivals = tuple[tuple[int, int], ...]
 """(node, highest priority of those who came), where someone of lower priority may yet have to give way."""
@@ -44,7 +46,7 @@ class Entry:
     ``evicted``: pods that count against each disruption budget;
     ``held``: the priority below which nobody starts, since somebody waits who holds room;
     ``settled``: GPU models of services of which gangs are yet to come; ``marks``: new pods of rules
-    about pods that are not settled.
+    about pods that are not settled; ``claims``: domains into which pods came, where gangs want to be alone.
     """
 
     value: Vector
@@ -55,6 +57,7 @@ class Entry:
     held: int | None
     settled: Settled
     marks: Marks
+    claims: Claims
     step: Step | None
 
 
@@ -76,6 +79,9 @@ class Footing:
         self.ground = Ground(self.instance, pods)
         self.standing = ways.pod_rules.standing(pods)
         self.holders = holders(self.instance)
+        self.exclusion, self.spares = Exclusion(self.instance), Spares(self.instance)
+        held = self.ground.standing
+        self.claimed = [self.exclusion.claims(g, held[g]) for g in range(len(held))]
         room = ways.spreading.room(pods)
         self.start: State = tuple(zip(self.ground.free, room, strict=True))
         self.order = sorted(
@@ -92,13 +98,27 @@ class Footing:
         extended = [g for g, ways in enumerate(self.ways) if any(w.option.new for w in ways)]
         rules = self.all.pod_rules
         self.sameness = Sameness(
-            ground, self.all.spreading.limits, extended, nodes_differ=rules.named
+            ground,
+            self.all.spreading.limits,
+            extended,
+            nodes_differ=rules.named or bool(self.exclusion.levels),
         )
         prices = {j: Prices(self.instance, ground.known, joins=j) for j in (True, False)}
         self.choosing = Choosing(ground, self.sameness, prices)
         self.least = [self._least(g) for g in range(len(self.ways))]
         nobody = (0,) * len(self.instance.cluster.budgets)
-        first = Entry(self.scale.zero, self.start, (), (0, 0), nobody, None, (), rules.nobody, None)
+        first = Entry(
+            self.scale.zero,
+            self.start,
+            (),
+            (0, 0),
+            nobody,
+            None,
+            (),
+            rules.nobody,
+            frozenset(),
+            None,
+        )
         entries = [first]
         for position, g in enumerate(self.order):
             rest = self.order[position + 1 :]
@@ -135,7 +155,7 @@ class Footing:
             for after in self._after(g, entry, rest):
                 room = self.sameness.key(after.state) if rest else self._last_key(after.state)
                 limits = (after.moved, after.evicted, after.held)
-                key = (room, after.arrivals, limits, after.settled, after.marks)
+                key = (room, after.arrivals, limits, after.settled, after.marks, after.claims)
                 if key not in found or after.value > found[key].value:
                     found[key] = after
         return list(found.values())
@@ -162,6 +182,9 @@ class Footing:
             marks = self.all.pod_rules.after(self.standing, entry.marks, way.marks, rest)
             if models is None or marks is None or not self.all.spreading.fits(room, way.spread):
                 continue
+            claims = self._claims(g, way, entry)
+            if claims is None or not self._spares(room, way):
+                continue
             models = tuple(one for one in models if one[0] in awaited)
             arrivals = _arrived(entry.arrivals, way.spread.arrivals, gang.priority, watched)
             takings = self.choosing.takings(g, way.option, way.spread, entry.state, last=not rest)
@@ -170,7 +193,9 @@ class Footing:
                 state = self._left(entry.state, way, taken)
                 step = Step(g, way, taken, entry.step)
                 held = self._held(g, way, entry)
-                yield Entry(value, state, arrivals, moved, evicted, held, models, marks, step)
+                yield Entry(
+                    value, state, arrivals, moved, evicted, held, models, marks, claims, step
+                )
 
     def _barred(self, g: int, way: Way, entry: Entry) -> bool:
         """Whether the gang would start although one of higher priority, which has come, waits for room."""
@@ -182,6 +207,20 @@ class Footing:
         """The priority that holds room once this gang has been taken: the first that waits is the highest."""
         waits = g in self.holders and not way.option.new
         return self.instance.gangs[g].priority if waits and entry.held is None else entry.held
+
+    def _claims(self, g: int, way: Way, entry: Entry) -> Claims | None:
+        """Where pods came with those of this gang, None where one comes that may not."""
+        own = self.exclusion.claims(g, [n for n, gpus in enumerate(way.spread.gpus) if gpus])
+        others = [claims for other, claims in enumerate(self.claimed) if other != g]
+        if any(self.exclusion.clash(own, claims) for claims in (entry.claims, *others)):
+            return None
+        return entry.claims | own
+
+    def _spares(self, room: Sequence[Room], way: Way) -> bool:
+        """Whether enough nodes keep all their GPUs."""
+        asked = zip(self.ground.nodes, room, way.spread.gpus, strict=True)
+        idle = {n for n, (node, (free, _), gpus) in enumerate(asked) if free - gpus == node.gpus}
+        return self.spares.kept(idle)
 
     def _moved(self, g: int, way: Way, before: tuple[int, int]) -> tuple[int, int] | None:
         """What counts against the limits of moves, None where it is too much; only what is limited."""
@@ -253,9 +292,12 @@ class Footing:
                 kept.append(entry)
         return kept
 
-    def _counts(self, state: State) -> tuple[int, ...]:
-        """Number of GPUs free on every node."""
-        return tuple(self.ground.count(n, left) for n, (left, _) in enumerate(state))
+    def _counts(self, state: State) -> tuple[Left, ...]:
+        """Number of GPUs free on every node, and of those with their share of it."""
+        free = [self.ground.count(n, left) for n, (left, _) in enumerate(state)]
+        named = zip(self.all.spreading.limits, state, strict=True)
+        left = [dict(zip(names, amounts, strict=True)) for names, (_, amounts) in named]
+        return tuple(zip(free, of_use(self.instance, free, left), strict=True))
 
     def _final(self, entry: Entry) -> Vector:
         """The entry's value with that of the room it leaves."""

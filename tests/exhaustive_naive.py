@@ -34,7 +34,7 @@ FEASIBLE = frozenset(_NAMES[_NAMES.index("gpu-count") : _NAMES.index("decision")
 
 ALONE = FEASIBLE - {
     *("preemption", "moves", "min-share", "gpu-binding", "unknown-gpus", "affinity", "spread"),
-    "hold-room",
+    *("hold-room", "exclusive", "spares"),
 }
 """Of these a gang is guilty by itself: what breaks one with all others gone breaks it with them."""
 

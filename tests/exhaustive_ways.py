@@ -29,6 +29,9 @@ from exhaustive_values import (
 from models.instance import Instance
 from models.solution import PodPlacement
 
+Left = tuple[int, int]
+"""GPUs free on a node, and those of them that have their share of it."""
+
 Vector = tuple[int, ...]
 """One entry a tier, larger is better. Vectors compare like plans, and so do their sums."""
 
@@ -70,7 +73,7 @@ class Scale:
         self.zero: Vector = (0,) * len(self.names)
         self.usable = tuple(usable(instance, node) for node in instance.cluster.nodes)
         self._before = speeds_before(instance)
-        self._left: dict[tuple[int, ...], Vector] = {}
+        self._left: dict[tuple[Left, ...], Vector] = {}
         self._performance: dict[tuple[int, int | None, int], Vector] = {}
 
     def vector(self, values: Mapping[str, int]) -> Vector:
@@ -80,15 +83,17 @@ class Scale:
             for name in self.names
         )
 
-    def room(self, counts: Sequence[int]) -> Vector:
+    def room(self, counts: Sequence[Left]) -> Vector:
         """What so many GPUs left free, a node, are worth in the end."""
-        free = tuple(n if ours else 0 for n, ours in zip(counts, self.usable, strict=True))
-        if free not in self._left:
-            values = {t: leftover(self.instance, t, free) for t in LEFTOVER if t in self.names}
-            self._left[free] = self.vector(values)
-        return self._left[free]
+        left = tuple(n if ours else (0, 0) for n, ours in zip(counts, self.usable, strict=True))
+        if left not in self._left:
+            free, useful = zip(*left, strict=True)
+            tiers = [tier for tier in LEFTOVER if tier in self.names]
+            values = {tier: leftover(self.instance, tier, free, useful) for tier in tiers}
+            self._left[left] = self.vector(values)
+        return self._left[left]
 
-    def ceiling(self, counts: Sequence[int]) -> Vector:
+    def ceiling(self, counts: Sequence[Left]) -> Vector:
         """No plan that leaves no more than so many GPUs is worth more for what it leaves.
 
         Whole pieces only become fewer, and nothing is the least that can be stranded.

@@ -21,8 +21,10 @@ from models.verify.adaptor import InstanceReading, check_digests, read_case
 from models.verify.optimality import examine
 from models.verify.outcome import Figures, Outcome
 from models.verify.rules import (
+    balance,
     bandwidth,
     eligibility,
+    exclusive,
     gpus,
     hold_room,
     pod_affinity,
@@ -30,6 +32,7 @@ from models.verify.rules import (
     resources,
     running,
     services,
+    spares,
     topology,
 )
 from models.verify.tier_values import tiers
@@ -55,6 +58,9 @@ CHECKS: tuple[Check, ...] = (
     running.check,
     queues.check,
     hold_room.check,
+    balance.check,
+    exclusive.check,
+    spares.check,
     bandwidth.check,
     *STATED,
 )

@@ -31,7 +31,10 @@ HELD_ROOM = "HeldRoom"
 POD_RULES = {"AntiAffinity": "anti-affinity", "Affinity": "affinity", "Spread": "spread"}
 """Rules about pods of sets, by the code of the reason."""
 
-NO_ROOM = ("NoRoom", "RequiredTopology", "Resources", "Bandwidth", SELECTOR, *POD_RULES)
+SHAPES = ("Balance", "Exclusive", "Spares")
+"""Codes of rules about where the pods of whole gangs may be."""
+
+NO_ROOM = ("NoRoom", "RequiredTopology", "Resources", "Bandwidth", SELECTOR, *POD_RULES, *SHAPES)
 RULE = "reason"
 
 WORK = 1_000_000
@@ -190,6 +193,8 @@ class _Reasons:
             yield "it has no topology rule"
         if code in POD_RULES and not self._pod_rules(POD_RULES[code], gang):
             yield f"no {POD_RULES[code]} is about its pods"
+        if code in SHAPES and not self._shaped(code, gang):
+            yield "neither it, nor another gang, nor the policy has such a rule"
         meant = next((own for pattern, own in _CODES if pattern.search(words)), None)
         if meant not in (None, NEVER) and _FIRST.search(words) and any(self._first(gang)):
             meant = OUTRANKED
@@ -235,6 +240,16 @@ class _Reasons:
         own = {one.rule for role in gang.roles for one in role.pod_rules}
         names = {name for role in gang.roles for name in role.pod_sets}
         return rule in own or not names.isdisjoint(self.named[rule])
+
+    def _shaped(self, code: str, gang: Gang) -> bool:
+        """Whether a rule of this code could keep the gang from starting."""
+        if code == "Balance":
+            return gang.balance is not None
+        if code == "Spares":
+            return any(spares for _, spares in self.facts.policy.spares)
+        return gang.exclusive is not None or any(
+            change.gang.exclusive is not None and change.gpus for change in self.outcome.changes
+        )
 
     @cached_property
     def named(self) -> dict[str, set[str | None]]:
