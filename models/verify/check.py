@@ -15,6 +15,7 @@ from models.verify import (
     stated_gangs,
     stated_moves,
     stated_reasons,
+    stated_reservations,
     stated_tiers,
 )
 from models.verify.adaptor import InstanceReading, check_digests, read_case
@@ -29,6 +30,7 @@ from models.verify.rules import (
     hold_room,
     pod_affinity,
     queues,
+    reservations,
     resources,
     running,
     services,
@@ -43,6 +45,7 @@ Check = Callable[[Outcome], Iterable[Violation]]
 STATED: tuple[Check, ...] = (
     stated_gangs.check,
     stated_reasons.check,
+    stated_reservations.check,
     stated_moves.check,
     stated_tiers.check,
     stated_effective.check,
@@ -61,6 +64,7 @@ CHECKS: tuple[Check, ...] = (
     balance.check,
     exclusive.check,
     spares.check,
+    reservations.check,
     bandwidth.check,
     *STATED,
 )

@@ -28,6 +28,7 @@ SELECTOR = "Selector"
 STARTS = ("place", "complete")
 NEVER = "Never"
 HELD_ROOM = "HeldRoom"
+RESERVED = "Reserved"
 POD_RULES = {"AntiAffinity": "anti-affinity", "Affinity": "affinity", "Spread": "spread"}
 """Rules about pods of sets, by the code of the reason."""
 
@@ -156,6 +157,7 @@ class _Reasons:
             yield from _sizes(change.gang, words)
             yield from self._guarded(words)
             yield from self._held_for(change.gang, code, words)
+            yield from self._reserved_for(change.gang, code, words)
             if change.gang.service is None:
                 yield from self._room(change.gang, code, words)
 
@@ -223,6 +225,20 @@ class _Reasons:
             yield "no gang of higher priority waits for which room is held"
         elif said is not None and above.get(said[1]) != said[2]:
             yield f"no room is held for {printable(said[1])} of priority {printable(said[2])}"
+
+    def _reserved_for(self, gang: Gang, code: str, words: str) -> Iterator[str]:
+        """Whether nodes are reserved for another gang, one that the words name."""
+        if code != RESERVED:
+            return
+        others = [
+            stated.label
+            for stated in self.outcome.case.gangs
+            if stated.document.reserved is not None and stated.document.key != gang.key
+        ]
+        if not others:
+            yield "no other gang holds a reservation"
+        elif not any(label in words for label in others):
+            yield f"names no gang that holds a reservation, such as {printable(others[0])}"
 
     @cached_property
     def holding(self) -> list[Change]:

@@ -41,6 +41,7 @@ RULES: dict[str, str] = {
     "balance": "a gang's GPU pods are shared evenly by the domains of its level that have any",
     "exclusive": "no GPU pod comes into a domain that an exclusive gang shares with another",
     "spares": "of the nodes of a domain as many stay idle as the policy keeps free for failures",
+    "reserved": "others leave reserved nodes in time, so that the holder can start there as stated",
     "min-share": "no gang is placed below its minBandwidthShare",
     "decision": "the decision matches what happens to the pods",
     "reason": "waiting, stopped and incomplete gangs have a reason; others have none",
