@@ -20,6 +20,16 @@ HOUR = 3600
 
 MAX_PODS = 5
 
+SHAPES = {
+    "balance": ("balance", "levels", "mixed", "mix_models", "running", "unhealthy"),
+    "exclusive": ("exclusive", "levels", "running", "movable", "preemptible", "priorities"),
+    "spares": ("spares", "levels", "running", "cordons", "unhealthy", "unknown_unhealthy", "gaps"),
+    "shares of a node": ("per_gpu", "resources", "launchers", "cpu_gangs"),
+    "patience": ("patience", "nics", "oversubscription", "submitted", "incomplete"),
+    "all shapes": ("balance", "exclusive", "spares", "per_gpu", "patience", "resources", "elastic"),
+}
+"""Series of instances, and what each has three times as much of."""
+
 
 def shaped(draws: Draws, gangs: Sequence[Gang], cluster: Cluster) -> list[Gang]:
     """The gangs, perhaps balanced over domains, alone in theirs, or patient."""
