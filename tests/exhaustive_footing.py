@@ -19,6 +19,7 @@ from exhaustive_holding import holders
 from exhaustive_options import Key
 from exhaustive_pods import Marks
 from exhaustive_prices import Prices
+from exhaustive_reserving import Kept
 from exhaustive_sameness import Sameness, State
 from exhaustive_services import Settled, service_of, settled
 from exhaustive_shape import Claims, Exclusion, Spares
@@ -46,7 +47,8 @@ class Entry:
     ``evicted``: pods that count against each disruption budget;
     ``held``: the priority below which nobody starts, since somebody waits who holds room;
     ``settled``: GPU models of services of which gangs are yet to come; ``marks``: new pods of rules
-    about pods that are not settled; ``claims``: domains into which pods came, where gangs want to be alone.
+    about pods that are not settled; ``claims``: domains into which pods came, where gangs want to be alone;
+    ``kept``: what is known of reservations.
     """
 
     value: Vector
@@ -58,6 +60,7 @@ class Entry:
     settled: Settled
     marks: Marks
     claims: Claims
+    kept: Kept
     step: Step | None
 
 
@@ -96,12 +99,13 @@ class Footing:
         """The best plan worth more than ``known``, None if there is none."""
         ground = self.ground
         extended = [g for g, ways in enumerate(self.ways) if any(w.option.new for w in ways)]
-        rules = self.all.pod_rules
+        rules, reserving = self.all.pod_rules, self.all.reserving
         self.sameness = Sameness(
             ground,
             self.all.spreading.limits,
             extended,
             nodes_differ=rules.named or bool(self.exclusion.levels),
+            gpus_differ=bool(reserving.all),
         )
         prices = {j: Prices(self.instance, ground.known, joins=j) for j in (True, False)}
         self.choosing = Choosing(ground, self.sameness, prices)
@@ -117,13 +121,15 @@ class Footing:
             (),
             rules.nobody,
             frozenset(),
+            reserving.nothing,
             None,
         )
         entries = [first]
         for position, g in enumerate(self.order):
             rest = self.order[position + 1 :]
             entries = self._leaders(self._extend(g, entries, rest), rest, known)
-        winner = max(entries, key=self._final, default=None)
+        able = [entry for entry in entries if reserving.hold(entry.kept)]
+        winner = max(able, key=self._final, default=None)
         if winner is None or (known is not None and self._final(winner) <= known):
             return None
         return self._final(winner), winner.step
@@ -155,7 +161,8 @@ class Footing:
             for after in self._after(g, entry, rest):
                 room = self.sameness.key(after.state) if rest else self._last_key(after.state)
                 limits = (after.moved, after.evicted, after.held)
-                key = (room, after.arrivals, limits, after.settled, after.marks, after.claims)
+                others = (after.settled, after.marks, after.claims, after.kept)
+                key = (room, after.arrivals, limits, others)
                 if key not in found or after.value > found[key].value:
                     found[key] = after
         return list(found.values())
@@ -187,14 +194,18 @@ class Footing:
                 continue
             models = tuple(one for one in models if one[0] in awaited)
             arrivals = _arrived(entry.arrivals, way.spread.arrivals, gang.priority, watched)
-            takings = self.choosing.takings(g, way.option, way.spread, entry.state, last=not rest)
+            last = not rest and not self.all.reserving.all
+            takings = self.choosing.takings(g, way.option, way.spread, entry.state, last=last)
             for taken, share in takings:
                 value = summed(entry.value, self._gain(g, way, share))
                 state = self._left(entry.state, way, taken)
                 step = Step(g, way, taken, entry.step)
                 held = self._held(g, way, entry)
+                kept = self.all.reserving.with_gang(
+                    g, way.option, way.spread.pods, taken, entry.kept
+                )
                 yield Entry(
-                    value, state, arrivals, moved, evicted, held, models, marks, claims, step
+                    value, state, arrivals, moved, evicted, held, models, marks, claims, kept, step
                 )
 
     def _barred(self, g: int, way: Way, entry: Entry) -> bool:
@@ -281,7 +292,7 @@ class Footing:
         most = [self.most[g] for g in rest]
         idle = [value for g in rest if (value := self.least[g]) is not None]
         front: Vector | None = None
-        if len(idle) == len(rest):
+        if len(idle) == len(rest) and not self.all.reserving.all:
             able = (e for e in entries if self.all.pod_rules.hold(self.standing, e.marks))
             front = max((summed(self._final(entry), *idle) for entry in able), default=None)
         kept = []

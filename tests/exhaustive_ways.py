@@ -13,6 +13,7 @@ from functools import cached_property
 from exhaustive_leftover import LEFTOVER, leftover
 from exhaustive_options import Key, Option, options
 from exhaustive_pods import Marks, PodRules
+from exhaustive_reserving import Reserving
 from exhaustive_speeds import relative_speed, speed
 from exhaustive_spreads import Spread, Spreading
 from exhaustive_values import (
@@ -117,9 +118,12 @@ class Ways:
     ``most[g]``: by the pods that stay, the most any way may add.
     """
 
-    def __init__(self, scale: Scale, spreading: Spreading, immovable: frozenset[int]) -> None:
+    def __init__(
+        self, scale: Scale, spreading: Spreading, immovable: frozenset[int], reserving: Reserving
+    ) -> None:
         self.scale = scale
         self.spreading = spreading
+        self.reserving = reserving
         self.pod_rules = PodRules(scale.instance)
         instance = scale.instance
         self.of = [self._ways(g, immovable=g in immovable) for g in range(len(instance.gangs))]
@@ -135,7 +139,7 @@ class Ways:
                 continue
             for spread in self.spreading.of(g, option):
                 marks = self.pod_rules.marks(g, spread.pods)
-                if marks is None:
+                if marks is None or not self.reserving.may_come(g, spread.pods):
                     continue
                 way = self._way(g, option, spread, marks)
                 rest = (option.excuse, option.moved, option.bound, option.admitted, marks)
