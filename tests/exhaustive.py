@@ -10,11 +10,13 @@ after another, highest priority first, so that those who may excuse a stop have 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
 from exhaustive_footing import Footing, Step
 from exhaustive_plans import decided
+from exhaustive_reserving import Reserved, Reserving
 from exhaustive_spreads import Spreading
 from exhaustive_values import MINIMISED, Tiers, tier_values
 from exhaustive_ways import Scale, Vector, Ways
@@ -44,8 +46,14 @@ class Best:
         )
 
 
-def plan(instance: Instance, immovable: frozenset[int] = frozenset()) -> Best:
+def plan(
+    instance: Instance,
+    immovable: frozenset[int] = frozenset(),
+    reserved: Sequence[Reserved] = (),
+) -> Best:
     """The lexicographically best plan in which the gangs ``immovable`` do not move.
+
+    It keeps the reservations given.
 
     Raises ValueError for what is no matter of one best plan: tolerances, and the least gain of moves.
     """
@@ -53,7 +61,8 @@ def plan(instance: Instance, immovable: frozenset[int] = frozenset()) -> Best:
         raise ValueError("the exhaustive planner knows no tolerances")
     if instance.policy.moves is not None and instance.policy.moves.min_gain > 0:
         raise ValueError("the exhaustive planner knows no least gain of moves")
-    ways = Ways(Scale(instance), Spreading(instance), immovable)
+    scale, spreading = Scale(instance), Spreading(instance)
+    ways = Ways(scale, spreading, immovable, Reserving(instance, reserved))
     best: tuple[Vector, Step | None, Footing] | None = None
     for bound, footing in _footings(ways):
         if best is not None and bound <= best[0]:
@@ -61,7 +70,7 @@ def plan(instance: Instance, immovable: frozenset[int] = frozenset()) -> Best:
         found = footing.best(best[0] if best else None)
         if found is not None:
             best = (*found, footing)
-    assert best is not None  # everything may stay as it is
+    assert best is not None  # everything may stay as it is, unless that breaks a reservation
     value, last, footing = best
     decisions = decided(instance, footing.ground, last)
     tiers = tier_values(instance, decisions)

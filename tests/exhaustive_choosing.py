@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from itertools import product
 
+from exhaustive_ages import patient_share
 from exhaustive_ground import Ground
 from exhaustive_options import Option
 from exhaustive_prices import Hold, Prices, permille, subsets
@@ -78,7 +79,8 @@ class Choosing:
 
     def _least(self, gang: Gang) -> Fraction:
         own = gang.min_bandwidth_share
-        return self.policy.min_bandwidth_share if own is None else own
+        stated = self.policy.min_bandwidth_share if own is None else own
+        return max(stated, patient_share(self.ground.instance, gang))
 
     def _rates(self, n: int, hold: Hold) -> tuple[Fraction | None, Fraction]:
         """(inside, N) on one node, the same for every gang."""

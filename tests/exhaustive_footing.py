@@ -20,10 +20,13 @@ from exhaustive_options import Key
 from exhaustive_pods import Marks
 from exhaustive_prices import Prices
 from exhaustive_queues import NOTHING, Part, together
+from exhaustive_reserving import Kept
 from exhaustive_sameness import Sameness, State
 from exhaustive_services import Settled, service_of, settled
-from exhaustive_values import running
-from exhaustive_ways import Vector, Way, Ways, summed
+from exhaustive_shape import Claims, Exclusion, Spares
+from exhaustive_spreads import Room
+from exhaustive_values import of_use, running
+from exhaustive_ways import Left, Vector, Way, Ways, summed
 
 Arrivals = tuple[tuple[int, int], ...]
 """(node, highest priority of those who came), where someone of lower priority may yet have to give way."""
@@ -45,7 +48,8 @@ class Entry:
     ``evicted``: pods that count against each disruption budget;
     ``held``: the priority below which nobody starts, since somebody waits who holds room;
     ``settled``: GPU models of services of which gangs are yet to come; ``marks``: new pods of rules
-    about pods that are not settled; ``part``: what all gangs so far add for queues.
+    about pods that are not settled; ``part``: what all gangs so far add for queues; ``claims``: domains
+    into which pods came, where gangs want to be alone; ``kept``: what is known of reservations.
     """
 
     value: Vector
@@ -57,6 +61,8 @@ class Entry:
     settled: Settled
     marks: Marks
     part: Part
+    claims: Claims
+    kept: Kept
     step: Step | None
 
 
@@ -80,6 +86,9 @@ class Footing:
         self.promises = ways.promises
         self.parts = [self._most_part(of) for of in self.ways]
         self.holders = holders(self.instance)
+        self.exclusion, self.spares = Exclusion(self.instance), Spares(self.instance)
+        held = self.ground.standing
+        self.claimed = [self.exclusion.claims(g, held[g]) for g in range(len(held))]
         room = ways.spreading.room(pods)
         self.start: State = tuple(zip(self.ground.free, room, strict=True))
         self.order = sorted(
@@ -109,12 +118,13 @@ class Footing:
         """The best plan worth more than ``known``, None if there is none."""
         ground = self.ground
         extended = [g for g, ways in enumerate(self.ways) if any(w.option.new for w in ways)]
-        rules = self.all.pod_rules
+        rules, reserving = self.all.pod_rules, self.all.reserving
         self.sameness = Sameness(
             ground,
             self.all.spreading.limits,
             extended,
-            nodes_differ=rules.named or self.promises.nodes_matter,
+            nodes_differ=rules.named or bool(self.exclusion.levels) or self.promises.nodes_matter,
+            gpus_differ=bool(reserving.all),
         )
         prices = {j: Prices(self.instance, ground.known, joins=j) for j in (True, False)}
         self.choosing = Choosing(ground, self.sameness, prices)
@@ -124,13 +134,15 @@ class Footing:
         first = Entry(
             *(self.scale.zero, self.start, (), (0, 0), nobody, None, (), rules.nobody),
             part=NOTHING,
+            claims=frozenset(),
+            kept=reserving.nothing,
             step=None,
         )
         entries = [first]
         for position, g in enumerate(self.order):
             rest = self.order[position + 1 :]
             entries = self._leaders(self._extend(g, entries, rest), rest, known)
-        able = [entry for entry in entries if self.promises.allow(entry.part)]
+        able = [e for e in entries if self.promises.allow(e.part) and reserving.hold(e.kept)]
         winner = max(able, key=self._final, default=None)
         if winner is None or (known is not None and self._final(winner) <= known):
             return None
@@ -163,7 +175,8 @@ class Footing:
             for after in self._after(g, entry, rest):
                 room = self.sameness.key(after.state) if rest else self._last_key(after.state)
                 limits = (after.moved, after.evicted, after.held)
-                key = (room, after.arrivals, limits, after.settled, after.marks, after.part)
+                others = (after.settled, after.marks, after.claims, after.kept, after.part)
+                key = (room, after.arrivals, limits, others)
                 if key not in found or after.value > found[key].value:
                     found[key] = after
         return list(found.values())
@@ -195,15 +208,28 @@ class Footing:
             marks = self.all.pod_rules.after(self.standing, entry.marks, way.marks, rest)
             if models is None or marks is None or not self.all.spreading.fits(room, way.spread):
                 continue
+            claims = self._claims(g, way, entry)
+            if claims is None or not self._spares(room, way):
+                continue
             models = tuple(one for one in models if one[0] in awaited)
             arrivals = _arrived(entry.arrivals, way.spread.arrivals, gang.priority, watched)
-            takings = self.choosing.takings(g, way.option, way.spread, entry.state, last=not rest)
+            last = not rest and not self.all.reserving.all
+            takings = self.choosing.takings(g, way.option, way.spread, entry.state, last=last)
             for taken, share in takings:
                 value = summed(entry.value, self._gain(g, way, share))
                 state = self._left(entry.state, way, taken)
                 step = Step(g, way, taken, entry.step)
                 held = self._held(g, way, entry)
-                yield Entry(value, state, arrivals, moved, evicted, held, models, marks, part, step)
+                kept = self.all.reserving.with_gang(
+                    g, way.option, way.spread.pods, taken, entry.kept
+                )
+                yield Entry(
+                    *(value, state, arrivals, moved, evicted, held, models, marks),
+                    part=part,
+                    claims=claims,
+                    kept=kept,
+                    step=step,
+                )
 
     def _barred(self, g: int, way: Way, entry: Entry) -> bool:
         """Whether the gang would start although one of higher priority, which has come, waits for room."""
@@ -215,6 +241,20 @@ class Footing:
         """The priority that holds room once this gang has been taken: the first that waits is the highest."""
         waits = g in self.holders and not way.option.new
         return self.instance.gangs[g].priority if waits and entry.held is None else entry.held
+
+    def _claims(self, g: int, way: Way, entry: Entry) -> Claims | None:
+        """Where pods came with those of this gang, None where one comes that may not."""
+        own = self.exclusion.claims(g, [n for n, gpus in enumerate(way.spread.gpus) if gpus])
+        others = [claims for other, claims in enumerate(self.claimed) if other != g]
+        if any(self.exclusion.clash(own, claims) for claims in (entry.claims, *others)):
+            return None
+        return entry.claims | own
+
+    def _spares(self, room: Sequence[Room], way: Way) -> bool:
+        """Whether enough nodes keep all their GPUs."""
+        asked = zip(self.ground.nodes, room, way.spread.gpus, strict=True)
+        idle = {n for n, (node, (free, _), gpus) in enumerate(asked) if free - gpus == node.gpus}
+        return self.spares.kept(idle)
 
     def _moved(self, g: int, way: Way, before: tuple[int, int]) -> tuple[int, int] | None:
         """What counts against the limits of moves, None where it is too much; only what is limited."""
@@ -275,7 +315,7 @@ class Footing:
         most = [self.most[g] for g in rest]
         idle = [value for g in rest if (value := self.least[g]) is not None]
         front: Vector | None = None
-        if len(idle) == len(rest):
+        if len(idle) == len(rest) and not self.all.reserving.all:
             standing = [self.idle[g] for g in rest]
             ends = ((e, together(e.part, *standing)) for e in entries)
             front = max(
@@ -295,9 +335,12 @@ class Footing:
                 kept.append(entry)
         return kept
 
-    def _counts(self, state: State) -> tuple[int, ...]:
-        """Number of GPUs free on every node."""
-        return tuple(self.ground.count(n, left) for n, (left, _) in enumerate(state))
+    def _counts(self, state: State) -> tuple[Left, ...]:
+        """Number of GPUs free on every node, and of those with their share of it."""
+        free = [self.ground.count(n, left) for n, (left, _) in enumerate(state)]
+        named = zip(self.all.spreading.limits, state, strict=True)
+        left = [dict(zip(names, amounts, strict=True)) for names, (_, amounts) in named]
+        return tuple(zip(free, of_use(self.instance, free, left), strict=True))
 
     def _final(self, entry: Entry) -> Vector:
         """The entry's value with that of the room it leaves, and of what queues have."""

@@ -1,6 +1,7 @@
 """What is left free on a tiny cluster, in the words of two tiers: GPUs stranded, and pieces left whole.
 
-Promises: a function of the numbers of free GPUs alone, one a node, 0 where a node may not be used.
+Promises: a function of the numbers of free GPUs, and of those of use, one a node, 0 where a node may not be
+used.
 Called by the exhaustive planner and by the valuing of plans beside it.
 """
 
@@ -17,29 +18,31 @@ LEFTOVER = ("stranded", "defragment")
 """The tiers that are no sums over gangs."""
 
 
-def leftover(instance: Instance, tier: str, free: Sequence[int]) -> int:
-    """Value of one of ``LEFTOVER``; ``free``: GPUs left, a node."""
+def leftover(instance: Instance, tier: str, free: Sequence[int], useful: Sequence[int]) -> int:
+    """Value of one of ``LEFTOVER``; ``free``: GPUs left, a node; ``useful``: those with their share of it."""
     if tier == "defragment":
         return defragment(instance.cluster, free)
-    return stranded(instance, free)
+    return stranded(instance, free, useful)
 
 
-def stranded(instance: Instance, free: Sequence[int]) -> int:
+def stranded(instance: Instance, free: Sequence[int], useful: Sequence[int]) -> int:
     """Permille-GPU that the next request cannot use."""
     return sum(
-        permille_of_mix * _left_over(instance.cluster, name, size, free)
+        permille_of_mix * _left_over(instance.cluster, name, size, free, useful)
         for name in sorted({n.model.gpu for n in instance.cluster.nodes if n.model})
         for size, permille_of_mix in instance.policy.mix
     )
 
 
-def _left_over(cluster: Cluster, gpu: str, size: int, free: Sequence[int]) -> int:
+def _left_over(
+    cluster: Cluster, gpu: str, size: int, free: Sequence[int], useful: Sequence[int]
+) -> int:
     """F - s x placeable(s) of one GPU model and one size."""
     nodes = [i for i, n in enumerate(cluster.nodes) if n.model and n.model.gpu == gpu]
     largest = max(cluster.nodes[i].gpus for i in nodes)
     total = sum(free[i] for i in nodes)
     if size <= largest:
-        return total - size * sum(free[i] // size for i in nodes)
+        return total - size * sum(useful[i] // size for i in nodes)
     need = -(-size // largest)
     for level in reversed(counted(cluster)):
         groups: dict[tuple[str, ...], list[int]] = {}
@@ -49,7 +52,7 @@ def _left_over(cluster: Cluster, gpu: str, size: int, free: Sequence[int]) -> in
             break
     else:
         groups = {(): nodes}
-    whole = [sum(free[i] == largest for i in group) for group in groups.values()]
+    whole = [sum(useful[i] == largest for i in group) for group in groups.values()]
     return total - size * sum(count // need for count in whole)
 
 

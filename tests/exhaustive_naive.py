@@ -6,15 +6,17 @@ formulation or of evaluating. Hopeless beyond a handful of pods. Called by tests
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, product
 from math import comb, prod
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 from building import instance_document
 
 from models.canonical import digest
+from models.documents.plan import GangKey
 from models.gang import Gang
 from models.instance import Instance
 from models.verify.check import check, derive
@@ -25,6 +27,8 @@ Entry = dict[str, Any]
 
 Values = tuple[tuple[str, int], ...]
 
+NOTHING: Mapping[GangKey, Entry] = MappingProxyType({})
+
 _NAMES = list(RULES)
 BROKEN = frozenset(_NAMES[: _NAMES.index("gpu-count")]) - {"digest"}
 """Rules of the document's form: no plan made here may break them."""
@@ -34,7 +38,7 @@ FEASIBLE = frozenset(_NAMES[_NAMES.index("gpu-count") : _NAMES.index("decision")
 
 ALONE = FEASIBLE - {
     *("preemption", "moves", "min-share", "gpu-binding", "unknown-gpus", "affinity", "spread"),
-    "hold-room",
+    *("hold-room", "exclusive", "spares", "reserved"),
 }
 """Of these a gang is guilty by itself: what breaks one with all others gone breaks it with them."""
 
@@ -42,10 +46,14 @@ MINIMISED = ("disruption", "span", "stranded", "stability")
 
 
 class Naive:
-    """Every plan of an instance. ``entries[g]``: what may be said of gang g, were it alone."""
+    """Every plan of an instance. ``entries[g]``: what may be said of gang g, were it alone.
 
-    def __init__(self, instance: Instance) -> None:
+    ``said``: what every plan says of gangs besides, by namespace and name.
+    """
+
+    def __init__(self, instance: Instance, said: Mapping[GangKey, Entry] = NOTHING) -> None:
         self.instance = instance
+        self.said = said
         document = instance_document(instance)
         self.document: dict[str, Any] = {
             "apiVersion": "gangplan.dev/v1alpha1",
@@ -200,6 +208,7 @@ class Naive:
             "share": None,
             "domains": None,
             "reason": None,
+            **self.said.get(gang.key, {}),
         }
 
 

@@ -31,6 +31,7 @@ class Sameness:
 
     ``extended``: gangs that may get pods beside those that stay. Nodes where anything stands that may
     leave, or where an earlier plan wanted a pod, are like no other; none is if ``nodes_differ``.
+    With ``gpus_differ`` no two GPUs are alike, either.
     """
 
     def __init__(
@@ -40,8 +41,10 @@ class Sameness:
         extended: Collection[int],
         *,
         nodes_differ: bool = False,
+        gpus_differ: bool = False,
     ) -> None:
-        self.nodes_differ = nodes_differ
+        self.nodes_differ = nodes_differ or gpus_differ
+        self.gpus_differ = gpus_differ
         self.ground = ground
         self.limits = limits
         self.instance = ground.instance
@@ -62,7 +65,7 @@ class Sameness:
     def left(self, n: int, left: int) -> int:
         """Stands for the free GPUs of node n, up to the symmetries of its hardware."""
         model = self.nodes[n].model
-        if self.ground.blind[n] or model is None:
+        if self.gpus_differ or self.ground.blind[n] or model is None:
             return left
         if (n, left) not in self._left:
             nics = self.nodes[n].effective_nics

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from exhaustive_options import Option
 from exhaustive_prices import domains_used, labels_of, usable
 from exhaustive_services import models_before, service_of
+from exhaustive_shape import balanced
 from exhaustive_values import Pods, standing
 
 from models.cluster import Node, Taint
@@ -124,9 +125,14 @@ class Spreading:
                 stand = sum(p.role == number and p.node is not None for p in gang.pods)
                 for name, amount in _asks(role).items():
                     most[name] += max(role.max, stand) * amount
-        # A resource that holds everything that could ever come never binds.
+        # A resource that holds everything that could ever come never binds, but may be what GPUs need.
+        needed = dict(instance.policy.per_gpu)
         self.limits = tuple(
-            tuple(name for name, amount in sorted(node.allocatable) if amount < most[name])
+            tuple(
+                name
+                for name, amount in sorted(node.allocatable)
+                if amount < most[name] or name in needed
+            )
             for node in self.cluster.nodes
         )
         self.services = models_before(instance)
@@ -262,7 +268,7 @@ class Spreading:
                     same = [n for r, i, n in pods if r == number and i // size == index // size]
                     if not self._one(level, same):
                         return False
-        return self._serves(gang, new)
+        return balanced(self.instance, gang, stays, new) and self._serves(gang, new)
 
     def _serves(self, gang: Gang, new: Pods) -> bool:
         """Rule 5 for a service: where some of it runs, else on one GPU model."""

@@ -50,7 +50,7 @@ def main() -> int:
     source = Source(
         DRAWS[options.by_speed, options.busy],
         frozenset(name for name in options.without.split(",") if name),
-        frozenset(name for name in options.more.split(",") if name),
+        frozenset(name.replace("-", "_") for name in options.more.split(",") if name),
         _faults(options),
     )
     failed, began = 0, time.monotonic()

@@ -7,7 +7,7 @@ Called by the exhaustive planner and by the tests that compare it with the other
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from exhaustive_ages import aged, harm
 from exhaustive_leftover import LEFTOVER, leftover
@@ -182,8 +182,10 @@ def tier_values(instance: Instance, decisions: Sequence[GangDecision]) -> Tiers:
         if admitted(gang, decision):
             sums.update(earnings(instance, gang, pods))
             sums.update(performance(instance, gang, share, permille))
+    free = free_after(instance, decisions)
+    useful = of_use(instance, free, left_after(instance, decisions))
     for tier in LEFTOVER:
-        sums[tier] = leftover(instance, tier, free_after(instance, decisions))
+        sums[tier] = leftover(instance, tier, free, useful)
     sums.update(_of_queues(instance, decisions))
     return tuple((name, sums[name]) for name in tier_names(instance))
 
@@ -260,6 +262,31 @@ def free_after(instance: Instance, decisions: Sequence[GangDecision]) -> list[in
         max(0, (n.healthy & ~known[i]).bit_count() - blind[i]) if usable(instance, n) else 0
         for i, n in enumerate(instance.cluster.nodes)
     ]
+
+
+def left_after(instance: Instance, decisions: Sequence[GangDecision]) -> list[dict[str, int]]:
+    """What pods leave of the resources that each node states."""
+    left = [dict(node.allocatable) for node in instance.cluster.nodes]
+    for gang, decision in zip(instance.gangs, decisions, strict=True):
+        for pod in decision.pods:
+            for name, amount in (*gang.roles[pod.role].requests, ("pods", 1)):
+                if name in left[pod.node]:
+                    left[pod.node][name] -= amount
+    return left
+
+
+def of_use(instance: Instance, free: Sequence[int], left: Sequence[Mapping[str, int]]) -> list[int]:
+    """Free GPUs a node that have their share of it. ``left``: what pods leave of its resources."""
+    if not instance.policy.per_gpu:
+        return list(free)
+    found = []
+    for gpus, amounts in zip(free, left, strict=True):
+        most = gpus
+        for name, share in instance.policy.per_gpu:
+            while name in amounts and most > 0 and most * share > amounts[name]:
+                most -= 1
+        found.append(most)
+    return found
 
 
 Place = tuple[int, int | None]

@@ -15,6 +15,7 @@ from exhaustive_options import Key, Option, options
 from exhaustive_pods import Marks, PodRules
 from exhaustive_prices import usable
 from exhaustive_queues import Part, arrived, promises
+from exhaustive_reserving import Reserving
 from exhaustive_speeds import relative_speed, speed
 from exhaustive_spreads import Spread, Spreading
 from exhaustive_values import (
@@ -29,6 +30,9 @@ from exhaustive_values import (
 
 from models.instance import Instance
 from models.solution import PodPlacement
+
+Left = tuple[int, int]
+"""GPUs free on a node, and those of them that have their share of it."""
 
 Vector = tuple[int, ...]
 """One entry a tier, larger is better. Vectors compare like plans, and so do their sums."""
@@ -72,7 +76,7 @@ class Scale:
         self.zero: Vector = (0,) * len(self.names)
         self.usable = tuple(usable(instance, node) for node in instance.cluster.nodes)
         self._before = speeds_before(instance)
-        self._left: dict[tuple[int, ...], Vector] = {}
+        self._left: dict[tuple[Left, ...], Vector] = {}
         self._performance: dict[tuple[int, int | None, int], Vector] = {}
 
     def vector(self, values: Mapping[str, int]) -> Vector:
@@ -82,15 +86,17 @@ class Scale:
             for name in self.names
         )
 
-    def room(self, counts: Sequence[int]) -> Vector:
+    def room(self, counts: Sequence[Left]) -> Vector:
         """What so many GPUs left free, a node, are worth in the end."""
-        free = tuple(n if ours else 0 for n, ours in zip(counts, self.usable, strict=True))
-        if free not in self._left:
-            values = {t: leftover(self.instance, t, free) for t in LEFTOVER if t in self.names}
-            self._left[free] = self.vector(values)
-        return self._left[free]
+        left = tuple(n if ours else (0, 0) for n, ours in zip(counts, self.usable, strict=True))
+        if left not in self._left:
+            free, useful = zip(*left, strict=True)
+            tiers = [tier for tier in LEFTOVER if tier in self.names]
+            values = {tier: leftover(self.instance, tier, free, useful) for tier in tiers}
+            self._left[left] = self.vector(values)
+        return self._left[left]
 
-    def ceiling(self, counts: Sequence[int]) -> Vector:
+    def ceiling(self, counts: Sequence[Left]) -> Vector:
         """No plan that leaves no more than so many GPUs is worth more for what it leaves.
 
         Whole pieces only become fewer, and nothing is the least that can be stranded.
@@ -114,10 +120,13 @@ class Ways:
     ``most[g]``: by the pods that stay, the most any way may add.
     """
 
-    def __init__(self, scale: Scale, spreading: Spreading, immovable: frozenset[int]) -> None:
+    def __init__(
+        self, scale: Scale, spreading: Spreading, immovable: frozenset[int], reserving: Reserving
+    ) -> None:
         self.scale = scale
         self.promises = promises(scale.instance)
         self.spreading = spreading
+        self.reserving = reserving
         self.pod_rules = PodRules(scale.instance)
         instance = scale.instance
         self.of = [self._ways(g, immovable=g in immovable) for g in range(len(instance.gangs))]
@@ -133,7 +142,7 @@ class Ways:
                 continue
             for spread in self.spreading.of(g, option):
                 marks = self.pod_rules.marks(g, spread.pods)
-                if marks is None:
+                if marks is None or not self.reserving.may_come(g, spread.pods):
                     continue
                 way = self._way(g, option, spread, marks)
                 rest = (option.excuse, option.moved, option.bound, option.admitted, marks, way.part)

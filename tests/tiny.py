@@ -15,6 +15,7 @@ from tiny_draws import Draws
 from tiny_gangs import draw_gangs
 from tiny_queues import with_queues
 from tiny_servers import draw_cluster
+from tiny_shape import shaped_policy
 
 from models.cluster import Cluster
 from models.gang import Gang
@@ -54,7 +55,7 @@ def draw_policy(draws: Draws, cluster: Cluster, gangs: tuple[Gang, ...]) -> Poli
         policy = replace(policy, hold_room_from=least)
     if draws.on("objectives", r, 0.2):
         policy = replace(policy, objectives=_objectives(draws.random("objectives")))
-    return policy
+    return shaped_policy(draws, policy, cluster)
 
 
 def _objectives(r: Random) -> tuple[Objective, ...]:

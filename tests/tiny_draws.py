@@ -69,6 +69,12 @@ FEATURES = (
     "queues",  # with guarantees and limits
     "cells",  # with cells
     "fair",  # and the tiers of fair shares
+    # Shapes, never unless asked for more (``tiny_shape``):
+    "balance",  # gangs that are shared evenly by domains
+    "exclusive",  # gangs that want domains for themselves
+    "spares",  # nodes that stay idle
+    "per_gpu",  # what a free GPU needs of its node; with "resources"
+    "patience",  # gangs that wait for a good place, or all of them
     # What only busy clusters have (``tiny_busy``):
     "elastic_running",  # elastic gangs that run; with "elastic" alone only those that wait
     "stragglers",  # pods that stand on nodes that are cordoned, tainted or sick

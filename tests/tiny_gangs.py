@@ -11,6 +11,7 @@ from random import Random
 
 from tiny_draws import Draws
 from tiny_pods import settled, with_pod_rules
+from tiny_shape import shaped
 
 from models.cluster import Cluster, Node
 from models.gang import ExistingPod, Gang, Hold, NodeExpression, Role, Toleration
@@ -39,7 +40,7 @@ def draw_gangs(draws: Draws, cluster: Cluster) -> tuple[tuple[Gang, ...], Cluste
         asked += gang.weight_gpus
         gangs.append(held(draws, apart(draws, gang)))
     nodes = tuple(sickened(draws, i, node, free[i]) for i, node in enumerate(cluster.nodes))
-    ruled = with_pod_rules(draws, gangs, cluster)
+    ruled = shaped(draws, with_pod_rules(draws, gangs, cluster), cluster)
     return tuple(sorted(ruled, key=lambda g: g.key)), replace(cluster, nodes=settled(draws, nodes))
 
 

@@ -14,7 +14,7 @@ from typing import cast
 
 from pydantic import ValidationError
 
-from models.documents.plan import PlanDocument, PlanGang, PlanInstance, PlanStatus
+from models.documents.plan import PlanDocument, PlanGang, PlanInstance, PlanPod, PlanStatus
 from models.units import InvalidValueError
 from models.verify.facts import Facts, Gang, Pod, PodKey
 from models.verify.instance_facts import (
@@ -33,12 +33,17 @@ MAX_BITS = 4096
 
 @dataclass(frozen=True, slots=True)
 class StatedGang:
-    """What the plan states of one gang. ``labels``: (name, uid) of its pods."""
+    """What the plan states of one gang. ``labels``: (name, uid) of its pods.
+
+    ``reserved``: pods for which room is reserved, and ``reserved_labels``.
+    """
 
     label: str
     document: PlanGang
     pods: Mapping[PodKey, Pod]
     labels: Mapping[PodKey, tuple[str, str | None]]
+    reserved: Mapping[PodKey, Pod]
+    reserved_labels: Mapping[PodKey, tuple[str, str | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +194,27 @@ def _stated_gang(
     gang: Gang,
     reader: GangReader,
 ) -> StatedGang:
+    pods, labels = _stated_pods(faults, document.pods, f"{where}.pods", label, gang, reader)
+    held: Sequence[PlanPod] = () if document.reserved is None else document.reserved.pods
+    place = f"{where}.reserved.pods"
+    reserved, reserved_labels = _stated_pods(faults, held, place, label, gang, reader)
+    return StatedGang(label, document, pods, labels, reserved, reserved_labels)
+
+
+def _stated_pods(
+    faults: Faults,
+    documents: Sequence[PlanPod],
+    where: Place,
+    label: str,
+    gang: Gang,
+    reader: GangReader,
+) -> tuple[dict[PodKey, Pod], dict[PodKey, tuple[str, str | None]]]:
+    """Pods by role and index, and (name, uid) of each."""
     pods: dict[PodKey, Pod] = {}
     labels: dict[PodKey, tuple[str, str | None]] = {}
     last: PodKey = (-1, -1)
-    for i, pod in enumerate(document.pods):
-        place = f"{where}.pods[{i}]"
+    for i, pod in enumerate(documents):
+        place = f"{where}[{i}]"
         number = reader.role_number(pod.role, gang.roles, place)
         if number is None:
             continue
@@ -207,4 +228,4 @@ def _stated_gang(
         if found is not None:
             pods[key] = found
         labels[key] = (pod.name, pod.uid)
-    return StatedGang(label, document, pods, labels)
+    return pods, labels

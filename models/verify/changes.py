@@ -117,6 +117,20 @@ class NodeUse:
     given_unknown: int = 0
     tenants: list[tuple[int, Pod, bool]] = field(default_factory=list)
 
+    def add(self, gang: Gang, position: int, pod: Pod, *, placed: bool) -> None:
+        """One more pod. ``position``: of its gang; ``placed``: or moved."""
+        self.tenants.append((position, pod, placed))
+        if pod.gpus is None:
+            if placed:
+                self.given_unknown += gang.held(pod)
+            else:
+                self.unknown_staying += gang.held(pod)
+            return
+        self.shared |= self.known & pod.gpus
+        self.known |= pod.gpus
+        if not placed:
+            self.staying |= pod.gpus
+
     def unaccounted(self, node: Node) -> int:
         """k: GPUs held or unhealthy of unknown index."""
         return self.unknown_staying + node.unknown_unhealthy
@@ -153,7 +167,7 @@ def usage_of(facts: Facts, changes: Sequence[Change]) -> Usage:
             use = nodes[pod.node]
             if use is empty:
                 use = nodes[pod.node] = NodeUse()
-            _add(use, change.gang, position, pod, placed=running_pods.get(key) != pod)
+            use.add(change.gang, position, pod, placed=running_pods.get(key) != pod)
     return Usage(tuple(nodes))
 
 
@@ -168,24 +182,10 @@ def usage_with(
         use = NodeUse()
         for position, pod, placed in nodes[n].tenants:
             if position not in altered:
-                _add(use, changes[position].gang, position, pod, placed=placed)
+                use.add(changes[position].gang, position, pod, placed=placed)
         nodes[n] = use
     for position, change in altered.items():
         for key, pod in change.pods.items():
             placed = change.gang.running_pods.get(key) != pod
-            _add(nodes[pod.node], change.gang, position, pod, placed=placed)
+            nodes[pod.node].add(change.gang, position, pod, placed=placed)
     return Usage(tuple(nodes)), touched
-
-
-def _add(use: NodeUse, gang: Gang, position: int, pod: Pod, *, placed: bool) -> None:
-    use.tenants.append((position, pod, placed))
-    if pod.gpus is None:
-        if placed:
-            use.given_unknown += gang.held(pod)
-        else:
-            use.unknown_staying += gang.held(pod)
-        return
-    use.shared |= use.known & pod.gpus
-    use.known |= pod.gpus
-    if not placed:
-        use.staying |= pod.gpus

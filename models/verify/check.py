@@ -16,22 +16,27 @@ from models.verify import (
     stated_moves,
     stated_queues,
     stated_reasons,
+    stated_reservations,
     stated_tiers,
 )
 from models.verify.adaptor import InstanceReading, check_digests, read_case
 from models.verify.optimality import examine
 from models.verify.outcome import Figures, Outcome
 from models.verify.rules import (
+    balance,
     bandwidth,
     eligibility,
+    exclusive,
     gpus,
     hold_room,
     pod_affinity,
     queue_limit,
     quotas,
+    reservations,
     resources,
     running,
     services,
+    spares,
     topology,
 )
 from models.verify.tier_values import tiers
@@ -42,6 +47,7 @@ Check = Callable[[Outcome], Iterable[Violation]]
 STATED: tuple[Check, ...] = (
     stated_gangs.check,
     stated_reasons.check,
+    stated_reservations.check,
     stated_moves.check,
     stated_tiers.check,
     stated_effective.check,
@@ -59,6 +65,10 @@ CHECKS: tuple[Check, ...] = (
     queue_limit.check,
     quotas.check,
     hold_room.check,
+    balance.check,
+    exclusive.check,
+    spares.check,
+    reservations.check,
     bandwidth.check,
     *STATED,
 )

@@ -39,15 +39,16 @@ PodKey = tuple[int, int]
 class Node:
     """``domain[l]``: index of its domain at level l, the node level last.
 
-    ``named``: levels, from the widest, at which it has a value. ``labels`` include the implied ones.
-    ``selected``: by the policy. ``usable``: that, ready and not cordoned. ``pod_sets``: by set, its pods
-    of no gang.
+    ``named``: levels, from the widest, at which it has a value, and ``names`` of its domains there.
+    ``labels`` include the implied ones. ``selected``: by the policy. ``usable``: that, ready and not
+    cordoned. ``pod_sets``: by set, its pods of no gang.
     """
 
     name: str
     model: ServerModel | None
     domain: tuple[int, ...]
     named: int
+    names: tuple[str, ...]
     allocatable: Mapping[str, Fraction]
     labels: Mapping[str, str]
     taints: tuple[TaintDocument, ...]

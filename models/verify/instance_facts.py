@@ -209,7 +209,8 @@ class _NodeReader:
             name=document.name,
             model=model,
             domain=(*self._domains(document.domains, index), index),
-            named=self._named(document.domains),
+            named=(named := self._named(document.domains)),
+            names=tuple(document.domains[level.name] for level in self.levels[:named]),
             allocatable=document.allocatable,
             labels=labels,
             taints=tuple(t for t in document.taints if t.effect != "PreferNoSchedule")

@@ -124,6 +124,9 @@ class _Search:
         )
         if self.facts.queues:
             self.checked += sum(one.visits for one in outcome.queues.cells.grounds.values())
+        # what valuing the cluster looks at: with shares of nodes, each pod's requests
+        counted = sum(len(c.pods) for c in outcome.changes) if self.facts.policy.per_gpu else 0
+        self.cluster_visits = CLUSTER_VISITS * len(self.facts.nodes) + counted
         self.room = Room(outcome, Grounds(self.facts, self.work))
         self.found: dict[int, Witness] = {}
 
@@ -190,7 +193,7 @@ class _Search:
             elif family in OF_CLUSTER:
                 if position in self.found:
                     return
-                self.work.spend(CLUSTER_VISITS * len(self.facts.nodes))
+                self.work.spend(self.cluster_visits)
                 yield value(variant, 0)
             elif priority not in priorities:
                 yield tier.value
@@ -399,6 +402,8 @@ def _kind(gang: Gang) -> object:
         gang.counts_speed,
         gang.service and (gang.namespace, gang.service),
         gang.queue,
+        gang.balance,
+        gang.exclusive,
         tuple(gang.planned.items()),
         tuple(
             (

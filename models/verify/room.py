@@ -14,12 +14,11 @@ from heapq import nsmallest
 from itertools import combinations, islice
 
 from models.verify import gpu_rates
-from models.verify.changes import NodeUse
 from models.verify.facts import Facts, Gang, Node, Pod, PodKey, Role
 from models.verify.outcome import Outcome
 from models.verify.rules.eligibility import accepts
 from models.verify.rules.pod_affinity import Neighbours
-from models.verify.rules.resources import PODS
+from models.verify.rules.resources import PODS, left_of
 from models.verify.variant import Variant
 
 DOMAINS_TRIED = 3
@@ -117,19 +116,11 @@ class Room:
             return self._base.left(n)
         if n not in self._left:
             node, use = self.facts.nodes[n], self.outcome.usage.nodes[n]
-            self._left[n] = self.outcome.usage.free(n, node), self._resources(node, use)
+            self._left[n] = (
+                self.outcome.usage.free(n, node),
+                left_of(node, use, self.outcome.changes),
+            )
         return self._left[n]
-
-    def _resources(self, node: Node, use: NodeUse) -> dict[str, Fraction]:
-        found = dict(node.allocatable)
-        for position, pod, _ in use.tenants if found else ():
-            role = self.outcome.changes[position].gang.roles[pod.role]
-            if PODS in found:
-                found[PODS] -= 1
-            for resource, amount in role.requests.items():
-                if resource in found:
-                    found[resource] -= amount
-        return found
 
     def caps(self, role: Role, model: str | None = None) -> Caps:
         """Pods of the role that fit, by node. ``model``: only nodes of this GPU model.

@@ -6,10 +6,11 @@ Of a reason only the code is checked, and that a stopped gang names one that tak
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from models.verify.adaptor import StatedGang
 from models.verify.changes import Change
+from models.verify.facts import PodKey
 from models.verify.outcome import Figures, Outcome
 from models.verify.violation import Violation, printable, quoted
 
@@ -22,7 +23,7 @@ def check(outcome: Outcome) -> Iterator[Violation]:
     for change, stated, figures in zip(
         outcome.changes, outcome.case.gangs, outcome.figures, strict=True
     ):
-        yield from _names(change, stated)
+        yield from misnamed(change, stated.labels)
         decision = stated.document.decision
         if decision != change.kind:
             what = f"says {decision}, its pods say {change.kind}"
@@ -87,9 +88,12 @@ def _named(name: str, message: str) -> bool:
     return re.search(f"(?<!{part}){re.escape(name)}(?!{part})", message) is not None
 
 
-def _names(change: Change, stated: StatedGang) -> Iterator[Violation]:
+def misnamed(
+    change: Change, labels: Mapping[PodKey, tuple[str, str | None]]
+) -> Iterator[Violation]:
+    """Pods whose name or uid is not theirs. ``labels``: both, as they are stated."""
     gang = change.gang
-    for key, (name, uid) in stated.labels.items():
+    for key, (name, uid) in labels.items():
         fresh = (f"{gang.name}-{gang.roles[key[0]].name}-{key[1]}", None)
         wanted, wanted_uid = gang.existing.get(key, fresh)
         if name != wanted:

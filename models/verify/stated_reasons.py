@@ -29,10 +29,14 @@ STARTS = ("place", "complete")
 NEVER = "Never"
 HELD_ROOM = "HeldRoom"
 QUOTA = "Quota"
+RESERVED = "Reserved"
 POD_RULES = {"AntiAffinity": "anti-affinity", "Affinity": "affinity", "Spread": "spread"}
 """Rules about pods of sets, by the code of the reason."""
 
-NO_ROOM = ("NoRoom", "RequiredTopology", "Resources", "Bandwidth", SELECTOR, *POD_RULES)
+SHAPES = ("Balance", "Exclusive", "Spares")
+"""Codes of rules about where the pods of whole gangs may be."""
+
+NO_ROOM = ("NoRoom", "RequiredTopology", "Resources", "Bandwidth", SELECTOR, *POD_RULES, *SHAPES)
 RULE = "reason"
 
 WORK = 1_000_000
@@ -154,6 +158,7 @@ class _Reasons:
             yield from _sizes(change.gang, words)
             yield from self._guarded(words)
             yield from self._held_for(change.gang, code, words)
+            yield from self._reserved_for(change.gang, code, words)
             if change.gang.service is None:
                 yield from self._room(change.gang, code, words)
 
@@ -189,10 +194,7 @@ class _Reasons:
         slices = any(role.slices for role in gang.roles)
         if code == "RequiredTopology" and not slices and all(level is None for level in levels):
             yield "it has no topology rule"
-        if code == QUOTA and not self._in_reach_of_queues(gang):
-            yield "no queue limits it, and none is guaranteed anything"
-        if code in POD_RULES and not self._pod_rules(POD_RULES[code], gang):
-            yield f"no {POD_RULES[code]} is about its pods"
+        yield from self._rule(gang, code)
         meant = next((own for pattern, own in _CODES if pattern.search(words)), None)
         if meant not in (None, NEVER) and _FIRST.search(words) and any(self._first(gang)):
             meant = OUTRANKED
@@ -206,6 +208,15 @@ class _Reasons:
             there = len(self.empty.of(role))
             if _number(said[1]) != there:
                 yield f"{_number(said[1])} nodes would do, but {there} would"
+
+    def _rule(self, gang: Gang, code: str) -> Iterator[str]:
+        """Whether there is such a rule as the code names, about this gang."""
+        if code == QUOTA and not self._in_reach_of_queues(gang):
+            yield "no queue limits it, and none is guaranteed anything"
+        if code in POD_RULES and not self._pod_rules(POD_RULES[code], gang):
+            yield f"no {POD_RULES[code]} is about its pods"
+        if code in SHAPES and not self._shaped(code, gang):
+            yield "neither it, nor another gang, nor the policy has such a rule"
 
     def _held_for(self, gang: Gang, code: str, words: str) -> Iterator[str]:
         """Whether some gang of higher priority holds room and waits, and the one that the words name."""
@@ -221,6 +232,20 @@ class _Reasons:
             yield "no gang of higher priority waits for which room is held"
         elif said is not None and above.get(said[1]) != said[2]:
             yield f"no room is held for {printable(said[1])} of priority {printable(said[2])}"
+
+    def _reserved_for(self, gang: Gang, code: str, words: str) -> Iterator[str]:
+        """Whether nodes are reserved for another gang, one that the words name."""
+        if code != RESERVED:
+            return
+        others = [
+            stated.label
+            for stated in self.outcome.case.gangs
+            if stated.document.reserved is not None and stated.document.key != gang.key
+        ]
+        if not others:
+            yield "no other gang holds a reservation"
+        elif not any(label in words for label in others):
+            yield f"names no gang that holds a reservation, such as {printable(others[0])}"
 
     @cached_property
     def holding(self) -> list[Change]:
@@ -247,6 +272,16 @@ class _Reasons:
         own = {one.rule for role in gang.roles for one in role.pod_rules}
         names = {name for role in gang.roles for name in role.pod_sets}
         return rule in own or not names.isdisjoint(self.named[rule])
+
+    def _shaped(self, code: str, gang: Gang) -> bool:
+        """Whether a rule of this code could keep the gang from starting."""
+        if code == "Balance":
+            return gang.balance is not None
+        if code == "Spares":
+            return any(spares for _, spares in self.facts.policy.spares)
+        return gang.exclusive is not None or any(
+            change.gang.exclusive is not None and change.gpus for change in self.outcome.changes
+        )
 
     @cached_property
     def named(self) -> dict[str, set[str | None]]:

@@ -15,6 +15,7 @@ from models.tiers import stated_tiers
 from models.verify.changes import Change
 from models.verify.facts import Facts, Gang
 from models.verify.outcome import Outcome
+from models.verify.rules.resources import left_of
 from models.verify.rules.topology import domains_used
 
 
@@ -222,11 +223,14 @@ def _stranded_of_model(outcome: Outcome, members: list[int]) -> int:
     """placeable(s), g the GPUs of the largest node: s <= g: sum over nodes of floor(free / s).
 
     s > g: ceil(s / g) wholly free nodes a request, all in one domain of the innermost level that has
-    a domain with s or more installed GPUs of the model (else of the cluster).
+    a domain with s or more installed GPUs of the model (else of the cluster). In placeable(s) free GPUs count
+    only with their share of the node, where the policy states one.
     """
     facts = outcome.facts
     free = {n: outcome.usage.free(n, facts.nodes[n]) for n in members}
     total = sum(free.values())
+    if facts.policy.per_gpu:
+        free = {n: _usable(outcome, n, gpus) if gpus else 0 for n, gpus in free.items()}
     largest = max(facts.nodes[n].gpus for n in members)
     counts = Counter(free.values())
     whole = [n for n in members if free[n] == largest]
@@ -241,6 +245,13 @@ def _stranded_of_model(outcome: Outcome, members: list[int]) -> int:
             placeable = sum(nodes // -(-size // largest) for nodes in domains.values())
         stranded += permille * (total - size * placeable)
     return stranded
+
+
+def _usable(outcome: Outcome, n: int, free: int) -> int:
+    """Free GPUs of a node for which there is as much left of each resource as the policy counts for one."""
+    left = left_of(outcome.facts.nodes[n], outcome.usage.nodes[n], outcome.changes)
+    shares = outcome.facts.policy.per_gpu.items()
+    return min([free, *(max(0, left[name] // share) for name, share in shares if name in left)])
 
 
 def _installed(facts: Facts, members: list[int]) -> list[tuple[int, int]]:

@@ -24,6 +24,19 @@ def check(outcome: Outcome) -> Iterator[Violation]:
             yield from _overfull(node, use, outcome.changes)
 
 
+def left_of(node: Node, use: NodeUse, changes: Sequence[Change]) -> dict[str, Fraction]:
+    """What pods leave of every resource that the node states; negative where it is overfull."""
+    found = dict(node.allocatable)
+    for position, pod, _ in use.tenants if found else ():
+        role = changes[position].gang.roles[pod.role]
+        if PODS in found:
+            found[PODS] -= 1
+        for resource, amount in role.requests.items():
+            if resource in found:
+                found[resource] -= amount
+    return found
+
+
 def _requested(role: Role, resource: str) -> Fraction:
     return _ONE if resource == PODS else role.requests.get(resource, Fraction(0))
 

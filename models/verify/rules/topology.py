@@ -18,7 +18,7 @@ from models.verify.violation import Violation
 def check(outcome: Outcome) -> Iterator[Violation]:
     for change in outcome.changes:
         if change.binding:
-            yield from _gang(outcome.facts, change)
+            yield from faults(outcome.facts, change)
 
 
 def domains_used(facts: Facts, pods: Sequence[Pod], level: int) -> int:
@@ -26,7 +26,8 @@ def domains_used(facts: Facts, pods: Sequence[Pod], level: int) -> int:
     return len({facts.nodes[pod.node].domain[level] for pod in pods})
 
 
-def _gang(facts: Facts, change: Change) -> Iterator[Violation]:
+def faults(facts: Facts, change: Change) -> Iterator[Violation]:
+    """What is wrong with where the pods of one gang are."""
     gang = change.gang
     if gang.required is not None:
         yield from _one(

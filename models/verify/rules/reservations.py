@@ -1,0 +1,169 @@
+"""Reservations: others leave the nodes that are reserved, so that the holder can start there then.
+
+Others that come to the nodes are expected to end by then, or may be stopped; those before the holder in the
+queue go first. Of a holder that waits the stated pods fit beside all that still runs then, and holders that
+share a node start one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from models.verify.changes import Change, NodeUse, Usage
+from models.verify.facts import Facts, Gang, Pod, PodKey
+from models.verify.outcome import Outcome
+from models.verify.rules import eligibility, gpus, resources, topology
+from models.verify.violation import Violation, printable
+
+RULE = "reserved"
+
+LEAST_OVERDUE_S = 60
+"""A gang that should have ended is taken to run for so long at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A gang (position) with a reservation. ``pods``: where they would start at ``start``."""
+
+    position: int
+    change: Change
+    start: int
+    pods: Mapping[PodKey, Pod]
+
+    @property
+    def nodes(self) -> set[int]:
+        return {pod.node for pod in self.pods.values()}
+
+    @property
+    def waits(self) -> bool:
+        return self.change.kind == "wait"
+
+
+def check(outcome: Outcome) -> Iterator[Violation]:
+    holders = list(_holders(outcome))
+    for holder in holders:
+        yield from _others_come(outcome, holder)
+        if holder.waits:
+            yield from _cannot_start(outcome, holder)
+    yield from _meet([holder for holder in holders if holder.waits])
+
+
+def _holders(outcome: Outcome) -> Iterator[Holder]:
+    for position, (change, stated) in enumerate(
+        zip(outcome.changes, outcome.case.gangs, strict=True)
+    ):
+        if stated.document.reserved is not None and not change.gang.running:
+            yield Holder(position, change, stated.document.reserved.start, stated.reserved)
+
+
+def end_of(facts: Facts, change: Change) -> int | None:
+    """When a gang is expected to end after the plan; None: nobody knows."""
+    gang = change.gang
+    if gang.duration is None or (change.incomplete and change.kind == "keep"):
+        return None
+    begun = facts.now if change.kind in ("place", "complete", "move") else gang.started
+    if begun is None:
+        return None
+    end = begun + gang.duration
+    return end if end > facts.now else facts.now + max(LEAST_OVERDUE_S, facts.now - end)
+
+
+def _others_come(outcome: Outcome, holder: Holder) -> Iterator[Violation]:
+    """Gangs that come to reserved nodes although they neither end in time nor may be stopped."""
+    left = holder.start - outcome.facts.now
+    coming: dict[int, int] = {}
+    for n in sorted(holder.nodes):
+        for position, _, placed in outcome.usage.nodes[n].tenants:
+            if placed and position != holder.position:
+                coming.setdefault(position, n)
+    for position, n in sorted(coming.items()):
+        change = outcome.changes[position]
+        gang = change.gang
+        if (gang.duration is not None and gang.duration <= left) or _yields(gang, holder):
+            continue
+        if _turn(gang) < _turn(holder.change.gang) and (not gang.running or change.incomplete):
+            continue
+        name = printable(outcome.facts.nodes[n].name)
+        what = f"comes to node {name}, which is reserved for {printable(holder.change.label)}"
+        yield change.violation(RULE, what)
+
+
+def _yields(gang: Gang, holder: Holder) -> bool:
+    """Whether a gang may be stopped for the holder."""
+    return gang.preemptible and gang.priority < holder.change.gang.priority
+
+
+def _turn(gang: Gang) -> tuple[int, bool, int, tuple[str, str]]:
+    """Place in the queue: higher priority first, then older, without a time last."""
+    return -gang.priority, gang.submitted is None, gang.submitted or 0, gang.key
+
+
+def _cannot_start(outcome: Outcome, holder: Holder) -> Iterator[Violation]:
+    """What keeps the stated pods from starting then."""
+    if holder.start <= outcome.facts.now:
+        yield holder.change.violation(RULE, "waits, although it is said to start now")
+    scene = _Scene(outcome, holder)
+    faults = [
+        *gpus.check(scene),
+        *resources.check(scene),
+        *eligibility.check(scene),
+        *topology.faults(outcome.facts, scene.placed),
+    ]
+    for fault in faults:
+        if fault.gang == holder.change.label:
+            yield holder.change.violation(RULE, f"cannot start there then: {fault.message}")
+    least = holder.change.gang.min_share
+    if least:
+        every = (scene.uses.get(n, use) for n, use in enumerate(outcome.usage.nodes))
+        rates = outcome.rates.beside(Usage(tuple(every)))
+        if rates.of(holder.change.gang, holder.pods).below(least):
+            yield holder.change.violation(RULE, "would start there below its minBandwidthShare")
+
+
+class _Scene(Outcome):
+    """The nodes of one reservation when it begins, with the holder's pods and what still runs there."""
+
+    def __init__(self, outcome: Outcome, holder: Holder) -> None:
+        self.case, nodes = outcome.case, sorted(holder.nodes)
+        self.facts = replace(outcome.facts, nodes=tuple(outcome.facts.nodes[n] for n in nodes))
+        self.placed = Change.of(holder.change.gang, holder.change.label, holder.pods)
+        changes = list(outcome.changes)
+        changes[holder.position] = self.placed
+        self.changes = tuple(changes)
+        self.uses = {n: self._use(outcome, holder, n) for n in nodes}
+        self.usage = Usage(tuple(self.uses.values()))
+
+    def _use(self, outcome: Outcome, holder: Holder, n: int) -> NodeUse:
+        use = NodeUse()
+        for position, pod, placed in outcome.usage.nodes[n].tenants:
+            if not self._gone(outcome.changes[position], holder):
+                use.add(outcome.changes[position].gang, position, pod, placed=placed)
+        for pod in holder.pods.values():
+            if pod.node == n:
+                use.add(holder.change.gang, holder.position, pod, placed=True)
+        return use
+
+    def _gone(self, change: Change, holder: Holder) -> bool:
+        """Whether a gang has ended by then, or is stopped if it is in the way."""
+        end = end_of(self.facts, change)
+        return (end is not None and end <= holder.start) or _yields(change.gang, holder)
+
+
+def _meet(waiting: Collection[Holder]) -> Iterator[Violation]:
+    """Holders that share a node although the first one has not ended when the next one starts."""
+    on: dict[int, list[Holder]] = {}
+    for holder in sorted(waiting, key=lambda one: (one.start, one.position)):
+        for n in holder.nodes:
+            on.setdefault(n, []).append(holder)
+    met: set[tuple[int, int]] = set()
+    for holders in on.values():
+        for first, second in zip(holders, holders[1:], strict=False):
+            met.add((first.position, second.position))
+    by_position = {holder.position: holder for holder in waiting}
+    for one, other in sorted(met):
+        first, second = by_position[one], by_position[other]
+        duration = first.change.gang.duration
+        if duration is None or first.start + duration > second.start:
+            what = f"shares nodes with the reservation of {printable(first.change.label)}"
+            yield second.change.violation(RULE, f"{what}, which has not ended by then")

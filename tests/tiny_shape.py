@@ -1,0 +1,82 @@
+"""Random shapes for tiny instances: balance, exclusive domains, spare nodes, shares of a node, patience.
+
+Promises: deterministic by the draws; nothing unless a feature is asked for.
+Called by the generators of tiny and of busy instances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from tiny_draws import Draws
+
+from models.cluster import Cluster
+from models.gang import Gang, Patience, Role
+from models.policy import Policy
+
+HOUR = 3600
+
+MAX_PODS = 5
+
+SHAPES = {
+    "balance": ("balance", "levels", "mixed", "mix_models", "running", "unhealthy"),
+    "exclusive": ("exclusive", "levels", "running", "movable", "preemptible", "priorities"),
+    "spares": ("spares", "levels", "running", "cordons", "unhealthy", "unknown_unhealthy", "gaps"),
+    "shares of a node": ("per_gpu", "resources", "launchers", "cpu_gangs"),
+    "patience": ("patience", "nics", "oversubscription", "submitted", "incomplete"),
+    "all shapes": ("balance", "exclusive", "spares", "per_gpu", "patience", "resources", "elastic"),
+}
+"""Series of instances, and what each has three times as much of."""
+
+
+def shaped(draws: Draws, gangs: Sequence[Gang], cluster: Cluster) -> list[Gang]:
+    """The gangs, perhaps balanced over domains, alone in theirs, or patient."""
+    return [_shaped(draws, gang, cluster) for gang in gangs]
+
+
+def _shaped(draws: Draws, gang: Gang, cluster: Cluster) -> Gang:
+    r = draws.random(f"shape/{gang.name}")
+    levels = range(len(cluster.levels) + 1)
+    balance, exclusive = r.choice(levels), r.choice(levels)
+    patience = Patience(Fraction(r.choice((800, 1000)), 1000), r.choice((3, 6, 12)) * HOUR)
+    on = {
+        name: draws.on(name, r, 0.15) and draws.asked(name)
+        for name in ("balance", "exclusive", "patience")
+    }
+    if on["balance"] and not gang.pods:
+        gang = replace(gang, roles=tuple(_split(role) for role in gang.roles))
+    return replace(
+        gang,
+        balance=balance if on["balance"] else None,
+        exclusive=exclusive if on["exclusive"] else None,
+        patience=patience if on["patience"] else None,
+    )
+
+
+def _split(role: Role) -> Role:
+    """The role with many small pods, so that balance is seldom free."""
+    if role.gpus < 2 or role.elastic or role.slice_size is not None:
+        return role
+    pods = min(MAX_PODS, role.min * role.gpus)
+    return replace(role, min=pods, max=pods, gpus=1)
+
+
+def shaped_policy(draws: Draws, policy: Policy, cluster: Cluster) -> Policy:
+    """The policy, perhaps with spare nodes, with shares of a node that GPUs need, or patience for all."""
+    r = draws.random("shape")
+    spares = {level.name: r.choice((1, 1, 2)) for level in cluster.levels if r.random() < 0.7}
+    shares = {"cpu": r.choice((4, 8, 12)) * 1000, "memory": r.choice((32, 64, 96)) * 2**30}
+    named = tuple(item for item in sorted(shares.items()) if r.random() < 0.7)
+    patience = Patience(Fraction(r.choice((800, 1000)), 1000), r.choice((3, 6, 12)) * HOUR)
+    on = {
+        name: draws.on(name, r, 0.3) and draws.asked(name)
+        for name in ("spares", "per_gpu", "patience")
+    }
+    return replace(
+        policy,
+        spares=tuple(sorted(spares.items())) if on["spares"] else (),
+        per_gpu=named if on["per_gpu"] else (),
+        patience=patience if on["patience"] else None,
+    )
