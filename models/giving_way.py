@@ -7,7 +7,7 @@ aside the queues that both are in. What holds for all GPUs holds for those of th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from models.gang import Gang
@@ -58,28 +58,31 @@ class Victims:
 
     def __init__(self, instance: Instance, gangs: Iterable[int]) -> None:
         self._instance = instance
-        kinds: dict[tuple[int, int | None], int] = {}
         queues = queue_of(instance)
-        for index in gangs:
-            kinds.setdefault((instance.gangs[index].priority, queues[index]), index)
-        self._priorities = sorted({priority for priority, _ in kinds})
-        self._queues = frozenset(queue for _, queue in kinds)
+        kinds = {(instance.gangs[index].priority, queues[index]) for index in gangs}
+        self._kinds = sorted(kinds, key=lambda kind: (kind[0], kind[1] is not None, kind[1] or 0))
+        self._ranks: dict[Claim, frozenset[object]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._priorities)
+        return bool(self._kinds)
 
     def give_way_to(self, gang: int) -> bool:
         """Whether one of them may give way to a gang, on some node."""
-        return self.rank(gang) is not None
+        return bool(self.rank(gang))
 
-    def rank(self, gang: int) -> Hashable:
-        """Equal for gangs to which the same ones give way; None if none does."""
+    def rank(self, gang: int) -> frozenset[object]:
+        """Equal for gangs to which the same ones give way; empty if none does."""
         own = claim(self._instance, gang)
-        below = max((p for p in self._priorities if p < own.priority), default=None)
-        if not own.rights:
-            return below
-        rights = frozenset(one for one in own.rights if one[0] in self._queues)
-        return (below, rights) if rights else below
+        if own not in self._ranks:
+            self._ranks[own] = frozenset(self._giving_way(own))
+        return self._ranks[own]
+
+    def _giving_way(self, own: Claim) -> Iterator[object]:
+        for priority, queue in self._kinds:
+            if priority < own.priority or (queue, None) in own.rights:
+                yield priority, queue
+            else:
+                yield from ((priority, *right) for right in own.rights if right[0] == queue)
 
 
 class _Claims:
