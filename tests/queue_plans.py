@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
+from math import prod
 from random import Random
 
 from building import build, mask, node, role
@@ -239,6 +240,11 @@ class Facts:
                 if all(self.held(b, self.before, model) > self.promise(b, model) for b in others):
                     return True
         return False
+
+    @property
+    def size(self) -> int:
+        """How many plans there are, obeying or not."""
+        return prod(sum(1 for _ in self._ways(g)) for g in range(len(self.gangs)))
 
     def plans(self) -> Iterator[tuple[Places, ...]]:
         """Every plan, obeying or not."""
