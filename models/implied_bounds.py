@@ -13,6 +13,7 @@ from itertools import accumulate
 
 from models.gang import Gang
 from models.instance import Instance
+from models.queue_shares import QueueShares, QueueUse, fair_units, holder_of, stated_shares
 from models.rates.gang_bandwidth import FULL_SHARE
 from models.rates.speed import FULL_SPEED
 from models.tiers import Tier
@@ -27,6 +28,7 @@ class ImpliedBounds:
         self._instance = instance
         self._by_priority: dict[int, list[Gang]] = {}
         self._known: dict[tuple[str, int], _Worths] = {}
+        self._largest: QueueUse | None = None
         for gang in instance.gangs:
             if gang.hold is None or gang.running:
                 self._by_priority.setdefault(gang.priority, []).append(gang)
@@ -56,6 +58,8 @@ class ImpliedBounds:
             return 2 * sum(node.gpus for node in self._instance.cluster.nodes)
         if tier.family == "growth":
             return self._growth(tier, kept)
+        if tier.family in ("guarantee", "fair"):
+            return self._of_queues(tier)
         admitted = self._admitted(kept, bounds)
         if tier.family == "admission":
             return admitted.get(tier.priority or 0, 0)
@@ -69,6 +73,15 @@ class ImpliedBounds:
         return sum(
             self._worths(tier.family, priority).most(gpus) for priority, gpus in admitted.items()
         )
+
+    def _of_queues(self, tier: Tier) -> int:
+        """Where every gang has all pods that it may have."""
+        known = stated_shares(self._instance)
+        if self._largest is None:
+            self._largest = _largest_use(self._instance, known)
+        if tier.rank is not None:
+            return known.fairness(tier.rank, self._largest.fair)
+        return known.guaranteed(tier.priority or 0, self._largest.held)
 
     def _worths(self, family: str, priority: int) -> _Worths:
         """What the gangs of a priority add to a tier at most."""
@@ -113,6 +126,21 @@ class ImpliedBounds:
         used = sum(value for t, value in kept.items() if t.family == "growth")
         used += sum(_least_gpus(t, value) for t, value in kept.items() if t.row.fused)
         return max(0, min(most, self._capacity + idle - used))
+
+
+def _largest_use(instance: Instance, known: QueueShares) -> QueueUse:
+    """What gangs in queues hold where each has as many pods as it may have, on GPUs of every model."""
+    use = known.outside.copy()
+    for index, gang in enumerate(instance.gangs):
+        if gang.hold is not None and not gang.running:
+            continue
+        holder = holder_of(instance, index)
+        for gpu in known.gpus:
+            use.held[holder, gpu] += sum(role.max * role.gpus for role in gang.roles)
+        if holder.queue is not None:
+            units = (fair_units(instance, holder.queue, role) * role.max for role in gang.roles)
+            use.fair[holder.queue] += sum(units)
+    return use
 
 
 class _Worths:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from models.cluster import Cluster, Node
 from models.eligibility import Eligibility, model_matches, tolerated, without_conditions
@@ -17,6 +17,9 @@ from models.gang import Gang, Role, matches
 from models.policy import GPUS, Policy
 from models.queue import Queue
 from models.rates.speed import RelativeSpeeds
+
+if TYPE_CHECKING:
+    from models.queue_shares import QueueShares
 
 Found = TypeVar("Found")
 
@@ -26,7 +29,8 @@ class Instance:
     """``latest``, ``speeds``: of the whole input, where gangs and nodes are only a part of it.
 
     ``blockers``: gangs (indices) that hold room there, too; None to find them (``models.room_holding``).
-    ``queues``: sorted by name.
+    ``queues``: sorted by name. ``shares``: what they are promised and hold in the whole, None to count it
+    (``models.queue_shares``).
     """
 
     cluster: Cluster
@@ -36,6 +40,7 @@ class Instance:
     speeds: RelativeSpeeds | None = None
     blockers: tuple[int, ...] | None = None
     queues: tuple[Queue, ...] = ()
+    shares: QueueShares | None = None
 
     def once(self, find: Callable[[Instance], Found]) -> Found:
         """What a function finds in the instance, computed when first asked for and kept."""

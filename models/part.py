@@ -18,9 +18,11 @@ from models.occupancy import PODS
 from models.part_rules import PartRules
 from models.policy import Policy, SolveLimits
 from models.program.base_state import moves_pods
+from models.queue_shares import QueueShares, QueueUse, add_use, shares
 from models.room_holding import blockers
 from models.services import bound, chosen_models, members, running_models
 from models.solution import GangDecision, PodPlacement, placed
+from models.tier_values import admitted
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class Standing:
         self.decisions = list(decisions)
         self.by_node: list[set[int]] = [set() for _ in instance.cluster.nodes]
         self.moves: dict[int, int] = {}
+        self._use = QueueUse()
         for gang, decision in enumerate(decisions):
             self._enter(gang, decision)
 
@@ -63,6 +66,7 @@ class Standing:
                 for n in self.nodes(gang):
                     self.by_node[n].discard(gang)
                 self.moves.pop(gang, None)
+                self._count(self._use, gang, -1)
                 self.decisions[gang] = new
                 self._enter(gang, new)
 
@@ -74,6 +78,23 @@ class Standing:
             placed(spec, spec.running_pods), decision.pods
         ):
             self.moves[gang] = sum(spec.roles[p.role].gpus for p in spec.running_pods)
+        self._count(self._use, gang, 1)
+
+    def _count(self, use: QueueUse, gang: int, sign: int) -> None:
+        """Count what the gang holds, for its queues."""
+        decision = self.decisions[gang]
+        whole = admitted(self.instance, gang, decision)
+        add_use(self.instance, use, gang, decision.pods, admitted=whole, sign=sign)
+
+    def _shares(self, freed: Collection[int]) -> QueueShares | None:
+        """The queues, with what gangs hold that are not freed."""
+        known = shares(self.instance)
+        if known is None:
+            return None
+        outside = self._use.copy()
+        for gang in freed:
+            self._count(outside, gang, -1)
+        return replace(known, outside=outside)
 
     def returnable(self, freed: Collection[int]) -> set[int]:
         """Those of the gangs that find the room they left as it was, if only these gangs change.
@@ -132,6 +153,8 @@ class Standing:
             latest=self.instance.latest_submission,
             speeds=self.instance.relative_speeds,
             blockers=tuple(number[i] for i in blockers(self.instance) if i in number),
+            queues=self.instance.queues,
+            shares=self._shares(gangs),
         )
         start = tuple(
             replace(one, pods=_moved(one.pods, position))

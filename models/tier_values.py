@@ -16,6 +16,7 @@ from models.hardware import ServerModel
 from models.instance import Instance
 from models.leftover import defragment, stranded
 from models.occupancy import free_after, free_on
+from models.queue_shares import QueueUse, add_use, has_promise, shares, stated_shares
 from models.rates.gang_bandwidth import ServerSet, gang_MBps, ideal_MBps, server_set, share_permille
 from models.rates.gpu_sets import UnknownRate
 from models.rates.speed import speed_permille
@@ -40,6 +41,7 @@ class GangValue:
 
 
 CONDITIONS: dict[Condition, Callable[[Instance, Gang], bool]] = {
+    "guaranteed": lambda instance, gang: has_promise(instance, gang.priority),
     "may_lose_gpus": lambda _instance, gang: _may_lose_gpus(gang),
     "aged": lambda instance, gang: instance.aged(gang),
     "elastic": lambda _instance, gang: gang.elastic,
@@ -60,7 +62,8 @@ def _tiers_of(instance: Instance) -> tuple[Tier, ...]:
             if name not in own and meets(instance, gang):
                 own.add(name)
     listed = ((objective.name, objective.tolerance) for objective in instance.policy.objectives)
-    return tuple(stated_tiers(listed, met))
+    known = shares(instance)
+    return tuple(stated_tiers(listed, met, 0 if known is None else len(known.parts)))
 
 
 def _may_lose_gpus(gang: Gang) -> bool:
@@ -248,6 +251,7 @@ class Evaluation:
         self._known: list[int] | None = None
         self._totals: dict[str, tuple[Tier, int]] = {}
         self._free: list[int] | None = None
+        self._queue_use: QueueUse | None = None
         self._blind: set[int] = set()
         latest = instance.once(_Latest)
         last = latest.evaluation
@@ -281,6 +285,12 @@ class Evaluation:
             worth = self._worth(tier)
             gained = (worth(self.lines[i]) - worth(last.lines[i]) for i in changed)
             self._totals[name] = (tier, total + sum(gained))
+        if last._queue_use is not None:
+            self._queue_use = last._queue_use.copy()
+            for line, index, sign in (
+                (plan.lines[i], i, sign) for plan, sign in ((last, -1), (self, 1)) for i in changed
+            ):
+                self._count(self._queue_use, index, line, sign)
         if last._free is not None:
             self._free = list(last._free)
             for n, free in free_on(self.instance, self._pods(nodes), nodes).items():
@@ -313,6 +323,8 @@ class Evaluation:
         """Value of one tier."""
         if tier.family in PLAN_VALUES:
             return PLAN_VALUES[tier.family](self.instance, self.free)
+        if tier.family in QUEUE_VALUES:
+            return QUEUE_VALUES[tier.family](self.instance, tier, self.queue_use)
         if tier.name not in self._totals:
             lines = self.lines
             if tier.priority is not None:
@@ -335,6 +347,20 @@ class Evaluation:
             return placement(instance, line.gang, line.decision.pods, line.value)
 
         return worth
+
+    @property
+    def queue_use(self) -> QueueUse:
+        """What gangs in queues hold after the plan."""
+        if self._queue_use is None:
+            known = shares(self.instance)
+            self._queue_use = QueueUse() if known is None else known.outside.copy()
+            for index, line in enumerate(self.lines):
+                self._count(self._queue_use, index, line, 1)
+        return self._queue_use
+
+    def _count(self, use: QueueUse, index: int, line: Line, sign: int) -> None:
+        pods = line.decision.pods
+        add_use(self.instance, use, index, pods, admitted=line.admitted, sign=sign)
 
     def vector(self) -> tuple[int, ...]:
         """Values of all tiers, in order."""
@@ -504,3 +530,18 @@ PLAN_VALUES: dict[str, Callable[[Instance, Sequence[int]], int]] = {
     "defragment": defragment,
 }
 """Tiers whose value depends on the free GPUs of every node alone."""
+
+
+def _promised(instance: Instance, tier: Tier, use: QueueUse) -> int:
+    return stated_shares(instance).guaranteed(tier.priority or 0, use.held)
+
+
+def _fair(instance: Instance, tier: Tier, use: QueueUse) -> int:
+    return stated_shares(instance).fairness(tier.rank or 0, use.fair)
+
+
+QUEUE_VALUES: dict[str, Callable[[Instance, Tier, QueueUse], int]] = {
+    "guarantee": _promised,
+    "fair": _fair,
+}
+"""Tiers whose value depends on what gangs in queues hold."""

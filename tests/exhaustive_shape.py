@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-from exhaustive_prices import domain
-from exhaustive_values import Pods, labels_of, standing
+from exhaustive_prices import domain, labels_of
+from exhaustive_values import Pods, standing
 
 from models.cluster import Node
 from models.gang import Gang

@@ -21,6 +21,7 @@ from models.program import tier_expressions as program_tiers
 from models.program.base_state import base_decisions
 from models.program.demands import Demand
 from models.program.linear_program import Linear
+from models.program.queue_usage import QUEUE_TIERS
 from models.program.rules import all_rules as rows
 from models.program.rules import declarations
 from models.program.rules.all_rules import Rule
@@ -226,23 +227,31 @@ def test_every_tier_has_a_value_an_expression_and_a_bound() -> None:
         *tier_values.GANG_VALUES,
         *tier_values.PLAN_VALUES,
         *tier_values.PLACEMENT_VALUES,
+        *tier_values.QUEUE_VALUES,
     }
     expressed = {
         *program_tiers.OPTION_VALUES,
         *program_tiers.SPEED_FACTORS,
         *program_tiers.FREE_SPACE,
         *program_tiers.EXPRESSIONS,
+        *QUEUE_TIERS,
     }
     assert names == valued == expressed == set(judged_values.VALUES)
     assert {row.objective for row in tiers.TIERS} - {None} == set(tiers.objective_names())
 
 
 def test_the_tiers_of_a_policy_are_stated_in_the_order_of_the_table() -> None:
-    listed = [("span", Fraction(0)), ("waiting", Fraction(1, 8)), ("admission", Fraction(1, 4))]
-    met = {0: {"elastic"}, 7: {"may_lose_gpus", "aged"}}
-    found = [(tier.name, tier.tolerance) for tier in tiers.stated_tiers(listed, met)]
+    listed = [
+        *(("span", Fraction(0)), ("waiting", Fraction(1, 8)), ("fair", Fraction(0))),
+        ("admission", Fraction(1, 4)),
+    ]
+    met = {0: {"elastic", "guaranteed"}, 7: {"may_lose_gpus", "aged"}}
+    found = [(tier.name, tier.tolerance) for tier in tiers.stated_tiers(listed, met, queues=2)]
     assert found == [
+        ("guarantee/0", Fraction(1, 4)),
         ("span", Fraction(0)),
+        ("fair/1", Fraction(0)),
+        ("fair/2", Fraction(0)),
         ("kept/7", Fraction(1, 4)),
         ("aged/7", Fraction(1, 4)),
         ("aged-waiting/7", Fraction(1, 8)),

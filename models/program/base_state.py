@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from models.disruption_budgets import taken
+from models.giving_way import Victims
 from models.instance import Instance
 from models.occupancy import Room, rooms
 from models.program.demand_builder import identity
@@ -56,9 +57,9 @@ def collect_requests(
     return PlacementRequests(tuple(choices), tuple(held), origin)
 
 
-def least_victim(instance: Instance, choices: Sequence[Choice]) -> int | None:
-    """The lowest priority of a gang that may be stopped or shrunk for a higher one; None if there is none."""
-    return min((instance.gangs[c.gang].priority for c in choices if c.yields), default=None)
+def victims(instance: Instance, choices: Sequence[Choice]) -> Victims:
+    """The gangs that may be stopped or shrunk for others."""
+    return Victims(instance, (choice.gang for choice in choices if choice.yields))
 
 
 def classes(
@@ -69,7 +70,7 @@ def classes(
     ``planned``: a gang that an earlier plan placed is a class of its own. Gangs of different priorities are
     in different classes where a gang may be stopped for one of higher priority.
     """
-    by_priority = least_victim(instance, requests.choices) is not None
+    by_priority = bool(victims(instance, requests.choices))
     classes: dict[object, list[tuple[int, Demand]]] = {}
     for number, demand in enumerate(requests.demands):
         gang = instance.gangs[demand.gang]

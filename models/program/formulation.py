@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from models.instance import Instance
 from models.occupancy import Room
 from models.pod_rules import nodes_apart
-from models.program.base_state import BaseState, PlacementRequests, build_base_state, least_victim
+from models.program.base_state import BaseState, PlacementRequests, build_base_state, victims
 from models.program.decoder import decode
 from models.program.demands import Demand
 from models.program.interruption import Question, never
@@ -126,7 +126,7 @@ def _pools(
     instance: Instance, base_state: BaseState, *, split: bool, interrupted: Question = never
 ) -> RegionSet:
     # a pod without GPUs may be the only one that comes to a vacated node: needs a region a node
-    least = least_victim(instance, base_state.requests.choices) if split else None
+    stopped = victims(instance, base_state.requests.choices) if split else None
     return build_regions(
         instance,
         base_state.requests.demands,
@@ -135,7 +135,7 @@ def _pools(
         split=split,
         apart=nodes_apart(instance),
         held=base_state.held,
-        least_victim=least,
+        stopped=stopped,
         interrupted=interrupted,
     )
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from models.cluster import Node
+from models.giving_way import Victims
 from models.hardware import Nic, ServerModel
 from models.instance import Instance
 from models.occupancy import PODS, Room
@@ -228,15 +229,15 @@ def build_regions(
     split: bool,
     apart: Collection[int] = (),
     held: Sequence[int] | None = None,
-    least_victim: int | None = None,
+    stopped: Victims | None = None,
     movers: Collection[int] = (),
     interrupted: Question = never,
 ) -> RegionSet:
     """Group the nodes that any demand may use or any choice may empty.
 
     ``split``: every node is a region (exact on any hardware); ``apart``: these are. ``held``: mask of GPUs
-    known to be held under every option, a node; by default all that are not free. ``least_victim``: lowest
-    priority of a gang that may be stopped or shrunk: cpu-only pods of a higher gang are then placed on their
+    known to be held under every option, a node; by default all that are not free. ``stopped``: gangs that
+    may be stopped or shrunk: cpu-only pods of one to which such a gang gives way are then placed on their
     own, as are those that a rule about pods counts. ``movers``: choices that need nobody's arrival; nodes on
     each of which one of these decides share a region.
     """
@@ -248,7 +249,7 @@ def build_regions(
     used = sorted(frozenset(node_usages).union(*sets))
     signatures = _signatures(list(sets), used)
     fixed = [
-        (least_victim is not None and instance.gangs[demand.gang].priority > least_victim)
+        (stopped is not None and stopped.give_way_to(demand.gang))
         or any((demand.gang, role.role) in counted for role in demand.cpu_only_roles)
         for demand in demands
     ]

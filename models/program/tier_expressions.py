@@ -20,6 +20,7 @@ from models.program.demands import Demand, RoleDemand
 from models.program.linear_program import Linear, Program
 from models.program.options import PLACED, Effect, standing_gpus
 from models.program.packing_flows import RegionFlow
+from models.program.queue_usage import QUEUE_TIERS
 from models.program.regions import Region, RegionSet
 from models.program.rules.bandwidth import Speeds
 from models.program.rules.bandwidth_carriers import relative_speed
@@ -471,6 +472,8 @@ class TierExpressions:
         if tier.family in FREE_SPACE:
             free = FreeServers(self.model.region_set, self.model.rooms, self.model.variables.flows)
             return FREE_SPACE[tier.family](self.model.program, self.model.instance, free)
+        if tier.family in QUEUE_TIERS:
+            return QUEUE_TIERS[tier.family](self.model, tier)
         total = Linear(constant=self.base.tier(tier))
         if counts_speed(self.model.instance, tier):
             return total.add_linear(self._speed(tier))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from models.gang import Gang
+from models.giving_way import Claim
 from models.instance import Instance
 from models.occupancy import Room
 from models.pod_rules import most_on_a_node
@@ -20,8 +21,10 @@ from models.program.linear_program import Linear, Program
 from models.program.options import Effect
 from models.program.packing import SetType
 from models.program.packing_flows import Admits, RegionFlow, flow_of
+from models.program.queue_usage import QueueUsage, usage_of
 from models.program.regions import Region, RegionSet, is_single_piece
 from models.program.server_cases import Case
+from models.queue_shares import Holder
 from models.solution import GangDecision
 
 MAX_VECTORS = 200_000
@@ -119,14 +122,16 @@ class GroupVariables:
 class PodPool:
     """Single pods of one size, node set and requests, of many gangs.
 
-    ``demands``: one stand-in demand with the role and a count of one. ``priority``: the highest of those
-    gangs.
+    ``demands``: one stand-in demand with the role and a count of one. ``claim``: what those gangs may take,
+    with the highest priority of them. ``holder``: in whose name they hold GPUs, where queues tell GPU models
+    apart.
     """
 
     role: RoleDemand
     demands: tuple[Demand, ...]
     pieces: list[Piece] = field(default_factory=list)
-    priority: int | None = None
+    claim: Claim | None = None
+    holder: Holder | None = None
 
     @cached_property
     def by_region(self) -> dict[int, list[Piece]]:
@@ -215,6 +220,11 @@ class Model:
             nodes = self.region_set.regions[region].nodes
             self._fits[key] = sum(self.rooms[n].free_gpus // gpus for n in nodes)
         return self._fits[key]
+
+    @cached_property
+    def queue_use(self) -> QueueUsage:
+        """What gangs in queues hold."""
+        return usage_of(self)
 
     @cached_property
     def cases(self) -> dict[int, list[tuple[Case, int]]]:

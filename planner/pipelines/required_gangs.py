@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 
 from models.disruption_budgets import guards, may_stop
 from models.policy import Objective
+from models.queue_shares import shares
 from models.solution import NEVER
+from models.tier_values import tiers_of
 from models.tiers import TIERS, family
 from planner.errors import Fault, UsageError
 
@@ -136,7 +138,10 @@ def _no_room_alone(index: int, instance: Instance, stop: threading.Event) -> boo
         for i, gang in enumerate(instance.gangs)
         if i == index or (gang.running and not (may_stop(instance, i) and gang.priority < highest))
     )
-    solution = _admit(replace(instance, gangs=gangs), stop, (Objective("admission"),))
+    known = shares(instance)  # what queues hold before the plan, removed gangs included
+    known = None if known is None else replace(known, promised={})
+    alone = replace(instance, gangs=gangs, shares=known)
+    solution = _admit(alone, stop, (Objective("admission"),))
     decision = solution.decisions[gangs.index(first)]
     return not admitted(first, decision) and _tiers_proven(first.priority, solution)
 
@@ -149,7 +154,10 @@ def _others_as_good_with_it(
     The gang gets a priority just above its peers: the search then admits it whenever the higher
     priorities allow, and does its best for the peers afterwards. It counts full speed wherever it is,
     so that its place is the best for the peers: no plan that admits it is worth more than this one.
+    Nothing is known where tiers about queues come first: what they count is not a sum over peers.
     """
+    if any(tier.row.first or tier.row.per_queue for tier in tiers_of(instance)):
+        return True
     gang = instance.gangs[index]
     doubled = [replace(g, priority=2 * g.priority) for g in instance.gangs]
     doubled[index] = replace(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from models.disruption_budgets import guards
 from models.gang import Gang, Hold
+from models.giving_way import claim, takes
 from models.hardware import bits
 from models.instance import Instance
 from models.occupancy import PODS, Room, is_blind
@@ -20,6 +21,7 @@ from models.program.base_state import base_decisions, outcome, standing_pods
 from models.program.demands import RoleDemand
 from models.program.packing import CountPacking, Packing
 from models.program.regions import packing_of
+from models.queue_shares import queue_counts
 from models.services import bound, members, open_service
 from models.solution import GangDecision, PodPlacement
 from planner.search.free_arrays import Capacity, FreeArrays
@@ -66,6 +68,7 @@ class FreeSpace:
 
     ``pods[g]``: pods of gang g, changed only through ``set``. ``original[g]``: where they run
     now. ``arrays``: the free space of all nodes at once. ``pod_counts``: what rules about pods count.
+    ``queues``: what gangs in queues hold, None where there are no queues.
     """
 
     def __init__(self, instance: Instance, decisions: Sequence[GangDecision]) -> None:
@@ -83,6 +86,7 @@ class FreeSpace:
             for pod in pods:
                 stays = unchanged or self._stays(gang, pod)
                 self.by_node[pod.node].tenants[gang, pod.role, pod.index] = (pod, stays)
+        self.queues = queue_counts(instance, self.pods)
         self.rules = pod_rules(instance)
         self.pod_counts = PodCounts(self.rules)
         for gang in self.rules.of:
@@ -201,10 +205,12 @@ class FreeSpace:
         before = self._before(gang, pod)
         return before is None or before.node != pod.node
 
-    def arrivals(self, n: int, priority: int) -> Iterator[int]:
-        """Gangs above this priority that put a new pod on the node."""
-        for (gang, _, _), (pod, _) in self.by_node[n].tenants.items():
-            if self.instance.gangs[gang].priority > priority and self.is_new_on(gang, pod):
+    def arrivals(self, n: int, victim: int) -> Iterator[int]:
+        """Gangs to which this one gives way that put a new pod on the node."""
+        for (gang, role, _), (pod, _) in self.by_node[n].tenants.items():
+            gpus = bool(self.instance.gangs[gang].roles[role].gpus)
+            own = claim(self.instance, gang)
+            if takes(self.instance, own, victim, n, gpus=gpus) and self.is_new_on(gang, pod):
                 yield gang
 
     def decision(self, gang: int) -> GangDecision:
@@ -226,6 +232,9 @@ class FreeSpace:
         self.pods[gang] = new
         if gang in self.rules.of:
             self._recount(gang, old, new)
+        if self.queues is not None:
+            self.queues.add(gang, old, -1)
+            self.queues.add(gang, new)
         for n in touched:
             self._count(n)
             self.arrays.change(n, self.by_node[n].free, self.by_node[n].left)
@@ -239,6 +248,10 @@ class FreeSpace:
     def new_pods(self, gang: int) -> Pods:
         """Its pods that do not stay as they are."""
         return tuple(pod for pod in self.pods[gang] if not self._stays(gang, pod))
+
+    def keeps_queue_rules(self, gang: int, pods: Pods) -> bool:
+        """Whether limits and guarantees of queues allow these pods, too."""
+        return self.queues is None or self.queues.allow(gang, pods)
 
     def keeps_pod_rules(self, gang: int, pods: Pods) -> bool:
         """Whether the rules about pods of the gang hold with these pods added."""
@@ -295,14 +308,24 @@ class MaximalSpace:
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
-        highest = max((g.priority for g in instance.gangs if _may_get_pods(g)), default=None)
+        comes = {
+            claim(instance, index)
+            for index, gang in enumerate(instance.gangs)
+            if _may_get_pods(gang)
+        }
+        highest = max(comes, key=lambda own: own.priority, default=None)
+        owners = [own for own in comes if own.rights]
         fixed = guards(instance).fixed
         self._removable = tuple(
             index
             for index, gang in enumerate(instance.gangs)
             if gang.running
             and (
-                (gang.preemptible and highest is not None and gang.priority < highest)
+                (
+                    gang.preemptible
+                    and highest is not None
+                    and any(takes(instance, own, index) for own in (highest, *owners))
+                )
                 or (gang.movable and index not in instance.incomplete)
             )
             and (index not in fixed or gang.elastic)  # a guarded one may still shrink

@@ -14,6 +14,7 @@ from models.program.demand_builder import identity, remaining_demand
 from models.program.demands import Demand
 from models.program.interruption import Question, never
 from models.program.rules.declarations import allows
+from models.queue_shares import queue_of
 from models.rates.speed import FULL_SPEED
 from models.room_holding import barred_by
 from models.solution import GangDecision, PodPlacement
@@ -62,7 +63,10 @@ def best_greedy(
     """The same, with the order that is best for each priority in turn, as far as ``START_EFFORT`` goes."""
     space = FreeSpace(instance, base)
     decisions, effort = list(base), 0.0
-    for priority, demands in groupby(queue(space), key=lambda d: instance.gangs[d.gang].priority):
+    waiting = queue(space)
+    owners = promised(space, waiting)
+    turns = groupby(waiting, key=lambda d: (d.gang in owners, instance.gangs[d.gang].priority))
+    for (_, priority), demands in turns:
         peers = list(demands)
         rules = sum(len(space.rules.of.get(demand.gang, ())) for demand in peers)
         each = len(peers) * len(instance.cluster.nodes) * PLACING_EFFORT + rules * RULE_EFFORT
@@ -172,7 +176,10 @@ def _ways(instance: Instance) -> Iterator[tuple[Order, bool]]:
 
 
 def queue(space: FreeSpace, order: Order = ORDERS[0]) -> list[Demand]:
-    """Demands of the gangs that wait or lack pods, in the order in which they are tried."""
+    """Demands of the gangs that wait or lack pods, in the order in which they are tried.
+
+    Those come first to whose queue so much is promised.
+    """
     found = []
     for index, gang in enumerate(space.instance.gangs):
         if gang.hold is not None or space.pods[index] != space.original[index]:
@@ -182,7 +189,24 @@ def queue(space: FreeSpace, order: Order = ORDERS[0]) -> list[Demand]:
         demand = missing_demand(space, index)
         if demand.possible:
             found.append(demand)
-    return sorted(found, key=lambda demand: queue_key(space.instance, demand, order))
+    found.sort(key=lambda demand: queue_key(space.instance, demand, order))
+    owners = promised(space, found)
+    return sorted(found, key=lambda demand: demand.gang not in owners)
+
+
+def promised(space: FreeSpace, demands: Sequence[Demand]) -> frozenset[int]:
+    """Gangs of these, in their order, that a queue has a guarantee for which is not used up yet."""
+    if space.queues is None or None not in space.queues.shares.guarantees:
+        return frozenset()
+    known, queues, found = space.queues.shares, queue_of(space.instance), set()
+    held = list(space.queues.held[None])
+    for demand in demands:
+        path = known.path(queues[demand.gang])
+        if any(held[q] < known.guarantee(q) for q in path):
+            found.add(demand.gang)
+            for q in path:
+                held[q] += demand.gpus
+    return frozenset(found)
 
 
 def missing_demand(space: FreeSpace, gang: int) -> Demand:
@@ -203,10 +227,12 @@ def queue_key(
 def admit(space: FreeSpace, demand: Demand, *, least_speed: int = 0) -> bool:
     """Place the gang in the free space, at its smallest size that meets minBandwidthShare.
 
-    Not if room is held for another one.
+    Not if room is held for another one, or a queue may not hold so much.
     """
     gang, held = demand.gang, space.pods[demand.gang]
     if barred_by(space.instance, space.pods, gang) is not None:
+        return False
+    if space.queues is not None and space.queues.refusal(gang, {None: demand.gpus}) is not None:
         return False
     pods = place(space, demand)
     if pods is None and space.instance.min_share(space.instance.gangs[gang]):
@@ -263,7 +289,7 @@ def permitted(
     """Whether the gang may have these pods too. ``bound``: enforce minBandwidthShare."""
     if bound and not meets_min_share(space, gang, pods):
         return False
-    if not space.keeps_pod_rules(gang, pods):
+    if not (space.keeps_queue_rules(gang, pods) and space.keeps_pod_rules(gang, pods)):
         return False
     own = (*space.pods[gang], *pods)
     return allows(space.instance, space.instance.gangs[gang], own)

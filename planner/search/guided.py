@@ -15,7 +15,7 @@ from models.program.options import Option
 from models.solution import GangDecision, placed
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace
-from planner.search.greedy import admit, place, queue, queue_key
+from planner.search.greedy import admit, place, promised, queue, queue_key
 from planner.search.repair import back_in_place
 
 STEPS = 10
@@ -71,17 +71,23 @@ def _resettle(space: FreeSpace, movers: Sequence[Option], budget: Budget) -> lis
 
 
 def _start(space: FreeSpace, worth: Mapping[int, float], budget: Budget) -> None:
-    """Start gangs: by priority, then what the LP admits most of, then as the greedy start orders them."""
+    """Start gangs: promised ones first, by priority, then what the LP admits most of.
 
-    def order(demand: Demand) -> tuple[int, int, object]:
+    Then as the greedy start orders them.
+    """
+    waiting = queue(space)
+    owners = promised(space, waiting)
+
+    def order(demand: Demand) -> tuple[bool, int, int, object]:
         share = round(STEPS * worth.get(demand.gang, 0.0))
         return (
+            demand.gang not in owners,
             -space.instance.gangs[demand.gang].priority,
             -share,
             queue_key(space.instance, demand),
         )
 
-    for demand in sorted(queue(space), key=order):
+    for demand in sorted(waiting, key=order):
         if budget.exhausted():
             return
         admit(space, demand)

@@ -16,6 +16,7 @@ from models.instance import Instance
 from models.pod_counts import conflicts
 from models.program.base_state import base_decisions
 from models.program.options import standing_gpus
+from models.queue_shares import QueueCounts, shares
 from models.room_holding import passing
 from models.services import mixed
 from models.solution import GangDecision, Proof, TierResult
@@ -73,7 +74,7 @@ class Ledger:
         Gangs below minBandwidthShare wait, and those of a service on several models; gangs stopped
         without need keep running, and so do those that disruption budgets do not let go. Of gangs whose
         pods break a rule about each other the lowest goes back, and gangs that start in room that is held
-        for others wait.
+        for others, or beyond what queues may hold, wait.
         """
         beyond = beyond_budgets(self.instance, decisions)
         if beyond:
@@ -95,14 +96,24 @@ class Ledger:
                 return None
             base = base_decisions(self.instance)
             decisions = tuple(base[i] if i in below_share else d for i, d in enumerate(decisions))
-        if conflicts(self.instance, decisions) or passing(
-            self.instance, [one.pods for one in decisions]
+        if (
+            conflicts(self.instance, decisions)
+            or passing(self.instance, [one.pods for one in decisions])
+            or self._beyond_queues(decisions)
         ):
             decisions = back_in_place(self.instance, decisions, ())
         broken = unjustified_victims(self.instance, decisions)
         if broken or beyond_budgets(self.instance, decisions) or self._moves_too_much(decisions):
             return None
         return decisions
+
+    def _beyond_queues(self, decisions: Sequence[GangDecision]) -> bool:
+        """Whether a limit or a guarantee of a queue does not hold."""
+        known = shares(self.instance)
+        if known is None:
+            return False
+        counts = QueueCounts(self.instance, known, self.evaluate(decisions).queue_use)
+        return next(counts.broken(), None) is not None
 
     def _moves_too_much(self, decisions: Sequence[GangDecision]) -> bool:
         """Whether more moves than the policy allows, as where fractions of moves are rounded up."""

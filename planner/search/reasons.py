@@ -13,14 +13,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from models.disruption_budgets import held_by_budgets
+from models.hardware import slug
 from models.instance import Instance
 from models.pod_rules import Kind, about, without
 from models.program.demand_builder import identity
 from models.program.demands import Demand
+from models.queue_shares import Gpu, QueueCounts, queue_counts, shares
 from models.room_holding import barred_by
-from models.solution import HELD_ROOM, NEVER, GangDecision, Reason
+from models.solution import HELD_ROOM, NEVER, QUOTA, GangDecision, Reason
 from models.tiers import MAINS, family
-from models.units import first_of, plural
+from models.units import first_of, plural, shown
 from planner.search.alone_proofs import AloneProofs, if_all_left, running_gangs
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace, MaximalSpace
@@ -64,6 +66,19 @@ def with_reasons(
     return tuple(result)
 
 
+def _unbound(instance: Instance) -> Instance:
+    """The instance in which no room is held, and queues may hold everything."""
+    known = shares(instance)
+    if instance.policy.hold_room_from is not None:
+        instance = replace(instance, policy=replace(instance.policy, hold_room_from=None))
+    return instance if known is None else replace(instance, shares=known.unlimited())
+
+
+def _gpus(count: int, gpu: Gpu) -> str:
+    """So many GPUs, of one model or of all."""
+    return plural(count, "GPU" if gpu is None else f"{shown(gpu)} GPU")
+
+
 class _Clock:
     """Ends GRACE_S after the budget's time is up or its search was stopped."""
 
@@ -104,8 +119,8 @@ class _ReasonFinder:
 
     ``_empty``: why a kind can never start; ``_known``: why it cannot start now whoever gives way, None if
     it may; ``_left``: what is left for it; ``_helps``: whether it might fit if no disruption budget
-    guarded a pod. ``_plain``: the instance without rules about pods and held room, which all counts
-    leave aside.
+    guarded a pod. ``_plain``: the instance without rules about pods, held room and queues, which all
+    counts leave aside.
     """
 
     def __init__(
@@ -121,10 +136,7 @@ class _ReasonFinder:
         self._clock = _Clock(budget)
         self._proven = frozenset(proven)
         self._immovable = sorted(immovable)
-        policy = replace(instance.policy, hold_room_from=None)
-        self._plain = without(
-            instance if policy == instance.policy else replace(instance, policy=policy)
-        )
+        self._plain = without(_unbound(instance))
         self._pods = [decision.pods for decision in decisions]
         self._maximal = MaximalSpace(self._plain)
         self._proofs = AloneProofs(self._maximal, budget, self._clock.in_grace)
@@ -163,9 +175,7 @@ class _ReasonFinder:
         """The gangs that take the nodes it leaves."""
         gangs, space = self._instance.gangs, self._after
         arrivals = {
-            other
-            for pod in space.original[index]
-            for other in space.arrivals(pod.node, gangs[index].priority)
+            other for pod in space.original[index] for other in space.arrivals(pod.node, index)
         }
         ordered = sorted(arrivals, key=lambda other: (-gangs[other].priority, other))
         names = [f"{'/'.join(gangs[o].key)} (priority {gangs[o].priority})" for o in ordered]
@@ -203,7 +213,45 @@ class _ReasonFinder:
             return self._short_now(demand, kind, known)
         if known is not None:
             return replace(known, message=known.message + self._guarded(demand, kind))
-        return self._after_others(demand, kind)
+        return self._beyond_queues(demand) or self._after_others(demand, kind)
+
+    @cached_property
+    def _queues(self) -> QueueCounts | None:
+        return queue_counts(self._instance, self._pods)
+
+    def _beyond_queues(self, demand: Demand) -> Reason | None:
+        """The limit or the guarantee of a queue that keeps the gang from so many GPUs, if one does."""
+        counts = self._queues
+        asked = {} if counts is None else self._asked(demand, counts)
+        first = None if counts is None else counts.refusal(demand.gang, asked)
+        if counts is None or first is None:
+            return None
+        queue, gpu = first
+        needs = f"needs {_gpus(asked[gpu], gpu)}"
+        if queue is not None:
+            most = counts.shares.most[gpu][queue]
+            named = shown(counts.shares.names[queue])
+            held = counts.held[gpu][queue]
+            return Reason(
+                QUOTA, f"{needs}; queue {named} holds {held:,} of the {most:,} that it may hold"
+            )
+        unused, owner = max((counts.unused(q, gpu), -q) for q in range(len(counts.shares.names)))
+        named, guarantee = shown(counts.shares.names[-owner]), counts.shares.guarantee(-owner, gpu)
+        return Reason(
+            QUOTA,
+            f"{needs} and is not preemptible; so many would leave too few for what queues are guaranteed: "
+            f"{named} may still take {unused:,} of its {guarantee:,}",
+        )
+
+    def _asked(self, demand: Demand, counts: QueueCounts) -> dict[Gpu, int]:
+        """GPUs that it lacks, in all, and of each model on which a role of it has to be."""
+        asked: dict[Gpu, int] = {None: demand.gpus}
+        for role in demand.gpu_roles:
+            names = {slug(name) for name in self._instance.gpu_names(role.nodes)}
+            if len(names) == 1 and counts.shares.models:
+                (name,) = names
+                asked[name] = asked.get(name, 0) + role.gpus * role.count
+        return asked
 
     def _never(self, index: int, kind: object) -> str | None:
         """Why a waiting gang, for which a count finds no space now, could not start on the empty cluster."""

@@ -1,7 +1,7 @@
 """Repair of plans: gangs go back to where they run, and gangs that start give way to them.
 
-The preemption rule (2.7): a gang is stopped, or shrunk without being movable, only if a gang of higher
-priority puts a new pod on a node that it gives up. A relaxed program can break this rule unnoticed.
+The preemption rule (2.7): a gang is stopped, or shrunk without being movable, only if a gang to which it
+gives way puts a new pod on a node that it gives up. A relaxed program can break this rule unnoticed.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from models.disruption_budgets import guards
 from models.gang import Gang
+from models.giving_way import unjustified
 from models.instance import Instance
 from models.pod_counts import conflicting
 from models.program.base_state import Pods, moves_pods, standing_pods
 from models.program.demand_builder import remaining_demand
+from models.queue_shares import Gpu, QueueCounts, queue_of
 from models.room_holding import passing
 from models.solution import GangDecision, PodPlacement
 from planner.search.free_space import FreeSpace, counts_of
@@ -21,7 +23,7 @@ from planner.search.greedy import place
 
 
 def unjustified_victims(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
-    """Gangs that give up space on nodes to which no gang of higher priority comes, ascending."""
+    """Gangs that give up space on nodes to which no gang comes that may take it, ascending."""
     released = {
         index: nodes
         for index, before in _changed(instance, decisions)
@@ -29,13 +31,7 @@ def unjustified_victims(instance: Instance, decisions: Sequence[GangDecision]) -
     }
     if not released:
         return []
-    highest = _highest_arrivals(instance, decisions)
-    victims = []
-    for index, nodes in released.items():
-        priority = instance.gangs[index].priority
-        if all(highest.get(n, priority) <= priority for n in nodes):
-            victims.append(index)
-    return victims
+    return unjustified(instance, released, _arrivals(instance, decisions))
 
 
 def back_in_place(
@@ -43,12 +39,15 @@ def back_in_place(
 ) -> tuple[GangDecision, ...]:
     """The plan in which these gangs stay where they run; gangs that started in their place wait.
 
-    Gangs that were stopped for such a gang stay where they run, too, and rules about pods and held room hold.
+    Gangs that were stopped for such a gang stay where they run, too, and rules about pods, held room and
+    queues hold.
     """
     space = FreeSpace(instance, decisions)
     turns = [g for g in gangs if space.pods[g] != space.original[g]]
     returned: set[int] = set()
-    while turns or (turns := _conflicting(space) or passing(instance, space.pods)):
+    while turns or (
+        turns := _conflicting(space) or passing(instance, space.pods) or _beyond_queues(space)
+    ):
         gang = turns.pop()
         returned.add(gang)
         space.set(gang, space.original[gang])
@@ -73,6 +72,47 @@ def _conflicting(space: FreeSpace) -> list[int]:
         if found.isdisjoint(gangs):
             found.add(min(gangs, key=lambda gang: (space.instance.gangs[gang].priority, -gang)))
     return sorted(found)
+
+
+def _beyond_queues(space: FreeSpace) -> list[int]:
+    """A gang that has to go back so that limits and guarantees of queues hold: the lowest that helps."""
+    counts, gangs = space.queues, space.instance.gangs
+    first = None if counts is None else next(counts.broken(), None)
+    if counts is None or first is None:
+        return []
+    queue, gpu = first
+    queues = queue_of(space.instance)
+    changed = [
+        gang
+        for gang, pods in enumerate(space.pods)
+        if pods != space.original[gang]
+        and (
+            not gangs[gang].preemptible
+            if queue is None
+            else queue in counts.shares.path(queues[gang])
+        )
+    ]
+    changed.sort(key=lambda gang: (gangs[gang].priority, -gang))
+    return next(
+        ([gang] for gang in changed if _relieves(space, counts, gang, queue, gpu)), changed[:1]
+    )
+
+
+def _relieves(
+    space: FreeSpace, counts: QueueCounts, gang: int, queue: int | None, gpu: Gpu
+) -> bool:
+    """Whether less is held in the queue, or promised, if the gang goes back."""
+
+    def excess() -> int:
+        return (
+            counts.promised(gpu) - counts.beyond(gpu) if queue is None else counts.held[gpu][queue]
+        )
+
+    before, mark = excess(), space.mark()
+    space.set(gang, space.original[gang])
+    relieved = excess() < before
+    space.undo(mark)
+    return relieved
 
 
 def _give_way(space: FreeSpace, n: int, returned: set[int]) -> list[int]:
@@ -127,16 +167,15 @@ def _released(
     return set(removed)
 
 
-def _highest_arrivals(instance: Instance, decisions: Sequence[GangDecision]) -> dict[int, int]:
-    """The highest priority of the new pods on each node."""
-    highest: dict[int, int] = {}
+def _arrivals(
+    instance: Instance, decisions: Sequence[GangDecision]
+) -> Iterator[tuple[int, PodPlacement]]:
+    """(gang, pod) of pods on a node where they do not stand now."""
     for index, before in _changed(instance, decisions):
-        priority = instance.gangs[index].priority
         original = {(pod.role, pod.index): pod.node for pod in before}
         for pod in decisions[index].pods:
             if original.get((pod.role, pod.index)) != pod.node:
-                highest[pod.node] = max(highest.get(pod.node, priority), priority)
-    return highest
+                yield index, pod
 
 
 def _changed(instance: Instance, decisions: Sequence[GangDecision]) -> Iterator[tuple[int, Pods]]:

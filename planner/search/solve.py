@@ -21,6 +21,7 @@ from models.program.aggregated.model import AggregatedModel
 from models.program.base_state import base_decisions
 from models.program.formulation import formulate, pairs
 from models.program.interruption import Interrupted, TooLarge
+from models.program.queue_usage import QUEUE_TIERS
 from models.program.tier_expressions import FREE_SPACE, OPTION_VALUES, SPEED_FACTORS
 from models.solution import GangDecision, Solution
 from models.tiers import MAINS, Tier
@@ -342,5 +343,5 @@ def _filled(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[Gang
 
 def _tiers_of(tiers: tuple[Tier, ...], shaped: Collection[str]) -> int:
     """Number of tiers, from the first, that do not depend on placements or are of these families."""
-    known = {*OPTION_VALUES, *SPEED_FACTORS, *FREE_SPACE, *shaped}
+    known = {*OPTION_VALUES, *SPEED_FACTORS, *FREE_SPACE, *QUEUE_TIERS, *shaped}
     return next((n for n, tier in enumerate(tiers) if tier.family not in known), len(tiers))

@@ -14,6 +14,7 @@ from models.program.aggregated.pools import PooledClass, ShapeBounds
 from models.program.demands import Demand, RoleDemand
 from models.program.linear_program import Linear, Program
 from models.program.options import Effect
+from models.program.queue_usage import QUEUE_TIERS
 from models.program.regions import RegionSet
 from models.program.rules.topology import Topology
 from models.program.tier_expressions import (
@@ -200,15 +201,16 @@ class TierBounds:
         if tier.family in FREE_SPACE:
             free = FreeServers(self.model.region_set, self.model.rooms, self.model.variables.flows)
             return FREE_SPACE[tier.family](self.model.program, self.model.instance, free)
+        if tier.family in QUEUE_TIERS:
+            return QUEUE_TIERS[tier.family](self.model, tier)
         total = Linear(constant=self.base.tier(tier))
         if counts_speed(self.model.instance, tier):
             return total.add_linear(self._speed(tier))
         if tier.family in OPTION_VALUES:
             return total.add_linear(option_sum(self.model.instance, tier, self._options()))
-        if tier.family in PLACEMENT_BOUNDS:
-            return total.add_linear(self._placement(tier.family))
-        if tier.family in BOUNDS:
-            return total.add_linear(BOUNDS[tier.family](self))
+        if tier.family in PLACEMENTS:
+            own = BOUNDS.get(tier.family)
+            return total.add_linear(self._placement(tier.family) if own is None else own(self))
         assert tier.sense == "min", f"{tier.family} needs a bound: no default holds for a maximum"
         return Linear()
 

@@ -8,17 +8,18 @@ tiers; the other tiers are bounds. Gangs that cannot be pooled keep variables an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import replace
 
 from models.gang import Gang
+from models.giving_way import claim
 from models.instance import Instance
 from models.occupancy import PODS
 from models.program.aggregated import pools, spread
 from models.program.aggregated.bounds import TierBounds
 from models.program.aggregated.decoder import PlanDecoder
 from models.program.aggregated.pools import ModelRecord, PooledClass, Shape, ShapeBounds, Take
-from models.program.base_state import build_base_state, classes
+from models.program.base_state import build_base_state, classes, victims
 from models.program.demand_builder import placing
 from models.program.demands import Demand, RoleDemand
 from models.program.formulation import slices_by_node
@@ -40,6 +41,7 @@ from models.program.variables import (
     option_of,
     staying,
 )
+from models.queue_shares import Holder, holder_of, shares
 from models.services import open_service
 from models.solution import GangDecision
 from models.tier_values import Evaluation, ValueCache, speed_before
@@ -115,8 +117,8 @@ class AggregatedModel:
         self._gangs: list[GangVariables] = []
         self._topologies: list[Topology] = []
         self._shape_bounds = ShapeBounds(instance, self._rooms)
-        self._pods: dict[tuple[PoolKey, int | None], PodPool] = {}
-        self._victims = {self.instance.gangs[c.gang].priority for c in requests.choices if c.yields}
+        self._pods: dict[tuple[PoolKey, Hashable, Holder | None], PodPool] = {}
+        self._victims = victims(instance, requests.choices)
         self._create()
         self._bounds = TierBounds(
             self._model,
@@ -197,7 +199,8 @@ class AggregatedModel:
                 self._poolable(first, cpu_only_follow=follows)
             ):
                 before = speed_before(self.instance, first.gang) if self.instance.by_speed else None
-                key = (placing(self.instance, first), follows, before, self._rank(first))
+                rank, holder = self._victims.rank(first.gang), self._holder(first)
+                key = (placing(self.instance, first), follows, before, rank, holder)
             found.setdefault(key, []).extend(members)
         return list(found.values())
 
@@ -283,20 +286,22 @@ class AggregatedModel:
         takes = zip(own.pools, counts, single, strict=True)
         return [Take(pool, count, pods) for pool, count, pods in takes]
 
-    def _rank(self, demand: Demand) -> int | None:
-        """The highest priority of a gang that may give way to this one; None if nobody may.
-
-        Pods of gangs of one rank share pools: where one of them comes, the same gangs may be stopped.
-        """
-        priority = self.instance.gangs[demand.gang].priority
-        return max((lower for lower in self._victims if lower < priority), default=None)
+    def _holder(self, demand: Demand) -> Holder | None:
+        """In whose name the gang holds GPUs, if that matters where they are."""
+        known = shares(self.instance)
+        if known is None or not known.models:
+            return None
+        return holder_of(self.instance, demand.gang)
 
     def _pool_of(
         self, preferences: PieceBuilder, first: Demand, key: PoolKey, demands: Sequence[Demand]
     ) -> PodPool:
-        """The pool of such pods. ``demands``: gangs that may take from it."""
-        rank = self._rank(first)
-        if (key, rank) not in self._pods:
+        """The pool of such pods. ``demands``: gangs that may take from it.
+
+        Where a pod of a pool comes, the same gangs may be stopped, whichever gang it belongs to.
+        """
+        known = (key, self._victims.rank(first.gang), self._holder(first))
+        if known not in self._pods:
             gpus, nodes, requests = key
             single = replace(
                 first.gpu_roles[0],
@@ -307,11 +312,13 @@ class AggregatedModel:
                 layers=(),
             )
             stand_in = replace(first, roles=(single,), stays=(), standing=())
-            self._pods[key, rank] = PodPool(single, (stand_in,))
-            preferences.pool(self._pods[key, rank])
-        pool = self._pods[key, rank]
+            self._pods[known] = PodPool(single, (stand_in,), holder=known[2])
+            preferences.pool(self._pods[known])
+        pool = self._pods[known]
+        own = claim(self.instance, first.gang)
         highest = max(self.instance.gangs[d.gang].priority for d in demands)
-        pool.priority = highest if pool.priority is None else max(highest, pool.priority)
+        highest = highest if pool.claim is None else max(highest, pool.claim.priority)
+        pool.claim = own._replace(priority=highest)
         return pool
 
     def _shapes(self, demand: Demand) -> list[Shape]:

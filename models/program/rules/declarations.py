@@ -13,6 +13,7 @@ from models.gang import Gang, Role
 from models.instance import Instance
 from models.pod_rules import counted_at, pod_rules, rule_key, suitable_nodes
 from models.program.demands import Demand, RoleDemand
+from models.queue_shares import shares
 from models.services import bound, nodes_of_service, open_service
 from models.solution import PodPlacement, Reason
 
@@ -69,6 +70,15 @@ def _service_poolable(instance: Instance, gang: Gang, role: RoleDemand) -> bool:
     return open_service(instance, gang) is None or bound(gang.roles[role.role])
 
 
+def _queue_key(instance: Instance, gang: Gang) -> Hashable:
+    """GPUs of one model are counted by priority, where the pods are."""
+    known = shares(instance)
+    if known is None:
+        return None
+    queue = known.number(gang.queue)
+    return queue, gang.preemptible, gang.priority if known.models else None
+
+
 def _has_pod_rules(instance: Instance, gang: Gang) -> bool:
     return gang.key in pod_rules(instance).gangs
 
@@ -114,6 +124,7 @@ DECLARED: tuple[Declaration, ...] = (
         gang_key=rule_key,
         own_variables=_has_pod_rules,
     ),
+    Declaration("queues", gang_key=_queue_key),
 )
 """One declaration a rule; rules that concern every gang alike (GPUs, resources) declare nothing."""
 

@@ -2,11 +2,11 @@
 
 For every choice: sum of admit == 1, or <= 1 if the gang may be stopped or waits. A gang that is stopped, or
 shrunk without being movable, vacates nodes N: 1 - sum of admit (or the option's admit) <= sum of the pieces
-and pods of gangs of higher priority that arrive on N. A piece does not arrive if all its pods may be those
-that stand there. Moves: sum of admit over options that move a gang <= maxGangs; times its GPUs <= maxGPUs.
-Disruption budgets, each: (the same sum, plus 1 - sum of admit if it may be stopped) x the running pods of the
-gang that the budget counts, over all gangs, <= allowed. A gang that is too much for a budget by itself has
-none of these options.
+and pods of gangs to which it gives way (``models.giving_way``) that arrive on N. A piece does not arrive if
+all its pods may be those that stand there. Moves: sum of admit over options that move a gang <= maxGangs;
+times its GPUs <= maxGPUs. Disruption budgets, each: (the same sum, plus 1 - sum of admit if it may be
+stopped) x the running pods of the gang that the budget counts, over all gangs, <= allowed. A gang that is too
+much for a budget by itself has none of these options.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from dataclasses import replace
 from itertools import product
 
 from models.disruption_budgets import guards, takings_by_budget
+from models.giving_way import Claim, claim, takes, unjustified
 from models.instance import Instance
-from models.program.base_state import PlacementRequests, least_victim
+from models.program.base_state import PlacementRequests, victims
 from models.program.demands import Demand, RoleDemand
 from models.program.linear_program import Linear, Program
 from models.program.options import Choice, Effect, standing_gpus
 from models.program.regions import RegionSet
 from models.program.variables import GangVariables, Model
+from models.queue_shares import shares
 from models.solution import GangDecision, PodPlacement
 from models.tier_values import tiers_of
 
@@ -65,18 +67,14 @@ def vacated_nodes(instance: Instance, decisions: Sequence[GangDecision]) -> dict
 def _unjustified(
     instance: Instance, decisions: Sequence[GangDecision], given: Mapping[int, set[int]]
 ) -> list[int]:
-    """Gangs that vacate nodes on which no gang of higher priority arrives."""
-    came: dict[int, int] = {}
-    for gang, decision in zip(instance.gangs, decisions, strict=True):
+    """Gangs that vacate nodes on which no gang arrives to which they give way."""
+    came: list[tuple[int, PodPlacement]] = []
+    for index, (gang, decision) in enumerate(zip(instance.gangs, decisions, strict=True)):
         home = {(p.role, p.index): p.node for p in gang.running_pods}
-        for pod in decision.pods:
-            if home.get((pod.role, pod.index)) != pod.node:
-                came[pod.node] = max(came.get(pod.node, gang.priority), gang.priority)
-    return [
-        index
-        for index, nodes in given.items()
-        if not any(n in came and came[n] > instance.gangs[index].priority for n in nodes)
-    ]
+        came += (
+            (index, pod) for pod in decision.pods if home.get((pod.role, pod.index)) != pod.node
+        )
+    return unjustified(instance, given, came)
 
 
 def _exchanges(
@@ -133,19 +131,21 @@ def may_come_alone(
 ) -> bool:
     """Whether only a pod without GPUs that follows others might come where a gang is stopped.
 
-    No row counts such a pod. Where the tiers begin with who runs, nobody is stopped for it.
+    No row counts such a pod. Where the tiers begin with who runs, nobody is stopped for it, unless that frees
+    what a queue may hold.
     """
-    least = least_victim(instance, requests.choices)
+    stopped = victims(instance, requests.choices)
     first = next(iter(tiers_of(instance)), None)
-    if least is None or first is None or (first.row.fused and first.family != "waiting"):
+    by_room = shares(instance) is None
+    if not stopped or first is None or (by_room and first.row.fused and first.family != "waiting"):
         return False
     return any(
-        follows and demand.cpu_only_roles and instance.gangs[demand.gang].priority > least
+        follows and demand.cpu_only_roles and stopped.give_way_to(demand.gang)
         for demand, follows in zip(requests.demands, cpu_only_follow, strict=True)
     )
 
 
-Arrivals = dict[int, dict[int, Linear]]
+Arrivals = dict[int, dict[tuple[Claim, bool], Linear]]
 
 
 def add(model: Model) -> None:
@@ -156,7 +156,7 @@ def add(model: Model) -> None:
             program.equal(total, 1)
         elif len(admits) > 1:
             program.at_most(total, 1)
-    if least_victim(model.instance, requests.choices) is not None:
+    if victims(model.instance, requests.choices):
         _preemption_rows(model, _arrivals_by_region(model))
     _move_limits(model)
     _budgets(model)
@@ -203,9 +203,10 @@ def _preemption_rows(model: Model, arrivals: Arrivals) -> None:
             regions = sorted({region_of[n] for n in effect.vacates if n in region_of})
             row = leaving
             for number in regions:
-                for priority, own in arrivals.get(number, {}).items():
-                    if priority > model.instance.gangs[choice.gang].priority:
-                        row.add_linear(own, -1)
+                node = model.region_set.regions[number].nodes[0]
+                for (own, gpus), coming in arrivals.get(number, {}).items():
+                    if takes(model.instance, own, choice.gang, node, gpus=gpus):
+                        row.add_linear(coming, -1)
             model.program.at_most(row)
 
 
@@ -222,41 +223,43 @@ def _victims(choice: Choice, admits: Sequence[int]) -> list[tuple[Effect, Linear
 
 
 def _arrivals_by_region(model: Model) -> Arrivals:
-    """By region and priority: what arrives there."""
+    """By region, and by what it may take and whether it has GPUs: what arrives there."""
     found: Arrivals = {}
 
-    def come(region: int, priority: int, variable: int) -> None:
-        found.setdefault(region, {}).setdefault(priority, Linear()).add(variable)
+    def come(region: int, own: Claim, variable: int, *, gpus: bool = True) -> None:
+        found.setdefault(region, {}).setdefault((own, gpus), Linear()).add(variable)
 
     for pool in model.pod_pools:
+        assert pool.claim is not None, "some gang may take from it"
         for piece in pool.pieces:
-            come(piece.region, pool.priority or 0, piece.variable)
+            come(piece.region, pool.claim, piece.variable)
     for group in model.variables.groups:
         for piece in group.pieces:
-            come(piece.region, group.gangs[0].priority, piece.variable)
+            come(piece.region, claim(model.instance, group.demands[0].gang), piece.variable)
     for gang in model.variables.gangs:
         add_exchange_variables(model.program, model.instance, gang)
-        for region, variable in _arrivals(model.program, gang, model.region_set):
-            come(region, gang.gang.priority, variable)
+        own = claim(model.instance, gang.demand.gang)
+        for region, variable, gpus in _arrivals(model.program, gang, model.region_set):
+            come(region, own, variable, gpus=gpus)
     return found
 
 
 def _arrivals(
     program: Program, gang: GangVariables, region_set: RegionSet
-) -> Iterator[tuple[int, int]]:
-    """(region, variable) of what brings a pod of the gang to a node where it does not stand."""
+) -> Iterator[tuple[int, int, bool]]:
+    """(region, variable, whether with GPUs) of what brings a pod to a node where it does not stand."""
     if gang.gang.running:
         yield from _new_arrivals(program, gang, region_set)
         return
     for piece in gang.pieces:
-        yield piece.region, piece.variable
+        yield piece.region, piece.variable, True
     for (_, region), variable in gang.cpu_only_counts.items():
-        yield region, variable
+        yield region, variable, False
 
 
 def _new_arrivals(
     program: Program, gang: GangVariables, region_set: RegionSet
-) -> Iterator[tuple[int, int]]:
+) -> Iterator[tuple[int, int, bool]]:
     """The same for a gang that runs: some of its pods may stay where they are."""
     for piece in gang.pieces:
         nodes = region_set.regions[piece.region].nodes
@@ -266,22 +269,22 @@ def _new_arrivals(
             for role, pods in roles
             if role.role not in gang.exchange
         ):
-            yield piece.region, piece.variable
+            yield piece.region, piece.variable, True
     for role, identical in gang.exchange.items():
         home = {p.index: p.node for p in gang.gang.running_pods if p.role == role}
         for indices, places in identical:
             for region, variable in places.items():
                 if home.get(indices[0]) not in region_set.regions[region].nodes:
-                    yield region, variable
+                    yield region, variable, True
     for (position, region), variable in gang.cpu_only_counts.items():
         cpu_only = gang.demand.cpu_only_roles[position]
         fewest = _fewest(gang, cpu_only, region_set.regions[region].nodes)
         if fewest == 1:
-            yield region, variable
+            yield region, variable, False
         elif fewest <= cpu_only.count:
             enough = program.boolean()
             program.at_least(Linear().add(variable).add(enough, -fewest))
-            yield region, enough
+            yield region, enough, False
 
 
 def _fewest(gang: GangVariables, role: RoleDemand, nodes: Sequence[int]) -> int:

@@ -1,0 +1,168 @@
+"""What gangs in queues hold after the plan, as expressions of both models alike.
+
+GPUs in all follow from the options; those of one GPU model from the pods that stay and from the pieces on
+regions of that model. Gangs that are not decided about, or are outside of a part, are constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from models.program.linear_program import Linear, Program
+from models.queue_shares import (
+    Gpu,
+    Holder,
+    QueueShares,
+    add_use,
+    fair_units,
+    gpus_beyond,
+    gpus_held,
+    holder_of,
+    model_of_nodes,
+    shares,
+    stated_shares,
+)
+from models.solution import placed
+from models.tier_values import admitted
+
+if TYPE_CHECKING:
+    from models.program.options import Option
+    from models.program.variables import Model
+    from models.tiers import Tier
+
+
+@dataclass
+class QueueUsage:
+    """GPUs by holder and GPU model; ``beyond``, ``fair``: as in ``models.queue_shares.QueueUse``."""
+
+    held: dict[tuple[Holder, Gpu], Linear] = field(default_factory=dict)
+    beyond: dict[Gpu, Linear] = field(default_factory=dict)
+    fair: dict[int, Linear] = field(default_factory=dict)
+
+    def hold(self, holder: Holder, gpu: Gpu) -> Linear:
+        return self.held.setdefault((holder, gpu), Linear())
+
+
+def usage_of(model: Model) -> QueueUsage:
+    """What every gang of a model holds; nothing where there are no queues."""
+    instance, known, found = model.instance, shares(model.instance), QueueUsage()
+    if known is None:
+        return found
+    fixed = known.outside.copy()
+    for index, decision in enumerate(model.base):
+        add_use(instance, fixed, index, decision.pods, admitted=admitted(instance, index, decision))
+    for (holder, gpu), gpus in fixed.held.items():
+        found.hold(holder, gpu).constant += gpus
+    for gpu, gpus in fixed.beyond.items():
+        found.beyond.setdefault(gpu, Linear()).constant += gpus
+    for queue, units in fixed.fair.items():
+        found.fair.setdefault(queue, Linear()).constant += units
+    for option, admit in _options(model):
+        _add_option(model, found, option, admit)
+    if known.models:
+        for holder, region, gpus, variable in _pieces(model):
+            gpu = model_of_nodes(instance)[model.region_set.regions[region].nodes[0]]
+            if gpu in known.models:
+                found.hold(holder, gpu).add(variable, gpus)
+    return found
+
+
+def _options(model: Model) -> Iterator[tuple[Option, int]]:
+    for choice, admits in zip(model.requests.choices, model.variables.admits, strict=True):
+        yield from zip(choice.options, admits, strict=True)
+
+
+def _add_option(model: Model, found: QueueUsage, option: Option, admit: int) -> None:
+    instance, index = model.instance, option.demand.gang
+    gang, known = instance.gangs[index], stated_shares(instance)
+    holder = holder_of(instance, index, admitted=option.effect.admitted)
+    counts = list(zip(gang.roles, option.demand.counts, strict=True))
+    found.hold(holder, None).add(admit, sum(role.gpus * count for role, count in counts))
+    stays = placed(gang, option.demand.stays)
+    for gpu, gpus in gpus_held(instance, gang, stays).items():
+        if gpu in known.models:
+            found.hold(holder, gpu).add(admit, gpus)
+    if holder.firm:
+        for gpu, gpus in gpus_beyond(instance, gang, stays).items():
+            found.beyond.setdefault(gpu, Linear()).add(admit, gpus)
+    if holder.queue is not None:
+        queue = holder.queue
+        units = sum(fair_units(instance, queue, role) * count for role, count in counts)
+        found.fair.setdefault(queue, Linear()).add(admit, units)
+
+
+def _pieces(model: Model) -> Iterator[tuple[Holder, int, int, int]]:
+    """(holder, region, GPUs, variable) of everything that is placed."""
+    instance = model.instance
+    for gang in model.variables.gangs:
+        holder, roles = holder_of(instance, gang.demand.gang), gang.demand.gpu_roles
+        for piece in gang.pieces:
+            gpus = sum(role.gpus * pods for role, pods in zip(roles, piece.pods, strict=True))
+            yield holder, piece.region, gpus, piece.variable
+    for group in model.variables.groups:
+        demand = group.demands[0]
+        for piece in group.pieces:
+            yield holder_of(instance, demand.gang), piece.region, demand.gpus, piece.variable
+    for pool in model.pod_pools:
+        assert pool.holder is not None, "queues tell models apart"
+        for piece in pool.pieces:
+            yield pool.holder, piece.region, pool.role.gpus, piece.variable
+
+
+def within(
+    known: QueueShares, use: QueueUsage, queue: int, gpu: Gpu
+) -> Iterator[tuple[Holder, Linear]]:
+    """What gangs in a queue hold, by holder."""
+    for (holder, own), held in use.held.items():
+        if own == gpu and queue in known.path(holder.queue):
+            yield holder, held
+
+
+def guaranteed(model: Model, tier: Tier) -> Linear:
+    """The tier ``guarantee``: for each promise a number that is at most it, and at most what is held."""
+    known, total, priority = stated_shares(model.instance), Linear(), tier.priority or 0
+    for queue in known.promised.get(priority, ()):
+        for gpu, own in known.guarantees.items():
+            held = Linear()
+            for holder, gpus in within(known, model.queue_use, queue, gpu):
+                if holder.admitted and holder.priority >= priority:
+                    held.add_linear(gpus)
+            total.add_linear(_at_most(model.program, held, own[queue]))
+    return total
+
+
+def _at_most(program: Program, held: Linear, most: int) -> Linear:
+    """The smaller of an expression and a number, or a variable that is at most both."""
+    if not most or program.bound_above(held) <= most:
+        return held if most else Linear()
+    if program.bound_below(held) >= most:
+        return Linear(constant=most)
+    counted = program.integer(0, most)
+    program.at_least(held.add(counted, -1))
+    return Linear().add(counted)
+
+
+def fairness(model: Model, tier: Tier) -> Linear:
+    """The tier ``fair``: the sum of the k smallest x is the most of k t - sum of max(0, t - x)."""
+    program, rank = model.program, tier.rank or 0
+    parts = stated_shares(model.instance).parts
+    held = [model.queue_use.fair.get(queue, Linear()) for queue in parts]
+    if rank == len(held):
+        total = Linear()
+        for own in held:
+            total.add_linear(own)
+        return total
+    largest = sorted(program.bound_above(own) for own in held)[rank - 1]
+    level = program.integer(0, largest)
+    total = Linear().add(level, rank)
+    for own in held:
+        below = program.integer(0, largest)
+        program.at_least(Linear().add(below).add(level, -1).add_linear(own))
+        total.add(below, -1)
+    return total
+
+
+QUEUE_TIERS = {"guarantee": guaranteed, "fair": fairness}
+"""Tiers about what gangs in queues hold: exact in both models."""

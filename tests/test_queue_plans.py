@@ -1,0 +1,232 @@
+"""Limits, guarantees and reclaiming: by hand, and against every plan of random tiny instances."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from building import build, gang, node
+from building_servers import switched
+from effort import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from queue_plans import Facts, best, places_of, tiny_queues
+
+from models.gang import Gang
+from models.implied_bounds import ImpliedBounds
+from models.instance import Instance
+from models.part import Standing
+from models.policy import SolveLimits
+from models.program.aggregated.model import AggregatedModel
+from models.queue import Amount, Cell, Queue
+from models.queue_shares import guarantees, queue_counts
+from models.solution import Solution
+from models.tier_values import tiers_of
+from models.tiers import larger_is_better
+from planner.search.budget import Budget
+from planner.search.engines.interface import Goal
+from planner.search.engines.relaxation import Relaxation
+from planner.search.solve import solve
+
+MOST_PLANS = 20_000
+"""Plans of an instance that are tried."""
+
+
+def cluster(queues: Sequence[Queue], gangs: Sequence[Gang], nodes: int = 2) -> Instance:
+    """Servers of 8 GPUs."""
+    names = sorted(queue.name for queue in queues)
+    ordered = tuple(sorted(queues, key=lambda queue: queue.name))
+    assert names == [queue.name for queue in ordered]
+    instance = build(nodes_per_rack=nodes, gangs=gangs, objectives=("admission", "waiting"))
+    return replace(instance, queues=ordered)
+
+
+def asks(name: str, queue: str | None, gpus: int, *, firm: bool = True, priority: int = 0) -> Gang:
+    found = gang(name, 1, gpus, preemptible=not firm, priority=priority)
+    return replace(found, queue=queue)
+
+
+def runs(name: str, queue: str | None, n: int, *, priority: int = 0) -> Gang:
+    """A preemptible gang on all GPUs of a node."""
+    found = gang(name, 1, 8, stands=[(0, 0, n, 255)], preemptible=True, priority=priority)
+    return replace(found, queue=queue)
+
+
+def decided(solution: Solution) -> list[str]:
+    return [one.decision for one in solution.decisions]
+
+
+def promised(name: str, gpus: int, **more: object) -> Queue:
+    return replace(Queue(name, guarantee=Amount(gpus)), **more)  # type: ignore[arg-type]  # its fields
+
+
+def test_a_queue_and_those_below_it_hold_at_most_its_limit() -> None:
+    queues = [Queue("all", limit=Amount(8)), Queue("team", parent=0)]
+    solution = solve(
+        cluster(queues, [asks("a", "all", 4), asks("b", "team", 8), asks("c", None, 8)])
+    )
+    # b fills the limit and is worth more than a; c is in no queue
+    assert decided(solution) == ["wait", "place", "place"]
+    reason = solution.decisions[0].reason
+    assert reason is not None
+    assert (reason.code, reason.message) == (
+        "Quota",
+        "needs 4 GPUs; queue 'all' holds 8 of the 8 that it may hold",
+    )
+
+
+def test_what_a_queue_holds_already_it_may_go_on_holding() -> None:
+    queues = [Queue("team", limit=Amount(4))]
+    solution = solve(cluster(queues, [runs("a", "team", 0), asks("b", "team", 1)]))
+    assert decided(solution) == ["keep", "wait"]
+
+
+def test_only_gangs_that_can_be_stopped_borrow_what_is_promised() -> None:
+    queues = [promised("owner", 8), Queue("team")]
+    solution = solve(cluster(queues, [asks("a", "team", 8), asks("b", "team", 8)]))
+    assert sorted(decided(solution)) == ["place", "wait"]
+    reason = next(one.reason for one in solution.decisions if one.reason)
+    assert reason.code == "Quota"
+    assert reason.message == (
+        "needs 8 GPUs and is not preemptible; so many would leave too few for what queues are guaranteed: "
+        "'owner' may still take 8 of its 8"
+    )
+    borrower = asks("b", "team", 8, firm=False)
+    assert decided(solve(cluster(queues, [asks("a", "team", 8), borrower]))) == ["place", "place"]
+
+
+@pytest.mark.parametrize(
+    ("victim", "comer", "stopped"),
+    [
+        (runs("v", None, 0, priority=9), asks("c", "owner", 8), True),
+        (runs("v", "borrower", 0, priority=9), asks("c", "owner", 8), True),
+        (runs("v", "entitled", 0, priority=9), asks("c", "owner", 8), False),
+        (runs("v", "owner", 0, priority=9), asks("c", "owner", 8), False),
+        (runs("v", None, 0, priority=9), asks("c", "patient", 8), False),
+        (runs("v", None, 0), asks("c", None, 8), False),
+        (runs("v", None, 0), asks("c", "small", 8), False),  # beyond its guarantee
+    ],
+)
+def test_an_owner_reclaims_within_its_guarantee_what_others_borrow(
+    victim: Gang, comer: Gang, stopped: bool
+) -> None:
+    queues = [
+        *(Queue("borrower"), promised("entitled", 8), promised("owner", 8)),
+        *(promised("patient", 8, reclaim=False), promised("small", 4)),
+    ]
+    own = [queue for queue in queues if queue.name in (victim.queue, comer.queue)]
+    instance = cluster(own, [comer, victim], nodes=1)
+    assert decided(solve(instance)) == (["place", "preempt"] if stopped else ["wait", "keep"])
+
+
+def test_a_queue_reclaims_from_its_parent_but_not_from_a_sister_within_hers() -> None:
+    queues = [promised("all", 16), promised("mine", 8, parent=0), promised("sister", 8, parent=0)]
+    gangs = [asks("c", "mine", 8), runs("p", "all", 0), runs("s", "sister", 1)]
+    assert decided(solve(cluster(queues, gangs))) == ["place", "preempt", "keep"]
+
+
+def test_a_guarantee_goes_before_a_higher_priority_that_has_none() -> None:
+    queues = [promised("owner", 8)]
+    gangs = [asks("high", None, 8, firm=False, priority=9), asks("mine", "owner", 8, firm=False)]
+    solution = solve(cluster(queues, gangs, nodes=1))
+    assert decided(solution) == ["wait", "place"]
+    assert [tier.name for tier in solution.tiers][:2] == ["guarantee/0", "admission/9"]
+    assert all(tier.bound == tier.value for tier in solution.tiers)
+
+
+def test_fair_shares_follow_weights() -> None:
+    # of 16 GPUs 12 are due to a, which weighs three times as much
+    queues = [Queue("a", weight=3), Queue("b")]
+    gangs = [asks(f"{q}{i}", q, 4) for q in "ab" for i in range(4)]
+    instance = cluster(queues, gangs)
+    listed = replace(instance.policy.objectives[0], name="fair")
+    objectives = (listed, *instance.policy.objectives)
+    solution = solve(replace(instance, policy=replace(instance.policy, objectives=objectives)))
+    assert decided(solution).count("place") == 4
+    assert decided(solution)[4:].count("place") == 1
+    # a quarter of the GPUs is a third of what is due to a, rounded down, and all that is due to b
+    assert [(t.name, t.value) for t in solution.tiers][:2] == [
+        ("fair/1", 3 * 333_333),
+        ("fair/2", 3 * 333_333 + 10**6),
+    ]
+
+
+def test_cells_count_in_the_guarantee() -> None:
+    nodes = [
+        node(name, switched(gpus, gpu=gpu), rack=rack)
+        for name, gpus, gpu, rack in [
+            *(("a", 8, "H100", "r1"), ("b", 8, "H100", "r1")),
+            *(("c", 8, "H100", "r2"), ("d", 4, "T4", "r2"), ("e", 2, "T4", None)),
+        ]
+    ]
+    cells = (Cell(2, level=1), Cell(3, gpus=2), Cell(1, level=1, model="t4"))
+    queue = Queue("q", guarantee=Amount(7), cells=cells)
+    # most GPUs are H100, of which rack r2 has the fewest; the node without a rack is in none
+    found = guarantees(replace(build(nodes=nodes), queues=(queue,)))
+    assert found == {None: (2 * 8 + 3 * 2 + 4,)}
+
+
+def few(seed: int) -> Facts | None:
+    facts = Facts.of(tiny_queues(seed))
+    return facts if facts.size <= MOST_PLANS else None
+
+
+@settings(max_examples=examples(400, 40))
+@given(st.integers(0, 10**6), st.booleans())
+def test_the_search_equals_trying_every_plan(seed: int, aggregated: bool) -> None:
+    facts = few(seed)
+    if facts is None:
+        return
+    instance = facts.instance
+    solution, tiers = solve(instance, size=5000 if aggregated else None), tiers_of(instance)
+    plan = places_of(solution.decisions)
+    assert facts.obeys(plan)
+    values = larger_is_better(tiers, [tier.value for tier in solution.tiers])
+    assert values == facts.values(plan, [tier.name for tier in tiers])
+    assert values == best(facts, [tier.name for tier in tiers])
+
+
+@settings(max_examples=examples(200, 30))
+@given(st.integers(0, 10**6))
+def test_no_plan_beats_a_bound(seed: int) -> None:
+    facts = few(seed)
+    if facts is None:
+        return
+    instance, tiers = facts.instance, tiers_of(facts.instance)
+    values = best(facts, [tier.name for tier in tiers])
+    implied, model = ImpliedBounds(instance), AggregatedModel(instance)
+    relaxation = Relaxation(model.program, Budget(SolveLimits()))
+    for tier, value in zip(tiers, values, strict=True):
+        if tier.row.subject == "admission" and tier.family in ("guarantee", "fair"):
+            assert implied.bound(tier, {}, {}) >= value
+            if tier is tiers[0]:
+                goal = Goal(model.expression(tier), maximize=True)
+                assert relaxation.bound(goal, seconds=10).bound >= value
+
+
+@settings(max_examples=examples(100, 15))
+@given(st.integers(0, 10**6))
+def test_a_plan_of_a_part_is_a_plan_of_the_whole(seed: int) -> None:
+    facts = Facts.of(tiny_queues(seed))
+    start = solve(facts.instance).decisions
+    standing = Standing(facts.instance, start)
+    freed = standing.returnable(set(range(1, len(start))))
+    part = standing.part(range(len(facts.instance.cluster.nodes)), freed, SolveLimits(workers=1))
+    found = list(start)
+    for index, decision in part.merged(solve(part.instance).decisions).items():
+        found[index] = decision
+    assert facts.obeys(places_of(found))
+
+
+def test_counts_follow_every_change() -> None:
+    instance = cluster(
+        [promised("a", 8), Queue("b", parent=0)], [asks("x", "b", 8), runs("y", "a", 1)]
+    )
+    decisions = solve(instance).decisions
+    counts = queue_counts(instance, [decision.pods for decision in decisions])
+    assert counts is not None
+    assert counts.held[None] == [16, 8]
+    assert counts.promised() == 8  # y may be stopped, and x is within the guarantee of a
+    counts.add(0, decisions[0].pods, -1)
+    assert (counts.held[None], counts.promised(), counts.unused(0)) == ([8, 0], 8, 8)
