@@ -5,8 +5,8 @@ Gangs are sorted by (namespace, name), nodes by name; every default is filled in
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
 from typing import TypeVar, cast
@@ -26,7 +26,8 @@ class Instance:
     """``latest``, ``speeds``: of the whole input, where gangs and nodes are only a part of it.
 
     ``blockers``: gangs (indices) that hold room there, too; None to find them (``models.room_holding``).
-    ``queues``: sorted by name.
+    ``queues``: sorted by name. ``closed``: by key of a gang, nodes on which it gets no pods with GPUs, since
+    others are promised them (``models.cells``), where nodes are only a part.
     """
 
     cluster: Cluster
@@ -36,6 +37,7 @@ class Instance:
     speeds: RelativeSpeeds | None = None
     blockers: tuple[int, ...] | None = None
     queues: tuple[Queue, ...] = ()
+    closed: Mapping[tuple[str, str], frozenset[int]] = field(default_factory=dict, hash=False)
 
     def once(self, find: Callable[[Instance], Found]) -> Found:
         """What a function finds in the instance, computed when first asked for and kept."""

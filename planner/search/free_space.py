@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from models.cells import Reach, cells_by_model, is_firm
 from models.disruption_budgets import guards
 from models.gang import Gang, Hold
 from models.hardware import bits
@@ -66,6 +67,7 @@ class FreeSpace:
 
     ``pods[g]``: pods of gang g, changed only through ``set``. ``original[g]``: where they run
     now. ``arrays``: the free space of all nodes at once. ``pod_counts``: what rules about pods count.
+    ``reach``: places of the cells of queues, where there are any.
     """
 
     def __init__(self, instance: Instance, decisions: Sequence[GangDecision]) -> None:
@@ -92,6 +94,9 @@ class FreeSpace:
         self.arrays = FreeArrays(
             instance.cluster, [n.free for n in self.by_node], [n.left for n in self.by_node]
         )
+        celled = bool(cells_by_model(instance))
+        self.reach = Reach(instance, enumerate(self.pods)) if celled else None
+        self._unclaimed: dict[int, frozenset[int]] = {}
 
     def set(self, gang: int, pods: Iterable[PodPlacement]) -> None:
         """Replace the pods of a gang."""
@@ -226,6 +231,9 @@ class FreeSpace:
         self.pods[gang] = new
         if gang in self.rules.of:
             self._recount(gang, old, new)
+        if self.reach is not None:
+            self.reach.add(gang, old, -1)
+            self.reach.add(gang, new)
         for n in touched:
             self._count(n)
             self.arrays.change(n, self.by_node[n].free, self.by_node[n].left)
@@ -248,6 +256,25 @@ class FreeSpace:
         kept = not any(self.pod_counts.broken(rule) for rule in self.rules.of[gang])
         self._recount(gang, pods, ())
         return kept
+
+    def keeps_cells(self, gang: int, pods: Pods) -> bool:
+        """Whether the cells of queues stay reachable with these pods added."""
+        if self.reach is None or not is_firm(self.instance.gangs[gang]):
+            return True
+        self.reach.add(gang, pods)
+        kept = self.reach.keep()
+        self.reach.add(gang, pods, -1)
+        return kept
+
+    def unclaimed(self, gang: int) -> frozenset[int] | None:
+        """Nodes that the gang may use whatever it puts there, as for the cells of queues; None for all."""
+        if self.reach is None or not is_firm(self.instance.gangs[gang]):
+            return None
+        closed = self.reach.closed(gang)
+        known = self._unclaimed.get(len(closed))
+        if known is None or not closed.isdisjoint(known):
+            known = self._unclaimed[len(closed)] = self.arrays.tree.everywhere - closed
+        return known if closed else None
 
     def _before(self, gang: int, pod: PodPlacement) -> PodPlacement | None:
         """Where the pod stands now."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from models.cells import Reach, is_firm
 from models.disruption_budgets import guards
 from models.gang import Gang
 from models.instance import Instance
@@ -43,12 +44,15 @@ def back_in_place(
 ) -> tuple[GangDecision, ...]:
     """The plan in which these gangs stay where they run; gangs that started in their place wait.
 
-    Gangs that were stopped for such a gang stay where they run, too, and rules about pods and held room hold.
+    Gangs that were stopped for such a gang stay where they run, too, and rules about pods, held room and
+    cells hold.
     """
     space = FreeSpace(instance, decisions)
     turns = [g for g in gangs if space.pods[g] != space.original[g]]
     returned: set[int] = set()
-    while turns or (turns := _conflicting(space) or passing(instance, space.pods)):
+    while turns or (
+        turns := _conflicting(space) or passing(instance, space.pods) or _in_cells(space)
+    ):
         gang = turns.pop()
         returned.add(gang)
         space.set(gang, space.original[gang])
@@ -73,6 +77,24 @@ def _conflicting(space: FreeSpace) -> list[int]:
         if found.isdisjoint(gangs):
             found.add(min(gangs, key=lambda gang: (space.instance.gangs[gang].priority, -gang)))
     return sorted(found)
+
+
+def _in_cells(space: FreeSpace) -> list[int]:
+    """Gangs that have to go back so that the cells of queues stay reachable, the lowest that come."""
+    if space.reach is None or space.reach.keep():
+        return []
+    gangs = space.instance.gangs
+    new = {g: own for g, gang in enumerate(gangs) if is_firm(gang) and (own := space.new_pods(g))}
+    reach = Reach(space.instance)
+    for gang, pods in enumerate(space.pods):
+        reach.add(gang, set(pods) - set(new.get(gang, ())))
+    found = []
+    for gang in sorted(new, key=lambda g: (-gangs[g].priority, g)):
+        reach.add(gang, new[gang])
+        if not reach.keep():
+            reach.add(gang, new[gang], -1)
+            found.append(gang)
+    return found[::-1]
 
 
 def _give_way(space: FreeSpace, n: int, returned: set[int]) -> list[int]:

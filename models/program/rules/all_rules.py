@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from models.program.rules import (
     admission,
     bandwidth,
+    cells,
     gpus,
     hold_room,
     pod_affinity,
@@ -42,6 +43,7 @@ RULES: tuple[Rule, ...] = (
     Rule("services", rows=services.add),
     Rule("pods of sets", rows=pod_affinity.add),
     Rule("held room", rows=hold_room.add),
+    Rule("cells", rows=cells.add),
     Rule("slices", gang_rows=slices.add),
     Rule("models", gang_rows=admission.one_model),
     Rule(
