@@ -139,7 +139,9 @@ def _rows(
 
 
 def cells_by_model(instance: Instance) -> tuple[ModelCells, ...]:
-    """The GPU models of which queues have cells, by name."""
+    """The GPU models of which queues have cells, by name. None where closed nodes stand for them."""
+    if instance.closed is not None:
+        return ()
     return instance.once(_cells_by_model)
 
 
@@ -410,6 +412,11 @@ class Reach:
         """Whether no more is lost than before the plan."""
         allowed = allowed_losses(self._instance)
         return all(one.keep(most) for one, most in zip(self.claims, allowed, strict=True))
+
+    def pack(self) -> None:
+        """Find places for all cells anew."""
+        for claims in self.claims:
+            claims.pack()
 
     def lacking(self) -> Iterator[tuple[str, CellKind, int]]:
         """(queue, cells, how many of them) for which no place was found."""

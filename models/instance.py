@@ -27,7 +27,7 @@ class Instance:
 
     ``blockers``: gangs (indices) that hold room there, too; None to find them (``models.room_holding``).
     ``queues``: sorted by name. ``closed``: by key of a gang, nodes on which it gets no pods with GPUs, since
-    others are promised them (``models.cells``), where nodes are only a part.
+    they are promised to others; in the place of the cells of the queues (``models.cells``).
     """
 
     cluster: Cluster
@@ -37,7 +37,7 @@ class Instance:
     speeds: RelativeSpeeds | None = None
     blockers: tuple[int, ...] | None = None
     queues: tuple[Queue, ...] = ()
-    closed: Mapping[tuple[str, str], frozenset[int]] = field(default_factory=dict, hash=False)
+    closed: Mapping[tuple[str, str], frozenset[int]] | None = field(default=None, hash=False)
 
     def once(self, find: Callable[[Instance], Found]) -> Found:
         """What a function finds in the instance, computed when first asked for and kept."""

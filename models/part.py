@@ -151,7 +151,7 @@ class Standing:
     ) -> dict[tuple[str, str], frozenset[int]]:
         """By key of each gang, nodes where its pods may be in the way of cells, whose places are kept."""
         if self._reach is None or not self._reach.keep():
-            return {}
+            return {}  # the ledger looks at what comes of it
         own = ((gang, self._reach.closed(gang)) for gang in gangs)
         return {
             self.instance.gangs[gang].key: frozenset(position[n] for n in closed & position.keys())

@@ -27,6 +27,10 @@ HELD_ROOM = "HeldRoom"
 """Code of the reason of a gang that would fit, in room that is held for one of higher priority."""
 
 
+QUOTA = "Quota"
+"""Code of the reason of a gang that a limit or a guarantee of a queue holds back."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class PodPlacement:
     """One pod on one node. ``gpus``: bit mask; 0 for a pod without GPUs, None where the node decides."""

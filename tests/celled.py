@@ -74,9 +74,7 @@ def _gang(r: random.Random, name: str, queues: Sequence[str]) -> Gang:
     )
 
 
-def _started(
-    r: random.Random, one: Gang, nodes: Sequence[Node], free: Sequence[list[int]]
-) -> Gang:
+def _started(r: random.Random, one: Gang, nodes: Sequence[Node], free: Sequence[list[int]]) -> Gang:
     """The gang, with as many pods as there is room for on one node."""
     n, gpus, pods = r.randrange(len(nodes)), one.roles[0].gpus, []
     for index in range(one.roles[0].min):
@@ -128,7 +126,7 @@ def _least(
     claimed: dict[tuple[int, str], int],
     first: int = 0,
 ) -> int:
-    """The least GPUs of cells without a claim. ``first``: of the ways of the first cell, as those before are alike."""
+    """The least GPUs of cells without a claim. ``first``: first way of the first cell that is tried."""
     if not cells:
         return 0
     (name, weight, ways), rest = cells[0], cells[1:]
@@ -155,7 +153,9 @@ def _fit(instance: Instance, firm: Firm, claimed: dict[tuple[int, str], int], n:
     known = {queue.name for queue in queues}
     others = sum(gpus for (where, name), gpus in firm.items() if where == n and name not in known)
     usable = 0 if one.unschedulable or not one.ready else one.gpus - one.unhealthy.bit_count()
-    return others + sum(needed(q) for q, queue in enumerate(queues) if queue.parent is None) <= usable
+    return (
+        others + sum(needed(q) for q, queue in enumerate(queues) if queue.parent is None) <= usable
+    )
 
 
 def firm_pods(instance: Instance, pods: Sequence[Sequence[tuple[int, int]]]) -> Firm:
