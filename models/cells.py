@@ -173,7 +173,7 @@ class Claims:
 
     ``held``, ``claimed``: GPUs of firm pods and of cells, [row, column]; ``strangers``: of firm pods in no
     queue with cells. ``needed``: the larger of what a queue's cells claim, and its pods with what those below
-    need. ``missing``: cells of each kind without a place.
+    need. ``missing``: cells of each kind without a place. ``version`` changes when places do.
     """
 
     def __init__(self, cells: ModelCells) -> None:
@@ -187,6 +187,7 @@ class Claims:
         self._every = np.arange(shape[1])
         self._changed = set[int]()
         self._steps = 0
+        self.version = 0
         self.needed = np.zeros(shape, dtype=np.int64)
         self.total = np.zeros(shape[1], dtype=np.int64)
 
@@ -211,6 +212,7 @@ class Claims:
         if self.pack_within(most):
             return True
         self.claimed, self.missing = claimed, missing
+        self.version += 1
         self._recount(self._every)
         self._changed = changed
         return False
@@ -227,25 +229,35 @@ class Claims:
 
     def pack(self) -> None:
         """Find places anew: wide cells first, where they take least from others."""
+        self._start()
+        for number, kind in enumerate(self.cells.kinds):
+            left = kind.count
+            if kind.level is not None:
+                domains = self._domains(kind)[:left]
+                left -= len(domains)
+                self._claim(
+                    kind, np.flatnonzero(np.isin(self.cells.domain_of[kind.level], domains))
+                )
+            for own in (True, False) if kind.level is None else ():
+                columns, most = self._servers(kind, own=own)
+                cells = np.clip(left - (np.cumsum(most) - most), 0, most)
+                left -= int(cells.sum())
+                self._claim(kind, columns[cells > 0], cells[cells > 0])
+            self.missing[number] = left
+
+    def _start(self) -> None:
+        """Claim nothing."""
         self.claimed[:] = 0
         self._recount(self._every)
         self._changed.clear()
-        for number, kind in enumerate(self.cells.kinds):
-            left = kind.count
-            for columns, times in self._cheapest(kind):
-                cells = min(left, times)
-                if cells:
-                    self._claim(kind, columns, cells)
-                    left -= cells
-            self.missing[number] = left
+        self.version += 1
 
     def pack_within(self, most: int) -> bool:
         """Find places so that at most so many GPUs are lost; in doubt try others, with bounded effort."""
         self.pack()
         if self.lost() <= most:
             return True
-        self.claimed[:] = 0
-        self._recount(self._every)
+        self._start()
         alone = (kind.weight * max(0, kind.count - self._most(kind)) for kind in self.cells.kinds)
         if sum(alone) <= most:
             self._steps = SEARCH_EFFORT // self.claimed.size
@@ -265,7 +277,7 @@ class Claims:
     def _most(self, kind: CellKind) -> int:
         """Places for a kind where nothing is claimed."""
         if kind.level is not None:
-            return sum(cells for _, cells in self._cheapest(kind))
+            return len(self._domains(kind))
         return int((np.maximum(0, self._beside(kind.row)) // kind.gpus).sum())
 
     def taken(self, row: int) -> list[int]:
@@ -291,59 +303,61 @@ class Claims:
             above = self.cells.parents[above]
         return found
 
-    def _cheapest(self, kind: CellKind) -> Iterator[tuple[IntArray, int]]:
-        """Places for cells of a kind, those first that take least: columns, and how many cells there."""
-        free, claimed = self._free(kind.row), self.claimed[kind.row]
-        fits = np.where(self.total > self.cells.usable, 0, self._beside(kind.row)) - claimed
-        if kind.level is not None:
-            installed = self.cells.installed
-            extra = np.maximum(0, installed + claimed - free)
-            for columns in self._domains(kind.level, fits >= installed, extra):
-                yield columns, 1
-            return
-        own = np.maximum(0, free - claimed)  # room that the queue has already
-        times = np.minimum(-(-own // kind.gpus), fits // kind.gpus)
-        here = np.flatnonzero(times > 0)
-        waste = -own[here] % kind.gpus
-        for column in here[np.lexsort((here, waste))].tolist():
-            yield np.array([column]), int(times[column])
-        fits = np.where(self.total > self.cells.usable, 0, self._beside(kind.row)) - claimed
-        here = np.flatnonzero(fits >= kind.gpus)
-        for column in here[np.lexsort((here, fits[here]))].tolist():
-            yield np.array([column]), int(fits[column] // kind.gpus)
+    def _fits(self, kind: CellKind) -> IntArray:
+        """GPUs that a queue may claim besides its claims, by column."""
+        room = np.where(self.total > self.cells.usable, 0, self._beside(kind.row))
+        found: IntArray = room - self.claimed[kind.row]
+        return found
 
-    def _domains(
-        self, level: int, fits: npt.NDArray[np.bool_], extra: IntArray
-    ) -> Iterator[IntArray]:
-        """The columns of the domains all of which fit, the cheapest first."""
-        of = self.cells.domain_of[level]
+    def _domains(self, kind: CellKind) -> IntArray:
+        """The domains that a cell may claim, those first that take least from others."""
+        assert kind.level is not None, "see _servers"
+        of, installed = self.cells.domain_of[kind.level], self.cells.installed
         named = np.flatnonzero(of >= 0)
-        if not len(named):
-            return
-        of = of[named]
-        size = np.bincount(of)
-        good = np.bincount(of, weights=fits[named]) == size
-        cost = np.bincount(of, weights=extra[named])
-        found = np.flatnonzero(good & (size > 0))
-        order = np.argsort(of, kind="stable")
-        starts = np.searchsorted(of[order], np.arange(len(size) + 1))
-        for domain in found[np.lexsort((found, cost[found]))].tolist():
-            yield named[order[starts[domain] : starts[domain + 1]]]
+        extra = installed + self.claimed[kind.row] - self._free(kind.row)
+        size = np.bincount(of[named])
+        good = np.bincount(of[named], weights=(self._fits(kind) >= installed)[named])
+        cost = np.bincount(of[named], weights=np.maximum(0, extra)[named])
+        found = np.flatnonzero((good == size) & (size > 0))
+        order: IntArray = found[np.lexsort((found, cost[found]))]
+        return order
 
-    def _claim(self, kind: CellKind, columns: IntArray, cells: int) -> None:
+    def _servers(self, kind: CellKind, *, own: bool) -> tuple[IntArray, IntArray]:
+        """Columns for cells of single GPUs, the best first, and how many each.
+
+        ``own``: where the queue needs the GPUs in any case, with the least waste; else the fullest.
+        """
+        cells = self._fits(kind) // kind.gpus
+        order = self._fits(kind)
+        if own:
+            there = np.maximum(0, self._free(kind.row) - self.claimed[kind.row])
+            cells = np.minimum(cells, -(-there // kind.gpus))
+            order = -there % kind.gpus
+        here = np.flatnonzero(cells > 0)
+        here = here[np.lexsort((here, order[here]))]
+        return here, cells[here]
+
+    def _claim(self, kind: CellKind, columns: IntArray, cells: IntArray | int = 1) -> None:
+        """Claim GPUs, or with negative numbers of cells release them."""
+        row = kind.row
         gpus = self.cells.installed[columns] if kind.level is not None else kind.gpus
-        self.claimed[kind.row, columns] += cells * gpus
-        self._recount(columns)
+        self.claimed[row, columns] += cells * gpus
+        while row >= 0:
+            needed = np.maximum(self.claimed[row, columns], self._inner[row, columns])
+            more = needed - self.needed[row, columns]
+            self.needed[row, columns] = needed
+            row = self.cells.parents[row]
+            if row >= 0:
+                self._inner[row, columns] += more
+        self.total[columns] += more
 
     def _search(self, number: int, left: int, first: int, most: int, lost: int = 0) -> bool:
         """Place ``left`` cells of a kind, from a first column on, and later kinds; lose ``most`` at most."""
         kinds = self.cells.kinds
         if number == len(kinds):
             return True
-        kind, places = kinds[number], list[tuple[int, IntArray]]()
-        if left and self._steps > 0:
-            found = ((int(columns[0]), columns) for columns, _ in self._cheapest(kind))
-            places = [one for one in dict(found).items() if one[0] >= first]
+        kind = kinds[number]
+        places = list(self._places(kind, first)) if left and self._steps > 0 else []
         for column, columns in places:
             self._steps -= 1
             self._claim(kind, columns, 1)
@@ -356,6 +370,17 @@ class Claims:
         self.missing[number] = left
         count = kinds[number + 1].count if number + 1 < len(kinds) else 0
         return self._search(number + 1, count, 0, most, lost)
+
+    def _places(self, kind: CellKind, first: int) -> Iterator[tuple[int, IntArray]]:
+        """Columns of every place for a cell from a first domain or column on, with that."""
+        if kind.level is None:
+            for column in self._servers(kind, own=False)[0].tolist():
+                if column >= first:
+                    yield column, np.array([column])
+            return
+        for domain in self._domains(kind).tolist():
+            if domain >= first:
+                yield domain, np.flatnonzero(self.cells.domain_of[kind.level] == domain)
 
     def _settle(self) -> IntArray:
         """Count changed columns again; returns them."""
@@ -387,6 +412,7 @@ class Reach:
     ) -> None:
         self._instance = instance
         self.claims = [Claims(cells) for cells in cells_by_model(instance)]
+        self._closed: dict[tuple[int, ...], tuple[tuple[int, ...], frozenset[int]]] = {}
         for gang, own in pods:
             self.add(gang, own)
 
@@ -401,12 +427,19 @@ class Reach:
                     claims.add(row, column, sign * gpus)
 
     def closed(self, gang: int) -> frozenset[int]:
-        """Nodes on which firm pods of a gang may be in the way of the places of others."""
-        found = set[int]()
-        for claims in self.claims:
-            taken = claims.taken(claims.cells.row(self._instance.gangs[gang]))
-            found.update(claims.cells.nodes[column] for column in taken)
-        return frozenset(found)
+        """Nodes on which firm pods of a gang may be in the way of the places of others.
+
+        While places stay, fewer may do by now.
+        """
+        rows = tuple(claims.cells.row(self._instance.gangs[gang]) for claims in self.claims)
+        versions = tuple(claims.version for claims in self.claims)
+        known = self._closed.get(rows)
+        if known is None or known[0] != versions:
+            found = set[int]()
+            for claims, row in zip(self.claims, rows, strict=True):
+                found.update(claims.cells.nodes[column] for column in claims.taken(row))
+            known = self._closed[rows] = (versions, frozenset(found))
+        return known[1]
 
     def keep(self) -> bool:
         """Whether no more is lost than before the plan."""

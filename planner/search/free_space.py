@@ -18,12 +18,15 @@ from models.occupancy import PODS, Room, is_blind
 from models.pod_counts import PodCounts
 from models.pod_rules import pod_rules
 from models.program.base_state import base_decisions, outcome, standing_pods
-from models.program.demands import RoleDemand
+from models.program.demands import Demand, RoleDemand
 from models.program.packing import CountPacking, Packing
 from models.program.regions import packing_of
 from models.services import bound, members, open_service
 from models.solution import GangDecision, PodPlacement
 from planner.search.free_arrays import Capacity, FreeArrays
+
+MAX_OPEN = 1024
+"""Sets of nodes beside cells that are remembered."""
 
 Pods = tuple[PodPlacement, ...]
 Key = tuple[int, int, int]
@@ -96,7 +99,7 @@ class FreeSpace:
         )
         celled = bool(cells_by_model(instance))
         self.reach = Reach(instance, enumerate(self.pods)) if celled else None
-        self._unclaimed: dict[int, frozenset[int]] = {}
+        self._open: dict[tuple[frozenset[int], frozenset[int]], frozenset[int]] = {}
 
     def set(self, gang: int, pods: Iterable[PodPlacement]) -> None:
         """Replace the pods of a gang."""
@@ -266,15 +269,22 @@ class FreeSpace:
         self.reach.add(gang, pods, -1)
         return kept
 
-    def unclaimed(self, gang: int) -> frozenset[int] | None:
-        """Nodes that the gang may use whatever it puts there, as for the cells of queues; None for all."""
-        if self.reach is None or not is_firm(self.instance.gangs[gang]):
+    def beside_cells(self, demand: Demand) -> Demand | None:
+        """The demand on nodes where its pods are in the way of no cells; None if these are all."""
+        if self.reach is None or not is_firm(self.instance.gangs[demand.gang]):
             return None
-        closed = self.reach.closed(gang)
-        known = self._unclaimed.get(len(closed))
-        if known is None or not closed.isdisjoint(known):
-            known = self._unclaimed[len(closed)] = self.arrays.tree.everywhere - closed
-        return known if closed else None
+        closed = self.reach.closed(demand.gang)
+        if len(self._open) > MAX_OPEN:
+            self._open.clear()
+
+        def nodes(role: RoleDemand) -> frozenset[int]:
+            key = (role.nodes, closed)
+            if key not in self._open:
+                self._open[key] = role.nodes - closed
+            return self._open[key]
+
+        roles = (replace(r, nodes=nodes(r)) if r.gpus else r for r in demand.roles)
+        return replace(demand, roles=tuple(roles)) if closed else None
 
     def _before(self, gang: int, pod: PodPlacement) -> PodPlacement | None:
         """Where the pod stands now."""

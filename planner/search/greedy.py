@@ -255,9 +255,8 @@ def placements(
     limits = limits_of(space, demand)
     if limits:
         demand = narrowed(space, demand, limits)
-    unclaimed, refused = space.unclaimed(demand.gang), 0
-    for nodes in (None,) if unclaimed is None else (unclaimed, None):
-        own = demand if nodes is None else demand.within(nodes)
+    beside, refused = space.beside_cells(demand), 0
+    for own in (demand,) if beside is None else (beside, demand):
         for scope in scopes(space, own, limits) if own.possible else ():
             trial = Trial(space, scope.demand, limits)
             if trial.run(scope.nodes, scope.model):
