@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from models.cells import Reach, cells_by_model
+from models.cells import Reach, cells_by_model, is_firm
 from models.cluster import Cluster, DisruptionBudget, Node
 from models.disruption_budgets import guards, taken, without
 from models.gang import Gang
@@ -152,7 +152,7 @@ class Standing:
         """By key of each gang, nodes where its pods may be in the way of cells, whose places are kept."""
         if self._reach is None or not self._reach.keep():
             return {}  # the ledger looks at what comes of it
-        own = ((gang, self._reach.closed(gang)) for gang in gangs)
+        own = ((g, self._reach.closed(g)) for g in gangs if is_firm(self.instance.gangs[g]))
         return {
             self.instance.gangs[gang].key: frozenset(position[n] for n in closed & position.keys())
             for gang, closed in own

@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import combinations_with_replacement
 
 from building import LEVELS, build, gang, mask, node
 from building_servers import switched
@@ -48,7 +49,10 @@ def celled(seed: int, waiting: int = 4) -> Instance:
     free = [list(range(one.gpus)) for one in nodes]
     names = [queue.name for queue in queues]
     gangs = [_gang(r, f"w{i}", names) for i in range(waiting)]
-    gangs += [_started(r, _gang(r, f"r{i}", names), nodes, free) for i in range(3)]
+    # what runs has the highest priority and does not move, so that nothing that runs changes
+    for i in range(3):
+        one = replace(_gang(r, f"r{i}", names), movable=False, priority=3)
+        gangs += _started(r, one, nodes, free)
     return replace(build(nodes=nodes, gangs=gangs), queues=tuple(queues))
 
 
@@ -66,7 +70,7 @@ def _gang(r: random.Random, name: str, queues: Sequence[str]) -> Gang:
             r.randint(1, 2),
             r.choice((1, 2, 2, 4)),
             same=r.choice((None, None, "rack", "node")),
-            priority=r.randint(0, 2),
+            priority=r.randint(1, 2),
             preemptible=r.random() < 0.25,
             movable=r.random() < 0.25,
         ),
@@ -74,14 +78,15 @@ def _gang(r: random.Random, name: str, queues: Sequence[str]) -> Gang:
     )
 
 
-def _started(r: random.Random, one: Gang, nodes: Sequence[Node], free: Sequence[list[int]]) -> Gang:
-    """The gang, with as many pods as there is room for on one node."""
-    n, gpus, pods = r.randrange(len(nodes)), one.roles[0].gpus, []
-    for index in range(one.roles[0].min):
-        if len(free[n]) >= gpus:
-            own = mask(*(free[n].pop() for _ in range(gpus)))
-            pods.append(ExistingPod(f"{one.name}-{index}", 0, index, node=n, gpus=own))
-    return replace(one, pods=tuple(pods))
+def _started(
+    r: random.Random, one: Gang, nodes: Sequence[Node], free: Sequence[list[int]]
+) -> Iterator[Gang]:
+    """The gang on one node, if there is room for it."""
+    n, gpus, count = r.randrange(len(nodes)), one.roles[0].gpus, one.roles[0].min
+    if len(free[n]) >= gpus * count:
+        own = [mask(*(free[n].pop() for _ in range(gpus))) for _ in range(count)]
+        pods = (ExistingPod(f"{one.name}-{i}", 0, i, node=n, gpus=m) for i, m in enumerate(own))
+        yield replace(one, pods=tuple(pods))
 
 
 def lost(instance: Instance, firm: Firm) -> dict[str, int]:
@@ -165,3 +170,71 @@ def firm_pods(instance: Instance, pods: Sequence[Sequence[tuple[int, int]]]) -> 
         for role, n in own:
             found[n, spec.queue] += 0 if spec.preemptible else spec.roles[role].gpus
     return found
+
+
+def most_admitted(instance: Instance) -> dict[int, int]:
+    """GPUs of the gangs that start, by priority, in the best plan in which nothing that runs changes."""
+    gangs = instance.gangs
+    pods = [[(p.role, p.node or 0) for p in one.running_pods] for one in gangs]
+    before = lost(instance, firm_pods(instance, pods))
+    free = _free(instance)
+    waiting = sorted((g for g, own in enumerate(pods) if not own), key=lambda g: -gangs[g].priority)
+    best: list[tuple[int, ...]] = [(-1,)]
+
+    def place(turn: int, admitted: tuple[int, ...]) -> None:
+        """Every way for the gangs from this turn on, if that may be better than the best."""
+        if turn == len(waiting):
+            after = lost(instance, firm_pods(instance, pods))
+            if all(after[model] <= most for model, most in before.items()):
+                best[0] = max(best[0], _by_priority(instance, waiting, admitted))
+            return
+        spec = gangs[waiting[turn]]
+        rest = tuple(gangs[g].weight_gpus for g in waiting[turn + 1 :])
+        for where in (*_spreads(instance, spec), ()):
+            now = (*admitted, spec.weight_gpus if where else 0)
+            if _by_priority(instance, waiting, (*now, *rest)) > best[0]:
+                pods[waiting[turn]] = [(0, n) for n in where]
+                for n in where:
+                    free[n] -= spec.roles[0].gpus
+                if all(free[n] >= 0 for n in where):
+                    place(turn + 1, now)
+                for n in where:
+                    free[n] += spec.roles[0].gpus
+        pods[waiting[turn]] = []
+
+    place(0, ())
+    priorities = sorted({gangs[g].priority for g in waiting}, reverse=True)
+    return dict(zip(priorities, best[0], strict=True))
+
+
+def _free(instance: Instance) -> Counter[int]:
+    """Healthy GPUs of the nodes that are ready, without those in use."""
+    free: Counter[int] = Counter()
+    for n, one in enumerate(instance.cluster.nodes):
+        used = one.unhealthy
+        for spec in instance.gangs:
+            for pod in spec.running_pods:
+                used |= (pod.gpus or 0) if pod.node == n else 0
+        free[n] = one.gpus - used.bit_count() if one.ready else 0
+    return free
+
+
+def _by_priority(
+    instance: Instance, waiting: Sequence[int], gpus: Sequence[int]
+) -> tuple[int, ...]:
+    """GPUs of these gangs by falling priority."""
+    found: dict[int, int] = {}
+    for g, own in zip(waiting, gpus, strict=True):
+        priority = instance.gangs[g].priority
+        found[priority] = found.get(priority, 0) + own
+    return tuple(found.values())
+
+
+def _spreads(instance: Instance, spec: Gang) -> Iterator[tuple[int, ...]]:
+    """Nodes of the pods of a gang: on one GPU model, in one domain of its required level."""
+    cluster = instance.cluster
+    for where in combinations_with_replacement(range(len(cluster.nodes)), spec.roles[0].min):
+        one_model = len({_model(cluster.nodes[n]) for n in where}) == 1
+        level = spec.required
+        if one_model and (level is None or len({cluster.domain_of[level][n] for n in where}) == 1):
+            yield where

@@ -429,7 +429,7 @@ class _ReasonFinder:
             if lost > 0:
                 size = plural(kind.gpus, "GPU")
                 if kind.level is not None:
-                    size = f"the level {shown(instance.cluster.level_name(kind.level))}"
+                    size = f"the level {instance.cluster.level_name(kind.level)}"
                 return f"it would take {plural(lost, 'cell')} of {size} from queue {shown(name)}"
         return "it would take cells from other queues"
 
