@@ -289,6 +289,12 @@ class Claims:
         found: list[int] = np.flatnonzero(full & self.claimed.any(axis=0)).tolist()
         return found
 
+    def unused(self, row: int) -> IntArray:
+        """GPUs by column that cells of a queue claim, and neither firm pods in it nor cells below hold."""
+        self._settle()
+        left: IntArray = np.maximum(0, self.claimed[row] - self._inner[row])
+        return left
+
     def _beside(self, row: int) -> IntArray:
         """What a row may need in all by column; for -1 how much more strangers may hold."""
         slack: IntArray = self.cells.usable - self.total
