@@ -25,6 +25,9 @@ IntArray = npt.NDArray[np.int64]
 SEARCH_EFFORT = 1 << 20
 """Places tried for single cells, times the size of the arrays, where packing finds too few places."""
 
+MOST_SEARCHED = 300
+"""With more cells, or kinds of them, packing has the last word: a search is as deep as there are cells."""
+
 
 @dataclass(frozen=True, slots=True)
 class CellKind:
@@ -259,7 +262,7 @@ class Claims:
             return True
         self._start()
         alone = (kind.weight * max(0, kind.count - self._most(kind)) for kind in self.cells.kinds)
-        if sum(alone) <= most:
+        if sum(alone) <= most and self._few():
             self._steps = SEARCH_EFFORT // self.claimed.size
             if self._search(0, self.cells.kinds[0].count, 0, most):
                 return True
@@ -273,6 +276,11 @@ class Claims:
         while least and self.pack_within(least - 1):
             least = self.lost()
         return least
+
+    def _few(self) -> bool:
+        """Whether there are so few cells that they are placed one by one."""
+        cells = min(sum(kind.count for kind in self.cells.kinds), int(self.cells.usable.sum()))
+        return cells + len(self.cells.kinds) <= MOST_SEARCHED
 
     def _most(self, kind: CellKind) -> int:
         """Places for a kind where nothing is claimed."""

@@ -41,7 +41,7 @@ def asked(
 
 
 def test_hiveds_example_keeps_its_promise_through_arrivals_and_departures() -> None:
-    shared = gone_through(example(), 0, 200)
+    shared = gone_through(example(), 0, 150)
     assert (shared.promised > 20, shared.refused > 10) == (True, True)
 
 
