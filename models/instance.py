@@ -5,8 +5,8 @@ Gangs are sorted by (namespace, name), nodes by name; every default is filled in
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -30,7 +30,8 @@ class Instance:
 
     ``blockers``: gangs (indices) that hold room there, too; None to find them (``models.room_holding``).
     ``queues``: sorted by name. ``shares``: what they are promised and hold in the whole, None to count it
-    (``models.queue_shares``).
+    (``models.queue_shares``). ``closed``: by key of a gang, nodes on which it gets no pods with GPUs, since
+    they are promised to others; in the place of the cells of the queues (``models.cells``).
     """
 
     cluster: Cluster
@@ -41,6 +42,7 @@ class Instance:
     blockers: tuple[int, ...] | None = None
     queues: tuple[Queue, ...] = ()
     shares: QueueShares | None = None
+    closed: Mapping[tuple[str, str], frozenset[int]] | None = field(default=None, hash=False)
 
     def once(self, find: Callable[[Instance], Found]) -> Found:
         """What a function finds in the instance, computed when first asked for and kept."""

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from models.cells import Reach, cells_by_model, is_firm
 from models.cluster import Cluster, DisruptionBudget, Node
 from models.disruption_budgets import guards, taken, without
 from models.gang import Gang
@@ -51,6 +52,8 @@ class Standing:
         self.by_node: list[set[int]] = [set() for _ in instance.cluster.nodes]
         self.moves: dict[int, int] = {}
         self._use = QueueUse()
+        celled = bool(cells_by_model(instance))
+        self._reach = Reach(instance, enumerate(one.pods for one in decisions)) if celled else None
         for gang, decision in enumerate(decisions):
             self._enter(gang, decision)
 
@@ -67,6 +70,9 @@ class Standing:
                     self.by_node[n].discard(gang)
                 self.moves.pop(gang, None)
                 self._count(self._use, gang, -1)
+                if self._reach is not None:
+                    self._reach.add(gang, old.pods, -1)
+                    self._reach.add(gang, new.pods)
                 self.decisions[gang] = new
                 self._enter(gang, new)
 
@@ -155,12 +161,25 @@ class Standing:
             blockers=tuple(number[i] for i in blockers(self.instance) if i in number),
             queues=self.instance.queues,
             shares=self._shares(gangs),
+            closed=self._closed(gangs, position),
         )
         start = tuple(
             replace(one, pods=_moved(one.pods, position))
             for one in (self.decisions[gang] for gang in gangs)
         )
         return Part(instance, order, gangs, start)
+
+    def _closed(
+        self, gangs: Iterable[int], position: Mapping[int, int]
+    ) -> dict[tuple[str, str], frozenset[int]]:
+        """By key of each gang, nodes where its pods may be in the way of cells, whose places are kept."""
+        if self._reach is None or not self._reach.keep():
+            return {}  # the ledger looks at what comes of it
+        own = ((g, self._reach.closed(g)) for g in gangs if is_firm(self.instance.gangs[g]))
+        return {
+            self.instance.gangs[gang].key: frozenset(position[n] for n in closed & position.keys())
+            for gang, closed in own
+        }
 
     def _unbarred(self, freed: Collection[int]) -> tuple[int, ...]:
         """Those of the gangs, ascending, for which it does not matter who holds room outside."""

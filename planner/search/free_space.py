@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from models.cells import Reach, cells_by_model, is_firm
 from models.disruption_budgets import guards
 from models.gang import Gang, Hold
 from models.giving_way import claim, takes
@@ -18,13 +19,16 @@ from models.occupancy import PODS, Room, is_blind
 from models.pod_counts import PodCounts
 from models.pod_rules import pod_rules
 from models.program.base_state import base_decisions, outcome, standing_pods
-from models.program.demands import RoleDemand
+from models.program.demands import Demand, RoleDemand
 from models.program.packing import CountPacking, Packing
 from models.program.regions import packing_of
 from models.queue_shares import queue_counts
 from models.services import bound, members, open_service
 from models.solution import GangDecision, PodPlacement
 from planner.search.free_arrays import Capacity, FreeArrays
+
+MAX_OPEN = 1024
+"""Sets of nodes beside cells that are remembered."""
 
 Pods = tuple[PodPlacement, ...]
 Key = tuple[int, int, int]
@@ -68,7 +72,8 @@ class FreeSpace:
 
     ``pods[g]``: pods of gang g, changed only through ``set``. ``original[g]``: where they run
     now. ``arrays``: the free space of all nodes at once. ``pod_counts``: what rules about pods count.
-    ``queues``: what gangs in queues hold, None where there are no queues.
+    ``queues``: what gangs in queues hold, None where there are no queues. ``reach``: places of the cells of
+    queues, where there are any.
     """
 
     def __init__(self, instance: Instance, decisions: Sequence[GangDecision]) -> None:
@@ -96,6 +101,9 @@ class FreeSpace:
         self.arrays = FreeArrays(
             instance.cluster, [n.free for n in self.by_node], [n.left for n in self.by_node]
         )
+        celled = bool(cells_by_model(instance))
+        self.reach = Reach(instance, enumerate(self.pods)) if celled else None
+        self._open: dict[tuple[frozenset[int], frozenset[int]], frozenset[int]] = {}
 
     def set(self, gang: int, pods: Iterable[PodPlacement]) -> None:
         """Replace the pods of a gang."""
@@ -235,6 +243,9 @@ class FreeSpace:
         if self.queues is not None:
             self.queues.add(gang, old, -1)
             self.queues.add(gang, new)
+        if self.reach is not None:
+            self.reach.add(gang, old, -1)
+            self.reach.add(gang, new)
         for n in touched:
             self._count(n)
             self.arrays.change(n, self.by_node[n].free, self.by_node[n].left)
@@ -261,6 +272,32 @@ class FreeSpace:
         kept = not any(self.pod_counts.broken(rule) for rule in self.rules.of[gang])
         self._recount(gang, pods, ())
         return kept
+
+    def keeps_cells(self, gang: int, pods: Pods) -> bool:
+        """Whether the cells of queues stay reachable with these pods added."""
+        if self.reach is None or not is_firm(self.instance.gangs[gang]):
+            return True
+        self.reach.add(gang, pods)
+        kept = self.reach.keep()
+        self.reach.add(gang, pods, -1)
+        return kept
+
+    def beside_cells(self, demand: Demand) -> Demand | None:
+        """The demand on nodes where its pods are in the way of no cells; None if these are all."""
+        if self.reach is None or not is_firm(self.instance.gangs[demand.gang]):
+            return None
+        closed = self.reach.closed(demand.gang)
+        if len(self._open) > MAX_OPEN:
+            self._open.clear()
+
+        def nodes(role: RoleDemand) -> frozenset[int]:
+            key = (role.nodes, closed)
+            if key not in self._open:
+                self._open[key] = role.nodes - closed
+            return self._open[key]
+
+        roles = (replace(r, nodes=nodes(r)) if r.gpus else r for r in demand.roles)
+        return replace(demand, roles=tuple(roles)) if closed else None
 
     def _before(self, gang: int, pod: PodPlacement) -> PodPlacement | None:
         """Where the pod stands now."""

@@ -38,6 +38,9 @@ RULE_EFFORT = 1e-5
 GRACE_S = 1.0
 """Seconds that the first plan may still take once the search was stopped or its time is up."""
 
+MAX_REFUSED = 4
+"""Placements of one gang in the places of others' cells that are tried: each asks for other places."""
+
 MAX_SIZES = 8
 """Sizes of a role that are tried above its smallest."""
 
@@ -271,16 +274,25 @@ def place(
 def placements(
     space: FreeSpace, demand: Demand, *, bound: bool = True
 ) -> Iterator[tuple[PodPlacement, ...]]:
-    """Ways to place one gang in the free space, the narrowest and tightest domains first."""
+    """Ways to place one gang in the free space, the narrowest and tightest domains first.
+
+    Those come first that leave the cells of queues where they are.
+    """
     limits = limits_of(space, demand)
     if limits:
         demand = narrowed(space, demand, limits)
-    for scope in scopes(space, demand, limits):
-        trial = Trial(space, scope.demand, limits)
-        if trial.run(scope.nodes, scope.model):
-            pods = trial.pods()
-            if permitted(space, demand.gang, pods, bound=bound):
-                yield pods
+    beside, refused = space.beside_cells(demand), 0
+    for own in (demand,) if beside is None else (beside, demand):
+        for scope in scopes(space, own, limits) if own.possible else ():
+            trial = Trial(space, scope.demand, limits)
+            if trial.run(scope.nodes, scope.model):
+                pods = trial.pods()
+                if not space.keeps_cells(demand.gang, pods):
+                    refused += 1
+                    if refused > MAX_REFUSED:
+                        return
+                elif permitted(space, demand.gang, pods, bound=bound):
+                    yield pods
 
 
 def permitted(

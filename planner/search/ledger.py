@@ -10,6 +10,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from models.cells import breaks_cells
 from models.disruption_budgets import beyond_budgets
 from models.implied_bounds import ImpliedBounds
 from models.instance import Instance
@@ -73,8 +74,8 @@ class Ledger:
 
         Gangs below minBandwidthShare wait, and those of a service on several models; gangs stopped
         without need keep running, and so do those that disruption budgets do not let go. Of gangs whose
-        pods break a rule about each other the lowest goes back, and gangs that start in room that is held
-        for others, or beyond what queues may hold, wait.
+        pods break a rule about each other the lowest goes back, and so do those that come to places of cells;
+        gangs that start in room that is held for others, or beyond what queues may hold, wait.
         """
         beyond = beyond_budgets(self.instance, decisions)
         if beyond:
@@ -96,12 +97,12 @@ class Ledger:
                 return None
             base = base_decisions(self.instance)
             decisions = tuple(base[i] if i in below_share else d for i, d in enumerate(decisions))
-        if (
-            conflicts(self.instance, decisions)
-            or passing(self.instance, [one.pods for one in decisions])
-            or self._beyond_queues(decisions)
-        ):
+        pods = [one.pods for one in decisions]
+        wrong = conflicts(self.instance, decisions) or passing(self.instance, pods)
+        if wrong or self._beyond_queues(decisions) or breaks_cells(self.instance, pods):
             decisions = back_in_place(self.instance, decisions, ())
+            if breaks_cells(self.instance, [one.pods for one in decisions]):
+                return None
         broken = unjustified_victims(self.instance, decisions)
         if broken or beyond_budgets(self.instance, decisions) or self._moves_too_much(decisions):
             return None

@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from models.cells import Reach, cells_by_model, is_firm
 from models.disruption_budgets import held_by_budgets
 from models.hardware import slug
 from models.instance import Instance
@@ -20,7 +21,7 @@ from models.program.demand_builder import identity
 from models.program.demands import Demand
 from models.queue_shares import Gpu, QueueCounts, queue_counts, shares
 from models.room_holding import barred_by
-from models.solution import HELD_ROOM, NEVER, QUOTA, GangDecision, Reason
+from models.solution import HELD_ROOM, NEVER, QUOTA, GangDecision, PodPlacement, Reason
 from models.tiers import MAINS, family
 from models.units import first_of, plural, shown
 from planner.search.alone_proofs import AloneProofs, if_all_left, running_gangs
@@ -67,10 +68,12 @@ def with_reasons(
 
 
 def _unbound(instance: Instance) -> Instance:
-    """The instance in which no room is held, and queues may hold everything."""
+    """The instance in which no room is held, and queues have no cells and may hold everything."""
     known = shares(instance)
     if instance.policy.hold_room_from is not None:
         instance = replace(instance, policy=replace(instance.policy, hold_room_from=None))
+    if cells_by_model(instance):
+        instance = replace(instance, closed={})
     return instance if known is None else replace(instance, shares=known.unlimited())
 
 
@@ -104,7 +107,7 @@ class _Left:
     """What those that come first leave for a kind of gang: a shortage, or whether a placement was found.
 
     ``beside``: whether one was found beside the gangs of lower priority too. ``barred``: the rule about
-    pods without which there would be one.
+    pods without which there would be one. ``cells``: of a queue, that every placement found would take away.
     """
 
     short: Shortage | None
@@ -112,6 +115,7 @@ class _Left:
     beside: bool
     free: int
     barred: Kind | None
+    cells: str | None
 
 
 class _ReasonFinder:
@@ -119,8 +123,8 @@ class _ReasonFinder:
 
     ``_empty``: why a kind can never start; ``_known``: why it cannot start now whoever gives way, None if
     it may; ``_left``: what is left for it; ``_helps``: whether it might fit if no disruption budget
-    guarded a pod. ``_plain``: the instance without rules about pods, held room and queues, which all
-    counts leave aside.
+    guarded a pod. ``_plain``: the instance without rules about pods, held room, queues and cells, which
+    all counts leave aside.
     """
 
     def __init__(
@@ -404,6 +408,9 @@ class _ReasonFinder:
                 f"keeps the {_RULES[left.barred]} of its pods"
             )
             return Reason(left.barred.value, text + self._reclaiming(demand.gang))
+        if left.cells is not None:
+            needs = f"needs {plural(demand.gpus, 'GPU')} and is not preemptible"
+            return Reason(QUOTA, f"{needs}; where there is room, {left.cells}")
         above = barred_by(self._instance, self._pods, demand.gang)
         if left.fits and above is not None:
             other = self._instance.gangs[above]
@@ -436,13 +443,41 @@ class _ReasonFinder:
         if key not in self._left:
             short = shortage(above.counts, demand)
             fits = short is None and kind not in self._nowhere
-            fits = fits and place(above.space, demand) is not None
+            pods = place(above.space, demand) if fits else None
+            fits = pods is not None
             if not fits:
                 self._nowhere.add(kind)  # less is left for lower priorities
             beside = fits and place(self._after, demand) is not None
             barred = self._barred(demand.gang) if fits else None
-            self._left[key] = _Left(short, fits, beside, above.counts.on(demand.nodes), barred)
+            cells = None
+            if pods is not None and barred is None:
+                cells = self._taken_away(demand.gang, above.space.pods, pods)
+            free = above.counts.on(demand.nodes)
+            self._left[key] = _Left(short, fits, beside, free, barred, cells)
         return self._left[key]
+
+    def _taken_away(
+        self, gang: int, first: Sequence[Sequence[PodPlacement]], pods: Sequence[PodPlacement]
+    ) -> str | None:
+        """Whose cells a gang would take with these pods beside those that come first; None if it need not."""
+        instance = self._instance
+        if not cells_by_model(instance) or not is_firm(instance.gangs[gang]):
+            return None
+        if self._placed_without((), gang):
+            return None
+        reach = Reach(instance, enumerate(first))
+        reach.pack()
+        known = {(name, kind): missing for name, kind, missing in reach.lacking()}
+        reach.add(gang, pods)
+        reach.pack()
+        for name, kind, missing in reach.lacking():
+            lost = missing - known.get((name, kind), 0)
+            if lost > 0:
+                size = plural(kind.gpus, "GPU")
+                if kind.level is not None:
+                    size = f"the level {instance.cluster.level_name(kind.level)}"
+                return f"it would take {plural(lost, 'cell')} of {size} from queue {shown(name)}"
+        return "it would take cells from other queues"
 
     def _barred(self, gang: int) -> Kind | None:
         """The rule about pods that keeps a gang from the room that is left; None if it finds a place."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from models.cells import Reach, is_firm
 from models.disruption_budgets import guards
 from models.gang import Gang
 from models.giving_way import unjustified
@@ -46,7 +47,10 @@ def back_in_place(
     turns = [g for g in gangs if space.pods[g] != space.original[g]]
     returned: set[int] = set()
     while turns or (
-        turns := _conflicting(space) or passing(instance, space.pods) or _beyond_queues(space)
+        turns := _conflicting(space)
+        or passing(instance, space.pods)
+        or _beyond_queues(space)
+        or _in_cells(space)
     ):
         gang = turns.pop()
         returned.add(gang)
@@ -113,6 +117,24 @@ def _relieves(
     relieved = excess() < before
     space.undo(mark)
     return relieved
+
+
+def _in_cells(space: FreeSpace) -> list[int]:
+    """Gangs that have to go back so that the cells of queues stay reachable, the lowest that come."""
+    if space.reach is None or space.reach.keep():
+        return []
+    gangs = space.instance.gangs
+    new = {g: own for g, gang in enumerate(gangs) if is_firm(gang) and (own := space.new_pods(g))}
+    reach = Reach(space.instance)
+    for gang, pods in enumerate(space.pods):
+        reach.add(gang, set(pods) - set(new.get(gang, ())))
+    found = []
+    for gang in sorted(new, key=lambda g: (-gangs[g].priority, g)):
+        reach.add(gang, new[gang])
+        if not reach.keep():
+            reach.add(gang, new[gang], -1)
+            found.append(gang)
+    return found[::-1]
 
 
 def _give_way(space: FreeSpace, n: int, returned: set[int]) -> list[int]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from models.program.rules import (
     admission,
     bandwidth,
+    cells,
     gpus,
     guarantees,
     hold_room,
@@ -46,6 +47,7 @@ RULES: tuple[Rule, ...] = (
     Rule("held room", rows=hold_room.add),
     Rule("queue limits", rows=queue_limits.add),
     Rule("guarantees", rows=guarantees.add),
+    Rule("cells", rows=cells.add),
     Rule("slices", gang_rows=slices.add),
     Rule("models", gang_rows=admission.one_model),
     Rule(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
+from models.cells import cells_by_model, is_firm
 from models.gang import Gang, Role
 from models.instance import Instance
 from models.pod_rules import counted_at, pod_rules, rule_key, suitable_nodes
@@ -83,6 +84,22 @@ def _has_pod_rules(instance: Instance, gang: Gang) -> bool:
     return gang.key in pod_rules(instance).gangs
 
 
+def _without_closed(instance: Instance, gang: Gang, role: Role) -> frozenset[int] | None:
+    closed = instance.closed.get(gang.key) if instance.closed and role.gpus else None
+    if not closed:
+        return None
+    return frozenset(range(len(instance.cluster.nodes))) - closed
+
+
+def _places_of_cells(instance: Instance, node: int) -> Hashable:
+    return tuple(cells.place(node) for cells in cells_by_model(instance))
+
+
+def _user_of_cells(instance: Instance, gang: Gang) -> Hashable:
+    by_model = cells_by_model(instance)
+    return tuple(cells.row(gang) for cells in by_model) if by_model and is_firm(gang) else ()
+
+
 DECLARED: tuple[Declaration, ...] = (
     Declaration("nodes", eligible=lambda instance, _gang, role: instance.eligible_nodes(role)),
     Declaration(
@@ -125,6 +142,9 @@ DECLARED: tuple[Declaration, ...] = (
         own_variables=_has_pod_rules,
     ),
     Declaration("queues", gang_key=_queue_key),
+    Declaration(
+        "cells", eligible=_without_closed, node_key=_places_of_cells, gang_key=_user_of_cells
+    ),
 )
 """One declaration a rule; rules that concern every gang alike (GPUs, resources) declare nothing."""
 

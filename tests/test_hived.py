@@ -1,0 +1,131 @@
+"""HiveD's promise: what fits into the cells of a queue is always placed, whatever the others run.
+
+And HiveD's published cases, as far as gangplan has the words: cells are not pinned, and a queue without a
+limit borrows what is promised to nobody, where HiveD refuses.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hived import NODE, Shared, drawn, example
+
+from models.cells import Reach, allowed_losses
+from models.gang import Gang, Role
+from models.instance import Instance
+from models.queue import Cell, Queue
+
+
+def gone_through(instance: Instance, seed: int, steps: int) -> Shared:
+    shared = Shared(instance, random.Random(seed))
+    for _ in range(steps):
+        shared.step()
+    return shared
+
+
+def asked(
+    name: str,
+    queue: str | None,
+    model: str,
+    gpus: Sequence[int],
+    *,
+    priority: int = 1,
+    lent: bool = False,
+) -> Gang:
+    """A gang of one role for each pod. ``lent``: HiveD's opportunistic job."""
+    roles = tuple(Role(f"r{i}", 1, 1, 1, size, model=model) for i, size in enumerate(gpus))
+    return Gang("default", name, roles, priority=priority, queue=queue, preemptible=lent)
+
+
+def test_hiveds_example_keeps_its_promise_through_arrivals_and_departures() -> None:
+    shared = gone_through(example(), 0, 150)
+    assert (shared.promised > 20, shared.refused > 10) == (True, True)
+
+
+def test_drawn_clusters_keep_their_promise() -> None:
+    runs = [gone_through(drawn(seed), seed, 50) for seed in range(3, 6)]
+    assert (sum(one.promised for one in runs) > 10, sum(one.stopped for one in runs) > 0) == (
+        True,
+        True,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_the_promise_holds_through_5000_steps_of_hiveds_example(seed: int) -> None:
+    gone_through(example(), seed, 1000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 50, 10))
+def test_the_promise_holds_through_5000_steps_of_drawn_clusters(first: int) -> None:
+    for seed in range(first, first + 10):
+        gone_through(drawn(seed), seed, 100)
+
+
+def test_hiveds_published_cases_start_as_there() -> None:
+    """``casesThatShouldSucceed`` of pkg/algorithm/hived_algorithm_test.go.
+
+    Source: github.com/microsoft/hivedscheduler, Copyright (c) Microsoft Corporation, MIT License. Left out:
+    what is about pinned cells (groups 11, 18 to 23), invalid requests, and group 7, which waits there, as
+    half nodes make no node, and starts here on nodes that are all promised to its own queue.
+    """
+    shared = Shared(example(), random.Random(0))
+    v100, p100, ct1 = "dgx2-v100", "dgx1-p100", "ct1"
+    for gang in (
+        asked("group1", "VC1", v100, [1], priority=1),
+        asked("group2", "VC1", v100, [1], priority=2),
+        asked("group3", "VC1", v100, [8], priority=3),
+        asked("group4", "VC1", v100, [1], priority=0, lent=True),
+        asked("group5", "VC1", v100, [16, 16], priority=2),
+        asked("group9", "VC2", p100, [7, 5], priority=2),
+        asked("group12", "VC1", v100, [16, 16], priority=2),
+        asked("group13", "VC1", v100, [16, 16], priority=2),
+        asked("group14", "VC1", v100, [16, 16], priority=0, lent=True),
+        asked("group15", "VC2", ct1, [2], priority=1, lent=True),  # preempted lazily: opportunistic
+        asked("group16", "VC2", ct1, [2], priority=2, lent=True),
+    ):
+        assert shared.come(gang) == "place", gang.name
+    # there it stops group16 at once, here it takes the third node: VC1's GPU is reachable on the others
+    assert shared.come(asked("group17", "VC2", ct1, [2], priority=3)) == "place"
+    assert shared.come(asked("more", "VC2", ct1, [2], priority=3)) == "place"
+    assert shared.stopped == 1
+    # now only one node is left without firm pods, of which VC1 is promised a GPU
+    assert shared.come(asked("most", "VC2", ct1, [2], priority=3)) == "wait"
+    # VC1 holds 7 of its 10 DGX2 nodes, 13 are there: 3 are promised to nobody, and that is all VC2 gets
+    assert shared.come(asked("group6", "VC2", v100, [16] * 4)) == "wait"
+    assert shared.come(asked("group6", "VC1", v100, [16] * 3)) == "place"
+
+
+def test_a_virtual_cluster_finds_its_node_whole() -> None:
+    """The demo of VC safety in HiveD's example/feature/README.md: two DGX-2, one for each of two VCs."""
+    pair = replace(
+        example(),
+        queues=tuple(
+            Queue(name, cells=(Cell(1, NODE, model="ib-dgx2-v100"),)) for name in ("VC1", "VC2")
+        ),
+    )
+    shared = Shared(pair, random.Random(0))
+    for i in range(16):
+        assert shared.come(asked(f"small{i:02}", "VC1", "ib-dgx2-v100", [1])) == "place"
+    assert shared.come(asked("small16", "VC1", "ib-dgx2-v100", [1])) == "wait"
+    assert shared.come(asked("lent", "VC1", "ib-dgx2-v100", [1], priority=0, lent=True)) == "place"
+    assert shared.come(asked("whole", "VC2", "ib-dgx2-v100", [16])) == "place"
+    assert shared.stopped == 1
+
+
+def test_cells_that_do_not_fit_into_the_cluster_are_counted_as_lost() -> None:
+    """``testInvalidInitialAssignment`` of the same file: VC1 asks for two CT1 nodes and two CT1 GPUs more."""
+    found = example()
+    first, second = found.queues
+    more = (Cell(2, NODE, model="ct1"), Cell(2, None, 1, model="ct1"), *first.cells[2:])
+    reach = Reach(replace(found, queues=(replace(first, cells=more), second)))
+    # of three nodes of two GPUs each: VC1 gets two nodes, VC2 one, and three GPUs are lost
+    reach.pack()
+    assert [(name, kind.gpus, missing) for name, kind, missing in reach.lacking()] == [
+        ("VC1", 1, 3)
+    ]
+    assert sum(allowed_losses(found)) == 0
