@@ -5,8 +5,8 @@ Gangs are sorted by (namespace, name), nodes by name; every default is filled in
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
 from typing import TypeVar, cast
@@ -22,11 +22,23 @@ Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
+class Outside:
+    """What the rest of an instance asks of a part of it by rules about whole domains.
+
+    ``spares``: (nodes, how many of them stay free). ``closed``: nodes to which no pod with GPUs of a gang may
+    come, by its key.
+    """
+
+    spares: tuple[tuple[tuple[int, ...], int], ...] = ()
+    closed: Mapping[tuple[str, str], frozenset[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Instance:
     """``latest``, ``speeds``: of the whole input, where gangs and nodes are only a part of it.
 
     ``blockers``: gangs (indices) that hold room there, too; None to find them (``models.room_holding``).
-    ``queues``: sorted by name.
+    ``queues``: sorted by name. ``outside``: what the whole asks of a part, None for a whole.
     """
 
     cluster: Cluster
@@ -36,6 +48,7 @@ class Instance:
     speeds: RelativeSpeeds | None = None
     blockers: tuple[int, ...] | None = None
     queues: tuple[Queue, ...] = ()
+    outside: Outside | None = None
 
     def once(self, find: Callable[[Instance], Found]) -> Found:
         """What a function finds in the instance, computed when first asked for and kept."""

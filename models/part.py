@@ -20,6 +20,7 @@ from models.policy import Policy, SolveLimits
 from models.program.base_state import moves_pods
 from models.room_holding import blockers
 from models.services import bound, chosen_models, members, running_models
+from models.shape import outside
 from models.solution import GangDecision, PodPlacement, placed
 
 
@@ -131,6 +132,7 @@ class Standing:
             self._policy(free, limits),
             latest=self.instance.latest_submission,
             speeds=self.instance.relative_speeds,
+            outside=outside(self.instance, [one.pods for one in self.decisions], order, free),
             blockers=tuple(number[i] for i in blockers(self.instance) if i in number),
         )
         start = tuple(

@@ -14,13 +14,12 @@ from itertools import pairwise
 from models.gang import ExistingPod, Gang
 from models.instance import Instance
 from models.leftover import gpu_models, request_domains
-from models.occupancy import Room
 from models.program.base_state import base_decisions
 from models.program.demands import Demand, RoleDemand
+from models.program.free_servers import FreeServers
 from models.program.linear_program import Linear, Program
 from models.program.options import PLACED, Effect, standing_gpus
-from models.program.packing_flows import RegionFlow
-from models.program.regions import Region, RegionSet
+from models.program.regions import RegionSet
 from models.program.rules.bandwidth import Speeds
 from models.program.rules.bandwidth_carriers import relative_speed
 from models.program.rules.topology import Topology
@@ -229,34 +228,6 @@ class StandingValues:
             pods = placed(gang, stays)
             self._values[key] = gang_value(self._instance, gang, pods, self._known)
         return self._values[key]
-
-
-@dataclass(frozen=True)
-class FreeServers:
-    """What the flows leave free on the servers of every region; all other nodes stay as they are."""
-
-    region_set: RegionSet
-    rooms: Sequence[Room]
-    flows: Sequence[RegionFlow]
-
-    @cached_property
-    def region_of(self) -> dict[int, Region]:
-        return {n: region for region in self.region_set.regions for n in region.nodes}
-
-    def whole(self, members: Sequence[int], largest: int) -> Linear:
-        """How many of these nodes, which fill whole regions, are left with so many free GPUs."""
-        total = Linear()
-        seen: set[int] = set()
-        for n in members:
-            region = self.region_of.get(n)
-            if region is None:
-                total.constant += int(self.rooms[n].free_gpus == largest)
-            elif region.number not in seen:
-                seen.add(region.number)
-                for state, rest in self.flows[region.number].rests.items():
-                    if region.packing.size(state) == largest:
-                        total.add(rest)
-        return total
 
 
 def stranded(program: Program, instance: Instance, free: FreeServers) -> Linear:

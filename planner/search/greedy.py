@@ -16,10 +16,12 @@ from models.program.interruption import Question, never
 from models.program.rules.declarations import allows
 from models.rates.speed import FULL_SPEED
 from models.room_holding import barred_by
+from models.shape import balanced, exclusive_levels
 from models.solution import GangDecision, PodPlacement
 from models.tier_values import Evaluation, GangValue, gang_value, tiers_of
 from models.tiers import larger_is_better
 from planner.search.budget import Budget
+from planner.search.equal_shares import parts
 from planner.search.free_space import Counts, FreeSpace
 from planner.search.pod_limits import limits_of, narrowed
 from planner.search.scopes import scopes
@@ -161,12 +163,17 @@ def _old_gangs_first(instance: Instance, demand: Demand) -> tuple[int, ...]:
     return (-instance.age(instance.gangs[demand.gang]),)
 
 
+def _shared_domains_first(instance: Instance, demand: Demand) -> tuple[int, ...]:
+    alone = instance.gangs[demand.gang].exclusive is not None
+    return int(alone), *_large_pods_first(instance, demand)
+
+
 ORDERS: tuple[Order, ...] = (_large_pods_first, _old_gangs_first, _large_gangs_first)
 
 
 def _ways(instance: Instance) -> Iterator[tuple[Order, bool]]:
     """(order, whether gangs wait for a fast place at first)."""
-    for order in ORDERS:
+    for order in (*ORDERS, *([_shared_domains_first] if exclusive_levels(instance) else ())):
         yield order, instance.by_speed
         yield order, not instance.by_speed
 
@@ -246,15 +253,18 @@ def placements(
     space: FreeSpace, demand: Demand, *, bound: bool = True
 ) -> Iterator[tuple[PodPlacement, ...]]:
     """Ways to place one gang in the free space, the narrowest and tightest domains first."""
+    if space.closed.active:
+        demand = space.closed.narrowed(demand)
     limits = limits_of(space, demand)
     if limits:
         demand = narrowed(space, demand, limits)
     for scope in scopes(space, demand, limits):
-        trial = Trial(space, scope.demand, limits)
-        if trial.run(scope.nodes, scope.model):
-            pods = trial.pods()
-            if permitted(space, demand.gang, pods, bound=bound):
-                yield pods
+        for division in parts(space, scope.demand, scope.nodes, scope.model):
+            trial = Trial(space, scope.demand, limits)
+            if all(trial.run(part, nodes, scope.model) for part, nodes in division):
+                pods = trial.pods()
+                if permitted(space, demand.gang, pods, bound=bound):
+                    yield pods
 
 
 def permitted(
@@ -263,9 +273,9 @@ def permitted(
     """Whether the gang may have these pods too. ``bound``: enforce minBandwidthShare."""
     if bound and not meets_min_share(space, gang, pods):
         return False
-    if not space.keeps_pod_rules(gang, pods):
-        return False
     own = (*space.pods[gang], *pods)
+    if not space.keeps_pod_rules(gang, pods) or not balanced(space.instance, gang, own):
+        return False
     return allows(space.instance, space.instance.gangs[gang], own)
 
 

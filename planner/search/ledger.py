@@ -18,6 +18,7 @@ from models.program.base_state import base_decisions
 from models.program.options import standing_gpus
 from models.room_holding import passing
 from models.services import mixed
+from models.shape import breaking
 from models.solution import GangDecision, Proof, TierResult
 from models.tier_values import Evaluation, ValueCache, tiers_of
 from models.tiers import larger_is_better, sign
@@ -72,8 +73,8 @@ class Ledger:
 
         Gangs below minBandwidthShare wait, and those of a service on several models; gangs stopped
         without need keep running, and so do those that disruption budgets do not let go. Of gangs whose
-        pods break a rule about each other the lowest goes back, and gangs that start in room that is held
-        for others wait.
+        pods break a rule about each other, or about whole domains, the lowest goes back, and gangs that start
+        in room that is held for others wait.
         """
         beyond = beyond_budgets(self.instance, decisions)
         if beyond:
@@ -95,8 +96,11 @@ class Ledger:
                 return None
             base = base_decisions(self.instance)
             decisions = tuple(base[i] if i in below_share else d for i, d in enumerate(decisions))
-        if conflicts(self.instance, decisions) or passing(
-            self.instance, [one.pods for one in decisions]
+        pods = [one.pods for one in decisions]
+        if (
+            conflicts(self.instance, decisions)
+            or passing(self.instance, pods)
+            or breaking(self.instance, pods)
         ):
             decisions = back_in_place(self.instance, decisions, ())
         broken = unjustified_victims(self.instance, decisions)

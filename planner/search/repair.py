@@ -15,6 +15,7 @@ from models.pod_counts import conflicting
 from models.program.base_state import Pods, moves_pods, standing_pods
 from models.program.demand_builder import remaining_demand
 from models.room_holding import passing
+from models.shape import breaking
 from models.solution import GangDecision, PodPlacement
 from planner.search.free_space import FreeSpace, counts_of
 from planner.search.greedy import place
@@ -43,12 +44,12 @@ def back_in_place(
 ) -> tuple[GangDecision, ...]:
     """The plan in which these gangs stay where they run; gangs that started in their place wait.
 
-    Gangs that were stopped for such a gang stay where they run, too, and rules about pods and held room hold.
+    Gangs that were stopped for such a gang stay where they run, too, and the rules about several gangs hold.
     """
     space = FreeSpace(instance, decisions)
     turns = [g for g in gangs if space.pods[g] != space.original[g]]
     returned: set[int] = set()
-    while turns or (turns := _conflicting(space) or passing(instance, space.pods)):
+    while turns or (turns := _breaking(space)):
         gang = turns.pop()
         returned.add(gang)
         space.set(gang, space.original[gang])
@@ -61,6 +62,12 @@ def back_in_place(
     ]
     needless = set(unjustified_victims(instance, found)) - returned
     return back_in_place(instance, found, sorted(needless)) if needless else tuple(found)
+
+
+def _breaking(space: FreeSpace) -> list[int]:
+    """Gangs that have to go back so that the rules about several gangs, and about whole domains, hold."""
+    instance, pods = space.instance, space.pods
+    return _conflicting(space) or passing(instance, pods) or breaking(instance, pods)
 
 
 def _conflicting(space: FreeSpace) -> list[int]:

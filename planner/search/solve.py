@@ -22,6 +22,7 @@ from models.program.base_state import base_decisions
 from models.program.formulation import formulate, pairs
 from models.program.interruption import Interrupted, TooLarge
 from models.program.tier_expressions import FREE_SPACE, OPTION_VALUES, SPEED_FACTORS
+from models.shape import GANG_RULES, exclusive_levels, shaped_gangs, without_shape
 from models.solution import GangDecision, Solution
 from models.tiers import MAINS, Tier
 from planner.search.budget import Budget, NullProgress, Progress
@@ -256,11 +257,12 @@ class Search:
 
         What the neighbourhoods find in one tier tightens the bounds of the tiers after it.
         """
-        rules = pod_rules(self.instance)
-        lax = len(rules.of) * len(self.instance.cluster.nodes) > RULED_PAIRS
+        ruled = len(pod_rules(self.instance).of) + len(shaped_gangs(self.instance))
+        by_node = self.instance.cluster.node_level in exclusive_levels(self.instance)
+        lax = by_node or ruled * len(self.instance.cluster.nodes) > RULED_PAIRS
         model = partial(
             AggregatedModel,
-            without(self.instance) if lax else self.instance,
+            without(without_shape(self.instance, GANG_RULES)) if lax else self.instance,
             immovable,
             cache=ledger.cache,
             interrupted=budget.exhausted,

@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from models.gang import Gang
 from models.program.aggregated.pools import PooledClass, ShapeBounds
 from models.program.demands import Demand, RoleDemand
+from models.program.free_servers import FreeServers
 from models.program.linear_program import Linear, Program
 from models.program.options import Effect
 from models.program.regions import RegionSet
@@ -20,7 +21,6 @@ from models.program.tier_expressions import (
     FREE_SPACE,
     LEAST_GANG,
     OPTION_VALUES,
-    FreeServers,
     SpeedLadder,
     StandingValues,
     counts_speed,

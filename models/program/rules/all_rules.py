@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from models.program.rules import (
     admission,
+    balance,
     bandwidth,
+    exclusive,
     gpus,
     hold_room,
     pod_affinity,
@@ -15,6 +17,7 @@ from models.program.rules import (
     running,
     services,
     slices,
+    spares,
 )
 from models.program.rules.topology import Topology
 from models.program.variables import GangVariables, Model, StayVariables
@@ -42,6 +45,9 @@ RULES: tuple[Rule, ...] = (
     Rule("services", rows=services.add),
     Rule("pods of sets", rows=pod_affinity.add),
     Rule("held room", rows=hold_room.add),
+    Rule("exclusive domains", rows=exclusive.add),
+    Rule("spares", rows=spares.add),
+    Rule("balance", gang_rows=balance.add),
     Rule("slices", gang_rows=slices.add),
     Rule("models", gang_rows=admission.one_model),
     Rule(
