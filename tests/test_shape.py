@@ -65,6 +65,43 @@ def test_gangs_of_16_of_18_nodes_leave_the_spares() -> None:
     assert found.stopped_by == "proof"
 
 
+PAIR = [gang("a", 1, 8, submitted=0), gang("b", 1, 8, submitted=5)]
+FOUR = "needs 32 GPUs; after the running gangs there is room, but none was found "
+TWO = "needs 8 GPUs; after 1 gang of its priority there is room, but none was found that "
+
+
+@pytest.mark.parametrize(
+    ("instance", "code", "words"),
+    [
+        (
+            spared(build(nodes_per_rack=2, gangs=PAIR), rack=1),
+            "Spares",
+            f"{TWO}leaves enough nodes free for failures (spares)",
+        ),
+        (
+            build(nodes_per_rack=2, gangs=[PAIR[0], shaped(PAIR[1], exclusive="rack")]),
+            "Exclusive",
+            f"{TWO}keeps the exclusive domains of gangs",
+        ),
+        (  # racks of three and of one: 2 + 2 do not fit
+            build(
+                nodes=[
+                    node(f"n{i}", switched(8), rack=r) for i, r in enumerate(("a", "a", "a", "b"))
+                ],
+                gangs=[shaped(gang("b", 4, 8), balance="rack")],
+            ),
+            "Balance",
+            f"{FOUR}with equal shares over the domains that it uses (balance)",
+        ),
+    ],
+)
+def test_a_reason_names_the_rule(instance: Instance, code: str, words: str) -> None:
+    (waits,) = (d for d in solve(instance).decisions if not d.pods)
+    assert waits.reason is not None
+    assert waits.reason.code == code
+    assert waits.reason.message.startswith(f"{words}; ")
+
+
 @pytest.mark.parametrize(
     "failed", [node("n1", switched(8), unhealthy=[0]), node("n1", switched(8), ready=False)]
 )
