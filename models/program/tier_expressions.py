@@ -233,23 +233,28 @@ class StandingValues:
 def stranded(program: Program, instance: Instance, free: FreeServers) -> Linear:
     """Sum over nodes of what no request of the mix can use, less what whole nodes give larger requests."""
     mix = instance.policy.mix
+    every = sum(permille for _, permille in mix)
     total = Linear()
     for nodes in gpu_models(instance).values():
         own = set(nodes)
         largest = max(instance.cluster.nodes[n].gpus for n in nodes)
         small = [(size, permille) for size, permille in mix if size <= largest]
         unused = [
-            sum(permille for _, permille in mix) * gpus
-            - sum(permille * size * (gpus // size) for size, permille in small)
+            every * gpus - sum(permille * size * (gpus // size) for size, permille in small)
             for gpus in range(largest + 1)
         ]
-        total.constant += sum(
-            unused[free.rooms[n].free_gpus] for n in nodes if n not in free.region_of
-        )
-        for region in free.region_set.regions:
-            if region.nodes[0] in own:
-                for state, rest in free.flows[region.number].rests.items():
-                    total.add(rest, unused[region.packing.size(state)])
+        for n in nodes:
+            if n not in free.region_of:
+                usable, left = free.usable_outside(n), free.model.rooms[n].free_gpus
+                total.constant += unused[usable] + every * (left - usable)
+        for region in free.model.region_set.regions:
+            if region.nodes[0] not in own:
+                continue
+            limited = free.limited.get(region.number, ())
+            for gpus, rest in free.rests(region):
+                total.add(rest, every * gpus if limited else unused[gpus])
+            for gpus, chosen in limited:
+                total.add(chosen, unused[gpus] - every * gpus)
         for size, permille in mix:
             if size > largest:
                 placeable = _whole_node_requests(program, instance, free, nodes, largest, size)
@@ -268,7 +273,7 @@ def _whole_node_requests(
     """Requests of several whole nodes that fit: per domain, servers x requests <= nodes left whole."""
     servers, total = -(-size // largest), Linear()
     for members in request_domains(instance, nodes, size):
-        whole = free.whole(members, largest)
+        whole = free.whole(members, largest, usable=True)
         most = program.bound_above(whole) // servers
         if most > 0:
             count = program.integer(0, most)
@@ -440,7 +445,7 @@ class TierExpressions:
     def expression(self, tier: Tier) -> Linear:
         """The tier's value."""
         if tier.family in FREE_SPACE:
-            free = FreeServers(self.model.region_set, self.model.rooms, self.model.variables.flows)
+            free = FreeServers(self.model)
             return FREE_SPACE[tier.family](self.model.program, self.model.instance, free)
         total = Linear(constant=self.base.tier(tier))
         if counts_speed(self.model.instance, tier):

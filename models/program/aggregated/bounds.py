@@ -198,7 +198,7 @@ class TierBounds:
     def expression(self, tier: Tier) -> Linear:
         """The tier's value, or a bound that no plan with these variables beats."""
         if tier.family in FREE_SPACE:
-            free = FreeServers(self.model.region_set, self.model.rooms, self.model.variables.flows)
+            free = FreeServers(self.model)
             return FREE_SPACE[tier.family](self.model.program, self.model.instance, free)
         total = Linear(constant=self.base.tier(tier))
         if counts_speed(self.model.instance, tier):

@@ -10,7 +10,7 @@ from models.shape import spare_nodes
 
 def add(model: Model) -> None:
     nodes = model.instance.cluster.nodes
-    free = FreeServers(model.region_set, model.rooms, model.variables.flows)
+    free = FreeServers(model)
     for rule in spare_nodes(model.instance):
         idle = Linear()
         for gpus in sorted({nodes[n].gpus for n in rule.nodes}):
