@@ -60,9 +60,9 @@ def shapes_about(instance: Instance, gang: int) -> list[ShapeRule]:
 
 
 def shaped_gangs(instance: Instance) -> tuple[int, ...]:
-    """Gangs that ask for one of the rules."""
+    """Gangs that ask for a rule that they could break."""
     pairs = enumerate(instance.gangs)
-    return tuple(i for i, gang in pairs if gang.balance is not None or gang.exclusive is not None)
+    return tuple(i for i, gang in pairs if may_be_uneven(gang) or gang.exclusive is not None)
 
 
 def breaking(instance: Instance, pods: Sequence[Pods]) -> list[int]:
@@ -102,8 +102,19 @@ def _lowest(instance: Instance, gangs: Iterable[int]) -> int:
 # Equal shares
 
 
+ALWAYS_EVEN = 3
+"""So many pods are balanced wherever they are: 2 + 1 at worst."""
+
+
+def may_be_uneven(gang: Gang) -> bool:
+    """Whether some places of its pods break its balance."""
+    if gang.balance is None or (gang.required is not None and gang.required >= gang.balance):
+        return False
+    return sum(role.max for role in gang.roles if role.gpus) > ALWAYS_EVEN
+
+
 def _even_gangs(instance: Instance) -> tuple[int, ...]:
-    return tuple(g for g, gang in enumerate(instance.gangs) if gang.balance is not None)
+    return tuple(i for i, gang in enumerate(instance.gangs) if may_be_uneven(gang))
 
 
 def balanced(instance: Instance, gang: int, pods: Pods) -> bool:

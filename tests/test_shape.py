@@ -218,9 +218,10 @@ def place(name: str, nodes: Sequence[int]) -> tuple[str, GangDecision]:
 @pytest.mark.parametrize(
     ("plan", "left"),
     [
-        ([place("even", (0, 1, 2, 4)), place("low", (8,))], {"low"}),  # 3 + 1
-        ([place("alone", (0,)), place("low", (1,))], {"alone"}),  # low has the lower priority
-        ([place("low", (0, 1, 2, 3))], set()),  # no spare in rack 1
+        ([place("even", (0, 1, 2, 4)), place("low", (8,))], {"even", "low"}),  # 3 + 1
+        ([place("alone", (0,)), place("low", (1,))], {"alone", "low"}),  # low goes elsewhere
+        ([place("low", (0, 1, 2, 3))], {"low"}),  # no spare in rack 1
+        ([place("low", range(10))], set()),  # nine servers may be used
         ([place("even", (0, 1, 4, 5)), place("low", (8,))], {"even", "low"}),
     ],
 )
@@ -237,6 +238,7 @@ def test_a_plan_that_breaks_a_rule_is_mended(
     ledger = Ledger(instance, base_decisions(instance))
     ledger.offer(decisions)
     assert started(instance, ledger.incumbent.decisions) == left
+    assert breaking(instance, [one.pods for one in ledger.incumbent.decisions]) == []
 
 
 def test_a_part_keeps_what_the_whole_owes() -> None:

@@ -50,6 +50,9 @@ WHOLE_BELOW = 4000
 RULED_PAIRS = 100_000
 """With more pairs of a node and a gang that rules about pods are about, aggregated models leave these out."""
 
+SHAPED_PAIRS = 5_000
+"""The same of gangs that are spread evenly or alone in a domain, which would no longer be pooled."""
+
 PLACING_SHARE = 0.35
 """Share of the remaining time that one goal may take on the aggregated model."""
 
@@ -257,12 +260,11 @@ class Search:
 
         What the neighbourhoods find in one tier tightens the bounds of the tiers after it.
         """
-        ruled = len(pod_rules(self.instance).of) + len(shaped_gangs(self.instance))
-        by_node = self.instance.cluster.node_level in exclusive_levels(self.instance)
-        lax = by_node or ruled * len(self.instance.cluster.nodes) > RULED_PAIRS
+        instance = _relaxed(self.instance)
+        lax = instance is not self.instance
         model = partial(
             AggregatedModel,
-            without(without_shape(self.instance, GANG_RULES)) if lax else self.instance,
+            instance,
             immovable,
             cache=ledger.cache,
             interrupted=budget.exhausted,
@@ -318,6 +320,17 @@ class Search:
         while size >= WHOLE_BELOW and _open(ledger, last) and not budget.exhausted():
             if not leap(LEAP, last):
                 return
+
+
+def _relaxed(instance: Instance) -> Instance:
+    """The instance without rules that make aggregated models too large; itself if it keeps all."""
+    nodes, found = len(instance.cluster.nodes), instance
+    if len(pod_rules(instance).of) * nodes > RULED_PAIRS:
+        found = without(found)
+    by_node = instance.cluster.node_level in exclusive_levels(instance)
+    if by_node or len(shaped_gangs(instance)) * nodes > SHAPED_PAIRS:
+        found = without_shape(found, GANG_RULES)
+    return found
 
 
 def _open(ledger: Ledger, last: int) -> bool:

@@ -14,12 +14,13 @@ from collections import Counter
 from models.program.linear_program import Linear
 from models.program.rules.topology import Topology
 from models.program.variables import GangVariables, Model
+from models.shape import may_be_uneven
 
 
 def add(model: Model, gang: GangVariables, topology: Topology) -> None:
     del topology
     level, demand = gang.gang.balance, gang.demand
-    if level is None or not demand.gpu_roles:
+    if level is None or not may_be_uneven(gang.gang) or not demand.gpu_roles:
         return
     of = model.instance.cluster.domain_of[level]
     standing = Counter(

@@ -14,7 +14,7 @@ from models.instance import Instance
 from models.pod_rules import counted_at, pod_rules, rule_key, suitable_nodes
 from models.program.demands import Demand, RoleDemand
 from models.services import bound, nodes_of_service, open_service
-from models.shape import exclusive_levels, spare_domains
+from models.shape import exclusive_levels, may_be_uneven, spare_domains
 from models.solution import PodPlacement, Reason
 
 
@@ -135,7 +135,7 @@ DECLARED: tuple[Declaration, ...] = (
     Declaration(
         "balance",
         gang_key=lambda _instance, gang: gang.balance,
-        own_variables=lambda _instance, gang: gang.balance is not None,
+        own_variables=lambda _instance, gang: may_be_uneven(gang),
     ),
     Declaration(
         "exclusive",
