@@ -25,13 +25,26 @@ Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
+class Outside:
+    """What the rest of an instance asks of a part of it by rules about whole domains.
+
+    ``spares``: (nodes, how many of them stay free). ``closed``: nodes to which no pod with GPUs of a gang may
+    come, by its key.
+    """
+
+    spares: tuple[tuple[tuple[int, ...], int], ...] = ()
+    closed: Mapping[tuple[str, str], frozenset[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Instance:
     """``latest``, ``speeds``: of the whole input, where gangs and nodes are only a part of it.
 
     ``blockers``: gangs (indices) that hold room there, too; None to find them (``models.room_holding``).
     ``queues``: sorted by name. ``shares``: what they are promised and hold in the whole, None to count it
     (``models.queue_shares``). ``closed``: by key of a gang, nodes on which it gets no pods with GPUs, since
-    they are promised to others; in the place of the cells of the queues (``models.cells``).
+    they are promised to others; in the place of the cells of the queues (``models.cells``). ``outside``:
+    what the whole asks of a part, None for a whole.
     """
 
     cluster: Cluster
@@ -43,6 +56,7 @@ class Instance:
     queues: tuple[Queue, ...] = ()
     shares: QueueShares | None = None
     closed: Mapping[tuple[str, str], frozenset[int]] | None = field(default=None, hash=False)
+    outside: Outside | None = None
 
     def once(self, find: Callable[[Instance], Found]) -> Found:
         """What a function finds in the instance, computed when first asked for and kept."""

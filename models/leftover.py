@@ -8,14 +8,28 @@ from collections.abc import Collection, Mapping, Sequence
 from models.instance import Instance
 
 
-def stranded(instance: Instance, free: Sequence[int]) -> int:
-    """permille-GPU left that the next request of the mix cannot use. ``free``: GPUs a node."""
-    total = 0
+def gpu_shares(instance: Instance) -> dict[str, int]:
+    """What a free GPU needs of each resource to be of use; empty where it needs nothing."""
+    return {name: share for name, share in instance.policy.per_gpu if share}
+
+
+def usable_gpus(instance: Instance, free: int, left: Mapping[str, int]) -> int:
+    """Free GPUs of a node that have their share of what is left of its resources."""
+    shares = gpu_shares(instance).items()
+    return min([free, *(max(0, left[r]) // share for r, share in shares if r in left)])
+
+
+def stranded(instance: Instance, free: Sequence[int], usable: Sequence[int] | None = None) -> int:
+    """permille-GPU left that the next request of the mix cannot use.
+
+    ``free``: GPUs a node; ``usable``: those of use to a request, None for all.
+    """
+    total, usable = 0, free if usable is None else usable
     for name, nodes in gpu_models(instance).items():
         largest, levels = instance.once(_request_levels)[name]
-        counts = Counter(map(free.__getitem__, nodes))
-        left = sum(gpus * count for gpus, count in counts.items())
-        whole = [n for n in nodes if free[n] == largest]
+        counts = Counter(map(usable.__getitem__, nodes))
+        left = sum(map(free.__getitem__, nodes))
+        whole = [n for n in nodes if usable[n] == largest]
         for (size, permille), level in zip(instance.policy.mix, levels, strict=True):
             if size <= largest:
                 placeable = sum(gpus // size * count for gpus, count in counts.items())

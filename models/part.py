@@ -22,6 +22,7 @@ from models.program.base_state import moves_pods
 from models.queue_shares import QueueShares, QueueUse, add_use, shares
 from models.room_holding import blockers
 from models.services import bound, chosen_models, members, running_models
+from models.shape import outside
 from models.solution import GangDecision, PodPlacement, placed
 from models.tier_values import admitted
 
@@ -158,6 +159,7 @@ class Standing:
             self._policy(free, limits),
             latest=self.instance.latest_submission,
             speeds=self.instance.relative_speeds,
+            outside=outside(self.instance, [one.pods for one in self.decisions], order, free),
             blockers=tuple(number[i] for i in blockers(self.instance) if i in number),
             queues=self.instance.queues,
             shares=self._shares(gangs),

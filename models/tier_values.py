@@ -6,16 +6,16 @@ The search scores with these functions and the plan states their results. The ju
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from models.cluster import Cluster
-from models.gang import Gang
+from models.gang import Gang, Role
 from models.hardware import ServerModel
 from models.instance import Instance
-from models.leftover import defragment, stranded
-from models.occupancy import free_after, free_on
+from models.leftover import defragment, gpu_shares, stranded, usable_gpus
+from models.occupancy import PODS, free_after, free_on
 from models.queue_shares import QueueUse, add_use, has_promise, shares, stated_shares
 from models.rates.gang_bandwidth import ServerSet, gang_MBps, ideal_MBps, server_set, share_permille
 from models.rates.gpu_sets import UnknownRate
@@ -252,6 +252,7 @@ class Evaluation:
         self._totals: dict[str, tuple[Tier, int]] = {}
         self._free: list[int] | None = None
         self._queue_use: QueueUse | None = None
+        self._usable: list[int] | None = None
         self._blind: set[int] = set()
         latest = instance.once(_Latest)
         last = latest.evaluation
@@ -293,8 +294,12 @@ class Evaluation:
                 self._count(self._queue_use, index, line, sign)
         if last._free is not None:
             self._free = list(last._free)
-            for n, free in free_on(self.instance, self._pods(nodes), nodes).items():
+            for n, free in free_on(self.instance, self._held(nodes), nodes).items():
                 self._free[n] = free
+            if last._usable is not None:
+                self._usable = list(last._usable)
+                for n, usable in self._usable_on(nodes):
+                    self._usable[n] = usable
 
     def _line(self, index: int) -> Line:
         gang, decision = self.instance.gangs[index], self.decisions[index]
@@ -322,7 +327,7 @@ class Evaluation:
     def tier(self, tier: Tier) -> int:
         """Value of one tier."""
         if tier.family in PLAN_VALUES:
-            return PLAN_VALUES[tier.family](self.instance, self.free)
+            return PLAN_VALUES[tier.family](self.instance, self.free, self.usable)
         if tier.family in QUEUE_VALUES:
             return QUEUE_VALUES[tier.family](self.instance, tier, self.queue_use)
         if tier.name not in self._totals:
@@ -370,14 +375,38 @@ class Evaluation:
     def free(self) -> list[int]:
         """Free GPUs of every node after the plan."""
         if self._free is None:
-            self._free = free_after(self.instance, self._pods(None))
+            self._free = free_after(self.instance, self._held(None))
         return self._free
 
-    def _pods(self, nodes: Collection[int] | None) -> list[tuple[int, PodPlacement]]:
+    @property
+    def usable(self) -> list[int]:
+        """Free GPUs of every node that have their share of its resources."""
+        if not gpu_shares(self.instance):
+            return self.free
+        if self._usable is None:
+            every = range(len(self.instance.cluster.nodes))
+            self._usable = [usable for _, usable in self._usable_on(every)]
+        return self._usable
+
+    def _usable_on(self, nodes: Collection[int]) -> Iterator[tuple[int, int]]:
+        """The same of some nodes, in their order."""
+        left = {n: dict(self.instance.cluster.nodes[n].allocatable) for n in nodes}
+        for role, pod in self._pods(nodes):
+            for resource, amount in ((PODS, 1), *role.requests):
+                if resource in left[pod.node]:
+                    left[pod.node][resource] -= amount
+        free = self.free
+        return ((n, usable_gpus(self.instance, free[n], own)) for n, own in left.items())
+
+    def _held(self, nodes: Collection[int] | None) -> list[tuple[int, PodPlacement]]:
         """GPUs and place of every pod on these nodes; None: on all."""
+        return [(role.gpus, pod) for role, pod in self._pods(nodes)]
+
+    def _pods(self, nodes: Collection[int] | None) -> list[tuple[Role, PodPlacement]]:
+        """Role and place of every pod on these nodes; None: on all."""
         gangs = self.instance.gangs
         return [
-            (gangs[index].roles[pod.role].gpus, pod)
+            (gangs[index].roles[pod.role], pod)
             for index, decision in enumerate(self.decisions)
             for pod in decision.pods
             if nodes is None or pod.node in nodes
@@ -525,11 +554,11 @@ GANG_VALUES: dict[str, Callable[[Instance, Line], int]] = {
 }
 """What one gang adds to every other tier that is a sum over gangs, by its name in ``models.tiers``."""
 
-PLAN_VALUES: dict[str, Callable[[Instance, Sequence[int]], int]] = {
+PLAN_VALUES: dict[str, Callable[[Instance, Sequence[int], Sequence[int]], int]] = {
     "stranded": stranded,
-    "defragment": defragment,
+    "defragment": lambda instance, free, _usable: defragment(instance, free),
 }
-"""Tiers whose value depends on the free GPUs of every node alone."""
+"""Tiers whose value depends on the free GPUs of every node, and on those of use to a request."""
 
 
 def _promised(instance: Instance, tier: Tier, use: QueueUse) -> int:

@@ -41,7 +41,7 @@ def document(instance: Instance, solution: Solution) -> dict[str, Any]:
 def test_every_known_failure_and_every_feature_has_an_expected_plan() -> None:
     folders = {case.folder for case in CASES}
     assert {
-        *("elastic", "preemption", "moves", "ageing", "stickiness", "goodput", "affinity"),
+        *("elastic", "preemption", "moves", "ageing", "stickiness", "goodput", "affinity", "shape"),
     } <= folders
     assert {folder.partition("/")[2].partition("/")[0] for folder in folders} - {""} == {
         path.name for path in (INPUTS / "failures").iterdir() if path.is_dir()

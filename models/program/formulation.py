@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from models.instance import Instance
+from models.leftover import gpu_shares
 from models.occupancy import Room
 from models.pod_rules import nodes_apart
 from models.program.base_state import BaseState, PlacementRequests, build_base_state, victims
@@ -136,6 +137,7 @@ def _pools(
         apart=nodes_apart(instance),
         held=base_state.held,
         stopped=stopped,
+        shares=gpu_shares(instance) if instance.policy.lists("stranded") else None,
         interrupted=interrupted,
     )
 

@@ -24,6 +24,7 @@ from models.program.interruption import Question, check, never
 from models.program.packing import by_count
 from models.program.rules.declarations import eligible_nodes
 from models.queue_shares import shares
+from models.shape import standing_beside
 
 CHECK_EVERY = 64
 """Gangs between two questions whether building is to end."""
@@ -310,6 +311,11 @@ class StayingSets:
 
     def _free_of_rules(self, pod: ExistingPod) -> bool:
         """Whether rules about pods let the pod be placed where it stands, whatever others do."""
+        assert pod.node is not None
+        if self._gang.roles[pod.role].gpus and standing_beside(
+            self._instance, self._index, pod.node
+        ):
+            return False
         return (self._index, pod.role, pod.node) not in standing_exempt(self._instance)
 
     def _kind(self, pod: ExistingPod, there: Sequence[ExistingPod]) -> object:

@@ -38,6 +38,7 @@ def tight_nodes(
     node_usages: NodeUsages,
     signatures: Mapping[int, tuple[int, ...]],
     placed: Sequence[bool],
+    shares: Mapping[str, int],
     interrupted: Question = never,
 ) -> tuple[frozenset[int], tuple[bool, ...]]:
     """Tight nodes, on which some resource may bind, and the demands whose cpu-only pods follow the others.
@@ -45,7 +46,8 @@ def tight_nodes(
     A node is not tight if the worst set of GPU pods that fits its free GPUs and what may stay there, the
     cpu-only pods that follow them, and all other cpu-only pods fit together. The cpu-only pods of a gang that
     may use a tight node do not follow, which may make more nodes tight: repeat until nothing changes.
-    ``placed``: demands whose cpu-only pods are always placed on their own.
+    ``placed``: demands whose cpu-only pods are always placed on their own. ``shares``: what a GPU that
+    is left free needs of each resource.
     """
     follow = [
         _may_follow(demand) and not (by_itself and demand.cpu_only_roles)
@@ -61,7 +63,7 @@ def tight_nodes(
         key = (signature, rooms[n].free_gpus, rooms[n].left, lefts[n])
         alike.setdefault(key, []).append(n)
     while True:
-        load, found = _Load(demands, follow), list[int]()
+        load, found = _Load(demands, follow, shares), list[int]()
         for nodes in alike.values():
             check(interrupted)
             if load.may_bind(rooms[nodes[0]], lefts[nodes[0]], nodes[0]):
@@ -111,9 +113,15 @@ def _stood(lefts: Sequence[Sequence[Use]], resource: str, most: int) -> list[int
 
 
 class _Load:
-    """What all demands together may put on a node. Demands and gangs that are alike count once."""
+    """What all demands together may put on a node. Demands and gangs that are alike count once.
 
-    def __init__(self, demands: Sequence[Demand], follow: Sequence[bool]) -> None:
+    A GPU that is left free counts like a pod with its share of the node.
+    """
+
+    def __init__(
+        self, demands: Sequence[Demand], follow: Sequence[bool], shares: Mapping[str, int]
+    ) -> None:
+        self._shares = shares
         self._gpu_roles: dict[tuple[frozenset[int], int], dict[tuple[tuple[str, int], ...], None]]
         self._gpu_roles = {}
         loads: dict[int, dict[tuple[bool, tuple[RoleDemand, ...]], None]] = {}
@@ -149,6 +157,8 @@ class _Load:
             if n in nodes:
                 amount = max(_requested(own, resource) for own in requests)
                 by_size[size] = max(by_size.get(size, 0), amount)
+        if resource in self._shares:
+            by_size[1] = max(by_size.get(1, 0), self._shares[resource])
         worst = _stood(lefts, resource, gpus)
         for used in range(1, gpus + 1):
             worst[used] = max(
@@ -231,6 +241,7 @@ def build_regions(
     held: Sequence[int] | None = None,
     stopped: Victims | None = None,
     movers: Collection[int] = (),
+    shares: Mapping[str, int] | None = None,
     interrupted: Question = never,
 ) -> RegionSet:
     """Group the nodes that any demand may use or any choice may empty.
@@ -239,7 +250,8 @@ def build_regions(
     known to be held under every option, a node; by default all that are not free. ``stopped``: gangs that
     may be stopped or shrunk: cpu-only pods of one to which such a gang gives way are then placed on their
     own, as are those that a rule about pods counts. ``movers``: choices that need nobody's arrival; nodes on
-    each of which one of these decides share a region.
+    each of which one of these decides share a region. ``shares``: what a GPU that is left free needs of each
+    resource, if that is to be counted.
     """
     if held is None:
         nodes = instance.cluster.nodes
@@ -254,7 +266,7 @@ def build_regions(
         for demand in demands
     ]
     tight, cpu_only_follow = tight_nodes(
-        demands, rooms, node_usages, signatures, fixed, interrupted
+        demands, rooms, node_usages, signatures, fixed, shares or {}, interrupted
     )
     standing = {n for demand in demands for n in demand.standing_nodes}
     standing_demands: dict[int, list[int]] = {}

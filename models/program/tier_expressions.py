@@ -14,14 +14,13 @@ from itertools import pairwise
 from models.gang import ExistingPod, Gang
 from models.instance import Instance
 from models.leftover import gpu_models, request_domains
-from models.occupancy import Room
 from models.program.base_state import base_decisions
 from models.program.demands import Demand, RoleDemand
+from models.program.free_servers import FreeServers
 from models.program.linear_program import Linear, Program
 from models.program.options import PLACED, Effect, standing_gpus
-from models.program.packing_flows import RegionFlow
 from models.program.queue_usage import QUEUE_TIERS
-from models.program.regions import Region, RegionSet
+from models.program.regions import RegionSet
 from models.program.rules.bandwidth import Speeds
 from models.program.rules.bandwidth_carriers import relative_speed
 from models.program.rules.topology import Topology
@@ -232,54 +231,31 @@ class StandingValues:
         return self._values[key]
 
 
-@dataclass(frozen=True)
-class FreeServers:
-    """What the flows leave free on the servers of every region; all other nodes stay as they are."""
-
-    region_set: RegionSet
-    rooms: Sequence[Room]
-    flows: Sequence[RegionFlow]
-
-    @cached_property
-    def region_of(self) -> dict[int, Region]:
-        return {n: region for region in self.region_set.regions for n in region.nodes}
-
-    def whole(self, members: Sequence[int], largest: int) -> Linear:
-        """How many of these nodes, which fill whole regions, are left with so many free GPUs."""
-        total = Linear()
-        seen: set[int] = set()
-        for n in members:
-            region = self.region_of.get(n)
-            if region is None:
-                total.constant += int(self.rooms[n].free_gpus == largest)
-            elif region.number not in seen:
-                seen.add(region.number)
-                for state, rest in self.flows[region.number].rests.items():
-                    if region.packing.size(state) == largest:
-                        total.add(rest)
-        return total
-
-
 def stranded(program: Program, instance: Instance, free: FreeServers) -> Linear:
     """Sum over nodes of what no request of the mix can use, less what whole nodes give larger requests."""
     mix = instance.policy.mix
+    every = sum(permille for _, permille in mix)
     total = Linear()
     for nodes in gpu_models(instance).values():
         own = set(nodes)
         largest = max(instance.cluster.nodes[n].gpus for n in nodes)
         small = [(size, permille) for size, permille in mix if size <= largest]
         unused = [
-            sum(permille for _, permille in mix) * gpus
-            - sum(permille * size * (gpus // size) for size, permille in small)
+            every * gpus - sum(permille * size * (gpus // size) for size, permille in small)
             for gpus in range(largest + 1)
         ]
-        total.constant += sum(
-            unused[free.rooms[n].free_gpus] for n in nodes if n not in free.region_of
-        )
-        for region in free.region_set.regions:
-            if region.nodes[0] in own:
-                for state, rest in free.flows[region.number].rests.items():
-                    total.add(rest, unused[region.packing.size(state)])
+        for n in nodes:
+            if n not in free.region_of:
+                usable, left = free.usable_outside(n), free.model.rooms[n].free_gpus
+                total.constant += unused[usable] + every * (left - usable)
+        for region in free.model.region_set.regions:
+            if region.nodes[0] not in own:
+                continue
+            limited = free.limited.get(region.number, ())
+            for gpus, rest in free.rests(region):
+                total.add(rest, every * gpus if limited else unused[gpus])
+            for gpus, chosen in limited:
+                total.add(chosen, unused[gpus] - every * gpus)
         for size, permille in mix:
             if size > largest:
                 placeable = _whole_node_requests(program, instance, free, nodes, largest, size)
@@ -298,7 +274,7 @@ def _whole_node_requests(
     """Requests of several whole nodes that fit: per domain, servers x requests <= nodes left whole."""
     servers, total = -(-size // largest), Linear()
     for members in request_domains(instance, nodes, size):
-        whole = free.whole(members, largest)
+        whole = free.whole(members, largest, usable=True)
         most = program.bound_above(whole) // servers
         if most > 0:
             count = program.integer(0, most)
@@ -470,7 +446,7 @@ class TierExpressions:
     def expression(self, tier: Tier) -> Linear:
         """The tier's value."""
         if tier.family in FREE_SPACE:
-            free = FreeServers(self.model.region_set, self.model.rooms, self.model.variables.flows)
+            free = FreeServers(self.model)
             return FREE_SPACE[tier.family](self.model.program, self.model.instance, free)
         if tier.family in QUEUE_TIERS:
             return QUEUE_TIERS[tier.family](self.model, tier)

@@ -193,7 +193,8 @@ class Model:
     anything but a required domain depends on which domains a gang uses. ``ordered``: identical gangs
     that are pooled, with their admit variables. ``by_gpu``: pooled gangs that must be on one GPU model, with
     its name, their number there and its most. ``bandwidth``: by admit variable. ``base``: decisions about
-    the gangs that are not decided about.
+    the gangs that are not decided about. ``loads``: what is used of a resource of a tight region by pods that
+    come and those that may stay.
     """
 
     program: Program
@@ -211,6 +212,7 @@ class Model:
     by_gpu: Sequence[tuple[Gang, str, Linear, int]] = ()
     bandwidth: dict[int, GangBandwidth] = field(default_factory=dict)
     base: Sequence[GangDecision] = ()
+    loads: dict[tuple[int, str], Linear] = field(default_factory=dict)
     _fits: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def pods_that_fit(self, region: int, gpus: int) -> int:

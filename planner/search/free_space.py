@@ -25,6 +25,7 @@ from models.program.regions import packing_of
 from models.queue_shares import queue_counts
 from models.services import bound, members, open_service
 from models.solution import GangDecision, PodPlacement
+from planner.search.closed_nodes import ClosedNodes
 from planner.search.free_arrays import Capacity, FreeArrays
 
 MAX_OPEN = 1024
@@ -73,7 +74,7 @@ class FreeSpace:
     ``pods[g]``: pods of gang g, changed only through ``set``. ``original[g]``: where they run
     now. ``arrays``: the free space of all nodes at once. ``pod_counts``: what rules about pods count.
     ``queues``: what gangs in queues hold, None where there are no queues. ``reach``: places of the cells of
-    queues, where there are any.
+    queues, where there are any. ``closed``: nodes that rules about whole domains close.
     """
 
     def __init__(self, instance: Instance, decisions: Sequence[GangDecision]) -> None:
@@ -94,7 +95,8 @@ class FreeSpace:
         self.queues = queue_counts(instance, self.pods)
         self.rules = pod_rules(instance)
         self.pod_counts = PodCounts(self.rules)
-        for gang in self.rules.of:
+        self.closed = ClosedNodes(instance)
+        for gang in range(len(self.pods)) if self.closed.active else self.rules.of:
             self._recount(gang, (), self.pods[gang])
         for n in range(len(self.by_node)):
             self._count(n)
@@ -238,8 +240,7 @@ class FreeSpace:
                 tenants[gang, pod.role, pod.index] = (pod, self._stays(gang, pod))
                 touched.add(pod.node)
         self.pods[gang] = new
-        if gang in self.rules.of:
-            self._recount(gang, old, new)
+        self._recount(gang, old, new)
         if self.queues is not None:
             self.queues.add(gang, old, -1)
             self.queues.add(gang, new)
@@ -251,10 +252,14 @@ class FreeSpace:
             self.arrays.change(n, self.by_node[n].free, self.by_node[n].left)
 
     def _recount(self, gang: int, old: Pods, new: Pods) -> None:
-        """Count the pods of a gang for the rules about them."""
-        for pods, sign in ((old, -1), (new, 1)):
+        """Count the pods of a gang for the rules about pods and about whole domains."""
+        ruled = gang in self.rules.of
+        for pods, sign in ((old, -1), (new, 1)) if ruled or self.closed.active else ():
             for pod in pods:
-                self.pod_counts.add(gang, pod, new=not self._stays(gang, pod), pods=sign)
+                if ruled:
+                    self.pod_counts.add(gang, pod, new=not self._stays(gang, pod), pods=sign)
+                if self.closed.active:
+                    self.closed.add(gang, pod, sign)
 
     def new_pods(self, gang: int) -> Pods:
         """Its pods that do not stay as they are."""

@@ -17,12 +17,14 @@ from models.program.rules.declarations import allows
 from models.queue_shares import queue_of
 from models.rates.speed import FULL_SPEED
 from models.room_holding import barred_by
+from models.shape import balanced, exclusive_levels
 from models.solution import GangDecision, PodPlacement
 from models.tier_values import Evaluation, GangValue, gang_value, tiers_of
 from models.tiers import larger_is_better
 from planner.search.budget import Budget
+from planner.search.equal_shares import parts
 from planner.search.free_space import Counts, FreeSpace
-from planner.search.pod_limits import limits_of, narrowed
+from planner.search.pod_limits import Limits, limits_of, narrowed
 from planner.search.scopes import scopes
 from planner.search.trial import Trial
 
@@ -168,12 +170,17 @@ def _old_gangs_first(instance: Instance, demand: Demand) -> tuple[int, ...]:
     return (-instance.age(instance.gangs[demand.gang]),)
 
 
+def _shared_domains_first(instance: Instance, demand: Demand) -> tuple[int, ...]:
+    alone = instance.gangs[demand.gang].exclusive is not None
+    return int(alone), *_large_pods_first(instance, demand)
+
+
 ORDERS: tuple[Order, ...] = (_large_pods_first, _old_gangs_first, _large_gangs_first)
 
 
 def _ways(instance: Instance) -> Iterator[tuple[Order, bool]]:
     """(order, whether gangs wait for a fast place at first)."""
-    for order in ORDERS:
+    for order in (*ORDERS, *([_shared_domains_first] if exclusive_levels(instance) else ())):
         yield order, instance.by_speed
         yield order, not instance.by_speed
 
@@ -278,21 +285,29 @@ def placements(
 
     Those come first that leave the cells of queues where they are.
     """
+    if space.closed.active:
+        demand = space.closed.narrowed(demand)
     limits = limits_of(space, demand)
     if limits:
         demand = narrowed(space, demand, limits)
     beside, refused = space.beside_cells(demand), 0
     for own in (demand,) if beside is None else (beside, demand):
-        for scope in scopes(space, own, limits) if own.possible else ():
+        for pods in _trials(space, own, limits):
+            if not space.keeps_cells(demand.gang, pods):
+                refused += 1
+                if refused > MAX_REFUSED:
+                    return
+            elif permitted(space, demand.gang, pods, bound=bound):
+                yield pods
+
+
+def _trials(space: FreeSpace, demand: Demand, limits: Limits) -> Iterator[tuple[PodPlacement, ...]]:
+    """Pods for the gang in each scope where there is room."""
+    for scope in scopes(space, demand, limits) if demand.possible else ():
+        for division in parts(space, scope.demand, scope.nodes, scope.model):
             trial = Trial(space, scope.demand, limits)
-            if trial.run(scope.nodes, scope.model):
-                pods = trial.pods()
-                if not space.keeps_cells(demand.gang, pods):
-                    refused += 1
-                    if refused > MAX_REFUSED:
-                        return
-                elif permitted(space, demand.gang, pods, bound=bound):
-                    yield pods
+            if all(trial.run(part, nodes, scope.model) for part, nodes in division):
+                yield trial.pods()
 
 
 def permitted(
@@ -301,9 +316,11 @@ def permitted(
     """Whether the gang may have these pods too. ``bound``: enforce minBandwidthShare."""
     if bound and not meets_min_share(space, gang, pods):
         return False
-    if not (space.keeps_queue_rules(gang, pods) and space.keeps_pod_rules(gang, pods)):
+    if not space.keeps_queue_rules(gang, pods):
         return False
     own = (*space.pods[gang], *pods)
+    if not space.keeps_pod_rules(gang, pods) or not balanced(space.instance, gang, own):
+        return False
     return allows(space.instance, space.instance.gangs[gang], own)
 
 

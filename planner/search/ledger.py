@@ -20,6 +20,7 @@ from models.program.options import standing_gpus
 from models.queue_shares import QueueCounts, shares
 from models.room_holding import passing
 from models.services import mixed
+from models.shape import breaking
 from models.solution import GangDecision, Proof, TierResult
 from models.tier_values import Evaluation, ValueCache, tiers_of
 from models.tiers import larger_is_better, sign
@@ -74,8 +75,9 @@ class Ledger:
 
         Gangs below minBandwidthShare wait, and those of a service on several models; gangs stopped
         without need keep running, and so do those that disruption budgets do not let go. Of gangs whose
-        pods break a rule about each other the lowest goes back, and so do those that come to places of cells;
-        gangs that start in room that is held for others, or beyond what queues may hold, wait.
+        pods break a rule about each other, or about whole domains, the lowest goes back, and so do those that
+        come to places of cells; gangs that start in room that is held for others, or beyond what queues may
+        hold, wait.
         """
         beyond = beyond_budgets(self.instance, decisions)
         if beyond:
@@ -98,8 +100,10 @@ class Ledger:
             base = base_decisions(self.instance)
             decisions = tuple(base[i] if i in below_share else d for i, d in enumerate(decisions))
         pods = [one.pods for one in decisions]
-        wrong = conflicts(self.instance, decisions) or passing(self.instance, pods)
-        if wrong or self._beyond_queues(decisions) or breaks_cells(self.instance, pods):
+        pods = [one.pods for one in decisions]
+        wrong = bool(conflicts(self.instance, decisions) or passing(self.instance, pods))
+        wrong = wrong or self._beyond_queues(decisions) or breaks_cells(self.instance, pods)
+        if wrong or breaking(self.instance, pods):
             decisions = back_in_place(self.instance, decisions, ())
             if breaks_cells(self.instance, [one.pods for one in decisions]):
                 return None

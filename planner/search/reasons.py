@@ -21,6 +21,7 @@ from models.program.demand_builder import identity
 from models.program.demands import Demand
 from models.queue_shares import Gpu, QueueCounts, queue_counts, shares
 from models.room_holding import barred_by
+from models.shape import ShapeRule, shapes_about, without_shape
 from models.solution import HELD_ROOM, NEVER, QUOTA, GangDecision, PodPlacement, Reason
 from models.tiers import MAINS, family
 from models.units import first_of, plural, shown
@@ -38,7 +39,14 @@ from planner.search.shortage import (
     unselected,
 )
 
-_RULES = {Kind.APART: "anti-affinity", Kind.TOGETHER: "affinity", Kind.SPREAD: "even spread"}
+_RULES: dict[Kind | ShapeRule, str] = {
+    Kind.APART: "that keeps the anti-affinity of its pods",
+    Kind.TOGETHER: "that keeps the affinity of its pods",
+    Kind.SPREAD: "that keeps the even spread of its pods",
+    ShapeRule.BALANCE: "with equal shares over the domains that it uses (balance)",
+    ShapeRule.EXCLUSIVE: "that keeps the exclusive domains of gangs",
+    ShapeRule.SPARES: "that leaves enough nodes free for failures (spares)",
+}
 
 GRACE_S = 1.0
 """Seconds that reasons may take after the search was stopped or its time is up."""
@@ -107,14 +115,15 @@ class _Left:
     """What those that come first leave for a kind of gang: a shortage, or whether a placement was found.
 
     ``beside``: whether one was found beside the gangs of lower priority too. ``barred``: the rule about
-    pods without which there would be one. ``cells``: of a queue, that every placement found would take away.
+    pods or whole domains without which there would be one. ``cells``: of a queue, that every placement
+    found would take away.
     """
 
     short: Shortage | None
     fits: bool
     beside: bool
     free: int
-    barred: Kind | None
+    barred: Kind | ShapeRule | None
     cells: str | None
 
 
@@ -123,8 +132,8 @@ class _ReasonFinder:
 
     ``_empty``: why a kind can never start; ``_known``: why it cannot start now whoever gives way, None if
     it may; ``_left``: what is left for it; ``_helps``: whether it might fit if no disruption budget
-    guarded a pod. ``_plain``: the instance without rules about pods, held room, queues and cells, which
-    all counts leave aside.
+    guarded a pod. ``_plain``: the instance without rules about pods, whole domains, held room, queues and
+    cells, which all counts leave aside.
     """
 
     def __init__(
@@ -140,7 +149,7 @@ class _ReasonFinder:
         self._clock = _Clock(budget)
         self._proven = frozenset(proven)
         self._immovable = sorted(immovable)
-        self._plain = without(_unbound(instance))
+        self._plain = without_shape(without(_unbound(instance)))
         self._pods = [decision.pods for decision in decisions]
         self._maximal = MaximalSpace(self._plain)
         self._proofs = AloneProofs(self._maximal, budget, self._clock.in_grace)
@@ -404,8 +413,8 @@ class _ReasonFinder:
         first, outranked = self._others.that_start_first(demand.gang)
         if left.barred is not None:
             text = (
-                f"needs {plural(demand.gpus, 'GPU')}; {first} there is room, but none was found that "
-                f"keeps the {_RULES[left.barred]} of its pods"
+                f"needs {plural(demand.gpus, 'GPU')}; {first} there is room, but none was found "
+                f"{_RULES[left.barred]}"
             )
             return Reason(left.barred.value, text + self._reclaiming(demand.gang))
         if left.cells is not None:
@@ -479,24 +488,28 @@ class _ReasonFinder:
                 return f"it would take {plural(lost, 'cell')} of {size} from queue {shown(name)}"
         return "it would take cells from other queues"
 
-    def _barred(self, gang: int) -> Kind | None:
-        """The rule about pods that keeps a gang from the room that is left; None if it finds a place."""
-        kinds = about(self._instance, gang)
-        if not kinds or self._placed_without((), gang):
+    def _barred(self, gang: int) -> Kind | ShapeRule | None:
+        """The rule that keeps a gang from the room that is left; None if it finds a place."""
+        rules: list[Kind | ShapeRule] = list(about(self._instance, gang))
+        rules += shapes_about(self._instance, gang)
+        if not rules or self._placed_without((), gang):
             return None
-        return next((kind for kind in kinds if self._placed_without((kind,), gang)), kinds[0])
+        return next((rule for rule in rules if self._placed_without((rule,), gang)), rules[0])
 
-    def _placed_without(self, kinds: tuple[Kind, ...], gang: int) -> bool:
-        """Whether a placement is found beside those that come first if no rules of these kinds count."""
+    def _placed_without(self, rules: tuple[Kind | ShapeRule, ...], gang: int) -> bool:
+        """Whether a placement is found beside those that come first if no such rules count."""
         priority = self._instance.gangs[gang].priority
-        if (kinds, priority) not in self._spaces:
+        if (rules, priority) not in self._spaces:
             pairs = zip(self._instance.gangs, self._decisions, strict=True)
             first = (
                 GangDecision("wait") if d.decision == "place" and g.priority < priority else d
                 for g, d in pairs
             )
-            self._spaces[kinds, priority] = FreeSpace(without(self._instance, kinds), tuple(first))
-        space = self._spaces[kinds, priority]
+            kinds = [rule for rule in rules if isinstance(rule, Kind)]
+            shapes = [rule for rule in rules if isinstance(rule, ShapeRule)]
+            loose = without_shape(without(self._instance, kinds), shapes)
+            self._spaces[rules, priority] = FreeSpace(loose, tuple(first))
+        space = self._spaces[rules, priority]
         return place(space, missing_demand(space, gang)) is not None
 
     def _fitting(self, demand: Demand, first: str, *, beside: bool) -> str:

@@ -17,7 +17,8 @@ from models.pod_counts import conflicting
 from models.program.base_state import Pods, moves_pods, standing_pods
 from models.program.demand_builder import remaining_demand
 from models.queue_shares import Gpu, QueueCounts, queue_of
-from models.room_holding import passing
+from models.room_holding import barred_by, passing
+from models.shape import breaking
 from models.solution import GangDecision, PodPlacement
 from planner.search.free_space import FreeSpace, counts_of
 from planner.search.greedy import place
@@ -40,30 +41,53 @@ def back_in_place(
 ) -> tuple[GangDecision, ...]:
     """The plan in which these gangs stay where they run; gangs that started in their place wait.
 
-    Gangs that were stopped for such a gang stay where they run, too, and rules about pods, held room and
-    queues hold.
+    Gangs that were stopped for such a gang stay where they run, too, and the rules about several gangs hold.
+    A gang that breaks one about whole domains starts elsewhere if it finds a place.
     """
     space = FreeSpace(instance, decisions)
     turns = [g for g in gangs if space.pods[g] != space.original[g]]
     returned: set[int] = set()
-    while turns or (
-        turns := _conflicting(space)
-        or passing(instance, space.pods)
-        or _beyond_queues(space)
-        or _in_cells(space)
-    ):
+    misplaced: dict[int, Pods] = {}
+    while turns or (turns := _breaking(space, misplaced)):
         gang = turns.pop()
         returned.add(gang)
         space.set(gang, space.original[gang])
         for pod in space.original[gang]:
             while not space.is_valid(pod.node) or space.stale_indices(pod.node):
                 turns += _give_way(space, pod.node, returned)
+    _start_elsewhere(space, misplaced)
     found = [
         decision if space.pods[index] == decision.pods else space.decision(index)
         for index, decision in enumerate(decisions)
     ]
     needless = set(unjustified_victims(instance, found)) - returned
     return back_in_place(instance, found, sorted(needless)) if needless else tuple(found)
+
+
+def _breaking(space: FreeSpace, misplaced: dict[int, Pods]) -> list[int]:
+    """Gangs that have to go back so that the rules about several gangs, and about whole domains, hold.
+
+    The pods of those that start and break one about whole domains are noted in ``misplaced``.
+    """
+    instance, pods = space.instance, space.pods
+    found = _conflicting(space) or passing(instance, pods)
+    found = found or _beyond_queues(space) or _in_cells(space)
+    if not found:
+        found = breaking(instance, pods)
+        misplaced.update((gang, pods[gang]) for gang in found if not space.original[gang])
+    return found
+
+
+def _start_elsewhere(space: FreeSpace, misplaced: dict[int, Pods]) -> None:
+    """Start these gangs, which wait now, at the size that they had, the highest priority first."""
+    gangs = space.instance.gangs
+    for gang in sorted(misplaced, key=lambda gang: (-gangs[gang].priority, gang)):
+        counts = counts_of(gangs[gang], misplaced[gang])
+        demand = remaining_demand(space.instance, gang, counts, ())
+        barred = barred_by(space.instance, space.pods, gang) is not None
+        pods = None if barred or not demand.possible else place(space, demand)
+        if pods is not None:
+            space.set(gang, pods)
 
 
 def _conflicting(space: FreeSpace) -> list[int]:

@@ -5,6 +5,7 @@ Counts of pods leave out the domains that cannot hold it; what is left out holds
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +15,7 @@ import numpy as np
 
 from models.gang import Gang
 from models.instance import Instance
+from models.leftover import gpu_shares
 from models.program.demands import Demand, RoleDemand
 from models.program.rules.declarations import node_sets
 from models.services import open_service
@@ -152,9 +154,24 @@ class _Try:
         unplanned: list[Key] = [lambda d: (~np.isin(d, planned)).astype(np.int64)]
         if level == arrays.tree.levels:
             around = [partial(idle_around, arrays, wider) for wider in reversed(range(level))]
-            return [by(arrays.free), *unplanned[: len(planned)], *around]
+            spoiled = [by(self._spoiled())] if gpu_shares(self.space.instance) else []
+            return [*spoiled, by(arrays.free), *unplanned[: len(planned)], *around]
         room = self._rooms[0][1].at(level)
         return [by(arrays.idle(level)), by(room), *unplanned[: len(planned)]]
+
+    def _spoiled(self) -> IntArray:
+        """Usable GPUs that each node loses to the whole gang, beyond those that it holds."""
+        arrays, requests = self.space.arrays, Counter[str]()
+        for role in self.demand.roles:
+            requests.update({name: amount * role.count for name, amount in role.requests})
+        before, after = arrays.free.copy(), np.maximum(arrays.free - self.demand.gpus, 0)
+        for name, share in gpu_shares(self.space.instance).items():
+            if name in arrays.left:
+                left = np.maximum(arrays.left[name], 0)
+                before = np.minimum(before, left // share)
+                after = np.minimum(after, np.maximum(left - requests[name], 0) // share)
+        lost: IntArray = before - after
+        return lost
 
     def _inner(self, role: RoleDemand, table: Capacity, level: int) -> BoolArray:
         """Domains of a level in which the role's own domain and its slices may fit."""

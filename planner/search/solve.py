@@ -23,6 +23,7 @@ from models.program.formulation import formulate, pairs
 from models.program.interruption import Interrupted, TooLarge
 from models.program.queue_usage import QUEUE_TIERS
 from models.program.tier_expressions import FREE_SPACE, OPTION_VALUES, SPEED_FACTORS
+from models.shape import GANG_RULES, exclusive_levels, shaped_gangs, without_shape
 from models.solution import GangDecision, Solution
 from models.tiers import MAINS, Tier
 from planner.search.budget import Budget, NullProgress, Progress
@@ -49,6 +50,9 @@ WHOLE_BELOW = 4000
 
 RULED_PAIRS = 100_000
 """With more pairs of a node and a gang that rules about pods are about, aggregated models leave these out."""
+
+SHAPED_PAIRS = 5_000
+"""The same of gangs that are spread evenly or alone in a domain, which would no longer be pooled."""
 
 PLACING_SHARE = 0.35
 """Share of the remaining time that one goal may take on the aggregated model."""
@@ -257,11 +261,11 @@ class Search:
 
         What the neighbourhoods find in one tier tightens the bounds of the tiers after it.
         """
-        rules = pod_rules(self.instance)
-        lax = len(rules.of) * len(self.instance.cluster.nodes) > RULED_PAIRS
+        instance = _relaxed(self.instance)
+        lax = instance is not self.instance
         model = partial(
             AggregatedModel,
-            without(self.instance) if lax else self.instance,
+            instance,
             immovable,
             cache=ledger.cache,
             interrupted=budget.exhausted,
@@ -317,6 +321,17 @@ class Search:
         while size >= WHOLE_BELOW and _open(ledger, last) and not budget.exhausted():
             if not leap(LEAP, last):
                 return
+
+
+def _relaxed(instance: Instance) -> Instance:
+    """The instance without rules that make aggregated models too large; itself if it keeps all."""
+    nodes, found = len(instance.cluster.nodes), instance
+    if len(pod_rules(instance).of) * nodes > RULED_PAIRS:
+        found = without(found)
+    by_node = instance.cluster.node_level in exclusive_levels(instance)
+    if by_node or len(shaped_gangs(instance)) * nodes > SHAPED_PAIRS:
+        found = without_shape(found, GANG_RULES)
+    return found
 
 
 def _open(ledger: Ledger, last: int) -> bool:

@@ -61,9 +61,9 @@ class Trial:
         self._roles = gang.roles
         self._planned = as_array({pod.node for pod in gang.planned})
 
-    def run(self, scope: IntArray, model: str | None) -> bool:
-        """Place every role, on one GPU model if one is given; after False the trial must not be used."""
-        for batch in batches(self._roles, self._demand):
+    def run(self, demand: Demand, scope: IntArray, model: str | None) -> bool:
+        """Place pods of the demand, on one GPU model if one is given; after False it must not be used."""
+        for batch in batches(self._roles, demand):
             table = self._space.capacity(self._demand.gang, batch[0], model)
             self._tables[batch[0].role] = table
             if not self._place_batch(batch, scope[table.pods[scope] > 0]):

@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from models.gang import Gang
 from models.program.aggregated.pools import PooledClass, ShapeBounds
 from models.program.demands import Demand, RoleDemand
+from models.program.free_servers import FreeServers
 from models.program.linear_program import Linear, Program
 from models.program.options import Effect
 from models.program.queue_usage import QUEUE_TIERS
@@ -21,7 +22,6 @@ from models.program.tier_expressions import (
     FREE_SPACE,
     LEAST_GANG,
     OPTION_VALUES,
-    FreeServers,
     SpeedLadder,
     StandingValues,
     counts_speed,
@@ -199,7 +199,7 @@ class TierBounds:
     def expression(self, tier: Tier) -> Linear:
         """The tier's value, or a bound that no plan with these variables beats."""
         if tier.family in FREE_SPACE:
-            free = FreeServers(self.model.region_set, self.model.rooms, self.model.variables.flows)
+            free = FreeServers(self.model)
             return FREE_SPACE[tier.family](self.model.program, self.model.instance, free)
         if tier.family in QUEUE_TIERS:
             return QUEUE_TIERS[tier.family](self.model, tier)

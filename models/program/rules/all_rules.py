@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from models.program.rules import (
     admission,
+    balance,
     bandwidth,
     cells,
+    exclusive,
     gpus,
     guarantees,
     hold_room,
@@ -18,6 +20,7 @@ from models.program.rules import (
     running,
     services,
     slices,
+    spares,
 )
 from models.program.rules.topology import Topology
 from models.program.variables import GangVariables, Model, StayVariables
@@ -48,6 +51,9 @@ RULES: tuple[Rule, ...] = (
     Rule("queue limits", rows=queue_limits.add),
     Rule("guarantees", rows=guarantees.add),
     Rule("cells", rows=cells.add),
+    Rule("exclusive domains", rows=exclusive.add),
+    Rule("spares", rows=spares.add),
+    Rule("balance", gang_rows=balance.add),
     Rule("slices", gang_rows=slices.add),
     Rule("models", gang_rows=admission.one_model),
     Rule(

@@ -16,6 +16,7 @@ from models.pod_rules import counted_at, pod_rules, rule_key, suitable_nodes
 from models.program.demands import Demand, RoleDemand
 from models.queue_shares import shares
 from models.services import bound, nodes_of_service, open_service
+from models.shape import exclusive_levels, may_be_uneven, spare_domains
 from models.solution import PodPlacement, Reason
 
 
@@ -78,6 +79,23 @@ def _queue_key(instance: Instance, gang: Gang) -> Hashable:
         return None
     queue = known.number(gang.queue)
     return queue, gang.preemptible, gang.priority if known.models else None
+
+
+def _open_to(instance: Instance, gang: Gang, role: Role) -> frozenset[int] | None:
+    """Nodes without those that gangs outside of a part close to pods with GPUs of the gang."""
+    closed = instance.outside.closed.get(gang.key) if instance.outside is not None else None
+    if not closed or not role.gpus:
+        return None
+    return frozenset(range(len(instance.cluster.nodes))) - closed
+
+
+def _domains_alone(instance: Instance, node: int) -> Hashable:
+    levels = exclusive_levels(instance)
+    return tuple(instance.cluster.domain_of[level][node] for level in levels)
+
+
+def _spared_among(instance: Instance, node: int) -> Hashable:
+    return spare_domains(instance).get(node)
 
 
 def _has_pod_rules(instance: Instance, gang: Gang) -> bool:
@@ -145,6 +163,19 @@ DECLARED: tuple[Declaration, ...] = (
     Declaration(
         "cells", eligible=_without_closed, node_key=_places_of_cells, gang_key=_user_of_cells
     ),
+    Declaration(
+        "balance",
+        gang_key=lambda _instance, gang: gang.balance,
+        own_variables=lambda _instance, gang: may_be_uneven(gang),
+    ),
+    Declaration(
+        "exclusive",
+        eligible=_open_to,
+        node_key=_domains_alone,
+        gang_key=lambda _instance, gang: gang.exclusive,
+        own_variables=lambda _instance, gang: gang.exclusive is not None,
+    ),
+    Declaration("spares", node_key=_spared_among),
 )
 """One declaration a rule; rules that concern every gang alike (GPUs, resources) declare nothing."""
 

@@ -40,6 +40,7 @@ def add(model: Model) -> None:
         left = rooms[tight[number]].left_of(resource)
         assert left is not None
         stays, most = _staying(variables, region_set.regions[number], resource)
+        model.loads[number, resource] = Linear().add_linear(placed).add_linear(stays)
         if most <= left:
             program.at_most(placed.add_linear(stays), left)
         elif not stays.terms:

@@ -1,0 +1,121 @@
+"""Nodes that rules about whole domains close to pods with GPUs while a plan is built (contract 2.20, 2.21).
+
+Of the nodes that a policy keeps free those are chosen that the fewest waiting pods may use. Knows nothing of
+room: a node that is not closed may be full.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import replace
+
+from models.instance import Instance
+from models.program.demands import Demand
+from models.shape import apart, exclusive_levels, spare_domains, spare_nodes
+from models.solution import PodPlacement
+
+Nodes = frozenset[int]
+
+
+class ClosedNodes:
+    """``active``: whether any rule closes nodes; all else must be called only then.
+
+    ``_pods``: pods with GPUs, by node. ``_tenants``: by level, domain and gang. ``_spared``: nodes kept free,
+    by rule; the rules in ``_stale`` choose again.
+    """
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._levels = exclusive_levels(instance)
+        self._rules = spare_nodes(instance)
+        self.active = bool(self._levels or self._rules)
+        self._pods: Counter[int] = Counter()
+        self._tenants = {level: defaultdict[int, Counter[int]](Counter) for level in self._levels}
+        self._order = [self._by_use(rule.nodes) for rule in self._rules]
+        self._spared: list[Nodes] = [Nodes() for _ in self._rules]
+        self._stale = set(range(len(self._rules)))
+        self._shared: Nodes | None = None
+        self._open: dict[tuple[Nodes, Nodes], Nodes] = {}
+
+    def add(self, gang: int, pod: PodPlacement, pods: int) -> None:
+        """Count a pod of a gang (``pods`` 1), or no longer (-1)."""
+        spec = self._instance.gangs[gang]
+        if not spec.roles[pod.role].gpus:
+            return
+        before = self._pods[pod.node]
+        self._pods[pod.node] += pods
+        if not before or not self._pods[pod.node]:
+            self._stale.update(spare_domains(self._instance).get(pod.node, ()))
+        for level, domains in self._tenants.items():
+            gangs = domains[self._instance.cluster.domain_of[level][pod.node]]
+            gangs[gang] += pods
+            if not gangs[gang]:
+                del gangs[gang]
+            if spec.exclusive == level:
+                self._shared = None
+
+    def narrowed(self, demand: Demand) -> Demand:
+        """The demand without the nodes to which none of its pods with GPUs may come."""
+        closed = self._closed(demand.gang)
+        if not closed:
+            return demand
+        roles = tuple(
+            replace(role, nodes=self._without(role.nodes, closed)) if role.gpus else role
+            for role in demand.roles
+        )
+        return replace(demand, roles=roles)
+
+    def _without(self, nodes: Nodes, closed: Nodes) -> Nodes:
+        """The difference, one object for all gangs: tables of room go by node sets."""
+        if (nodes, closed) not in self._open:
+            if len(self._open) > len(self._rules) + len(self._instance.gangs):
+                self._open.clear()
+            self._open[nodes, closed] = nodes - closed
+        return self._open[nodes, closed]
+
+    def _closed(self, gang: int) -> Nodes:
+        for rule in self._stale:
+            free = (n for n in self._order[rule] if not self._pods[n])
+            chosen = Nodes(n for n, _ in zip(free, range(self._rules[rule].least), strict=False))
+            if chosen != self._spared[rule]:
+                self._spared[rule], self._shared = chosen, None
+        self._stale.clear()
+        own = self._instance.gangs[gang].exclusive is not None
+        if own:
+            return self._spares().union(self._alone(gang))
+        if self._shared is None:
+            self._shared = self._spares().union(self._alone(gang))
+        return self._shared
+
+    def _spares(self) -> Nodes:
+        return Nodes().union(*self._spared)
+
+    def _alone(self, gang: int) -> set[int]:
+        """The nodes of domains in which the gang and another one may not be together."""
+        cluster, found = self._instance.cluster, set[int]()
+        for level, domains in self._tenants.items():
+            for d, gangs in domains.items():
+                if apart(self._instance, gangs, level, gang):
+                    found.update(cluster.domains[level][d].nodes)
+        return found
+
+    def _by_use(self, nodes: tuple[int, ...]) -> list[int]:
+        """The nodes that the fewest waiting pods may use first, of equals the last ones."""
+        uses = self._instance.once(_uses)
+        return sorted(nodes, key=lambda n: (uses[n], -n))
+
+
+def _uses(instance: Instance) -> Counter[int]:
+    """Waiting roles with GPUs that may use each node."""
+    sets = Counter(
+        instance.eligible_nodes(role)
+        for gang in instance.gangs
+        if not gang.running
+        for role in gang.roles
+        if role.gpus
+    )
+    found: Counter[int] = Counter()
+    for nodes, roles in sets.items():
+        for n in nodes:
+            found[n] += roles
+    return found
