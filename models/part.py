@@ -20,7 +20,7 @@ from models.policy import Policy, SolveLimits
 from models.program.base_state import moves_pods
 from models.room_holding import blockers
 from models.services import bound, chosen_models, members, running_models
-from models.solution import GangDecision, PodPlacement, placed
+from models.solution import GangDecision, PodPlacement, Reserved, placed
 
 
 @dataclass(frozen=True)
@@ -132,6 +132,7 @@ class Standing:
             latest=self.instance.latest_submission,
             speeds=self.instance.relative_speeds,
             blockers=tuple(number[i] for i in blockers(self.instance) if i in number),
+            reserved=tuple(_within(one, position) for one in self.instance.reserved),
         )
         start = tuple(
             replace(one, pods=_moved(one.pods, position))
@@ -222,6 +223,12 @@ def _moved(
 ) -> tuple[PodPlacement, ...]:
     """The pods with the indices of their nodes in another instance."""
     return tuple(PodPlacement(p.role, p.index, position[p.node], p.gpus) for p in pods)
+
+
+def _within(one: Reserved, position: Mapping[int, int]) -> Reserved:
+    """What is held for a gang, of the nodes of another instance."""
+    nodes = tuple(position[n] for n in one.nodes if n in position)
+    return replace(one, nodes=nodes, pods=())
 
 
 def _on(gang: Gang, position: Mapping[int, int]) -> Gang:

@@ -117,11 +117,17 @@ class PlanPod(_Open):
 
 
 class PlanReservation(_Open):
-    """When and where a waiting gang will start, if gangs that run end as expected."""
+    """When and where a gang starts at the latest, if gangs that run end as expected.
+
+    Of a gang that the plan places: what was held for it, so that others did not take it.
+    """
 
     start: Time
-    domain: str | None = Field(description="The narrowest domain that holds its nodes")
+    domain: str | None = Field(
+        description='The narrowest domain that holds its nodes, such as "rack r1"'
+    )
     nodes: Many[Name] = Field(description="Its nodes, sorted")
+    pods: Many[PlanPod] = Field(description="Its pods, at their least number")
 
 
 class PlanReason(_Open):

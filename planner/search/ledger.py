@@ -16,6 +16,7 @@ from models.instance import Instance
 from models.pod_counts import conflicts
 from models.program.base_state import base_decisions
 from models.program.options import standing_gpus
+from models.reservations import trespassing
 from models.room_holding import passing
 from models.services import mixed
 from models.solution import GangDecision, Proof, TierResult
@@ -95,8 +96,11 @@ class Ledger:
                 return None
             base = base_decisions(self.instance)
             decisions = tuple(base[i] if i in below_share else d for i, d in enumerate(decisions))
-        if conflicts(self.instance, decisions) or passing(
-            self.instance, [one.pods for one in decisions]
+        pods = [one.pods for one in decisions]
+        if (
+            conflicts(self.instance, decisions)
+            or passing(self.instance, pods)
+            or trespassing(self.instance, pods)
         ):
             decisions = back_in_place(self.instance, decisions, ())
         broken = unjustified_victims(self.instance, decisions)

@@ -11,20 +11,22 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 
 from models.disruption_budgets import held_by_budgets
 from models.instance import Instance
 from models.pod_rules import Kind, about, without
 from models.program.demand_builder import identity
 from models.program.demands import Demand
+from models.reservations import closes
 from models.room_holding import barred_by
-from models.solution import HELD_ROOM, NEVER, GangDecision, Reason
+from models.solution import HELD_ROOM, NEVER, RESERVED, GangDecision, Reason, Reserved
 from models.tiers import MAINS, family
-from models.units import first_of, plural
+from models.units import first_of, plural, time_text
 from planner.search.alone_proofs import AloneProofs, if_all_left, running_gangs
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace, MaximalSpace
-from planner.search.greedy import missing_demand, place
+from planner.search.greedy import missing_demand, place, placements, value_of
 from planner.search.precedence import LeftByAbove, Others, WithoutBelow
 from planner.search.shortage import (
     MAX_NAMED,
@@ -36,6 +38,9 @@ from planner.search.shortage import (
 )
 
 _RULES = {Kind.APART: "anti-affinity", Kind.TOGETHER: "affinity", Kind.SPREAD: "even spread"}
+
+WAYS = 16
+"""Places that are compared for a gang that waits for a better one."""
 
 GRACE_S = 1.0
 """Seconds that reasons may take after the search was stopped or its time is up."""
@@ -104,8 +109,8 @@ class _ReasonFinder:
 
     ``_empty``: why a kind can never start; ``_known``: why it cannot start now whoever gives way, None if
     it may; ``_left``: what is left for it; ``_helps``: whether it might fit if no disruption budget
-    guarded a pod. ``_plain``: the instance without rules about pods and held room, which all counts
-    leave aside.
+    guarded a pod. ``_plain``: the instance without rules about pods, held room and reservations, which
+    all counts leave aside.
     """
 
     def __init__(
@@ -122,9 +127,10 @@ class _ReasonFinder:
         self._proven = frozenset(proven)
         self._immovable = sorted(immovable)
         policy = replace(instance.policy, hold_room_from=None)
-        self._plain = without(
-            instance if policy == instance.policy else replace(instance, policy=policy)
-        )
+        open_to_all = instance
+        if policy != instance.policy or instance.reserved:
+            open_to_all = replace(instance, policy=policy, reserved=())
+        self._plain = without(open_to_all)
         self._pods = [decision.pods for decision in decisions]
         self._maximal = MaximalSpace(self._plain)
         self._proofs = AloneProofs(self._maximal, budget, self._clock.in_grace)
@@ -135,6 +141,7 @@ class _ReasonFinder:
         self._known: dict[object, Shortage | Reason | None] = {}
         self._left: dict[object, _Left] = {}
         self._nowhere: set[object] = set()
+        self._closed: dict[object, bool] = {}
         self._short_at_best: dict[object, Shortage | None] = {}
         self._preemption_helps: dict[object, bool] = {}
         self._helps: dict[object, bool] = {}
@@ -217,6 +224,11 @@ class _ReasonFinder:
 
     @cached_property
     def _above(self) -> LeftByAbove:
+        return LeftByAbove(self._plain, self._decisions)
+
+    @cached_property
+    def _higher(self) -> LeftByAbove:
+        """As ``_above``, for starts of higher priority alone."""
         return LeftByAbove(self._plain, self._decisions)
 
     @cached_property
@@ -348,6 +360,9 @@ class _ReasonFinder:
 
     def _after_others(self, demand: Demand, kind: object) -> Reason:
         """The gang could fit without the others: what those leave that start first."""
+        holders = self._kept_out(demand, kind)
+        if holders:
+            return Reason(RESERVED, self._reserved_for(demand.gang, holders))
         left = self._left_for(demand, kind)
         first, outranked = self._others.that_start_first(demand.gang)
         if left.barred is not None:
@@ -363,6 +378,9 @@ class _ReasonFinder:
             return Reason(HELD_ROOM, f"room is held for {named}, which waits")
         if left.fits:
             return Reason("Outranked", self._fitting(demand, first, beside=left.beside))
+        patient = self._patient(demand)
+        if patient:
+            return Reason("Bandwidth", patient)
         largest = self._others.largest_first(demand.gang, demand.nodes)
         if largest is not None:
             name = "/".join(self._instance.gangs[largest[0]].key)
@@ -395,6 +413,55 @@ class _ReasonFinder:
             barred = self._barred(demand.gang) if fits else None
             self._left[key] = _Left(short, fits, beside, above.counts.on(demand.nodes), barred)
         return self._left[key]
+
+    def _kept_out(self, demand: Demand, kind: object) -> tuple[Reserved, ...]:
+        """Reservations but for which it fits beside gangs of higher priority; elsewhere it does not."""
+        gang = self._instance.gangs[demand.gang]
+        own = frozenset[int]().union(*(role.nodes for role in demand.roles))
+        closing = tuple(
+            one
+            for one in self._instance.reserved
+            if closes(self._instance, one, gang) and not own.isdisjoint(one.nodes)
+        )
+        if not closing:
+            return ()
+        self._higher.lower_to(gang.priority + 1)
+        key, space = (kind, self._higher.stage, closing), self._higher.space
+        if key not in self._closed:
+            free = demand.within(own.difference(*(one.nodes for one in closing)))
+            elsewhere = all(role.nodes for role in free.roles) and place(space, free) is not None
+            self._closed[key] = not elsewhere and place(space, demand) is not None
+        return closing if self._closed[key] else ()
+
+    def _reserved_for(self, index: int, holders: Sequence[Reserved]) -> str:
+        """For whom the nodes are reserved, and why the gang may not start there until then."""
+        gang, nodes = self._instance.gangs[index], {n for one in holders for n in one.nodes}
+        names = [
+            f"{'/'.join(one.gang)} (priority {-one.place[0]}, start {time_text(one.start)})"
+            for one in holders
+        ]
+        unknown = gang.expected_duration_s is None
+        why = "how long it runs is not known" if unknown else "it would run beyond that"
+        there = f"{plural(len(nodes), 'node')} {'is' if len(nodes) == 1 else 'are'}"
+        return f"{there} reserved for {first_of(names, MAX_NAMED, 'other gang')}; {why}"
+
+    def _patient(self, demand: Demand) -> str:
+        """Until when it waits for a better place than there is; empty if that does not keep it waiting."""
+        gang = self._instance.gangs[demand.gang]
+        until = self._instance.patient_until(gang)
+        if until is None:
+            return ""
+        ways = islice(placements(self._above.space, demand, bound=False), WAYS)
+        least = self._instance.least_share(gang)
+        shares = (value_of(self._above.space, demand.gang, pods).share for pods in ways)
+        best = max((s for s in shares if s is not None and s >= 1000 * least), default=None)
+        if best is None:
+            return ""
+        share = self._instance.min_share(gang)
+        return (
+            f"waits until {time_text(until)} for a place that reaches its minBandwidthShare of"
+            f" {float(share):g}; the best that was found has {best / 1000:g}"
+        )
 
     def _barred(self, gang: int) -> Kind | None:
         """The rule about pods that keeps a gang from the room that is left; None if it finds a place."""

@@ -14,6 +14,7 @@ from models.instance import Instance
 from models.pod_counts import conflicting
 from models.program.base_state import Pods, moves_pods, standing_pods
 from models.program.demand_builder import remaining_demand
+from models.reservations import trespassing
 from models.room_holding import passing
 from models.solution import GangDecision, PodPlacement
 from planner.search.free_space import FreeSpace, counts_of
@@ -43,12 +44,13 @@ def back_in_place(
 ) -> tuple[GangDecision, ...]:
     """The plan in which these gangs stay where they run; gangs that started in their place wait.
 
-    Gangs that were stopped for such a gang stay where they run, too, and rules about pods and held room hold.
+    Gangs that were stopped for such a gang stay where they run, too, and rules about pods, held room and
+    reserved nodes hold.
     """
     space = FreeSpace(instance, decisions)
     turns = [g for g in gangs if space.pods[g] != space.original[g]]
     returned: set[int] = set()
-    while turns or (turns := _conflicting(space) or passing(instance, space.pods)):
+    while turns or (turns := _in_the_way(space)):
         gang = turns.pop()
         returned.add(gang)
         space.set(gang, space.original[gang])
@@ -61,6 +63,15 @@ def back_in_place(
     ]
     needless = set(unjustified_victims(instance, found)) - returned
     return back_in_place(instance, found, sorted(needless)) if needless else tuple(found)
+
+
+def _in_the_way(space: FreeSpace) -> list[int]:
+    """Gangs that have to go back so that rules about several gangs hold."""
+    return (
+        _conflicting(space)
+        or passing(space.instance, space.pods)
+        or trespassing(space.instance, space.pods)
+    )
 
 
 def _conflicting(space: FreeSpace) -> list[int]:

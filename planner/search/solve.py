@@ -27,9 +27,11 @@ from models.tiers import MAINS, Tier
 from planner.search.budget import Budget, NullProgress, Progress
 from planner.search.engines.mathopt_process import SolverProcess
 from planner.search.executors import THREADS, Workers
+from planner.search.forecast import with_expected_starts
 from planner.search.greedy import best_greedy, greedy
 from planner.search.growth import grow
 from planner.search.guided import follow
+from planner.search.holding_nodes import hold_nodes, without_proofs
 from planner.search.large_neighborhood import improve
 from planner.search.ledger import Ledger
 from planner.search.moves import keep_worthwhile, with_moves_as_one
@@ -38,6 +40,7 @@ from planner.search.polish import polish
 from planner.search.rearranging import rearrange
 from planner.search.reasons import with_reasons
 from planner.search.repair import back_in_place
+from planner.search.reservations import holders, with_reservations
 from planner.search.tier_search import TierSearch
 
 AGGREGATED_FROM = 300
@@ -66,6 +69,9 @@ SHORT_LEAP = 0.25
 
 EXPLAIN_S = 2.0
 """Most seconds for the reasons of a plan that is asked for while the search goes on."""
+
+UNRESERVED_SHARE = 0.4
+"""Share of the budget for finding out who waits, where gangs that wait may hold a reservation."""
 
 MORE_SEARCHES = 2
 """Searches for plans in which fewer gangs move, once gangs move."""
@@ -115,15 +121,42 @@ class Search:
             base = base_decisions(self.instance)
             start = grow(self.instance, best_greedy(self.instance, base, self._budget))
             self._one_at_a_time = effective_of(self.instance, start)
-            first = self._search(self._budget, self._progress, frozenset(), start)
+            first: Solution | None = None
+            if holders(self.instance, start):
+                first, start = self._search_unreserved(start)
+            if first is None:
+                first = self._search_main(self._budget, start)
             if self._budget.exhausted() and first.stopped_by != "proof":
                 return self.best()
             plan = keep_worthwhile(self.instance, first, self._search_again)
             self.phase = "explaining"
-            return self._explained(plan, self._budget)
+            return self._explained(self.instance, plan, self._budget)
         finally:
             self._workers.close()
             SolverProcess.dismiss()
+
+    def _search_unreserved(
+        self, start: tuple[GangDecision, ...]
+    ) -> tuple[Solution | None, tuple[GangDecision, ...]]:
+        """Search without reservations, and hold nodes for the gangs that wait in the best plan.
+
+        Returns what was found if that plan stands, else None, and the plan to go on from.
+        """
+        budget = self._budget
+        limits = replace(budget.limits, budget=max(1, int(budget.effort_left() * UNRESERVED_SHARE)))
+        own = Budget(limits, budget.stop, seconds=budget.seconds_left() * UNRESERVED_SHARE)
+        found = self._search_main(own, start)
+        budget.spend(own.effort)
+        self.instance, plan = hold_nodes(self.instance, found.decisions, budget)
+        stands = plan is found.decisions and found.stopped_by == "proof"
+        return found if stands else None, plan
+
+    def _search_main(self, budget: Budget, start: tuple[GangDecision, ...]) -> Solution:
+        """A search whose plan ``best`` gives."""
+        ledger = Ledger(self.instance, start)
+        self._ledger, self.started = ledger, True
+        ledger.offer(rearrange(self.instance, start, budget=budget))
+        return self._search(ledger, budget, self._progress, frozenset())
 
     def finish_by(self, seconds: float) -> None:
         """End so many seconds after the start."""
@@ -141,12 +174,13 @@ class Search:
             budget.record_limit()
         elapsed = time.monotonic() - budget.started
         budget.seconds = elapsed + min(EXPLAIN_S, budget.seconds_left())
+        known = _holding_nodes(known, budget)
         plan = self._solution(known, budget, frozenset())
-        worthwhile = with_moves_as_one(self.instance, plan, known.unmoved.decisions)
+        worthwhile = with_moves_as_one(known.instance, plan, known.unmoved.decisions)
         if worthwhile is None:
-            known = Ledger(self.instance, known.unmoved.decisions)
+            known = Ledger(known.instance, known.unmoved.decisions)
             worthwhile = self._solution(known, budget, frozenset())
-        return self._explained(worthwhile, budget)
+        return self._explained(known.instance, worthwhile, budget)
 
     def _search_again(self, immovable: frozenset[int]) -> Solution:
         """The best plan in which these gangs do not move: the best one without their moves, improved.
@@ -163,7 +197,7 @@ class Search:
             return self._solution(Ledger(instance, start), budget, immovable)
         limits = replace(budget.limits, budget=max(1, int(budget.effort_left() / 2)))
         own = Budget(limits, budget.stop, seconds=budget.seconds_left() / 2)
-        found = self._search(own, NullProgress(), immovable, start)
+        found = self._search(Ledger(instance, start), own, NullProgress(), immovable)
         budget.spend(own.effort)
         return found
 
@@ -179,22 +213,26 @@ class Search:
             budget.stopped_by,
             f"OR-Tools {version('ortools')} (CP-SAT, HiGHS, GLOP)",
             budget.effort,
-            notes_of(self.instance, decisions, exact=exact),
+            notes_of(ledger.instance, decisions, exact=exact),
             one_at_a_time=self._one_at_a_time,
         )
 
-    def _explained(self, plan: Solution, budget: Budget) -> Solution:
-        """The plan with the reasons of gangs that wait, and the tiers that were not searched."""
+    def _explained(self, instance: Instance, plan: Solution, budget: Budget) -> Solution:
+        """The plan with reasons and starts of gangs that wait, and the tiers that were not searched."""
+        immovable = self._held.get(id(plan.decisions), frozenset())
+        decisions, kept = with_reservations(instance, plan.decisions, budget)
+        if not kept:
+            plan = without_proofs(instance, plan)
         proven = [
             int(tier.name.partition("/")[2])
             for tier in plan.tiers
             if tier.name.partition("/")[0] in MAINS and tier.bound == tier.value
         ]
-        immovable = self._held.get(id(plan.decisions), frozenset())
-        decisions = with_reasons(self.instance, plan.decisions, budget, proven, immovable)
+        decisions = with_reasons(instance, decisions, budget, proven, immovable)
+        decisions = with_expected_starts(instance, decisions, budget)
         searched = set() if self._ledger is None else self._ledger.searched
         note = unsearched(plan.tiers, searched)
-        below = passed(self.instance, decisions)
+        below = passed(instance, decisions)
         stopped_by = plan.stopped_by
         if stopped_by == "proof" and any(tier.bound != tier.best for tier in plan.tiers):
             stopped_by = "budget"  # of searches for plans in which fewer gangs move
@@ -204,15 +242,11 @@ class Search:
 
     def _search(
         self,
+        ledger: Ledger,
         budget: Budget,
         progress: Progress,
         immovable: frozenset[int],
-        start: tuple[GangDecision, ...],
     ) -> Solution:
-        ledger = Ledger(self.instance, start)
-        if self._ledger is None:
-            self._ledger, self.started = ledger, True
-            ledger.offer(rearrange(self.instance, start, budget=budget))
         size = pairs(self.instance, WHOLE_BELOW) if self._size is None else self._size
         exact = True
         with budget.holding_back(POLISHING_SHARE):
@@ -316,6 +350,18 @@ class Search:
         while size >= WHOLE_BELOW and _open(ledger, last) and not budget.exhausted():
             if not leap(LEAP, last):
                 return
+
+
+def _holding_nodes(known: Ledger, budget: Budget) -> Ledger:
+    """The plan so far, with nodes held for gangs that wait where the search has not come to that."""
+    decisions = known.incumbent.decisions
+    if known.instance.reserved or not holders(known.instance, decisions):
+        return known
+    instance, plan = hold_nodes(known.instance, decisions, budget)
+    if plan is not decisions:
+        return Ledger(instance, plan)
+    known.instance = instance
+    return known
 
 
 def _open(ledger: Ledger, last: int) -> bool:

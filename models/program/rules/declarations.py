@@ -13,6 +13,7 @@ from models.gang import Gang, Role
 from models.instance import Instance
 from models.pod_rules import counted_at, pod_rules, rule_key, suitable_nodes
 from models.program.demands import Demand, RoleDemand
+from models.reservations import open_nodes
 from models.services import bound, nodes_of_service, open_service
 from models.solution import PodPlacement, Reason
 
@@ -74,7 +75,7 @@ def _has_pod_rules(instance: Instance, gang: Gang) -> bool:
 
 
 DECLARED: tuple[Declaration, ...] = (
-    Declaration("nodes", eligible=lambda instance, _gang, role: instance.eligible_nodes(role)),
+    Declaration("nodes and reservations", eligible=open_nodes),
     Declaration(
         "topology",
         gang_key=_domains_key,
