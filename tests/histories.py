@@ -1,7 +1,7 @@
 """Random histories of a cluster: gangs arrive, run for as long as they said, and end.
 
-Promises: the same seed gives the same gangs; time jumps from event to event, and at each one a planner decides
-who starts; a gang that is stopped starts from the beginning. Called by the test of reservations.
+Promises: the same seed gives the same gangs; time jumps from event to event, and at each one a planner
+decides who starts; a gang that is stopped starts from the beginning. Called by the test of reservations.
 """
 
 from __future__ import annotations

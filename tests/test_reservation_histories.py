@@ -1,4 +1,4 @@
-"""A gang that holds a reservation starts no later than if nobody behind it started, and no node works less."""
+"""A gang with a reservation starts no later than if nobody behind it started, and nodes work no less."""
 
 from __future__ import annotations
 
@@ -85,4 +85,5 @@ def test_gangs_behind_it_start_meanwhile() -> None:
     cluster, policy, came = arrivals(0)
     planner = Backfilling()
     lived(cluster, policy, came, planner)
-    assert planner.stated and planner.before
+    assert planner.stated
+    assert planner.before
