@@ -89,9 +89,9 @@ def _started(
 def without_proofs(instance: Instance, plan: Solution) -> Solution:
     """The solution without what was proven about plans that keep other reservations than it states."""
     implied = ImpliedBounds(instance)
-    tiers = tuple(
-        replace(found, bound=implied.bound(tier, {}, {}), proof=None)
-        for tier, found in zip(tiers_of(instance), plan.tiers, strict=True)
-    )
+    tiers = []
+    for tier, found in zip(tiers_of(instance), plan.tiers, strict=True):
+        bound = implied.bound(tier, {}, {})
+        tiers.append(replace(found, bound=bound, proof="exact" if bound == found.best else None))
     stopped_by = "budget" if plan.stopped_by == "proof" else plan.stopped_by
-    return replace(plan, tiers=tiers, stopped_by=stopped_by)
+    return replace(plan, tiers=tuple(tiers), stopped_by=stopped_by)
