@@ -187,6 +187,7 @@ class _GangWriter:
                 "domain": self._instance.cluster.narrowest_domain(held.nodes),
                 "nodes": [self._nodes[n] for n in held.nodes],
                 "pods": self._pods(gang, held.pods),
+                **({"beside": ["/".join(key) for key in held.beside]} if held.beside else {}),
             }
         if expected is not None:
             found["expectedStart"] = time_text(expected)

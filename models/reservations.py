@@ -44,15 +44,12 @@ def yields(gang: Gang, place: QueuePlace) -> bool:
 
 
 def may_come(gang: Gang, place: QueuePlace, seconds: int) -> bool:
-    """Whether a gang may place pods on nodes held for another one, which starts in so many seconds.
+    """Whether a gang that gives way may place pods on nodes of a holder that starts in so many seconds.
 
     ``place``: of the holder in the queue.
     """
-    if yields(gang, place):
-        return True
-    if (not gang.running or gang.missing()) and queue_place(gang) < place:
-        return True
-    return gang.expected_duration_s is not None and gang.expected_duration_s <= seconds
+    in_time = gang.expected_duration_s is not None and gang.expected_duration_s <= seconds
+    return in_time or yields(gang, place)
 
 
 def open_nodes(instance: Instance, gang: Gang, role: Role) -> frozenset[int]:
@@ -77,7 +74,9 @@ def _narrowed(_instance: Instance) -> dict[object, frozenset[int]]:
 
 def closes(instance: Instance, one: Reserved, gang: Gang) -> bool:
     """Whether nodes that are held for another gang are closed to this one."""
-    return gang.key != one.gang and not may_come(gang, one.place, one.start - instance.now)
+    if gang.key == one.gang or gang.key in one.beside:
+        return False
+    return not may_come(gang, one.place, one.start - instance.now)
 
 
 def arrivals(gang: Gang, pods: Sequence[PodPlacement]) -> frozenset[PodPlacement]:

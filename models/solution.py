@@ -66,7 +66,7 @@ class Reserved:
     """Nodes (indices, ascending) held for a gang from ``start`` to ``end``, if it is known.
 
     Times are seconds since the epoch. ``gang``: its namespace and name, ``place``: in the queue.
-    ``pods``: where they will be.
+    ``pods``: where they will be. ``beside``: gangs that need not give way, sorted.
     """
 
     gang: tuple[str, str]
@@ -75,6 +75,7 @@ class Reserved:
     end: int | None
     nodes: tuple[int, ...]
     pods: tuple[PodPlacement, ...] = ()
+    beside: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ Nobody is moved or stopped, but for reservations.
 from __future__ import annotations
 
 import heapq
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -22,6 +23,9 @@ from planner.search.greedy import missing_demand, place
 
 MAX_TRIES = 3000
 """Times that it is tried to place a gang."""
+
+LEAST_S, MOST_S = 0.3, 2.0
+"""Seconds that there are for it even if the time is up, and if it is not."""
 
 MAX_GANGS = 1000
 """Gangs, the first in the queue, for which a start is estimated."""
@@ -44,8 +48,8 @@ def with_expected_starts(
     if not waiting:
         return tuple(decisions)
     found = list(decisions)
-    for index, time in _Forecast(instance, decisions, budget).starts(waiting).items():
-        found[index] = replace(found[index], expected_start=time)
+    for index, at in _Forecast(instance, decisions, budget).starts(waiting).items():
+        found[index] = replace(found[index], expected_start=at)
     return tuple(found)
 
 
@@ -56,7 +60,8 @@ class _Forecast:
         self, instance: Instance, decisions: Sequence[GangDecision], budget: Budget
     ) -> None:
         self._instance = replace(instance, reserved=())
-        self._gangs, self._budget = instance.gangs, budget
+        self._gangs = instance.gangs
+        self._until = time.monotonic() + min(MOST_S, max(LEAST_S, budget.seconds_left()))
         self._space = FreeSpace(self._instance, decisions)
         self._tries = 0
         self._ends: list[tuple[int, int]] = []
@@ -77,10 +82,10 @@ class _Forecast:
         queue = [missing_demand(self._space, index) for index in order]
         queue = [demand for demand in queue if demand.possible]
         found: dict[int, int] = {}
-        while queue and (time := self._next()) is not None and time <= LAST_TIME:
-            self._pass(time)
-            queue = self._start(queue, time, found)
-            if self._tries >= MAX_TRIES or self._budget.seconds_left() <= 0:
+        while queue and (at := self._next()) is not None and at <= LAST_TIME:
+            self._pass(at)
+            queue = self._start(queue, at, found)
+            if self._tries >= MAX_TRIES or time.monotonic() >= self._until:
                 break
         return found
 
@@ -90,11 +95,11 @@ class _Forecast:
         times += [self._due[-1][1].start] if self._due else []
         return min(times, default=None)
 
-    def _pass(self, time: int) -> None:
+    def _pass(self, at: int) -> None:
         """Let end and start what does by then."""
-        while self._ends and self._ends[0][0] <= time:
+        while self._ends and self._ends[0][0] <= at:
             self._space.set(heapq.heappop(self._ends)[1], ())
-        while self._due and self._due[-1][1].start <= time:
+        while self._due and self._due[-1][1].start <= at:
             index, one = self._due.pop()
             for other in {gang for n in one.nodes for gang, _, _ in self._space.by_node[n].tenants}:
                 if yields(self._gangs[other], one.place):
@@ -106,7 +111,7 @@ class _Forecast:
         if end is not None:
             heapq.heappush(self._ends, (end, index))
 
-    def _start(self, queue: list[Demand], time: int, found: dict[int, int]) -> list[Demand]:
+    def _start(self, queue: list[Demand], at: int, found: dict[int, int]) -> list[Demand]:
         """Start what fits now, in order; returns the others."""
         failed, left = set[object](), list[Demand]()
         for position, demand in enumerate(queue):
@@ -120,24 +125,24 @@ class _Forecast:
             pods = None
             if kind not in failed:
                 self._tries += 1
-                pods = self._place(demand, time, seconds)
+                pods = self._place(demand, at, seconds)
             if pods is None:
                 failed.add(kind)
                 left.append(demand)
                 continue
             self._space.set(demand.gang, pods)
-            self._add(demand.gang, None if seconds is None else time + seconds)
-            found[demand.gang] = time
+            self._add(demand.gang, None if seconds is None else at + seconds)
+            found[demand.gang] = at
         return left
 
     def _place(
-        self, demand: Demand, time: int, seconds: int | None
+        self, demand: Demand, at: int, seconds: int | None
     ) -> tuple[PodPlacement, ...] | None:
         """Pods of the gang now, not on nodes of which a reservation starts before it ends."""
         closed = {
             n
             for _, one in self._due
-            if seconds is None or time + seconds > one.start
+            if seconds is None or at + seconds > one.start
             for n in one.nodes
         }
         if closed:

@@ -68,6 +68,17 @@ class Ledger:
         self._implied = ImpliedBounds(instance)
         self.published = self._copy()
 
+    def continued(self, instance: Instance, start: Sequence[GangDecision]) -> Ledger:
+        """A ledger for the instance with nodes reserved: what is proven of all plans holds there, too."""
+        found = Ledger(instance, start)
+        if any(one.decision == "move" for one in start):
+            decisions = back_in_place(instance, self.unmoved.decisions, ())
+            found.unmoved = Incumbent(decisions, found.evaluate(decisions).vector())
+        found.bounds, found.tops = list(self.bounds), list(self.tops)
+        found.searched = set(self.searched)
+        found.publish()
+        return found
+
     def _valid(self, decisions: tuple[GangDecision, ...]) -> tuple[GangDecision, ...] | None:
         """The plan without what a relaxed program may have admitted wrongly; None if no valid plan remains.
 

@@ -6,6 +6,7 @@ something ends, next to what runs then and to earlier reservations.
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -27,6 +28,9 @@ from planner.search.shortage import FreeCounts, shortage
 
 CHANGED = ("place", "complete", "move", "resize")
 """Decisions by which pods may come to nodes."""
+
+LEAST_S = 0.5
+"""Seconds that there are for them, even if the time is up."""
 
 MANY = 1 << 62
 """More than any index."""
@@ -103,15 +107,15 @@ class _Moments:
         self._space = space
         self._ends = ends
         self._marks: list[tuple[int, int]] = []
-        self.times = sorted({*times, *(time for time, _ in ends)})
+        self.times = sorted({*times, *(at for at, _ in ends)})
 
-    def go_to(self, time: int) -> None:
+    def go_to(self, at: int) -> None:
         """Take off what has ended by then, and put back what has not."""
-        while self._marks and self._marks[-1][0] > time:
+        while self._marks and self._marks[-1][0] > at:
             self._space.undo(self._marks.pop()[1])
         reached = self._marks[-1][0] if self._marks else None
         first = 0 if reached is None else bisect_right(self._ends, (reached, MANY))
-        last = bisect_right(self._ends, (time, MANY))
+        last = bisect_right(self._ends, (at, MANY))
         for end, group in groupby(self._ends[first:last], key=lambda one: one[0]):
             self._marks.append((end, self._space.mark()))
             for _, index in group:
@@ -134,7 +138,8 @@ class _Finder:
     ) -> None:
         rules = instance.policy.reservations
         assert rules is not None, "see holders"
-        self._rules, self._budget, self._alone = rules, budget, alone
+        self._rules, self._alone = rules, alone
+        self._until = time.monotonic() + max(LEAST_S, budget.seconds_left())
         self._instance = replace(instance, reserved=())
         self._gangs, self._decisions = instance.gangs, decisions
         self._places = [queue_place(gang) for gang in instance.gangs]
@@ -166,7 +171,7 @@ class _Finder:
         failed, found = set[object](), list[tuple[int, Reserved]]()
         for index in waiting:
             gang = self._gangs[index]
-            if self._tries >= MAX_TRIES or self._budget.seconds_left() <= 0:
+            if self._tries >= MAX_TRIES or time.monotonic() >= self._until:
                 break
             if numbers[gang.priority] >= self._rules.per_priority:
                 continue
@@ -203,9 +208,9 @@ class _Finder:
 
     def _stop_lower(self, index: int) -> None:
         """Take off the gangs that may be stopped for this one."""
-        place, fixed = self._places[index], guards(self._instance).fixed
+        own, fixed = self._places[index], guards(self._instance).fixed
         for other, gang in enumerate(self._gangs):
-            if self._space.pods[other] and other not in fixed and yields(gang, place):
+            if self._space.pods[other] and other not in fixed and yields(gang, own):
                 self._space.set(other, ())
 
     def _earliest(self, demand: Demand) -> Reserved | None:
@@ -218,14 +223,14 @@ class _Finder:
         moments = _Moments(self._space, self._ends, (*ends, *(self._instance.now,) * self._alone))
         found: dict[int, tuple[PodPlacement, ...]] = {}
 
-        def fits(time: int) -> bool:
-            moments.go_to(time)
-            pods = self._pods(demand, time)
+        def fits(at: int) -> bool:
+            moments.go_to(at)
+            pods = self._pods(demand, at)
             if pods is not None:
-                found[time] = pods
+                found[at] = pods
             return pods is not None
 
-        for _, group in groupby(moments.times, key=lambda time: self._taken(gang, time)):
+        for _, group in groupby(moments.times, key=lambda at: self._taken(gang, at)):
             stretch = list(group)
             if fits(stretch[-1]):
                 bisect_left(stretch[:-1], 1, key=fits)
@@ -233,22 +238,21 @@ class _Finder:
         self._space.undo(mark)
         return self._held_for(demand.gang, min(found), found[min(found)]) if found else None
 
-    def _taken(self, gang: Gang, time: int) -> tuple[int, ...]:
+    def _taken(self, gang: Gang, at: int) -> tuple[int, ...]:
         """Reservations (positions) whose nodes the gang may not share if it starts then."""
         seconds = gang.expected_duration_s
         return tuple(
             number
             for number, one in enumerate(self._found)
-            if (one.end is None or one.end > time)
-            and (seconds is None or time + seconds > one.start)
+            if (one.end is None or one.end > at) and (seconds is None or at + seconds > one.start)
         )
 
-    def _pods(self, demand: Demand, time: int) -> tuple[PodPlacement, ...] | None:
+    def _pods(self, demand: Demand, at: int) -> tuple[PodPlacement, ...] | None:
         """Pods of the gang if it starts then, where it was planned before if that is possible."""
         self._tries += 1
         gang = self._gangs[demand.gang]
-        closed = {n for number in self._taken(gang, time) for n in self._found[number].nodes}
-        closed |= self._staying(demand.gang, time)
+        closed = {n for number in self._taken(gang, at) for n in self._found[number].nodes}
+        closed |= self._staying(demand.gang, at)
         if closed:
             demand = demand.within(self._everywhere - closed)
         if not all(role.nodes for role in demand.roles) or shortage(self._counts, demand):
@@ -262,14 +266,21 @@ class _Finder:
     def _everywhere(self) -> frozenset[int]:
         return frozenset(range(len(self._instance.cluster.nodes)))
 
-    def _staying(self, index: int, time: int) -> set[int]:
-        """Nodes on which this plan places pods of others that do not give way if the gang starts then."""
-        place, seconds = self._places[index], time - self._instance.now
-        found = set[int]()
-        for other, nodes in self._new.items():
-            if self._space.pods[other] and not may_come(self._gangs[other], place, seconds):
-                found |= nodes
-        return found
+    def _staying(self, index: int, at: int) -> set[int]:
+        """Nodes to which pods come by this plan that would have to give way if the gang starts then."""
+        late = self._late(index, at)
+        return {n for other in late if not self._before(other, index) for n in self._new[other]}
+
+    def _late(self, index: int, at: int) -> list[int]:
+        """Gangs that come to nodes by this plan and may not come to those of the gang if it starts then."""
+        own, seconds = self._places[index], at - self._instance.now
+        there = (other for other in self._new if self._space.pods[other])
+        return [other for other in there if not may_come(self._gangs[other], own, seconds)]
+
+    def _before(self, other: int, index: int) -> bool:
+        """Whether another gang that starts comes before the gang in the queue."""
+        starts = self._decisions[other].decision in STARTS
+        return starts and self._places[other] < self._places[index]
 
     @cached_property
     def _new(self) -> dict[int, frozenset[int]]:
@@ -279,13 +290,15 @@ class _Finder:
         return {i: frozenset(p.node for p in arrivals(gang, pods)) for i, gang, pods in changed}
 
     def _held_for(self, index: int, start: int, pods: tuple[PodPlacement, ...]) -> Reserved:
-        gang = self._gangs[index]
+        gang, nodes = self._gangs[index], frozenset(pod.node for pod in pods)
         seconds = gang.expected_duration_s
+        beside = (o for o in self._late(index, start) if not nodes.isdisjoint(self._new[o]))
         return Reserved(
             gang.key,
             self._places[index],
             start,
             None if seconds is None else start + seconds,
-            tuple(sorted({pod.node for pod in pods})),
+            tuple(sorted(nodes)),
             pods,
+            tuple(sorted(self._gangs[other].key for other in beside)),
         )

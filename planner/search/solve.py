@@ -121,11 +121,11 @@ class Search:
             base = base_decisions(self.instance)
             start = grow(self.instance, best_greedy(self.instance, base, self._budget))
             self._one_at_a_time = effective_of(self.instance, start)
-            first: Solution | None = None
+            ledger = Ledger(self.instance, start)
             if holders(self.instance, start):
-                first, start = self._search_unreserved(start)
-            if first is None:
-                first = self._search_main(self._budget, start)
+                ledger = self._search_unreserved(ledger)
+            self._enter_main(ledger)
+            first = self._search(ledger, self._budget, self._progress, frozenset())
             if self._budget.exhausted() and first.stopped_by != "proof":
                 return self.best()
             plan = keep_worthwhile(self.instance, first, self._search_again)
@@ -135,28 +135,24 @@ class Search:
             self._workers.close()
             SolverProcess.dismiss()
 
-    def _search_unreserved(
-        self, start: tuple[GangDecision, ...]
-    ) -> tuple[Solution | None, tuple[GangDecision, ...]]:
-        """Search without reservations, and hold nodes for the gangs that wait in the best plan.
+    def _search_unreserved(self, ledger: Ledger) -> Ledger:
+        """Solve the leading tiers without reservations, and hold nodes for the gangs that wait then.
 
-        Returns what was found if that plan stands, else None, and the plan to go on from.
+        Returns the ledger to go on with.
         """
         budget = self._budget
         limits = replace(budget.limits, budget=max(1, int(budget.effort_left() * UNRESERVED_SHARE)))
         own = Budget(limits, budget.stop, seconds=budget.seconds_left() * UNRESERVED_SHARE)
-        found = self._search_main(own, start)
+        self._enter_main(ledger)
+        self._search(ledger, own, self._progress, frozenset(), leading=True)
         budget.spend(own.effort)
-        self.instance, plan = hold_nodes(self.instance, found.decisions, budget)
-        stands = plan is found.decisions and found.stopped_by == "proof"
-        return found if stands else None, plan
+        self.instance, plan = hold_nodes(self.instance, ledger.incumbent.decisions, budget)
+        return ledger.continued(self.instance, plan)
 
-    def _search_main(self, budget: Budget, start: tuple[GangDecision, ...]) -> Solution:
-        """A search whose plan ``best`` gives."""
-        ledger = Ledger(self.instance, start)
+    def _enter_main(self, ledger: Ledger) -> None:
+        """The search goes on with this ledger, whose plan ``best`` gives."""
         self._ledger, self.started = ledger, True
-        ledger.offer(rearrange(self.instance, start, budget=budget))
-        return self._search(ledger, budget, self._progress, frozenset())
+        ledger.offer(rearrange(self.instance, ledger.incumbent.decisions, budget=self._budget))
 
     def finish_by(self, seconds: float) -> None:
         """End so many seconds after the start."""
@@ -246,14 +242,27 @@ class Search:
         budget: Budget,
         progress: Progress,
         immovable: frozenset[int],
+        *,
+        leading: bool = False,
     ) -> Solution:
+        """``leading``: only the first tiers, which no placement changes; without neighbourhoods."""
         size = pairs(self.instance, WHOLE_BELOW) if self._size is None else self._size
         exact = True
+        last = _tiers_of(ledger.tiers, ()) if leading else len(ledger.tiers)
+        aggregated = partial(
+            self._search_aggregated,
+            ledger,
+            budget,
+            progress,
+            immovable,
+            size=size,
+            shapes=SHAPES[:1] if leading else SHAPES,
+        )
         with budget.holding_back(POLISHING_SHARE):
             with suppress(Interrupted):
                 if size >= AGGREGATED_FROM:
-                    self._search_aggregated(ledger, budget, progress, immovable, size=size)
-                if size < WHOLE_BELOW and ledger.gap() is not None:
+                    aggregated()
+                if size < WHOLE_BELOW and _open(ledger, last):
                     self._enter("building")
                     try:
                         formulation = formulate(
@@ -261,13 +270,14 @@ class Search:
                         )
                     except TooLarge:  # a gang of very many roles
                         if size < AGGREGATED_FROM:
-                            self._search_aggregated(ledger, budget, progress, immovable, size=size)
+                            aggregated()
                     else:
                         exact = formulation.exact
                         ledger.reopen()
                         self._enter("solving")
-                        TierSearch(formulation, ledger, budget, progress, len(ledger.tiers)).run()
+                        TierSearch(formulation, ledger, budget, progress, last).run()
             searching = ledger.gap() is not None and not any(t.tolerance for t in ledger.tiers)
+            searching = searching and not leading
             if searching:
                 ledger.reopen()
                 self._enter("improving")
@@ -285,6 +295,7 @@ class Search:
         immovable: frozenset[int],
         *,
         size: int,
+        shapes: Sequence[Collection[str]],
     ) -> None:
         """Solve the tiers with pooled pods; on large programs in turns with neighbourhoods.
 
@@ -338,7 +349,7 @@ class Search:
                 search.run()
             return True
 
-        for shaped in SHAPES:
+        for shaped in shapes:
             last = _tiers_of(ledger.tiers, shaped)
             self._enter("building")
             searches.append(tiers(model(shaped=shaped), last))
@@ -346,7 +357,7 @@ class Search:
             searches[-1].run()
             if size >= WHOLE_BELOW and ledger.gap() in searches[-1].settled:
                 leap(SHORT_LEAP, last)
-        last = len(ledger.tiers)
+        last = len(ledger.tiers) if shapes is SHAPES else 0
         while size >= WHOLE_BELOW and _open(ledger, last) and not budget.exhausted():
             if not leap(LEAP, last):
                 return
@@ -358,10 +369,7 @@ def _holding_nodes(known: Ledger, budget: Budget) -> Ledger:
     if known.instance.reserved or not holders(known.instance, decisions):
         return known
     instance, plan = hold_nodes(known.instance, decisions, budget)
-    if plan is not decisions:
-        return Ledger(instance, plan)
-    known.instance = instance
-    return known
+    return known.continued(instance, plan)
 
 
 def _open(ledger: Ledger, last: int) -> bool:
