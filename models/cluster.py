@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -148,6 +149,24 @@ class Cluster:
     def counted_levels(self) -> tuple[int, ...]:
         """Indices of the levels above ``node`` that tiers count, widest first."""
         return tuple(i for i, level in enumerate(self.levels) if level.counted)
+
+    def narrowest_domain(self, nodes: Collection[int]) -> str | None:
+        """The narrowest named domain that holds these nodes, such as ``rack r1``; None if there is none."""
+        one, *rest = nodes
+        for level in range(self.node_level, -1, -1):
+            of = self.domain_of[level]
+            name = self._named(level, one)
+            if name is not None and all(of[n] == of[one] for n in rest):
+                return f"{self.level_name(level)} {name}"
+        return None
+
+    def _named(self, level: int, n: int) -> str | None:
+        """The name of a node's domain at a level; None if it has none there or at a wider level."""
+        node = self.nodes[n]
+        if level == self.node_level:
+            return node.name
+        values = node.domains[: level + 1]
+        return None if None in values else values[-1]
 
     def level_name(self, level: int) -> str:
         """Name of a level index; ``node`` for the innermost."""

@@ -17,6 +17,7 @@ from models.gang import Gang, Role, matches
 from models.policy import GPUS, Policy
 from models.queue import Queue
 from models.rates.speed import RelativeSpeeds
+from models.solution import Reserved
 
 if TYPE_CHECKING:
     from models.queue_shares import QueueShares
@@ -44,7 +45,8 @@ class Instance:
     ``queues``: sorted by name. ``shares``: what they are promised and hold in the whole, None to count it
     (``models.queue_shares``). ``closed``: by key of a gang, nodes on which it gets no pods with GPUs, since
     they are promised to others; in the place of the cells of the queues (``models.cells``). ``outside``:
-    what the whole asks of a part, None for a whole.
+    what the whole asks of a part, None for a whole. ``reserved``: nodes held for gangs while this plan is
+    made.
     """
 
     cluster: Cluster
@@ -57,6 +59,7 @@ class Instance:
     shares: QueueShares | None = None
     closed: Mapping[tuple[str, str], frozenset[int]] | None = field(default=None, hash=False)
     outside: Outside | None = None
+    reserved: tuple[Reserved, ...] = ()
 
     def once(self, find: Callable[[Instance], Found]) -> Found:
         """What a function finds in the instance, computed when first asked for and kept."""
@@ -135,16 +138,23 @@ class Instance:
 
     def min_share(self, gang: Gang) -> Fraction:
         """minBandwidthShare of the gang, or the policy's default; more while the gang is patient."""
-        own = gang.min_bandwidth_share
-        least = self.policy.min_bandwidth_share if own is None else own
-        return max(least, self._patient_share(gang))
+        if self.patient_until(gang) is None:
+            return self.least_share(gang)
+        patience = self.policy.patience if gang.patience is None else gang.patience
+        return Fraction(0) if patience is None else patience.share
 
-    def _patient_share(self, gang: Gang) -> Fraction:
-        """The share that a waiting gang waits for; 0 once it has waited long enough."""
+    def least_share(self, gang: Gang) -> Fraction:
+        """minBandwidthShare of the gang, or the policy's default, whatever its patience."""
+        own = gang.min_bandwidth_share
+        return self.policy.min_bandwidth_share if own is None else own
+
+    def patient_until(self, gang: Gang) -> int | None:
+        """When the patience of a waiting gang ends that asks for more now; None if it has none left."""
         patience = self.policy.patience if gang.patience is None else gang.patience
         if patience is None or gang.running or gang.submitted_at is None:
-            return Fraction(0)
-        return patience.share if self.now - gang.submitted_at < patience.for_s else Fraction(0)
+            return None
+        until = gang.submitted_at + patience.for_s
+        return until if self.now < until and patience.share > self.least_share(gang) else None
 
     def labels_of(self, node: Node) -> dict[str, str]:
         """The node's labels with the implied ones: level labels (short value) and the hostname."""

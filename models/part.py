@@ -23,7 +23,7 @@ from models.queue_shares import QueueShares, QueueUse, add_use, shares
 from models.room_holding import blockers
 from models.services import bound, chosen_models, members, running_models
 from models.shape import outside
-from models.solution import GangDecision, PodPlacement, placed
+from models.solution import GangDecision, PodPlacement, Reserved, placed
 from models.tier_values import admitted
 
 
@@ -164,6 +164,7 @@ class Standing:
             queues=self.instance.queues,
             shares=self._shares(gangs),
             closed=self._closed(gangs, position),
+            reserved=tuple(_within(one, position) for one in self.instance.reserved),
         )
         start = tuple(
             replace(one, pods=_moved(one.pods, position))
@@ -266,6 +267,12 @@ def _moved(
 ) -> tuple[PodPlacement, ...]:
     """The pods with the indices of their nodes in another instance."""
     return tuple(PodPlacement(p.role, p.index, position[p.node], p.gpus) for p in pods)
+
+
+def _within(one: Reserved, position: Mapping[int, int]) -> Reserved:
+    """What is held for a gang, of the nodes of another instance."""
+    nodes = tuple(position[n] for n in one.nodes if n in position)
+    return replace(one, nodes=nodes, pods=())
 
 
 def _on(gang: Gang, position: Mapping[int, int]) -> Gang:

@@ -26,9 +26,9 @@ from models.effective_gpus import effective_after, effective_before
 from models.gang import Gang
 from models.hardware import bits
 from models.instance import Instance
-from models.solution import MoveSet, PodPlacement, Solution
+from models.solution import GangDecision, MoveSet, PodPlacement, Solution
 from models.tier_values import Evaluation, Line, ValueCache
-from models.units import epoch_seconds
+from models.units import epoch_seconds, time_text
 
 
 class PlanWriter:
@@ -174,7 +174,24 @@ class _GangWriter:
             "speed": line.speed,
             "domains": domains,
             "reason": None if reason is None else {"code": reason.code, "message": reason.message},
+            **self._later(gang, decision),
         }
+
+    def _later(self, gang: Gang, decision: GangDecision) -> dict[str, Any]:
+        """What is reserved for the gang, and when it is expected to start."""
+        found: dict[str, Any] = {}
+        held, expected = decision.reserved, decision.expected_start
+        if held is not None:
+            found["reserved"] = {
+                "start": time_text(held.start),
+                "domain": self._instance.cluster.narrowest_domain(held.nodes),
+                "nodes": [self._nodes[n] for n in held.nodes],
+                "pods": self._pods(gang, held.pods),
+                **({"beside": ["/".join(key) for key in held.beside]} if held.beside else {}),
+            }
+        if expected is not None:
+            found["expectedStart"] = time_text(expected)
+        return found
 
     def _pods(self, gang: Gang, pods: Sequence[PodPlacement]) -> list[dict[str, Any]]:
         existing = {(pod.role, pod.index): pod for pod in gang.pods}

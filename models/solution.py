@@ -23,6 +23,9 @@ StoppedBy = Literal["proof", "budget", "time", "signal"]
 NEVER = "Never"
 """Code of the reason of a gang that could not start even if nothing else ran."""
 
+RESERVED = "Reserved"
+"""Code of the reason of a gang that would fit, on nodes that are reserved for others."""
+
 HELD_ROOM = "HeldRoom"
 """Code of the reason of a gang that would fit, in room that is held for one of higher priority."""
 
@@ -58,13 +61,39 @@ class Reason:
     message: str
 
 
+QueuePlace = tuple[int, bool, int, str, str]
+"""Sort key of a gang in the queue; the first is the negated priority (``models.reservations``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """Nodes (indices, ascending) held for a gang from ``start`` to ``end``, if it is known.
+
+    Times are seconds since the epoch. ``gang``: its namespace and name, ``place``: in the queue.
+    ``pods``: where they will be. ``beside``: gangs that need not give way, sorted.
+    """
+
+    gang: tuple[str, str]
+    place: QueuePlace
+    start: int
+    end: int | None
+    nodes: tuple[int, ...]
+    pods: tuple[PodPlacement, ...] = ()
+    beside: tuple[tuple[str, str], ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class GangDecision:
-    """``pods``: every pod after the plan, running or placed, sorted; empty for wait and preempt."""
+    """``pods``: every pod after the plan, running or placed, sorted; empty for wait and preempt.
+
+    ``reserved``: what is held for it. ``expected_start``: an estimate, in seconds since the epoch.
+    """
 
     decision: Decision
     pods: tuple[PodPlacement, ...] = ()
     reason: Reason | None = None
+    reserved: Reserved | None = None
+    expected_start: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,7 +203,7 @@ def _value_alone(instance: Instance, gang: Gang, pods: Sequence[PodPlacement]) -
         id(model),
         mask,
         gang.nvlink_across_nodes,
-        gang.min_bandwidth_share,
+        instance.min_share(gang),
         gang.fraction,
         gang.pattern == "none",
         gang.counts_speed,

@@ -4,7 +4,8 @@ Promises: nothing here comes from a search: a case gives an instance, decisions,
 ``by_hand`` puts every pod where the file says. Called by tests/test_expected_plans.py.
 
 ``nodes`` lists a pattern a pod, by role and index, of gangs whose pods start or move: ``r1-n*|r2-n1`` means
-one of these, whichever. Gangs that are not listed stand where they stood.
+one of these, whichever. Gangs that are not listed stand where they stood. ``reserved``:
+start and the node of each pod.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ import yaml
 from models.gang import Gang
 from models.hardware import bits
 from models.instance import Instance
+from models.reservations import queue_place
 from models.solution import (
     Decision,
     GangDecision,
     MoveSet,
     PodPlacement,
     Reason,
+    Reserved,
     Solution,
     TierResult,
 )
@@ -51,6 +54,8 @@ class Case:
     policy: dict[str, Any] = field(default_factory=dict, hash=False)
     moves: tuple[dict[str, Any], ...] = field(default=(), hash=False)
     aged: tuple[str, ...] = ()
+    reserved: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False)
+    expected: dict[str, datetime] = field(default_factory=dict, hash=False)
 
     def __str__(self) -> str:
         return self.folder + (f"-{self.number}" if self.number else "")
@@ -67,7 +72,7 @@ def case_of(folder: str, number: int = 0) -> Case:
 
 def _of(path: Path) -> Iterator[Case]:
     for number, stated in enumerate(yaml.safe_load_all(path.read_text(encoding="utf-8"))):
-        known = {"policy", "decisions", "nodes", "tiers", "moves", "aged"}
+        known = {"policy", "decisions", "nodes", "tiers", "moves", "aged", "reserved", "expected"}
         assert set(stated) <= known, f"{path}: {sorted(set(stated) - known)}"
         yield Case(
             folder=str(path.parent.relative_to(INPUTS)),
@@ -78,6 +83,8 @@ def _of(path: Path) -> Iterator[Case]:
             policy=stated.get("policy", {}),
             moves=tuple(stated.get("moves", ())),
             aged=tuple(stated.get("aged", ())),
+            reserved=stated.get("reserved", {}),
+            expected=stated.get("expected", {}),
         )
 
 
@@ -132,8 +139,23 @@ def by_hand(instance: Instance, case: Case) -> tuple[GangDecision, ...]:
         if decided not in ("wait", "preempt"):
             chosen[name] += tuple(_coming(instance, gang, case, chosen[name], free))
         pods = tuple(sorted(chosen[name]))
-        decisions.append(GangDecision(decided, pods, _why(instance, name, case)))
+        reserved = _reserved(instance, gang, case.reserved.get(name))
+        decisions.append(GangDecision(decided, pods, _why(instance, name, case), reserved))
     return tuple(decisions)
+
+
+def _reserved(instance: Instance, gang: Gang, stated: dict[str, Any] | None) -> Reserved | None:
+    """What the file reserves: whole servers, the pods of one role in order."""
+    if stated is None:
+        return None
+    names = [node.name for node in instance.cluster.nodes]
+    nodes = [names.index(name) for name in stated["nodes"]]
+    pods = tuple(
+        PodPlacement(0, index, n, instance.cluster.nodes[n].healthy)
+        for index, n in enumerate(nodes)
+    )
+    start = int(stated["start"].timestamp())
+    return Reserved(gang.key, queue_place(gang), start, None, tuple(sorted(nodes)), pods)
 
 
 def _why(instance: Instance, name: str, case: Case) -> Reason | None:

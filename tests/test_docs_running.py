@@ -13,7 +13,7 @@ from test_docs import ROOT, text
 
 from models.policy import DEFAULT_OBJECTIVES, Moves, Policy
 
-PAGES = ("elastic", "preemption", "moves", "ageing", "stickiness")
+PAGES = ("elastic", "preemption", "moves", "ageing", "stickiness", "reservations")
 CLUSTER = """
 apiVersion: gangplan.dev/v1alpha1
 kind: Cluster
@@ -42,7 +42,7 @@ def pictures() -> list[tuple[str, str]]:
 
 def test_every_page_has_a_picture() -> None:
     assert all(f"$ gangplan plan inputs/{name}" in page(name) for name in PAGES)
-    assert len(pictures()) == 6
+    assert len(pictures()) == 7
 
 
 @pytest.mark.parametrize(("command", "shown"), pictures(), ids=lambda value: value.split("\n")[0])

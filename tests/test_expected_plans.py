@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from one_at_a_time import queue, schedule
 from models.instance import Instance
 from models.plan import compose
 from models.solution import GangDecision, Solution
+from models.units import time_text
 from models.verify.check import check, derive
 from planner.search.solve import solve
 
@@ -42,6 +44,7 @@ def test_every_known_failure_and_every_feature_has_an_expected_plan() -> None:
     folders = {case.folder for case in CASES}
     assert {
         *("elastic", "preemption", "moves", "ageing", "stickiness", "goodput", "affinity", "shape"),
+        "reservations",
     } <= folders
     assert {folder.partition("/")[2].partition("/")[0] for folder in folders} - {""} == {
         path.name for path in (INPUTS / "failures").iterdir() if path.is_dir()
@@ -79,6 +82,28 @@ def test_the_planner_finds_the_plan_worked_out_by_hand_and_proves_it(
             assert fits([pod["node"] for pod in entry["pods"]], case.nodes[name]), (name, entry)
     assert plan["status"].get("moves", []) == list(case.moves)
     assert aged_in(plan) == case.aged
+    assert reserved_in(plan) == {
+        name: (_time(held["start"]), held["nodes"]) for name, held in case.reserved.items()
+    }
+    expected = {_name(e): e["expectedStart"] for e in plan["spec"]["gangs"] if "expectedStart" in e}
+    assert expected == {name: _time(at) for name, at in case.expected.items()}
+
+
+def _time(value: datetime) -> str:
+    return time_text(int(value.timestamp()))
+
+
+def _name(entry: dict[str, Any]) -> str:
+    return f"{entry['namespace']}/{entry['name']}"
+
+
+def reserved_in(plan: dict[str, Any]) -> dict[str, tuple[str, list[str]]]:
+    """Start and nodes of every reservation."""
+    return {
+        _name(entry): (entry["reserved"]["start"], entry["reserved"]["nodes"])
+        for entry in plan["spec"]["gangs"]
+        if "reserved" in entry
+    }
 
 
 def aged_in(plan: dict[str, Any]) -> tuple[str, ...]:

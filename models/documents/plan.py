@@ -128,6 +128,10 @@ class PlanReservation(_Open):
     )
     nodes: Many[Name] = Field(description="Its nodes, sorted")
     pods: Many[PlanPod] = Field(description="Its pods, at their least number")
+    beside: Many[str] = omitted(
+        default=(),
+        description="namespace/name of gangs before it that may come to the nodes, sorted",
+    )
 
 
 class PlanReason(_Open):

@@ -84,10 +84,12 @@ def _some(names: Iterable[str]) -> str:
 def _planned(
     gang: Gang, decided: PlanGang | None, nodes: Mapping[str, int], gone: _Gone
 ) -> tuple[PlannedPod, ...]:
-    """Previous places of the pods that the gang may still have, on nodes that still exist."""
+    """Previous places, reserved ones too, of the pods that the gang may still have, on nodes that exist."""
     roles = {role.name: i for i, role in enumerate(gang.roles)}
     places: dict[tuple[int, int], int] = {}
-    for pod in () if decided is None else decided.pods:
+    held = None if decided is None else decided.reserved
+    pods = () if decided is None else decided.pods or (() if held is None else held.pods)
+    for pod in pods:
         role, node = roles.get(pod.role), nodes.get(pod.node)
         if role is None or pod.index not in gang.roles[role].indices(gang.roles[role].max):
             gone.pods.append(f"{gang.namespace}/{gang.name} {pod.role} {pod.index}")

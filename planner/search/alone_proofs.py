@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
+from models.gang import Patience
 from models.instance import Instance
 from models.policy import SolveLimits
 from models.program.demands import Demand
@@ -16,6 +17,7 @@ from models.program.formulation import formulate
 from models.program.interruption import Interrupted
 from models.program.linear_program import Linear
 from models.solution import Reason
+from models.units import time_text
 from planner.search.budget import Budget
 from planner.search.engines.cpsat import solve_exactly
 from planner.search.engines.interface import Goal, Status
@@ -58,10 +60,13 @@ class AloneProofs:
         if not self._impossible(demand, instance):
             return None
         if share and not self._impossible(demand, _without_min_share(instance, demand.gang)):
+            until = instance.patient_until(gang)
+            asked = f"minBandwidthShare of {float(share):g}"
+            if until is not None:
+                asked += f", for which it waits until {time_text(until)}"
             return Reason(
                 "Bandwidth",
-                f"{if_all_left(self._maximal)}no placement on the free GPUs reaches its "
-                f"minBandwidthShare of {float(share):g}",
+                f"{if_all_left(self._maximal)}no placement on the free GPUs reaches its {asked}",
             )
         level = gang.required
         alone = if_all_left(self._maximal) or "even alone "
@@ -94,8 +99,11 @@ class AloneProofs:
 
 
 def _without_min_share(instance: Instance, index: int) -> Instance:
-    """The instance with the gang's minBandwidthShare removed."""
-    gang = replace(instance.gangs[index], min_bandwidth_share=Fraction(0))
+    """The instance with the gang's minBandwidthShare and patience removed."""
+    nothing = Fraction(0)
+    gang = replace(
+        instance.gangs[index], min_bandwidth_share=nothing, patience=Patience(nothing, 0)
+    )
     return replace(instance, gangs=(*instance.gangs[:index], gang, *instance.gangs[index + 1 :]))
 
 

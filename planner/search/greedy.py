@@ -253,7 +253,7 @@ def admit(space: FreeSpace, demand: Demand, *, least_speed: int = 0) -> bool:
         pods = next((pods for pods in found if pods is not None), None)
     if pods is None:
         return False
-    if least_speed and _value(space, gang, pods).speed < least_speed:
+    if least_speed and value_of(space, gang, pods).speed < least_speed:
         return False
     space.set(gang, (*held, *pods))
     return True
@@ -330,10 +330,10 @@ def meets_min_share(space: FreeSpace, gang: int, pods: tuple[PodPlacement, ...] 
     spec = instance.gangs[gang]
     if not instance.min_share(spec):
         return True
-    return _value(space, gang, pods).meets_min_share
+    return value_of(space, gang, pods).meets_min_share
 
 
-def _value(space: FreeSpace, gang: int, pods: tuple[PodPlacement, ...]) -> GangValue:
+def value_of(space: FreeSpace, gang: int, pods: tuple[PodPlacement, ...]) -> GangValue:
     """What the gang has with these pods added."""
     own = (*space.pods[gang], *pods)
     known = {pod.node: space.by_node[pod.node].known for pod in own}

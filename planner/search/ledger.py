@@ -18,6 +18,7 @@ from models.pod_counts import conflicts
 from models.program.base_state import base_decisions
 from models.program.options import standing_gpus
 from models.queue_shares import QueueCounts, shares
+from models.reservations import trespassing
 from models.room_holding import passing
 from models.services import mixed
 from models.shape import breaking
@@ -70,6 +71,17 @@ class Ledger:
         self._implied = ImpliedBounds(instance)
         self.published = self._copy()
 
+    def continued(self, instance: Instance, start: Sequence[GangDecision]) -> Ledger:
+        """A ledger for the instance with nodes reserved: what is proven of all plans holds there, too."""
+        found = Ledger(instance, start)
+        if any(one.decision == "move" for one in start):
+            decisions = back_in_place(instance, self.unmoved.decisions, ())
+            found.unmoved = Incumbent(decisions, found.evaluate(decisions).vector())
+        found.bounds, found.tops = list(self.bounds), list(self.tops)
+        found.searched = set(self.searched)
+        found.publish()
+        return found
+
     def _valid(self, decisions: tuple[GangDecision, ...]) -> tuple[GangDecision, ...] | None:
         """The plan without what a relaxed program may have admitted wrongly; None if no valid plan remains.
 
@@ -100,10 +112,9 @@ class Ledger:
             base = base_decisions(self.instance)
             decisions = tuple(base[i] if i in below_share else d for i, d in enumerate(decisions))
         pods = [one.pods for one in decisions]
-        pods = [one.pods for one in decisions]
         wrong = bool(conflicts(self.instance, decisions) or passing(self.instance, pods))
         wrong = wrong or self._beyond_queues(decisions) or breaks_cells(self.instance, pods)
-        if wrong or breaking(self.instance, pods):
+        if wrong or breaking(self.instance, pods) or trespassing(self.instance, pods):
             decisions = back_in_place(self.instance, decisions, ())
             if breaks_cells(self.instance, [one.pods for one in decisions]):
                 return None

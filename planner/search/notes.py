@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from models.gang import Gang
 from models.instance import Instance
 from models.policy import LOST_RUNTIME
-from models.solution import NEVER, GangDecision, TierResult
+from models.solution import NEVER, RESERVED, GangDecision, TierResult
 from models.units import first_of, plural
 
 MAX_NAMED = 8
@@ -36,14 +36,15 @@ def notes_of(
 def passed(instance: Instance, decisions: Sequence[GangDecision]) -> list[str]:
     """That gangs wait while lower ones start on nodes they may use. ``decisions``: with reasons.
 
-    Nothing where the policy says which gangs hold room.
+    Gangs with a reservation, or that wait for one, do not count. Nothing where the policy says which
+    gangs hold room.
     """
     if instance.policy.hold_room_from is not None:
         return []
     gangs = instance.gangs
     waiting: dict[frozenset[int], list[int]] = {}
     for i, decision in enumerate(decisions):
-        if decision.decision == "wait" and gangs[i].hold is None and not _never(decision):
+        if decision.decision == "wait" and gangs[i].hold is None and not _settled(decision):
             own = (instance.eligible_nodes(role) for role in gangs[i].roles if role.gpus)
             waiting.setdefault(frozenset().union(*own), []).append(i)
     starts = [
@@ -77,8 +78,10 @@ def passed(instance: Instance, decisions: Sequence[GangDecision]) -> list[str]:
     return [note]
 
 
-def _never(decision: GangDecision) -> bool:
-    return decision.reason is not None and decision.reason.code == NEVER
+def _settled(decision: GangDecision) -> bool:
+    """Whether it never fits, or reservations say who comes first."""
+    code = None if decision.reason is None else decision.reason.code
+    return code in (NEVER, RESERVED) or decision.reserved is not None
 
 
 def unsearched(tiers: Sequence[TierResult], searched: Collection[int]) -> list[str]:

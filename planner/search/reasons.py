@@ -11,6 +11,7 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 
 from models.cells import Reach, cells_by_model, is_firm
 from models.disruption_budgets import held_by_budgets
@@ -20,15 +21,25 @@ from models.pod_rules import Kind, about, without
 from models.program.demand_builder import identity
 from models.program.demands import Demand
 from models.queue_shares import Gpu, QueueCounts, queue_counts, shares
+from models.reservations import closes
 from models.room_holding import barred_by
 from models.shape import ShapeRule, shapes_about, without_shape
-from models.solution import HELD_ROOM, NEVER, QUOTA, GangDecision, PodPlacement, Reason
+from models.solution import (
+    HELD_ROOM,
+    NEVER,
+    QUOTA,
+    RESERVED,
+    GangDecision,
+    PodPlacement,
+    Reason,
+    Reserved,
+)
 from models.tiers import MAINS, family
-from models.units import first_of, plural, shown
+from models.units import first_of, plural, shown, time_text
 from planner.search.alone_proofs import AloneProofs, if_all_left, running_gangs
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace, MaximalSpace
-from planner.search.greedy import missing_demand, place
+from planner.search.greedy import missing_demand, place, placements, value_of
 from planner.search.precedence import LeftByAbove, Others, WithoutBelow
 from planner.search.shortage import (
     MAX_NAMED,
@@ -47,6 +58,9 @@ _RULES: dict[Kind | ShapeRule, str] = {
     ShapeRule.EXCLUSIVE: "that keeps the exclusive domains of gangs",
     ShapeRule.SPARES: "that leaves enough nodes free for failures (spares)",
 }
+
+WAYS = 16
+"""Places that are compared for a gang that waits for a better one."""
 
 GRACE_S = 1.0
 """Seconds that reasons may take after the search was stopped or its time is up."""
@@ -76,12 +90,14 @@ def with_reasons(
 
 
 def _unbound(instance: Instance) -> Instance:
-    """The instance in which no room is held, and queues have no cells and may hold everything."""
+    """The instance in which no room is held or reserved, and queues have no cells and may hold everything."""
     known = shares(instance)
     if instance.policy.hold_room_from is not None:
         instance = replace(instance, policy=replace(instance.policy, hold_room_from=None))
     if cells_by_model(instance):
         instance = replace(instance, closed={})
+    if instance.reserved:
+        instance = replace(instance, reserved=())
     return instance if known is None else replace(instance, shares=known.unlimited())
 
 
@@ -132,8 +148,8 @@ class _ReasonFinder:
 
     ``_empty``: why a kind can never start; ``_known``: why it cannot start now whoever gives way, None if
     it may; ``_left``: what is left for it; ``_helps``: whether it might fit if no disruption budget
-    guarded a pod. ``_plain``: the instance without rules about pods, whole domains, held room, queues and
-    cells, which all counts leave aside.
+    guarded a pod. ``_plain``: the instance without rules about pods, whole domains, held room, queues,
+    cells and reservations, which all counts leave aside.
     """
 
     def __init__(
@@ -160,6 +176,7 @@ class _ReasonFinder:
         self._known: dict[object, Shortage | Reason | None] = {}
         self._left: dict[object, _Left] = {}
         self._nowhere: set[object] = set()
+        self._closed: dict[object, bool] = {}
         self._short_at_best: dict[object, Shortage | None] = {}
         self._preemption_helps: dict[object, bool] = {}
         self._helps: dict[object, bool] = {}
@@ -278,6 +295,11 @@ class _ReasonFinder:
 
     @cached_property
     def _above(self) -> LeftByAbove:
+        return LeftByAbove(self._plain, self._decisions)
+
+    @cached_property
+    def _higher(self) -> LeftByAbove:
+        """As ``_above``, for starts of higher priority alone."""
         return LeftByAbove(self._plain, self._decisions)
 
     @cached_property
@@ -409,24 +431,19 @@ class _ReasonFinder:
 
     def _after_others(self, demand: Demand, kind: object) -> Reason:
         """The gang could fit without the others: what those leave that start first."""
+        holders = self._kept_out(demand, kind)
+        if holders:
+            return Reason(RESERVED, self._reserved_for(demand.gang, holders))
         left = self._left_for(demand, kind)
         first, outranked = self._others.that_start_first(demand.gang)
-        if left.barred is not None:
-            text = (
-                f"needs {plural(demand.gpus, 'GPU')}; {first} there is room, but none was found "
-                f"{_RULES[left.barred]}"
-            )
-            return Reason(left.barred.value, text + self._reclaiming(demand.gang))
-        if left.cells is not None:
-            needs = f"needs {plural(demand.gpus, 'GPU')} and is not preemptible"
-            return Reason(QUOTA, f"{needs}; where there is room, {left.cells}")
-        above = barred_by(self._instance, self._pods, demand.gang)
-        if left.fits and above is not None:
-            other = self._instance.gangs[above]
-            named = f"{'/'.join(other.key)} (priority {other.priority})"
-            return Reason(HELD_ROOM, f"room is held for {named}, which waits")
+        ruled_out = self._ruled_out(demand, left, first)
+        if ruled_out is not None:
+            return ruled_out
         if left.fits:
             return Reason("Outranked", self._fitting(demand, first, beside=left.beside))
+        patient = self._patient(demand)
+        if patient:
+            return Reason("Bandwidth", patient)
         largest = self._others.largest_first(demand.gang, demand.nodes)
         if largest is not None:
             name = "/".join(self._instance.gangs[largest[0]].key)
@@ -443,6 +460,22 @@ class _ReasonFinder:
         text += self._guarded(demand, kind) or self._preemption(demand, kind)
         code = "NoRoom" if left.short is None else left.short.code
         return Reason("Outranked" if outranked else code, text)
+
+    def _ruled_out(self, demand: Demand, left: _Left, first: str) -> Reason | None:
+        """The rule about several gangs that keeps it from room that is there."""
+        needs = f"needs {plural(demand.gpus, 'GPU')}"
+        if left.barred is not None:
+            text = f"{needs}; {first} there is room, but none was found {_RULES[left.barred]}"
+            return Reason(left.barred.value, text + self._reclaiming(demand.gang))
+        if left.cells is not None:
+            text = f"{needs} and is not preemptible; where there is room, {left.cells}"
+            return Reason(QUOTA, text)
+        above = barred_by(self._instance, self._pods, demand.gang) if left.fits else None
+        if above is None:
+            return None
+        other = self._instance.gangs[above]
+        named = f"{'/'.join(other.key)} (priority {other.priority})"
+        return Reason(HELD_ROOM, f"room is held for {named}, which waits")
 
     def _left_for(self, demand: Demand, kind: object) -> _Left:
         """Counted once for all gangs of a kind that the same gangs precede."""
@@ -464,6 +497,55 @@ class _ReasonFinder:
             free = above.counts.on(demand.nodes)
             self._left[key] = _Left(short, fits, beside, free, barred, cells)
         return self._left[key]
+
+    def _kept_out(self, demand: Demand, kind: object) -> tuple[Reserved, ...]:
+        """Reservations but for which it fits beside gangs of higher priority; elsewhere it does not."""
+        gang = self._instance.gangs[demand.gang]
+        own = frozenset[int]().union(*(role.nodes for role in demand.roles))
+        closing = tuple(
+            one
+            for one in self._instance.reserved
+            if closes(self._instance, one, gang) and not own.isdisjoint(one.nodes)
+        )
+        if not closing:
+            return ()
+        self._higher.lower_to(gang.priority + 1)
+        key, space = (kind, self._higher.stage, closing), self._higher.space
+        if key not in self._closed:
+            free = demand.within(own.difference(*(one.nodes for one in closing)))
+            elsewhere = all(role.nodes for role in free.roles) and place(space, free) is not None
+            self._closed[key] = not elsewhere and place(space, demand) is not None
+        return closing if self._closed[key] else ()
+
+    def _reserved_for(self, index: int, holders: Sequence[Reserved]) -> str:
+        """For whom the nodes are reserved, and why the gang may not start there until then."""
+        gang, nodes = self._instance.gangs[index], {n for one in holders for n in one.nodes}
+        names = [
+            f"{'/'.join(one.gang)} (priority {-one.place[0]}, start {time_text(one.start)})"
+            for one in holders
+        ]
+        unknown = gang.expected_duration_s is None
+        why = "how long it runs is not known" if unknown else "it would run beyond that"
+        there = f"{plural(len(nodes), 'node')} {'is' if len(nodes) == 1 else 'are'}"
+        return f"{there} reserved for {first_of(names, MAX_NAMED, 'other gang')}; {why}"
+
+    def _patient(self, demand: Demand) -> str:
+        """Until when it waits for a better place than there is; empty if that does not keep it waiting."""
+        gang = self._instance.gangs[demand.gang]
+        until = self._instance.patient_until(gang)
+        if until is None:
+            return ""
+        ways = islice(placements(self._above.space, demand, bound=False), WAYS)
+        least = self._instance.least_share(gang)
+        shares = (value_of(self._above.space, demand.gang, pods).share for pods in ways)
+        best = max((s for s in shares if s is not None and s >= 1000 * least), default=None)
+        if best is None:
+            return ""
+        share = self._instance.min_share(gang)
+        return (
+            f"waits until {time_text(until)} for a place that reaches its minBandwidthShare of"
+            f" {float(share):g}; the best that was found has {best / 1000:g}"
+        )
 
     def _taken_away(
         self, gang: int, first: Sequence[Sequence[PodPlacement]], pods: Sequence[PodPlacement]

@@ -17,6 +17,7 @@ from models.pod_counts import conflicting
 from models.program.base_state import Pods, moves_pods, standing_pods
 from models.program.demand_builder import remaining_demand
 from models.queue_shares import Gpu, QueueCounts, queue_of
+from models.reservations import trespassing
 from models.room_holding import barred_by, passing
 from models.shape import breaking
 from models.solution import GangDecision, PodPlacement
@@ -71,7 +72,7 @@ def _breaking(space: FreeSpace, misplaced: dict[int, Pods]) -> list[int]:
     """
     instance, pods = space.instance, space.pods
     found = _conflicting(space) or passing(instance, pods)
-    found = found or _beyond_queues(space) or _in_cells(space)
+    found = found or trespassing(instance, pods) or _beyond_queues(space) or _in_cells(space)
     if not found:
         found = breaking(instance, pods)
         misplaced.update((gang, pods[gang]) for gang in found if not space.original[gang])

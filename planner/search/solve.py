@@ -29,9 +29,11 @@ from models.tiers import MAINS, Tier
 from planner.search.budget import Budget, NullProgress, Progress
 from planner.search.engines.mathopt_process import SolverProcess
 from planner.search.executors import THREADS, Workers
+from planner.search.forecast import with_expected_starts
 from planner.search.greedy import best_greedy, greedy
 from planner.search.growth import grow
 from planner.search.guided import follow
+from planner.search.holding_nodes import hold_nodes, without_proofs
 from planner.search.large_neighborhood import improve
 from planner.search.ledger import Ledger
 from planner.search.moves import keep_worthwhile, with_moves_as_one
@@ -40,6 +42,7 @@ from planner.search.polish import polish
 from planner.search.rearranging import rearrange
 from planner.search.reasons import with_reasons
 from planner.search.repair import back_in_place
+from planner.search.reservations import holders, with_reservations
 from planner.search.tier_search import TierSearch
 
 AGGREGATED_FROM = 300
@@ -71,6 +74,9 @@ SHORT_LEAP = 0.25
 
 EXPLAIN_S = 2.0
 """Most seconds for the reasons of a plan that is asked for while the search goes on."""
+
+UNRESERVED_SHARE = 0.4
+"""Share of the budget for finding out who waits, where gangs that wait may hold a reservation."""
 
 MORE_SEARCHES = 2
 """Searches for plans in which fewer gangs move, once gangs move."""
@@ -120,15 +126,38 @@ class Search:
             base = base_decisions(self.instance)
             start = grow(self.instance, best_greedy(self.instance, base, self._budget))
             self._one_at_a_time = effective_of(self.instance, start)
-            first = self._search(self._budget, self._progress, frozenset(), start)
+            ledger = Ledger(self.instance, start)
+            if holders(self.instance, start):
+                ledger = self._search_unreserved(ledger)
+            self._enter_main(ledger)
+            first = self._search(ledger, self._budget, self._progress, frozenset())
             if self._budget.exhausted() and first.stopped_by != "proof":
                 return self.best()
             plan = keep_worthwhile(self.instance, first, self._search_again)
             self.phase = "explaining"
-            return self._explained(plan, self._budget)
+            return self._explained(self.instance, plan, self._budget)
         finally:
             self._workers.close()
             SolverProcess.dismiss()
+
+    def _search_unreserved(self, ledger: Ledger) -> Ledger:
+        """Solve the leading tiers without reservations, and hold nodes for the gangs that wait then.
+
+        Returns the ledger to go on with.
+        """
+        budget = self._budget
+        limits = replace(budget.limits, budget=max(1, int(budget.effort_left() * UNRESERVED_SHARE)))
+        own = Budget(limits, budget.stop, seconds=budget.seconds_left() * UNRESERVED_SHARE)
+        self._enter_main(ledger)
+        self._search(ledger, own, self._progress, frozenset(), leading=True)
+        budget.spend(own.effort)
+        self.instance, plan = hold_nodes(self.instance, ledger.incumbent.decisions, budget)
+        return ledger.continued(self.instance, plan)
+
+    def _enter_main(self, ledger: Ledger) -> None:
+        """The search goes on with this ledger, whose plan ``best`` gives."""
+        self._ledger, self.started = ledger, True
+        ledger.offer(rearrange(self.instance, ledger.incumbent.decisions, budget=self._budget))
 
     def finish_by(self, seconds: float) -> None:
         """End so many seconds after the start."""
@@ -146,12 +175,13 @@ class Search:
             budget.record_limit()
         elapsed = time.monotonic() - budget.started
         budget.seconds = elapsed + min(EXPLAIN_S, budget.seconds_left())
+        known = _holding_nodes(known, budget)
         plan = self._solution(known, budget, frozenset())
-        worthwhile = with_moves_as_one(self.instance, plan, known.unmoved.decisions)
+        worthwhile = with_moves_as_one(known.instance, plan, known.unmoved.decisions)
         if worthwhile is None:
-            known = Ledger(self.instance, known.unmoved.decisions)
+            known = Ledger(known.instance, known.unmoved.decisions)
             worthwhile = self._solution(known, budget, frozenset())
-        return self._explained(worthwhile, budget)
+        return self._explained(known.instance, worthwhile, budget)
 
     def _search_again(self, immovable: frozenset[int]) -> Solution:
         """The best plan in which these gangs do not move: the best one without their moves, improved.
@@ -168,7 +198,7 @@ class Search:
             return self._solution(Ledger(instance, start), budget, immovable)
         limits = replace(budget.limits, budget=max(1, int(budget.effort_left() / 2)))
         own = Budget(limits, budget.stop, seconds=budget.seconds_left() / 2)
-        found = self._search(own, NullProgress(), immovable, start)
+        found = self._search(Ledger(instance, start), own, NullProgress(), immovable)
         budget.spend(own.effort)
         return found
 
@@ -184,22 +214,26 @@ class Search:
             budget.stopped_by,
             f"OR-Tools {version('ortools')} (CP-SAT, HiGHS, GLOP)",
             budget.effort,
-            notes_of(self.instance, decisions, exact=exact),
+            notes_of(ledger.instance, decisions, exact=exact),
             one_at_a_time=self._one_at_a_time,
         )
 
-    def _explained(self, plan: Solution, budget: Budget) -> Solution:
-        """The plan with the reasons of gangs that wait, and the tiers that were not searched."""
+    def _explained(self, instance: Instance, plan: Solution, budget: Budget) -> Solution:
+        """The plan with reasons and starts of gangs that wait, and the tiers that were not searched."""
+        immovable = self._held.get(id(plan.decisions), frozenset())
+        decisions, kept = with_reservations(instance, plan.decisions, budget)
+        if not kept:
+            plan = without_proofs(instance, plan)
         proven = [
             int(tier.name.partition("/")[2])
             for tier in plan.tiers
             if tier.name.partition("/")[0] in MAINS and tier.bound == tier.value
         ]
-        immovable = self._held.get(id(plan.decisions), frozenset())
-        decisions = with_reasons(self.instance, plan.decisions, budget, proven, immovable)
+        decisions = with_reasons(instance, decisions, budget, proven, immovable)
+        decisions = with_expected_starts(instance, decisions, budget)
         searched = set() if self._ledger is None else self._ledger.searched
         note = unsearched(plan.tiers, searched)
-        below = passed(self.instance, decisions)
+        below = passed(instance, decisions)
         stopped_by = plan.stopped_by
         if stopped_by == "proof" and any(tier.bound != tier.best for tier in plan.tiers):
             stopped_by = "budget"  # of searches for plans in which fewer gangs move
@@ -209,22 +243,31 @@ class Search:
 
     def _search(
         self,
+        ledger: Ledger,
         budget: Budget,
         progress: Progress,
         immovable: frozenset[int],
-        start: tuple[GangDecision, ...],
+        *,
+        leading: bool = False,
     ) -> Solution:
-        ledger = Ledger(self.instance, start)
-        if self._ledger is None:
-            self._ledger, self.started = ledger, True
-            ledger.offer(rearrange(self.instance, start, budget=budget))
+        """``leading``: only the first tiers, which no placement changes; without neighbourhoods."""
         size = pairs(self.instance, WHOLE_BELOW) if self._size is None else self._size
         exact = True
+        last = _tiers_of(ledger.tiers, ()) if leading else len(ledger.tiers)
+        aggregated = partial(
+            self._search_aggregated,
+            ledger,
+            budget,
+            progress,
+            immovable,
+            size=size,
+            shapes=SHAPES[:1] if leading else SHAPES,
+        )
         with budget.holding_back(POLISHING_SHARE):
             with suppress(Interrupted):
                 if size >= AGGREGATED_FROM:
-                    self._search_aggregated(ledger, budget, progress, immovable, size=size)
-                if size < WHOLE_BELOW and ledger.gap() is not None:
+                    aggregated()
+                if size < WHOLE_BELOW and _open(ledger, last):
                     self._enter("building")
                     try:
                         formulation = formulate(
@@ -232,13 +275,14 @@ class Search:
                         )
                     except TooLarge:  # a gang of very many roles
                         if size < AGGREGATED_FROM:
-                            self._search_aggregated(ledger, budget, progress, immovable, size=size)
+                            aggregated()
                     else:
                         exact = formulation.exact
                         ledger.reopen()
                         self._enter("solving")
-                        TierSearch(formulation, ledger, budget, progress, len(ledger.tiers)).run()
+                        TierSearch(formulation, ledger, budget, progress, last).run()
             searching = ledger.gap() is not None and not any(t.tolerance for t in ledger.tiers)
+            searching = searching and not leading
             if searching:
                 ledger.reopen()
                 self._enter("improving")
@@ -256,6 +300,7 @@ class Search:
         immovable: frozenset[int],
         *,
         size: int,
+        shapes: Sequence[Collection[str]],
     ) -> None:
         """Solve the tiers with pooled pods; on large programs in turns with neighbourhoods.
 
@@ -309,7 +354,7 @@ class Search:
                 search.run()
             return True
 
-        for shaped in SHAPES:
+        for shaped in shapes:
             last = _tiers_of(ledger.tiers, shaped)
             self._enter("building")
             searches.append(tiers(model(shaped=shaped), last))
@@ -317,7 +362,7 @@ class Search:
             searches[-1].run()
             if size >= WHOLE_BELOW and ledger.gap() in searches[-1].settled:
                 leap(SHORT_LEAP, last)
-        last = len(ledger.tiers)
+        last = len(ledger.tiers) if shapes is SHAPES else 0
         while size >= WHOLE_BELOW and _open(ledger, last) and not budget.exhausted():
             if not leap(LEAP, last):
                 return
@@ -332,6 +377,15 @@ def _relaxed(instance: Instance) -> Instance:
     if by_node or len(shaped_gangs(instance)) * nodes > SHAPED_PAIRS:
         found = without_shape(found, GANG_RULES)
     return found
+
+
+def _holding_nodes(known: Ledger, budget: Budget) -> Ledger:
+    """The plan so far, with nodes held for gangs that wait where the search has not come to that."""
+    decisions = known.incumbent.decisions
+    if known.instance.reserved or not holders(known.instance, decisions):
+        return known
+    instance, plan = hold_nodes(known.instance, decisions, budget)
+    return known.continued(instance, plan)
 
 
 def _open(ledger: Ledger, last: int) -> bool:

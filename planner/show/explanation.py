@@ -21,7 +21,7 @@ from models.instance import Instance
 from models.occupancy import PODS, Room, rooms
 from models.pod_rules import Kind
 from models.room_holding import barred_by
-from models.solution import NEVER, GangDecision, PodPlacement, Reason
+from models.solution import NEVER, RESERVED, GangDecision, PodPlacement, Reason
 from models.units import plural, shortened
 from planner.errors import Fault, InputError
 from planner.show.text import listed
@@ -204,7 +204,9 @@ class Explanation:
         never = reason is not None and reason.code == NEVER
         givers = () if never else self._givers()  # nobody who gives way would help it
         by_rules = self._rules_about_pods() if reason is not None and reason.code in _RULES else ()
-        return tuple(dict.fromkeys([*self._barred(), *self._shortages(), *by_rules, *givers]))
+        reserved = self._reserved() if reason is not None and reason.code == RESERVED else ()
+        before = [*reserved, *self._barred(), *self._shortages()]
+        return tuple(dict.fromkeys([*before, *by_rules, *givers]))
 
     def _rules_about_pods(self) -> Iterator[str]:
         """What keeps its pods apart, where that is why it waits."""
@@ -231,6 +233,13 @@ class Explanation:
                 f"{'/'.join(other.key)} must start or go, since room is held for it: with a priority of"
                 f" {other.priority} this gang would not wait for it, nor without the Policy's holdRoom"
             )
+
+    def _reserved(self) -> Iterator[str]:
+        """What would let it start on nodes that are reserved for others."""
+        yield (
+            "it may start on reserved nodes if it states an expectedDuration and ends before the"
+            " reservation starts, or if it is preemptible and of lower priority"
+        )
 
     def _shortages(self) -> Iterator[str]:
         for one in self.candidates:

@@ -39,7 +39,9 @@ def _facts(found: Explanation, plan: PlanDocument, stated: PlanGang) -> Table:
         *((("queue", Cell(gang.queue)),) if gang.queue is not None else ()),
         (_word(found), Cell(_since(found, gang.started_at if gang.running else gang.submitted_at))),
         *(("needs", Cell(text)) for text in _needs(found)),
+        *(("lasts", Cell(text)) for text in _lasts(found)),
         *_placement(plan, stated),
+        *_later(plan, found, stated),
     ]
     return Table(
         (Column("what"), Column("how", fold=True)),
@@ -140,6 +142,33 @@ def _placement(plan: PlanDocument, stated: PlanGang) -> list[tuple[str, Cell]]:
     return rows
 
 
+def _lasts(found: Explanation) -> list[str]:
+    """How long it runs, where that decides who may start before whom."""
+    seconds = found.gang.expected_duration_s
+    if found.instance.policy.reservations is None:
+        return []
+    return ["nobody knows how long" if seconds is None else lasting(seconds)]
+
+
+def _later(plan: PlanDocument, found: Explanation, stated: PlanGang) -> list[tuple[str, Cell]]:
+    """What is reserved for a gang that waits, or when it may start."""
+    held, expected, now = stated.reserved, stated.expected_start, found.instance.now
+    if stated.decision != "wait":
+        return []
+    if held is not None:
+        where = places(held.pods, plan.instance.installed_gpus())
+        inside = "" if held.domain is None else f" ({held.domain})"
+        by = f"by {time_text(held.start)} (in {lasting(max(0, held.start - now))})"
+        return [
+            ("starts", Cell(f"{by}, if gangs end as expected")),
+            ("there", Cell(where + inside)),
+        ]
+    if expected is not None:
+        about = f"about {time_text(expected)} (in {lasting(max(0, expected - now))})"
+        return [("starts", Cell(f"{about}, if nothing new arrives: an estimate"))]
+    return []
+
+
 def _candidates(one: Candidates) -> Table:
     """The nodes for one role: which are excluded and why, what the others have, the best domains."""
     blank = (Cell("-"),) * 3
@@ -233,6 +262,7 @@ def document(found: Explanation, stated: PlanGang) -> dict[str, Any]:
         "placement": stated.model_dump(
             by_alias=True, include={"pods", "bandwidth", "share", "speed", "domains"}
         ),
+        **stated.model_dump(by_alias=True, include={"reserved", "expected_start"}),
         "candidates": [_candidates_document(one) for one in found.candidates],
         "holders": [_holder_document(one) for one in found.holders] if found.waits else [],
         "help": list(found.help),

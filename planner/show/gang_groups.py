@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from models.documents.gang import GangDocument
 from models.documents.plan import GangKey, PlanGang
-from models.units import plural
+from models.units import plural, time_text
 from planner.show.text import compress, number
 
 Requests = Mapping[GangKey, GangDocument]
@@ -68,6 +68,8 @@ def groups(
 def _shared(gang: PlanGang, request: GangDocument | None, sharing: Sharing) -> Hashable:
     """Equal for gangs that share a row."""
     if sharing == Sharing.none or request is None:
+        return gang.key
+    if gang.reserved is not None and sharing <= Sharing.code:
         return gang.key
     if gang.reason is not None and gang.decision in ("wait", "keep"):
         alike = _kind(gang.reason.message) if sharing == Sharing.alike else ()
@@ -143,6 +145,16 @@ def why(gang: PlanGang) -> str:
     code, message = gang.reason.code, gang.reason.message
     named = message.casefold().startswith(f"{code.casefold()} ")
     return message if named else f"{code}: {message}"
+
+
+def starts(gangs: Iterable[PlanGang]) -> str:
+    """When the first of the waiting gangs is to start: reserved, ``by`` a time; expected, ``about`` one."""
+    waiting = [gang for gang in gangs if gang.decision == "wait"]
+    reserved = [gang.reserved.start for gang in waiting if gang.reserved is not None]
+    if reserved:
+        return f"by {time_text(min(reserved))}"
+    expected = [gang.expected_start for gang in waiting if gang.expected_start is not None]
+    return f"about {time_text(min(expected))}" if expected else "-"
 
 
 def text(gangs: Sequence[PlanGang], sharing: Sharing) -> str:

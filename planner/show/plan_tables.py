@@ -18,6 +18,7 @@ from planner.show.gang_groups import (
     priorities,
     row_name,
     schedulers,
+    starts,
     why,
 )
 from planner.show.gang_groups import text as group_text
@@ -272,6 +273,7 @@ _FIRST_COLUMNS = (
     Column("PRIO", right=True, droppable=True),
     Column("SCHEDULER", droppable=True),
     Column("DECISION"),
+    Column("STARTS"),
 )
 
 
@@ -284,6 +286,7 @@ def _first_cells(group: Sequence[PlanGang], requests: Requests) -> tuple[Cell, .
         Cell(priorities(group, requests)),
         Cell(schedulers(group, requests)),
         Cell(f"{gang.decision}{', aged' * all(one.aged for one in group)}", style),
+        Cell(starts(group)),
     )
 
 
@@ -313,7 +316,11 @@ def _last_cell(group: Sequence[PlanGang], sharing: Sharing, gpus_of: Mapping[str
     """Where the one gang of a row is, and why; the names of several."""
     if len(group) > 1:
         return Cell(group_text(group, sharing))
-    return Cell(f"{places(group[0].pods, gpus_of)} {why(group[0])}".strip())
+    gang = group[0]
+    if gang.reserved is not None and gang.decision == "wait":
+        held = places(gang.reserved.pods, gpus_of)
+        return Cell(f"reserved: {held}; {why(gang)}")
+    return Cell(f"{places(gang.pods, gpus_of)} {why(gang)}".strip())
 
 
 def gpu_sum(group: Iterable[PlanGang], requests: Requests) -> int:

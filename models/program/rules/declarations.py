@@ -15,6 +15,7 @@ from models.instance import Instance
 from models.pod_rules import counted_at, pod_rules, rule_key, suitable_nodes
 from models.program.demands import Demand, RoleDemand
 from models.queue_shares import shares
+from models.reservations import open_nodes
 from models.services import bound, nodes_of_service, open_service
 from models.shape import exclusive_levels, may_be_uneven, spare_domains
 from models.solution import PodPlacement, Reason
@@ -119,7 +120,7 @@ def _user_of_cells(instance: Instance, gang: Gang) -> Hashable:
 
 
 DECLARED: tuple[Declaration, ...] = (
-    Declaration("nodes", eligible=lambda instance, _gang, role: instance.eligible_nodes(role)),
+    Declaration("nodes and reservations", eligible=open_nodes),
     Declaration(
         "topology",
         gang_key=_domains_key,

@@ -1,0 +1,103 @@
+"""Rule 2.18: nodes are reserved for gangs that wait, and others come there only if they give way in time.
+
+What is held for whom stands in ``Instance.reserved``; ``planner.search.reservations`` chooses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from models.gang import Gang, Role, turn
+from models.instance import Instance
+from models.solution import GangDecision, PodPlacement, QueuePlace, Reserved, placed
+
+LEAST_OVERDUE_S = 60
+"""A gang that is past its expected end runs at least so much longer."""
+
+LAST_TIME = 32_503_679_999
+"""The last second of the year 2999: no document names a later time."""
+
+
+def queue_place(gang: Gang) -> QueuePlace:
+    """Its place in the queue: higher priority, then older, undated ones last, then by name."""
+    priority, undated, submitted, _ = turn(gang.priority, gang.submitted_at, gang.name)
+    return priority, undated, submitted, gang.namespace, gang.name
+
+
+def end_of(instance: Instance, index: int, decision: GangDecision) -> int | None:
+    """When a gang that has pods after the plan ends, in seconds since the epoch; None for never."""
+    gang, now = instance.gangs[index], instance.now
+    duration = gang.expected_duration_s
+    if duration is None:
+        return None
+    if decision.decision in ("place", "complete", "move"):
+        return now + duration
+    if gang.started_at is None or index in instance.incomplete:
+        return None
+    end = gang.started_at + duration
+    return end if end > now else now + max(LEAST_OVERDUE_S, now - end)
+
+
+def yields(gang: Gang, place: QueuePlace) -> bool:
+    """Whether the gang may be stopped for a holder at this place of the queue."""
+    return gang.preemptible and -gang.priority > place[0]
+
+
+def may_come(gang: Gang, place: QueuePlace, seconds: int) -> bool:
+    """Whether a gang that gives way may place pods on nodes of a holder that starts in so many seconds.
+
+    ``place``: of the holder in the queue.
+    """
+    in_time = gang.expected_duration_s is not None and gang.expected_duration_s <= seconds
+    return in_time or yields(gang, place)
+
+
+def open_nodes(instance: Instance, gang: Gang, role: Role) -> frozenset[int]:
+    """The eligible nodes of a role without those that are reserved for others."""
+    eligible = instance.eligible_nodes(role)
+    if not instance.reserved:
+        return eligible
+    closing = tuple(i for i, one in enumerate(instance.reserved) if closes(instance, one, gang))
+    if not closing:
+        return eligible
+    kept = instance.once(_narrowed)
+    key = (eligible, closing)
+    if key not in kept:
+        kept[key] = eligible.difference(*(instance.reserved[i].nodes for i in closing))
+    return kept[key]
+
+
+def _narrowed(_instance: Instance) -> dict[object, frozenset[int]]:
+    """Open nodes, by the eligible ones and the reservations that close some."""
+    return {}
+
+
+def closes(instance: Instance, one: Reserved, gang: Gang) -> bool:
+    """Whether nodes that are held for another gang are closed to this one."""
+    if gang.key == one.gang or gang.key in one.beside:
+        return False
+    return not may_come(gang, one.place, one.start - instance.now)
+
+
+def arrivals(gang: Gang, pods: Sequence[PodPlacement]) -> frozenset[PodPlacement]:
+    """Those of its pods after the plan that are placed or moved by it."""
+    return frozenset(pods).difference(placed(gang, gang.running_pods))
+
+
+def trespassing(instance: Instance, pods: Sequence[Sequence[PodPlacement]]) -> list[int]:
+    """Gangs with a new pod on a node that is closed to them, ascending. ``pods``: of every gang."""
+    if not instance.reserved:
+        return []
+    found = []
+    for index, (gang, own) in enumerate(zip(instance.gangs, pods, strict=True)):
+        there = {pod.node for pod in own}
+        closed = [
+            one.nodes
+            for one in instance.reserved
+            if not there.isdisjoint(one.nodes) and closes(instance, one, gang)
+        ]
+        if closed:
+            new = {pod.node for pod in arrivals(gang, own)}
+            if any(not new.isdisjoint(nodes) for nodes in closed):
+                found.append(index)
+    return found
