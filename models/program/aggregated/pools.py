@@ -240,7 +240,7 @@ class ShapeBounds:
         model = node.model
         gang = self._instance.gangs[demand.gang]
         joined = gang.nvlink_across_nodes and model is not None and model.nvlink_domain_nodes > 1
-        if model is None or joined or not by_count(model, node.effective_nics):
+        if model is None or joined or gang.in_groups or not by_count(model, node.effective_nics):
             return FULL_SHARE
         try:
             ideal = ideal_MBps((model,), demand.total_gpus, joined=gang.nvlink_across_nodes)
