@@ -7,13 +7,13 @@ pods always get the same ranks, so that the search values what the plan states.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import factorial
 
 from models.cluster import Cluster
-from models.gang import ExistingPod, Gang, Role
+from models.gang import Gang, Role
 from models.rates.gang_bandwidth import ServerSet
 from models.rates.gpu_sets import UnknownRate
 from models.rates.group_bandwidth import EXPERT, TENSOR, GroupRates, Order, Place, role_kinds
@@ -29,7 +29,8 @@ Key = tuple[int, int]
 """Role and index of a pod."""
 
 Worth = tuple[int, int, Fraction, tuple[int, ...]]
-"""Tensor and expert groups split, B (negative), pairs of neighbours apart a level: less is better."""
+"""Less is better: tensor and expert groups split, B (negative), pairs of neighbours apart a level, widest
+first, and whether the first pod has another rank than 0."""
 
 
 def has_ranks(gang: Gang, role: Role) -> bool:
@@ -72,7 +73,7 @@ def deal(
     places = [Place.of(pod.node, pod.gpus) for pod in own]
     joined = gang.nvlink_across_nodes
     rates = GroupRates(cluster, places, sets, kinds, role.gpus, joined=joined)
-    dealing = _Dealing(cluster, rates, _fixed(gang, number, pods, own))
+    dealing = _Dealing(cluster, rates, _fixed(gang, number, own))
     try:
         order = dealing.best()
     except UnknownRate:
@@ -80,34 +81,19 @@ def deal(
     return Dealt(tuple(own[i] for i in order), role.gpus, rates if kinds else None, order)
 
 
-def _fixed(
-    gang: Gang, number: int, pods: Sequence[PodPlacement], own: Sequence[PodPlacement]
-) -> dict[int, int]:
-    """Position by rank -> pod of ``own``, of pods that stay with the rank they have."""
-    standing = {(p.role, p.index): p for p in gang.running_pods}
-    if not standing or _restarts(gang, standing.values(), pods):
-        return {}
+def _fixed(gang: Gang, number: int, own: Sequence[PodPlacement]) -> dict[int, int]:
+    """Position by rank -> pod of ``own``, of pods that keep their place and rank."""
+    standing = {p.index: p for p in gang.running_pods if p.role == number}
     gpus, found = gang.roles[number].gpus, dict[int, int]()
     for place, pod in enumerate(own):
-        known = standing.get((number, pod.index))
-        if known is None:
+        known = standing.get(pod.index)
+        if known is None or (known.node, known.gpus) != (pod.node, pod.gpus):
             continue
         rank = place * gpus if known.rank is None else known.rank
         if rank % gpus or rank >= gpus * len(own) or rank // gpus in found:
             return {place: place for place in range(len(own))}
         found[rank // gpus] = place
     return found
-
-
-def _restarts(gang: Gang, standing: Iterable[ExistingPod], pods: Sequence[PodPlacement]) -> bool:
-    """Whether a pod with GPUs is elsewhere than now, so that the whole gang starts anew."""
-    after = {(pod.role, pod.index): (pod.node, pod.gpus) for pod in pods}
-    return any(
-        gang.roles[pod.role].gpus
-        and (pod.role, pod.index) in after
-        and after[pod.role, pod.index] != (pod.node, pod.gpus)
-        for pod in standing
-    )
 
 
 class _Dealing:
@@ -158,6 +144,8 @@ class _Dealing:
             sum(of[a] != of[b] for a, b in zip(order, order[1:], strict=False))
             for of in self._domains
         )
+        # launchers expect the store of the first rank in the first pod
+        apart = (*apart, int(order[0] != 0))
         if not rates.kinds:
             return 0, 0, Fraction(0), apart
         return (

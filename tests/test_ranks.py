@@ -91,12 +91,13 @@ def test_pods_that_stay_keep_their_ranks(ranks: list[int | None], order: list[in
     assert order_of(instance, pods) == order
 
 
-def test_a_gang_that_restarts_elsewhere_gets_new_ranks() -> None:
+def test_pods_that_move_get_the_ranks_that_are_left() -> None:
     one = parallel(gang("a", 4, 8), tensor=8, pipeline=2)
     stood = standing(one, at(0, 1, 2, 3), [24, 16, 8, 0])
-    instance = build(racks=2, nodes_per_rack=2, oversubscription=(1, 4), gangs=[stood])
+    instance = build(racks=2, nodes_per_rack=3, oversubscription=(1, 4), gangs=[stood])
     assert order_of(instance, at(0, 1, 2, 3)) == [3, 2, 1, 0]  # nothing moves
-    assert order_of(instance, at(1, 0, 2, 3)) == [0, 1, 2, 3]
+    # nodes 0 to 2 are rack 1. Pod 1 there keeps 16, pod 3 in rack 2 keeps 0; replicas 0-8 and 16-24
+    assert order_of(instance, at(4, 1, 0, 3)) == [3, 0, 1, 2]
 
 
 DEGREES = [
