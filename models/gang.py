@@ -19,6 +19,9 @@ OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 DEFAULT_FRACTION = Fraction(1, 4)
 """Part of a step that a gang spends in communication, unless it says otherwise (contract 8)."""
 
+OWN_FORMULAS = ("all-to-all", "parameter-server", "pipeline")
+"""Patterns that do not get the bandwidth of an all-reduce."""
+
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -328,6 +331,21 @@ class Gang:
     @property
     def elastic(self) -> bool:
         return any(role.elastic for role in self.roles)
+
+    @property
+    def parallel(self) -> bool:
+        """Whether a role says how its GPUs share the work."""
+        return any(role.parallelism is not None for role in self.roles)
+
+    @property
+    def in_groups(self) -> bool:
+        """Whether its bandwidth is not that of one all-reduce (section 3, 7 to 12)."""
+        return self.pattern in OWN_FORMULAS or self.parallel
+
+    @property
+    def by_rank(self) -> bool:
+        """Whether its bandwidth depends on which pod has which rank."""
+        return self.parallel or self.pattern == "pipeline"
 
     @property
     def weight_gpus(self) -> int:

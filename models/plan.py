@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -24,10 +25,11 @@ from models.documents.plan import (
 )
 from models.effective_gpus import effective_after, effective_before
 from models.gang import Gang
+from models.gang_rates import dealt_ranks
 from models.hardware import bits
 from models.instance import Instance
 from models.solution import GangDecision, MoveSet, PodPlacement, Solution
-from models.tier_values import Evaluation, Line, ValueCache
+from models.tier_values import Evaluation, Line, ValueCache, known_masks
 from models.units import epoch_seconds, time_text
 
 
@@ -55,7 +57,7 @@ class PlanWriter:
     ) -> dict[str, Any]:
         """The plan of a solution. ``created_at``: RFC 3339. ``remarks``, ``left_out``: of the reading."""
         evaluation = Evaluation(self._instance, solution.decisions, self._values)
-        gangs = _GangWriter(self._instance)
+        gangs = _GangWriter(self._instance, solution)
         spec = {"gangs": [gangs.write(line) for line in evaluation.lines]}
         metadata = PlanMetadata.model_construct(
             name=name, created_at=epoch_seconds(created_at), generator=generator
@@ -152,9 +154,10 @@ def _moves(instance: Instance, moves: MoveSet) -> PlanMoves:
 class _GangWriter:
     """Writes what is decided of gangs, in the form of ``PlanGang``."""
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: Instance, solution: Solution) -> None:
         cluster = instance.cluster
         self._instance = instance
+        self._decisions = solution.decisions
         self._levels = [cluster.level_name(level) for level in range(cluster.node_level + 1)]
         self._nodes = [node.name for node in cluster.nodes]
 
@@ -168,7 +171,7 @@ class _GangWriter:
             "name": gang.name,
             "decision": decision.decision,
             **({"aged": True} if self._instance.aged(gang) else {}),
-            "pods": self._pods(gang, decision.pods),
+            "pods": self._pods(gang, decision.pods, self._ranks(gang, decision.pods)),
             "bandwidthMBps": None if bandwidth is None else int(bandwidth),
             "share": None if value is None else value.share,
             "speed": line.speed,
@@ -186,14 +189,25 @@ class _GangWriter:
                 "start": time_text(held.start),
                 "domain": self._instance.cluster.narrowest_domain(held.nodes),
                 "nodes": [self._nodes[n] for n in held.nodes],
-                "pods": self._pods(gang, held.pods),
+                "pods": self._pods(gang, held.pods, {}),
                 **({"beside": ["/".join(key) for key in held.beside]} if held.beside else {}),
             }
         if expected is not None:
             found["expectedStart"] = time_text(expected)
         return found
 
-    def _pods(self, gang: Gang, pods: Sequence[PodPlacement]) -> list[dict[str, Any]]:
+    @cached_property
+    def _known(self) -> list[int]:
+        return known_masks(self._instance, self._decisions)
+
+    def _ranks(self, gang: Gang, pods: Sequence[PodPlacement]) -> Mapping[tuple[int, int], int]:
+        if not (gang.by_rank or gang.ordered):
+            return {}
+        return dealt_ranks(self._instance, gang, pods, self._known)
+
+    def _pods(
+        self, gang: Gang, pods: Sequence[PodPlacement], ranks: Mapping[tuple[int, int], int]
+    ) -> list[dict[str, Any]]:
         existing = {(pod.role, pod.index): pod for pod in gang.pods}
         written = []
         for pod in sorted(pods, key=lambda pod: (pod.role, pod.index)):
@@ -207,5 +221,7 @@ class _GangWriter:
             }
             if known is not None and known.uid is not None:
                 document["uid"] = known.uid
+            if (pod.role, pod.index) in ranks:
+                document["rank"] = ranks[pod.role, pod.index]
             written.append(document)
         return written

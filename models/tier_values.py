@@ -5,20 +5,18 @@ The search scores with these functions and the plan states their results. The ju
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from models.cluster import Cluster
 from models.gang import Gang, Role
+from models.gang_rates import KnownMasks, gang_rates, own_sets
 from models.hardware import ServerModel
 from models.instance import Instance
 from models.leftover import defragment, gpu_shares, stranded, usable_gpus
 from models.occupancy import PODS, free_after, free_on
 from models.queue_shares import QueueUse, add_use, has_promise, shares, stated_shares
-from models.rates.gang_bandwidth import ServerSet, gang_MBps, ideal_MBps, server_set, share_permille
-from models.rates.gpu_sets import UnknownRate
+from models.rates.gang_bandwidth import share_permille
 from models.rates.speed import speed_permille
 from models.solution import GangDecision, PodPlacement, placed
 from models.tiers import Condition, Tier, stated_tiers
@@ -109,32 +107,6 @@ def _known_before(instance: Instance) -> list[int]:
     return known
 
 
-KnownMasks = Sequence[int] | Mapping[int, int]
-"""Mask of GPUs known to be held, by node: of all nodes, or of those of a gang."""
-
-
-def own_sets(
-    instance: Instance, gang: Gang, pods: Sequence[PodPlacement], known: KnownMasks
-) -> dict[int, ServerSet]:
-    """The gang's GPUs a node. ``known``: mask of the GPUs known to be held, a node, after the plan."""
-    masks: dict[int, int] = {}
-    blind: dict[int, int] = {}
-    for pod in pods:
-        gpus = gang.roles[pod.role].gpus
-        if not gpus:
-            continue
-        masks.setdefault(pod.node, 0)
-        if pod.gpus is None:
-            blind[pod.node] = blind.get(pod.node, 0) + gpus
-        else:
-            masks[pod.node] |= pod.gpus
-    nodes = instance.cluster.nodes
-    return {
-        n: server_set(nodes[n], mask, blind[n], known[n]) if n in blind else ServerSet(mask)
-        for n, mask in masks.items()
-    }
-
-
 def known_masks(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
     """Mask of GPUs known to be held after the plan, a node."""
     known = [0] * len(instance.cluster.nodes)
@@ -150,7 +122,7 @@ def gang_value(
     """Bandwidth, share and domains of one gang's pods."""
     cluster = instance.cluster
     sets = own_sets(instance, gang, pods, known)
-    bandwidth, ideal = _rates(cluster, sets, joined=gang.nvlink_across_nodes)
+    bandwidth, ideal = gang_rates(instance, gang, pods, known)
     share, meets = None, True
     if bandwidth is not None and ideal is not None:
         share = share_permille(bandwidth, ideal)
@@ -172,27 +144,10 @@ def gang_speed(
     return speed_permille(None if gang.pattern == "none" else share, gang.fraction, relative)
 
 
-def _rates(
-    cluster: Cluster, sets: dict[int, ServerSet], *, joined: bool
-) -> tuple[Fraction | None, Fraction | None]:
-    """B and ideal; None where there is none, or where a rate they need is not known."""
-    bandwidth = None
-    with contextlib.suppress(
-        UnknownRate
-    ):  # the readers refuse it for every gang that may be placed
-        bandwidth = gang_MBps(cluster, sets, joined=joined)
-    if bandwidth is None:
-        return None, None
-    models = tuple(dict.fromkeys(m for n in sets if (m := cluster.nodes[n].model) is not None))
-    gpus = sum(chosen.count for chosen in sets.values())
-    try:
-        return bandwidth, ideal_MBps(models, gpus, joined=joined)
-    except UnknownRate:
-        return bandwidth, None
-
-
 def _value_alone(instance: Instance, gang: Gang, pods: Sequence[PodPlacement]) -> GangValue | None:
     """The value of GPUs of known index on one node, once for each set of a server model."""
+    if gang.in_groups:
+        return None
     node, mask = pods[0].node, 0
     for pod in pods:
         if pod.node != node or pod.gpus is None:

@@ -70,6 +70,7 @@ def test_options_told_of_are_options(cli: RunCli, capsys: pytest.CaptureFixture[
     offered = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
     others = {"--strict", "--refresh-golden", "--thorough", "--whole"}  # of mypy, of pytest
     others |= {"--raw", "--from", "--patch-file", "--field-selector"}  # of kubectl
+    others |= {"--nnodes", "--nproc-per-node", "--node-rank", "--master-addr"}  # of torchrun
     others |= {"--by-speed"}  # of tests/exhaustive_sweep.py
     ours = [
         path for path in DOCUMENTS if path.parent.name != "lingjun"

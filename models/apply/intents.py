@@ -19,6 +19,9 @@ PLAN = "gangplan.dev/plan"
 
 NODE = "gangplan.dev/node"
 GPUS = "gangplan.dev/gpus"
+RANK = "gangplan.dev/rank"
+"""Rank of the pod's first GPU among those of its role, where the plan deals ranks."""
+
 GANG = "gangplan.dev/gang"
 SIZE = "gangplan.dev/gang-size"
 """Number of pods of the gang that start together; each of them carries an intent."""
@@ -36,7 +39,7 @@ PIN = "gangplan.dev/pin"
 SEAL = "gangplan.dev/seal"
 """Proof that a run wrote the intent on this pod; see ``SealKey``."""
 
-KEYS = (PLAN, NODE, GPUS, GANG, SIZE, WHOLE, MEMBERS, PIN, SEAL)
+KEYS = (PLAN, NODE, GPUS, RANK, GANG, SIZE, WHOLE, MEMBERS, PIN, SEAL)
 
 MANAGER = "gangplan"
 """Field manager of all our writes; ``metadata.managedFields`` shows it as the author of an intent."""
@@ -44,6 +47,7 @@ MANAGER = "gangplan"
 _PLAN_ID = re.compile(r"gp-[0-9a-f]{20}")
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _GPUS = re.compile(r"[0-9]{1,4}(?:,[0-9]{1,4}){0,1023}")
+_RANK = re.compile(r"0|[1-9][0-9]{0,11}")
 _PIN = re.compile(r"none|hostname|terms(?: [0-9]{1,4}){1,1000}")
 MAX_SIZE = 1_000_000
 
@@ -60,6 +64,7 @@ class Member:
     uid: str
     node: str
     gpus: tuple[int, ...] | None
+    rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,7 @@ class Intent:
     ``pin``: what of the pod's spec is our pin and not its own wish: ``hostname`` (of its node selector),
     ``terms 0 2`` (the node's name in these terms of its required node affinity), ``none`` (its own
     constraints left it only that node); empty before it is pinned, and if gangplan binds it.
+    ``rank``: of its first GPU, None where the plan deals none.
     """
 
     plan: str
@@ -81,11 +87,14 @@ class Intent:
     whole: bool = False
     members: tuple[Member, ...] = ()
     pin: str = ""
+    rank: int | None = None
 
     def annotations(self) -> dict[str, str]:
         written = {PLAN: self.plan, GANG: self.gang, SIZE: str(self.size), NODE: self.node}
         if self.gpus:
             written[GPUS] = ",".join(map(str, self.gpus))
+        if self.rank is not None:
+            written[RANK] = str(self.rank)
         if self.whole:
             written[WHOLE] = "true"
         if self.members:
@@ -107,8 +116,11 @@ def _plain(intent: Intent) -> Intent:
 
 
 def record_of(members: Iterable[Member]) -> str:
-    """The annotation that names members: JSON lists of name, uid, node and GPUs."""
-    rows = [[one.name, one.uid, one.node, one.gpus] for one in members]
+    """The annotation that names members: JSON lists of name, uid, node and GPUs, and the rank if any."""
+    rows = [
+        [one.name, one.uid, one.node, one.gpus, *([] if one.rank is None else [one.rank])]
+        for one in members
+    ]
     return json.dumps(rows, separators=(",", ":"))
 
 
@@ -119,11 +131,12 @@ def _members_of(record: str) -> tuple[Member, ...] | None:
     try:
         rows: list[list[Any]] = json.loads(record)
         found = tuple(
-            Member(name, uid, node, None if gpus is None else tuple(gpus))
-            for name, uid, node, gpus in rows
+            Member(name, uid, node, None if gpus is None else tuple(gpus), *rank)
+            for name, uid, node, gpus, *rank in rows
             if all(isinstance(word, str) for word in (name, uid, node))
         )
         indices = [index for one in found for index in one.gpus or ()]
+        indices += [one.rank for one in found if one.rank is not None]
     except (ValueError, TypeError, RecursionError):
         return None
     sound = found and all(type(index) is int for index in indices)
@@ -133,7 +146,7 @@ def _members_of(record: str) -> tuple[Member, ...] | None:
 def read_intent(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Intent | None:
     """The intent of a pod; None without one or if it is not in the exact form that we write."""
     plan, gang, size, node = (annotations.get(key, "") for key in (PLAN, GANG, SIZE, NODE))
-    gpus = annotations.get(GPUS)
+    gpus, rank = annotations.get(GPUS), annotations.get(RANK)
     valid = (
         labels.get(PLAN) == plan
         and _PLAN_ID.fullmatch(plan)
@@ -142,6 +155,7 @@ def read_intent(labels: Mapping[str, str], annotations: Mapping[str, str]) -> In
         and int(size) <= MAX_SIZE
         and _NAME.fullmatch(node)
         and (gpus is None or _GPUS.fullmatch(gpus))
+        and (rank is None or _RANK.fullmatch(rank))
         and annotations.get(WHOLE, "true") == "true"
         and _PIN.fullmatch(annotations.get(PIN, "none"))
     )
@@ -150,7 +164,8 @@ def read_intent(labels: Mapping[str, str], annotations: Mapping[str, str]) -> In
         return None
     indices = None if gpus is None else tuple(int(part) for part in gpus.split(","))
     pin = annotations.get(PIN, "")
-    return Intent(plan, gang, int(size), node, indices, WHOLE in annotations, members, pin)
+    dealt = None if rank is None else int(rank)
+    return Intent(plan, gang, int(size), node, indices, WHOLE in annotations, members, pin, dealt)
 
 
 @dataclass(frozen=True, slots=True)

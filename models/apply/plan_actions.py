@@ -23,7 +23,7 @@ class PodStart:
     """A pod to start on ``node``. ``gpus``: ascending indices; None if the node chooses.
 
     ``gpu_count``: whole GPUs it requests. ``requests``: other resources (cpu in millicores, others in
-    whole units), sorted. ``mode``: gate or binding, as in the plan's input.
+    whole units), sorted. ``mode``: gate or binding, as in the plan's input. ``rank``: of its first GPU.
     """
 
     namespace: str
@@ -36,6 +36,7 @@ class PodStart:
     gpu_count: int
     requests: tuple[tuple[str, int], ...] = ()
     mode: str | None = None
+    rank: int | None = None
 
     @property
     def key(self) -> Key:
@@ -322,6 +323,7 @@ class _GangOrders:
             gpu_count=role.gpus,
             requests=tuple(sorted((name, requested(name, amount)) for name, amount in requests)),
             mode=None if pod is None else pod.mode,
+            rank=planned.rank,
         )
 
     def _stop(self, pod: PodDocument) -> PodStop:

@@ -108,6 +108,7 @@ def _order_of(pod: LivePod, intent: Intent) -> PodStart:
         gpus=intent.gpus,
         gpu_count=pod.gpus,
         requests=pod.requests,
+        rank=intent.rank,
     )
 
 
@@ -142,8 +143,14 @@ def _recorded(view: ClusterView, pod: LivePod, intent: Intent) -> dict[Key, Inte
     for member in intent.members:
         other = view.pods.get((pod.namespace, member.name))
         if other is not None and other.uid == member.uid and not other.intent_is_ours:
-            own = replace(intent, node=member.node, gpus=member.gpus, whole=False, members=())
-            found[other.key] = own
+            found[other.key] = replace(
+                intent,
+                node=member.node,
+                gpus=member.gpus,
+                rank=member.rank,
+                whole=False,
+                members=(),
+            )
     return found
 
 

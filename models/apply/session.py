@@ -87,7 +87,7 @@ class PodBatch:
 
     def intent(self, order: PodStart, *, whole: bool = False) -> Intent:
         gpus = order.gpus or None
-        return Intent(self.plan, self.gang[1], self.size, order.node, gpus, whole)
+        return Intent(self.plan, self.gang[1], self.size, order.node, gpus, whole, rank=order.rank)
 
     @property
     def label(self) -> str:

@@ -119,7 +119,7 @@ def _carried_intents(
         return {}
     carried = {order.key: batch.intent(order) for order in waiting}
     members = {
-        order.key: Member(order.name, order.uid, order.node, order.gpus or None)
+        order.key: Member(order.name, order.uid, order.node, order.gpus or None, order.rank)
         for order in waiting
     }
     if len(record_of(members.values())) > MAX_RECORD_CHARS:

@@ -41,7 +41,7 @@ Pattern = Literal[
     "reduce-scatter",
     "none",
 ]
-"""Communication patterns; all but ``none`` count as all-reduce."""
+"""Communication patterns; those without a formula of their own (``models.gang``) count as all-reduce."""
 
 
 CommunicatingPart = Annotated[Fraction, *decimal(0, MOST_FRACTION)]

@@ -104,6 +104,7 @@ def formulate(
     topologies = add_rows(model)
     tiers = TierExpressions(model, topologies, Evaluation(instance, base_state.base, cache))
     exact = region_set.exact and all(found.exact for found in model.bandwidth.values())
+    exact &= not any(group.gangs[0].by_rank for group in variables.groups)
     program.interrupted = never
     counted = not may_come_alone(instance, requests, region_set.cpu_only_follow)
     complete = counted and all(choice.complete for choice in requests.choices)

@@ -32,7 +32,7 @@ from models.program.variables import (
     SliceVariables,
     StayVariables,
 )
-from models.rates.gang_bandwidth import ideal_MBps, share_permille
+from models.rates.gang_bandwidth import FULL_SHARE, ideal_MBps, share_permille
 from models.rates.gpu_sets import UnknownRate
 from models.solution import placed
 from models.tier_values import (
@@ -167,6 +167,8 @@ def _piece_share(model: Model, group: GroupVariables, piece: Piece) -> int | Non
     assert server is not None
     if piece.kind.inside is None:
         return None
+    if group.gangs[0].by_rank:
+        return FULL_SHARE
     try:
         return share_permille(piece.kind.inside, ideal_MBps((server,), group.demands[0].total_gpus))
     except UnknownRate:

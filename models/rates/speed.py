@@ -33,11 +33,12 @@ def speed_permille(share: int | None, fraction: Fraction, relative: int = FULL_S
 class RelativeSpeeds:
     """Speed of server models next to the fastest of the cluster's nodes with GPUs.
 
-    All are alike where one of these has no ``relative_speed``.
+    All are alike where one of these has no ``relative_speed``. ``models``: these models.
     """
 
     def __init__(self, models: Iterable[ServerModel | None]) -> None:
-        speeds = {id(m): m.relative_speed for m in models if m is not None and m.gpus}
+        self.models = tuple({id(m): m for m in models if m is not None and m.gpus}.values())
+        speeds = {id(m): m.relative_speed for m in self.models}
         known = [speed for speed in speeds.values() if speed is not None]
         self._fastest = max(known) if known and len(known) == len(speeds) else None
 

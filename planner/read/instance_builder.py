@@ -26,6 +26,7 @@ from planner.read.compact_gangs import GangEntry, GangReader, gang_errors
 from planner.read.compact_queues import read_queues
 from planner.read.document_kinds import Documents
 from planner.read.findings import Remarks
+from planner.read.group_slices import with_group_slices
 from planner.read.sources import KUBECTL
 from planner.read.unknown_rates import check_rates
 from planner.read.validation import Entry
@@ -162,6 +163,7 @@ def build(
     mix = default_mix(gangs, merged.cluster.nodes)
     policy_used = policy_of(document, mix, now, queue)
     gangs = limit_queues(gangs, policy_used.queue_limit, documents.remarks)
+    gangs = with_group_slices(gangs, merged.cluster, documents.remarks)
     instance = Instance(merged.cluster, gangs, policy_used, queues=queues)
     if any(entry.document.spec.communication.model for entry in reader.gangs.values()):
         from planner.read.step_fractions import with_fractions  # it loads the bandwidth tables

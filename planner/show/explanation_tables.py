@@ -12,6 +12,7 @@ from models.units import plural, quantity_text, time_text
 from planner.show.explanation import Candidates, Explanation, Holder, Place
 from planner.show.gang_groups import why
 from planner.show.plan_tables import MARK, STYLE, below_full, places
+from planner.show.rank_tables import degrees_text, rank_rows
 from planner.show.slowdown import Slowdowns
 from planner.show.table import Cell, Column, Table
 from planner.show.text import gigabytes, lasting, listed, number, permille, whole_percent
@@ -42,6 +43,7 @@ def _facts(found: Explanation, plan: PlanDocument, stated: PlanGang) -> Table:
         *(("lasts", Cell(text)) for text in _lasts(found)),
         *_placement(plan, stated),
         *_later(plan, found, stated),
+        *rank_rows(found, stated),
     ]
     return Table(
         (Column("what"), Column("how", fold=True)),
@@ -76,6 +78,8 @@ def _needs(found: Explanation) -> list[str]:
         rules.append(f"all pods in one {cluster.level_name(gang.required)}")
     if gang.preferred is not None:
         rules.append(f"if possible in one {cluster.level_name(gang.preferred)}")
+    if gang.ordered:
+        rules.append("consecutive pods near each other")
     if share := found.instance.min_share(gang):
         rules.append(f"at least {float(share):.0%} of the best bandwidth".replace("%", " %"))
     return [*lines, *(["; ".join(rules)] if rules else [])]
@@ -89,6 +93,8 @@ def _role(found: Explanation, role: Role) -> str:
         count = f"{role.min:,} to {plural(role.max, 'pod')}{step}"
     requests = [f"{quantity_text(name, amount)} {name}" for name, amount in role.requests]
     parts = [f"role {role.name}: {count} of {listed([plural(role.gpus, 'GPU'), *requests], 'and')}"]
+    if role.parallelism is not None and (degrees := degrees_text(role.parallelism)):
+        parts.append(degrees)
     if role.model is not None:
         parts.append(f"on {role.model}")
     if role.required is not None:

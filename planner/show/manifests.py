@@ -139,7 +139,8 @@ def _gang(
 
 def _place(pod: PodStart) -> str:
     gpus = "" if not pod.gpus else f", GPUs {','.join(map(str, pod.gpus))}"
-    return f"node {pod.node}{gpus}"
+    rank = "" if pod.rank is None else f", rank {pod.rank}"
+    return f"node {pod.node}{gpus}{rank}"
 
 
 def _started(
@@ -147,7 +148,7 @@ def _started(
 ) -> Item:
     """A gated pod is patched; a pod of our scheduler is bound."""
     backend = backend_of(orders.backend)
-    intent = Intent(orders.plan, gang.name, size, pod.node, pod.gpus)
+    intent = Intent(orders.plan, gang.name, size, pod.node, pod.gpus, rank=pod.rank)
     extra: dict[str, str] = {}
     if orders.backend == "koordinator" and pod.mode == MODE_BINDING:
         extra = backend.annotations(pod, {}, {})  # the others need the live node and pod

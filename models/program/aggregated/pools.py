@@ -16,6 +16,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from models.cluster import Node
+from models.gang import Role
+from models.gang_rates import ideal_of
+from models.hardware import ServerModel
 from models.instance import Instance
 from models.occupancy import Room
 from models.program.demands import Demand, RoleDemand
@@ -23,10 +26,12 @@ from models.program.linear_program import Linear
 from models.program.packing import by_count, inside_known_MBps, network_MBps
 from models.program.rules.bandwidth import Speeds
 from models.program.rules.bandwidth_carriers import relative_speed
+from models.program.rules.group_bounds import GroupBounds, bounded_role
 from models.program.tier_expressions import LEAST_GANG
 from models.program.variables import Model, PodPool
-from models.rates.gang_bandwidth import FULL_SHARE, ServerSet, ideal_MBps, share_permille
+from models.rates.gang_bandwidth import FULL_SHARE, ServerSet, share_permille
 from models.rates.gpu_sets import UnknownRate
+from models.rates.group_bandwidth import Kind, exchange_factor
 from models.rates.speed import FULL_SPEED
 from models.solution import GangDecision
 
@@ -77,6 +82,7 @@ class ShapeBounds:
         self._hardware: dict[frozenset[int], tuple[Node, ...]] = {}
         self._speeds: dict[tuple[frozenset[int], bool], list[tuple[int, frozenset[int]]]] = {}
         self._fits: dict[tuple[int, frozenset[int], int], list[tuple[int, int]]] = {}
+        self._groups: dict[tuple[tuple[Kind, ...], Role, frozenset[int]], GroupBounds | None] = {}
 
     def shapes(self, demand: Demand, *, pieces: bool) -> Iterator[Shape]:
         """Shapes of a gang with no rule but its required level: narrowest first, then largest pieces first.
@@ -243,7 +249,7 @@ class ShapeBounds:
         if model is None or joined or not by_count(model, node.effective_nics):
             return FULL_SHARE
         try:
-            ideal = ideal_MBps((model,), demand.total_gpus, joined=gang.nvlink_across_nodes)
+            ideal = ideal_of(self._instance, gang, demand.counts, (model,), demand.total_gpus)
         except UnknownRate:
             return FULL_SHARE
         gpus = demand.gpus
@@ -261,8 +267,59 @@ class ShapeBounds:
                 (lv.oversubscription for lv in self._instance.cluster.levels[level + 1 :]),
                 default=Fraction(1),
             )
-            rate = network / over if rate is None else min(rate, network / over)
+            if gang.in_groups:
+                rate = self._groups_MBps(demand, node, chosen.count, over)
+            else:
+                rate = network / over if rate is None else min(rate, network / over)
+        elif gang.by_rank:
+            return FULL_SHARE
         return FULL_SHARE if rate is None else share_permille(rate, ideal)
+
+    def _groups_MBps(
+        self, demand: Demand, node: Node, most: int, over: Fraction
+    ) -> Fraction | None:
+        """The most of a gang in groups with at most so many GPUs on such a node; None if unknown."""
+        gang = self._instance.gangs[demand.gang]
+        if any(len(self._kinds(role.nodes)) > 1 for role in demand.gpu_roles):
+            most = node.gpus  # its smallest set may be on another kind, with another ideal
+        sets = _networks(node, most)
+        if sets is None:
+            return None
+        if not gang.by_rank:
+            total = demand.total_gpus
+            return max(
+                network * exchange_factor(gang.pattern, own, total) / over for network, own in sets
+            )
+        bounds = self._group_bounds(demand)
+        if bounds is None:
+            return None
+        return max(bounds.across(network, own, over) for network, own in sets)
+
+    def _group_bounds(self, demand: Demand) -> GroupBounds | None:
+        """Bounds of the groups of a gang on any nodes that it may use; None where a rate is unknown."""
+        found = bounded_role(self._instance.gangs[demand.gang], demand.counts)
+        if found is None:
+            return None
+        role, kinds = found
+        nodes = frozenset[int]().union(*(one.nodes for one in demand.gpu_roles))
+        key = kinds, role, nodes
+        if key not in self._groups:
+            self._groups[key] = self._new_group_bounds(*key)
+        return self._groups[key]
+
+    def _new_group_bounds(
+        self, kinds: tuple[Kind, ...], role: Role, nodes: frozenset[int]
+    ) -> GroupBounds | None:
+        servers: list[tuple[ServerModel, Fraction, int]] = []
+        for node in self._kinds(nodes):
+            sets = _networks(node, node.gpus)
+            if sets is None or node.model is None:
+                return None
+            servers += [(node.model, network, own) for network, own in sets]
+        try:
+            return GroupBounds(role, kinds, servers)
+        except UnknownRate:
+            return None
 
     def _least_piece(self, demand: Demand, node: Node) -> int:
         """The most GPUs that the smallest of two or more sets can have: pods are spread evenly."""
@@ -287,6 +344,13 @@ class ShapeBounds:
                 left, used = left - pods, used + 1
             most = max(most, used)
         return most
+
+
+def _networks(node: Node, most: int) -> list[tuple[Fraction, int]] | None:
+    """N of sets of up to so many GPUs, with their size; None if a rate is unknown."""
+    rates = [network_MBps(node, ServerSet((1 << size) - 1)) for size in range(1, most + 1)]
+    known = [rate for rate in rates if rate is not None]
+    return None if len(known) < len(rates) else list(zip(known, range(1, most + 1), strict=True))
 
 
 def smallest_piece(pods: int, most: int, limit: int) -> int:

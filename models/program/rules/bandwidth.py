@@ -32,6 +32,7 @@ from models.program.rules.bandwidth_carriers import (
     rates_of,
     relative_speed,
 )
+from models.program.rules.group_bounds import bounded_role
 from models.program.rules.topology import Topology
 from models.program.variables import GangBandwidth, GangVariables, Model, StayVariables
 from models.rates.gang_bandwidth import FULL_SHARE, ideal_MBps, share_permille
@@ -99,10 +100,29 @@ class Claims:
         if gang.demand.total_gpus >= 2 and (self._counts or self._min_share):
             with contextlib.suppress(UnknownRate):  # its share is then null and adds nothing
                 self._carriers = carriers_of(model, gang)
-        if not self._carriers or not self._build():
+        blind = bool(self._carriers) and not self._priced()
+        if blind:
+            self._allow_all()
+        if blind or not self._carriers or not self._build():
             self._relative(model)
+        self.exact &= not gang.gang.by_rank
         if gang.gang.pattern == "none":
             self.share = Linear()
+
+    def _priced(self) -> bool:
+        """Whether the rates of its servers bound the bandwidth of the gang."""
+        gang = self._gang
+        if not gang.gang.in_groups:
+            return True
+        if any(carrier.rates.group is not None for carrier in self._carriers):
+            self.exact = False
+            return False
+        return not gang.gang.by_rank or bounded_role(gang.gang, gang.demand.counts) is not None
+
+    def _allow_all(self) -> None:
+        """Any share: a bound that is too tight would be wrong."""
+        if self._counts:
+            self.share = self._gang.admitted(FULL_SHARE)
 
     def _relative(self, model: Model) -> None:
         """The speed where it depends on the GPU models alone: the slowest one in use counts."""
@@ -142,9 +162,8 @@ class Claims:
             for relative in sorted({rates.relative for rates in self._kinds})
         ]
         if not self.exact or self._all_full(claims):
-            # with claims missing the bound would be too tight: allow everything instead
-            if self._counts:
-                self.share = self._gang.admitted(FULL_SHARE)
+            # with claims missing the bound would be too tight
+            self._allow_all()
             return False
         self._variables = {claim: self._program.boolean() for claim in claims}
         everything = Linear().add_all(self._variables.values()).add(self._gang.admit, -1)
@@ -341,8 +360,8 @@ def forbid_slow_pieces(model: Model) -> None:
     for group in model.variables.groups:
         least = model.instance.min_share(group.gangs[0])
         gpus = group.demands[0].total_gpus
-        if not least or gpus < 2:
-            continue
+        if not least or gpus < 2 or group.gangs[0].by_rank:
+            continue  # groups in one server are as fast as they can be behind a switch
         for piece in group.pieces:
             server = model.region_set.regions[piece.region].model.model
             assert server is not None

@@ -9,17 +9,21 @@ with that rate.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from models.cluster import Node
 from models.gang import Gang
+from models.gang_rates import ideal_of
+from models.hardware import ServerModel
 from models.instance import Instance
 from models.program.linear_program import Linear
 from models.program.packing import network_MBps
+from models.program.rules.group_bounds import GroupBounds, bounded_role
 from models.program.server_cases import Case, standing_set
 from models.program.variables import GangVariables, Model
-from models.rates.gang_bandwidth import ServerSet, ideal_MBps, set_inside_MBps
+from models.rates.gang_bandwidth import ServerSet, set_inside_MBps
+from models.rates.group_bandwidth import exchange_factor
 from models.rates.server_bandwidth import switched_MBps
 from models.rates.speed import FULL_SPEED
 
@@ -30,6 +34,7 @@ class Rates:
 
     ``group``: its NVLink domain, None outside any and where the gang may not use NVLink between servers.
     ``whole``: whether these are all GPUs of the gang. ``relative``: speed of its GPU model for the gang.
+    ``gpus``: of the gang there. ``bounds``: where the bandwidth is that of groups.
     """
 
     inside: Fraction | None
@@ -40,8 +45,13 @@ class Rates:
     whole: bool
     switched: bool
     relative: int
+    gpus: int
+    model: ServerModel
+    bounds: GroupBounds | None = None
 
     def spread_MBps(self, over: Fraction) -> Fraction:
+        if self.bounds is not None:
+            return self.bounds.across(self.network, self.gpus, over)
         limit = self.network / over
         return limit if self.inside is None else min(limit, self.inside)
 
@@ -73,14 +83,15 @@ def carriers_of(model: Model, gang: GangVariables) -> list[Carrier]:
         position = region.standing_demands.get(gang.number)
         if position is not None:
             carried[n].add(piece.variable)
-            whole = kind.gpus + standing[n].count == demand.total_gpus
-            found = _rates(model, gang, n, *kind.with_standing[position], floor, whole=whole)
+            both = kind.gpus + standing[n].count
+            found = _rates(model, gang, n, *kind.with_standing[position], floor, gpus=both)
         else:
             # equal types of GPU sets are one object (PieceBuilder)
             key = (id(kind), id(region.model.model), _group(model, gang, n))
             if key not in known:
-                whole = kind.gpus == demand.total_gpus
-                known[key] = _rates(model, gang, n, kind.inside, kind.network, floor, whole=whole)
+                known[key] = _rates(
+                    model, gang, n, kind.inside, kind.network, floor, gpus=kind.gpus
+                )
             found = known[key]
         carriers.append(Carrier(piece.variable, upper[piece.variable], found))
     for n, chosen in standing.items():
@@ -93,10 +104,22 @@ def carriers_of(model: Model, gang: GangVariables) -> list[Carrier]:
         for variable, ((inside, network), own) in zip(untouched, rates.items(), strict=True):
             if len(rates) > 1:
                 program.at_most(Linear().add(variable).add_all(own, -1))
-            whole = chosen.count == demand.total_gpus
-            found = _rates(model, gang, n, inside, network, floor, whole=whole)
+            found = _rates(model, gang, n, inside, network, floor, gpus=chosen.count)
             carriers.append(Carrier(variable, upper[variable], found))
-    return carriers
+    return _in_groups(gang, carriers)
+
+
+def _in_groups(gang: GangVariables, carriers: list[Carrier]) -> list[Carrier]:
+    """The carriers with bounds, where groups decide the bandwidth; inside one server all is ideal."""
+    role = bounded_role(gang.gang, gang.demand.counts)
+    if role is None:
+        return carriers
+    kinds = {carrier.rates: None for carrier in carriers}
+    bounds = GroupBounds(*role, [(one.model, one.network, one.gpus) for one in kinds])
+    bounded = {
+        one: replace(one, inside=one.ideal if one.whole else None, bounds=bounds) for one in kinds
+    }
+    return [replace(carrier, rates=bounded[carrier.rates]) for carrier in carriers]
 
 
 def rates_of(
@@ -117,8 +140,10 @@ def rates_of(
 def _standing_ideal(instance: Instance, gang: GangVariables) -> Fraction | None:
     nodes = instance.cluster.nodes
     models = tuple(m for n, _ in gang.demand.standing if (m := nodes[n].model))
-    joined = gang.gang.nvlink_across_nodes
-    return ideal_MBps(models, gang.demand.total_gpus, joined=joined) if models else None
+    demand = gang.demand
+    if not models:
+        return None
+    return ideal_of(instance, gang.gang, demand.counts, models, demand.total_gpus)
 
 
 def _group(model: Model, gang: GangVariables, n: int) -> int | None:
@@ -139,22 +164,24 @@ def _rates(
     network: Fraction | None,
     floor: Fraction | None,
     *,
-    whole: bool,
+    gpus: int,
 ) -> Rates:
     server = model.instance.cluster.nodes[n].model
     assert server is not None
-    joined = gang.gang.nvlink_across_nodes
-    ideal = ideal_MBps((server,), gang.demand.total_gpus, joined=joined)
+    total = gang.demand.total_gpus
+    ideal = ideal_of(model.instance, gang.gang, gang.demand.counts, (server,), total)
     group = _group(model, gang, n)
     return Rates(
         inside,
-        network or Fraction(0),
+        (network or Fraction(0)) * exchange_factor(gang.gang.pattern, gpus, total),
         ideal if floor is None else min(ideal, floor),
         group,
         switched_MBps(server) if group is not None else None,
-        whole,
+        gpus == total,
         server.switched,
         relative_speed(model.instance, gang.gang, n),
+        gpus,
+        server,
     )
 
 

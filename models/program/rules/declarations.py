@@ -150,6 +150,9 @@ DECLARED: tuple[Declaration, ...] = (
             gang.weight,
             gang.nvlink_across_nodes,
             (gang.fraction, gang.counts_speed) if instance.by_speed else None,
+            (gang.pattern, gang.ordered, tuple(role.parallelism for role in gang.roles))
+            if gang.in_groups
+            else gang.ordered,
         ),
         poolable=lambda instance, gang, _role: not instance.min_share(gang),
     ),

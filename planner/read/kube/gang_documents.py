@@ -12,13 +12,20 @@ from itertools import pairwise
 
 from pydantic import ValidationError
 
+from models.apply.intents import RANK
 from models.disruption_budgets import DisruptionBudgets
 from models.documents.base import API_VERSION
-from models.documents.gang import CheckedTerms, NodeExpressionDocument, term_errors
-from models.gang import NodeExpression, Toleration
+from models.documents.gang import (
+    MAX_RANK,
+    CheckedTerms,
+    NodeExpressionDocument,
+    term_errors,
+)
+from models.gang import NodeExpression, Toleration, whole_number
 from models.policy import EVERY_SCHEDULER, KubernetesPolicy
 from models.units import shortened, time_text
 from planner.read.findings import Remarks
+from planner.read.kube.gangs.communication import PARALLELISM
 from planner.read.kube.levels.levels import Levels
 from planner.read.kube.lookup import (
     LONGEST,
@@ -37,6 +44,7 @@ from planner.read.kube.pods.constraints import (
     Affinity,
     node_parts,
 )
+from planner.read.kube.pods.placement import is_proven
 from planner.read.kube.records import KubeGang, KubePod, KubeRole, LevelAsk
 from planner.read.kube.shares import beyond_share, by_age, hold
 from planner.read.sources import printable
@@ -184,7 +192,23 @@ class GangDocuments:
             ]
             tree["slice"] = finest
             tree |= {"outerSlices": outer} if outer else {}
+        self._set_parallelism(gang, role, tree)
         return tree
+
+    def _set_parallelism(self, gang: KubeGang, role: KubeRole, tree: Json) -> None:
+        """The degrees, if they are those of the role's GPUs."""
+        degrees = role.parallelism
+        if degrees is None:
+            return
+        replicas = tree["replicas"]
+        elastic = not isinstance(replicas, int)
+        gpus = (replicas["min"] if elastic else replicas) * tree["gpus"]
+        wrong = next(degrees.field_errors(gpus, elastic=elastic), None)
+        if wrong is None:
+            tree["parallelism"] = degrees.model_dump(exclude_defaults=True)
+        else:
+            what = f"role {role.name}: {wrong.what}; its annotation {PARALLELISM} is ignored"
+            self.remarks.add(gang.subject, what)
 
     def _affinity(self, affinity: Affinity) -> object:
         """The terms, one object for those of one object; unchecked where no document may have them."""
@@ -227,6 +251,9 @@ class GangDocuments:
                 tree["node"] = pod.node
                 known = pod.indices is not None and len(pod.indices) == role_tree["gpus"]
                 tree["gpus"] = list(pod.indices or ()) if known else None
+                rank = whole_number(pod.annotations.get(RANK, "")) if is_proven(pod) else None
+                if rank is not None and 0 <= rank <= MAX_RANK:
+                    tree["rank"] = rank
                 if self.budgets.guards and (names := self._budgets_of(namespace, pod)):
                     tree["budgets"] = names
             elif pod.mode is not None and pod.to_place and gang.scheduler is None:

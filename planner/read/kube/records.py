@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from math import lcm
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from models.documents.gang import ParallelismDocument
 from models.gang import NodeExpression
 from planner.read.kube.lookup import Tree
 
@@ -341,7 +342,7 @@ class KubeRole:
     ``pod_sets``, ``rules``: fields of its document about other pods.
     ``wished``: the numbers of pods that its owner allows; ``range``: those that a plan may choose as
     things stand, ``size`` then being the least that it needs. ``stated``: annotations of ours allow them.
-    ``scalable``: gangplan may set its number.
+    ``scalable``: gangplan may set its number. ``parallelism``: how its GPUs share the work, as stated.
     """
 
     name: str
@@ -359,6 +360,7 @@ class KubeRole:
     scalable: bool = False
     pod_sets: tuple[str, ...] = ()
     rules: Tree = field(default_factory=dict)
+    parallelism: ParallelismDocument | None = None
 
     @property
     def most(self) -> int:

@@ -1,16 +1,20 @@
-"""What annotations say of a gang's communication, and of which roles may run on several GPU models.
+"""What annotations say of a gang's communication, of parallelism, and of roles on several GPU models.
 
-They count on a controller or a group, else where every pod with GPUs has the same one. What cannot be
+They count on a controller or a group, else where every pod with GPUs has the same one; the parallelism of a
+role on its pods first. What cannot be
 read is remarked and ignored.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import get_args
 
 from models.documents.base import decimal_check
 from models.documents.communication import Pattern
+from models.documents.gang import ParallelismDocument
+from models.gang import whole_number
 from models.step_time import MOST_FRACTION
 from models.units import InvalidValueError, exact, number
 from planner.read.findings import Remarks
@@ -21,6 +25,12 @@ PATTERN = "gangplan.dev/communication-pattern"
 FRACTION = "gangplan.dev/communication-fraction"
 SPEED = "gangplan.dev/communication-speed"
 MIX_MODELS = "gangplan.dev/mix-models"
+PARALLELISM = "gangplan.dev/parallelism"
+
+MAX_DEGREES = 500
+"""Longest text that states degrees of parallelism."""
+
+_DEGREES_FORM = "like tensor=8,pipeline=4 (tensor, pipeline, data, expert, context)"
 
 _PATTERNS = get_args(Pattern)
 _SPEEDS = ("count", "ignore")
@@ -47,6 +57,44 @@ def mark_mixed_roles(gang: KubeGang, objects: Sequence[KubeObject]) -> None:
     for role in gang.roles:
         marks = {pod.annotations.get(MIX_MODELS) for _, pod in role.members}
         role.mix_models = everywhere or marks == {"true"}
+
+
+def mark_parallel_roles(gang: KubeGang, objects: Sequence[KubeObject], remarks: Remarks) -> None:
+    """Set ``parallelism`` of the roles with GPUs: as their pods state, else their controller or group."""
+    everywhere = next(
+        (one.annotations[PARALLELISM] for one in objects if PARALLELISM in one.annotations), None
+    )
+    for role in gang.roles:
+        pods = [pod for _, pod in role.members if pod.gpus]
+        written = {pod.annotations.get(PARALLELISM) for pod in pods}
+        if len(written) > 1:
+            remarks.add(gang.subject, f"its pods differ in annotation {PARALLELISM}; ignored")
+            continue
+        stated = next(iter(written), None) or everywhere
+        if stated is None or not pods:
+            continue
+        try:
+            role.parallelism = _degrees(stated)
+        except InvalidValueError:
+            remarks.add(gang.subject, f"annotation {PARALLELISM} is not {_DEGREES_FORM}; ignored")
+
+
+def _degrees(written: str) -> ParallelismDocument:
+    """Degrees as JSON, or as ``tensor=8,pipeline=4``."""
+    tree: object
+    try:
+        if len(written) > MAX_DEGREES:
+            raise InvalidValueError("too long")
+        if written.lstrip().startswith("{"):
+            tree = json.loads(written)
+        else:
+            pairs = [part.partition("=") for part in written.split(",")]
+            tree = {name.strip(): whole_number(degree) for name, _, degree in pairs}
+            if len(tree) < len(pairs):
+                raise InvalidValueError("a degree twice")
+        return ParallelismDocument.model_validate(tree)
+    except (ValueError, RecursionError) as error:
+        raise InvalidValueError("no degrees") from error
 
 
 def _stated(

@@ -15,7 +15,11 @@ from models.gang import turn
 from models.policy import LOST_RUNTIME, KubernetesPolicy, Policy
 from models.units import InvalidValueError, epoch_seconds
 from planner.read.findings import Remarks
-from planner.read.kube.gangs.communication import mark_mixed_roles, read_communication
+from planner.read.kube.gangs.communication import (
+    mark_mixed_roles,
+    mark_parallel_roles,
+    read_communication,
+)
 from planner.read.kube.gangs.membership import Member, Membership, group_pods
 from planner.read.kube.gangs.roles import (
     DEFAULT_ROLE,
@@ -189,6 +193,7 @@ def _finished(
     gang.movable = _is_marked(members, objects, MOVABLE, "true")
     gang.communication = read_communication(gang, objects, remarks)
     mark_mixed_roles(gang, objects)
+    mark_parallel_roles(gang, objects, remarks)
     gang.roles = split_by_volumes(gang.roles, remarks)
     gang.service = service_of(members, api, remarks)
     gang.scheduler = _scheduler(members.pods)

@@ -1,0 +1,95 @@
+"""Upper bounds of the bandwidth of a gang in groups, from the servers that carry it (section 3, 7 to 12).
+
+The claims of the bandwidth rule know, of every server in use, the GPUs of the gang and the network rate, and
+the largest oversubscription that is crossed. A kind of group must leave a server that is too small for one of
+its groups; of the others at least one kind does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from models.gang import Gang, Role
+from models.hardware import ServerModel
+from models.rates.group_bandwidth import Kind, combined, role_kinds
+from models.rates.server_bandwidth import best_inside_MBps
+
+
+def bounded_role(gang: Gang, counts: Sequence[int]) -> tuple[Role, tuple[Kind, ...]] | None:
+    """The one role with GPUs and its kinds of groups; None where there are several such roles."""
+    roles = [
+        (role, count) for role, count in zip(gang.roles, counts, strict=True) if role.gpus * count
+    ]
+    if len(roles) != 1:
+        return None
+    role, count = roles[0]
+    kinds = role_kinds(gang, role, count)
+    return None if kinds is None else (role, kinds)
+
+
+class GroupBounds:
+    """``servers``: every one that may carry GPUs: its model, their network rate, and their number."""
+
+    def __init__(
+        self,
+        role: Role,
+        kinds: Sequence[Kind],
+        servers: Sequence[tuple[ServerModel, Fraction, int]],
+    ) -> None:
+        # siblings of a group, one for each tensor rank, sit in the same pods
+        tensor = 1 if role.parallelism is None else role.parallelism.tensor
+        self._siblings = tensor if not role.gpus % tensor else 1
+        self._kinds = kinds
+        models = {id(model): model for model, _, _ in servers}.values()
+        self._out, self._best = [], list[Fraction]()
+        for kind in kinds:
+            best = max((_best(model, kind) for model in models), default=Fraction(0))
+            in_pods = not role.gpus % (kind.size * kind.stride)
+            out = max((self._leaving(kind, n, own) for _, n, own in servers), default=Fraction(0))
+            self._out.append(best if in_pods else out)
+            self._best.append(best if in_pods else max(best, out))
+        self._free = [i for i, kind in enumerate(kinds) if role.gpus % (kind.size * kind.stride)]
+
+    def across(self, network: Fraction, own: int, over: Fraction) -> Fraction:
+        """The most that the gang gets with ``own`` GPUs on such a server, if it crosses ``over``."""
+        rates = list(self._best)
+        if not self._free:  # one pod
+            return combined(self._kinds, rates)
+        for i in self._free:
+            if self._too_large(self._kinds[i], own):
+                rates[i] = min(rates[i], self._leaving(self._kinds[i], network, own))
+        if rates != self._best:
+            return max(self._slowed(rates, i, self._out[i] / over) for i in self._free)
+        # at least one kind leaves the server
+        most = []
+        for i in self._free:
+            out = self._leaving(self._kinds[i], network, own)
+            most.append(self._slowed(rates, i, min(out, self._out[i] / over)))
+        return max(most)
+
+    def _slowed(self, rates: Sequence[Fraction], kind: int, rate: Fraction) -> Fraction:
+        """The bandwidth if one kind has at most this rate."""
+        limited = (min(rate, known) if i == kind else known for i, known in enumerate(rates))
+        return combined(self._kinds, tuple(limited))
+
+    def _too_large(self, kind: Kind, own: int) -> bool:
+        return kind.size * (1 if kind.stride == 1 else self._siblings) > own
+
+    def _leaving(self, kind: Kind, network: Fraction, own: int) -> Fraction:
+        """The most that a kind gets of which groups leave a server with ``own`` GPUs of the role."""
+        near = min(kind.size - 1, own if kind.stride == 1 else max(1, own // self._siblings))
+        if kind.form == "chain":
+            return network / (1 if kind.stride == 1 else min(self._siblings, own))
+        if kind.form == "exchange":
+            return network * (kind.size - 1) / (own * (kind.size - near))
+        return network * near / own
+
+
+def _best(model: ServerModel, kind: Kind) -> Fraction:
+    """The most that a group inside a server gets."""
+    size = 2 if kind.form == "chain" else kind.size
+    sizes = range(2, min(size, model.gpus) + 1) if not model.switched else range(2, 3)
+    if model.gpus < 2:
+        return Fraction(0)
+    return max(best_inside_MBps(model, k) or Fraction(0) for k in sizes)
