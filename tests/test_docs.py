@@ -88,7 +88,8 @@ def test_yaml_in_the_documents_is_yaml(path: Path) -> None:
 def test_the_documented_inputs_are_valid_input(cli: RunCli, tmp_path: Path) -> None:
     blocks = code_blocks(text(ROOT / "docs" / "inputs.md"), "yaml")
     documents = [block for block in blocks if block.startswith("apiVersion")]
-    assert [yaml.safe_load(block)["kind"] for block in documents] == ["Cluster", "Gang", "Policy"]
+    kinds = [next(yaml.safe_load_all(block))["kind"] for block in documents]
+    assert kinds == ["Cluster", "Gang", "Queue", "Policy"]
     (tmp_path / "documented.yaml").write_text("---\n".join(documents), encoding="utf-8")
     result = cli("validate", str(tmp_path))
     assert (result.code, result.err.count("error")) == (0, 0), result.err

@@ -156,7 +156,7 @@ def build(
     reader.check_pod_sets(written)
     if findings:
         findings.raise_all()
-    queues = read_queues(documents.queues, merged)
+    queues = read_queues([*documents.queues, *cluster.queues], merged)
     if policy is not None:
         _check_spares(policy, merged)
     mix = default_mix(gangs, merged.cluster.nodes)
