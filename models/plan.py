@@ -26,6 +26,7 @@ from models.effective_gpus import effective_after, effective_before
 from models.gang import Gang
 from models.hardware import bits
 from models.instance import Instance
+from models.queue_status import queue_status
 from models.solution import MoveSet, PodPlacement, Solution
 from models.tier_values import Evaluation, Line, ValueCache
 from models.units import epoch_seconds
@@ -91,6 +92,7 @@ class PlanWriter:
                 stopped_by=solution.stopped_by,
             ),
             effective_gpus=effective,
+            queues=queue_status(self._instance, solution.decisions),
             moves=tuple(_moves(self._instance, moves) for moves in solution.moves),
             notes=solution.notes,
             digests=PlanDigests.model_construct(instance=self._digest, spec=spec),

@@ -250,6 +250,42 @@ class PlanMoves(_Open):
     )
 
 
+class PlanQueueModel(_Open):
+    """GPUs of one model that a queue is promised, may hold and holds."""
+
+    model: str
+    guarantee: Natural
+    limit: Natural | None = omitted()
+    before: Natural
+    after: Natural
+
+
+class PlanQueueCell(_Open):
+    """Equal cells of a queue."""
+
+    count: Natural
+    level: str | None = omitted()
+    gpus: Natural | None = omitted()
+    model: str | None = omitted()
+
+
+class PlanQueue(_Open):
+    """GPUs that gangs in a queue, and in those below it, are promised, may hold and hold."""
+
+    name: str
+    parent: str | None = omitted()
+    guarantee: Natural = Field(description="Promised, of all models together")
+    limit: Natural | None = omitted(description="The most that they may hold; absent: no limit")
+    before: Natural = Field(description="Held before the plan")
+    after: Natural = Field(description="Held after the plan")
+    borrowed: Natural = Field(description="Of them, beyond the guarantee")
+    waiting: Natural = Field(description="GPUs of its gangs that do not run after the plan")
+    models: Many[PlanQueueModel] = omitted(
+        default=(), description="The same of each GPU model that its guarantee or its limit names"
+    )
+    cells: Many[PlanQueueCell] = omitted(default=(), description="Its cells, equal ones together")
+
+
 class PlanDigests(_Open):
     """``sha256:<hex>`` of parts of the plan, as compact JSON with sorted keys."""
 
@@ -266,6 +302,7 @@ class PlanStatus(_Open):
     effective_gpus: PlanEffectiveGpus | None = omitted(
         description="Absent in plans of older versions"
     )
+    queues: Many[PlanQueue] = omitted(default=(), description="By name; only with Queues")
     moves: Many[PlanMoves] = omitted(default=(), description="Only in plans that move gangs")
     notes: Many[str] = Field(default=(), description="What the plan assumes")
     remarks: Many[str] = omitted(default=(), description="What was odd in the input")
