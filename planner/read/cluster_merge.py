@@ -19,6 +19,7 @@ from models.units import shown
 from planner.errors import Fault
 from planner.read.compact_cluster import ServerModels
 from planner.read.document_kinds import Documents
+from planner.read.hived import virtual_clusters
 from planner.read.sources import KUBECTL, Source
 from planner.read.validation import Entry
 
@@ -101,7 +102,10 @@ def _kubernetes(
     from planner.read.kube.assembly import assemble  # only where there are objects
 
     find = _inline_first(documents.clusters, find)
-    own = {one.document.metadata.name: one.document.spec.parent for one in documents.queues}
+    own = {
+        **dict.fromkeys(virtual_clusters(documents.hived)),
+        **{one.document.metadata.name: one.document.spec.parent for one in documents.queues},
+    }
     made = assemble(objects, policy, find, documents.findings, documents.remarks, topology, own)
 
     def found(name: str) -> ServerModel | None:
