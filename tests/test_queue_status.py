@@ -34,14 +34,14 @@ def save(tmp_path: Path, *documents: dict[str, Any]) -> str:
 
 
 def gang(name: str, of: str, replicas: int, *nodes: str) -> dict[str, Any]:
-    """Pods of 8 GPUs; those on nodes run."""
+    """Pods of 8 GPUs; those on nodes run. One that waits may borrow."""
     role = {"name": "worker", "replicas": replicas, "gpus": 8, "mixModels": True}
     pods = [
         {"role": "worker", "index": i, "node": node, "gpus": list(range(8))}
         for i, node in enumerate(nodes)
     ]
     about = {"name": name, "namespace": "default"}
-    spec = {"queue": of, "roles": [role]}
+    spec = {"queue": of, "preemptible": not nodes, "roles": [role]}
     return {**KEY, "kind": "Gang", "metadata": about, "spec": spec, "status": {"pods": pods}}
 
 
