@@ -13,7 +13,7 @@ from test_docs import ROOT, text
 
 from models.policy import DEFAULT_OBJECTIVES, Moves, Policy
 
-PAGES = ("elastic", "preemption", "moves", "ageing", "stickiness")
+PAGES = ("elastic", "preemption", "moves", "ageing", "stickiness", "queues")
 CLUSTER = """
 apiVersion: gangplan.dev/v1alpha1
 kind: Cluster
@@ -42,7 +42,7 @@ def pictures() -> list[tuple[str, str]]:
 
 def test_every_page_has_a_picture() -> None:
     assert all(f"$ gangplan plan inputs/{name}" in page(name) for name in PAGES)
-    assert len(pictures()) == 6
+    assert len(pictures()) == 7
 
 
 @pytest.mark.parametrize(("command", "shown"), pictures(), ids=lambda value: value.split("\n")[0])
@@ -77,7 +77,7 @@ def test_the_documents_of_a_page_are_valid_input(name: str, cli: RunCli, tmp_pat
     documents = blocks(name, "yaml")
     assert documents
     for number, block in enumerate(documents):
-        assert yaml.safe_load(block)["kind"] in ("Gang", "Policy")
+        assert yaml.safe_load(block)["kind"] in ("Gang", "Policy", "Queue")
         (tmp_path / f"{number}.yaml").write_text(block, encoding="utf-8")
     result = cli("validate", str(tmp_path))
     assert (result.code, "error" in result.err) == (0, False), result.err
