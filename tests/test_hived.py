@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import kube
 import yaml
 
 from models.documents.queue import MAX_CELLS
@@ -12,6 +14,7 @@ from models.queue import Cell
 from planner.read import hived
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
+from planner.read.kube.dialects import hived as dialect
 
 RACK, NODE = 0, 1
 
@@ -141,3 +144,19 @@ def test_odd_files_are_remarks(tmp_path: Path) -> None:
         hived.NO_NODES.format("'K80'"),
     ):
         assert what in said, what
+
+
+def test_pods_name_their_virtual_cluster_and_opportunistic_ones_are_preemptible(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "objects.json"
+    pods = []
+    for name, priority in (("firm", 1), ("loose", -1)):
+        spec = yaml.safe_dump({"virtualCluster": "VC2", "priority": priority})
+        pods.append(kube.pod(name, gpus=1, gated=True, annotations={dialect.SPEC: spec}))
+    items = [kube.node("v1"), *pods]
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    assert [gang.queue for gang in load([str(path)]).instance.gangs] == [None, None]
+    (tmp_path / "hived.yaml").write_text(CONFIGURATION)
+    found = load([str(tmp_path)]).instance.gangs
+    assert [(gang.queue, gang.preemptible) for gang in found] == [("VC2", False), ("VC2", True)]

@@ -16,6 +16,7 @@ from models.documents.queue import MAX_WEIGHT, QueueDocument
 from models.hardware import FindModel, slug
 from models.policy import KubernetesPolicy
 from planner.read.findings import Remarks
+from planner.read.kube.dialects import hived
 from planner.read.kube.dialects.quotas import Quota, QuotaSources, Share
 from planner.read.kube.dialects.registry import quota_readers
 from planner.read.kube.lookup import distinct, is_name
@@ -102,6 +103,8 @@ class Quotas:
                 self.sources.remarks.add(gang.subject, UNKNOWN)
                 queue = None
             gang.queue = queue
+            if "HiveD" in found and all(hived.is_opportunistic(p.annotations) for p in gang.pods()):
+                gang.preemptible = True
 
     def _of(self, gang: KubeGang) -> dict[str, str]:
         """The queues that it is in, by dialect, first things first."""

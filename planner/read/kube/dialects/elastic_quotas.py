@@ -30,12 +30,11 @@ TRUST_HINT = "kubernetes: {trustElasticQuotas: true} in a Policy, if only admini
 
 
 def read_koordinator(sources: QuotaSources) -> Iterable[Quota]:
-    by_name = _by_name(sources)
-    for made in _all(sources.api, KOORDINATOR):
-        if by_name.get(made.name) is not made:
+    for made in sources.api.once(_Index).all(KOORDINATOR):
+        if _of_name(sources, made.name) is not made:
             yield _limit_only(made, sources)
             continue
-        above = by_name.get(made.labels.get(PARENT) or "")
+        above = _of_name(sources, made.labels.get(PARENT, ""))
         quota = _whole(made, made.name, sources)
         if above is not None and above.name not in ROOTS:
             quota.parent = _key(above)
@@ -44,17 +43,17 @@ def read_koordinator(sources: QuotaSources) -> Iterable[Quota]:
 
 
 def read_plugins(sources: QuotaSources) -> Iterable[Quota]:
-    for made in _all(sources.api, PLUGINS):
+    for made in sources.api.once(_Index).all(PLUGINS):
         if sources.trusted:
             yield _whole(made, f"{made.name}.{made.namespace}", sources)
         else:
             yield _limit_only(made, sources)
 
 
-def _by_name(sources: QuotaSources) -> dict[str, KubeObject]:
-    """Koordinator's quotas that pods of every namespace may name; of two of one name the first."""
-    found = reversed(_all(sources.api, KOORDINATOR))
-    return {one.name: one for one in found if sources.trusted or one.namespace in SYSTEM_NAMESPACES}
+def _of_name(sources: QuotaSources, name: str) -> KubeObject | None:
+    """The quota of Koordinator that pods of every namespace may name; of two of one name the first."""
+    index = sources.api.once(_Index)
+    return (index.named if sources.trusted else index.of_system).get(name)
 
 
 def _whole(made: KubeObject, name: str, sources: QuotaSources) -> Quota:
@@ -91,20 +90,29 @@ def _key(made: KubeObject) -> str:
     return f"{made.namespace}/{made.name}"
 
 
-def _all(api: Objects, group: str) -> list[KubeObject]:
-    """The quotas of a group, by namespace and name."""
-    return [one for found in api.once(_by_namespace)[group].values() for one in found]
+class _Index:
+    """The quotas, by group and namespace; in a namespace one named as it comes first.
 
+    ``named``: Koordinator's, by name; ``of_system``: those in namespaces of the system.
+    """
 
-def _by_namespace(api: Objects) -> dict[str, dict[str, list[KubeObject]]]:
-    """By group and namespace, sorted; in a namespace one named as it comes first."""
-    found: dict[str, dict[str, list[KubeObject]]] = {KOORDINATOR: {}, PLUGINS: {}}
-    for one in sorted(
-        api.of("ElasticQuota", KOORDINATOR, PLUGINS),
-        key=lambda one: (one.namespace, one.name != one.namespace, one.name),
-    ):
-        found[one.group].setdefault(one.namespace, []).append(one)
-    return found
+    def __init__(self, api: Objects) -> None:
+        self.spaces: dict[str, dict[str, list[KubeObject]]] = {KOORDINATOR: {}, PLUGINS: {}}
+        self.named: dict[str, KubeObject] = {}
+        self.of_system: dict[str, KubeObject] = {}
+        found = api.of("ElasticQuota", KOORDINATOR, PLUGINS)
+        for one in sorted(
+            found, key=lambda one: (one.namespace, one.name != one.namespace, one.name)
+        ):
+            self.spaces[one.group].setdefault(one.namespace, []).append(one)
+            if one.group == KOORDINATOR:
+                self.named.setdefault(one.name, one)
+                if one.namespace in SYSTEM_NAMESPACES:
+                    self.of_system.setdefault(one.name, one)
+
+    def all(self, group: str) -> list[KubeObject]:
+        """Those of a group, by namespace."""
+        return [one for found in self.spaces[group].values() for one in found]
 
 
 def find_koordinator(sources: QuotaSources, namespace: str, stated: str | None) -> str | None:
@@ -112,7 +120,7 @@ def find_koordinator(sources: QuotaSources, namespace: str, stated: str | None) 
     if stated is None:
         return _first(sources, KOORDINATOR, namespace)
     made = sources.api.named(KOORDINATOR, "ElasticQuota", namespace, stated)
-    made = _by_name(sources).get(stated) if made is None else made
+    made = _of_name(sources, stated) if made is None else made
     return None if made is None else _key(made)
 
 
@@ -123,7 +131,7 @@ def find_plugins(sources: QuotaSources, namespace: str, stated: str | None) -> s
 
 
 def _first(sources: QuotaSources, group: str, namespace: str) -> str | None:
-    found = sources.api.once(_by_namespace)[group].get(namespace)
+    found = sources.api.once(_Index).spaces[group].get(namespace)
     return None if found is None else _key(found[0])
 
 
