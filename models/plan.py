@@ -28,6 +28,7 @@ from models.gang import Gang
 from models.gang_rates import dealt_ranks
 from models.hardware import bits
 from models.instance import Instance
+from models.queue_status import queue_status
 from models.solution import GangDecision, MoveSet, PodPlacement, Solution
 from models.tier_values import Evaluation, Line, ValueCache, known_masks
 from models.units import epoch_seconds, time_text
@@ -93,6 +94,7 @@ class PlanWriter:
                 stopped_by=solution.stopped_by,
             ),
             effective_gpus=effective,
+            queues=queue_status(self._instance, solution.decisions),
             moves=tuple(_moves(self._instance, moves) for moves in solution.moves),
             notes=solution.notes,
             digests=PlanDigests.model_construct(instance=self._digest, spec=spec),

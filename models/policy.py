@@ -108,6 +108,7 @@ class KubernetesPolicy:
     ``level_domains``: (name of a level, its domains) of levels that have no label.
     ``server_models``: (node selector, model), the first match counts. ``ignore``: of CONSTRAINTS.
     ``trust_submitted_at``: whether an annotation may set the submission time of a gang.
+    ``trust_elastic_quotas``: whether only administrators write ElasticQuotas.
     ``nvlink_across_nodes``: NVLink between servers counts for every gang (``assumed``), or only for
     those whose pods with GPUs all have a ComputeDomain claim (``claimed``).
     ``gpu_backend``: one of GPU_BACKENDS. ``other_schedulers``: those whose pods hold room on the node that
@@ -122,6 +123,7 @@ class KubernetesPolicy:
     server_models: tuple[tuple[tuple[tuple[str, str], ...], str], ...] = ()
     ignore: tuple[str, ...] = ()
     trust_submitted_at: bool = False
+    trust_elastic_quotas: bool = False
     level_domains: tuple[tuple[str, Domains], ...] = ()
     nvlink_across_nodes: str = "assumed"
     gpu_backend: str = GPU_BACKENDS[0]

@@ -89,12 +89,13 @@ def test_yaml_in_the_documents_is_yaml(path: Path) -> None:
 def test_the_documented_inputs_are_valid_input(cli: RunCli, tmp_path: Path) -> None:
     blocks = code_blocks(text(ROOT / "docs" / "inputs.md"), "yaml")
     documents = [block for block in blocks if block.startswith("apiVersion")]
-    assert [yaml.safe_load(block)["kind"] for block in documents] == ["Cluster", "Gang", "Policy"]
+    kinds = [next(yaml.safe_load_all(block))["kind"] for block in documents]
+    assert kinds == ["Cluster", "Gang", "Queue", "Policy"]
     (tmp_path / "documented.yaml").write_text("---\n".join(documents), encoding="utf-8")
     result = cli("validate", str(tmp_path))
     assert (result.code, result.err.count("error")) == (0, 0), result.err
     # gpu-01 to gpu-16 and gpu-17, eight GPUs each
-    assert result.out == "valid: 17 nodes, 136 GPUs, 1 gang (0 running, 1 waiting)\n"
+    assert result.out == "valid: 17 nodes, 136 GPUs, 1 gang (0 running, 1 waiting), 2 queues\n"
 
 
 def test_the_picture_of_the_readme_is_what_the_demo_prints(cli: RunCli) -> None:
@@ -119,7 +120,7 @@ def test_the_documented_what_if_and_policies_are_valid_beside_a_recorded_cluster
     assert (result.code, "error" in result.err) == (0, False), result.err
     # 96 servers of 8 and 16 on order; 86 gangs and one imagined
     assert result.out.splitlines()[0] == (
-        "valid: 112 nodes, 896 GPUs, 87 gangs (42 running, 45 waiting)"
+        "valid: 112 nodes, 896 GPUs, 87 gangs (42 running, 45 waiting), 5 queues"
     )
     for document in (for_slurm, policy):
         (tmp_path / "policy.yaml").write_text(document, encoding="utf-8")

@@ -17,6 +17,7 @@ from models.documents.policy import (
     PolicySpec,
     StarvationDocument,
 )
+from models.documents.queue import QueueSpec
 from planner.read.inputs import read
 from planner.read.instance_builder import policy_of
 
@@ -40,6 +41,7 @@ def told(heading: str) -> set[str]:
         ("field of `spec`", GangSpec, {"roles"}),
         ("field of a role", RoleDocument, {"name"}),
         ("field of `status`", GangStatus, set()),
+        ("field of a queue", QueueSpec, set()),
         ("field", PolicySpec, set()),
     ],
 )

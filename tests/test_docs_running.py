@@ -13,7 +13,7 @@ from test_docs import ROOT, text
 
 from models.policy import DEFAULT_OBJECTIVES, Moves, Policy
 
-PAGES = ("elastic", "preemption", "moves", "ageing", "stickiness", "reservations")
+PAGES = ("elastic", "preemption", "moves", "ageing", "stickiness", "reservations", "queues")
 CLUSTER = """
 apiVersion: gangplan.dev/v1alpha1
 kind: Cluster
@@ -77,7 +77,7 @@ def test_the_documents_of_a_page_are_valid_input(name: str, cli: RunCli, tmp_pat
     documents = blocks(name, "yaml")
     assert documents
     for number, block in enumerate(documents):
-        assert yaml.safe_load(block)["kind"] in ("Gang", "Policy")
+        assert yaml.safe_load(block)["kind"] in ("Gang", "Policy", "Queue")
         (tmp_path / f"{number}.yaml").write_text(block, encoding="utf-8")
     result = cli("validate", str(tmp_path))
     assert (result.code, "error" in result.err) == (0, False), result.err

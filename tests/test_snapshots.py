@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from functools import cache
 from typing import Any
@@ -111,13 +112,23 @@ def test_the_gangs_are_those_that_were_recorded(name: str) -> None:
         assert gang.pattern == "all-reduce"
 
 
+@cache
+def cluster_queues() -> dict[tuple[str, str | None], str]:
+    """The ClusterQueues of the LocalQueues that were recorded, by namespace and name."""
+    path = kube.SNAPSHOTS / "h100-gke" / "localqueues.kueue.x-k8s.io.json"
+    found = json.loads(path.read_text(encoding="utf-8"))["items"]
+    where = [(one["metadata"]["namespace"], one["metadata"]["name"]) for one in found]
+    return dict(zip(where, [one["spec"]["clusterQueue"] for one in found], strict=True))
+
+
 def check_gang(found: Instance, gang: Gang, fact: dict[str, Any]) -> None:
     assert gang.running == (fact["state"] == "running"), gang.key
     assert gang.priority == fact["priority"], gang.key
     # Of these only a LeaderWorkerSet makes several gangs.
     assert gang.service == (fact["controller"] if fact["kind"] == "LWS" else None), gang.key
-    # the facts know queues that no recorded object states
-    assert gang.queue in (None, fact["queue"]), gang.key
+    # The facts know queues that no recorded object states; a LocalQueue stands for its ClusterQueue.
+    queue = cluster_queues().get((gang.namespace, fact["queue"]), fact["queue"])
+    assert gang.queue in (None, queue), gang.key
     roles = [(r["name"], r["replicas"], r["gpusPerPod"]) for r in fact["roles"]]
     assert [(r.name, r.max, r.gpus) for r in gang.roles] == roles, gang.key
     assert level(found, gang.required) == fact["required"], gang.key

@@ -242,6 +242,10 @@ class KubernetesDocument(Document):
     trust_submitted_at: bool = Field(
         default=False, description="Whether an annotation may set the submission time of a gang"
     )
+    trust_elastic_quotas: bool = omitted(
+        default=False,
+        description="Whether only administrators write ElasticQuotas, so that they promise GPUs, too",
+    )
     nvlink_across_nodes: Literal["assumed", "claimed"] = Field(
         default="assumed",
         description="Whether NVLink between servers counts for every gang, or only where all GPU pods "
@@ -300,6 +304,7 @@ class KubernetesDocument(Document):
             ),
             ignore=tuple(sorted(self.ignore)),
             trust_submitted_at=self.trust_submitted_at,
+            trust_elastic_quotas=self.trust_elastic_quotas,
             nvlink_across_nodes=self.nvlink_across_nodes,
             gpu_backend=self.gpu_backend,
             other_schedulers=None

@@ -58,7 +58,7 @@ def explain(
     stated = by_key[keys[0]]
     found = explanation(plan, instance_from_document(document["instance"]), stated.key)
     if output is Format.json:
-        shown = explanation_tables.document(found, stated)
+        shown = explanation_tables.document(found, plan, stated)
         console.data(json_safe(json.dumps(shown, indent=2, ensure_ascii=False)) + "\n")
     else:
         tables = explanation_tables.tables(found, plan, stated)

@@ -43,9 +43,10 @@ def validate(
     nodes = instance.cluster.nodes
     running = sum(gang.running for gang in instance.gangs)
     waiting = len(instance.gangs) - running
+    queues = f", {plural(len(instance.queues), 'queue')}" if instance.queues else ""
     console.data(
         f"valid: {plural(len(nodes), 'node')}, {plural(sum(node.gpus for node in nodes), 'GPU')},"
-        f" {plural(len(instance.gangs), 'gang')} ({running:,} running, {waiting:,} waiting)\n"
+        f" {plural(len(instance.gangs), 'gang')} ({running:,} running, {waiting:,} waiting){queues}\n"
     )
     if (rest := left_out(built.left_out)) is not None:
         console.data(f"{rest}\n")

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 from models.documents.cluster import HOSTNAME_LABEL, ClusterDocument
 from models.documents.gang import GangDocument
+from models.documents.queue import QueueDocument
 from models.hardware import FindModel, ServerModel, slug
 from models.policy import Policy
 from models.units import shown
 from planner.errors import Fault
 from planner.read.compact_cluster import ServerModels
 from planner.read.document_kinds import Documents
+from planner.read.hived import virtual_clusters
 from planner.read.sources import KUBECTL, Source
 from planner.read.validation import Entry
 
@@ -32,7 +34,7 @@ NODES_HINT = f"record nodes and pods together: {KUBECTL}; listing nodes needs a 
 
 @dataclass(slots=True)
 class ClusterInput:
-    """Every Cluster, found ones first; gangs of Kubernetes; the catalogue and inferred models.
+    """Every Cluster, found ones first; gangs and queues of Kubernetes; the catalogue and inferred models.
 
     ``topology``: whose levels replace those of the merged Cluster. ``left_out``: waiting pods of other
     schedulers that are not planned, by scheduler.
@@ -45,6 +47,7 @@ class ClusterInput:
     levels_policy: str | None = None
     topology: SlurmTopology | None = None
     left_out: dict[str, int] = field(default_factory=dict)
+    queues: list[Entry[QueueDocument]] = field(default_factory=list)
 
 
 def collect_clusters(documents: Documents, policy: Policy, find: FindModel) -> ClusterInput:
@@ -99,7 +102,11 @@ def _kubernetes(
     from planner.read.kube.assembly import assemble  # only where there are objects
 
     find = _inline_first(documents.clusters, find)
-    made = assemble(objects, policy, find, documents.findings, documents.remarks, topology)
+    own = {
+        **dict.fromkeys(virtual_clusters(documents.hived)),
+        **{one.document.metadata.name: one.document.spec.parent for one in documents.queues},
+    }
+    made = assemble(objects, policy, find, documents.findings, documents.remarks, topology, own)
 
     def found(name: str) -> ServerModel | None:
         return made.models.get(slug(name)) or find(name)
@@ -114,6 +121,7 @@ def _kubernetes(
         made.levels.found,
         made.levels.policy_text(),
         left_out=made.left_out,
+        queues=made.queues,
     )
 
 

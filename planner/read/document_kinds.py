@@ -1,4 +1,4 @@
-"""Documents by family: compact kinds are typed, Kubernetes objects collected, topology files read.
+"""Documents by family: compact kinds are typed, Kubernetes objects collected, others' files read.
 
 Every document is typed, collected or reported. A text that is no document is a fault, or a
 remark if there are Kubernetes objects, whose folders hold other files too.
@@ -18,6 +18,7 @@ from models.documents.queue import QueueDocument
 from models.units import described, shown
 from planner.errors import Fault, InputError
 from planner.read.findings import Finding, Findings, Remarks
+from planner.read.hived import is_hived
 from planner.read.kube.lookup import Tree, items, mapping, text
 from planner.read.mistaken_texts import mistaken
 from planner.read.parser import SKIMMED, Item, read_items
@@ -100,7 +101,10 @@ def _is_ours(tree: Tree) -> bool:
 
 @dataclass(slots=True)
 class Documents:
-    """Every typed document. ``unusable``: kinds of which a document may have been lost."""
+    """Every typed document. ``unusable``: kinds of which a document may have been lost.
+
+    ``topologies``: files of Slurm; ``hived``: configurations of HiveD.
+    """
 
     findings: Findings
     clusters: list[Entry[ClusterDocument]] = field(default_factory=list)
@@ -110,6 +114,7 @@ class Documents:
     unusable: set[str] = field(default_factory=set)
     remarks: Remarks = field(default_factory=Remarks)
     topologies: list[tuple[Source, SlurmTopology]] = field(default_factory=list)
+    hived: list[tuple[Source, Tree]] = field(default_factory=list)
     unrecognised: list[tuple[str, Finding]] = field(default_factory=list)
     _gatherer: Gatherer | None = None
 
@@ -223,6 +228,8 @@ class Documents:
                 self.mark_all_unusable()
         elif is_object(tree) and tree.get("kind") != "List":
             self.gatherer.add(tree, source.name)
+        elif is_hived(tree):
+            self.hived.append((source, tree))
         elif depth and (found := as_object(tree)) is not None:
             self.gatherer.add(found, source.name)
             what = "kind or apiVersion is unreadable; the kind is inferred from its fields"

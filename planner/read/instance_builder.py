@@ -14,6 +14,7 @@ from models.cluster import Node
 from models.documents.base import suggestion
 from models.documents.cluster import NODE_LEVEL
 from models.documents.policy import PolicyDocument
+from models.documents.queue import QueueDocument
 from models.gang import Gang, Hold, turn
 from models.hardware import FindModel
 from models.instance import Instance
@@ -27,6 +28,7 @@ from planner.read.compact_queues import read_queues
 from planner.read.document_kinds import Documents
 from planner.read.findings import Remarks
 from planner.read.group_slices import with_group_slices
+from planner.read.hived import read_hived
 from planner.read.sources import KUBECTL
 from planner.read.unknown_rates import check_rates
 from planner.read.validation import Entry
@@ -157,7 +159,7 @@ def build(
     reader.check_pod_sets(written)
     if findings:
         findings.raise_all()
-    queues = read_queues(documents.queues, merged)
+    queues = read_queues([*documents.queues, *cluster.queues, *_hived(documents, merged)], merged)
     if policy is not None:
         _check_spares(policy, merged)
     mix = default_mix(gangs, merged.cluster.nodes)
@@ -181,6 +183,13 @@ def build(
         states_policy=document is not None,
         left_out=cluster.left_out,
     )
+
+
+def _hived(documents: Documents, merged: MergedCluster) -> list[Entry[QueueDocument]]:
+    """The virtual clusters of HiveD's files. A Queue document counts instead of one of its name."""
+    taken = [entry.document.metadata.name for entry in documents.queues]
+    found, remarks = documents.findings, documents.remarks
+    return read_hived(documents.hived, merged.cluster, taken, found, remarks)
 
 
 def _observed(entry: GangEntry) -> bool:

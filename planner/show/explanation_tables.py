@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from models.cluster import Cluster
-from models.documents.plan import PlanDocument, PlanGang
+from models.documents.plan import PlanDocument, PlanGang, PlanQueue
 from models.gang import Gang, Role
 from models.units import plural, quantity_text, time_text
 from planner.show.explanation import Candidates, Explanation, Holder, Place
@@ -37,7 +37,7 @@ def _facts(found: Explanation, plan: PlanDocument, stated: PlanGang) -> Table:
         ("gang", Cell("/".join(gang.key), "head")),
         ("decision", Cell(f"{decision}: {reason}" if reason else decision, STYLE[stated.decision])),
         ("priority", Cell(_standing(gang))),
-        *((("queue", Cell(gang.queue)),) if gang.queue is not None else ()),
+        *(("queue", Cell(text)) for text in _queues(plan, gang)),
         (_word(found), Cell(_since(found, gang.started_at if gang.running else gang.submitted_at))),
         *(("needs", Cell(text)) for text in _needs(found)),
         *(("lasts", Cell(text)) for text in _lasts(found)),
@@ -56,6 +56,35 @@ def _standing(gang: Gang) -> str:
     """``10; once it runs it may be stopped and moved``, of a running gang without the condition."""
     may = f"be {listed(_may(gang), 'and')}" if _may(gang) else "neither be stopped nor moved"
     return f"{gang.priority}; {'' if gang.running else 'once it runs '}it may {may}"
+
+
+def _path(plan: PlanDocument, name: str | None) -> Iterator[PlanQueue]:
+    """The queue of that name and those above it, as far as the plan describes them."""
+    known = {queue.name: queue for queue in plan.status.queues}
+    while name in known:
+        queue = known.pop(name)  # so that a circle ends
+        yield queue
+        name = queue.parent
+
+
+def _queues(plan: PlanDocument, gang: Gang) -> Iterator[str]:
+    """The queue that it names and those above it, with what they hold after the plan."""
+    found = list(_path(plan, gang.queue))
+    if not found and gang.queue is not None:
+        yield gang.queue
+    for queue in found:
+        waiting = f", {queue.waiting:,} more wait" if queue.waiting else ""
+        yield (
+            f"{queue.name}: holds {plural(queue.after, 'GPU')} ({queue.before:,} before),"
+            f" guarantee {queue.guarantee:,}, {_limit(queue.limit)}{waiting}"
+        )
+        for one in queue.models:
+            promised = f"guarantee {one.guarantee:,}, {_limit(one.limit)}"
+            yield f"{queue.name}, {one.model}: holds {one.after:,} ({one.before:,} before), {promised}"
+
+
+def _limit(limit: int | None) -> str:
+    return "no limit" if limit is None else f"limit {limit:,}"
 
 
 def _word(found: Explanation) -> str:
@@ -249,9 +278,10 @@ def _help(found: Explanation) -> Table:
     return Table((Column("WHAT WOULD HELP", fold=True),), rows)
 
 
-def document(found: Explanation, stated: PlanGang) -> dict[str, Any]:
+def document(found: Explanation, plan: PlanDocument, stated: PlanGang) -> dict[str, Any]:
     """The same as one JSON object. Times are RFC 3339, null if unknown."""
     gang = found.gang
+    known = [queue.to_json() for queue in _path(plan, gang.queue)]
     return {
         "gang": {"namespace": gang.namespace, "name": gang.name},
         "decision": stated.decision,
@@ -259,6 +289,7 @@ def document(found: Explanation, stated: PlanGang) -> dict[str, Any]:
         "reason": None if stated.reason is None else stated.reason.model_dump(by_alias=True),
         "priority": gang.priority,
         "queue": gang.queue,
+        **({"queues": known} if known else {}),
         "preemptible": gang.preemptible,
         "movable": gang.movable,
         "submittedAt": _time(gang.submitted_at),

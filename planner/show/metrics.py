@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from models.documents.plan import PlanQueue
 from planner.atomic_files import save
 
 LAST_SUCCESS = "gangplan_last_success_timestamp_seconds"
@@ -21,6 +22,17 @@ _EFFECTIVE = {
     "one_at_a_time": "The same if gangs were taken one after another.",
 }
 """Said of each figure; they are metrics of their own, since their sum means nothing."""
+
+_QUEUE = {
+    "guarantee": "GPUs that a queue and those below it are promised.",
+    "limit": "The most GPUs that they may hold.",
+    "after": "GPUs that they hold after its plan.",
+    "waiting": "GPUs of their gangs that do not run after its plan.",
+}
+"""Said of each figure of a queue."""
+
+MAX_QUEUES = 500
+"""Queues that have metrics, the first by name."""
 
 _MAX_BYTES = 2**20
 """A larger file is not ours."""
@@ -46,6 +58,7 @@ class Metrics:
     evicted: int | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
     effective: Mapping[str, float] = field(default_factory=dict)
+    queues: Sequence[PlanQueue] = ()
 
 
 def write(path: Path, metrics: Metrics) -> None:
@@ -79,6 +92,14 @@ def _lines(metrics: Metrics, last_success: float | None) -> Iterator[str]:
     for name, said in _EFFECTIVE.items():
         suffix = "" if name == "after" else f"_{name}"
         yield from _gauge(f"gangplan_effective_gpus{suffix}", said, metrics.effective.get(name))
+    for name, said in _QUEUE.items():
+        known = [(one.name, getattr(one, name)) for one in metrics.queues[:MAX_QUEUES]]
+        samples = [(queue, gpus) for queue, gpus in known if gpus is not None]
+        if samples:
+            metric = f"gangplan_queue_{'held' if name == 'after' else name}_gpus"
+            yield from _head(metric, said)
+            for queue, gpus in samples:
+                yield f'{metric}{{queue="{_escaped(queue)}"}} {gpus}'
     if metrics.seconds:
         name = "gangplan_phase_seconds"
         yield from _head(name, "Seconds of each phase.")

@@ -81,7 +81,7 @@ def _sections(
 
     ``full``: with what changes for running gangs, and every tier with a gap.
     """
-    from planner.show import plan_tables, running_changes
+    from planner.show import plan_tables, queue_table, running_changes
 
     sections: list[Table | list[str]] = []
     if not only.filters:
@@ -93,6 +93,7 @@ def _sections(
     if wide:
         sections.append(plan_tables.pods(plan, only))
     if not only.filters:
+        sections.append(queue_table.queues(plan, wide=wide, every=not sharing))
         sections.append(plan_tables.tiers(plan, wide=wide, apart=full))
     return [*sections, plan_tables.ending(plan)]
 

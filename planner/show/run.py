@@ -194,6 +194,7 @@ class RunReport:
             started=self.started if known else None,
             evicted=self.evicted if known else None,
             effective=self.effective or {},
+            queues=() if self.decided is None else self.decided.status.queues,
             seconds=self.seconds,
         )
 

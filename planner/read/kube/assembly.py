@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from pydantic import ValidationError
 
@@ -16,6 +17,7 @@ from models.cluster import Level
 from models.documents.base import API_VERSION
 from models.documents.cluster import ClusterDocument, NodeDocument
 from models.documents.gang import GangDocument
+from models.documents.queue import QueueDocument
 from models.hardware import FindModel, ServerModel
 from models.policy import Policy
 from models.units import number
@@ -45,6 +47,7 @@ from planner.read.kube.pods.anti_affinity import exclude_by_anti_affinity
 from planner.read.kube.pods.budgets import read_budgets
 from planner.read.kube.pods.host_ports import count_host_ports
 from planner.read.kube.pods.pods import read_pods
+from planner.read.kube.queues import read_quotas
 from planner.read.kube.records import KubeGang, KubeNode, KubePod, Objects
 from planner.read.kube.templates.waiting import expected_pods
 from planner.read.slurm.levels import SlurmTopology
@@ -74,6 +77,7 @@ class Assembled:
     partial_gpu_names: frozenset[str] = frozenset()
     models: dict[str, ServerModel] = field(default_factory=dict)
     left_out: dict[str, int] = field(default_factory=dict)
+    queues: list[Entry[QueueDocument]] = field(default_factory=list)
 
 
 def assemble(
@@ -83,10 +87,12 @@ def assemble(
     findings: Findings,
     remarks: Remarks,
     topology: SlurmTopology | None = None,
+    queues: Mapping[str, str | None] = MappingProxyType({}),
 ) -> Assembled:
-    """One Cluster and its gangs. Needs at least one Node among the objects.
+    """One Cluster, its gangs and queues. Needs at least one Node among the objects.
 
-    ``topology``: a topology file; its levels take precedence over those of the objects.
+    ``topology``: a topology file; its levels take precedence over those of the objects. ``queues``: those of
+    Queue documents, by name their parents.
     """
     settings = policy.kubernetes
     nodes = _named_nodes(objects, policy, remarks)
@@ -98,6 +104,8 @@ def assemble(
         read_gangs(objects, pods, settings, remarks), policy.queue_limit, remarks
     )
     bound_checkpoints(gangs, policy, remarks)
+    quotas = read_quotas(objects, nodes, settings, find, queues, remarks)
+    quotas.assign(gangs)
     levels = read_levels(objects, nodes, settings, level_asks(gangs), remarks, topology)
     hold_beyond_share(gangs)
     count_host_ports(gangs, pods, nodes)
@@ -135,6 +143,7 @@ def assemble(
         partial,
         node_trees.models,
         _left_out(pods, expected.left_out),
+        [Entry(source, ("items", i), one, findings) for i, one in enumerate(quotas.documents())],
     )
 
 

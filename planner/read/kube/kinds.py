@@ -116,6 +116,13 @@ fragment NetworkTopology
   mode highestTierAllowed highestTierName
 fragment KaiTopology
   topology requiredTopologyLevel preferredTopologyLevel
+fragment KueueQuotas
+  coveredResources[]
+  flavors[] {
+    name resources[] { name nominalQuota borrowingLimit lendingLimit }
+  }
+fragment ElasticQuota
+  spec { min[*]=Quantity max[*]=Quantity }
 fragment KaiShare
   quota overQuotaWeight limit
 fragment GrovePacking
@@ -251,6 +258,10 @@ podgroups.scheduling.x-k8s.io PodGroup v1alpha1
   spec { minMember minResources[*]=Quantity scheduleTimeoutSeconds } status { phase }
 podgroups.scheduling.sigs.k8s.io PodGroup v1alpha1
   spec { minMember minResources[*]=Quantity scheduleTimeoutSeconds } status { phase }
+elasticquotas.scheduling.x-k8s.io ElasticQuota v1alpha1
+  ...ElasticQuota
+elasticquotas.scheduling.sigs.k8s.io ElasticQuota v1alpha1
+  ...ElasticQuota
 queues.scheduling.volcano.sh Queue v1beta1 cluster
   spec {
     weight reclaimable parent priority type
@@ -301,14 +312,11 @@ resourceflavors.kueue.x-k8s.io ResourceFlavor v1beta2 v1beta1 cluster
 clusterqueues.kueue.x-k8s.io ClusterQueue v1beta2 v1beta1 cluster
   spec {
     cohort cohortName queueingStrategy stopPolicy namespaceSelector=Selector
-    preemption { withinClusterQueue reclaimWithinCohort }
-    resourceGroups[] {
-      coveredResources[]
-      flavors[] {
-        name resources[] { name nominalQuota borrowingLimit lendingLimit }
-      }
-    }
+    preemption { withinClusterQueue reclaimWithinCohort } fairSharing { weight }
+    resourceGroups[]=KueueQuotas
   }
+cohorts.kueue.x-k8s.io Cohort v1beta2 v1beta1 v1alpha1 cluster
+  spec { parentName parent fairSharing { weight } resourceGroups[]=KueueQuotas }
 workloadpriorityclasses.kueue.x-k8s.io WorkloadPriorityClass v1beta2 v1beta1 cluster
   value
 localqueues.kueue.x-k8s.io LocalQueue v1beta2 v1beta1

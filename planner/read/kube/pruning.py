@@ -226,6 +226,7 @@ gangplan.dev/
 kueue.x-k8s.io/ kai.scheduler/ scheduling.k8s.io/ scheduling.x-k8s.io/ scheduling.run.ai/
 volcano.sh/ scheduling.volcano.sh/ topology.volcano.sh/ gang.scheduling.koordinator.sh/
 scheduling.koordinator.sh/ node.koordinator.sh/ pod-group.scheduling.sigs.k8s.io/
+quota.scheduling.koordinator.sh/shared-weight
 hivedscheduler.microsoft.com/
 batch.kubernetes.io/ jobset.sigs.k8s.io/ alpha.jobset.sigs.k8s.io/ leaderworkerset.sigs.k8s.io/
 training.kubeflow.org/ trainer.kubeflow.org/ grove.io/

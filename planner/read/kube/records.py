@@ -389,6 +389,7 @@ class KubeRole:
 class KubeGang:
     """A gang as its group object or its controller describes it.
 
+    ``queue``: its Queue in the plan; ``queues``: (dialect, name) of every queue that it names, in order.
     ``kind``: of the controller or group (``JobSet``, ``PodGroup``, ``Pod``). ``missing``: what must
     still come before it can start, in words; None if it is complete. ``problems``: requirements that
     are not modelled. ``communication``: fields of ``communication`` in its document. ``service``: gangs
@@ -403,6 +404,7 @@ class KubeGang:
     roles: list[KubeRole]
     priority: int = 0
     queue: str | None = None
+    queues: tuple[tuple[str, str], ...] = ()
     submitted_at: int | None = None
     required: LevelAsk | None = None
     preferred: LevelAsk | None = None

@@ -1,4 +1,4 @@
-"""What a dialect can describe: pod groups, controllers, GPU holdings and a GPU back end.
+"""What a dialect can describe: pod groups, controllers, GPU holdings, quotas and a GPU back end.
 
 A dialect reads untrusted objects: its functions are bounded and never raise.
 """
@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from planner.read.findings import Remarks
+from planner.read.kube.dialects.quotas import QuotaReader
 from planner.read.kube.lookup import Tree, at, number
 from planner.read.kube.records import (
     KubeNode,
@@ -253,6 +254,7 @@ class Dialect:
     controller: ControllerReader | None = None
     holdings: tuple[HoldingReader, ...] = ()
     backend: AnnotationBackend | None = None
+    quotas: QuotaReader | None = None
 
 
 def count(tree: object, *path: str, absent: int | None) -> int | None:

@@ -33,6 +33,10 @@ _ENTRY = re.compile(r"[0-9]{1,9}")
 _NODE = re.compile(
     r"^\s{0,9}\{?\s{0,9}\"?node\"?\s{0,9}:\s{0,9}[\"']?([A-Za-z0-9._-]+)", re.MULTILINE
 )
+_VIRTUAL_CLUSTER = re.compile(
+    r"(?:^|[{,\s])\"?virtualCluster\"?\s{0,9}:\s{0,9}[\"']?([A-Za-z0-9._-]{1,253})"
+)
+_NEGATIVE = re.compile(r"(?:^|[{,\s])\"?priority\"?\s{0,9}:\s{0,9}-[1-9]")
 _NUMBER = re.compile(r"\"?(?:leafCellNumber|gpuNumber)\"?\s{0,9}:\s{0,9}([0-9]{1,9})")
 
 
@@ -60,6 +64,19 @@ def requested_cells(annotations: Mapping[str, str]) -> int | None:
         return None
     found = _NUMBER.search(spec)
     return None if found is None else number(found.group(1))
+
+
+def virtual_cluster(annotations: Mapping[str, str]) -> str | None:
+    """The virtual cluster that the scheduling spec names: the queue of the pod."""
+    spec = annotation(annotations, SPEC)
+    found = None if spec is None or len(spec) > MAX_ANNOTATION else _VIRTUAL_CLUSTER.search(spec)
+    return None if found is None else found.group(1)
+
+
+def is_opportunistic(annotations: Mapping[str, str]) -> bool:
+    """Whether the scheduling spec has a negative priority: the pod gives way to all that is promised."""
+    spec = annotation(annotations, SPEC)
+    return spec is not None and len(spec) <= MAX_ANNOTATION and bool(_NEGATIVE.search(spec))
 
 
 DIALECT = Dialect(

@@ -1,11 +1,12 @@
-"""KAI and Run:ai: the PodGroup that a pod annotation names, topology annotations, reservation pods.
+"""KAI and Run:ai: the PodGroup that a pod annotation names, topology annotations, reservation pods, queues.
 
 KAI's Topology objects map level names and aliases to node labels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 
 from planner.read.findings import Remarks
 from planner.read.kube.dialects.base import (
@@ -19,6 +20,14 @@ from planner.read.kube.dialects.base import (
     gpu_indices,
 )
 from planner.read.kube.dialects.hami import indices_by_uuid
+from planner.read.kube.dialects.quotas import (
+    Quota,
+    QuotaReader,
+    QuotaSources,
+    Share,
+    exact,
+    find_by_name,
+)
 from planner.read.kube.lookup import Tree, mapping, number, objects, text, whole
 from planner.read.kube.records import KubeNode, KubeObject, KubePod, LevelAsk, Objects, SliceAsk
 
@@ -35,6 +44,9 @@ GPU_GROUP = "runai-gpu-group"
 UNKNOWN_LEVEL = "asks for a topology level that no KAI Topology defines"
 RESERVATIONS = ("kai-resource-reservation", "runai-reservation")
 """Namespaces of the reservation pods, each of which holds the GPU of one group of fraction pods."""
+
+UNLIMITED = -1
+"""A quota or limit without an end."""
 
 SCHEDULERS = ("kai-scheduler", "runai-scheduler")
 _MAX_DEPTH = 32
@@ -166,8 +178,28 @@ def gpu_groups(labels: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(found | dict.fromkeys(more))
 
 
+def read_queues(sources: QuotaSources) -> Iterable[Quota]:
+    """KAI's queues. A quota or a limit of -1 has no end: such a quota promises every GPU there is."""
+    for made in sources.api.of("Queue", GROUP):
+        gpu = mapping(made.tree, "spec", "resources", "gpu")
+        quota, limit = gpu.get("quota"), gpu.get("limit")
+        weight = exact(gpu.get("overQuotaWeight"))
+        promised = None if quota in (None, UNLIMITED) else sources.whole(quota, made.where)
+        yield Quota(
+            made.name,
+            made.name,
+            f"{made.name}.kai",
+            made.where,
+            parent=text(made.tree, "spec", "parentQueue"),
+            guarantee=Share(sources.installed if quota == UNLIMITED else promised),
+            limit=Share(None if limit in (None, UNLIMITED) else sources.whole(limit, made.where)),
+            weight=Fraction(1) if weight is None else weight,
+        )
+
+
 DIALECT = Dialect(
     "KAI",
+    quotas=QuotaReader(read_queues, find_by_name),
     groups=(GroupReader("KAI", GROUP, group_name, describe),),
     holdings=(HoldingReader(f"annotation {RESERVED}", (RESERVED,), reserved),),
 )

@@ -21,6 +21,7 @@ from planner.read.kube.dialects.base import (
     json_value,
     label_or_annotation,
 )
+from planner.read.kube.dialects.elastic_quotas import KOORDINATOR_QUOTAS
 from planner.read.kube.lookup import Tree, items, number, objects, text, whole
 from planner.read.kube.records import KubeNode, KubeObject, KubePod, LevelAsk, Objects
 
@@ -167,4 +168,5 @@ DIALECT = Dialect(
         chosen_by_owner="chooses devices already",
         value=_devices,
     ),
+    quotas=KOORDINATOR_QUOTAS,
 )

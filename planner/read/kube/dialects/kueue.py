@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from planner.read.findings import Remarks
+from planner.read.kube.dialects import kueue_quotas
 from planner.read.kube.dialects.base import (
     Controller,
     ControllerKey,
@@ -28,7 +29,7 @@ from planner.read.kube.dialects.base import (
 from planner.read.kube.lookup import number, objects, text, whole
 from planner.read.kube.records import KubeObject, KubePod, LevelAsk, Objects, SliceAsk
 
-GROUP = "kueue.x-k8s.io"
+GROUP = kueue_quotas.GROUP
 SCHEDULER = "kueue"
 QUEUE = f"{GROUP}/queue-name"
 PRIORITY = f"{GROUP}/priority-class"
@@ -182,4 +183,5 @@ DIALECT = Dialect(
     "Kueue",
     groups=(GroupReader("Kueue", None, group_name, describe),),
     controller=ControllerReader("KueueWorkload", workload_key, describe_workload, workload_role),
+    quotas=kueue_quotas.QUOTAS,
 )

@@ -28,6 +28,7 @@ from planner.read.kube.dialects.base import (
     GroupReader,
     HoldingReader,
 )
+from planner.read.kube.dialects.quotas import QuotaReader
 
 DIALECTS: tuple[Dialect, ...] = (
     grove.DIALECT,
@@ -67,6 +68,13 @@ def controller_reader(kind: str) -> ControllerReader:
 
 def holding_readers() -> tuple[HoldingReader, ...]:
     return tuple(reader for dialect in DIALECTS for reader in dialect.holdings)
+
+
+def quota_readers() -> dict[str, QuotaReader]:
+    """By the name of the dialect; those that tenants may write come last, so that they take no name."""
+    order = (kueue, kai, volcano, koordinator, scheduler_plugins)
+    found = [one.DIALECT for one in order]
+    return {one.name: one.quotas for one in found if one.quotas is not None}
 
 
 def annotation_backends() -> dict[str, AnnotationBackend]:

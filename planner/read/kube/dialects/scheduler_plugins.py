@@ -12,6 +12,7 @@ from planner.read.kube.dialects.base import (
     PodGroup,
     label_or_annotation,
 )
+from planner.read.kube.dialects.elastic_quotas import PLUGINS_QUOTAS
 from planner.read.kube.lookup import whole
 from planner.read.kube.records import KubeObject, KubePod, Objects
 
@@ -32,5 +33,7 @@ def describe(
 
 
 DIALECT = Dialect(
-    "scheduler-plugins", groups=(GroupReader("scheduler-plugins", GROUP, group_name, describe),)
+    "scheduler-plugins",
+    groups=(GroupReader("scheduler-plugins", GROUP, group_name, describe),),
+    quotas=PLUGINS_QUOTAS,
 )

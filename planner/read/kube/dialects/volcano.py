@@ -5,7 +5,8 @@ A hard networkTopology asks for the tier it names, a soft one prefers the lowest
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
 
 from planner.read.findings import Remarks
 from planner.read.kube.dialects.base import (
@@ -21,7 +22,15 @@ from planner.read.kube.dialects.base import (
     RoleSpec,
     count,
 )
-from planner.read.kube.lookup import Tree, items, mapping, matches, number, objects, text, whole
+from planner.read.kube.dialects.quotas import (
+    Quota,
+    QuotaReader,
+    QuotaSources,
+    Share,
+    exact,
+    find_by_name,
+)
+from planner.read.kube.lookup import Tree, at, items, mapping, matches, number, objects, text, whole
 from planner.read.kube.records import KubeObject, KubePod, LevelAsk, Objects, SliceAsk
 
 MODE = "volcano.sh/network-topology-mode"
@@ -66,6 +75,10 @@ def _levels(mode: str, tier: int | None, name: str | None) -> Topology:
     return LevelAsk(tier=tier), None, None
 
 
+ROOT = "root"
+"""The queue above those that name no other."""
+
+NOT_RECLAIMABLE = "is not reclaimable, which is not modelled: its preemptible gangs may be stopped"
 GROUP = "scheduling.volcano.sh"
 SCHEDULER = "volcano"
 ANNOTATION = "scheduling.k8s.io/group-name"
@@ -225,8 +238,41 @@ def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
     return RoleIndex(_task(pod), number(pod.labels.get(INDEX) or pod.annotations.get(INDEX)))
 
 
+def read_queues(sources: QuotaSources) -> Iterable[Quota]:
+    """Volcano's queues. What a queue deserves it gets back from others, so that is promised as well."""
+    made = sources.api.of("Queue", GROUP)
+    rooted = any(one.name == ROOT for one in made)
+    found = [_queue(one, sources, rooted=rooted) for one in made]
+    if any(one.guarantee.gpus for one in found):  # else nobody takes anything back
+        for one in made:
+            if at(one.tree, "spec", "reclaimable") is False:
+                sources.remarks.add(one.where, NOT_RECLAIMABLE)
+    return found
+
+
+def _queue(made: KubeObject, sources: QuotaSources, *, rooted: bool) -> Quota:
+    """``rooted``: the queue above those that name no other is among the objects."""
+    spec = mapping(made.tree, "spec")
+    kept = sources.gpus(mapping(spec, "guarantee", "resource"), made.where)
+    deserved = sources.gpus(mapping(spec, "deserved"), made.where)
+    promised = [gpus for gpus in (kept, deserved) if gpus is not None]
+    parent = text(spec, "parent") or ROOT
+    weight = exact(spec.get("weight"))
+    return Quota(
+        made.name,
+        made.name,
+        f"{made.name}.volcano",
+        made.where,
+        parent=None if made.name == ROOT or (parent == ROOT and not rooted) else parent,
+        guarantee=Share(max(promised, default=None)),
+        limit=Share(sources.gpus(mapping(spec, "capability"), made.where)),
+        weight=Fraction(1) if weight is None else weight,
+    )
+
+
 DIALECT = Dialect(
     "Volcano",
+    quotas=QuotaReader(read_queues, find_by_name),
     groups=(GroupReader("Volcano", GROUP, group_name, describe_group),),
     controller=ControllerReader(KIND, controller_key, describe_job, role_index),
 )

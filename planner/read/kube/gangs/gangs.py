@@ -15,6 +15,7 @@ from models.gang import turn
 from models.policy import LOST_RUNTIME, KubernetesPolicy, Policy
 from models.units import InvalidValueError, epoch_seconds
 from planner.read.findings import Remarks
+from planner.read.kube.dialects import elastic_quotas, hived
 from planner.read.kube.gangs.communication import (
     mark_mixed_roles,
     mark_parallel_roles,
@@ -43,13 +44,17 @@ SUBMITTED = "gangplan.dev/submitted-at"
 PREEMPTIBLE = "gangplan.dev/preemptible"
 MOVABLE = "gangplan.dev/movable"
 
-_QUEUES = (
-    "kueue.x-k8s.io/queue-name",
-    "volcano.sh/queue-name",
-    "scheduling.volcano.sh/queue-name",
-    "kai.scheduler/queue",
-)
-"""Labels and annotations that name a queue, in order of precedence."""
+_QUEUES = {
+    "kueue.x-k8s.io/queue-name": "Kueue",
+    "volcano.sh/queue-name": "Volcano",
+    "scheduling.volcano.sh/queue-name": "Volcano",
+    "kai.scheduler/queue": "KAI",
+    elastic_quotas.NAME: "Koordinator",
+}
+"""Labels and annotations that name a queue, in order of precedence, and whose it is (a dialect)."""
+
+_BY_QUOTAS = frozenset({"Koordinator", "HiveD"})
+"""Dialects whose queues a gang is said to be in only where such a queue is known."""
 
 _PREEMPTIBLE = (
     (PREEMPTIBLE, "true"),
@@ -185,7 +190,8 @@ def _finished(
     objects = _objects(members)
     every = [*objects, *(pod.object for pod in members.pods)]
     gang.priority = min(priorities, default=0)
-    gang.queue = _queue(members, every)
+    gang.queues = _queues(members, every)
+    gang.queue = next((name for system, name in gang.queues if system not in _BY_QUOTAS), None)
     gang.submitted_at = _submitted_at(members, objects, policy, remarks)
     gang.preemptible = any(group.preemptible for group in members.groups.values()) or any(
         _is_marked(members, objects, key, value) for key, value in _PREEMPTIBLE
@@ -258,13 +264,17 @@ def _objects(members: Membership) -> list[KubeObject]:
     return [one for one in (*controllers, *groups) if one is not None]
 
 
-def _queue(members: Membership, every: Sequence[KubeObject]) -> str | None:
-    """The group's own queue, else the controller's, else what labels and annotations name."""
-    stated = [group.queue for group in members.groups.values()]
-    stated += [controller.queue for controller in members.sorted_controllers()]
-    notes = [part for one in every for part in (one.labels, one.annotations)]
-    stated += [note.get(key) for key in _QUEUES for note in notes]
-    return next((name for name in stated if name), None)
+def _queues(members: Membership, every: Sequence[KubeObject]) -> tuple[tuple[str, str], ...]:
+    """The group's own queue, the controller's, then what labels and annotations name; with the dialect."""
+    stated = [(key.reader, group.queue) for key, group in members.groups.items()]
+    stated += [
+        ("Kueue" if controller.key.kind == "KueueWorkload" else "Volcano", controller.queue)
+        for controller in members.sorted_controllers()
+    ]
+    notes = [part for one in every for part in (one.labels, one.annotations) if part]
+    stated += [(system, note.get(key)) for key, system in _QUEUES.items() for note in notes]
+    stated += [("HiveD", hived.virtual_cluster(pod.annotations)) for pod in members.pods[:1]]
+    return tuple(dict.fromkeys((system, name) for system, name in stated if name))
 
 
 def _submitted_at(

@@ -1,0 +1,111 @@
+"""What the queues of a system promise, in words of ours, and how GPUs are read from their fields.
+
+Amounts are whole GPUs; a fraction is rounded down. Nothing here raises, whatever an object holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+
+from models.documents.queue import MAX_GPUS
+from models.units import InvalidValueError, quantity
+from planner.read.findings import Remarks
+from planner.read.kube.lookup import Tree
+from planner.read.kube.records import Objects
+
+BAD_GPUS = "states an amount of GPUs that cannot be read; it is ignored"
+PART_OF_A_GPU = "states a fraction of a GPU; it is rounded down"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """GPUs that are promised, or the most: in all (None: nothing is said), and by GPU model (slug)."""
+
+    gpus: int | None = None
+    models: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Quota:
+    """A queue of another system.
+
+    ``key``: its name within its system; ``parent``: the key of the queue above it. ``name``: preferred in a
+    plan; ``other_name``: if that one is taken. ``replaceable``: a Queue document of its name counts instead.
+    """
+
+    key: str
+    name: str
+    other_name: str
+    subject: str
+    parent: str | None = None
+    guarantee: Share = field(default_factory=Share)
+    limit: Share = field(default_factory=Share)
+    reclaim: bool = True
+    weight: Fraction = Fraction(1)
+    replaceable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaSources:
+    """What quotas are read from.
+
+    ``gpu_resources``: names that count whole GPUs. ``models_of``: the GPU models of the nodes with these
+    labels, sorted. ``installed``: GPUs of all nodes. ``trusted``: only administrators write quotas in the
+    namespaces of tenants.
+    """
+
+    api: Objects
+    gpu_resources: Sequence[str]
+    models_of: Callable[[Mapping[str, str]], tuple[str, ...]]
+    installed: int
+    trusted: bool
+    remarks: Remarks
+
+    def gpus(self, amounts: Tree, subject: str) -> int | None:
+        """GPUs of all resources that count whole ones, together; None where none of them is stated."""
+        stated = [amounts[name] for name in self.gpu_resources if name in amounts]
+        found = [self.whole(one, subject) for one in stated]
+        known = [gpus for gpus in found if gpus is not None]
+        return min(sum(known), MAX_GPUS) if known else None
+
+    def whole(self, written: object, subject: str) -> int | None:
+        """GPUs of a number or a quantity; None, with a remark, for what is neither."""
+        found = exact(written)
+        if found is None:
+            self.remarks.add(subject, BAD_GPUS)
+            return None
+        if found.denominator != 1:
+            self.remarks.add(subject, PART_OF_A_GPU)
+        return min(math.floor(found), MAX_GPUS)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaReader:
+    """How one system shares out GPUs.
+
+    ``read``: its queues. ``find``: the key of the queue of pods in a namespace that name this one (None:
+    they name none of this system).
+    """
+
+    read: Callable[[QuotaSources], Iterable[Quota]]
+    find: Callable[[QuotaSources, str, str | None], str | None]
+
+
+def exact(written: object) -> Fraction | None:
+    """A number or a quantity that is not negative; None for anything else."""
+    if isinstance(written, bool) or not isinstance(written, int | float | str | Decimal):
+        return None
+    try:
+        return quantity(str(written))
+    except InvalidValueError:
+        return None
+
+
+def find_by_name(sources: QuotaSources, namespace: str, stated: str | None) -> str | None:
+    """The key of a queue that pods of any namespace may name."""
+    del sources, namespace
+    return stated

@@ -1,0 +1,233 @@
+"""Queues of other systems to Queue documents, and which of them a gang is in.
+
+What is left out is a remark. Queues are trees: a circle is cut, and so is a chain that is too long. A queue
+keeps its name, unless an earlier system has one of that name; a Queue document replaces the queue it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import lcm
+
+from models.documents.base import API_VERSION
+from models.documents.queue import MAX_WEIGHT, QueueDocument
+from models.hardware import FindModel, slug
+from models.policy import KubernetesPolicy
+from planner.read.findings import Remarks
+from planner.read.kube.dialects import hived
+from planner.read.kube.dialects.quotas import Quota, QuotaSources, Share
+from planner.read.kube.dialects.registry import quota_readers
+from planner.read.kube.lookup import distinct, is_name
+from planner.read.kube.node_documents import Json
+from planner.read.kube.nodes.servers import server_model
+from planner.read.kube.records import KubeGang, KubeNode, Objects
+
+MAX_QUOTAS = 5_000
+"""Most queues that are read from objects."""
+
+MAX_DEPTH = 16
+"""Most queues above one another."""
+
+FINEST = 1000
+"""Weights are told apart to a thousandth."""
+
+TOO_MANY = (
+    f"is one of more than {MAX_QUOTAS:,} queues; it is left out, and limits and promises nothing"
+)
+REPLACED = "a Queue document has its name and counts instead"
+RENAMED = "another queue has its name; it is named {} in the plan"
+CIRCLE = "is below itself; its parent is ignored"
+TOO_DEEP = f"is below more than {MAX_DEPTH} queues; its parent is ignored"
+NO_PARENT = "names a parent that is not in the input; it counts as one without a parent"
+NO_NAME = "has a name that no queue of a plan can have; it is left out"
+UNKNOWN = "names a queue that it is not in, or that is not in the input; no queue counts it"
+SEVERAL = "is in queues of several systems; that of {} counts"
+
+Key = tuple[str, str]
+"""(dialect, key of a queue)"""
+
+
+@dataclass(slots=True)
+class Quotas:
+    """The queues of other systems. ``names``: in the plan, by key; ``own``: names of Queue documents."""
+
+    sources: QuotaSources
+    own: frozenset[str]
+    quotas: dict[Key, Quota] = field(default_factory=dict)
+    names: dict[Key, str] = field(default_factory=dict)
+    replaced: set[Key] = field(default_factory=set)
+
+    def documents(self) -> list[QueueDocument]:
+        """A Queue each, but for those that Queue documents replace."""
+        found = []
+        for system in quota_readers():
+            kept = {key: one for key, one in self.quotas.items() if key[0] == system}
+            weights = _in_integers({key: one.weight for key, one in kept.items()})
+            for key, quota in kept.items():
+                if key not in self.replaced:
+                    document = self._document(quota, system, weights[key])
+                    found.append(QueueDocument.model_validate(document))
+        return found
+
+    def _document(self, quota: Quota, system: str, weight: int) -> Json:
+        spec: Json = {
+            "guarantee": _amount(quota.guarantee),
+            "limit": _amount(quota.limit),
+            "reclaim": quota.reclaim,
+            "weight": weight,
+        }
+        if quota.parent is not None:
+            spec["parent"] = self.names[system, quota.parent]
+        name = self.names[system, quota.key]
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "Queue",
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+
+    def assign(self, gangs: Iterable[KubeGang]) -> None:
+        """Set the queue of each gang to the name of the one that it is in; None if it is in none."""
+        if not self.own and not self.quotas:
+            return
+        taken = {name for key, name in self.names.items() if key not in self.replaced}
+        for gang in gangs:
+            found = self._of(gang)
+            if len(set(found.values())) > 1:
+                system = next(iter(found))
+                self.sources.remarks.add(gang.subject, SEVERAL.format(system))
+            queue = next(iter(found.values()), gang.queue)
+            if not found and gang.queue in taken:
+                self.sources.remarks.add(gang.subject, UNKNOWN)
+                queue = None
+            gang.queue = queue
+            if "HiveD" in found and all(hived.is_opportunistic(p.annotations) for p in gang.pods()):
+                gang.preemptible = True
+
+    def _of(self, gang: KubeGang) -> dict[str, str]:
+        """The queues that it is in, by dialect, first things first."""
+        readers = quota_readers()
+        found: dict[str, str] = {}
+        for system, name in gang.queues:
+            key = None
+            if system in readers:
+                key = readers[system].find(self.sources, gang.namespace, name)
+            if key is not None and (system, key) in self.names:
+                found.setdefault(system, self.names[system, key])
+            elif (key or name) in self.own:
+                found.setdefault(system, key or name)
+        for system, reader in readers.items():
+            if system not in dict(gang.queues):
+                key = reader.find(self.sources, gang.namespace, None)
+                if key is not None and (system, key) in self.names:
+                    found[system] = self.names[system, key]
+        return found
+
+
+def read_quotas(
+    api: Objects,
+    nodes: Sequence[KubeNode],
+    policy: KubernetesPolicy,
+    find: FindModel,
+    own: Mapping[str, str | None],
+    remarks: Remarks,
+) -> Quotas:
+    """The queues of other systems among the objects. ``own``: Queue documents, by name their parents."""
+    sources = QuotaSources(
+        api,
+        policy.gpu_resources,
+        _Models(nodes, policy, find).of,
+        sum(node.installed for node in nodes),
+        policy.trust_elastic_quotas,
+        remarks,
+    )
+    found = Quotas(sources, frozenset(own))
+    taken = set(own)
+    for system, reader in quota_readers().items():
+        for quota in reader.read(sources):
+            if len(found.quotas) >= MAX_QUOTAS:
+                remarks.add(quota.subject, TOO_MANY)
+            elif not is_name(quota.name):
+                remarks.add(quota.subject, NO_NAME)
+            else:
+                key = (system, quota.key)
+                found.quotas[key] = quota
+                found.names[key] = _name(quota, key, found, taken)
+    _make_trees(found, own)
+    return found
+
+
+def _name(quota: Quota, key: Key, found: Quotas, taken: set[str]) -> str:
+    if quota.name in found.own and quota.replaceable:
+        found.replaced.add(key)
+        found.sources.remarks.add(quota.subject, REPLACED)
+        return quota.name
+    if quota.name not in taken:
+        taken.add(quota.name)
+        return quota.name
+    name = distinct(quota.other_name[:200], taken)
+    found.sources.remarks.add(quota.subject, RENAMED.format(name))
+    return name
+
+
+def _make_trees(found: Quotas, own: Mapping[str, str | None]) -> None:
+    """Cut parents that are not there, circles, also through Queue documents, and what is too deep."""
+    remarks = found.sources.remarks
+    kept = {key: one for key, one in found.quotas.items() if key not in found.replaced}
+    above = dict(own)
+    for key, quota in kept.items():
+        if quota.parent is not None and (key[0], quota.parent) not in found.names:
+            remarks.add(quota.subject, NO_PARENT)
+            quota.parent = None
+        above[found.names[key]] = (
+            None if quota.parent is None else found.names[key[0], quota.parent]
+        )
+    for key, quota in kept.items():
+        name = found.names[key]
+        at, steps = above[name], 0
+        while at is not None and at != name and steps < MAX_DEPTH:
+            at, steps = above.get(at), steps + 1
+        if at is not None:
+            remarks.add(quota.subject, CIRCLE if at == name else TOO_DEEP)
+            quota.parent = above[name] = None
+
+
+class _Models:
+    """The GPU models of nodes. A node counts by the server model that it is found to be."""
+
+    def __init__(
+        self, nodes: Sequence[KubeNode], policy: KubernetesPolicy, find: FindModel
+    ) -> None:
+        self._nodes = nodes
+        self._policy = policy
+        self._find = find
+        self._known: list[tuple[dict[str, str], str]] | None = None
+
+    def of(self, labels: Mapping[str, str]) -> tuple[str, ...]:
+        """Of the nodes with these labels, each once, sorted."""
+        if self._known is None:
+            quiet = Remarks()  # what is odd about a node is said where it is read for the plan
+            models = (
+                (one, server_model(one, self._policy, self._find, quiet)) for one in self._nodes
+            )
+            self._known = [
+                (one.labels, slug(model.gpu)) for one, model in models if model is not None
+            ]
+        wanted = labels.items()
+        return tuple(sorted({gpu for own, gpu in self._known if wanted <= own.items()}))
+
+
+def _amount(share: Share) -> Json:
+    found: Json = {} if share.gpus is None else {"gpus": share.gpus}
+    return found | ({"models": dict(sorted(share.models.items()))} if share.models else {})
+
+
+def _in_integers(weights: Mapping[Key, Fraction]) -> dict[Key, int]:
+    """Weights in the same proportions, to a thousandth, from 1 to the most that a Queue may have."""
+    rounded = {key: round(weight * FINEST) for key, weight in weights.items()}
+    scale = lcm(*(Fraction(weight, FINEST).denominator for weight in rounded.values()))
+    return {
+        key: max(1, min(MAX_WEIGHT, weight * scale // FINEST)) for key, weight in rounded.items()
+    }

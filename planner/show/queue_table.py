@@ -1,0 +1,72 @@
+"""The queues of a plan: what each is promised, may hold and holds before and after the plan."""
+
+from __future__ import annotations
+
+from models.documents.plan import PlanDocument, PlanQueue
+from models.units import plural
+from planner.show.table import Cell, Column, Table
+from planner.show.text import number
+
+MAX_QUEUES = 20
+"""Rows, unless every queue was asked for."""
+
+
+def queues(plan: PlanDocument, *, wide: bool, every: bool) -> Table:
+    """A row for each queue, and when ``wide`` for each GPU model that it names; empty without queues.
+
+    Unless ``every`` one is shown, those that promise, limit, hold and want nothing are left out.
+    """
+    found = list(plan.status.queues)
+    shown = found if every else [queue for queue in found if _matters(queue)][:MAX_QUEUES]
+    columns = (
+        Column("QUEUE", fold=True),
+        *([Column("GPU MODEL", droppable=True)] if wide else []),
+        Column("UNDER", droppable=True),
+        Column("GUARANTEE", right=True),
+        Column("LIMIT", right=True),
+        Column("BEFORE", right=True),
+        Column("AFTER", right=True),
+        Column("BORROWED", right=True, droppable=True),
+        Column("WAITING", right=True),
+        Column("CELLS", fold=True, droppable=True),
+    )
+    rows = [row for queue in shown for row in _rows(queue, wide=wide)]
+    left_out = len(found) - len(shown)
+    notes = (f"{plural(left_out, 'more queue')}; --all shows every queue",) if left_out else ()
+    return Table(columns, tuple(rows), notes if rows else ()).without_empty_columns()
+
+
+def _matters(queue: PlanQueue) -> bool:
+    promises = queue.guarantee or queue.limit is not None or queue.models or queue.cells
+    return bool(promises or queue.before or queue.after or queue.waiting)
+
+
+def _rows(queue: PlanQueue, *, wide: bool) -> list[tuple[Cell, ...]]:
+    rows = [
+        (
+            Cell(queue.name),
+            *([Cell("")] if wide else []),
+            Cell(queue.parent or ""),
+            Cell(number(queue.guarantee)),
+            Cell(number(queue.limit)),
+            Cell(number(queue.before)),
+            Cell(number(queue.after)),
+            Cell(number(queue.borrowed) if queue.borrowed else ""),
+            Cell(number(queue.waiting), "warn" if queue.waiting else ""),
+            Cell(cells_text(queue)),
+        )
+    ]
+    for one in queue.models if wide else ():
+        amounts = (one.guarantee, one.limit, one.before, one.after)
+        given = (Cell(number(amount)) for amount in amounts)
+        rows.append((Cell(""), Cell(one.model), Cell(""), *given, *(Cell("") for _ in range(3))))
+    return rows
+
+
+def cells_text(queue: PlanQueue) -> str:
+    """``1 rack, 8 x 1 GPU of v100``."""
+    found = []
+    for cell in queue.cells:
+        size = cell.level if cell.level is not None else f"x {plural(cell.gpus or 0, 'GPU')}"
+        found.append(f"{cell.count:,} {size}" + (f" of {cell.model}" if cell.model else ""))
+    return ", ".join(found)

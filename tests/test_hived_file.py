@@ -1,0 +1,162 @@
+"""HiveD's configuration file as queues with cells."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import kube
+import yaml
+
+from models.documents.queue import MAX_CELLS
+from models.queue import Cell
+from planner.read import hived
+from planner.read.inputs import load
+from planner.read.instance_builder import LoadedInput
+from planner.read.kube.dialects import hived as dialect
+
+RACK, NODE = 0, 1
+
+CONFIGURATION = """
+kubeApiServerAddress: http://10.10.10.10:8080
+physicalCluster:
+  skuTypes: {V100: {gpu: 1, cpu: 4, memory: 8192Mi}}
+  cellTypes:
+    V100-SOCKET: {childCellType: V100, childCellNumber: 4}
+    V100-NODE: {childCellType: V100-SOCKET, childCellNumber: 2, isNodeLevel: true}
+    3-V100-NODE: {childCellType: V100-NODE, childCellNumber: 3}
+    6-V100-NODE: {childCellType: 3-V100-NODE, childCellNumber: 2}
+    H-NODE: {childCellType: H, childCellNumber: 8, isNodeLevel: true}
+    H-RACK: {childCellType: H-NODE, childCellNumber: 2}
+  physicalCells:
+  - cellType: 6-V100-NODE
+    cellChildren:
+    - {pinnedCellId: FIRST, cellChildren: [{cellAddress: v1}, {cellAddress: v2}, {cellAddress: v3}]}
+    - {cellChildren: [{cellAddress: v4}, {cellAddress: v5}, {cellAddress: v6}]}
+  - {cellType: H-RACK, cellChildren: [{cellAddress: h1}, {cellAddress: h2}]}
+virtualClusters:
+  VC1:
+    virtualCells:
+    - {cellType: 6-V100-NODE.3-V100-NODE, cellNumber: 1}
+    - {cellType: 6-V100-NODE.3-V100-NODE.V100-NODE, cellNumber: 2}
+    - {cellType: V100-NODE.V100-SOCKET, cellNumber: 1}
+    - {cellType: V100-NODE.V100-SOCKET.V100, cellNumber: 3}
+    - {cellType: H-RACK, cellNumber: 1}
+    pinnedCells: [{pinnedCellId: FIRST}]
+  VC2: {virtualCells: [{cellType: 6-V100-NODE, cellNumber: 1}]}
+  VC3: {}
+"""
+
+
+def read(tmp_path: Path, configuration: str, *more: Any) -> LoadedInput:  # noqa: ANN401
+    v100 = [
+        {"name": f"v{i}", "model": "DGX-1 V100", "domains": {"rack": f"r{(i + 2) // 3}"}}
+        for i in range(1, 7)
+    ]
+    h100 = [{"name": f"h{i}", "model": "DGX H100", "domains": {"rack": "r3"}} for i in (1, 2)]
+    cluster = {
+        "apiVersion": "gangplan.dev/v1alpha1",
+        "kind": "Cluster",
+        "metadata": {"name": "both"},
+        "spec": {"levels": [{"name": "rack"}], "nodes": [*v100, *h100]},
+    }
+    (tmp_path / "hived.yaml").write_text(configuration)
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump_all([cluster, *more]))
+    return load([str(tmp_path)])
+
+
+def cells(found: LoadedInput, name: str) -> tuple[Cell, ...]:
+    return next(one.cells for one in found.instance.queues if one.name == name)
+
+
+def test_a_virtual_cluster_is_a_queue_with_cells(tmp_path: Path) -> None:
+    found = read(tmp_path, CONFIGURATION)
+    assert cells(found, "VC1") == (
+        Cell(2, RACK, None, "v100"),  # one of them is pinned
+        Cell(2, NODE, None, "v100"),
+        Cell(1, None, 4, "v100"),
+        Cell(3, None, 1, "v100"),
+        Cell(1, RACK, None, "h100"),
+    )
+    # no level has six of these nodes in each domain
+    assert cells(found, "VC2") == (Cell(6, NODE, None, "v100"),)
+    assert cells(found, "VC3") == ()
+    assert len(found.remarks) == 2
+    assert hived.PINNED in found.remarks[0]
+    assert "no level has such domains" in found.remarks[1]
+
+
+def test_without_the_names_of_nodes_sizes_and_names_of_devices_decide(tmp_path: Path) -> None:
+    elsewhere = CONFIGURATION.replace("cellAddress: ", "cellAddress: 10.0.0.")
+    found = read(tmp_path, elsewhere.replace("childCellType: H,", "childCellType: H100,"))
+    assert cells(found, "VC1")[0] == Cell(2, RACK, None, "v100")
+    assert cells(found, "VC1")[4] == Cell(1, RACK, None, "h100")
+
+
+def test_a_queue_document_counts_instead_of_a_virtual_cluster(tmp_path: Path) -> None:
+    own = {"apiVersion": "gangplan.dev/v1alpha1", "kind": "Queue", "metadata": {"name": "VC1"}}
+    found = read(tmp_path, CONFIGURATION, own)
+    assert cells(found, "VC1") == ()
+    assert any(hived.TWICE in line for line in found.remarks)
+
+
+def test_odd_files_are_remarks(tmp_path: Path) -> None:
+    tower = {f"t{i}": {"childCellType": f"t{i + 1}"} for i in range(hived.MAX_HEIGHT + 1)}
+    sizes = {f"g{i}": {"childCellType": "V100", "childCellNumber": i} for i in range(2, 200)}
+    configuration = {
+        "physicalCluster": {
+            "cellTypes": {"loop": {"childCellType": "loop"}, "odd": 7, **tower, **sizes},
+            "physicalCells": [{"cellType": 3, "cellChildren": "x"}, "y", {"cellType": "loop"}],
+        },
+        "virtualClusters": {
+            "a": {
+                "virtualCells": [
+                    {"cellType": "loop", "cellNumber": 1},
+                    {"cellType": "t0", "cellNumber": 1},
+                    {"cellType": "V100"},
+                    {"cellType": "V100", "cellNumber": -1},
+                    {"cellType": "V100", "cellNumber": 10**15},
+                    {"cellType": "K80", "cellNumber": 1},
+                    "z",
+                ],
+                "pinnedCells": [{"pinnedCellId": "nowhere"}],
+            },
+            "b": {"virtualCells": [{"cellType": name, "cellNumber": 1} for name in sizes]},
+            "c": None,
+            7: {},
+            "\n": {},
+            **{f"q{i}": {} for i in range(hived.MAX_CLUSTERS)},
+        },
+    }
+    found = read(tmp_path, yaml.safe_dump(configuration, sort_keys=False))
+    assert cells(found, "a") == (Cell(10**9, None, 1, "v100"),)
+    assert len(cells(found, "b")) == MAX_CELLS
+    assert len(found.instance.queues) == hived.MAX_CLUSTERS
+    said = "\n".join(found.remarks)
+    for what in (
+        hived.UNKNOWN_TYPE,
+        hived.NO_NUMBER,
+        hived.NO_PIN,
+        hived.TOO_MANY_CELLS,
+        hived.TOO_MANY,
+        hived.BAD_NAME,
+        hived.NO_NODES.format("'K80'"),
+    ):
+        assert what in said, what
+
+
+def test_pods_name_their_virtual_cluster_and_opportunistic_ones_are_preemptible(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "objects.json"
+    pods = []
+    for name, priority in (("firm", 1), ("loose", -1)):
+        spec = yaml.safe_dump({"virtualCluster": "VC2", "priority": priority})
+        pods.append(kube.pod(name, gpus=1, gated=True, annotations={dialect.SPEC: spec}))
+    items = [kube.node("v1"), *pods]
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    assert [gang.queue for gang in load([str(path)]).instance.gangs] == [None, None]
+    (tmp_path / "hived.yaml").write_text(CONFIGURATION)
+    found = load([str(tmp_path)]).instance.gangs
+    assert [(gang.queue, gang.preemptible) for gang in found] == [("VC2", False), ("VC2", True)]

@@ -1,0 +1,365 @@
+"""Queues of Kueue, KAI, Volcano, Koordinator and scheduler-plugins as queues of the instance."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import kube
+import plan_documents as docs
+import pytest
+
+from models.queue import Amount, Queue
+from planner.read.inputs import load
+from planner.read.instance_builder import LoadedInput
+from planner.read.kube import queues
+from planner.read.kube.dialects import elastic_quotas, kueue_quotas, quotas
+
+Tree = dict[str, Any]
+GPU = "nvidia.com/gpu"
+H100 = {"pool": "h100", "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+A100 = {"pool": "a100", "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
+NODES = [kube.node("h1", **H100), kube.node("h2", **H100), kube.node("a1", **A100)]
+
+
+def thing(
+    version: str, kind: str, name: str, spec: Tree, namespace: str = "", **about: object
+) -> Tree:
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {}), **about}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def kueue(kind: str, name: str, spec: Tree, namespace: str = "", version: str = "v1beta2") -> Tree:
+    return thing(f"kueue.x-k8s.io/{version}", kind, name, spec, namespace)
+
+
+def groups(*amounts: tuple[str, Tree]) -> list[Tree]:
+    """Resource groups with quotas of GPUs by flavor, beside some of cpu."""
+    cpu = {"name": "cpu", "nominalQuota": "100"}
+    flavors = [{"name": of, "resources": [cpu, {"name": GPU, **quota}]} for of, quota in amounts]
+    return [{"coveredResources": ["cpu", GPU], "flavors": flavors}]
+
+
+FLAVORS = [
+    kueue("ResourceFlavor", "h100", {"nodeLabels": {"pool": "h100"}}),
+    kueue("ResourceFlavor", "a100", {"nodeLabels": {"pool": "a100"}}, version="v1beta1"),
+    kueue("ResourceFlavor", "any", {}),
+]
+
+
+def wanting(name: str, namespace: str = "research", **labels: str) -> Tree:
+    """A waiting pod of one GPU, which is a gang."""
+    return kube.pod(name, namespace=namespace, gpus=1, gated=True, labels=labels)
+
+
+def read(tmp_path: Path, *trees: Tree) -> LoadedInput:
+    path = tmp_path / "in.json"
+    items = [*NODES, *trees]
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    return load([str(path)])
+
+
+def by_name(found: LoadedInput) -> dict[str, Queue]:
+    return {queue.name: queue for queue in found.instance.queues}
+
+
+def queue_of(found: LoadedInput) -> dict[str, str | None]:
+    return {gang.name: gang.queue for gang in found.instance.gangs}
+
+
+def parent(found: LoadedInput, name: str) -> str | None:
+    above = by_name(found)[name].parent
+    return None if above is None else found.instance.queues[above].name
+
+
+def said(found: LoadedInput, what: str) -> bool:
+    return any(what in line for line in found.remarks)
+
+
+def test_cluster_queues_borrow_from_their_cohort_up_to_what_all_have(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        *FLAVORS,
+        kueue(
+            "ClusterQueue",
+            "prod",
+            {
+                "cohort": "all",
+                "preemption": {"reclaimWithinCohort": "Any"},
+                "fairSharing": {"weight": "1500m"},
+                "resourceGroups": groups(("h100", {"nominalQuota": 4, "borrowingLimit": "2"})),
+            },
+            version="v1beta1",
+        ),
+        kueue(
+            "ClusterQueue",
+            "dev",
+            {
+                "cohortName": "all",
+                "preemption": {"reclaimWithinCohort": "Never"},
+                "resourceGroups": groups(
+                    ("h100", {"nominalQuota": "12"}),
+                    ("a100", {"nominalQuota": 5, "borrowingLimit": 0}),
+                ),
+            },
+        ),
+        kueue("ClusterQueue", "alone", {"resourceGroups": groups(("any", {"nominalQuota": 3}))}),
+        kueue("ClusterQueue", "cpu-only", {"cohortName": "all", "resourceGroups": []}),
+        kueue(
+            "Cohort",
+            "all",
+            {
+                "parentName": "company",
+                "resourceGroups": groups(("a100", {"nominalQuota": 1, "borrowingLimit": 2})),
+            },
+        ),
+        kueue("Cohort", "company", {"fairSharing": {"weight": "2"}}, version="v1alpha1"),
+    )
+    read_as = by_name(found)
+    # the only flavor of prod has H100: no A100 for it
+    assert read_as["prod"].guarantee == Amount(4, (("h100", 4),))
+    assert read_as["prod"].limit == Amount(6, (("a100", 0), ("h100", 6)))
+    assert (read_as["prod"].reclaim, read_as["dev"].reclaim) == (True, False)
+    # without a borrowing limit for one flavor there is none in all
+    assert read_as["dev"].guarantee == Amount(17, (("a100", 5), ("h100", 12)))
+    assert read_as["dev"].limit == Amount(None, (("a100", 5),))
+    # nodes of the flavor have several models; without a cohort nothing is borrowed
+    assert (read_as["alone"].guarantee, read_as["alone"].limit) == (Amount(3), Amount(3))
+    assert (read_as["cpu-only"].guarantee, read_as["cpu-only"].limit) == (Amount(), Amount())
+    # 4 + 17 of the members, 1 of its own; of H100 it may borrow without end
+    assert read_as["all"].guarantee == Amount(22, (("a100", 6), ("h100", 16)))
+    assert read_as["all"].limit == Amount(None, (("a100", 8),))
+    assert read_as["company"].limit == read_as["company"].guarantee == read_as["all"].guarantee
+    assert [parent(found, name) for name in ("prod", "all", "company", "alone")] == [
+        "all",
+        "company",
+        None,
+        None,
+    ]
+    weights = {name: queue.weight for name, queue in read_as.items()}
+    assert (weights["prod"], weights["company"], weights["dev"]) == (3, 4, 2)
+
+
+def test_a_local_queue_leads_to_the_cluster_queue_of_a_gang(tmp_path: Path) -> None:
+    selector = {"matchLabels": {kueue_quotas.NAMESPACE_NAME: "research"}}
+    quota = {"resourceGroups": groups(("any", {"nominalQuota": 8}))}
+    found = read(
+        tmp_path,
+        *FLAVORS,
+        kueue("ClusterQueue", "prod", {**quota, "namespaceSelector": selector}),
+        kueue("LocalQueue", "team", {"clusterQueue": "prod"}, "research"),
+        kueue("LocalQueue", "thief", {"clusterQueue": "prod"}, "other"),
+        wanting("member", **{"kueue.x-k8s.io/queue-name": "team"}),
+        wanting("direct", **{"kueue.x-k8s.io/queue-name": "prod"}),
+        wanting("stranger", "other", **{"kueue.x-k8s.io/queue-name": "thief"}),
+        wanting("foreign", **{"kai.scheduler/queue": "prod"}),
+        wanting("none"),
+    )
+    assert queue_of(found) == {
+        "member": "prod",
+        "direct": None,
+        "stranger": "thief",  # a name that no queue has
+        "foreign": None,
+        "none": None,
+    }
+    assert said(found, queues.UNKNOWN)
+
+
+def kai(name: str, above: str | None = None, **gpu: float) -> Tree:
+    spec: Tree = {"resources": {"gpu": gpu, "cpu": {"quota": -1, "limit": -1}}}
+    return thing(
+        "scheduling.run.ai/v2", "Queue", name, spec | {"parentQueue": above} if above else spec
+    )
+
+
+def test_queues_of_kai_and_volcano(tmp_path: Path) -> None:
+    volcano = "scheduling.volcano.sh/v1beta1"
+    found = read(
+        tmp_path,
+        kai("all", quota=-1, limit=-1, overQuotaWeight=1),
+        kai("team", "all", quota=2.5, limit=6, overQuotaWeight=0.5),
+        thing(volcano, "Queue", "team", {"weight": 4, "capability": {GPU: "8", "cpu": "1"}}),
+        thing(
+            volcano,
+            "Queue",
+            "deep",
+            {
+                "parent": "team",
+                "reclaimable": False,
+                "deserved": {GPU: 4},
+                "guarantee": {"resource": {GPU: 2}},
+            },
+        ),
+        wanting("one", **{"kai.scheduler/queue": "team"}),
+        wanting("two", **{"volcano.sh/queue-name": "team"}),
+        wanting("both", **{"volcano.sh/queue-name": "deep", "kai.scheduler/queue": "team"}),
+    )
+    read_as = by_name(found)
+    assert (read_as["all"].guarantee, read_as["all"].limit) == (Amount(24), Amount())
+    assert (read_as["team"].guarantee, read_as["team"].limit) == (Amount(2), Amount(6))
+    assert (read_as["all"].weight, read_as["team"].weight) == (2, 1)
+    assert (read_as["team.volcano"].limit, read_as["team.volcano"].weight) == (Amount(8), 4)
+    assert read_as["deep"].guarantee == Amount(4)
+    assert [parent(found, name) for name in ("team", "deep", "team.volcano")] == [
+        "all",
+        "team.volcano",
+        None,
+    ]
+    assert queue_of(found) == {"one": "team", "two": "team.volcano", "both": "deep"}
+    for what in (quotas.PART_OF_A_GPU, "named team.volcano", "not reclaimable", "several systems"):
+        assert said(found, what), what
+
+
+def elastic(group: str, name: str, namespace: str, spec: Tree, **labels: str) -> Tree:
+    version = f"{group}/v1alpha1"
+    weight = {elastic_quotas.WEIGHT: json.dumps({GPU: "3"})}
+    return thing(version, "ElasticQuota", name, spec, namespace, labels=labels, annotations=weight)
+
+
+MINE = elastic(
+    elastic_quotas.PLUGINS,
+    "mine",
+    "research",
+    {"min": {GPU: 20}, "max": {GPU: 4}},
+)
+ROOT = elastic(elastic_quotas.KOORDINATOR, "root-a", "kube-system", {"min": {GPU: 16}})
+CHILD = elastic(
+    elastic_quotas.KOORDINATOR,
+    "child",
+    "tenant",
+    {"min": {GPU: 8}, "max": {GPU: 12}},
+    **{elastic_quotas.PARENT: "root-a"},
+)
+
+
+def test_an_elastic_quota_of_a_tenant_limits_its_own_namespace_and_nobody_else(
+    tmp_path: Path,
+) -> None:
+    pods = [
+        wanting("here"),
+        wanting("there", "other"),
+        wanting("named", "other", **{elastic_quotas.NAME: "root-a"}),
+        wanting("thief", "other", **{elastic_quotas.NAME: "child"}),
+        wanting("own", "tenant"),
+    ]
+    found = read(tmp_path, MINE, ROOT, CHILD, *pods)
+    read_as = by_name(found)
+    for name, limit in (("mine.research", 4), ("child.tenant", 12)):
+        queue = read_as[name]
+        assert queue == Queue(name, limit=Amount(limit), reclaim=False)
+    assert read_as["root-a"].guarantee == Amount(16)
+    assert queue_of(found) == {
+        "here": "mine.research",
+        "there": None,
+        "named": "root-a",
+        "thief": None,
+        "own": "child.tenant",
+    }
+    assert said(found, elastic_quotas.LIMITS_ONLY)
+
+    trusting = {**docs.policy(), "spec": {"kubernetes": {"trustElasticQuotas": True}}}
+    found = read(tmp_path, MINE, ROOT, CHILD, *pods, trusting)
+    assert by_name(found)["mine.research"].guarantee == Amount(20)
+    child = by_name(found)["child"]
+    assert (child.guarantee, child.limit, child.weight) == (Amount(8), Amount(12), 3)
+    assert parent(found, "child") == "root-a"
+    assert queue_of(found)["thief"] == "child"
+    assert not said(found, elastic_quotas.LIMITS_ONLY)
+
+
+def test_a_queue_document_replaces_the_queue_of_its_name(tmp_path: Path) -> None:
+    own = {
+        "apiVersion": "gangplan.dev/v1alpha1",
+        "kind": "Queue",
+        "metadata": {"name": "team"},
+        "spec": {"limit": {"gpus": 5}, "parent": "all"},
+    }
+    found = read(
+        tmp_path,
+        kai("team", "all", quota=2, limit=6),
+        # below the document, which is below it: the circle is cut here
+        kai("all", "team", quota=9, limit=9),
+        own,
+        wanting("one", **{"kai.scheduler/queue": "team"}),
+    )
+    assert by_name(found)["team"].limit == Amount(5)
+    assert (parent(found, "team"), parent(found, "all")) == ("all", None)
+    assert queue_of(found) == {"one": "team"}
+    assert said(found, queues.REPLACED)
+
+
+def test_circles_and_towers_of_parents_are_cut(tmp_path: Path) -> None:
+    tower = [kai(f"t{i}", f"t{i + 1}", quota=1) for i in range(queues.MAX_DEPTH + 2)]
+    found = read(
+        tmp_path,
+        kai("a", "b", quota=1),
+        kai("b", "a", quota=1),
+        kai("c", "lost", quota=1),
+        kueue("Cohort", "x", {"parentName": "y"}),
+        kueue("Cohort", "y", {"parent": "x"}, version="v1alpha1"),
+        kueue("ClusterQueue", "in-x", {"cohortName": "x"}),
+        *tower,
+    )
+    assert sorted(filter(None, (parent(found, name) for name in "ab"))) in (["a"], ["b"])
+    assert parent(found, "c") is None
+    assert sorted(filter(None, (parent(found, name) for name in "xy"))) in (["x"], ["y"])
+    heights = []
+    for queue in found.instance.queues:
+        at, height = queue.parent, 0
+        while at is not None:
+            at, height = found.instance.queues[at].parent, height + 1
+        heights.append(height)
+    assert max(heights) == queues.MAX_DEPTH
+    for what in (queues.CIRCLE, queues.TOO_DEEP, queues.NO_PARENT, kueue_quotas.CIRCLE):
+        assert said(found, what), what
+
+
+@pytest.mark.parametrize("odd", ["many", -5, True, ["4"], 10**40])
+def test_odd_amounts_are_remarks(tmp_path: Path, odd: object) -> None:
+    found = read(
+        tmp_path,
+        *FLAVORS,
+        kai("kai", quota=odd, limit=odd, overQuotaWeight=odd),  # type: ignore[arg-type]
+        kueue(
+            "ClusterQueue",
+            "kueue",
+            {
+                "cohort": ["x"],
+                "fairSharing": {"weight": odd},
+                "resourceGroups": groups(("h100", {"nominalQuota": odd})),
+            },
+        ),
+        thing("scheduling.volcano.sh/v1beta1", "Queue", "volcano", {"capability": {GPU: odd}}),
+        elastic(elastic_quotas.PLUGINS, "eq", "research", {"max": {GPU: odd}, "min": odd}),
+        elastic(elastic_quotas.PLUGINS, "large", "x", {"max": {GPU: "900T"}}),
+    )
+    assert {"kai", "kueue", "volcano", "eq.research"} <= set(by_name(found))
+    assert by_name(found)["kai"].guarantee.gpus is None
+    assert by_name(found)["large.x"].limit == Amount(10**9)
+
+
+def test_queues_beyond_the_bound_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queues, "MAX_QUOTAS", 2)
+    found = read(
+        tmp_path,
+        MINE,
+        *(kai(name, quota=1) for name in ("a", "b", "c")),
+        wanting("one", **{"kai.scheduler/queue": "c"}),
+        wanting("two"),
+    )
+    assert set(by_name(found)) == {"a", "b"}
+    assert queue_of(found) == {"one": "c", "two": None}  # a name that limits nothing
+    assert said(found, queues.TOO_MANY)
+
+
+def test_without_queues_a_gang_keeps_the_name_that_it_states(tmp_path: Path) -> None:
+    local = kueue("LocalQueue", "team", {"clusterQueue": "prod"}, "research")
+    labels = {"kueue.x-k8s.io/queue-name": "team", elastic_quotas.NAME: "x"}
+    found = read(
+        tmp_path, local, wanting("one", **labels), wanting("two", **{elastic_quotas.NAME: "x"})
+    )
+    assert found.instance.queues == ()
+    assert queue_of(found) == {"one": "team", "two": None}
