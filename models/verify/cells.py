@@ -184,7 +184,8 @@ class Packing:
     def __init__(self, ground: Ground, held: Held) -> None:
         self.ground = ground
         self.held = held
-        self.claims: dict[int, Counter[str]] = {}
+        self.claims: dict[int, dict[str, int]] = {}
+        self._loads: dict[int, int] = {}
         self.items = [item for item in ground.items if ground.size(item.kind)]
         self.high = self._greedy()
 
@@ -194,7 +195,7 @@ class Packing:
         counted = min(self.high, max(self._by_queue(), self._cumulated()))
         if counted == self.high or self._depth() > DEPTH:
             return counted
-        self.claims = {}
+        self.claims, self._loads = {}, {}
         search = _Search(self, counted)
         self.high = search.best
         return search.best if search.steps > 0 else counted
@@ -209,9 +210,17 @@ class Packing:
 
     def load(self, n: int) -> int:
         """Sum of r over the queues without a parent, with what is in no queue, on a node."""
+        found = self._loads.get(n)
+        if found is None:
+            found = self._loads[n] = self._load(n)
+        return found
+
+    def _load(self, n: int) -> int:
         held, claims = self.held.get(n, {}), self.claims.get(n)
         if not claims:
             return sum(held.values())
+        if not held and len(claims) == 1:
+            return sum(claims.values())
         above = self.ground.above
         names = {name for own in (*held, *claims) if own is not None for name in above[own]}
         below: Counter[str] = Counter()
@@ -226,8 +235,13 @@ class Packing:
 
     def claim(self, item: _Item, place: Place, times: int = 1) -> None:
         for n in place:
-            gpus = times * self.ground.claimed(item.kind, n)
-            self.claims.setdefault(n, Counter())[item.queue] += gpus
+            claims = self.claims.setdefault(n, {})
+            claims[item.queue] = claims.get(item.queue, 0) + times * self.ground.claimed(
+                item.kind, n
+            )
+            if not claims[item.queue]:
+                del claims[item.queue]
+            self._loads.pop(n, None)
 
     def fits(self, item: _Item, place: Place) -> bool:
         """Claims the place, unless it is more than there is."""
@@ -252,13 +266,17 @@ class Packing:
 
     def _ordered(self, item: _Item) -> list[Place]:
         """Places by what a cell takes there, then the fullest, then the first."""
-        found = []
-        for place in self.ground.places(item.kind):
+        ground, found = self.ground, []
+        for place in ground.places(item.kind):
+            if any(ground.capacity[n] < ground.claimed(item.kind, n) for n in place):
+                continue
             before = sum(map(self.load, place))
-            self.claim(item, place)
-            taken = sum(map(self.load, place)) - before
-            self.claim(item, place, -1)
-            found.append((taken, sum(self.ground.capacity[n] for n in place) - before, place))
+            taken = sum(ground.claimed(item.kind, n) for n in place)
+            if before:
+                self.claim(item, place)
+                taken = sum(map(self.load, place)) - before
+                self.claim(item, place, -1)
+            found.append((taken, sum(ground.capacity[n] for n in place) - before, place))
         return [place for _, _, place in sorted(found)]
 
     def _alone(self, item: _Item, place: Place) -> int:
