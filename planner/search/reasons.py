@@ -21,6 +21,7 @@ from models.program.demands import Demand
 from models.queue_shares import Gpu, QueueCounts, queue_counts, shares
 from models.room_holding import barred_by
 from models.solution import HELD_ROOM, NEVER, QUOTA, GangDecision, Reason
+from models.tier_values import tiers_of
 from models.tiers import MAINS, family
 from models.units import first_of, plural, shown
 from planner.search.alone_proofs import AloneProofs, if_all_left, running_gangs
@@ -474,6 +475,8 @@ class _ReasonFinder:
             which = f"{', '.join(MAINS)} nor waiting"
             return f"{text}no objective rewards it: the policy lists neither {which}"
         earlier = listed[: min(rewarding)]
+        if not beside and any(tier.row.first for tier in tiers_of(self._instance)):
+            earlier.insert(0, "what queues are guaranteed")
         proven = self._instance.gangs[demand.gang].priority in self._proven
         if not earlier and proven and self._instance.by_speed:  # what fits adds w x speed
             return f"{text}its speed there would be 0"
