@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from models.gang import Gang
 from models.instance import Instance
 from models.policy import LOST_RUNTIME
-from models.solution import NEVER, GangDecision, TierResult
+from models.solution import NEVER, QUOTA, GangDecision, TierResult
 from models.units import first_of, plural
 
 MAX_NAMED = 8
@@ -43,7 +43,7 @@ def passed(instance: Instance, decisions: Sequence[GangDecision]) -> list[str]:
     gangs = instance.gangs
     waiting: dict[frozenset[int], list[int]] = {}
     for i, decision in enumerate(decisions):
-        if decision.decision == "wait" and gangs[i].hold is None and not _never(decision):
+        if decision.decision == "wait" and gangs[i].hold is None and not _kept_out(decision):
             own = (instance.eligible_nodes(role) for role in gangs[i].roles if role.gpus)
             waiting.setdefault(frozenset().union(*own), []).append(i)
     starts = [
@@ -77,8 +77,9 @@ def passed(instance: Instance, decisions: Sequence[GangDecision]) -> list[str]:
     return [note]
 
 
-def _never(decision: GangDecision) -> bool:
-    return decision.reason is not None and decision.reason.code == NEVER
+def _kept_out(decision: GangDecision) -> bool:
+    """Whether the gang waits for other reasons than who starts."""
+    return decision.reason is not None and decision.reason.code in (NEVER, QUOTA)
 
 
 def unsearched(tiers: Sequence[TierResult], searched: Collection[int]) -> list[str]:
