@@ -404,13 +404,17 @@ def _commonest_model(instance: Instance) -> str | None:
 
 
 def cell_gpus(instance: Instance, cell: Cell) -> int:
-    """GPUs of one cell: the fewest that a named domain of its level has on selected nodes of its model."""
+    """GPUs of one cell: the fewest that a named domain of its level has on selected nodes of its model.
+
+    At the level ``node`` every node counts.
+    """
     if cell.level is None:
         return cell.gpus or 0
     model, of_nodes = cell_model(instance, cell), model_of_nodes(instance)
+    every = cell.level == instance.cluster.node_level
     found: Counter[int] = Counter()
     for n, node in enumerate(instance.cluster.nodes):
-        named = all(value is not None for value in node.domains[: cell.level + 1])
+        named = every or None not in node.domains[: cell.level + 1]
         if named and node.gpus and of_nodes[n] == model and instance.ours(node):
             found[instance.cluster.domain_of[cell.level][n]] += node.gpus
     return min(found.values(), default=0)

@@ -165,6 +165,8 @@ def test_cells_count_in_the_guarantee() -> None:
     # most GPUs are H100, of which rack r2 has the fewest; the node without a rack is in none
     found = guarantees(replace(build(nodes=nodes), queues=(queue,)))
     assert found == {None: (2 * 8 + 3 * 2 + 4,)}
+    single = Queue("q", cells=(Cell(1, level=2, model="t4"),))
+    assert guarantees(replace(build(nodes=nodes), queues=(single,))) == {None: (2,)}
 
 
 def few(seed: int) -> Facts | None:

@@ -130,15 +130,20 @@ def _no_room_alone(index: int, instance: Instance, stop: threading.Event) -> boo
     the highest priority, so that the remaining gangs move and shrink for it. Any plan that admits
     it, less the removed gangs, is a plan here too.
     """
+    known = shares(instance)  # what queues hold before the plan, removed gangs included
     highest = max(gang.priority for gang in instance.gangs)
+
+    def below(gang: Gang) -> bool:
+        """Whether some gang may have a right to stop it."""
+        return gang.priority < highest or known is not None
+
     first = replace(instance.gangs[index], priority=highest + 1)
     fixed = guards(instance).fixed
     gangs = tuple(
         first if i == index else gang if i in fixed else replace(gang, preemptible=False)
         for i, gang in enumerate(instance.gangs)
-        if i == index or (gang.running and not (may_stop(instance, i) and gang.priority < highest))
+        if i == index or (gang.running and not (may_stop(instance, i) and below(gang)))
     )
-    known = shares(instance)  # what queues hold before the plan, removed gangs included
     known = None if known is None else replace(known, promised={})
     alone = replace(instance, gangs=gangs, shares=known)
     solution = _admit(alone, stop, (Objective("admission"),))

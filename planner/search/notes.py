@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from models.gang import Gang
 from models.instance import Instance
 from models.policy import LOST_RUNTIME
-from models.solution import NEVER, RESERVED, GangDecision, TierResult
+from models.solution import NEVER, QUOTA, RESERVED, GangDecision, TierResult
 from models.units import first_of, plural
 
 MAX_NAMED = 8
@@ -79,9 +79,9 @@ def passed(instance: Instance, decisions: Sequence[GangDecision]) -> list[str]:
 
 
 def _settled(decision: GangDecision) -> bool:
-    """Whether it never fits, or reservations say who comes first."""
+    """Whether it never fits, or waits for other reasons than who starts: reservations or quotas."""
     code = None if decision.reason is None else decision.reason.code
-    return code in (NEVER, RESERVED) or decision.reserved is not None
+    return code in (NEVER, QUOTA, RESERVED) or decision.reserved is not None
 
 
 def unsearched(tiers: Sequence[TierResult], searched: Collection[int]) -> list[str]:

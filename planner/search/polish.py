@@ -11,8 +11,10 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from models.disruption_budgets import may_stop
+from models.giving_way import claim, takes
 from models.program.demand_builder import identity, remaining_demand
 from models.program.demands import Demand
+from models.queue_shares import shares
 from models.rates.speed import FULL_SPEED
 from models.solution import STARTS
 from planner.search.budget import Budget
@@ -113,17 +115,21 @@ def _elsewhere(ledger: Ledger, budget: Budget) -> None:
 
 
 def _exchanged(ledger: Ledger, budget: Budget) -> None:
-    """Waiting gangs, one of each kind, in the room of others of no higher priority."""
+    """Waiting gangs, one of each kind, in the room of others that come after them or give way.
+
+    Where queues are guaranteed something, a gang may come after one of lower priority.
+    """
     steps = _Steps(ledger, budget)
     gangs, others = steps.instance.gangs, _giving_way(ledger)
+    by_priority = shares(steps.instance) is None
     for demand in _waiting(steps):
         priority = gangs[demand.gang].priority
         for other, starts in others:
             if steps.ended():
                 return
-            allowed = (
-                gangs[other].priority <= priority if starts else gangs[other].priority < priority
-            )
+            allowed = not by_priority or gangs[other].priority <= priority
+            if not starts:
+                allowed = takes(steps.instance, claim(steps.instance, demand.gang), other)
             if allowed and _in_the_room_of(steps, demand, other, again=starts):
                 others = _giving_way(ledger)
                 break

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from models.gang import Role
+from models.giving_way import claim, takes
 from models.instance import Instance
 from models.solution import STARTS, GangDecision, PodPlacement
 from models.units import plural
@@ -89,7 +90,8 @@ class Others:
         self._of_priority = Counter(gang.priority for gang in gangs)
         remaining = [i for i in removable if decisions[i].decision in ("keep", "resize")]
         self._movable = frozenset(i for i in remaining if gangs[i].movable)
-        self._stoppable = sorted(gangs[i].priority for i in remaining if not gangs[i].movable)
+        self._stoppable = [i for i in remaining if not gangs[i].movable]
+        self._priorities = sorted(gangs[i].priority for i in self._stoppable)
         self._holding: dict[tuple[bool, frozenset[int]], list[tuple[int, int]]] = {}
 
     def that_start_first(self, index: int) -> tuple[str, bool]:
@@ -122,7 +124,10 @@ class Others:
     def candidates(self, winner: int) -> int:
         """Number of running gangs that keep their place and could give way."""
         movable = len(self._movable) - (winner in self._movable)
-        return movable + bisect_left(self._stoppable, self._instance.gangs[winner].priority)
+        own = claim(self._instance, winner)
+        if own.rights:
+            return movable + sum(takes(self._instance, own, index) for index in self._stoppable)
+        return movable + bisect_left(self._priorities, own.priority)
 
     def largest_first(self, index: int, nodes: frozenset[int]) -> tuple[int, int] | None:
         """(gang, its GPUs on these nodes) of that with the most, of those that start first."""

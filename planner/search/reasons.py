@@ -34,6 +34,7 @@ from models.solution import (
     Reason,
     Reserved,
 )
+from models.tier_values import tiers_of
 from models.tiers import MAINS, family
 from models.units import first_of, plural, shown, time_text
 from planner.search.alone_proofs import AloneProofs, if_all_left, running_gangs
@@ -604,6 +605,8 @@ class _ReasonFinder:
             which = f"{', '.join(MAINS)} nor waiting"
             return f"{text}no objective rewards it: the policy lists neither {which}"
         earlier = listed[: min(rewarding)]
+        if not beside and self._guarantees:
+            earlier.insert(0, "what queues are guaranteed")
         proven = self._instance.gangs[demand.gang].priority in self._proven
         if not earlier and proven and self._instance.by_speed:  # what fits adds w x speed
             return f"{text}its speed there would be 0"
@@ -625,6 +628,8 @@ class _ReasonFinder:
                 what = "gains by starting it" if by_speed else "admits it"
                 return f"; no plan that keeps the earlier tiers {what} {proof}"
             peers = "gangs of its priority or higher"
+            if self._guarantees:
+                peers += ", or some within their guarantees,"
             if by_speed:
                 return f"; starting it would slow or displace {peers}, or gain nothing {proof}"
             return f"; starting it would displace {peers} {proof}"
@@ -635,6 +640,11 @@ class _ReasonFinder:
             f"; no way was found to make room by moving or stopping {running_gangs(candidates)} "
             "that may give way"
         )
+
+    @property
+    def _guarantees(self) -> bool:
+        """Whether guarantees of queues come before all other tiers."""
+        return any(tier.row.first for tier in tiers_of(self._instance))
 
     def _restriction(self) -> str:
         """The restriction of a proof to plans in which some gangs do not move."""
