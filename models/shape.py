@@ -26,10 +26,6 @@ class ShapeRule(Enum):
     SPARES = "Spares"
 
 
-GANG_RULES = (ShapeRule.BALANCE, ShapeRule.EXCLUSIVE)
-"""Those that a gang asks for; it then has variables of its own."""
-
-
 @dataclass(frozen=True, slots=True)
 class SpareNodes:
     """At least ``least`` of these nodes stay without pods with GPUs. ``nodes``: ascending."""
@@ -50,6 +46,25 @@ def without_shape(instance: Instance, rules: Collection[ShapeRule] = tuple(Shape
     if gangs is instance.gangs and policy is instance.policy:
         return instance
     return replace(instance, gangs=gangs, policy=policy)
+
+
+def pooled_shapes(instance: Instance, gangs: Collection[int]) -> Instance:
+    """The instance in which these gangs ask for no rule, and none is exclusive at the node level.
+
+    Nodes that are closed to a gang in any plan stay so. Itself if that changes nothing. The other gangs have
+    variables of their own in every program.
+    """
+    pooled, node_level = set(gangs), instance.cluster.node_level
+    pooled.update(i for i, gang in enumerate(instance.gangs) if gang.exclusive == node_level)
+    if not pooled:
+        return instance
+    found = (
+        replace(gang, balance=None, exclusive=None) if index in pooled else gang
+        for index, gang in enumerate(instance.gangs)
+    )
+    spares = tuple((rule.nodes, rule.least) for rule in spare_nodes(instance))
+    closed = {gang.key: closed_to(instance, gang) for gang in instance.gangs}
+    return replace(instance, gangs=tuple(found), outside=Outside(spares, closed))
 
 
 def shapes_about(instance: Instance, gang: int) -> list[ShapeRule]:
@@ -156,11 +171,9 @@ def tenants(instance: Instance, pods: Sequence[Pods]) -> Tenants:
 
 def apart(instance: Instance, gangs: Collection[int], level: int, gang: int) -> bool:
     """Whether a new pod of the gang must stay out of a domain of the level in which these gangs are."""
-    others = [other for other in gangs if other != gang]
-    if not others:
-        return False
-    one_alone = any(instance.gangs[other].exclusive == level for other in others)
-    return one_alone or instance.gangs[gang].exclusive == level
+    if instance.gangs[gang].exclusive == level:
+        return any(other != gang for other in gangs)
+    return any(other != gang and instance.gangs[other].exclusive == level for other in gangs)
 
 
 def _intruders(instance: Instance, pods: Sequence[Pods]) -> set[int]:
@@ -179,6 +192,43 @@ def _intruders(instance: Instance, pods: Sequence[Pods]) -> set[int]:
             if came and found.isdisjoint(came):
                 found.add(_lowest(instance, came))
     return found
+
+
+def closed_to(instance: Instance, gang: Gang) -> frozenset[int]:
+    """Nodes to which no pod with GPUs of the gang may come, whatever is decided about the others."""
+    found = frozenset[int]()
+    if instance.outside is not None:
+        found = instance.outside.closed.get(gang.key, found)
+    return (
+        found | instance.once(_FixedTenants).closed(gang) if exclusive_levels(instance) else found
+    )
+
+
+class _FixedTenants:
+    """The gangs whose pods stay in any plan, by domain, and what they close to others."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._numbers = {gang.key: number for number, gang in enumerate(instance.gangs)}
+        standing = zip(instance.gangs, _standing(instance), strict=True)
+        self._there = tenants(
+            instance, [() if gang.preemptible or gang.movable else pods for gang, pods in standing]
+        )
+        self._known: dict[object, frozenset[int]] = {}
+
+    def closed(self, gang: Gang) -> frozenset[int]:
+        number = self._numbers[gang.key]
+        key = number if gang.running else (gang.exclusive, None)
+        if key not in self._known:
+            cluster = self._instance.cluster
+            self._known[key] = frozenset(
+                n
+                for level, domains in self._there.items()
+                for d, gangs in domains.items()
+                if apart(self._instance, gangs, level, number)
+                for n in cluster.domains[level][d].nodes
+            )
+        return self._known[key]
 
 
 def standing_beside(instance: Instance, gang: int, n: int) -> bool:

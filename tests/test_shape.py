@@ -19,7 +19,7 @@ from models.instance import Instance
 from models.part import Standing
 from models.policy import SolveLimits
 from models.program.base_state import base_decisions
-from models.shape import breaking
+from models.shape import breaking, closed_to, pooled_shapes
 from models.solution import GangDecision, PodPlacement
 from planner.search.budget import Budget
 from planner.search.greedy import best_greedy
@@ -190,6 +190,27 @@ def test_who_runs_in_a_domain_may_stay_but_nobody_may_come() -> None:
     assert started(instance, found.decisions) == {"new"}
     assert shares(instance, found.decisions, "new") == [1]
     assert breaking(instance, [one.pods for one in found.decisions]) == []
+
+
+def test_domains_of_gangs_that_stay_are_closed_in_every_program() -> None:
+    # base stays in rack 1, guest may leave rack 2; loner has rack 3 for itself and stays there.
+    gangs = [
+        gang("base", 1, 1, stands=[(0, 0, 0, 1)]),
+        gang("guest", 1, 1, stands=[(0, 0, 2, 1)], movable=True),
+        shaped(gang("loner", 1, 1, stands=[(0, 0, 4, 1)]), exclusive="rack"),
+        shaped(gang("new", 1, 1), exclusive="rack"),
+        gang("plain", 1, 1),
+    ]
+    instance = build(racks=4, nodes_per_rack=2, gangs=gangs)
+    number = {g.name: i for i, g in enumerate(instance.gangs)}
+    pooled = pooled_shapes(instance, [number["new"], number["loner"]])
+    for one in (instance, pooled):
+        closed = {g.name: sorted(closed_to(one, g)) for g in one.gangs}
+        assert closed["new"] == [0, 1, 4, 5]
+        assert closed["plain"] == closed["guest"] == [4, 5]
+        assert closed["loner"] == [0, 1]  # it may grow where it stands
+    assert not any(g.exclusive for g in pooled.gangs)
+    assert pooled_shapes(instance, []) is instance
 
 
 @pytest.mark.parametrize("size", [None, 5000])

@@ -24,6 +24,9 @@ from models.solution import GangDecision, PodPlacement
 from planner.search.free_space import FreeSpace, counts_of
 from planner.search.greedy import place
 
+MOST_PLACED = 1_000_000
+"""Pairs of a node and a gang that starts elsewhere in one repair: under a second of work."""
+
 
 def unjustified_victims(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
     """Gangs that give up space on nodes to which no gang comes that may take it, ascending."""
@@ -82,7 +85,8 @@ def _breaking(space: FreeSpace, misplaced: dict[int, Pods]) -> list[int]:
 def _start_elsewhere(space: FreeSpace, misplaced: dict[int, Pods]) -> None:
     """Start these gangs, which wait now, at the size that they had, the highest priority first."""
     gangs = space.instance.gangs
-    for gang in sorted(misplaced, key=lambda gang: (-gangs[gang].priority, gang)):
+    order = sorted(misplaced, key=lambda gang: (-gangs[gang].priority, gang))
+    for gang in order[: MOST_PLACED // len(space.by_node)]:
         counts = counts_of(gangs[gang], misplaced[gang])
         demand = remaining_demand(space.instance, gang, counts, ())
         barred = barred_by(space.instance, space.pods, gang) is not None

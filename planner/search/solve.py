@@ -23,7 +23,7 @@ from models.program.formulation import formulate, pairs
 from models.program.interruption import Interrupted, TooLarge
 from models.program.queue_usage import QUEUE_TIERS
 from models.program.tier_expressions import FREE_SPACE, OPTION_VALUES, SPEED_FACTORS
-from models.shape import GANG_RULES, exclusive_levels, shaped_gangs, without_shape
+from models.shape import pooled_shapes, shaped_gangs
 from models.solution import GangDecision, Solution
 from models.tiers import MAINS, Tier
 from planner.search.budget import Budget, NullProgress, Progress
@@ -54,8 +54,8 @@ WHOLE_BELOW = 4000
 RULED_PAIRS = 100_000
 """With more pairs of a node and a gang that rules about pods are about, aggregated models leave these out."""
 
-SHAPED_PAIRS = 5_000
-"""The same of gangs that are spread evenly or alone in a domain, which would no longer be pooled."""
+SHAPED_PAIRS = 10_000
+"""As many pairs of a node and a gang that is spread evenly or alone in a domain; smaller gangs are pooled."""
 
 PLACING_SHARE = 0.35
 """Share of the remaining time that one goal may take on the aggregated model."""
@@ -373,10 +373,8 @@ def _relaxed(instance: Instance) -> Instance:
     nodes, found = len(instance.cluster.nodes), instance
     if len(pod_rules(instance).of) * nodes > RULED_PAIRS:
         found = without(found)
-    by_node = instance.cluster.node_level in exclusive_levels(instance)
-    if by_node or len(shaped_gangs(instance)) * nodes > SHAPED_PAIRS:
-        found = without_shape(found, GANG_RULES)
-    return found
+    largest = sorted(shaped_gangs(instance), key=lambda i: (-instance.gangs[i].weight_gpus, i))
+    return pooled_shapes(found, largest[SHAPED_PAIRS // nodes :])
 
 
 def _holding_nodes(known: Ledger, budget: Budget) -> Ledger:

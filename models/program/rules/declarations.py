@@ -17,7 +17,7 @@ from models.program.demands import Demand, RoleDemand
 from models.queue_shares import shares
 from models.reservations import open_nodes
 from models.services import bound, nodes_of_service, open_service
-from models.shape import exclusive_levels, may_be_uneven, spare_domains
+from models.shape import closed_to, exclusive_levels, may_be_uneven, spare_domains
 from models.solution import PodPlacement, Reason
 
 
@@ -83,11 +83,13 @@ def _queue_key(instance: Instance, gang: Gang) -> Hashable:
 
 
 def _open_to(instance: Instance, gang: Gang, role: Role) -> frozenset[int] | None:
-    """Nodes without those that gangs outside of a part close to pods with GPUs of the gang."""
-    closed = instance.outside.closed.get(gang.key) if instance.outside is not None else None
-    if not closed or not role.gpus:
-        return None
-    return frozenset(range(len(instance.cluster.nodes))) - closed
+    """Nodes without those that rules about whole domains close to pods with GPUs of the gang in any plan."""
+    closed = closed_to(instance, gang) if role.gpus else frozenset()
+    return instance.once(_every_node) - closed if closed else None
+
+
+def _every_node(instance: Instance) -> frozenset[int]:
+    return frozenset(range(len(instance.cluster.nodes)))
 
 
 def _domains_alone(instance: Instance, node: int) -> Hashable:
