@@ -274,8 +274,10 @@ class _Finder:
     def _late(self, index: int, at: int) -> list[int]:
         """Gangs that come to nodes by this plan and may not come to those of the gang if it starts then."""
         own, seconds = self._places[index], at - self._instance.now
-        there = (other for other in self._new if self._space.pods[other])
-        return [other for other in there if not may_come(self._gangs[other], own, seconds)]
+        there = self._new.keys() - set(
+            self._behind
+        )  # also those that end earlier than if they started now
+        return sorted(o for o in there if not may_come(self._gangs[o], own, seconds))
 
     def _before(self, other: int, index: int) -> bool:
         """Whether another gang that starts comes before the gang in the queue."""
