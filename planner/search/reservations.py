@@ -21,6 +21,7 @@ from models.program.demand_builder import identity
 from models.program.demands import Demand
 from models.reservations import LAST_TIME, arrivals, end_of, may_come, queue_place, yields
 from models.solution import STARTS, GangDecision, PodPlacement, Reserved
+from models.tiers import MAINS
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace
 from planner.search.greedy import meets_min_share, missing_demand, place
@@ -40,9 +41,12 @@ MAX_TRIES = 2000
 
 
 def holders(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
-    """Gangs that wait and may hold a reservation, in the order of the queue."""
+    """Gangs that wait and may hold a reservation, in the order of the queue.
+
+    None does if no tier rewards a start.
+    """
     rules = instance.policy.reservations
-    if rules is None:
+    if rules is None or not any(map(instance.policy.lists, (*MAINS, "waiting"))):
         return []
     found = [
         index
