@@ -70,7 +70,7 @@ SHORT_LEAP = 0.25
 EXPLAIN_S = 2.0
 """Most seconds for the reasons of a plan that is asked for while the search goes on."""
 
-AT_ONCE = 5000
+AT_ONCE = 10_000
 """Up to so many nodes and gangs a plan that is asked for at once holds nodes, and has estimates."""
 
 UNRESERVED_SHARE = 0.4

@@ -98,6 +98,9 @@ def assemble(
         read_gangs(objects, pods, settings, remarks), policy.queue_limit, remarks
     )
     bound_checkpoints(gangs, policy, remarks)
+    if policy.reservations is None:
+        for gang in gangs:
+            gang.deadline_s = None  # nothing depends on it
     levels = read_levels(objects, nodes, settings, level_asks(gangs), remarks, topology)
     hold_beyond_share(gangs)
     count_host_ports(gangs, pods, nodes)
