@@ -52,6 +52,32 @@ def only_gang(*objects: Json) -> Gang:
     return found
 
 
+@pytest.mark.parametrize(
+    ("controller", "pods", "seconds"),
+    [
+        ({"activeDeadlineSeconds": 7200}, (None, None), 7200),
+        ({"activeDeadlineSeconds": 7200}, (600, 900), 900),
+        ({}, (600, 900), 900),
+        ({}, (600, None), None),
+        ({"activeDeadlineSeconds": 10**11}, (None, None), None),
+        ({"activeDeadlineSeconds": "soon"}, (None, None), None),
+    ],
+    ids=["Job", "both", "pods", "one pod", "absurd", "no number"],
+)
+def test_a_gang_is_expected_to_run_until_kubernetes_ends_it(
+    controller: Json, pods: tuple[int | None, ...], seconds: int | None
+) -> None:
+    ends = policy(reservations={})
+    made = [runner(name) for name in "ab"]
+    for one, deadline in zip(made, pods, strict=True):
+        if deadline is not None:
+            one["spec"]["activeDeadlineSeconds"] = deadline
+    owner = job()
+    owner["spec"].update(controller)
+    assert only_gang(owner, *made, ends).expected_duration_s == seconds
+    assert only_gang(owner, *made).expected_duration_s is None
+
+
 def test_a_gang_runs_since_the_last_of_its_running_pods_started() -> None:
     finished = runner("c", "2026-11-20T12:00:00Z")
     finished["status"]["phase"] = "Succeeded"

@@ -21,6 +21,7 @@ from models.program.demand_builder import identity
 from models.program.demands import Demand
 from models.reservations import LAST_TIME, arrivals, end_of, may_come, queue_place, yields
 from models.solution import STARTS, GangDecision, PodPlacement, Reserved
+from models.tiers import MAINS
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace
 from planner.search.greedy import meets_min_share, missing_demand, place
@@ -40,9 +41,12 @@ MAX_TRIES = 2000
 
 
 def holders(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
-    """Gangs that wait and may hold a reservation, in the order of the queue."""
+    """Gangs that wait and may hold a reservation, in the order of the queue.
+
+    None does if no tier rewards a start.
+    """
     rules = instance.policy.reservations
-    if rules is None:
+    if rules is None or not any(map(instance.policy.lists, (*MAINS, "waiting"))):
         return []
     found = [
         index
@@ -274,8 +278,10 @@ class _Finder:
     def _late(self, index: int, at: int) -> list[int]:
         """Gangs that come to nodes by this plan and may not come to those of the gang if it starts then."""
         own, seconds = self._places[index], at - self._instance.now
-        there = (other for other in self._new if self._space.pods[other])
-        return [other for other in there if not may_come(self._gangs[other], own, seconds)]
+        there = self._new.keys() - set(
+            self._behind
+        )  # also those that end earlier than if they started now
+        return sorted(o for o in there if not may_come(self._gangs[o], own, seconds))
 
     def _before(self, other: int, index: int) -> bool:
         """Whether another gang that starts comes before the gang in the queue."""

@@ -75,6 +75,9 @@ SHORT_LEAP = 0.25
 EXPLAIN_S = 2.0
 """Most seconds for the reasons of a plan that is asked for while the search goes on."""
 
+AT_ONCE = 10_000
+"""Up to so many nodes and gangs a plan that is asked for at once holds nodes, and has estimates."""
+
 UNRESERVED_SHARE = 0.4
 """Share of the budget for finding out who waits, where gangs that wait may hold a reservation."""
 
@@ -108,6 +111,7 @@ class Search:
         self._searches = 0
         self._held: dict[int, frozenset[int]] = {}
         self._one_at_a_time: int | None = None
+        self._unreserved = False
         self.started = False
         self.phase = "first plan"
 
@@ -130,6 +134,7 @@ class Search:
             if holders(self.instance, start):
                 ledger = self._search_unreserved(ledger)
             self._enter_main(ledger)
+            self._unreserved = False
             first = self._search(ledger, self._budget, self._progress, frozenset())
             if self._budget.exhausted() and first.stopped_by != "proof":
                 return self.best()
@@ -148,6 +153,7 @@ class Search:
         budget = self._budget
         limits = replace(budget.limits, budget=max(1, int(budget.effort_left() * UNRESERVED_SHARE)))
         own = Budget(limits, budget.stop, seconds=budget.seconds_left() * UNRESERVED_SHARE)
+        self._unreserved = True
         self._enter_main(ledger)
         self._search(ledger, own, self._progress, frozenset(), leading=True)
         budget.spend(own.effort)
@@ -175,7 +181,9 @@ class Search:
             budget.record_limit()
         elapsed = time.monotonic() - budget.started
         budget.seconds = elapsed + min(EXPLAIN_S, budget.seconds_left())
-        known = _holding_nodes(known, budget)
+        if self._unreserved and not _large(known.instance):
+            held, kept = hold_nodes(known.instance, known.incumbent.decisions, budget)
+            known = known.continued(held, kept)
         plan = self._solution(known, budget, frozenset())
         worthwhile = with_moves_as_one(known.instance, plan, known.unmoved.decisions)
         if worthwhile is None:
@@ -230,7 +238,8 @@ class Search:
             if tier.name.partition("/")[0] in MAINS and tier.bound == tier.value
         ]
         decisions = with_reasons(instance, decisions, budget, proven, immovable)
-        decisions = with_expected_starts(instance, decisions, budget)
+        if budget.seconds_left() > 0 or not _large(instance):
+            decisions = with_expected_starts(instance, decisions, budget)
         searched = set() if self._ledger is None else self._ledger.searched
         note = unsearched(plan.tiers, searched)
         below = passed(instance, decisions)
@@ -377,13 +386,9 @@ def _relaxed(instance: Instance) -> Instance:
     return pooled_shapes(found, largest[SHAPED_PAIRS // nodes :])
 
 
-def _holding_nodes(known: Ledger, budget: Budget) -> Ledger:
-    """The plan so far, with nodes held for gangs that wait where the search has not come to that."""
-    decisions = known.incumbent.decisions
-    if known.instance.reserved or not holders(known.instance, decisions):
-        return known
-    instance, plan = hold_nodes(known.instance, decisions, budget)
-    return known.continued(instance, plan)
+def _large(instance: Instance) -> bool:
+    """Whether a plan that is asked for at once takes what it finds, in place of looking for more."""
+    return len(instance.cluster.nodes) + len(instance.gangs) > AT_ONCE
 
 
 def _open(ledger: Ledger, last: int) -> bool:

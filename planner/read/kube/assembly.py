@@ -106,6 +106,9 @@ def assemble(
     bound_checkpoints(gangs, policy, remarks)
     quotas = read_quotas(objects, nodes, settings, find, queues, remarks)
     quotas.assign(gangs)
+    if policy.reservations is None:
+        for gang in gangs:
+            gang.deadline_s = None  # nothing depends on it
     levels = read_levels(objects, nodes, settings, level_asks(gangs), remarks, topology)
     hold_beyond_share(gangs)
     count_host_ports(gangs, pods, nodes)

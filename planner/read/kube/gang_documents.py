@@ -23,7 +23,7 @@ from models.documents.gang import (
 )
 from models.gang import NodeExpression, Toleration, whole_number
 from models.policy import EVERY_SCHEDULER, KubernetesPolicy
-from models.units import shortened, time_text
+from models.units import duration_text, shortened, time_text
 from planner.read.findings import Remarks
 from planner.read.kube.gangs.communication import PARALLELISM
 from planner.read.kube.levels.levels import Levels
@@ -116,6 +116,8 @@ class GangDocuments:
             spec["queue"] = gang.queue
         _set_time(spec, "submittedAt", gang.submitted_at)
         _set_time(spec, "resizeAfter", gang.resize_after)
+        if gang.deadline_s is not None:
+            spec["expectedDuration"] = duration_text(gang.deadline_s)
         if gang.service is not None:
             spec["service"] = gang.service
         spec["communication"] = dict(gang.communication)

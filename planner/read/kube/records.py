@@ -395,7 +395,8 @@ class KubeGang:
     are not modelled. ``communication``: fields of ``communication`` in its document. ``service``: gangs
     of one namespace and service run on one GPU model. ``scheduler``: whose its waiting pods are, None for
     gangplan's. ``submitted_at``, ``started_at``,
-    ``last_checkpoint``, ``resize_after``: seconds since 1970.
+    ``last_checkpoint``, ``resize_after``: seconds since 1970. ``deadline_s``: Kubernetes ends it so long
+    after its start, None if it does not.
     """
 
     namespace: str
@@ -415,6 +416,7 @@ class KubeGang:
     started_at: int | None = None
     last_checkpoint: int | None = None
     resize_after: int | None = None
+    deadline_s: int | None = None
     communication: Tree = field(default_factory=dict)
     service: str | None = None
     scheduler: str | None = None

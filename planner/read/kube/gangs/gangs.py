@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from models.gang import turn
 from models.policy import LOST_RUNTIME, KubernetesPolicy, Policy
-from models.units import InvalidValueError, epoch_seconds
+from models.units import MAX_SECONDS, InvalidValueError, epoch_seconds
 from planner.read.findings import Remarks
 from planner.read.kube.dialects import elastic_quotas, hived
 from planner.read.kube.gangs.communication import (
@@ -30,7 +30,7 @@ from planner.read.kube.gangs.roles import (
 )
 from planner.read.kube.gangs.services import service_of
 from planner.read.kube.gangs.topology import add_topology
-from planner.read.kube.lookup import distinct, text
+from planner.read.kube.lookup import distinct, text, whole
 from planner.read.kube.pods.placement import EXPECTED, PLAN
 from planner.read.kube.records import KubeGang, KubeObject, KubePod, KubeRole, Objects
 
@@ -55,6 +55,9 @@ _QUEUES = {
 
 _BY_QUOTAS = frozenset({"Koordinator", "HiveD"})
 """Dialects whose queues a gang is said to be in only where such a queue is known."""
+
+_DEADLINE = ("spec", "activeDeadlineSeconds")
+"""Of pods and Jobs."""
 
 _PREEMPTIBLE = (
     (PREEMPTIBLE, "true"),
@@ -206,6 +209,7 @@ def _finished(
     gang.started_at = max(_known(_started_at(pod) for pod in members.pods), default=None)
     gang.last_checkpoint = max(_times(every, CHECKPOINT, remarks), default=None)
     gang.resize_after = max(_times(every, RESIZE_AFTER, remarks), default=None)
+    gang.deadline_s = _deadline_s(members)
     return gang
 
 
@@ -329,6 +333,17 @@ def _started_at(pod: KubePod) -> int | None:
         except InvalidValueError:
             pass  # it was created no later
     return pod.object.created
+
+
+def _deadline_s(members: Membership) -> int | None:
+    """Seconds after which Kubernetes ends it: the deadline of its controller, or of all its pods."""
+    trees = [one.object.tree for one in members.sorted_controllers() if one.object is not None]
+    stated = [whole(tree, *_DEADLINE) for tree in trees]
+    own = [whole(pod.object.tree, *_DEADLINE) for pod in members.pods]
+    latest = _known(own)
+    if latest and len(latest) == len(own):
+        stated.append(max(latest))
+    return min((s for s in _known(stated) if 0 < s <= MAX_SECONDS), default=None)
 
 
 def _is_marked(members: Membership, objects: Sequence[KubeObject], key: str, value: str) -> bool:
