@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
+from models.gang import Role
 from models.instance import Instance
 from models.program.demand_builder import identity, remaining_demand
 from models.program.demands import Demand
@@ -217,7 +218,7 @@ def admit(space: FreeSpace, demand: Demand, *, least_speed: int = 0) -> bool:
         pods = next((pods for pods in found if pods is not None), None)
     if pods is None:
         return False
-    if least_speed and _value(space, gang, pods).speed < least_speed:
+    if least_speed and value_of(space, gang, pods).speed < least_speed:
         return False
     space.set(gang, (*held, *pods))
     return True
@@ -243,14 +244,21 @@ def place(
 
 
 def placements(
-    space: FreeSpace, demand: Demand, *, bound: bool = True
+    space: FreeSpace,
+    demand: Demand,
+    *,
+    bound: bool = True,
+    roles: Sequence[Role] | None = None,
 ) -> Iterator[tuple[PodPlacement, ...]]:
-    """Ways to place one gang in the free space, the narrowest and tightest domains first."""
+    """Ways to place one gang in the free space, the narrowest and tightest domains first.
+
+    ``roles``: in the place of the gang's, with slices of another size.
+    """
     limits = limits_of(space, demand)
     if limits:
         demand = narrowed(space, demand, limits)
     for scope in scopes(space, demand, limits):
-        trial = Trial(space, scope.demand, limits)
+        trial = Trial(space, scope.demand, limits, roles)
         if trial.run(scope.nodes, scope.model):
             pods = trial.pods()
             if permitted(space, demand.gang, pods, bound=bound):
@@ -275,10 +283,10 @@ def meets_min_share(space: FreeSpace, gang: int, pods: tuple[PodPlacement, ...] 
     spec = instance.gangs[gang]
     if not instance.min_share(spec):
         return True
-    return _value(space, gang, pods).meets_min_share
+    return value_of(space, gang, pods).meets_min_share
 
 
-def _value(space: FreeSpace, gang: int, pods: tuple[PodPlacement, ...]) -> GangValue:
+def value_of(space: FreeSpace, gang: int, pods: tuple[PodPlacement, ...]) -> GangValue:
     """What the gang has with these pods added."""
     own = (*space.pods[gang], *pods)
     known = {pod.node: space.by_node[pod.node].known for pod in own}

@@ -37,6 +37,7 @@ from planner.search.notes import notes_of, passed, unsearched
 from planner.search.polish import polish
 from planner.search.rearranging import rearrange
 from planner.search.reasons import with_reasons
+from planner.search.regrouping import regroup
 from planner.search.repair import back_in_place
 from planner.search.tier_search import TierSearch
 
@@ -213,6 +214,7 @@ class Search:
         if self._ledger is None:
             self._ledger, self.started = ledger, True
             ledger.offer(rearrange(self.instance, start, budget=budget))
+            self._regroup(ledger, budget)
         size = pairs(self.instance, WHOLE_BELOW) if self._size is None else self._size
         exact = True
         with budget.holding_back(POLISHING_SHARE):
@@ -233,6 +235,11 @@ class Search:
                         ledger.reopen()
                         self._enter("solving")
                         TierSearch(formulation, ledger, budget, progress, len(ledger.tiers)).run()
+                        ledger.reopen()
+                        ledger.offer(
+                            regroup(self.instance, ledger.incumbent.decisions, budget=budget)
+                        )
+                        ledger.close_all()
             searching = ledger.gap() is not None and not any(t.tolerance for t in ledger.tiers)
             if searching:
                 ledger.reopen()
@@ -242,6 +249,14 @@ class Search:
             polish(ledger, budget)
         ledger.close_all()
         return self._solution(ledger, budget, immovable, exact=exact)
+
+    def _regroup(self, ledger: Ledger, budget: Budget) -> None:
+        """Place gangs in groups by whole groups, which no program does."""
+        if any(gang.by_rank for gang in self.instance.gangs):
+            closed = ledger.closed
+            ledger.reopen()
+            ledger.offer(regroup(self.instance, ledger.incumbent.decisions, budget=budget))
+            ledger.close_all(closed)
 
     def _search_aggregated(
         self,
