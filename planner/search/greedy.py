@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
+from models.gang import Role
 from models.instance import Instance
 from models.program.demand_builder import identity, remaining_demand
 from models.program.demands import Demand
@@ -279,11 +280,16 @@ def place(
 
 
 def placements(
-    space: FreeSpace, demand: Demand, *, bound: bool = True
+    space: FreeSpace,
+    demand: Demand,
+    *,
+    bound: bool = True,
+    roles: Sequence[Role] | None = None,
 ) -> Iterator[tuple[PodPlacement, ...]]:
     """Ways to place one gang in the free space, the narrowest and tightest domains first.
 
-    Those come first that leave the cells of queues where they are.
+    Those come first that leave the cells of queues where they are. ``roles``: in the place of the gang's,
+    with slices of another size.
     """
     if space.closed.active:
         demand = space.closed.narrowed(demand)
@@ -292,7 +298,7 @@ def placements(
         demand = narrowed(space, demand, limits)
     beside, refused = space.beside_cells(demand), 0
     for own in (demand,) if beside is None else (beside, demand):
-        for pods in _trials(space, own, limits):
+        for pods in _trials(space, own, limits, roles):
             if not space.keeps_cells(demand.gang, pods):
                 refused += 1
                 if refused > MAX_REFUSED:
@@ -301,11 +307,13 @@ def placements(
                 yield pods
 
 
-def _trials(space: FreeSpace, demand: Demand, limits: Limits) -> Iterator[tuple[PodPlacement, ...]]:
+def _trials(
+    space: FreeSpace, demand: Demand, limits: Limits, roles: Sequence[Role] | None
+) -> Iterator[tuple[PodPlacement, ...]]:
     """Pods for the gang in each scope where there is room."""
     for scope in scopes(space, demand, limits) if demand.possible else ():
         for division in parts(space, scope.demand, scope.nodes, scope.model):
-            trial = Trial(space, scope.demand, limits)
+            trial = Trial(space, scope.demand, limits, roles)
             if all(trial.run(part, nodes, scope.model) for part, nodes in division):
                 yield trial.pods()
 

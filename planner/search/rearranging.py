@@ -32,7 +32,7 @@ def rearrange(
     starting = [index for index, one in enumerate(decisions) if one.decision in STARTS]
     for index in starting:
         space.set(index, space.original[index])
-    demands, mark = [_demand(space, decisions, index) for index in starting], space.mark()
+    demands, mark = [starting_demand(space, decisions, index) for index in starting], space.mark()
     for small_first in (True, False):
         ordered = sorted(demands, key=partial(_order, instance, small_first))
         found = _placed(space, decisions, ordered, budget)
@@ -58,7 +58,7 @@ def hasten(
             break
         assert space is not None
         mark, now = space.mark(), lines[index].speed or 0
-        demand = _demand(space, decisions, index)
+        demand = starting_demand(space, decisions, index)
         space.set(index, space.original[index])
         if admit(space, demand, least_speed=now + 1):
             found[index] = space.decision(index)
@@ -85,7 +85,7 @@ def _placed(
     return tuple(found) if not unjustified_victims(space.instance, found) else None
 
 
-def _demand(space: FreeSpace, decisions: Sequence[GangDecision], gang: int) -> Demand:
+def starting_demand(space: FreeSpace, decisions: Sequence[GangDecision], gang: int) -> Demand:
     """All pods that the plan adds for the gang."""
     counts = counts_of(space.instance.gangs[gang], decisions[gang].pods)
     return remaining_demand(space.instance, gang, counts, space.original[gang])

@@ -41,6 +41,7 @@ from planner.search.notes import notes_of, passed, unsearched
 from planner.search.polish import polish
 from planner.search.rearranging import rearrange
 from planner.search.reasons import with_reasons
+from planner.search.regrouping import regroup
 from planner.search.repair import back_in_place
 from planner.search.reservations import holders, with_reservations
 from planner.search.tier_search import TierSearch
@@ -164,6 +165,7 @@ class Search:
         """The search goes on with this ledger, whose plan ``best`` gives."""
         self._ledger, self.started = ledger, True
         ledger.offer(rearrange(self.instance, ledger.incumbent.decisions, budget=self._budget))
+        self._regroup(ledger, self._budget)
 
     def finish_by(self, seconds: float) -> None:
         """End so many seconds after the start."""
@@ -290,6 +292,7 @@ class Search:
                         ledger.reopen()
                         self._enter("solving")
                         TierSearch(formulation, ledger, budget, progress, last).run()
+                        self._regroup(ledger, budget)
             searching = ledger.gap() is not None and not any(t.tolerance for t in ledger.tiers)
             searching = searching and not leading
             if searching:
@@ -300,6 +303,14 @@ class Search:
             polish(ledger, budget)
         ledger.close_all()
         return self._solution(ledger, budget, immovable, exact=exact)
+
+    def _regroup(self, ledger: Ledger, budget: Budget) -> None:
+        """Place gangs in groups by whole groups, which no program does."""
+        if any(gang.by_rank for gang in self.instance.gangs):
+            closed = ledger.closed
+            ledger.reopen()
+            ledger.offer(regroup(self.instance, ledger.incumbent.decisions, budget=budget))
+            ledger.close_all(closed)
 
     def _search_aggregated(
         self,

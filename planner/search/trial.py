@@ -46,9 +46,18 @@ def pods_of(batch: Batch) -> int:
 
 
 class Trial:
-    """``_chosen``: (role, index, node) of the pods so far. ``_gpus``, ``_used``: what they take, by node."""
+    """``roles``: in the place of the gang's.
 
-    def __init__(self, space: FreeSpace, demand: Demand, limits: Limits) -> None:
+    ``_chosen``: (role, index, node) of the pods so far. ``_gpus``, ``_used``: what they take, by node.
+    """
+
+    def __init__(
+        self,
+        space: FreeSpace,
+        demand: Demand,
+        limits: Limits,
+        roles: Sequence[Role] | None = None,
+    ) -> None:
         self._space = space
         self._limits = limits
         self._demand = demand
@@ -58,7 +67,7 @@ class Trial:
         self._tables: dict[int, Capacity] = {}
         self._tree = space.arrays.tree
         gang = space.instance.gangs[demand.gang]
-        self._roles = gang.roles
+        self._roles = gang.roles if roles is None else roles
         self._planned = as_array({pod.node for pod in gang.planned})
 
     def run(self, demand: Demand, scope: IntArray, model: str | None) -> bool:

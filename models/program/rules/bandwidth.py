@@ -37,6 +37,7 @@ from models.program.rules.topology import Topology
 from models.program.variables import GangBandwidth, GangVariables, Model, StayVariables
 from models.rates.gang_bandwidth import FULL_SHARE, ideal_MBps, share_permille
 from models.rates.gpu_sets import UnknownRate
+from models.rates.group_bandwidth import exchange_factor
 from models.rates.speed import FULL_SPEED, speed_permille
 from models.tier_values import speed_before
 
@@ -105,18 +106,14 @@ class Claims:
             self._allow_all()
         if blind or not self._carriers or not self._build():
             self._relative(model)
-        self.exact &= not gang.gang.by_rank
+        domains = any(carrier.rates.domain is not None for carrier in self._carriers)
+        self.exact &= not (gang.gang.by_rank or domains)
         if gang.gang.pattern == "none":
             self.share = Linear()
 
     def _priced(self) -> bool:
         """Whether the rates of its servers bound the bandwidth of the gang."""
         gang = self._gang
-        if not gang.gang.in_groups:
-            return True
-        if any(carrier.rates.group is not None for carrier in self._carriers):
-            self.exact = False
-            return False
         return not gang.gang.by_rank or bounded_role(gang.gang, gang.demand.counts) is not None
 
     def _allow_all(self) -> None:
@@ -224,8 +221,25 @@ class Claims:
             return rates
         rates |= {k.spread_MBps(mode.over) for k in self._kinds if k.group is None}
         for group, (_, fabric) in self._groups.items():
+            if self._gang.gang.in_groups:
+                rates |= self._between(group, fabric, mode.over)
+                continue
             for total in self._sums(group, fabric * mode.over):
                 rates.add(min(fabric, total / mode.over))
+        return rates
+
+    def _between(self, group: int, fabric: Fraction, over: Fraction) -> set[Fraction]:
+        """What a gang in groups gets at most if it also needs servers out of this NVLink domain."""
+        rates = set()
+        for kind in self._kinds:
+            if kind.group == group and kind.domain is not None:
+                network, gpus = kind.domain
+                if kind.bounds is not None:
+                    rates.add(min(fabric, kind.bounds.across(network, gpus, over)))
+                else:
+                    total = self._gang.demand.total_gpus
+                    factor = exchange_factor(self._gang.gang.pattern, gpus, total)
+                    rates.add(min(fabric, network * factor / over))
         return rates
 
     def _sums(self, group: int, cap: Fraction) -> set[Fraction]:
@@ -303,6 +317,8 @@ class Claims:
         return found
 
     def _domain_rows(self) -> None:
+        if self._gang.gang.in_groups:  # bounded whatever servers of a domain are used
+            return
         for group in self._groups:
             members = [c for c in self._carriers if c.rates.group == group]
             used = self._program.boolean()

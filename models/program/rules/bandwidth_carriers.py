@@ -34,7 +34,8 @@ class Rates:
 
     ``group``: its NVLink domain, None outside any and where the gang may not use NVLink between servers.
     ``whole``: whether these are all GPUs of the gang. ``relative``: speed of its GPU model for the gang.
-    ``gpus``: of the gang there. ``bounds``: where the bandwidth is that of groups.
+    ``gpus``: of the gang there. ``bounds``: where the bandwidth is that of groups. ``domain``: of a gang in
+    groups, the most network rate and GPUs that it has in its NVLink domain if it needs others too.
     """
 
     inside: Fraction | None
@@ -47,6 +48,7 @@ class Rates:
     relative: int
     gpus: int
     model: ServerModel
+    domain: tuple[Fraction, int] | None = None
     bounds: GroupBounds | None = None
 
     def spread_MBps(self, over: Fraction) -> Fraction:
@@ -115,10 +117,15 @@ def _in_groups(gang: GangVariables, carriers: list[Carrier]) -> list[Carrier]:
     if role is None:
         return carriers
     kinds = {carrier.rates: None for carrier in carriers}
-    bounds = GroupBounds(*role, [(one.model, one.network, one.gpus) for one in kinds])
-    bounded = {
-        one: replace(one, inside=one.ideal if one.whole else None, bounds=bounds) for one in kinds
-    }
+    # a domain counts as one server, with all the network rate that its GPUs may have
+    domains = ((one.model, *one.domain) for one in kinds if one.domain is not None)
+    servers = [(one.model, one.network, one.gpus) for one in kinds]
+    bounds = GroupBounds(*role, [*servers, *domains])
+    total = gang.demand.total_gpus
+    bounded = {}
+    for one in kinds:
+        inside = bounds.alone(one.inside, total) if one.whole and one.inside is not None else None
+        bounded[one] = replace(one, inside=inside, bounds=bounds)
     return [replace(carrier, rates=bounded[carrier.rates]) for carrier in carriers]
 
 
@@ -170,10 +177,16 @@ def _rates(
     assert server is not None
     total = gang.demand.total_gpus
     ideal = ideal_of(model.instance, gang.gang, gang.demand.counts, (server,), total)
-    group = _group(model, gang, n)
+    group, network = _group(model, gang, n), network or Fraction(0)
+    domain = None
+    if gang.gang.in_groups and group is not None:
+        most = min(_domain_gpus(model, n), max(1, total - 1))
+        domain = network * most / gpus, most
+    elif gang.gang.in_groups:
+        network *= exchange_factor(gang.gang.pattern, gpus, total)
     return Rates(
         inside,
-        (network or Fraction(0)) * exchange_factor(gang.gang.pattern, gpus, total),
+        network,
         ideal if floor is None else min(ideal, floor),
         group,
         switched_MBps(server) if group is not None else None,
@@ -182,7 +195,16 @@ def _rates(
         relative_speed(model.instance, gang.gang, n),
         gpus,
         server,
+        domain,
     )
+
+
+def _domain_gpus(model: Model, n: int) -> int:
+    """GPUs of the NVLink domain of a node."""
+    cluster = model.instance.cluster
+    level = next(i for i, spec in enumerate(cluster.levels) if spec.nvlink)
+    domain = cluster.domains[level][cluster.domain_of[level][n]]
+    return sum(cluster.nodes[one].gpus for one in domain.nodes)
 
 
 def relative_speed(instance: Instance, gang: Gang, n: int) -> int:

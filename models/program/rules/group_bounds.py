@@ -37,19 +37,15 @@ class GroupBounds:
         kinds: Sequence[Kind],
         servers: Sequence[tuple[ServerModel, Fraction, int]],
     ) -> None:
-        # siblings of a group, one for each tensor rank, sit in the same pods
-        tensor = 1 if role.parallelism is None else role.parallelism.tensor
-        self._siblings = tensor if not role.gpus % tensor else 1
         self._kinds = kinds
+        self._siblings = [_siblings(role, kind) for kind in kinds]
         models = {id(model): model for model, _, _ in servers}.values()
-        self._out, self._best = [], list[Fraction]()
-        for kind in kinds:
-            best = max((_best(model, kind) for model in models), default=Fraction(0))
-            in_pods = not role.gpus % (kind.size * kind.stride)
-            out = max((self._leaving(kind, n, own) for _, n, own in servers), default=Fraction(0))
-            self._out.append(best if in_pods else out)
-            self._best.append(best if in_pods else max(best, out))
+        self._best = [max((_best(m, kind) for m in models), default=Fraction(0)) for kind in kinds]
         self._free = [i for i, kind in enumerate(kinds) if role.gpus % (kind.size * kind.stride)]
+        self._out = list(self._best)
+        for i in self._free:
+            out = max((self._leaving(i, n, own) for _, n, own in servers), default=Fraction(0))
+            self._out[i], self._best[i] = out, max(self._best[i], out)
 
     def across(self, network: Fraction, own: int, over: Fraction) -> Fraction:
         """The most that the gang gets with ``own`` GPUs on such a server, if it crosses ``over``."""
@@ -57,14 +53,14 @@ class GroupBounds:
         if not self._free:  # one pod
             return combined(self._kinds, rates)
         for i in self._free:
-            if self._too_large(self._kinds[i], own):
-                rates[i] = min(rates[i], self._leaving(self._kinds[i], network, own))
+            if self._kinds[i].size * self._siblings[i] > own:
+                rates[i] = min(rates[i], self._leaving(i, network, own))
         if rates != self._best:
             return max(self._slowed(rates, i, self._out[i] / over) for i in self._free)
         # at least one kind leaves the server
         most = []
         for i in self._free:
-            out = self._leaving(self._kinds[i], network, own)
+            out = self._leaving(i, network, own)
             most.append(self._slowed(rates, i, min(out, self._out[i] / over)))
         return max(most)
 
@@ -73,17 +69,29 @@ class GroupBounds:
         limited = (min(rate, known) if i == kind else known for i, known in enumerate(rates))
         return combined(self._kinds, tuple(limited))
 
-    def _too_large(self, kind: Kind, own: int) -> bool:
-        return kind.size * (1 if kind.stride == 1 else self._siblings) > own
+    def alone(self, inside: Fraction, total: int) -> Fraction:
+        """The most that the gang gets on ``total`` GPUs of one server with this inside(S)."""
+        whole = [kind.size == total and kind.form == "ring" for kind in self._kinds]
+        pairs = zip(whole, self._best, strict=True)
+        return combined(self._kinds, [min(inside, best) if all_ else best for all_, best in pairs])
 
-    def _leaving(self, kind: Kind, network: Fraction, own: int) -> Fraction:
+    def _leaving(self, kind_index: int, network: Fraction, own: int) -> Fraction:
         """The most that a kind gets of which groups leave a server with ``own`` GPUs of the role."""
-        near = min(kind.size - 1, own if kind.stride == 1 else max(1, own // self._siblings))
+        kind, siblings = self._kinds[kind_index], self._siblings[kind_index]
+        near = min(kind.size - 1, max(1, own // siblings))
         if kind.form == "chain":
-            return network / (1 if kind.stride == 1 else min(self._siblings, own))
+            return network / min(siblings, own)
         if kind.form == "exchange":
             return network * (kind.size - 1) / (own * (kind.size - near))
         return network * near / own
+
+
+def _siblings(role: Role, kind: Kind) -> int:
+    """How many groups of a kind have their ranks in the same pods."""
+    if not kind.stride % role.gpus:
+        return role.gpus
+    tensor = 1 if role.parallelism is None else role.parallelism.tensor
+    return 1 if role.gpus % tensor or kind.stride % tensor else tensor
 
 
 def _best(model: ServerModel, kind: Kind) -> Fraction:

@@ -1,0 +1,88 @@
+"""Plans of gangs whose bandwidth is that of groups: where they go, and what is proven of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from building import build, gang, node
+from building_servers import nvl, switched
+from test_group_bandwidth import parallel
+
+from models.apply.intents import Intent, Member, read_intent
+from models.hardware import Nic
+from models.instance import Instance
+from models.policy import preset_objectives
+from models.solution import Solution
+from planner.search.solve import solve
+
+
+def solved(instance: Instance) -> tuple[Solution, dict[str, tuple[int, int]]]:
+    """The solution; value and bound by tier."""
+    solution = solve(instance)
+    return solution, {tier.name: (tier.value, tier.bound) for tier in solution.tiers}
+
+
+def nodes_of(solution: Solution, gang: int = 0) -> list[int]:
+    return sorted(pod.node for pod in solution.decisions[gang].pods)
+
+
+def test_stages_share_a_rack_rather_than_split_over_two() -> None:
+    # rack 1 has three servers and rack 2 two. Two and two keep each stage in one rack, three and one do not.
+    nodes = [node(f"n{i}", switched(8), "b1", "r1" if i < 3 else "r2") for i in range(5)]
+    one = parallel(gang("a", 4, 8), tensor=8, pipeline=2)
+    solution, tiers = solved(build(nodes=nodes, gangs=[one], oversubscription=(1, 4)))
+    assert sum(n < 3 for n in nodes_of(solution)) == 2
+    # 233 / (224/370,800 + 8/6,250 + 4/6,250) of 233 / (224/370,800 + 9/6,250): 80.9 %
+    assert tiers["bandwidth"] == (32 * 809, 32 * 809)
+
+
+def test_data_groups_fit_one_rack_where_a_pipeline_may_cross() -> None:
+    # a wants two stages of one server: whichever. b all-reduces and is 1/4 as fast over two racks.
+    nodes = [node(f"n{i}", switched(8), "b1", "r1" if i % 2 else "r2") for i in range(4)]
+    stages = parallel(gang("a", 2, 8), tensor=8, pipeline=2)
+    instance = build(nodes=nodes, gangs=[stages, gang("b", 2, 8)], oversubscription=(1, 4))
+    solution, tiers = solved(instance)
+    assert len({n % 2 for n in nodes_of(solution, 1)}) == 1
+    assert tiers["bandwidth"] == (32000, 32000)
+
+
+def test_parameter_servers_go_to_servers_with_many_nics() -> None:
+    rich = switched(8, nics=tuple(Nic(f"eth{i}", 400_000) for i in range(8)), name="rich")
+    nodes = [node(f"n{i}", rich if i in (1, 3) else switched(8)) for i in range(4)]
+    one = gang("a", 2, 8, pattern="parameter-server")
+    objectives = preset_objectives("goodput")
+    solution, tiers = solved(build(nodes=nodes, gangs=[one], objectives=objectives))
+    assert nodes_of(solution) == [1, 3]
+    assert tiers["goodput/0"] == (16000, 16000)
+
+
+def test_groups_of_nvlink_domains_are_bounded_too() -> None:
+    # domains of two servers of two: all-to-all of six GPUs needs both, or one and a half
+    nodes = [node(f"n{i}", nvl(2, 2), "b1", f"r{i // 2}") for i in range(4)]
+    one = gang("a", 2, 2, pattern="all-to-all")
+    solution, tiers = solved(build(nodes=nodes, gangs=[one], nvlink="rack"))
+    assert len({n // 2 for n in nodes_of(solution)}) == 1
+    assert tiers["bandwidth"] == (4000, 4000)
+
+
+def test_a_minimum_share_keeps_a_gang_of_groups_waiting() -> None:
+    one = parallel(gang("a", 2, 8, min_share="0.7"), tensor=8)
+    apart = build(racks=2, gangs=[one], oversubscription=(1, 4))
+    solution, tiers = solved(apart)  # 37 % over two racks: see the bound of data at 1/4
+    assert solution.decisions[0].decision == "wait"
+    assert tiers["admission/0"] == (0, 0)
+    near = replace(apart, gangs=(replace(one, min_bandwidth_share=None),))
+    assert solved(near)[0].decisions[0].decision == "place"
+
+
+def test_an_intent_carries_the_rank_under_its_seal() -> None:
+    members = (Member("b", "u", "n", (0,), 8), Member("c", "v", "n", (1,)))
+    intent = Intent("gp-" + "0" * 20, "g", 3, "n1", (0, 1), members=members, rank=16)
+    notes = intent.annotations()
+    assert notes["gangplan.dev/rank"] == "16"
+    assert read_intent(intent.labels(), notes) == intent
+    for written in ("", "-1", "08", "1e3", "\u0661", "1" * 13):
+        assert read_intent(intent.labels(), {**notes, "gangplan.dev/rank": written}) is None
+    plain = replace(intent, rank=None)
+    assert not plain.matches(intent)
+    assert "gangplan.dev/rank" not in plain.annotations()
