@@ -52,6 +52,60 @@ _TEXT = """
   read: [spec.parentQueue, spec.priority, spec.resources.gpu.quota, spec.resources.gpu.limit]
 - group: kueue.x-k8s.io
   object:
+    kind: Cohort
+    metadata: {name: all}
+    spec:
+      parentName: top
+      parent: top
+      fairSharing: {weight: 1500m}
+      resourceGroups:
+      - coveredResources: [nvidia.com/gpu]
+        flavors:
+        - name: h100
+          resources: [{name: nvidia.com/gpu, nominalQuota: 8, borrowingLimit: "4"}]
+    status: {fairSharing: {weightedShare: 1}}
+  read:
+  - spec.parentName
+  - spec.parent
+  - spec.fairSharing.weight
+  - spec.resourceGroups.0.flavors.0.name
+  - spec.resourceGroups.0.flavors.0.resources.0.nominalQuota
+  - spec.resourceGroups.0.flavors.0.resources.0.borrowingLimit
+- group: kueue.x-k8s.io
+  object:
+    kind: ClusterQueue
+    metadata: {name: q}
+    spec:
+      cohortName: all
+      preemption: {reclaimWithinCohort: Any, borrowWithinCohort: {policy: Never}}
+      fairSharing: {weight: "2"}
+      namespaceSelector: {matchLabels: {team: a}}
+      resourceGroups: [{flavors: [{name: h100, resources: [{name: nvidia.com/gpu, nominalQuota: 8}]}]}]
+  read:
+  - spec.cohortName
+  - spec.preemption.reclaimWithinCohort
+  - spec.fairSharing.weight
+  - spec.namespaceSelector.matchLabels.team
+  - spec.resourceGroups.0.flavors.0.resources.0.nominalQuota
+- group: scheduling.x-k8s.io
+  object:
+    kind: ElasticQuota
+    metadata: {name: eq, namespace: a}
+    spec: {min: {nvidia.com/gpu: "4"}, max: {nvidia.com/gpu: 8}}
+    status: {used: {nvidia.com/gpu: 1}}
+  read: [spec.min, spec.max]
+- group: scheduling.sigs.k8s.io
+  object:
+    kind: ElasticQuota
+    metadata:
+      name: eq
+      namespace: a
+      labels: {quota.scheduling.koordinator.sh/parent: top}
+      annotations: {quota.scheduling.koordinator.sh/shared-weight: '{"nvidia.com/gpu": 4}'}
+    spec: {min: {nvidia.com/gpu: "4"}, max: {nvidia.com/gpu: 8}}
+  read: [spec.min, spec.max, metadata.labels, metadata.annotations]
+- group: kueue.x-k8s.io
+  object:
     kind: Workload
     metadata: {name: w, namespace: a}
     spec:

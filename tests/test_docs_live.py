@@ -15,6 +15,7 @@ from test_docs import ROOT, code_blocks, text
 
 from models.apply import intents
 from models.apply.outcomes import Outcome
+from models.documents.plan import PlanQueue
 from models.documents.policy import PolicyDocument
 from planner import errors
 from planner.show import metrics
@@ -70,7 +71,8 @@ def test_every_option_of_apply_is_told_of(cli: RunCli, capsys: pytest.CaptureFix
 
 def test_metrics_told_of_are_those_that_are_written() -> None:
     effective = {"before": 1.0, "after": 2.0, "one_at_a_time": 1.5}
-    known = metrics.Metrics(0, 1.0, 0.0, 1, 1, 1, 1, {"solve": 1.0}, effective)
+    queue = PlanQueue(name="q", guarantee=1, limit=2, before=0, after=1, borrowed=0, waiting=0)
+    known = metrics.Metrics(0, 1.0, 0.0, 1, 1, 1, 1, {"solve": 1.0}, effective, (queue,))
     written = metrics.text(known, 1.0)
     told = re.findall(r"`(gangplan_\w+)(?:\{[^`]*)?`", part(CRON, "Monitoring"))
     assert set(told) == set(re.findall(r"^# TYPE (\w+)", written, re.MULTILINE))

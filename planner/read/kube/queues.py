@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from math import lcm
 
 from models.documents.base import API_VERSION
@@ -203,20 +204,22 @@ class _Models:
         self._nodes = nodes
         self._policy = policy
         self._find = find
-        self._known: list[tuple[dict[str, str], str]] | None = None
+        self._found: dict[frozenset[tuple[str, str]], tuple[str, ...]] = {}
 
     def of(self, labels: Mapping[str, str]) -> tuple[str, ...]:
         """Of the nodes with these labels, each once, sorted."""
-        if self._known is None:
-            quiet = Remarks()  # what is odd about a node is said where it is read for the plan
-            models = (
-                (one, server_model(one, self._policy, self._find, quiet)) for one in self._nodes
-            )
-            self._known = [
-                (one.labels, slug(model.gpu)) for one, model in models if model is not None
-            ]
-        wanted = labels.items()
-        return tuple(sorted({gpu for own, gpu in self._known if wanted <= own.items()}))
+        wanted = frozenset(labels.items())
+        if wanted not in self._found:
+            models = {gpu for own, gpu in self._known if wanted <= own.items()}
+            self._found[wanted] = tuple(sorted(models))
+        return self._found[wanted]
+
+    @cached_property
+    def _known(self) -> list[tuple[dict[str, str], str]]:
+        """Labels and GPU model of each node with GPUs."""
+        quiet = Remarks()  # what is odd about a node is said where it is read for the plan
+        models = ((one, server_model(one, self._policy, self._find, quiet)) for one in self._nodes)
+        return [(one.labels, slug(model.gpu)) for one, model in models if model is not None]
 
 
 def _amount(share: Share) -> Json:
