@@ -70,7 +70,7 @@ def _admission(
 
 
 TIERS: tuple[TierFamily, ...] = (
-    TierFamily("guarantee", "max", None, "cluster", per_priority=True, condition="guaranteed"),
+    TierFamily("guarantee", "max", None, "cluster", condition="guaranteed"),
     _admission("kept", None, "may_lose_gpus"),
     _admission("aged", None, "aged"),
     _admission("aged-waiting", "waiting", "aged"),
@@ -161,9 +161,8 @@ def stated_tiers(  # noqa: C901  # three kinds of rows
             if row.condition is None or row.condition in met[priority]:
                 yield Tier(row.name, priority, row.sense, listed[row.objective or main or ""])
 
-    if main is not None:
-        for priority in priorities:
-            yield from of([family("guarantee")], priority)
+    if main is not None and any("guaranteed" in conditions for conditions in met.values()):
+        yield Tier("guarantee", None, "max", listed[main])
     for name, tolerance in listed.items():
         row = family(name)
         if name == "fair":
