@@ -26,9 +26,6 @@ MAINS: tuple[Main, ...] = get_args(Main)
 Condition = Literal["guaranteed", "may_lose_gpus", "aged", "elastic"]
 """A tier with a condition is stated for a priority only if one of its gangs meets it."""
 
-MAX_RANKS = 16
-"""Most tiers of a family that is stated once for each number of queues."""
-
 
 @dataclass(frozen=True, slots=True)
 class TierFamily:
@@ -36,8 +33,7 @@ class TierFamily:
 
     ``objective``: the policy objective that lists the tier and gives its tolerance; None: the one of
     ``MAINS`` that the policy lists, which decides its value too.
-    ``per_priority``: stated once for each priority, ``per_queue``: for each number of queues, else once for
-    the plan. ``first``: before all tiers of other families, wherever its objective is listed.
+    ``per_priority``: stated once for each priority, else once for the plan.
     ``default``: part of a policy that lists no objectives.
     ``pays_for_moves``: an improvement shows in the figures that are weighed against ``minGain``.
     """
@@ -50,22 +46,15 @@ class TierFamily:
     condition: Condition | None = None
     default: bool = True
     pays_for_moves: bool = False
-    per_queue: bool = False
-    first: bool = False
 
     @property
     def fused(self) -> bool:
         """Whether consecutive tiers of this kind are solved as one objective, priority by priority."""
-        return self.subject == "admission" and self.per_priority
+        return self.subject == "admission"
 
 
 def _admission(
-    name: str,
-    objective: str | None,
-    condition: Condition | None = None,
-    *,
-    default: bool = True,
-    first: bool = False,
+    name: str, objective: str | None, condition: Condition | None = None, *, default: bool = True
 ) -> TierFamily:
     """A tier about which gangs run."""
     return TierFamily(
@@ -76,20 +65,18 @@ def _admission(
         per_priority=True,
         condition=condition,
         default=default,
-        pays_for_moves=name not in ("guarantee", "kept"),
-        first=first,
+        pays_for_moves=name != "kept",
     )
 
 
 TIERS: tuple[TierFamily, ...] = (
-    _admission("guarantee", None, "guaranteed", first=True),
+    TierFamily("guarantee", "max", None, "cluster", condition="guaranteed"),
     _admission("kept", None, "may_lose_gpus"),
     _admission("aged", None, "aged"),
     _admission("aged-waiting", "waiting", "aged"),
     _admission("goodput", "goodput"),
     _admission("admission", "admission", default=False),
     _admission("waiting", "waiting"),
-    TierFamily("fair", "max", "fair", "admission", default=False, per_queue=True),
     TierFamily("disruption", "min", "disruption", "disruption"),
     TierFamily("preference", "max", "preference", "placement"),
     TierFamily("bandwidth", "max", "bandwidth", "placement", pays_for_moves=True),
@@ -104,13 +91,18 @@ TIERS: tuple[TierFamily, ...] = (
         default=False,
         pays_for_moves=True,
     ),
+    TierFamily("fair", "max", "fair", "cluster", default=False),
     TierFamily("stability", "min", "stability", "cluster", default=False),
 )
 """In the order in which the tiers of one priority, and the default objectives, are solved."""
 
 
+MAX_FAIR = 16
+"""Most ``fair`` tiers."""
+
+
 def family(name: str) -> TierFamily:
-    """The row of a tier, from its name, ``name/priority`` or ``name/rank``."""
+    """The row of a tier, from its name or from ``name/priority``."""
     bare = name.partition("/")[0]
     return next(row for row in TIERS if row.name == bare)
 
@@ -124,10 +116,7 @@ def objective_names(*, default_only: bool = False) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """One objective: its family, priority where it has one, sense, tolerance.
-
-    ``rank``: number of queues that it is about, those with the least.
-    """
+    """One objective: its family, priority where it has one, sense, tolerance."""
 
     family: str
     priority: int | None
@@ -155,15 +144,13 @@ def larger_is_better(tiers: Iterable[Tier], values: Iterable[int]) -> tuple[int,
     return tuple(sign(tier.sense) * value for tier, value in zip(tiers, values, strict=True))
 
 
-def stated_tiers(
-    objectives: Iterable[tuple[str, Fraction]],
-    met: Mapping[int, Collection[str]],
-    queues: int = 0,
+def stated_tiers(  # noqa: C901  # three kinds of rows
+    objectives: Iterable[tuple[str, Fraction]], met: Mapping[int, Collection[str]], queues: int = 0
 ) -> Iterator[Tier]:
     """The tiers that a plan states, in order.
 
     ``objectives``: (name, tolerance) as the policy lists them. ``met``: for every priority in the
-    input, the conditions that its gangs meet. ``queues``: number of queues that gangs name.
+    input, the conditions that its gangs meet. ``queues``: how many queues gangs name.
     """
     listed = dict(objectives)
     main = next((name for name in MAINS if name in listed), None)
@@ -174,19 +161,21 @@ def stated_tiers(
             if row.condition is None or row.condition in met[priority]:
                 yield Tier(row.name, priority, row.sense, listed[row.objective or main or ""])
 
-    fused = [row for row in TIERS if row.fused and (row.objective or main) in listed]
-    for priority in priorities:
-        yield from of((row for row in fused if row.first), priority)
+    if main is not None and any("guaranteed" in conditions for conditions in met.values()):
+        yield Tier("guarantee", None, "max", listed[main])
     for name, tolerance in listed.items():
         row = family(name)
+        if name == "fair":
+            for k in range(1, min(queues, MAX_FAIR) + 1):
+                yield Tier(name, None, row.sense, tolerance, rank=k)
+            continue
         if not row.per_priority:
-            ranks = range(1, min(queues, MAX_RANKS) + 1) if row.per_queue else (None,)
-            yield from (Tier(name, None, row.sense, tolerance, rank) for rank in ranks)
+            yield Tier(name, None, row.sense, tolerance)
             continue
         rows = [row]
         if row.fused and main is not None:  # its place decides where all of them go
             if name != main:
                 continue
-            rows = [r for r in fused if not r.first]
+            rows = [r for r in TIERS if r.fused and (r.objective or main) in listed]
         for priority in priorities:
             yield from of(rows, priority)

@@ -106,7 +106,7 @@ class Promises:
             found["fair", queue] += self.counts.get((g, role), 0)
             for key in {ANY, self.models[n] or ANY}:
                 found["held", queue, key] += gpus
-                found["admitted", queue, key, gang.priority] += gpus if admitted else 0
+                found["admitted", queue, key] += gpus if admitted else 0
                 if not gang.preemptible:
                     found["firm", queue, key] += gpus
                     found["odd", key] += odd
@@ -249,43 +249,30 @@ class Promises:
     # What it is worth
 
     def tier_names(self) -> tuple[list[str], list[str]]:
-        """Tiers of guarantees, if the policy says what gangs are worth; tiers of fair shares."""
-        priorities = {
-            gang.priority for g, gang in enumerate(self.instance.gangs) if self._backed(g)
-        }
+        """The tier of guarantees, if the policy says what gangs are worth; tiers of fair shares."""
         named = {queue for queue in self.named if queue is not None}
-        return (
-            [f"guarantee/{p}" for p in sorted(priorities, reverse=True)],
-            [f"fair/{k}" for k in range(1, min(16, len(named)) + 1)],
+        backed = any(
+            gpus for q in named for a in self.line(q) for gpus in self.guarantees[a].values()
         )
-
-    def _backed(self, g: int) -> list[int]:
-        """Queues with a guarantee that gang g is in."""
-        return [q for q in self.line(self.named[g]) if any(self.guarantees[q].values())]
+        fair = [f"fair/{k}" for k in range(1, min(16, len(named)) + 1)]
+        return ["guarantee"] if backed else [], fair
 
     def values(self, part: Part) -> dict[str, int]:
         """Of the tiers about queues."""
         if not self.queues:
             return {}
         found = dict(part)
-        guarantees, fair = self.tier_names()
-        values = {name: self._kept(found, int(name.partition("/")[2])) for name in guarantees}
         shares = sorted(found.get(("fair", q), 0) for q in {q for q in self.named if q is not None})
-        return values | {name: sum(shares[: k + 1]) for k, name in enumerate(fair)}
+        fair = {name: sum(shares[: k + 1]) for k, name in enumerate(self.tier_names()[1])}
+        return {"guarantee": self._kept(found), **fair}
 
-    def _kept(self, found: Mapping[tuple[object, ...], int], priority: int) -> int:
-        gangs = self.instance.gangs
-        own = {q for g, x in enumerate(gangs) if x.priority == priority for q in self._backed(g)}
+    def _kept(self, found: Mapping[tuple[object, ...], int]) -> int:
+        """GPUs of guarantees that admitted gangs hold."""
         total = 0
-        for number in own:
-            for key, gpus in self.guarantees[number].items():
-                held = sum(
-                    found.get(("admitted", queue, key, p), 0)
-                    for queue in range(len(self.queues))
-                    for p in {gang.priority for gang in gangs}
-                    if p >= priority and number in self.line(queue)
-                )
-                total += min(gpus, held)
+        for number, guarantee in enumerate(self.guarantees):
+            inside = [q for q in range(len(self.queues)) if number in self.line(q)]
+            for key, gpus in guarantee.items():
+                total += min(gpus, sum(found.get(("admitted", q, key), 0) for q in inside))
         return total
 
     def _counts(self) -> dict[tuple[int, int], int]:

@@ -62,7 +62,7 @@ class Counts:
         for tier, least in zip(tiers, required, strict=True):
             family, _, number = tier.name.partition("/")
             if family in OF_QUEUES:
-                found.append(self._of_queues(family, int(number)))
+                found.append(self._of_queues(family, int(number or 0)))
                 continue
             priority = int(number) if number else None
             higher = 0 if priority is None else bisect_left(known, -priority)
@@ -73,7 +73,7 @@ class Counts:
                 insort(known, -priority)
         return found
 
-    def _of_queues(self, family: str, number: int) -> int:
+    def _of_queues(self, family: str, rank: int) -> int:
         """The most of a tier of queues if every gang that may run has all its pods."""
         queues, gangs = self.outcome.queues, self.facts.gangs
         able = {i for own in self._by_priority.values() for i in own}
@@ -85,18 +85,16 @@ class Counts:
                     for r, role in enumerate(gang.roles):
                         pods = max(role.max if i in able else 0, counts[r])
                         most[gang.queue] += pods * queues.fair_count(gang.queue, role)
-            return sum(sorted(most.values())[:number])
-        names = {name for g in gangs if g.priority == number for name in queues.above(g.queue)}
+            return sum(sorted(most.values())[:rank])
         held: Counter[str] = Counter()
         for i in able:
-            gang = gangs[i]
-            if gang.priority >= number:
-                gpus = sum(role.max * role.gpus for role in gang.roles)
-                gpus = max(gpus, self.outcome.changes[i].running_gpus)
-                for name in queues.above(gang.queue):
-                    held[name] += gpus
+            gpus = sum(role.max * role.gpus for role in gangs[i].roles)
+            for name in queues.above(gangs[i].queue):
+                held[name] += max(gpus, self.outcome.changes[i].running_gpus)
         return sum(
-            min(gpus, held[name]) for name in names for gpus in queues.guarantee[name].values()
+            min(gpus, held[name])
+            for name, of_queue in queues.guarantee.items()
+            for gpus in of_queue.values()
         )
 
     @cached_property

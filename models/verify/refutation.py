@@ -189,7 +189,7 @@ class _Search:
             value = VALUES[family]
             if family in OF_QUEUES:
                 self.work.spend(len(self.facts.gangs))
-                yield value(variant, int(priority))
+                yield value(variant, int(priority or 0))
             elif family in OF_CLUSTER:
                 if position in self.found:
                     return

@@ -69,16 +69,17 @@ CONDITIONS: dict[str, Callable[[Outcome, Gang], bool]] = {
 """Whether a gang meets the condition of a tier."""
 
 
-def _guarantee(outcome: Outcome, priority: int) -> int:
-    """GPUs of guarantees of the queues that gangs of a priority are in, that gangs at least as high hold."""
+def _guarantee(outcome: Outcome, _number: int) -> int:
+    """GPUs of guarantees that admitted gangs hold."""
     queues = outcome.queues
-    names = {name for c in outcome.by_priority[priority] for name in queues.above(c.gang.queue)}
     held = queues.sums(
-        gpus if change.admitted and change.gang.priority >= priority else Counter()
+        gpus if change.admitted else Counter()
         for change, gpus in zip(outcome.changes, outcome.queue_gpus, strict=True)
     )
     return sum(
-        min(gpus, held[name][key]) for name in names for key, gpus in queues.guarantee[name].items()
+        min(gpus, held[name][key])
+        for name, of_queue in queues.guarantee.items()
+        for key, gpus in of_queue.items()
     )
 
 
