@@ -24,7 +24,10 @@ Main = Literal["goodput", "admission"]
 MAINS: tuple[Main, ...] = get_args(Main)
 
 Condition = Literal["guaranteed", "may_lose_gpus", "aged", "elastic"]
-"""A tier with a condition is stated for a priority only if one of its gangs meets it."""
+"""A tier with a condition is stated, for a priority if it has one, only if a gang meets it."""
+
+MAX_RANKS = 16
+"""Most tiers of a family that is stated once for each number of queues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,8 @@ class TierFamily:
 
     ``objective``: the policy objective that lists the tier and gives its tolerance; None: the one of
     ``MAINS`` that the policy lists, which decides its value too.
-    ``per_priority``: stated once for each priority, else once for the plan.
+    ``per_priority``: stated once for each priority, ``per_queue``: for each number of queues, else once for
+    the plan. ``first``: before all tiers of other families, wherever its objective is listed.
     ``default``: part of a policy that lists no objectives.
     ``pays_for_moves``: an improvement shows in the figures that are weighed against ``minGain``.
     """
@@ -46,15 +50,21 @@ class TierFamily:
     condition: Condition | None = None
     default: bool = True
     pays_for_moves: bool = False
+    per_queue: bool = False
+    first: bool = False
 
     @property
     def fused(self) -> bool:
         """Whether consecutive tiers of this kind are solved as one objective, priority by priority."""
-        return self.subject == "admission"
+        return self.subject == "admission" and self.per_priority
 
 
 def _admission(
-    name: str, objective: str | None, condition: Condition | None = None, *, default: bool = True
+    name: str,
+    objective: str | None,
+    condition: Condition | None = None,
+    *,
+    default: bool = True,
 ) -> TierFamily:
     """A tier about which gangs run."""
     return TierFamily(
@@ -70,13 +80,14 @@ def _admission(
 
 
 TIERS: tuple[TierFamily, ...] = (
-    TierFamily("guarantee", "max", None, "cluster", condition="guaranteed"),
+    TierFamily("guarantee", "max", None, "admission", condition="guaranteed", first=True),
     _admission("kept", None, "may_lose_gpus"),
     _admission("aged", None, "aged"),
     _admission("aged-waiting", "waiting", "aged"),
     _admission("goodput", "goodput"),
     _admission("admission", "admission", default=False),
     _admission("waiting", "waiting"),
+    TierFamily("fair", "max", "fair", "admission", default=False, per_queue=True),
     TierFamily("disruption", "min", "disruption", "disruption"),
     TierFamily("preference", "max", "preference", "placement"),
     TierFamily("bandwidth", "max", "bandwidth", "placement", pays_for_moves=True),
@@ -91,18 +102,13 @@ TIERS: tuple[TierFamily, ...] = (
         default=False,
         pays_for_moves=True,
     ),
-    TierFamily("fair", "max", "fair", "cluster", default=False),
     TierFamily("stability", "min", "stability", "cluster", default=False),
 )
 """In the order in which the tiers of one priority, and the default objectives, are solved."""
 
 
-MAX_FAIR = 16
-"""Most ``fair`` tiers."""
-
-
 def family(name: str) -> TierFamily:
-    """The row of a tier, from its name or from ``name/priority``."""
+    """The row of a tier, from its name, ``name/priority`` or ``name/rank``."""
     bare = name.partition("/")[0]
     return next(row for row in TIERS if row.name == bare)
 
@@ -116,7 +122,10 @@ def objective_names(*, default_only: bool = False) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """One objective: its family, priority where it has one, sense, tolerance."""
+    """One objective: its family, priority where it has one, sense, tolerance.
+
+    ``rank``: number of queues that it is about, those with the least.
+    """
 
     family: str
     priority: int | None
@@ -144,13 +153,15 @@ def larger_is_better(tiers: Iterable[Tier], values: Iterable[int]) -> tuple[int,
     return tuple(sign(tier.sense) * value for tier, value in zip(tiers, values, strict=True))
 
 
-def stated_tiers(  # noqa: C901  # three kinds of rows
-    objectives: Iterable[tuple[str, Fraction]], met: Mapping[int, Collection[str]], queues: int = 0
+def stated_tiers(
+    objectives: Iterable[tuple[str, Fraction]],
+    met: Mapping[int, Collection[str]],
+    queues: int = 0,
 ) -> Iterator[Tier]:
     """The tiers that a plan states, in order.
 
     ``objectives``: (name, tolerance) as the policy lists them. ``met``: for every priority in the
-    input, the conditions that its gangs meet. ``queues``: how many queues gangs name.
+    input, the conditions that its gangs meet. ``queues``: number of queues that gangs name.
     """
     listed = dict(objectives)
     main = next((name for name in MAINS if name in listed), None)
@@ -161,16 +172,14 @@ def stated_tiers(  # noqa: C901  # three kinds of rows
             if row.condition is None or row.condition in met[priority]:
                 yield Tier(row.name, priority, row.sense, listed[row.objective or main or ""])
 
-    if main is not None and any("guaranteed" in conditions for conditions in met.values()):
-        yield Tier("guarantee", None, "max", listed[main])
+    every = set[str]().union(*met.values())
+    first = (row for row in TIERS if row.first and main is not None and row.condition in every)
+    yield from (Tier(row.name, None, row.sense, listed[main or ""]) for row in first)
     for name, tolerance in listed.items():
         row = family(name)
-        if name == "fair":
-            for k in range(1, min(queues, MAX_FAIR) + 1):
-                yield Tier(name, None, row.sense, tolerance, rank=k)
-            continue
         if not row.per_priority:
-            yield Tier(name, None, row.sense, tolerance)
+            ranks = range(1, min(queues, MAX_RANKS) + 1) if row.per_queue else (None,)
+            yield from (Tier(name, None, row.sense, tolerance, rank) for rank in ranks)
             continue
         rows = [row]
         if row.fused and main is not None:  # its place decides where all of them go
