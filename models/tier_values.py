@@ -16,7 +16,7 @@ from models.hardware import ServerModel
 from models.instance import Instance
 from models.leftover import defragment, stranded
 from models.occupancy import free_after, free_on
-from models.queue_shares import QueueUse, add_use, has_promise, shares, stated_shares
+from models.queue_shares import QueueUse, add_use, owed, shares, stated_shares
 from models.rates.gang_bandwidth import ServerSet, gang_MBps, ideal_MBps, server_set, share_permille
 from models.rates.gpu_sets import UnknownRate
 from models.rates.speed import speed_permille
@@ -41,7 +41,7 @@ class GangValue:
 
 
 CONDITIONS: dict[Condition, Callable[[Instance, Gang], bool]] = {
-    "guaranteed": lambda instance, gang: has_promise(instance, gang.priority),
+    "guaranteed": lambda instance, _gang: owed(instance),
     "may_lose_gpus": lambda _instance, gang: _may_lose_gpus(gang),
     "aged": lambda instance, gang: instance.aged(gang),
     "elastic": lambda _instance, gang: gang.elastic,
@@ -532,8 +532,8 @@ PLAN_VALUES: dict[str, Callable[[Instance, Sequence[int]], int]] = {
 """Tiers whose value depends on the free GPUs of every node alone."""
 
 
-def _promised(instance: Instance, tier: Tier, use: QueueUse) -> int:
-    return stated_shares(instance).guaranteed(tier.priority or 0, use.held)
+def _promised(instance: Instance, _tier: Tier, use: QueueUse) -> int:
+    return stated_shares(instance).guaranteed(use.held)
 
 
 def _fair(instance: Instance, tier: Tier, use: QueueUse) -> int:
