@@ -81,7 +81,7 @@ class ImpliedBounds:
             self._largest = _largest_use(self._instance, known)
         if tier.rank is not None:
             return known.fairness(tier.rank, self._largest.fair)
-        return known.guaranteed(tier.priority or 0, self._largest.held)
+        return known.guaranteed(self._largest.held)
 
     def _worths(self, family: str, priority: int) -> _Worths:
         """What the gangs of a priority add to a tier at most."""

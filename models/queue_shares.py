@@ -6,7 +6,7 @@ gets the facts of the whole, with what the gangs outside hold.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -37,7 +37,6 @@ class Holder(NamedTuple):
     """
 
     queue: int | None
-    priority: int
     firm: bool
     admitted: bool
 
@@ -65,9 +64,9 @@ class QueueShares:
     ``paths``: the queue and all above it, itself first. ``guarantees``, ``before``: by GPU model, what a
     queue is promised, and what gangs in it hold before the plan; a model without guarantees is not in the
     first. ``most``: what they may hold after it, None for any number. ``healthy``: GPUs of usable nodes.
-    ``shortfall``: how many promised GPUs there are not, before the plan. ``promised``: by priority, the
-    queues with a guarantee in which it has gangs. ``parts``: f of the queues that gangs name. ``totals``:
-    GPUs and RESOURCES of all selected nodes. ``outside``: what gangs outside of a part hold.
+    ``shortfall``: how many promised GPUs there are not, before the plan. ``owed``: whether a gang is in a
+    queue with a guarantee. ``parts``: f of the queues that gangs name. ``totals``: GPUs and RESOURCES of all
+    selected nodes. ``outside``: what gangs outside of a part hold.
     """
 
     names: tuple[str, ...]
@@ -78,7 +77,7 @@ class QueueShares:
     reclaim: tuple[bool, ...]
     healthy: Mapping[Gpu, int]
     shortfall: Mapping[Gpu, int]
-    promised: Mapping[int, tuple[int, ...]]
+    owed: bool
     parts: Mapping[int, Fraction]
     totals: tuple[int, ...]
     models: tuple[str, ...]
@@ -111,17 +110,17 @@ class QueueShares:
         most = {gpu: (None,) * len(self.names) for gpu in self.most}
         return replace(self, most=most, healthy={}, outside=QueueUse())
 
-    def guaranteed(self, priority: int, use: Mapping[tuple[Holder, Gpu], int]) -> int:
-        """The value of the tier ``guarantee`` of a priority."""
+    def guaranteed(self, use: Mapping[tuple[Holder, Gpu], int]) -> int:
+        """The value of the tier ``guarantee``."""
         held: Counter[tuple[int, Gpu]] = Counter()
         for (holder, gpu), gpus in use.items():
-            if holder.admitted and holder.priority >= priority:
+            if holder.admitted:
                 for queue in self.path(holder.queue):
                     held[queue, gpu] += gpus
         return sum(
-            min(own[queue], held[queue, gpu])
-            for queue in self.promised.get(priority, ())
+            min(gpus, held[queue, gpu])
             for gpu, own in self.guarantees.items()
+            for queue, gpus in enumerate(own)
         )
 
     def fairness(self, rank: int, fair: Mapping[int, int]) -> int:
@@ -153,10 +152,10 @@ def stated_shares(instance: Instance) -> QueueShares:
     return known
 
 
-def has_promise(instance: Instance, priority: int) -> bool:
-    """Whether a gang of the priority is in a queue with a guarantee."""
+def owed(instance: Instance) -> bool:
+    """Whether a gang is in a queue with a guarantee."""
     known = shares(instance)
-    return known is not None and priority in known.promised
+    return known is not None and known.owed
 
 
 def queue_of(instance: Instance) -> tuple[int | None, ...]:
@@ -211,7 +210,7 @@ def _usable(instance: Instance) -> tuple[bool, ...]:
 def holder_of(instance: Instance, index: int, *, admitted: bool = True) -> Holder:
     """In whose name a gang holds GPUs."""
     gang = instance.gangs[index]
-    return Holder(queue_of(instance)[index], gang.priority, not gang.preemptible, admitted)
+    return Holder(queue_of(instance)[index], not gang.preemptible, admitted)
 
 
 def add_use(
@@ -450,7 +449,7 @@ def _shares(instance: Instance) -> QueueShares:
         tuple(queue.reclaim for queue in queues),
         {},
         {},
-        _promised(instance, paths, promised),
+        _owed(instance, paths, promised),
         _parts(queues, {q for q in queue_of(instance) if q is not None}, paths),
         _totals(instance),
         models,
@@ -504,18 +503,14 @@ def _most(
     return max(before, min(limits)) if limits else None
 
 
-def _promised(
+def _owed(
     instance: Instance,
     paths: Sequence[tuple[int, ...]],
     guarantees: Mapping[Gpu, tuple[int, ...]],
-) -> dict[int, tuple[int, ...]]:
-    """By priority, the queues with a guarantee in which it has gangs."""
-    found: defaultdict[int, set[int]] = defaultdict(set)
-    with_guarantee = {q for own in guarantees.values() for q, gpus in enumerate(own) if gpus}
-    for gang, queue in zip(instance.gangs, queue_of(instance), strict=True):
-        if queue is not None:
-            found[gang.priority] |= with_guarantee.intersection(paths[queue])
-    return {priority: tuple(sorted(own)) for priority, own in sorted(found.items()) if own}
+) -> bool:
+    """Whether a gang is in a queue with a guarantee."""
+    named = {queue for queue in queue_of(instance) if queue is not None}
+    return any(own[q] for own in guarantees.values() for queue in named for q in paths[queue])
 
 
 def _parts(

@@ -15,7 +15,7 @@ from models.hardware import ServerModel
 from models.instance import Instance
 from models.leftover import defragment, gpu_shares, stranded, usable_gpus
 from models.occupancy import PODS, free_after, free_on
-from models.queue_shares import QueueUse, add_use, has_promise, shares, stated_shares
+from models.queue_shares import QueueUse, add_use, owed, shares, stated_shares
 from models.rates.gang_bandwidth import share_permille
 from models.rates.speed import speed_permille
 from models.solution import GangDecision, PodPlacement, placed
@@ -39,7 +39,7 @@ class GangValue:
 
 
 CONDITIONS: dict[Condition, Callable[[Instance, Gang], bool]] = {
-    "guaranteed": lambda instance, gang: has_promise(instance, gang.priority),
+    "guaranteed": lambda instance, _gang: owed(instance),
     "may_lose_gpus": lambda _instance, gang: _may_lose_gpus(gang),
     "aged": lambda instance, gang: instance.aged(gang),
     "elastic": lambda _instance, gang: gang.elastic,
@@ -516,8 +516,8 @@ PLAN_VALUES: dict[str, Callable[[Instance, Sequence[int], Sequence[int]], int]] 
 """Tiers whose value depends on the free GPUs of every node, and on those of use to a request."""
 
 
-def _promised(instance: Instance, tier: Tier, use: QueueUse) -> int:
-    return stated_shares(instance).guaranteed(tier.priority or 0, use.held)
+def _promised(instance: Instance, _tier: Tier, use: QueueUse) -> int:
+    return stated_shares(instance).guaranteed(use.held)
 
 
 def _fair(instance: Instance, tier: Tier, use: QueueUse) -> int:

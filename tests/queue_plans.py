@@ -276,7 +276,7 @@ class Facts:
         p = int(number) if number else 0
         own = [g for g, gang in enumerate(self.gangs) if gang.priority == p]
         if family == "guarantee":
-            return self._guaranteed(plan, p)
+            return self._guaranteed(plan)
         if family == "fair":
             return sum(sorted(self._fair(plan).values())[:p])
         if family == "kept":
@@ -295,17 +295,12 @@ class Facts:
         moved = any(a != b for a, b in zip(before, after, strict=False))
         return self.gpus(g, before if moved or not after else before[len(after) :], None)
 
-    def _guaranteed(self, plan: Sequence[Places], p: int) -> int:
-        total = 0
-        for q in range(len(self.instance.queues)):
-            if any(gang.priority == p and q in self.above(gang.queue) for gang in self.gangs):
-                counted = [
-                    places if gang.priority >= p else ()
-                    for gang, places in zip(self.gangs, plan, strict=True)
-                ]
-                for model in self.models:
-                    total += min(self.promise(q, model), self.held(q, counted, model))
-        return total
+    def _guaranteed(self, plan: Sequence[Places]) -> int:
+        return sum(
+            min(self.promise(q, model), self.held(q, plan, model))
+            for q in range(len(self.instance.queues))
+            for model in self.models
+        )
 
     def _fair(self, plan: Sequence[Places]) -> dict[int, int]:
         queues = self.instance.queues

@@ -248,7 +248,7 @@ def test_the_tiers_of_a_policy_are_stated_in_the_order_of_the_table() -> None:
     met = {0: {"elastic", "guaranteed"}, 7: {"may_lose_gpus", "aged"}}
     found = [(tier.name, tier.tolerance) for tier in tiers.stated_tiers(listed, met, queues=2)]
     assert found == [
-        ("guarantee/0", Fraction(1, 4)),
+        ("guarantee", Fraction(1, 4)),
         ("span", Fraction(0)),
         ("fair/1", Fraction(0)),
         ("fair/2", Fraction(0)),

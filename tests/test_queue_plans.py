@@ -131,7 +131,7 @@ def test_a_guarantee_goes_before_a_higher_priority_that_has_none() -> None:
     gangs = [asks("high", None, 8, firm=False, priority=9), asks("mine", "owner", 8, firm=False)]
     solution = solve(cluster(queues, gangs, nodes=1))
     assert decided(solution) == ["wait", "place"]
-    assert [tier.name for tier in solution.tiers][:2] == ["guarantee/0", "admission/9"]
+    assert [tier.name for tier in solution.tiers][:2] == ["guarantee", "admission/9"]
     assert all(tier.bound == tier.value for tier in solution.tiers)
 
 

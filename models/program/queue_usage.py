@@ -120,16 +120,16 @@ def within(
             yield holder, held
 
 
-def guaranteed(model: Model, tier: Tier) -> Linear:
+def guaranteed(model: Model, _tier: Tier) -> Linear:
     """The tier ``guarantee``: for each promise a number that is at most it, and at most what is held."""
-    known, total, priority = stated_shares(model.instance), Linear(), tier.priority or 0
-    for queue in known.promised.get(priority, ()):
-        for gpu, own in known.guarantees.items():
+    known, total = stated_shares(model.instance), Linear()
+    for gpu, own in known.guarantees.items():
+        for queue, most in enumerate(own):
             held = Linear()
             for holder, gpus in within(known, model.queue_use, queue, gpu):
-                if holder.admitted and holder.priority >= priority:
+                if holder.admitted:
                     held.add_linear(gpus)
-            total.add_linear(_at_most(model.program, held, own[queue]))
+            total.add_linear(_at_most(model.program, held, most))
     return total
 
 

@@ -110,8 +110,9 @@ def _late(budget: Budget) -> Question:
 
 
 def _worth(instance: Instance, plan: Sequence[GangDecision], priority: int) -> tuple[int, ...]:
-    """Values of the tiers of a priority, and of bandwidth; larger is better."""
-    found = [t for t in tiers_of(instance) if t.priority == priority or t.family == "bandwidth"]
+    """Values of the tiers of a priority, of guarantees and of bandwidth; larger is better."""
+    of_all = ("guarantee", "bandwidth")
+    found = [t for t in tiers_of(instance) if t.priority == priority or t.family in of_all]
     evaluation = Evaluation(instance, plan)
     return larger_is_better(found, map(evaluation.tier, found))
 

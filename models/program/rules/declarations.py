@@ -74,12 +74,8 @@ def _service_poolable(instance: Instance, gang: Gang, role: RoleDemand) -> bool:
 
 
 def _queue_key(instance: Instance, gang: Gang) -> Hashable:
-    """GPUs of one model are counted by priority, where the pods are."""
     known = shares(instance)
-    if known is None:
-        return None
-    queue = known.number(gang.queue)
-    return queue, gang.preemptible, gang.priority if known.models else None
+    return None if known is None else (known.number(gang.queue), gang.preemptible)
 
 
 def _open_to(instance: Instance, gang: Gang, role: Role) -> frozenset[int] | None:
