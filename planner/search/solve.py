@@ -21,6 +21,7 @@ from models.program.aggregated.model import AggregatedModel
 from models.program.base_state import base_decisions
 from models.program.formulation import formulate, pairs
 from models.program.interruption import Interrupted, TooLarge
+from models.program.rules.cells import too_many
 from models.program.tier_expressions import FREE_SPACE, OPTION_VALUES, SPEED_FACTORS
 from models.solution import GangDecision, Solution
 from models.tiers import MAINS, Tier
@@ -258,6 +259,7 @@ class Search:
         """
         rules = pod_rules(self.instance)
         lax = len(rules.of) * len(self.instance.cluster.nodes) > RULED_PAIRS
+        lax_cells = too_many(self.instance)
         model = partial(
             AggregatedModel,
             without(self.instance) if lax else self.instance,
@@ -278,7 +280,7 @@ class Search:
                 follow=lambda values: follow(
                     self.instance, model.requests, model.admits, values, budget
                 ),
-                lax=lax,
+                lax=lax or lax_cells,
             )
 
         searches: list[TierSearch] = []

@@ -8,7 +8,7 @@ tiers; the other tiers are bounds. Gangs that cannot be pooled keep variables an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import replace
 
 from models.gang import Gang
@@ -27,7 +27,7 @@ from models.program.linear_program import Linear, Program
 from models.program.packing import SizePacking
 from models.program.regions import RegionSet, build_regions, is_single_piece
 from models.program.rules.all_rules import add_rows
-from models.program.rules.declarations import own_variables, poolable
+from models.program.rules.declarations import own_variables, poolable, user_of_cells
 from models.program.rules.running import may_come_alone
 from models.program.rules.topology import Topology
 from models.program.variables import (
@@ -115,7 +115,7 @@ class AggregatedModel:
         self._gangs: list[GangVariables] = []
         self._topologies: list[Topology] = []
         self._shape_bounds = ShapeBounds(instance, self._rooms)
-        self._pods: dict[tuple[PoolKey, int | None], PodPool] = {}
+        self._pods: dict[tuple[PoolKey, int | None, Hashable], PodPool] = {}
         self._victims = {self.instance.gangs[c.gang].priority for c in requests.choices if c.yields}
         self._create()
         self._bounds = TierBounds(
@@ -295,8 +295,9 @@ class AggregatedModel:
         self, preferences: PieceBuilder, first: Demand, key: PoolKey, demands: Sequence[Demand]
     ) -> PodPool:
         """The pool of such pods. ``demands``: gangs that may take from it."""
-        rank = self._rank(first)
-        if (key, rank) not in self._pods:
+        gang = self.instance.gangs[first.gang]
+        own = (key, self._rank(first), user_of_cells(self.instance, gang))
+        if own not in self._pods:
             gpus, nodes, requests = key
             single = replace(
                 first.gpu_roles[0],
@@ -307,9 +308,9 @@ class AggregatedModel:
                 layers=(),
             )
             stand_in = replace(first, roles=(single,), stays=(), standing=())
-            self._pods[key, rank] = PodPool(single, (stand_in,))
-            preferences.pool(self._pods[key, rank])
-        pool = self._pods[key, rank]
+            self._pods[own] = PodPool(single, (stand_in,))
+            preferences.pool(self._pods[own])
+        pool = self._pods[own]
         highest = max(self.instance.gangs[d.gang].priority for d in demands)
         pool.priority = highest if pool.priority is None else max(highest, pool.priority)
         return pool
