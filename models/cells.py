@@ -22,8 +22,11 @@ from models.solution import PodPlacement, placed
 
 IntArray = npt.NDArray[np.int64]
 
-SEARCH_EFFORT = 1 << 20
+SEARCH_EFFORT = 1 << 17
 """Places tried for single cells, times the size of the arrays, where packing finds too few places."""
+
+RENEWING_EFFORT = 1 << 24
+"""The same of finding places anew only to let them follow pods: 12,500 nodes and 20 queues do so 67 times."""
 
 MOST_SEARCHED = 300
 """With more cells, or kinds of them, packing has the last word: a search is as deep as there are cells."""
@@ -189,6 +192,7 @@ class Claims:
         self._inner = np.zeros(shape, dtype=np.int64)
         self._every = np.arange(shape[1])
         self._changed = set[int]()
+        self._unchecked = set[int]()
         self._steps = 0
         self.version = 0
         self.needed = np.zeros(shape, dtype=np.int64)
@@ -207,28 +211,34 @@ class Claims:
         kinds = zip(self.cells.kinds, self.missing, strict=True)
         return sum(kind.weight * missing for kind, missing in kinds)
 
-    def keep(self, most: int) -> bool:
-        """Whether at most so many GPUs are lost; places are found anew only where pods came to one."""
-        if self.lost() <= most and self._hold():
+    def keep(self, most: int, *, thorough: bool) -> bool:
+        """Whether at most so many GPUs are lost; places are found anew only where pods came to one.
+
+        ``thorough``: packing does not have the last word.
+        """
+        return (self.lost() <= most and self._hold()) or self.renew(most, thorough=thorough)
+
+    def renew(self, most: int, *, thorough: bool = False) -> bool:
+        """Find places anew where pods of the queue are, unless more than so many GPUs would be lost."""
+        self._settle()
+        claimed, missing, unchecked = self.claimed.copy(), list(self.missing), self._unchecked
+        self._unchecked = set()
+        self.pack()
+        if self.lost() <= most or (thorough and self.search(most)):
             return True
-        claimed, missing, changed = self.claimed.copy(), list(self.missing), set(self._changed)
-        if self.pack_within(most):
-            return True
-        self.claimed, self.missing = claimed, missing
+        self.claimed, self.missing, self._unchecked = claimed, missing, unchecked
         self.version += 1
         self._recount(self._every)
-        self._changed = changed
         return False
 
     def _hold(self) -> bool:
         """Whether every place is still one."""
-        columns = self._settle()
+        self._settle()
+        columns = np.array(sorted(self._unchecked), dtype=np.int64)
         over = self.total[columns] > self.cells.usable[columns]
         broken = over & self.claimed[:, columns].any(axis=0)
-        self._changed.update(
-            columns[broken].tolist()
-        )  # until the pods leave, or places are found anew
-        return not bool(broken.any())
+        self._unchecked = set(columns[broken].tolist())
+        return not self._unchecked
 
     def pack(self) -> None:
         """Find places anew: wide cells first, where they take least from others."""
@@ -253,13 +263,11 @@ class Claims:
         self.claimed[:] = 0
         self._recount(self._every)
         self._changed.clear()
+        self._unchecked.clear()
         self.version += 1
 
-    def pack_within(self, most: int) -> bool:
-        """Find places so that at most so many GPUs are lost; in doubt try others, with bounded effort."""
-        self.pack()
-        if self.lost() <= most:
-            return True
+    def search(self, most: int) -> bool:
+        """Look for places so that at most so many GPUs are lost, with bounded effort; else pack."""
         self._start()
         alone = (kind.weight * max(0, kind.count - self._most(kind)) for kind in self.cells.kinds)
         if sum(alone) <= most and self._few():
@@ -273,7 +281,7 @@ class Claims:
         """The fewest GPUs of cells without a place."""
         self.pack()
         least = self.lost()
-        while least and self.pack_within(least - 1):
+        while least and self.search(least - 1):
             least = self.lost()
         return least
 
@@ -396,12 +404,11 @@ class Claims:
             if domain >= first:
                 yield domain, np.flatnonzero(self.cells.domain_of[kind.level] == domain)
 
-    def _settle(self) -> IntArray:
-        """Count changed columns again; returns them."""
-        columns = np.array(sorted(self._changed), dtype=np.int64)
+    def _settle(self) -> None:
+        """Count changed columns again."""
+        self._recount(np.array(sorted(self._changed), dtype=np.int64))
+        self._unchecked |= self._changed
         self._changed.clear()
-        self._recount(columns)
-        return columns
 
     def _recount(self, columns: IntArray) -> None:
         inner = self.held[:, columns]
@@ -419,7 +426,10 @@ class Claims:
 
 
 class Reach:
-    """The places of all cells next to the firm pods of a plan that is built."""
+    """The places of all cells next to the firm pods of a plan that is built.
+
+    ``refusals``: how often in a row places were not kept.
+    """
 
     def __init__(
         self, instance: Instance, pods: Iterable[tuple[int, Sequence[PodPlacement]]] = ()
@@ -427,6 +437,9 @@ class Reach:
         self._instance = instance
         self.claims = [Claims(cells) for cells in cells_by_model(instance)]
         self._closed: dict[tuple[int, ...], tuple[tuple[int, ...], frozenset[int]]] = {}
+        self._moved = True
+        self._renewed = 0
+        self.refusals = 0
         for gang, own in pods:
             self.add(gang, own)
 
@@ -439,6 +452,16 @@ class Reach:
                 column, gpus = claims.cells.column_of.get(pod.node), spec.roles[pod.role].gpus
                 if column is not None and gpus:
                     claims.add(row, column, sign * gpus)
+                    self._moved = True
+
+    def allows(self, gang: int, pods: Sequence[PodPlacement]) -> bool:
+        """Whether cells keep their places beside these pods too, as far as packing tells."""
+        moved = self._moved
+        self.add(gang, pods)
+        kept = self.keep(thorough=False)
+        self.add(gang, pods, -1)
+        self._moved = moved
+        return kept
 
     def closed(self, gang: int) -> frozenset[int]:
         """Nodes on which firm pods of a gang may be in the way of the places of others.
@@ -455,10 +478,21 @@ class Reach:
             known = self._closed[rows] = (versions, frozenset(found))
         return known[1]
 
-    def keep(self) -> bool:
-        """Whether no more is lost than before the plan."""
+    def keep(self, *, thorough: bool = True) -> bool:
+        """Whether no more is lost than before the plan. Not ``thorough``: as far as packing tells."""
+        allowed = zip(self.claims, allowed_losses(self._instance), strict=True)
+        kept = all(one.keep(most, thorough=thorough) for one, most in allowed)
+        self.refusals = 0 if kept else self.refusals + 1
+        return kept
+
+    def renew(self) -> bool:
+        """Let places follow the pods of their queues, as far as cells allow; whether that is worth a look."""
+        self._renewed += sum(claims.claimed.size for claims in self.claims) if self._moved else 0
+        moved, self._moved = self._moved and self._renewed <= RENEWING_EFFORT, False
         allowed = allowed_losses(self._instance)
-        return all(one.keep(most) for one, most in zip(self.claims, allowed, strict=True))
+        for claims, most in zip(self.claims, allowed, strict=True) if moved else ():
+            claims.renew(most)
+        return moved
 
     def pack(self) -> None:
         """Find places for all cells anew."""

@@ -5,6 +5,7 @@ Servers of eight GPUs, two in each rack, unless a test says otherwise.
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -203,3 +204,32 @@ def test_pods_that_leave_give_places_back() -> None:
     assert not reach.keep()
     reach.add(0, pods, -1)
     assert reach.keep()
+
+
+def test_what_is_kept_after_many_changes_is_what_trying_every_way_keeps() -> None:
+    for seed in range(examples(100, 12)):
+        instance, r = celled(seed), random.Random(seed)
+        pods = [list(own) for own in standing_pods(instance)]
+        waiting = [g for g, own in enumerate(pods) if not own]
+        before = lost(
+            instance, firm_pods(instance, [[(p.role, p.node) for p in own] for own in pods])
+        )
+        reach = Reach(instance, enumerate(pods))
+        for _ in range(25):
+            gang, n = r.choice(waiting), r.randrange(len(instance.cluster.nodes))
+            reach.closed(gang)
+            if pods[gang] and r.random() < 0.5:
+                reach.add(gang, [pods[gang].pop()], -1)
+                continue
+            pod = PodPlacement(0, len(pods[gang]), n, 1)
+            if r.random() < 0.5 and not reach.allows(gang, [pod]):
+                continue
+            reach.add(gang, [pod])
+            pods[gang].append(pod)
+            now = lost(
+                instance, firm_pods(instance, [[(p.role, p.node) for p in own] for own in pods])
+            )
+            kept = all(now[model] <= most for model, most in before.items())
+            assert reach.keep() is kept, seed
+            if not kept:
+                reach.add(gang, [pods[gang].pop()], -1)

@@ -282,10 +282,7 @@ class FreeSpace:
         """Whether the cells of queues stay reachable with these pods added."""
         if self.reach is None or not is_firm(self.instance.gangs[gang]):
             return True
-        self.reach.add(gang, pods)
-        kept = self.reach.keep()
-        self.reach.add(gang, pods, -1)
-        return kept
+        return self.reach.allows(gang, pods)
 
     def beside_cells(self, demand: Demand) -> Demand | None:
         """The demand on nodes where its pods are in the way of no cells; None if these are all."""

@@ -22,6 +22,7 @@ from models.program.base_state import base_decisions
 from models.program.formulation import formulate, pairs
 from models.program.interruption import Interrupted, TooLarge
 from models.program.queue_usage import QUEUE_TIERS
+from models.program.rules.cells import too_many
 from models.program.tier_expressions import FREE_SPACE, OPTION_VALUES, SPEED_FACTORS
 from models.shape import pooled_shapes, shaped_gangs
 from models.solution import GangDecision, Solution
@@ -328,6 +329,7 @@ class Search:
         """
         instance = _relaxed(self.instance)
         lax = instance is not self.instance
+        lax_cells = too_many(self.instance)
         model = partial(
             AggregatedModel,
             instance,
@@ -348,7 +350,7 @@ class Search:
                 follow=lambda values: follow(
                     self.instance, model.requests, model.admits, values, budget
                 ),
-                lax=lax,
+                lax=lax or lax_cells,
             )
 
         searches: list[TierSearch] = []

@@ -28,7 +28,7 @@ from models.program.linear_program import Linear, Program
 from models.program.packing import SizePacking
 from models.program.regions import RegionSet, build_regions, is_single_piece
 from models.program.rules.all_rules import add_rows
-from models.program.rules.declarations import own_variables, poolable
+from models.program.rules.declarations import own_variables, poolable, user_of_cells
 from models.program.rules.running import may_come_alone
 from models.program.rules.topology import Topology
 from models.program.variables import (
@@ -117,7 +117,7 @@ class AggregatedModel:
         self._gangs: list[GangVariables] = []
         self._topologies: list[Topology] = []
         self._shape_bounds = ShapeBounds(instance, self._rooms)
-        self._pods: dict[tuple[PoolKey, Hashable, Holder | None], PodPool] = {}
+        self._pods: dict[tuple[PoolKey, Hashable, Holder | None, Hashable], PodPool] = {}
         self._victims = victims(instance, requests.choices)
         self._create()
         self._bounds = TierBounds(
@@ -300,7 +300,8 @@ class AggregatedModel:
 
         Where a pod of a pool comes, the same gangs may be stopped, whichever gang it belongs to.
         """
-        known = (key, self._victims.rank(first.gang), self._holder(first))
+        cells = user_of_cells(self.instance, self.instance.gangs[first.gang])
+        known = (key, self._victims.rank(first.gang), self._holder(first), cells)
         if known not in self._pods:
             gpus, nodes, requests = key
             single = replace(

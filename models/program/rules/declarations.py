@@ -112,7 +112,8 @@ def _places_of_cells(instance: Instance, node: int) -> Hashable:
     return tuple(cells.place(node) for cells in cells_by_model(instance))
 
 
-def _user_of_cells(instance: Instance, gang: Gang) -> Hashable:
+def user_of_cells(instance: Instance, gang: Gang) -> Hashable:
+    """Gangs for which the cells of queues are alike."""
     by_model = cells_by_model(instance)
     return tuple(cells.row(gang) for cells in by_model) if by_model and is_firm(gang) else ()
 
@@ -163,7 +164,7 @@ DECLARED: tuple[Declaration, ...] = (
     ),
     Declaration("queues", gang_key=_queue_key),
     Declaration(
-        "cells", eligible=_without_closed, node_key=_places_of_cells, gang_key=_user_of_cells
+        "cells", eligible=_without_closed, node_key=_places_of_cells, gang_key=user_of_cells
     ),
     Declaration(
         "balance",
