@@ -6,14 +6,15 @@ Servers of eight GPUs in one rack; ``full`` holds n01 for another hour, ``big`` 
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from threading import Event
 from typing import Any
 
 import pytest
-from building import build, gang
+from building import build, gang, role
 from plan_documents import Doc
 
-from models.gang import Gang
+from models.gang import ExistingPod, Gang, Patience
 from models.instance import Instance
 from models.part import Standing
 from models.plan import compose, dumps
@@ -26,6 +27,7 @@ from models.verify.check import Judge
 from models.verify.violation import Violation
 from planner.pipelines.previous_plan import with_previous
 from planner.read.plan_files import read_plan
+from planner.search import forecast, reservations
 from planner.search.budget import Budget
 from planner.search.holding_nodes import hold_nodes
 from planner.search.solve import AGGREGATED_FROM, Search, solve
@@ -242,3 +244,63 @@ def test_others_are_expected_to_start_when_there_is_room(
     expected = {one.name: d.expected_start for one, d in pairs if d.expected_start is not None}
     assert expected == {name: NOW + hours * HOUR for name, hours in starts.items()}
     assert faults(instance, found) == []
+
+
+def test_tries_for_reservations_and_estimates_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    low = [waits(f"low{i}", 1, 1, submitted_at=NOW - 9 + i) for i in range(3)]
+    instance = cluster(FULL, runs("half", 1, 1.5), BIG, waits("next", 2, 5, 4), *low)
+
+    def known() -> tuple[set[str], set[str]]:
+        found = solve(instance)
+        pairs = list(zip(instance.gangs, found.decisions, strict=True))
+        expected = {one.name for one, d in pairs if d.expected_start is not None}
+        return set(held(instance, found)), expected
+
+    assert known() == ({"big", "next", "low0"}, {"low1", "low2"})
+    monkeypatch.setattr(forecast, "MAX_GANGS", 1)
+    assert known() == ({"big", "next", "low0"}, {"low1"})
+    monkeypatch.setattr(forecast, "MAX_TRIES", 0)
+    monkeypatch.setattr(reservations, "MAX_TRIES", 0)
+    assert known() == (set(), set())
+
+
+PATIENT = Patience(Fraction(9, 10), HOUR)
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["nowhere", "taken"])
+@pytest.mark.parametrize(
+    ("own", "policy", "waiting"),
+    [
+        (PATIENT, None, True),
+        (None, PATIENT, True),
+        (replace(PATIENT, for_s=HOUR // 2), None, False),
+        (replace(PATIENT, share=Fraction(1, 10)), PATIENT, False),
+    ],
+    ids=["its own", "of the policy", "over", "content"],
+)
+def test_a_gang_waits_for_a_good_place_for_as_long_as_it_is_patient(
+    own: Patience | None, policy: Patience | None, *, waiting: bool, taken: bool
+) -> None:
+    # two halves of servers with one NIC each reach 50,000 of 370,800 MB/s; `first` takes the free one
+    halves = [_half(node) for node in (0, 1)]
+    first = [waits("first", 1, 1, 9)] if taken else []
+    asks = lasting(gang("asks", 4, 2), 1, patience=own)
+    instance = cluster(*halves, *first, asks, nodes=2 + taken, rules=None)
+    instance = replace(instance, policy=replace(instance.policy, patience=policy))
+    found = solve(instance)
+    reason = found.decisions[0].reason
+    assert (reason is not None) == waiting
+    if reason is not None:
+        assert reason.code == "Bandwidth"
+        assert "until 2027-01-15T08:30:00Z" in reason.message
+        assert "minBandwidthShare of 0.9" in reason.message
+        assert ("the best that was found has 0.134" in reason.message) == taken
+    assert faults(instance, found) == []
+
+
+def _half(node: int) -> Gang:
+    return replace(
+        runs(f"half{node}", node, None),
+        roles=(role("worker", 1, 4),),
+        pods=(ExistingPod("p", 0, 0, node=node, gpus=0b1111),),
+    )

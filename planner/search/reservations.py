@@ -33,6 +33,9 @@ CHANGED = ("place", "complete", "move", "resize")
 LEAST_S = 0.5
 """Seconds that there are for them, even if the time is up."""
 
+SHARE = 0.1
+"""Most of the time that is left that they take."""
+
 MANY = 1 << 62
 """More than any index."""
 
@@ -143,7 +146,7 @@ class _Finder:
         rules = instance.policy.reservations
         assert rules is not None, "see holders"
         self._rules, self._alone = rules, alone
-        self._until = time.monotonic() + max(LEAST_S, budget.seconds_left())
+        self._until = time.monotonic() + max(LEAST_S, SHARE * budget.seconds_left())
         self._instance = replace(instance, reserved=())
         self._gangs, self._decisions = instance.gangs, decisions
         self._places = [queue_place(gang) for gang in instance.gangs]
