@@ -25,7 +25,7 @@ MAX_ORDERS = 120
 EFFORT = 10_000
 """Ranks looked at while the pods of one role are exchanged."""
 
-MOST_RANKS = 200_000
+MOST_RANKS = 100_000
 """Ranks of a role, each once for every kind of group it is in, beyond which ranks stay consecutive."""
 
 Key = tuple[int, int]
