@@ -25,6 +25,9 @@ MAX_ORDERS = 120
 EFFORT = 10_000
 """Ranks looked at while the pods of one role are exchanged."""
 
+MOST_RANKS = 100_000
+"""Ranks of a role, each once for every kind of group it is in, beyond which ranks stay consecutive."""
+
 Key = tuple[int, int]
 """Role and index of a pod."""
 
@@ -112,7 +115,7 @@ class _Dealing:
     def best(self) -> tuple[int, ...]:
         """Index of the place of every position."""
         start = self.start
-        if len(set(self._alike.values())) < 2:
+        if len(set(self._alike.values())) < 2 or self._rates.cost() > MOST_RANKS:
             return start
         best = self._worth(start), start
         if self._orders() <= MAX_ORDERS:

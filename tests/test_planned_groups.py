@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
+import yaml
 from building import build, gang, node
 from building_servers import nvl, switched
+from conftest import RunCli
+from kube import node as kube_node
+from kube import pod
+from kube_gangs import owned
 from test_group_bandwidth import parallel
+from test_kube_communication import job
 
 from models.apply.intents import Intent, Member, read_intent
 from models.hardware import Nic
@@ -73,6 +81,32 @@ def test_a_minimum_share_keeps_a_gang_of_groups_waiting() -> None:
     assert tiers["admission/0"] == (0, 0)
     near = replace(apart, gangs=(replace(one, min_bandwidth_share=None),))
     assert solved(near)[0].decisions[0].decision == "place"
+
+
+def test_the_rank_is_part_of_what_a_plan_sends(tmp_path: Path, cli: RunCli) -> None:
+    notes = {"gangplan.dev/parallelism": "tensor=8"}
+    labels = [{"batch.kubernetes.io/job-completion-index": str(i)} for i in range(2)]
+    pods = [
+        pod(f"j-{i}", gpus=4, gated=True, labels=labels[i], annotations=notes) for i in range(2)
+    ]
+    objects = [
+        kube_node("n1"),
+        kube_node("n2"),
+        job(2),
+        *(owned(p, "Job", "batch/v1", "j") for p in pods),
+    ]
+    packed = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}).encode()
+    file = str(tmp_path / "plan.json")
+    assert cli("plan", "-", "--out", file, stdin=packed).code == 0
+    found = [one for one in yaml.safe_load_all(cli("render", file).out) if one is not None]
+    ranks = {
+        one["metadata"]["name"]: one["metadata"]["annotations"]["gangplan.dev/rank"]
+        for one in found
+    }
+    assert ranks == {"j-0": "0", "j-1": "4"}
+    said = cli("explain", file, "j").out
+    assert "tensor 8 at" in said
+    assert "ranks" in said
 
 
 def test_an_intent_carries_the_rank_under_its_seal() -> None:

@@ -100,6 +100,14 @@ def test_pods_that_move_get_the_ranks_that_are_left() -> None:
     assert order_of(instance, at(4, 1, 0, 3)) == [3, 0, 1, 2]
 
 
+def test_ranks_of_a_vast_role_stay_consecutive(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = parallel(gang("a", 4, 8), tensor=8, pipeline=2)
+    instance = build(racks=2, nodes_per_rack=2, oversubscription=(1, 4), gangs=[one])
+    assert order_of(instance, at(0, 2, 1, 3)) == [0, 2, 1, 3]
+    monkeypatch.setattr("models.ranks.MOST_RANKS", 4 * 8 * 3 - 1)  # tensor, data and pipeline
+    assert order_of(instance, at(0, 2, 1, 3)) == [0, 1, 2, 3]
+
+
 DEGREES = [
     {"tensor": 2},
     {"tensor": 4},
