@@ -77,7 +77,8 @@ class Disruption:
     cap_s: int = DAY_S
 
 
-CONSTRAINTS = ("podAntiAffinity", "podAffinity", "topologySpread", "volumeZone", "hostPort")
+QUOTAS = "quotas"
+CONSTRAINTS = ("podAntiAffinity", "podAffinity", "topologySpread", "volumeZone", "hostPort", QUOTAS)
 """Constraints of pods that a plan obeys, or makes a gang wait for, unless the policy ignores them."""
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "aliyun.com/gpu", "habana.ai/gaudi")

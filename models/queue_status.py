@@ -88,7 +88,8 @@ def cell_gpus(instance: Instance, cell: Cell) -> int:
     for n, node in enumerate(instance.cluster.nodes):
         if node.model is None or slug(node.model.gpu) != model or not instance.ours(node):
             continue
-        if node.gpus and None not in node.domains[: level + 1]:
+        named = level == instance.cluster.node_level or None not in node.domains[: level + 1]
+        if node.gpus and named:
             found[instance.cluster.domain_of[level][n]] += node.gpus
     return min(found.values(), default=0)
 

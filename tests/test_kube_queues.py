@@ -363,3 +363,11 @@ def test_without_queues_a_gang_keeps_the_name_that_it_states(tmp_path: Path) -> 
     )
     assert found.instance.queues == ()
     assert queue_of(found) == {"one": "team", "two": None}
+
+
+def test_a_policy_leaves_the_quotas_of_others_out(tmp_path: Path) -> None:
+    ignoring = {**docs.policy(), "spec": {"kubernetes": {"ignore": ["quotas"]}}}
+    one = wanting("one", **{"kai.scheduler/queue": "q"})
+    found = read(tmp_path, kai("q", quota=1), one, ignoring)
+    assert found.instance.queues == ()
+    assert queue_of(found) == {"one": "q"}

@@ -236,7 +236,7 @@ class KubernetesDocument(Document):
     )
     ignore: Many[str] = Field(
         default=(),
-        description="Constraints of pods that a plan leaves out",
+        description="Constraints that a plan leaves out",
         json_schema_extra={"items": {"type": "string", "enum": list(CONSTRAINTS)}},
     )
     trust_submitted_at: bool = Field(

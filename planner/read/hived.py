@@ -51,8 +51,9 @@ def is_hived(tree: Tree) -> bool:
 
 
 def virtual_clusters(trees: Sequence[tuple[Source, Tree]]) -> list[str]:
-    """The names of the virtual clusters of all files."""
-    return [str(name) for _, tree in trees for name in mapping(tree, "virtualClusters")]
+    """The names of the virtual clusters that are read, of all files."""
+    names = (str(name) for _, tree in trees for name in mapping(tree, "virtualClusters"))
+    return list(dict.fromkeys(names))[:MAX_CLUSTERS]
 
 
 def read_hived(
@@ -64,15 +65,17 @@ def read_hived(
 ) -> list[Entry[QueueDocument]]:
     """A Queue for each virtual cluster. ``taken``: names that count instead."""
     found: list[Entry[QueueDocument]] = []
-    names = set(taken)
+    left = set(virtual_clusters(trees)) - set(taken)
+    seen = set(taken)
     for source, tree in trees:
         reader = _Reader(_cells_of(mapping(tree, "physicalCluster")), cluster, remarks)
         for name, own in mapping(tree, "virtualClusters").items():
             subject = f"virtual cluster {shown(str(name))}"
-            if str(name) in names or len(found) >= MAX_CLUSTERS:
-                remarks.add(subject, TWICE if str(name) in names else TOO_MANY)
+            if str(name) not in left:
+                remarks.add(subject, TWICE if str(name) in seen else TOO_MANY)
                 continue
-            names.add(str(name))
+            left.remove(str(name))
+            seen.add(str(name))
             document = {
                 "apiVersion": API_VERSION,
                 "kind": "Queue",

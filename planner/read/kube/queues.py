@@ -15,7 +15,7 @@ from math import lcm
 from models.documents.base import API_VERSION
 from models.documents.queue import MAX_WEIGHT, QueueDocument
 from models.hardware import FindModel, slug
-from models.policy import KubernetesPolicy
+from models.policy import QUOTAS, KubernetesPolicy
 from planner.read.findings import Remarks
 from planner.read.kube.dialects import hived
 from planner.read.kube.dialects.quotas import Quota, QuotaSources, Share
@@ -146,7 +146,8 @@ def read_quotas(
     )
     found = Quotas(sources, frozenset(own))
     taken = set(own)
-    for system, reader in quota_readers().items():
+    readers = {} if QUOTAS in policy.ignore else quota_readers()
+    for system, reader in readers.items():
         for quota in reader.read(sources):
             if len(found.quotas) >= MAX_QUOTAS:
                 remarks.add(quota.subject, TOO_MANY)
