@@ -124,8 +124,14 @@ class _Search:
         )
         if self.facts.queues:
             self.checked += sum(one.visits for one in outcome.queues.cells.grounds.values())
+        # rules about whole domains look at all pods, for each level
+        pods, policy = sum(len(change.pods) for change in outcome.changes), self.facts.policy
+        alone = {gang.exclusive for gang in self.facts.gangs} - {None}
+        self.checked += (len(alone) + len(policy.spares)) * (len(self.facts.nodes) + pods)
+        reserved = (one.document.reserved for one in outcome.case.gangs)
+        self.checked += ROOM_VISITS * sum(len(one.nodes) for one in reserved if one is not None)
         # what valuing the cluster looks at: with shares of nodes, each pod's requests
-        counted = sum(len(c.pods) for c in outcome.changes) if self.facts.policy.per_gpu else 0
+        counted = pods if policy.per_gpu else 0
         self.cluster_visits = CLUSTER_VISITS * len(self.facts.nodes) + counted
         self.room = Room(outcome, Grounds(self.facts, self.work))
         self.found: dict[int, Witness] = {}
