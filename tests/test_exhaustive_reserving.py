@@ -21,6 +21,7 @@ from tiny_reserving import reserved, timed, written
 from models.instance import Instance
 from models.plan import compose
 from models.verify.check import check, derive
+from planner.search.solve import solve
 
 EFFORT, MOST = 1000, 1500
 MORE = ("running", "priorities", "preemptible", "movable", "elastic", "incomplete")
@@ -64,6 +65,22 @@ def test_the_judge_lets_every_best_plan_pass_and_values_it_the_same() -> None:
         assert tuple(derive(document).items()) == tiers, seed
         bound += tiers != plan(instance).tiers
     assert bound > 0
+
+
+def test_the_search_finds_the_best_plan_that_keeps_what_it_reserves() -> None:
+    held = 0
+    for seed in range(200, 200 + examples(200, 12)):
+        instance = timed(seed, MORE if seed % 3 else ())
+        solution = solve(instance)
+        document = compose(
+            instance, solution, name="p", created_at="2026-11-21T00:00:00Z", generator="test"
+        )
+        found = stated(instance, document)
+        assert check(document) == [], seed
+        values = tuple((tier.name, tier.value) for tier in solution.tiers)
+        assert values == plan(instance, reserved=found).tiers, seed
+        held += bool(found)
+    assert held > 2
 
 
 def test_no_random_plan_that_the_judge_lets_pass_is_better() -> None:

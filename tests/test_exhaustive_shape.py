@@ -1,4 +1,4 @@
-"""Balance, exclusive domains, spares, shares of a node and patience: the judge and trying every plan agree.
+"""Balance, exclusive domains, spares, shares of a node, patience: search, judge and trying every plan agree.
 
 Both state the rules by themselves. Every best plan passes the judge with the same values, and of random plans
 that pass none is better; on the smallest instances the best that passes is the best plan.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import count, islice
 
 import pytest
+from comparing import differences
 from effort import examples, first_fast
 from exhaustive import plan
 from exhaustive_moves import moves_of
@@ -42,6 +43,12 @@ def test_the_judge_lets_every_best_plan_pass_and_values_it_the_same(name: str) -
         )
         assert check(document) == [], seed
         assert tuple(derive(document).items()) == best.tiers, seed
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_search_equals_trying_every_plan(name: str) -> None:
+    found = {seed: differences(drawn(name, seed)) for seed in range(1000, 1000 + examples(30, 2))}
+    assert {seed: what for seed, what in found.items() if what} == {}
 
 
 @pytest.mark.parametrize("name", first_fast(SHAPES, 2))
