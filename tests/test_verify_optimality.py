@@ -62,7 +62,7 @@ def refused(plan: Doc) -> list[tuple[str, str | None, str]]:
 
 def one_waits() -> Doc:
     gangs = [gang("a", role("worker", 1, 8)), gang("b", role("worker", 1, 8))]
-    stated = [decided("a", "place", ("h0", ALL)), decided("b", "wait", why="Quota")]
+    stated = [decided("a", "place", ("h0", ALL)), decided("b", "wait", why="Unknown")]
     return made(servers(2), gangs, stated)
 
 
@@ -114,14 +114,14 @@ def test_a_held_gang_may_wait() -> None:
 
 def test_a_smaller_gang_in_the_room_of_a_larger_one_is_not_best() -> None:
     gangs = [gang("a", role("worker", 1, 8)), gang("b", role("worker", 1, 4))]
-    stated = [decided("a", "wait", why="Quota"), decided("b", "place", ("h0", [0, 1, 2, 3]))]
+    stated = [decided("a", "wait", why="Unknown"), decided("b", "place", ("h0", [0, 1, 2, 3]))]
     assert refused(made(servers(1), gangs, stated)) == [("NotMaximal", "default/a", "admission/0")]
 
 
 def test_a_gang_of_higher_priority_takes_the_room_of_one_that_may_stop() -> None:
     low = gang("low", role("worker", 1, 8), preemptible=True, pods=(standing("low", "h0", ALL),))
     gangs = [gang("high", role("worker", 1, 8), priority=1), low]
-    stated = [decided("high", "wait", why="Quota"), decided("low", "keep", ("h0", ALL))]
+    stated = [decided("high", "wait", why="Unknown"), decided("low", "keep", ("h0", ALL))]
     assert refused(made(servers(1), gangs, stated)) == [
         ("NotMaximal", "default/high", "admission/1")
     ]
@@ -135,7 +135,7 @@ def test_a_gang_that_goes_elsewhere_makes_room_for_another() -> None:
     old = gang("old", role("worker", 1, 4), pods=(standing("old", "h0", half),))
     stated = [
         decided("a", "place", ("h1", half)),
-        decided("b", "wait", why="Quota"),
+        decided("b", "wait", why="Unknown"),
         decided("old", "keep", ("h0", half)),
     ]
     assert refused(made(servers(2), [*gangs, old], stated)) == [
@@ -175,7 +175,7 @@ def test_slices_and_required_levels_hold_in_the_plans_that_are_built() -> None:
     ]
     kept = [decided(f"f{i}", "keep", (f"h{i}", ALL)) for i in (0, 2)]
     free = gang("a", role("worker", 2, 8))
-    stated = [decided("a", "wait", why="Quota"), *kept]
+    stated = [decided("a", "wait", why="Unknown"), *kept]
     assert len(refused(made(servers(4), [free, *full], stated))) == 1
     sliced = gang("a", role("worker", 2, 8, slice={"size": 2, "required": "rack"}))
     assert refused(made(servers(4), [sliced, *full], stated)) == []
@@ -186,7 +186,7 @@ def test_slices_and_required_levels_hold_in_the_plans_that_are_built() -> None:
 
 def test_resources_hold_in_the_plans_that_are_built() -> None:
     gangs = [gang("a", role("worker", 1, 4, requests={"cpu": "10"}))]
-    stated = [decided("a", "wait", why="Quota")]
+    stated = [decided("a", "wait", why="Unknown")]
     assert refused(made(servers(1, allocatable={"cpu": "9"}), gangs, stated)) == []
     assert len(refused(made(servers(1, allocatable={"cpu": "10"}), gangs, stated))) == 1
 
@@ -237,7 +237,9 @@ def test_checking_by_every_rule_is_bounded_by_a_count(monkeypatch: pytest.Monkey
 def test_many_better_plans_are_named_in_part() -> None:
     count = refutation.MAX_FOUND + 5
     gangs = [gang(f"g{i:02}", role("worker", 1, 1), priority=i) for i in range(count)]
-    plan = made(servers(4), gangs, [decided(f"g{i:02}", "wait", why="Quota") for i in range(count)])
+    plan = made(
+        servers(4), gangs, [decided(f"g{i:02}", "wait", why="Unknown") for i in range(count)]
+    )
     assert len(judged(plan).remarks) == refutation.MAX_FOUND
     # The lowest priority comes last, and a proof of its tier is refuted all the same.
     objective(plan, "admission/0").update(best_is(0))
@@ -300,7 +302,7 @@ def test_a_plan_that_starts_nothing_and_calls_it_best_is_refused(
     plan = planned(draw(seed))
     starting = [g for g in plan["spec"]["gangs"] if g["decision"] == "place"]
     for one in starting:
-        reason = {"code": "Quota", "message": "not now"}
+        reason = {"code": "Unknown", "message": "not now"}
         one.update(decision="wait", pods=[], reason=reason)
     before = [(one["name"], one["value"]) for one in plan["status"]["objectives"]]
     closed(restated(plan))
