@@ -106,12 +106,14 @@ class Promises:
             found["fair", queue] += self.counts.get((g, role), 0)
             for key in {ANY, self.models[n] or ANY}:
                 found["held", queue, key] += gpus
-                found["admitted", queue, key] += gpus if admitted else 0
+                found["admitted", queue, key] += gpus if admitted and key else 0
                 if not gang.preemptible:
                     found["firm", queue, key] += gpus
                     found["odd", key] += odd
             if not gang.preemptible and self.cells.cells:
                 found["cells", queue, n] += gpus
+        if admitted:
+            found["admitted", queue, ANY] = sum(role.min * role.gpus for role in gang.roles)
         for n, gpus in sorted(come):
             if any(comer == g for of in self.comers for comer, _ in of):
                 found["come", g, n] |= 2 if gpus else 1
@@ -267,7 +269,7 @@ class Promises:
         return {"guarantee": self._kept(found), **fair}
 
     def _kept(self, found: Mapping[tuple[object, ...], int]) -> int:
-        """GPUs of guarantees that admitted gangs hold."""
+        """GPUs of guarantees that admitted gangs hold, in all those at ``min``, by model each."""
         total = 0
         for number, guarantee in enumerate(self.guarantees):
             inside = [q for q in range(len(self.queues)) if number in self.line(q)]

@@ -15,6 +15,7 @@ from models.tiers import stated_tiers
 from models.verify.changes import Change
 from models.verify.facts import Facts, Gang
 from models.verify.outcome import Outcome
+from models.verify.queues import ALL
 from models.verify.rules.resources import left_of
 from models.verify.rules.topology import domains_used
 
@@ -70,10 +71,10 @@ CONDITIONS: dict[str, Callable[[Outcome, Gang], bool]] = {
 
 
 def _guarantee(outcome: Outcome, _number: int) -> int:
-    """GPUs of guarantees that admitted gangs hold."""
+    """GPUs of guarantees that admitted gangs hold; in all only those at ``min`` count."""
     queues = outcome.queues
     held = queues.sums(
-        gpus if change.admitted else Counter()
+        Counter({**gpus, ALL: change.gang.gpus_at_min}) if change.admitted else Counter()
         for change, gpus in zip(outcome.changes, outcome.queue_gpus, strict=True)
     )
     return sum(
