@@ -13,7 +13,14 @@ from itertools import accumulate
 
 from models.gang import Gang
 from models.instance import Instance
-from models.queue_shares import QueueShares, QueueUse, fair_units, holder_of, stated_shares
+from models.queue_shares import (
+    QueueShares,
+    QueueUse,
+    fair_units,
+    holder_of,
+    least_gpus,
+    stated_shares,
+)
 from models.rates.gang_bandwidth import FULL_SHARE
 from models.rates.speed import FULL_SPEED
 from models.tiers import Tier
@@ -81,7 +88,7 @@ class ImpliedBounds:
             self._largest = _largest_use(self._instance, known)
         if tier.rank is not None:
             return known.fairness(tier.rank, self._largest.fair)
-        return known.guaranteed(self._largest.held)
+        return known.guaranteed(self._largest)
 
     def _worths(self, family: str, priority: int) -> _Worths:
         """What the gangs of a priority add to a tier at most."""
@@ -138,6 +145,7 @@ def _largest_use(instance: Instance, known: QueueShares) -> QueueUse:
         for gpu in known.gpus:
             use.held[holder, gpu] += sum(role.max * role.gpus for role in gang.roles)
         if holder.queue is not None:
+            use.least[holder.queue] += least_gpus(gang)
             units = (fair_units(instance, holder.queue, role) * role.max for role in gang.roles)
             use.fair[holder.queue] += sum(units)
     return use

@@ -45,16 +45,20 @@ class Holder(NamedTuple):
 class QueueUse:
     """GPUs by holder and GPU model.
 
-    ``beyond``: of firm pods, those that are not among the healthy GPUs of usable nodes. ``fair``: by queue,
-    what its pods count in fair shares.
+    ``beyond``: of firm pods, those that are not among the healthy GPUs of usable nodes. By queue, of gangs
+    that name it: ``least``: GPUs at ``min`` of those that run whole; ``fair``: what pods count in fair
+    shares.
     """
 
     held: Counter[tuple[Holder, Gpu]] = field(default_factory=Counter)
     beyond: Counter[Gpu] = field(default_factory=Counter)
+    least: Counter[int] = field(default_factory=Counter)
     fair: Counter[int] = field(default_factory=Counter)
 
     def copy(self) -> QueueUse:
-        return QueueUse(Counter(self.held), Counter(self.beyond), Counter(self.fair))
+        return QueueUse(
+            Counter(self.held), Counter(self.beyond), Counter(self.least), Counter(self.fair)
+        )
 
 
 @dataclass(frozen=True)
@@ -110,11 +114,14 @@ class QueueShares:
         most = {gpu: (None,) * len(self.names) for gpu in self.most}
         return replace(self, most=most, healthy={}, outside=QueueUse())
 
-    def guaranteed(self, use: Mapping[tuple[Holder, Gpu], int]) -> int:
+    def guaranteed(self, use: QueueUse) -> int:
         """The value of the tier ``guarantee``."""
         held: Counter[tuple[int, Gpu]] = Counter()
-        for (holder, gpu), gpus in use.items():
-            if holder.admitted:
+        for name, gpus in use.least.items():
+            for queue in self.path(name):
+                held[queue, None] += gpus
+        for (holder, gpu), gpus in use.held.items():
+            if holder.admitted and gpu is not None:
                 for queue in self.path(holder.queue):
                     held[queue, gpu] += gpus
         return sum(
@@ -156,6 +163,14 @@ def owed(instance: Instance) -> bool:
     """Whether a gang is in a queue with a guarantee."""
     known = shares(instance)
     return known is not None and known.owed
+
+
+def counts_sizes(instance: Instance) -> bool:
+    """Whether tiers about queues count pods above ``min``: fair shares, and guarantees of GPU models."""
+    known = shares(instance)
+    if known is None:
+        return False
+    return instance.policy.lists("fair") or any(gpu is not None for gpu in known.guarantees)
 
 
 def queue_of(instance: Instance) -> tuple[int | None, ...]:
@@ -213,6 +228,11 @@ def holder_of(instance: Instance, index: int, *, admitted: bool = True) -> Holde
     return Holder(queue_of(instance)[index], not gang.preemptible, admitted)
 
 
+def least_gpus(gang: Gang) -> int:
+    """Its GPUs at ``min``."""
+    return sum(role.min * role.gpus for role in gang.roles)
+
+
 def add_use(
     instance: Instance,
     use: QueueUse,
@@ -235,6 +255,7 @@ def add_use(
         for gpu, gpus in gpus_beyond(instance, gang, pods).items():
             use.beyond[gpu] += sign * gpus
     if queue is not None:
+        use.least[queue] += sign * least_gpus(gang) if admitted else 0
         units = instance.once(_FairUnits)
         use.fair[queue] += sign * sum(units.of(queue, gang.roles[pod.role]) for pod in pods)
 

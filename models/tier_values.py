@@ -517,7 +517,7 @@ PLAN_VALUES: dict[str, Callable[[Instance, Sequence[int], Sequence[int]], int]] 
 
 
 def _promised(instance: Instance, _tier: Tier, use: QueueUse) -> int:
-    return stated_shares(instance).guaranteed(use.held)
+    return stated_shares(instance).guaranteed(use)
 
 
 def _fair(instance: Instance, tier: Tier, use: QueueUse) -> int:

@@ -296,8 +296,11 @@ class Facts:
         return self.gpus(g, before if moved or not after else before[len(after) :], None)
 
     def _guaranteed(self, plan: Sequence[Places]) -> int:
+        least = tuple(
+            places[: gang.roles[0].min] for gang, places in zip(self.gangs, plan, strict=True)
+        )
         return sum(
-            min(self.promise(q, model), self.held(q, plan, model))
+            min(self.promise(q, model), self.held(q, plan if model else least, model))
             for q in range(len(self.instance.queues))
             for model in self.models
         )

@@ -23,7 +23,7 @@ from models.program.demands import Demand
 from models.program.interruption import Question, check, never
 from models.program.packing import by_count
 from models.program.rules.declarations import eligible_nodes
-from models.queue_shares import shares
+from models.queue_shares import counts_sizes
 from models.shape import standing_beside
 
 CHECK_EVERY = 64
@@ -174,8 +174,8 @@ def _waiting(instance: Instance, known: Sequence[int], index: int) -> Choice:
     )
     options = tuple(Option(demand, PLACED) for demand in demands)
     stop = Effect(0, 0, admitted=False)
-    # fewer pods fit wherever more do, but may be too slow there, and queues count what they hold
-    by_size = instance.min_share(instance.gangs[index]) or shares(instance) is not None
+    # fewer pods fit wherever more do, but may be too slow there, and tiers of queues may count them
+    by_size = instance.min_share(instance.gangs[index]) or counts_sizes(instance)
     covers_admission = complete or not by_size
     return Choice(index, options, False, stop, complete, covers_admission)  # noqa: FBT003  # must
 

@@ -20,6 +20,7 @@ from models.queue_shares import (
     gpus_beyond,
     gpus_held,
     holder_of,
+    least_gpus,
     model_of_nodes,
     shares,
     stated_shares,
@@ -35,10 +36,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class QueueUsage:
-    """GPUs by holder and GPU model; ``beyond``, ``fair``: as in ``models.queue_shares.QueueUse``."""
+    """GPUs by holder and GPU model; the others as in ``models.queue_shares.QueueUse``."""
 
     held: dict[tuple[Holder, Gpu], Linear] = field(default_factory=dict)
     beyond: dict[Gpu, Linear] = field(default_factory=dict)
+    least: dict[int, Linear] = field(default_factory=dict)
     fair: dict[int, Linear] = field(default_factory=dict)
 
     def hold(self, holder: Holder, gpu: Gpu) -> Linear:
@@ -50,15 +52,7 @@ def usage_of(model: Model) -> QueueUsage:
     instance, known, found = model.instance, shares(model.instance), QueueUsage()
     if known is None:
         return found
-    fixed = known.outside.copy()
-    for index, decision in enumerate(model.base):
-        add_use(instance, fixed, index, decision.pods, admitted=admitted(instance, index, decision))
-    for (holder, gpu), gpus in fixed.held.items():
-        found.hold(holder, gpu).constant += gpus
-    for gpu, gpus in fixed.beyond.items():
-        found.beyond.setdefault(gpu, Linear()).constant += gpus
-    for queue, units in fixed.fair.items():
-        found.fair.setdefault(queue, Linear()).constant += units
+    _add_fixed(model, known, found)
     for option, admit in _options(model):
         _add_option(model, found, option, admit)
     if known.models:
@@ -67,6 +61,21 @@ def usage_of(model: Model) -> QueueUsage:
             if gpu in known.models:
                 found.hold(holder, gpu).add(variable, gpus)
     return found
+
+
+def _add_fixed(model: Model, known: QueueShares, found: QueueUsage) -> None:
+    """What gangs hold that are not decided about."""
+    instance, fixed = model.instance, known.outside.copy()
+    for index, decision in enumerate(model.base):
+        add_use(instance, fixed, index, decision.pods, admitted=admitted(instance, index, decision))
+    for (holder, gpu), gpus in fixed.held.items():
+        found.hold(holder, gpu).constant += gpus
+    for gpu, gpus in fixed.beyond.items():
+        found.beyond.setdefault(gpu, Linear()).constant += gpus
+    for queue, gpus in fixed.least.items():
+        found.least.setdefault(queue, Linear()).constant += gpus
+    for queue, units in fixed.fair.items():
+        found.fair.setdefault(queue, Linear()).constant += units
 
 
 def _options(model: Model) -> Iterator[tuple[Option, int]]:
@@ -91,6 +100,8 @@ def _add_option(model: Model, found: QueueUsage, option: Option, admit: int) -> 
         queue = holder.queue
         units = sum(fair_units(instance, queue, role) * count for role, count in counts)
         found.fair.setdefault(queue, Linear()).add(admit, units)
+        if holder.admitted:
+            found.least.setdefault(queue, Linear()).add(admit, least_gpus(gang))
 
 
 def _pieces(model: Model) -> Iterator[tuple[Holder, int, int, int]]:
@@ -126,11 +137,21 @@ def guaranteed(model: Model, _tier: Tier) -> Linear:
     for gpu, own in known.guarantees.items():
         for queue, most in enumerate(own):
             held = Linear()
-            for holder, gpus in within(known, model.queue_use, queue, gpu):
-                if holder.admitted:
-                    held.add_linear(gpus)
+            for gpus in _counted(model, known, queue, gpu):
+                held.add_linear(gpus)
             total.add_linear(_at_most(model.program, held, most))
     return total
+
+
+def _counted(model: Model, known: QueueShares, queue: int, gpu: Gpu) -> Iterator[Linear]:
+    """What counts of the gangs in a queue that run whole."""
+    if gpu is None:
+        least = model.queue_use.least
+        yield from (gpus for name, gpus in least.items() if queue in known.path(name))
+        return
+    for holder, gpus in within(known, model.queue_use, queue, gpu):
+        if holder.admitted:
+            yield gpus
 
 
 def _at_most(program: Program, held: Linear, most: int) -> Linear:

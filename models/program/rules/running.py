@@ -24,7 +24,7 @@ from models.program.linear_program import Linear, Program
 from models.program.options import Choice, Effect, standing_gpus
 from models.program.regions import RegionSet
 from models.program.variables import GangVariables, Model
-from models.queue_shares import shares
+from models.queue_shares import queue_of, shares, stated_shares
 from models.solution import GangDecision, PodPlacement
 from models.tier_values import tiers_of
 
@@ -132,12 +132,12 @@ def may_come_alone(
     """Whether only a pod without GPUs that follows others might come where a gang is stopped.
 
     No row counts such a pod. Where the tiers begin with who runs, nobody is stopped for it, unless that frees
-    what a queue may hold.
+    what a queue may hold: rows allow for that.
     """
     stopped = victims(instance, requests.choices)
     first = next(iter(tiers_of(instance)), None)
-    by_room = shares(instance) is None
-    if not stopped or first is None or (by_room and first.row.fused and first.family != "waiting"):
+    by_running = first is not None and first.row.subject == "admission"
+    if not stopped or first is None or (by_running and first.family != "waiting"):
         return False
     return any(
         follows and demand.cpu_only_roles and stopped.give_way_to(demand.gang)
@@ -197,7 +197,7 @@ def _move_limits(model: Model) -> None:
 
 
 def _preemption_rows(model: Model, arrivals: Arrivals) -> None:
-    region_of = model.region_set.region_of
+    region_of, followers = model.region_set.region_of, _followers(model)
     for choice, admits in zip(model.requests.choices, model.variables.admits, strict=True):
         for effect, leaving in _victims(choice, admits):
             regions = sorted({region_of[n] for n in effect.vacates if n in region_of})
@@ -207,7 +207,40 @@ def _preemption_rows(model: Model, arrivals: Arrivals) -> None:
                 for (own, gpus), coming in arrivals.get(number, {}).items():
                     if takes(model.instance, own, choice.gang, node, gpus=gpus):
                         row.add_linear(coming, -1)
+            row.add_all(_sharing(model, choice.gang, followers), -1)
             model.program.at_most(row)
+
+
+def _followers(model: Model) -> list[tuple[int, int, set[int]]]:
+    """(gang, admit variable, queues with limits) where a pod that no row counts might come alone.
+
+    Stopping a gang may free what the queue of another may hold, which puts only such a pod in its place.
+    """
+    known, found = shares(model.instance), []
+    for number, demand in enumerate(model.requests.demands) if known is not None else ():
+        limited = _limited(model, demand.gang)
+        if limited and demand.cpu_only_roles and model.region_set.cpu_only_follow[number]:
+            choice, option = model.requests.origin[number]
+            found.append((demand.gang, model.variables.admits[choice][option], limited))
+    return found
+
+
+def _limited(model: Model, gang: int) -> set[int]:
+    """The queues with limits that a gang is in."""
+    known = stated_shares(model.instance)
+    path = known.path(queue_of(model.instance)[gang])
+    return {q for q in path if any(most[q] is not None for most in known.most.values())}
+
+
+def _sharing(
+    model: Model, victim: int, followers: Sequence[tuple[int, int, set[int]]]
+) -> Iterator[int]:
+    """Admit variables of those for which stopping a gang may free what a queue may hold."""
+    own = _limited(model, victim) if followers else set()
+    for gang, admit, limited in followers:
+        shared = gang != victim and own & limited
+        if shared and takes(model.instance, claim(model.instance, gang), victim):
+            yield admit
 
 
 def _victims(choice: Choice, admits: Sequence[int]) -> list[tuple[Effect, Linear]]:
