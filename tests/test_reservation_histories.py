@@ -17,24 +17,24 @@ from planner.search.budget import Budget
 from planner.search.greedy import greedy
 from planner.search.holding_nodes import hold_nodes
 from planner.search.reservations import with_reservations
+from planner.search.solve import solve
 
 HISTORIES = 200
 
 
 class Backfilling:
-    """Plans with reservations; ``stated``: the starts of the large gang that its plans stated."""
+    """Plans with reservations; ``stated``: the starts of the large gang that its plans stated.
 
-    def __init__(self) -> None:
+    ``search``: the whole search makes them, in place of its start alone.
+    """
+
+    def __init__(self, *, search: bool = False) -> None:
+        self.search = search
         self.stated: list[int] = []
         self.before = 0
 
     def __call__(self, instance: Instance) -> Sequence[GangDecision]:
-        budget = Budget(SolveLimits())
-        start = greedy(instance, base_decisions(instance))
-        held, plan = hold_nodes(instance, start, budget)
-        found, kept = with_reservations(held, plan, budget)
-        assert kept
-        waits = False
+        found, waits = self._plan(instance), False
         for one, decision in zip(instance.gangs, found, strict=True):
             if one.name == "large" and decision.decision == "wait":
                 assert decision.reserved is not None
@@ -43,6 +43,17 @@ class Backfilling:
         if waits:
             behind = zip(instance.gangs, found, strict=True)
             self.before += sum(d.decision == "place" and g.priority < 100 for g, d in behind)
+        return found
+
+    def _plan(self, instance: Instance) -> Sequence[GangDecision]:
+        if self.search:
+            limits = replace(instance.policy.solve, budget=4)
+            return solve(replace(instance, policy=replace(instance.policy, solve=limits))).decisions
+        budget = Budget(SolveLimits())
+        start = greedy(instance, base_decisions(instance))
+        held, plan = hold_nodes(instance, start, budget)
+        found, kept = with_reservations(held, plan, budget)
+        assert kept
         return found
 
 
@@ -66,10 +77,16 @@ def in_turn(instance: Instance) -> Sequence[GangDecision]:
     return greedy(instance, base)
 
 
-@pytest.mark.parametrize("seed", spread(range(HISTORIES), 40))
-def test_a_large_gang_starts_no_later_than_without_backfill(seed: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "search"),
+    [
+        *((seed, False) for seed in spread(range(HISTORIES), 40)),
+        *(pytest.param(seed, True, marks=pytest.mark.slow) for seed in range(3)),
+    ],
+)
+def test_a_large_gang_starts_no_later_than_without_backfill(seed: int, *, search: bool) -> None:
     cluster, policy, came = arrivals(seed)
-    planner = Backfilling()
+    planner = Backfilling(search=search)
     with_backfill, without = (
         lived(cluster, policy, came, planner),
         lived(cluster, policy, came, in_turn),
