@@ -22,59 +22,55 @@ from planner.search.solve import solve
 HISTORIES = 200
 
 
+def planned(instance: Instance, *, search: bool) -> Sequence[GangDecision]:
+    """A plan with reservations: of the whole search, or of its start alone."""
+    if search:
+        limits = replace(instance.policy.solve, budget=4)
+        return solve(replace(instance, policy=replace(instance.policy, solve=limits))).decisions
+    budget = Budget(SolveLimits())
+    held, plan = hold_nodes(instance, greedy(instance, base_decisions(instance)), budget)
+    found, kept = with_reservations(held, plan, budget)
+    assert kept
+    return found
+
+
 class Backfilling:
-    """Plans with reservations; ``stated``: the starts of the large gang that its plans stated.
+    """``stated``: starts of the large gang that its plans stated. ``before``: gangs that start meanwhile."""
 
-    ``search``: the whole search makes them, in place of its start alone.
-    """
-
-    def __init__(self, *, search: bool = False) -> None:
+    def __init__(self, *, search: bool) -> None:
         self.search = search
         self.stated: list[int] = []
         self.before = 0
 
     def __call__(self, instance: Instance) -> Sequence[GangDecision]:
-        found, waits = self._plan(instance), False
+        found = planned(instance, search=self.search)
+        behind = 0
         for one, decision in zip(instance.gangs, found, strict=True):
+            behind += decision.decision == "place" and one.priority < 100
             if one.name == "large" and decision.decision == "wait":
                 assert decision.reserved is not None
                 self.stated.append(decision.reserved.start)
-                waits = True
-        if waits:
-            behind = zip(instance.gangs, found, strict=True)
-            self.before += sum(d.decision == "place" and g.priority < 100 for g, d in behind)
-        return found
-
-    def _plan(self, instance: Instance) -> Sequence[GangDecision]:
-        if self.search:
-            limits = replace(instance.policy.solve, budget=4)
-            return solve(replace(instance, policy=replace(instance.policy, solve=limits))).decisions
-        budget = Budget(SolveLimits())
-        start = greedy(instance, base_decisions(instance))
-        held, plan = hold_nodes(instance, start, budget)
-        found, kept = with_reservations(held, plan, budget)
-        assert kept
+                self.before += behind
+                behind = 0
         return found
 
 
-def in_turn(instance: Instance) -> Sequence[GangDecision]:
+class InTurn:
     """Plans in which nobody behind the large gang starts while it waits."""
-    budget = Budget(SolveLimits())
-    base = base_decisions(instance)
-    waits = any(one.name == "large" and not one.running for one in instance.gangs)
-    if waits:
-        alone = [i for i, one in enumerate(instance.gangs) if one.running or one.name == "large"]
-        part = replace(instance, gangs=tuple(instance.gangs[i] for i in alone))
-        _, first = hold_nodes(part, greedy(part, base_decisions(part)), budget)
-        found = list(base)
-        for i, decision in zip(alone, first, strict=True):
+
+    def __init__(self, *, search: bool) -> None:
+        self.search = search
+
+    def __call__(self, instance: Instance) -> Sequence[GangDecision]:
+        if all(one.name != "large" or one.running for one in instance.gangs):
+            return planned(instance, search=self.search)
+        kept = [i for i, one in enumerate(instance.gangs) if one.running or one.name == "large"]
+        part = replace(instance, gangs=tuple(instance.gangs[i] for i in kept))
+        found = list(base_decisions(instance))
+        for i, decision in zip(kept, planned(part, search=self.search), strict=True):
             found[i] = decision
-        if any(
-            one.name == "large" and not d.pods for one, d in zip(part.gangs, first, strict=True)
-        ):
-            return found
-        return greedy(instance, found)
-    return greedy(instance, base)
+        started = [i for i in kept if instance.gangs[i].name == "large" and found[i].pods]
+        return greedy(instance, found) if started else found
 
 
 @pytest.mark.parametrize(
@@ -87,10 +83,8 @@ def in_turn(instance: Instance) -> Sequence[GangDecision]:
 def test_a_large_gang_starts_no_later_than_without_backfill(seed: int, *, search: bool) -> None:
     cluster, policy, came = arrivals(seed)
     planner = Backfilling(search=search)
-    with_backfill, without = (
-        lived(cluster, policy, came, planner),
-        lived(cluster, policy, came, in_turn),
-    )
+    with_backfill = lived(cluster, policy, came, planner)
+    without = lived(cluster, policy, came, InTurn(search=search))
     latest = without.starts["large"]
     assert with_backfill.starts["large"] <= latest
     assert planner.stated == sorted(planner.stated, reverse=True), "no start moves back"
@@ -100,7 +94,7 @@ def test_a_large_gang_starts_no_later_than_without_backfill(seed: int, *, search
 def test_gangs_behind_it_start_meanwhile() -> None:
     """Otherwise the histories compare nothing."""
     cluster, policy, came = arrivals(0)
-    planner = Backfilling()
+    planner = Backfilling(search=False)
     lived(cluster, policy, came, planner)
     assert planner.stated
     assert planner.before
