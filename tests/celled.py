@@ -19,6 +19,7 @@ from models.cluster import Node
 from models.gang import ExistingPod, Gang
 from models.instance import Instance
 from models.queue import Cell, Queue
+from models.queue_shares import shares
 
 Firm = Counter[tuple[int, str | None]]
 """GPUs of firm pods, by node and the queue that their gang names."""
@@ -53,7 +54,13 @@ def celled(seed: int, waiting: int = 4) -> Instance:
     for i in range(3):
         one = replace(_gang(r, f"r{i}", names), movable=False, priority=3)
         gangs += _started(r, one, nodes, free)
-    return replace(build(nodes=nodes, gangs=gangs), queues=tuple(queues))
+    return only_cells(replace(build(nodes=nodes, gangs=gangs), queues=tuple(queues)))
+
+
+def only_cells(instance: Instance) -> Instance:
+    """The instance in which queues have cells, but no limits, and no guarantees in GPUs (2.15, 2.16)."""
+    known = shares(instance)
+    return instance if known is None else replace(instance, shares=known.unlimited())
 
 
 def _cells(r: random.Random) -> Iterator[Cell]:

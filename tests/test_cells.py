@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from building import LEVELS, build, gang, mask, node, role
 from building_servers import switched
-from celled import celled, firm_pods, lost, most_admitted
+from celled import celled, firm_pods, lost, most_admitted, only_cells
 from effort import examples, spread
 
 from models.cells import Reach, allowed_losses, breaks_cells, cells_by_model
@@ -32,7 +32,8 @@ RACK, NODE = LEVELS.index("rack"), LEVELS.index("node")
 def shared(*gangs: Gang, cells: dict[str, tuple[Cell, ...]], racks: int = 2) -> Instance:
     """Racks of two servers. ``cells``: of each queue, by its name."""
     queues = tuple(Queue(name, cells=own) for name, own in sorted(cells.items()))
-    return replace(build(racks=racks, nodes_per_rack=2, gangs=gangs), queues=queues)
+    built = build(racks=racks, nodes_per_rack=2, gangs=gangs)
+    return only_cells(replace(built, queues=queues))
 
 
 def of(queue: str | None, one: Gang) -> Gang:
@@ -129,9 +130,8 @@ def test_a_place_is_wholly_in_order_and_what_is_lost_before_binds_nobody() -> No
     assert [pod.node for pod in found[0].pods] == [1]
     # a stranger has run in r1 all along: there is no place before, and the plan is free
     ran = gang("ran", 1, 8, stands=[(0, 0, 2, mask(*range(8)))])
-    late = replace(
-        build(nodes=nodes, gangs=[ran, *(gang(f"g{i}", 1, 8) for i in range(2))]), queues=cells
-    )
+    built = build(nodes=nodes, gangs=[ran, *(gang(f"g{i}", 1, 8) for i in range(2))])
+    late = only_cells(replace(built, queues=cells))
     assert allowed_losses(late) == (16,)
     assert list(decisions(late).values()) == ["place", "place", "keep"]
 
