@@ -196,12 +196,12 @@ def _intruders(instance: Instance, pods: Sequence[Pods]) -> set[int]:
 
 def closed_to(instance: Instance, gang: Gang) -> frozenset[int]:
     """Nodes to which no pod with GPUs of the gang may come, whatever is decided about the others."""
-    found = frozenset[int]()
+    outer, inner = frozenset[int](), frozenset[int]()
     if instance.outside is not None:
-        found = instance.outside.closed.get(gang.key, found)
-    return (
-        found | instance.once(_FixedTenants).closed(gang) if exclusive_levels(instance) else found
-    )
+        outer = instance.outside.closed.get(gang.key, outer)
+    if exclusive_levels(instance):
+        inner = instance.once(_FixedTenants).closed(gang)
+    return outer | inner if outer and inner else outer or inner
 
 
 class _FixedTenants:

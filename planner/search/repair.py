@@ -86,7 +86,7 @@ def _start_elsewhere(space: FreeSpace, misplaced: dict[int, Pods]) -> None:
     """Start these gangs, which wait now, at the size that they had, the highest priority first."""
     gangs = space.instance.gangs
     order = sorted(misplaced, key=lambda gang: (-gangs[gang].priority, gang))
-    for gang in order[: MOST_PLACED // len(space.by_node)]:
+    for gang in order[: MOST_PLACED // max(1, len(space.by_node))]:
         counts = counts_of(gangs[gang], misplaced[gang])
         demand = remaining_demand(space.instance, gang, counts, ())
         barred = barred_by(space.instance, space.pods, gang) is not None

@@ -396,7 +396,7 @@ def _relaxed(instance: Instance) -> Instance:
     if len(pod_rules(instance).of) * nodes > RULED_PAIRS:
         found = without(found)
     largest = sorted(shaped_gangs(instance), key=lambda i: (-instance.gangs[i].weight_gpus, i))
-    return pooled_shapes(found, largest[SHAPED_PAIRS // nodes :])
+    return pooled_shapes(found, largest[SHAPED_PAIRS // max(1, nodes) :])
 
 
 def _large(instance: Instance) -> bool:
