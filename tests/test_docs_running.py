@@ -42,7 +42,7 @@ def pictures() -> list[tuple[str, str]]:
 
 def test_every_page_has_a_picture() -> None:
     assert all(f"$ gangplan plan inputs/{name}" in page(name) for name in PAGES)
-    assert len(pictures()) == 7
+    assert len(pictures()) == 8
 
 
 @pytest.mark.parametrize(("command", "shown"), pictures(), ids=lambda value: value.split("\n")[0])
