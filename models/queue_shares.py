@@ -31,14 +31,10 @@ UNITS = 10**6
 
 
 class Holder(NamedTuple):
-    """Gangs that hold GPUs. ``queue``: that they name, None for none; ``firm``: not preemptible.
-
-    ``admitted``: whether they run whole after the plan.
-    """
+    """Gangs that hold GPUs. ``queue``: that they name, None for none; ``firm``: not preemptible."""
 
     queue: int | None
     firm: bool
-    admitted: bool
 
 
 @dataclass
@@ -64,9 +60,9 @@ class QueueShares:
     ``paths``: the queue and all above it, itself first. ``guarantees``, ``before``: by GPU model, what a
     queue is promised, and what gangs in it hold before the plan; a model without guarantees is not in the
     first. ``most``: what they may hold after it, None for any number. ``healthy``: GPUs of usable nodes.
-    ``shortfall``: how many promised GPUs there are not, before the plan. ``owed``: whether a gang is in a
-    queue with a guarantee. ``parts``: f of the queues that gangs name. ``totals``: GPUs and RESOURCES of all
-    selected nodes. ``outside``: what gangs outside of a part hold.
+    ``shortfall``: how many promised GPUs there are not, before the plan. ``within``: keys of the
+    gangs that are within the guarantee of a queue. ``parts``: f of the queues that gangs name. ``totals``:
+    GPUs and RESOURCES of all selected nodes. ``outside``: what gangs outside of a part hold.
     """
 
     names: tuple[str, ...]
@@ -77,7 +73,7 @@ class QueueShares:
     reclaim: tuple[bool, ...]
     healthy: Mapping[Gpu, int]
     shortfall: Mapping[Gpu, int]
-    owed: bool
+    within: frozenset[tuple[str, str]]
     parts: Mapping[int, Fraction]
     totals: tuple[int, ...]
     models: tuple[str, ...]
@@ -110,19 +106,6 @@ class QueueShares:
         most = {gpu: (None,) * len(self.names) for gpu in self.most}
         return replace(self, most=most, healthy={}, outside=QueueUse())
 
-    def guaranteed(self, use: Mapping[tuple[Holder, Gpu], int]) -> int:
-        """The value of the tier ``guarantee``."""
-        held: Counter[tuple[int, Gpu]] = Counter()
-        for (holder, gpu), gpus in use.items():
-            if holder.admitted:
-                for queue in self.path(holder.queue):
-                    held[queue, gpu] += gpus
-        return sum(
-            min(gpus, held[queue, gpu])
-            for gpu, own in self.guarantees.items()
-            for queue, gpus in enumerate(own)
-        )
-
     def fairness(self, rank: int, fair: Mapping[int, int]) -> int:
         """The sum of the ``rank`` smallest x of the queues that gangs name."""
         return sum(sorted(fair.get(queue, 0) for queue in self.parts)[:rank])
@@ -152,10 +135,10 @@ def stated_shares(instance: Instance) -> QueueShares:
     return known
 
 
-def owed(instance: Instance) -> bool:
-    """Whether a gang is in a queue with a guarantee."""
+def within_guarantee(instance: Instance, gang: Gang) -> bool:
+    """Whether the gang goes before all that are not within the guarantee of a queue (section 4)."""
     known = shares(instance)
-    return known is not None and known.owed
+    return known is not None and gang.key in known.within
 
 
 def queue_of(instance: Instance) -> tuple[int | None, ...]:
@@ -207,10 +190,10 @@ def _usable(instance: Instance) -> tuple[bool, ...]:
     return tuple(map(instance.schedulable, instance.cluster.nodes))
 
 
-def holder_of(instance: Instance, index: int, *, admitted: bool = True) -> Holder:
+def holder_of(instance: Instance, index: int) -> Holder:
     """In whose name a gang holds GPUs."""
     gang = instance.gangs[index]
-    return Holder(queue_of(instance)[index], not gang.preemptible, admitted)
+    return Holder(queue_of(instance)[index], not gang.preemptible)
 
 
 def add_use(
@@ -218,8 +201,6 @@ def add_use(
     use: QueueUse,
     index: int,
     pods: Sequence[PodPlacement],
-    *,
-    admitted: bool,
     sign: int = 1,
 ) -> None:
     """Count the pods of a gang."""
@@ -227,7 +208,7 @@ def add_use(
     if known is None or not pods:
         return
     gang, queue = instance.gangs[index], queue_of(instance)[index]
-    holder, counted = holder_of(instance, index, admitted=admitted), known.gpus
+    holder, counted = holder_of(instance, index), known.gpus
     for gpu, gpus in gpus_held(instance, gang, pods).items():
         if gpu in counted:
             use.held[holder, gpu] += sign * gpus
@@ -449,7 +430,7 @@ def _shares(instance: Instance) -> QueueShares:
         tuple(queue.reclaim for queue in queues),
         {},
         {},
-        _owed(instance, paths, promised),
+        _within(instance, paths, promised),
         _parts(queues, {q for q in queue_of(instance) if q is not None}, paths),
         _totals(instance),
         models,
@@ -503,14 +484,59 @@ def _most(
     return max(before, min(limits)) if limits else None
 
 
-def _owed(
+def _within(
     instance: Instance,
     paths: Sequence[tuple[int, ...]],
     guarantees: Mapping[Gpu, tuple[int, ...]],
-) -> bool:
-    """Whether a gang is in a queue with a guarantee."""
-    named = {queue for queue in queue_of(instance) if queue is not None}
-    return any(own[q] for own in guarantees.values() for queue in named for q in paths[queue])
+) -> frozenset[tuple[str, str]]:
+    """Gangs that fit, one after another, into what those before them leave of a guarantee."""
+    left, found = {gpu: list(own) for gpu, own in guarantees.items()}, set()
+    for _, index, tested in sorted(_turns(instance, paths)):
+        gang, queue = instance.gangs[index], queue_of(instance)[index]
+        gpus = sum(role.min * role.gpus for role in gang.roles)
+        if queue is None or not gpus or gang.key in found:
+            continue
+        fitting = [gpu for gpu, own in left.items() if any(own[q] >= gpus for q in tested)]
+        models = sorted(_models_for(instance, gang).intersection(fitting))
+        if None in fitting or models:
+            found.add(gang.key)
+        elif not _stays(gang):
+            continue
+        for gpu in {None, *models[:1]} & left.keys():
+            for q in paths[queue]:
+                left[gpu][q] -= gpus
+    return frozenset(found)
+
+
+def _turns(
+    instance: Instance, paths: Sequence[tuple[int, ...]]
+) -> Iterator[tuple[tuple[object, ...], int, tuple[int, ...]]]:
+    """(sort key, gang, queues whose guarantees it may use then).
+
+    Those that keep their GPUs come first. Then queues are used up by what is in them, those below others
+    first: what a queue is promised is not taken by its sisters, or by its parent.
+    """
+    for index, (gang, queue) in enumerate(zip(instance.gangs, queue_of(instance), strict=True)):
+        if queue is None or (gang.hold is not None and not gang.running):
+            continue
+        dated = gang.submitted_at is None, gang.submitted_at or 0
+        turn = -gang.priority, not gang.running, dated, gang.key
+        if _stays(gang):
+            yield (0, turn), index, paths[queue]
+        else:
+            yield from (((1, -len(paths[q]), turn), index, (q,)) for q in paths[queue])
+
+
+def _stays(gang: Gang) -> bool:
+    """Whether it holds its GPUs whatever the plan does."""
+    return gang.running and not gang.preemptible
+
+
+def _models_for(instance: Instance, gang: Gang) -> set[str]:
+    """GPU models of which each role with GPUs has an eligible node."""
+    models = model_of_nodes(instance)
+    nodes = (instance.eligible_nodes(role) for role in gang.roles if role.gpus)
+    return set.intersection(*({m for n in own if (m := models[n]) is not None} for own in nodes))
 
 
 def _parts(

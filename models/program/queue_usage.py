@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from models.program.linear_program import Linear, Program
+from models.program.linear_program import Linear
 from models.queue_shares import (
     Gpu,
     Holder,
@@ -25,7 +25,6 @@ from models.queue_shares import (
     stated_shares,
 )
 from models.solution import placed
-from models.tier_values import admitted
 
 if TYPE_CHECKING:
     from models.program.options import Option
@@ -52,7 +51,7 @@ def usage_of(model: Model) -> QueueUsage:
         return found
     fixed = known.outside.copy()
     for index, decision in enumerate(model.base):
-        add_use(instance, fixed, index, decision.pods, admitted=admitted(instance, index, decision))
+        add_use(instance, fixed, index, decision.pods)
     for (holder, gpu), gpus in fixed.held.items():
         found.hold(holder, gpu).constant += gpus
     for gpu, gpus in fixed.beyond.items():
@@ -77,7 +76,7 @@ def _options(model: Model) -> Iterator[tuple[Option, int]]:
 def _add_option(model: Model, found: QueueUsage, option: Option, admit: int) -> None:
     instance, index = model.instance, option.demand.gang
     gang, known = instance.gangs[index], stated_shares(instance)
-    holder = holder_of(instance, index, admitted=option.effect.admitted)
+    holder = holder_of(instance, index)
     counts = list(zip(gang.roles, option.demand.counts, strict=True))
     found.hold(holder, None).add(admit, sum(role.gpus * count for role, count in counts))
     stays = placed(gang, option.demand.stays)
@@ -120,30 +119,6 @@ def within(
             yield holder, held
 
 
-def guaranteed(model: Model, _tier: Tier) -> Linear:
-    """The tier ``guarantee``: for each promise a number that is at most it, and at most what is held."""
-    known, total = stated_shares(model.instance), Linear()
-    for gpu, own in known.guarantees.items():
-        for queue, most in enumerate(own):
-            held = Linear()
-            for holder, gpus in within(known, model.queue_use, queue, gpu):
-                if holder.admitted:
-                    held.add_linear(gpus)
-            total.add_linear(_at_most(model.program, held, most))
-    return total
-
-
-def _at_most(program: Program, held: Linear, most: int) -> Linear:
-    """The smaller of an expression and a number, or a variable that is at most both."""
-    if not most or program.bound_above(held) <= most:
-        return held if most else Linear()
-    if program.bound_below(held) >= most:
-        return Linear(constant=most)
-    counted = program.integer(0, most)
-    program.at_least(held.add(counted, -1))
-    return Linear().add(counted)
-
-
 def fairness(model: Model, tier: Tier) -> Linear:
     """The tier ``fair``: the sum of the k smallest x is the most of k t - sum of max(0, t - x)."""
     program, rank = model.program, tier.rank or 0
@@ -164,5 +139,5 @@ def fairness(model: Model, tier: Tier) -> Linear:
     return total
 
 
-QUEUE_TIERS = {"guarantee": guaranteed, "fair": fairness}
+QUEUE_TIERS = {"fair": fairness}
 """Tiers about what gangs in queues hold: exact in both models."""
