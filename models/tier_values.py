@@ -39,7 +39,7 @@ class GangValue:
 
 
 CONDITIONS: dict[Condition, Callable[[Instance, Gang], bool]] = {
-    "within": within_guarantee,
+    "guaranteed": within_guarantee,
     "may_lose_gpus": lambda _instance, gang: _may_lose_gpus(gang),
     "aged": lambda instance, gang: instance.aged(gang),
     "elastic": lambda _instance, gang: gang.elastic,

@@ -23,8 +23,8 @@ Main = Literal["goodput", "admission"]
 
 MAINS: tuple[Main, ...] = get_args(Main)
 
-Condition = Literal["within", "may_lose_gpus", "aged", "elastic"]
-"""A tier with a condition is stated, for a priority if it has one, only if a gang meets it."""
+Condition = Literal["guaranteed", "may_lose_gpus", "aged", "elastic"]
+"""A tier with a condition is stated for a priority only if one of its gangs meets it."""
 
 MAX_RANKS = 16
 """Most tiers of a family that is stated once for each number of queues."""
@@ -82,7 +82,7 @@ def _admission(
 
 
 TIERS: tuple[TierFamily, ...] = (
-    _admission("guarantee", None, "within", first=True),
+    _admission("guarantee", None, "guaranteed", first=True),
     _admission("kept", None, "may_lose_gpus"),
     _admission("aged", None, "aged"),
     _admission("aged-waiting", "waiting", "aged"),
@@ -174,7 +174,7 @@ def stated_tiers(
             if row.condition is None or row.condition in met[priority]:
                 yield Tier(row.name, priority, row.sense, listed[row.objective or main or ""])
 
-    fused = [row for row in TIERS if row.fused and main is not None]
+    fused = [row for row in TIERS if row.fused and (row.objective or main) in listed]
     for priority in priorities:
         yield from of((row for row in fused if row.first), priority)
     for name, tolerance in listed.items():
@@ -187,6 +187,6 @@ def stated_tiers(
         if row.fused and main is not None:  # its place decides where all of them go
             if name != main:
                 continue
-            rows = [r for r in fused if not r.first and (r.objective or main) in listed]
+            rows = [r for r in fused if not r.first]
         for priority in priorities:
             yield from of(rows, priority)
