@@ -6,6 +6,7 @@ They hold for plans that keep the earlier tiers as required. An engine's bound i
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from functools import cached_property
@@ -15,11 +16,10 @@ from models.gang import Gang
 from models.instance import Instance
 from models.queue_shares import (
     QueueShares,
-    QueueUse,
     fair_units,
-    holder_of,
-    least_gpus,
+    queue_of,
     stated_shares,
+    within_guarantee,
 )
 from models.rates.gang_bandwidth import FULL_SHARE
 from models.rates.speed import FULL_SPEED
@@ -35,7 +35,7 @@ class ImpliedBounds:
         self._instance = instance
         self._by_priority: dict[int, list[Gang]] = {}
         self._known: dict[tuple[str, int], _Worths] = {}
-        self._largest: QueueUse | None = None
+        self._largest: Counter[int] | None = None
         for gang in instance.gangs:
             if gang.hold is None or gang.running:
                 self._by_priority.setdefault(gang.priority, []).append(gang)
@@ -65,15 +65,15 @@ class ImpliedBounds:
             return 2 * sum(node.gpus for node in self._instance.cluster.nodes)
         if tier.family == "growth":
             return self._growth(tier, kept)
-        if tier.family in ("guarantee", "fair"):
-            return self._of_queues(tier)
+        if tier.family == "fair":
+            return self._fairness(tier)
         admitted = self._admitted(kept, bounds)
         if tier.family == "admission":
             return admitted.get(tier.priority or 0, 0)
         if tier.family in ("waiting", "aged-waiting"):
             most = admitted.get(tier.priority or 0, 0) - self._staying(tier.priority or 0)
             admitted = {tier.priority or 0: max(0, most)}
-        elif tier.family == "goodput":
+        elif tier.family in ("guarantee", "goodput"):
             admitted = {tier.priority or 0: admitted.get(tier.priority or 0, 0)}
         elif tier.priority is not None:  # kept, aged
             admitted = {tier.priority: UNLIMITED}
@@ -81,14 +81,12 @@ class ImpliedBounds:
             self._worths(tier.family, priority).most(gpus) for priority, gpus in admitted.items()
         )
 
-    def _of_queues(self, tier: Tier) -> int:
+    def _fairness(self, tier: Tier) -> int:
         """Where every gang has all pods that it may have."""
         known = stated_shares(self._instance)
         if self._largest is None:
-            self._largest = _largest_use(self._instance, known)
-        if tier.rank is not None:
-            return known.fairness(tier.rank, self._largest.fair)
-        return known.guaranteed(self._largest)
+            self._largest = _largest_fair(self._instance, known)
+        return known.fairness(tier.rank or 0, self._largest)
 
     def _worths(self, family: str, priority: int) -> _Worths:
         """What the gangs of a priority add to a tier at most."""
@@ -135,20 +133,13 @@ class ImpliedBounds:
         return max(0, min(most, self._capacity + idle - used))
 
 
-def _largest_use(instance: Instance, known: QueueShares) -> QueueUse:
-    """What gangs in queues hold where each has as many pods as it may have, on GPUs of every model."""
-    use = known.outside.copy()
-    for index, gang in enumerate(instance.gangs):
-        if gang.hold is not None and not gang.running:
-            continue
-        holder = holder_of(instance, index)
-        for gpu in known.gpus:
-            use.held[holder, gpu] += sum(role.max * role.gpus for role in gang.roles)
-        if holder.queue is not None:
-            use.least[holder.queue] += least_gpus(gang)
-            units = (fair_units(instance, holder.queue, role) * role.max for role in gang.roles)
-            use.fair[holder.queue] += sum(units)
-    return use
+def _largest_fair(instance: Instance, known: QueueShares) -> Counter[int]:
+    """What gangs in queues count in fair shares where each has as many pods as it may have."""
+    found = Counter(known.outside.fair)
+    for gang, queue in zip(instance.gangs, queue_of(instance), strict=True):
+        if queue is not None and (gang.hold is None or gang.running):
+            found[queue] += sum(fair_units(instance, queue, role) * role.max for role in gang.roles)
+    return found
 
 
 class _Worths:
@@ -205,6 +196,7 @@ def _aged(instance: Instance, gang: Gang) -> int:
 
 
 _WORTHS: dict[str, Callable[[Instance, Gang], int]] = {
+    "guarantee": lambda instance, gang: gang.weight_gpus * within_guarantee(instance, gang),
     "kept": _running_gpus,
     "aged": _aged,
     "goodput": lambda _instance, gang: gang.weight_gpus * FULL_SPEED,

@@ -24,7 +24,6 @@ from models.room_holding import blockers
 from models.services import bound, chosen_models, members, running_models
 from models.shape import outside
 from models.solution import GangDecision, PodPlacement, Reserved, placed
-from models.tier_values import admitted
 
 
 @dataclass(frozen=True)
@@ -89,9 +88,7 @@ class Standing:
 
     def _count(self, use: QueueUse, gang: int, sign: int) -> None:
         """Count what the gang holds, for its queues."""
-        decision = self.decisions[gang]
-        whole = admitted(self.instance, gang, decision)
-        add_use(self.instance, use, gang, decision.pods, admitted=whole, sign=sign)
+        add_use(self.instance, use, gang, self.decisions[gang].pods, sign)
 
     def _shares(self, freed: Collection[int]) -> QueueShares | None:
         """The queues, with what gangs hold that are not freed."""

@@ -31,34 +31,26 @@ UNITS = 10**6
 
 
 class Holder(NamedTuple):
-    """Gangs that hold GPUs. ``queue``: that they name, None for none; ``firm``: not preemptible.
-
-    ``admitted``: whether they run whole after the plan.
-    """
+    """Gangs that hold GPUs. ``queue``: that they name, None for none; ``firm``: not preemptible."""
 
     queue: int | None
     firm: bool
-    admitted: bool
 
 
 @dataclass
 class QueueUse:
     """GPUs by holder and GPU model.
 
-    ``beyond``: of firm pods, those that are not among the healthy GPUs of usable nodes. By queue, of gangs
-    that name it: ``least``: GPUs at ``min`` of those that run whole; ``fair``: what pods count in fair
-    shares.
+    ``beyond``: of firm pods, those that are not among the healthy GPUs of usable nodes. ``fair``: by queue,
+    what its pods count in fair shares.
     """
 
     held: Counter[tuple[Holder, Gpu]] = field(default_factory=Counter)
     beyond: Counter[Gpu] = field(default_factory=Counter)
-    least: Counter[int] = field(default_factory=Counter)
     fair: Counter[int] = field(default_factory=Counter)
 
     def copy(self) -> QueueUse:
-        return QueueUse(
-            Counter(self.held), Counter(self.beyond), Counter(self.least), Counter(self.fair)
-        )
+        return QueueUse(Counter(self.held), Counter(self.beyond), Counter(self.fair))
 
 
 @dataclass(frozen=True)
@@ -68,9 +60,9 @@ class QueueShares:
     ``paths``: the queue and all above it, itself first. ``guarantees``, ``before``: by GPU model, what a
     queue is promised, and what gangs in it hold before the plan; a model without guarantees is not in the
     first. ``most``: what they may hold after it, None for any number. ``healthy``: GPUs of usable nodes.
-    ``shortfall``: how many promised GPUs there are not, before the plan. ``owed``: whether a gang is in a
-    queue with a guarantee. ``parts``: f of the queues that gangs name. ``totals``: GPUs and RESOURCES of all
-    selected nodes. ``outside``: what gangs outside of a part hold.
+    ``shortfall``: how many promised GPUs there are not, before the plan. ``within``: keys of the
+    gangs that are within the guarantee of a queue. ``parts``: f of the queues that gangs name. ``totals``:
+    GPUs and RESOURCES of all selected nodes. ``outside``: what gangs outside of a part hold.
     """
 
     names: tuple[str, ...]
@@ -81,7 +73,7 @@ class QueueShares:
     reclaim: tuple[bool, ...]
     healthy: Mapping[Gpu, int]
     shortfall: Mapping[Gpu, int]
-    owed: bool
+    within: frozenset[tuple[str, str]]
     parts: Mapping[int, Fraction]
     totals: tuple[int, ...]
     models: tuple[str, ...]
@@ -114,22 +106,6 @@ class QueueShares:
         most = {gpu: (None,) * len(self.names) for gpu in self.most}
         return replace(self, most=most, healthy={}, outside=QueueUse())
 
-    def guaranteed(self, use: QueueUse) -> int:
-        """The value of the tier ``guarantee``."""
-        held: Counter[tuple[int, Gpu]] = Counter()
-        for name, gpus in use.least.items():
-            for queue in self.path(name):
-                held[queue, None] += gpus
-        for (holder, gpu), gpus in use.held.items():
-            if holder.admitted and gpu is not None:
-                for queue in self.path(holder.queue):
-                    held[queue, gpu] += gpus
-        return sum(
-            min(gpus, held[queue, gpu])
-            for gpu, own in self.guarantees.items()
-            for queue, gpus in enumerate(own)
-        )
-
     def fairness(self, rank: int, fair: Mapping[int, int]) -> int:
         """The sum of the ``rank`` smallest x of the queues that gangs name."""
         return sum(sorted(fair.get(queue, 0) for queue in self.parts)[:rank])
@@ -159,18 +135,15 @@ def stated_shares(instance: Instance) -> QueueShares:
     return known
 
 
-def owed(instance: Instance) -> bool:
-    """Whether a gang is in a queue with a guarantee."""
+def within_guarantee(instance: Instance, gang: Gang) -> bool:
+    """Whether the gang goes before all that are not within the guarantee of a queue (section 4)."""
     known = shares(instance)
-    return known is not None and known.owed
+    return known is not None and gang.key in known.within
 
 
 def counts_sizes(instance: Instance) -> bool:
-    """Whether tiers about queues count pods above ``min``: fair shares, and guarantees of GPU models."""
-    known = shares(instance)
-    if known is None:
-        return False
-    return instance.policy.lists("fair") or any(gpu is not None for gpu in known.guarantees)
+    """Whether a tier about queues counts pods above ``min``: fair shares do."""
+    return shares(instance) is not None and instance.policy.lists("fair")
 
 
 def queue_of(instance: Instance) -> tuple[int | None, ...]:
@@ -222,15 +195,10 @@ def _usable(instance: Instance) -> tuple[bool, ...]:
     return tuple(map(instance.schedulable, instance.cluster.nodes))
 
 
-def holder_of(instance: Instance, index: int, *, admitted: bool = True) -> Holder:
+def holder_of(instance: Instance, index: int) -> Holder:
     """In whose name a gang holds GPUs."""
     gang = instance.gangs[index]
-    return Holder(queue_of(instance)[index], not gang.preemptible, admitted)
-
-
-def least_gpus(gang: Gang) -> int:
-    """Its GPUs at ``min``."""
-    return sum(role.min * role.gpus for role in gang.roles)
+    return Holder(queue_of(instance)[index], not gang.preemptible)
 
 
 def add_use(
@@ -238,8 +206,6 @@ def add_use(
     use: QueueUse,
     index: int,
     pods: Sequence[PodPlacement],
-    *,
-    admitted: bool,
     sign: int = 1,
 ) -> None:
     """Count the pods of a gang."""
@@ -247,7 +213,7 @@ def add_use(
     if known is None or not pods:
         return
     gang, queue = instance.gangs[index], queue_of(instance)[index]
-    holder, counted = holder_of(instance, index, admitted=admitted), known.gpus
+    holder, counted = holder_of(instance, index), known.gpus
     for gpu, gpus in gpus_held(instance, gang, pods).items():
         if gpu in counted:
             use.held[holder, gpu] += sign * gpus
@@ -255,7 +221,6 @@ def add_use(
         for gpu, gpus in gpus_beyond(instance, gang, pods).items():
             use.beyond[gpu] += sign * gpus
     if queue is not None:
-        use.least[queue] += sign * least_gpus(gang) if admitted else 0
         units = instance.once(_FairUnits)
         use.fair[queue] += sign * sum(units.of(queue, gang.roles[pod.role]) for pod in pods)
 
@@ -470,7 +435,7 @@ def _shares(instance: Instance) -> QueueShares:
         tuple(queue.reclaim for queue in queues),
         {},
         {},
-        _owed(instance, paths, promised),
+        _within(instance, paths, promised),
         _parts(queues, {q for q in queue_of(instance) if q is not None}, paths),
         _totals(instance),
         models,
@@ -524,14 +489,59 @@ def _most(
     return max(before, min(limits)) if limits else None
 
 
-def _owed(
+def _within(
     instance: Instance,
     paths: Sequence[tuple[int, ...]],
     guarantees: Mapping[Gpu, tuple[int, ...]],
-) -> bool:
-    """Whether a gang is in a queue with a guarantee."""
-    named = {queue for queue in queue_of(instance) if queue is not None}
-    return any(own[q] for own in guarantees.values() for queue in named for q in paths[queue])
+) -> frozenset[tuple[str, str]]:
+    """Gangs that fit, one after another, into what those before them leave of a guarantee."""
+    left, found = {gpu: list(own) for gpu, own in guarantees.items()}, set()
+    for _, index, tested in sorted(_turns(instance, paths)):
+        gang, queue = instance.gangs[index], queue_of(instance)[index]
+        gpus = sum(role.min * role.gpus for role in gang.roles)
+        if queue is None or not gpus or gang.key in found:
+            continue
+        fitting = [gpu for gpu, own in left.items() if any(own[q] >= gpus for q in tested)]
+        models = sorted(_models_for(instance, gang).intersection(fitting))
+        if None in fitting or models:
+            found.add(gang.key)
+        elif not _stays(gang):
+            continue
+        for gpu in {None, *models[:1]} & left.keys():
+            for q in paths[queue]:
+                left[gpu][q] -= gpus
+    return frozenset(found)
+
+
+def _turns(
+    instance: Instance, paths: Sequence[tuple[int, ...]]
+) -> Iterator[tuple[tuple[object, ...], int, tuple[int, ...]]]:
+    """(sort key, gang, queues whose guarantees it may use then).
+
+    Those that keep their GPUs come first. Then queues are used up by what is in them, those below others
+    first: what a queue is promised is not taken by its sisters, or by its parent.
+    """
+    for index, (gang, queue) in enumerate(zip(instance.gangs, queue_of(instance), strict=True)):
+        if queue is None or (gang.hold is not None and not gang.running):
+            continue
+        dated = gang.submitted_at is None, gang.submitted_at or 0
+        turn = -gang.priority, not gang.running, dated, gang.key
+        if _stays(gang):
+            yield (0, turn), index, paths[queue]
+        else:
+            yield from (((1, -len(paths[q]), turn), index, (q,)) for q in paths[queue])
+
+
+def _stays(gang: Gang) -> bool:
+    """Whether it holds its GPUs whatever the plan does."""
+    return gang.running and not gang.preemptible
+
+
+def _models_for(instance: Instance, gang: Gang) -> set[str]:
+    """GPU models of which each role with GPUs has an eligible node."""
+    models = model_of_nodes(instance)
+    nodes = (instance.eligible_nodes(role) for role in gang.roles if role.gpus)
+    return set.intersection(*({m for n in own if (m := models[n]) is not None} for own in nodes))
 
 
 def _parts(

@@ -15,7 +15,7 @@ from models.hardware import ServerModel
 from models.instance import Instance
 from models.leftover import defragment, gpu_shares, stranded, usable_gpus
 from models.occupancy import PODS, free_after, free_on
-from models.queue_shares import QueueUse, add_use, owed, shares, stated_shares
+from models.queue_shares import QueueUse, add_use, shares, stated_shares, within_guarantee
 from models.rates.gang_bandwidth import share_permille
 from models.rates.speed import speed_permille
 from models.solution import GangDecision, PodPlacement, placed
@@ -39,7 +39,7 @@ class GangValue:
 
 
 CONDITIONS: dict[Condition, Callable[[Instance, Gang], bool]] = {
-    "guaranteed": lambda instance, _gang: owed(instance),
+    "guaranteed": within_guarantee,
     "may_lose_gpus": lambda _instance, gang: _may_lose_gpus(gang),
     "aged": lambda instance, gang: instance.aged(gang),
     "elastic": lambda _instance, gang: gang.elastic,
@@ -246,7 +246,7 @@ class Evaluation:
             for line, index, sign in (
                 (plan.lines[i], i, sign) for plan, sign in ((last, -1), (self, 1)) for i in changed
             ):
-                self._count(self._queue_use, index, line, sign)
+                add_use(self.instance, self._queue_use, index, line.decision.pods, sign)
         if last._free is not None:
             self._free = list(last._free)
             for n, free in free_on(self.instance, self._held(nodes), nodes).items():
@@ -314,13 +314,9 @@ class Evaluation:
         if self._queue_use is None:
             known = shares(self.instance)
             self._queue_use = QueueUse() if known is None else known.outside.copy()
-            for index, line in enumerate(self.lines):
-                self._count(self._queue_use, index, line, 1)
+            for index, decision in enumerate(self.decisions):
+                add_use(self.instance, self._queue_use, index, decision.pods)
         return self._queue_use
-
-    def _count(self, use: QueueUse, index: int, line: Line, sign: int) -> None:
-        pods = line.decision.pods
-        add_use(self.instance, use, index, pods, admitted=line.admitted, sign=sign)
 
     def vector(self) -> tuple[int, ...]:
         """Values of all tiers, in order."""
@@ -425,6 +421,10 @@ PLACEMENT_VALUES: dict[str, PlacementValue] = {
 """Tiers that are a sum over admitted gangs of what one gang's placement is worth."""
 
 
+def _guaranteed(instance: Instance, line: Line) -> int:
+    return _admission(instance, line) if within_guarantee(instance, line.gang) else 0
+
+
 def _aged(instance: Instance, line: Line) -> int:
     if not instance.aged(line.gang):
         return 0
@@ -497,6 +497,7 @@ def _gpus_lost(gang: Gang, decision: GangDecision) -> int:
 
 
 GANG_VALUES: dict[str, Callable[[Instance, Line], int]] = {
+    "guarantee": _guaranteed,
     "kept": _kept,
     "aged": _aged,
     "aged-waiting": _aged_waiting,
@@ -516,16 +517,11 @@ PLAN_VALUES: dict[str, Callable[[Instance, Sequence[int], Sequence[int]], int]] 
 """Tiers whose value depends on the free GPUs of every node, and on those of use to a request."""
 
 
-def _promised(instance: Instance, _tier: Tier, use: QueueUse) -> int:
-    return stated_shares(instance).guaranteed(use)
-
-
 def _fair(instance: Instance, tier: Tier, use: QueueUse) -> int:
     return stated_shares(instance).fairness(tier.rank or 0, use.fair)
 
 
 QUEUE_VALUES: dict[str, Callable[[Instance, Tier, QueueUse], int]] = {
-    "guarantee": _promised,
     "fair": _fair,
 }
 """Tiers whose value depends on what gangs in queues hold."""

@@ -5,9 +5,10 @@ Promises: a recount of its own of rules 2.15 and 2.16, reclaiming, and the tiers
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from itertools import product
 from math import prod
 from random import Random
@@ -276,7 +277,7 @@ class Facts:
         p = int(number) if number else 0
         own = [g for g, gang in enumerate(self.gangs) if gang.priority == p]
         if family == "guarantee":
-            return self._guaranteed(plan)
+            return sum(self.gangs[g].weight_gpus for g in own if plan[g] and g in self.within)
         if family == "fair":
             return sum(sorted(self._fair(plan).values())[:p])
         if family == "kept":
@@ -295,15 +296,49 @@ class Facts:
         moved = any(a != b for a, b in zip(before, after, strict=False))
         return self.gpus(g, before if moved or not after else before[len(after) :], None)
 
-    def _guaranteed(self, plan: Sequence[Places]) -> int:
-        least = tuple(
-            places[: gang.roles[0].min] for gang, places in zip(self.gangs, plan, strict=True)
-        )
-        return sum(
-            min(self.promise(q, model), self.held(q, plan if model else least, model))
-            for q in range(len(self.instance.queues))
-            for model in self.models
-        )
+    @cached_property
+    def within(self) -> frozenset[int]:
+        """Gangs of which w fits beside those before them into a guarantee."""
+        found, within = dict[int, str | None](), set[int]()
+
+        def consider(g: int, queues: Sequence[int]) -> None:
+            models = [m for m in self.models[1:] if self._may_use(g, m)]
+            models = [m for m in models if any(self._leaves_room(found, g, m, q) for q in queues)]
+            if models or any(self._leaves_room(found, g, None, q) for q in queues):
+                within.add(g)
+            if g in within or g in firm:
+                found[g] = min(models, default=None)
+
+        every = sorted(range(len(self.gangs)), key=self._turn)
+        firm = [g for g in every if self.gangs[g].running and not self.gangs[g].preemptible]
+        for g in firm:
+            consider(g, self.above(self.gangs[g].queue))
+        for depth in (4, 3, 2, 1):
+            for g in every:
+                above = self.above(self.gangs[g].queue)
+                if g not in found and len(above) >= depth:
+                    consider(g, [above[-depth]])
+        return frozenset(within)
+
+    def _leaves_room(
+        self, found: Mapping[int, str | None], g: int, model: str | None, q: int
+    ) -> bool:
+        used = [
+            self.gangs[other].weight_gpus
+            for other, counted in found.items()
+            if q in self.above(self.gangs[other].queue) and model in (None, counted)
+        ]
+        return sum(used) + self.gangs[g].weight_gpus <= self.promise(q, model)
+
+    def _may_use(self, g: int, model: str | None) -> bool:
+        wanted = self.gangs[g].roles[0].model
+        hosts = enumerate(self.instance.cluster.nodes)
+        there = any(self.gpu(n) == model and not host.unschedulable for n, host in hosts)
+        return there and wanted in (None, model)
+
+    def _turn(self, g: int) -> tuple[object, ...]:
+        own = self.gangs[g]
+        return -own.priority, not own.running, own.submitted_at, own.name
 
     def _fair(self, plan: Sequence[Places]) -> dict[int, int]:
         queues = self.instance.queues

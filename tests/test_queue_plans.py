@@ -20,7 +20,7 @@ from models.part import Standing
 from models.policy import SolveLimits
 from models.program.aggregated.model import AggregatedModel
 from models.queue import Amount, Cell, Queue
-from models.queue_shares import guarantees, queue_counts
+from models.queue_shares import guarantees, queue_counts, within_guarantee
 from models.solution import Solution
 from models.tier_values import tiers_of
 from models.tiers import larger_is_better
@@ -131,8 +131,46 @@ def test_a_guarantee_goes_before_a_higher_priority_that_has_none() -> None:
     gangs = [asks("high", None, 8, firm=False, priority=9), asks("mine", "owner", 8, firm=False)]
     solution = solve(cluster(queues, gangs, nodes=1))
     assert decided(solution) == ["wait", "place"]
-    assert [tier.name for tier in solution.tiers][:2] == ["guarantee", "admission/9"]
+    assert [tier.name for tier in solution.tiers][:2] == ["guarantee/0", "admission/9"]
     assert all(tier.bound == tier.value for tier in solution.tiers)
+
+
+def test_within_a_queue_high_priorities_use_its_guarantee_first() -> None:
+    # counted by GPUs alone, low and small together would be worth as much as high
+    gangs = [
+        asks("high", "owner", 6, priority=5),
+        asks("low", "owner", 6),
+        asks("small", "owner", 2),
+    ]
+    solution = solve(cluster([promised("owner", 8)], gangs, nodes=1))
+    assert decided(solution) == ["place", "wait", "place"]
+    found = [(tier.name, tier.value, tier.bound) for tier in solution.tiers][:2]
+    assert found == [("guarantee/5", 6, 6), ("guarantee/0", 2, 2)]
+
+
+def test_gangs_are_within_a_guarantee_in_turn() -> None:
+    queues = [
+        *(promised("a", 6), promised("b", 3), promised("c", 8), promised("d", 4, parent=2)),
+        Queue("e", guarantee=Amount(2, (("a100", 4), ("h100", 4)))),
+    ]
+    gangs = [
+        runs("beyond", "a", 0, priority=9),  # 8 of 6
+        asks("first", "a", 4, priority=5),
+        replace(asks("held", "a", 2, priority=7), hold="no"),
+        asks("late", "a", 3),  # 2 are left
+        asks("nobody", None, 1, priority=9),
+        asks("small", "a", 2),
+        asks("beside", "b", 3),  # stays holds them all
+        replace(runs("stays", "b", 1), preemptible=False),  # 8 of 3
+        asks("model", "e", 4, priority=1),  # 4 of 2, but 4 of 4 H100; there is no A100
+        asks("rest", "e", 1),
+        asks("big", "c", 6, priority=9),  # of the 4 that a child leaves
+        asks("inner", "d", 4),
+        asks("none", "d", 0),
+    ]
+    instance = cluster(queues, gangs)
+    within = [gang.name for gang in instance.gangs if within_guarantee(instance, gang)]
+    assert within == ["first", "inner", "model", "small"]
 
 
 def test_fair_shares_follow_weights() -> None:

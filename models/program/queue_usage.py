@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from models.program.linear_program import Linear, Program
+from models.program.linear_program import Linear
 from models.queue_shares import (
     Gpu,
     Holder,
@@ -20,13 +20,11 @@ from models.queue_shares import (
     gpus_beyond,
     gpus_held,
     holder_of,
-    least_gpus,
     model_of_nodes,
     shares,
     stated_shares,
 )
 from models.solution import placed
-from models.tier_values import admitted
 
 if TYPE_CHECKING:
     from models.program.options import Option
@@ -36,11 +34,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class QueueUsage:
-    """GPUs by holder and GPU model; the others as in ``models.queue_shares.QueueUse``."""
+    """GPUs by holder and GPU model; ``beyond``, ``fair``: as in ``models.queue_shares.QueueUse``."""
 
     held: dict[tuple[Holder, Gpu], Linear] = field(default_factory=dict)
     beyond: dict[Gpu, Linear] = field(default_factory=dict)
-    least: dict[int, Linear] = field(default_factory=dict)
     fair: dict[int, Linear] = field(default_factory=dict)
 
     def hold(self, holder: Holder, gpu: Gpu) -> Linear:
@@ -52,7 +49,15 @@ def usage_of(model: Model) -> QueueUsage:
     instance, known, found = model.instance, shares(model.instance), QueueUsage()
     if known is None:
         return found
-    _add_fixed(model, known, found)
+    fixed = known.outside.copy()
+    for index, decision in enumerate(model.base):
+        add_use(instance, fixed, index, decision.pods)
+    for (holder, gpu), gpus in fixed.held.items():
+        found.hold(holder, gpu).constant += gpus
+    for gpu, gpus in fixed.beyond.items():
+        found.beyond.setdefault(gpu, Linear()).constant += gpus
+    for queue, units in fixed.fair.items():
+        found.fair.setdefault(queue, Linear()).constant += units
     for option, admit in _options(model):
         _add_option(model, found, option, admit)
     if known.models:
@@ -63,21 +68,6 @@ def usage_of(model: Model) -> QueueUsage:
     return found
 
 
-def _add_fixed(model: Model, known: QueueShares, found: QueueUsage) -> None:
-    """What gangs hold that are not decided about."""
-    instance, fixed = model.instance, known.outside.copy()
-    for index, decision in enumerate(model.base):
-        add_use(instance, fixed, index, decision.pods, admitted=admitted(instance, index, decision))
-    for (holder, gpu), gpus in fixed.held.items():
-        found.hold(holder, gpu).constant += gpus
-    for gpu, gpus in fixed.beyond.items():
-        found.beyond.setdefault(gpu, Linear()).constant += gpus
-    for queue, gpus in fixed.least.items():
-        found.least.setdefault(queue, Linear()).constant += gpus
-    for queue, units in fixed.fair.items():
-        found.fair.setdefault(queue, Linear()).constant += units
-
-
 def _options(model: Model) -> Iterator[tuple[Option, int]]:
     for choice, admits in zip(model.requests.choices, model.variables.admits, strict=True):
         yield from zip(choice.options, admits, strict=True)
@@ -86,7 +76,7 @@ def _options(model: Model) -> Iterator[tuple[Option, int]]:
 def _add_option(model: Model, found: QueueUsage, option: Option, admit: int) -> None:
     instance, index = model.instance, option.demand.gang
     gang, known = instance.gangs[index], stated_shares(instance)
-    holder = holder_of(instance, index, admitted=option.effect.admitted)
+    holder = holder_of(instance, index)
     counts = list(zip(gang.roles, option.demand.counts, strict=True))
     found.hold(holder, None).add(admit, sum(role.gpus * count for role, count in counts))
     stays = placed(gang, option.demand.stays)
@@ -100,8 +90,6 @@ def _add_option(model: Model, found: QueueUsage, option: Option, admit: int) -> 
         queue = holder.queue
         units = sum(fair_units(instance, queue, role) * count for role, count in counts)
         found.fair.setdefault(queue, Linear()).add(admit, units)
-        if holder.admitted:
-            found.least.setdefault(queue, Linear()).add(admit, least_gpus(gang))
 
 
 def _pieces(model: Model) -> Iterator[tuple[Holder, int, int, int]]:
@@ -131,40 +119,6 @@ def within(
             yield holder, held
 
 
-def guaranteed(model: Model, _tier: Tier) -> Linear:
-    """The tier ``guarantee``: for each promise a number that is at most it, and at most what is held."""
-    known, total = stated_shares(model.instance), Linear()
-    for gpu, own in known.guarantees.items():
-        for queue, most in enumerate(own):
-            held = Linear()
-            for gpus in _counted(model, known, queue, gpu):
-                held.add_linear(gpus)
-            total.add_linear(_at_most(model.program, held, most))
-    return total
-
-
-def _counted(model: Model, known: QueueShares, queue: int, gpu: Gpu) -> Iterator[Linear]:
-    """What counts of the gangs in a queue that run whole."""
-    if gpu is None:
-        least = model.queue_use.least
-        yield from (gpus for name, gpus in least.items() if queue in known.path(name))
-        return
-    for holder, gpus in within(known, model.queue_use, queue, gpu):
-        if holder.admitted:
-            yield gpus
-
-
-def _at_most(program: Program, held: Linear, most: int) -> Linear:
-    """The smaller of an expression and a number, or a variable that is at most both."""
-    if not most or program.bound_above(held) <= most:
-        return held if most else Linear()
-    if program.bound_below(held) >= most:
-        return Linear(constant=most)
-    counted = program.integer(0, most)
-    program.at_least(held.add(counted, -1))
-    return Linear().add(counted)
-
-
 def fairness(model: Model, tier: Tier) -> Linear:
     """The tier ``fair``: the sum of the k smallest x is the most of k t - sum of max(0, t - x)."""
     program, rank = model.program, tier.rank or 0
@@ -185,5 +139,5 @@ def fairness(model: Model, tier: Tier) -> Linear:
     return total
 
 
-QUEUE_TIERS = {"guarantee": guaranteed, "fair": fairness}
+QUEUE_TIERS = {"fair": fairness}
 """Tiers about what gangs in queues hold: exact in both models."""

@@ -32,6 +32,7 @@ from models.program.variables import (
     SliceVariables,
     StayVariables,
 )
+from models.queue_shares import within_guarantee
 from models.rates.gang_bandwidth import FULL_SHARE, ideal_MBps, share_permille
 from models.rates.gpu_sets import UnknownRate
 from models.solution import placed
@@ -60,9 +61,10 @@ def _waited(instance: Instance, demand: Demand, effect: Effect) -> int:
     return 0 if gang.running else _weight(instance, demand, effect) * instance.age(gang)
 
 
-def _if_aged(worth: OptionValue) -> OptionValue:
+def _if(counts: Callable[[Instance, Gang], bool], worth: OptionValue) -> OptionValue:
+    """The same of gangs that count, 0 of others."""
     return lambda instance, demand, effect: (
-        worth(instance, demand, effect) if instance.aged(instance.gangs[demand.gang]) else 0
+        worth(instance, demand, effect) if counts(instance, instance.gangs[demand.gang]) else 0
     )
 
 
@@ -183,9 +185,10 @@ def _sum(terms: Iterable[tuple[int, int]]) -> Linear:
 
 
 OPTION_VALUES: dict[str, OptionValue] = {
+    "guarantee": _if(within_guarantee, _weight),
     "kept": lambda _instance, _demand, effect: effect.kept,
-    "aged": _if_aged(_weight),
-    "aged-waiting": _if_aged(_waited),
+    "aged": _if(Instance.aged, _weight),
+    "aged-waiting": _if(Instance.aged, _waited),
     "admission": _weight,
     "waiting": _waited,
     "disruption": _disruption,

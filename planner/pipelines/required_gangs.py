@@ -144,7 +144,7 @@ def _no_room_alone(index: int, instance: Instance, stop: threading.Event) -> boo
         for i, gang in enumerate(instance.gangs)
         if i == index or (gang.running and not (may_stop(instance, i) and below(gang)))
     )
-    known = None if known is None else replace(known, owed=False)
+    known = None if known is None else replace(known, within=frozenset())
     alone = replace(instance, gangs=gangs, shares=known)
     solution = _admit(alone, stop, (Objective("admission"),))
     decision = solution.decisions[gangs.index(first)]

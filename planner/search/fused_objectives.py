@@ -88,8 +88,9 @@ def next_objective(
     chosen: list[Member] = []
     product = 1
     for position in range(first, len(tiers)):
-        if not tiers[position].row.fused or tiers[position].tolerance:
-            break
+        row = tiers[position].row
+        if not row.fused or tiers[position].tolerance or row.first != tiers[first].row.first:
+            break  # guarantees and who runs besides are proven faster one after the other
         expression = expressions[position]
         low = program.bound_below(expression)
         unit = gcd(*(c for c in expression.terms.values()), expression.constant - low) or 1

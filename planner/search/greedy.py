@@ -15,7 +15,7 @@ from models.program.demand_builder import identity, remaining_demand
 from models.program.demands import Demand
 from models.program.interruption import Question, never
 from models.program.rules.declarations import allows
-from models.queue_shares import queue_of
+from models.queue_shares import within_guarantee
 from models.rates.speed import FULL_SPEED
 from models.room_holding import barred_by
 from models.shape import balanced, exclusive_levels
@@ -73,9 +73,7 @@ def best_greedy(
     space = FreeSpace(instance, base)
     decisions, effort = list(base), 0.0
     waiting = queue(space)
-    owners = promised(space, waiting)
-    turns = groupby(waiting, key=lambda d: (d.gang in owners, instance.gangs[d.gang].priority))
-    for (_, priority), demands in turns:
+    for (_, lower), demands in groupby(waiting, key=lambda d: queue_key(instance, d)[:2]):
         peers = list(demands)
         rules = sum(len(space.rules.of.get(demand.gang, ())) for demand in peers)
         each = len(peers) * len(instance.cluster.nodes) * PLACING_EFFORT + rules * RULE_EFFORT
@@ -89,7 +87,7 @@ def best_greedy(
             ended = _late(budget) if best is None else budget.exhausted
             for gang in _place_all(space, ordered, ended, patient=patient):
                 plan[gang] = space.decision(gang)
-            worth = _worth(instance, plan, priority)
+            worth = _worth(instance, plan, -lower)
             if best is None or worth > best[0]:
                 best = worth, plan
             space.undo(mark)
@@ -113,9 +111,8 @@ def _late(budget: Budget) -> Question:
 
 
 def _worth(instance: Instance, plan: Sequence[GangDecision], priority: int) -> tuple[int, ...]:
-    """Values of the tiers of a priority, of guarantees and of bandwidth; larger is better."""
-    of_all = ("guarantee", "bandwidth")
-    found = [t for t in tiers_of(instance) if t.priority == priority or t.family in of_all]
+    """Values of the tiers of a priority, and of bandwidth; larger is better."""
+    found = [t for t in tiers_of(instance) if t.priority == priority or t.family == "bandwidth"]
     evaluation = Evaluation(instance, plan)
     return larger_is_better(found, map(evaluation.tier, found))
 
@@ -191,10 +188,7 @@ def _ways(instance: Instance) -> Iterator[tuple[Order, bool]]:
 
 
 def queue(space: FreeSpace, order: Order = ORDERS[0]) -> list[Demand]:
-    """Demands of the gangs that wait or lack pods, in the order in which they are tried.
-
-    Those come first to whose queue so much is promised.
-    """
+    """Demands of the gangs that wait or lack pods, in the order in which they are tried."""
     found = []
     for index, gang in enumerate(space.instance.gangs):
         if gang.hold is not None or space.pods[index] != space.original[index]:
@@ -204,24 +198,7 @@ def queue(space: FreeSpace, order: Order = ORDERS[0]) -> list[Demand]:
         demand = missing_demand(space, index)
         if demand.possible:
             found.append(demand)
-    found.sort(key=lambda demand: queue_key(space.instance, demand, order))
-    owners = promised(space, found)
-    return sorted(found, key=lambda demand: demand.gang not in owners)
-
-
-def promised(space: FreeSpace, demands: Sequence[Demand]) -> frozenset[int]:
-    """Gangs of these, in their order, that a queue has a guarantee for which is not used up yet."""
-    if space.queues is None or None not in space.queues.shares.guarantees:
-        return frozenset()
-    known, queues, found = space.queues.shares, queue_of(space.instance), set()
-    held = list(space.queues.held[None])
-    for demand in demands:
-        path = known.path(queues[demand.gang])
-        if any(held[q] < known.guarantee(q) for q in path):
-            found.add(demand.gang)
-            for q in path:
-                held[q] += demand.gpus
-    return frozenset(found)
+    return sorted(found, key=lambda demand: queue_key(space.instance, demand, order))
 
 
 def missing_demand(space: FreeSpace, gang: int) -> Demand:
@@ -232,11 +209,12 @@ def missing_demand(space: FreeSpace, gang: int) -> Demand:
 
 def queue_key(
     instance: Instance, demand: Demand, order: Order = ORDERS[0]
-) -> tuple[int, bool, bool, tuple[int, ...], int]:
-    """Sort key: priority, starvation, running gangs first, then the order."""
+) -> tuple[bool, int, bool, bool, tuple[int, ...], int]:
+    """Sort key: gangs within their guarantee, priority, starvation, running gangs first, then the order."""
     gang = instance.gangs[demand.gang]
-    aged = instance.aged(gang)
-    return -gang.priority, not aged, not gang.running, order(instance, demand), demand.gang
+    within, aged = within_guarantee(instance, gang), instance.aged(gang)
+    last = order(instance, demand)
+    return not within, -gang.priority, not aged, not gang.running, last, demand.gang
 
 
 def admit(space: FreeSpace, demand: Demand, *, least_speed: int = 0) -> bool:

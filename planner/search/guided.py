@@ -15,7 +15,7 @@ from models.program.options import Option
 from models.solution import GangDecision, placed
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace
-from planner.search.greedy import admit, place, promised, queue, queue_key
+from planner.search.greedy import admit, place, queue, queue_key
 from planner.search.repair import back_in_place
 
 STEPS = 10
@@ -71,23 +71,16 @@ def _resettle(space: FreeSpace, movers: Sequence[Option], budget: Budget) -> lis
 
 
 def _start(space: FreeSpace, worth: Mapping[int, float], budget: Budget) -> None:
-    """Start gangs: promised ones first, by priority, then what the LP admits most of.
+    """Start gangs: within guarantees first, by priority, then what the LP admits most of.
 
     Then as the greedy start orders them.
     """
-    waiting = queue(space)
-    owners = promised(space, waiting)
 
-    def order(demand: Demand) -> tuple[bool, int, int, object]:
-        share = round(STEPS * worth.get(demand.gang, 0.0))
-        return (
-            demand.gang not in owners,
-            -space.instance.gangs[demand.gang].priority,
-            -share,
-            queue_key(space.instance, demand),
-        )
+    def order(demand: Demand) -> tuple[object, ...]:
+        share, key = round(STEPS * worth.get(demand.gang, 0.0)), queue_key(space.instance, demand)
+        return *key[:2], -share, key
 
-    for demand in sorted(waiting, key=order):
+    for demand in sorted(queue(space), key=order):
         if budget.exhausted():
             return
         admit(space, demand)

@@ -629,7 +629,7 @@ class _ReasonFinder:
                 return f"; no plan that keeps the earlier tiers {what} {proof}"
             peers = "gangs of its priority or higher"
             if self._guarantees:
-                peers += " or some within their guarantees"
+                peers += " or within their guarantees"
             if by_speed:
                 return f"; starting it would slow or displace {peers}, or gain nothing {proof}"
             return f"; starting it would displace {peers} {proof}"

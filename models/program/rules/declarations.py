@@ -14,7 +14,7 @@ from models.gang import Gang, Role
 from models.instance import Instance
 from models.pod_rules import counted_at, pod_rules, rule_key, suitable_nodes
 from models.program.demands import Demand, RoleDemand
-from models.queue_shares import shares
+from models.queue_shares import shares, within_guarantee
 from models.reservations import open_nodes
 from models.services import bound, nodes_of_service, open_service
 from models.shape import closed_to, exclusive_levels, may_be_uneven, spare_domains
@@ -75,7 +75,9 @@ def _service_poolable(instance: Instance, gang: Gang, role: RoleDemand) -> bool:
 
 def _queue_key(instance: Instance, gang: Gang) -> Hashable:
     known = shares(instance)
-    return None if known is None else (known.number(gang.queue), gang.preemptible)
+    if known is None:
+        return None
+    return known.number(gang.queue), gang.preemptible, within_guarantee(instance, gang)
 
 
 def _open_to(instance: Instance, gang: Gang, role: Role) -> frozenset[int] | None:
