@@ -24,7 +24,7 @@ Main = Literal["goodput", "admission"]
 MAINS: tuple[Main, ...] = get_args(Main)
 
 Condition = Literal["guaranteed", "may_lose_gpus", "aged", "elastic"]
-"""A tier with a condition is stated, for a priority if it has one, only if a gang meets it."""
+"""A tier with a condition is stated for a priority only if one of its gangs meets it."""
 
 MAX_RANKS = 16
 """Most tiers of a family that is stated once for each number of queues."""
@@ -65,6 +65,7 @@ def _admission(
     condition: Condition | None = None,
     *,
     default: bool = True,
+    first: bool = False,
 ) -> TierFamily:
     """A tier about which gangs run."""
     return TierFamily(
@@ -75,12 +76,13 @@ def _admission(
         per_priority=True,
         condition=condition,
         default=default,
-        pays_for_moves=name != "kept",
+        pays_for_moves=name not in ("guarantee", "kept"),
+        first=first,
     )
 
 
 TIERS: tuple[TierFamily, ...] = (
-    TierFamily("guarantee", "max", None, "admission", condition="guaranteed", first=True),
+    _admission("guarantee", None, "guaranteed", first=True),
     _admission("kept", None, "may_lose_gpus"),
     _admission("aged", None, "aged"),
     _admission("aged-waiting", "waiting", "aged"),
@@ -172,9 +174,9 @@ def stated_tiers(
             if row.condition is None or row.condition in met[priority]:
                 yield Tier(row.name, priority, row.sense, listed[row.objective or main or ""])
 
-    every = set[str]().union(*met.values())
-    first = (row for row in TIERS if row.first and main is not None and row.condition in every)
-    yield from (Tier(row.name, None, row.sense, listed[main or ""]) for row in first)
+    fused = [row for row in TIERS if row.fused and (row.objective or main) in listed]
+    for priority in priorities:
+        yield from of((row for row in fused if row.first), priority)
     for name, tolerance in listed.items():
         row = family(name)
         if not row.per_priority:
@@ -185,6 +187,6 @@ def stated_tiers(
         if row.fused and main is not None:  # its place decides where all of them go
             if name != main:
                 continue
-            rows = [r for r in TIERS if r.fused and (r.objective or main) in listed]
+            rows = [r for r in fused if not r.first]
         for priority in priorities:
             yield from of(rows, priority)

@@ -245,10 +245,11 @@ def test_the_tiers_of_a_policy_are_stated_in_the_order_of_the_table() -> None:
         *(("span", Fraction(0)), ("waiting", Fraction(1, 8)), ("fair", Fraction(0))),
         ("admission", Fraction(1, 4)),
     ]
-    met = {0: {"elastic", "guaranteed"}, 7: {"may_lose_gpus", "aged"}}
+    met = {0: {"elastic", "guaranteed"}, 7: {"may_lose_gpus", "aged", "guaranteed"}}
     found = [(tier.name, tier.tolerance) for tier in tiers.stated_tiers(listed, met, queues=2)]
     assert found == [
-        ("guarantee", Fraction(1, 4)),
+        ("guarantee/7", Fraction(1, 4)),
+        ("guarantee/0", Fraction(1, 4)),
         ("span", Fraction(0)),
         ("fair/1", Fraction(0)),
         ("fair/2", Fraction(0)),
