@@ -269,31 +269,42 @@ class Promises:
         gangs = self.instance.gangs
         runs = [any(pod.node is not None for pod in gang.pods) for gang in gangs]
         firm = [runs[g] and not gang.preemptible for g, gang in enumerate(gangs)]
+        ask = [g for g in range(len(gangs)) if gangs[g].hold is None or runs[g]]
         # each sort keeps the order of the ones before it where it says nothing
-        order = sorted(range(len(gangs)), key=lambda g: gangs[g].key)
-        order.sort(key=lambda g: float("inf") if (t := gangs[g].submitted_at) is None else t)
-        order.sort(key=lambda g: (-gangs[g].priority, not runs[g]))
-        order.sort(key=lambda g: not firm[g])
+        ask.sort(key=lambda g: gangs[g].key)
+        ask.sort(key=lambda g: float("inf") if (t := gangs[g].submitted_at) is None else t)
+        ask.sort(key=lambda g: (-gangs[g].priority, not runs[g]))
         left = [dict(own) for own in self.guarantees]
-        found = set()
-        for g in order:
-            asked = sum(role.min * role.gpus for role in gangs[g].roles)
-            if asked == 0 or (gangs[g].hold is not None and not runs[g]):
-                continue
-            line = self.line(self.named[g])
-            models = sorted(
-                model
-                for model in {model for a in line for model in left[a]} - {ANY}
-                if any(left[a].get(model, 0) >= asked for a in line) and self._runs_on(g, model)
-            )
-            inside = bool(models) or any(left[a][ANY] >= asked for a in line)
-            if inside:
-                found.add(gangs[g].key)
-            if inside or firm[g]:
-                for a in line:
-                    for key in (ANY, *models[:1]):
-                        left[a][key] = left[a].get(key, 0) - asked
+        found: set[tuple[str, str]] = set()
+        for g in ask:
+            if firm[g]:
+                self._ask(g, self.line(self.named[g]), left, found)
+        for depth in range(len(self.queues), 0, -1):  # the queues below take their part first
+            for g in ask:
+                line = self.line(self.named[g])
+                if not firm[g] and gangs[g].key not in found and depth <= len(line):
+                    self._ask(g, [line[-depth]], left, found)
         return found
+
+    def _ask(
+        self, g: int, of: list[int], left: list[dict[str, int]], found: set[tuple[str, str]]
+    ) -> None:
+        """Gang g asks queues for what is left of their guarantees, and takes it where it fits."""
+        gang = self.instance.gangs[g]
+        asked = sum(role.min * role.gpus for role in gang.roles)
+        runs = any(pod.node is not None for pod in gang.pods)
+        models = sorted(
+            model
+            for model in {model for a in of for model in left[a]} - {ANY}
+            if any(left[a].get(model, 0) >= asked for a in of) and self._runs_on(g, model)
+        )
+        inside = asked > 0 and (bool(models) or any(left[a][ANY] >= asked for a in of))
+        if inside:
+            found.add(gang.key)
+        if inside or (runs and not gang.preemptible):
+            for a in self.line(self.named[g]):
+                for key in (ANY, *models[:1]):
+                    left[a][key] = left[a].get(key, 0) - asked
 
     def _runs_on(self, g: int, model: str) -> bool:
         """Whether each role with GPUs finds a node of the GPU model."""

@@ -6,7 +6,7 @@ Facts of one instance and its pods before the plan; ``ALL`` stands for GPUs of e
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from functools import cached_property
 
@@ -170,24 +170,44 @@ class Queues:
     def within(self) -> frozenset[tuple[str, str]]:
         """Keys of the gangs that fit into what others, before them, leave of a guarantee."""
         used: dict[str, Counter[str]] = {name: Counter() for name in self.specs}
-        found = set()
-        for gang in sorted(self.facts.gangs, key=_turn):
-            above, w = self.above(gang.queue), gang.gpus_at_min
-            if not w or (gang.hold is not None and not gang.running):
+        found: set[tuple[str, str]] = set()
+        for gang, names in self._asking():
+            if gang.key in found:
                 continue
+            w = gang.gpus_at_min
             fits = [
                 key
                 for key in self.guaranteed
-                if any(used[a][key] + w <= self.guarantee[a].get(key, 0) for a in above)
+                if any(used[a][key] + w <= self.guarantee[a].get(key, 0) for a in names)
                 and (key == ALL or self._may_run(gang, key))
             ]
             if fits:
                 found.add(gang.key)
-            if fits or _firm(gang):  # which holds its GPUs whatever the plan does
+            if fits or _firm(gang):
                 for key in (ALL, *[key for key in fits if key != ALL][:1]):
-                    for a in above:
-                        used[a][key] += w
+                    for name in self.above(gang.queue):
+                        used[name][key] += w
         return frozenset(found)
+
+    def _asking(self) -> Iterator[tuple[Gang, tuple[str, ...]]]:
+        """Gangs in their turn, and the queues that they ask.
+
+        First all queues of those that hold their GPUs whatever the plan does. The others ask one queue after
+        another, the innermost first, so that what a queue is promised goes first to those below it.
+        """
+        asking = []
+        for gang in self.facts.gangs:
+            names = self.above(gang.queue)
+            if not gang.gpus_at_min or (gang.hold is not None and not gang.running):
+                continue
+            if _firm(gang):
+                asking.append((0, gang, names))
+            else:
+                depths = range(len(names), 0, -1)
+                asking += [(-d, gang, (a,)) for d, a in zip(depths, names, strict=True)]
+        asking.sort(key=lambda one: (not _firm(one[1]), one[0], *_turn(one[1])))
+        for _, gang, names in asking:
+            yield gang, names
 
     def _may_run(self, gang: Gang, model: str) -> bool:
         """Whether for each role with GPUs some node of a GPU model accepts its pods."""
@@ -281,6 +301,6 @@ def _firm(gang: Gang) -> bool:
 
 
 def _turn(gang: Gang) -> tuple[object, ...]:
-    """Gangs that cannot be stopped first, then by priority; of one, those that run, then the oldest."""
+    """By priority; of one, those that run first, then the oldest."""
     age = (gang.submitted is None, gang.submitted or 0)
-    return not _firm(gang), -gang.priority, not gang.running, *age, gang.key
+    return -gang.priority, not gang.running, *age, gang.key
