@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from exhaustive_nodes import may_stand
 from exhaustive_prices import domain
-from exhaustive_spreads import may_stand
 from exhaustive_values import running
 
 from models.gang import Gang, Role

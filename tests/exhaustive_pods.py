@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import Literal
 
+from exhaustive_nodes import NAME, attracted
 from exhaustive_prices import domain, labels_of
-from exhaustive_spreads import NAME, attracted
 
 from models.gang import NextTo, Role, Spread
 from models.instance import Instance

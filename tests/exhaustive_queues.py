@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
 
 from exhaustive_cells import CellPlaces, Nameless
+from exhaustive_nodes import may_stand
 from exhaustive_prices import ours, usable
 
 from models.gang import Gang
@@ -56,6 +57,7 @@ class Promises:
         self.guarantees = [self._guarantee(number) for number in range(len(self.queues))]
         self.limits = [self._limit(number) for number in range(len(self.queues))]
         self.promised = {key for own in self.guarantees for key, gpus in own.items() if gpus}
+        self.within = self._within()
         self.counts = self._counts()
         self.comers: list[list[tuple[int, str]]] = []
         running = [self._running(g) for g in range(len(instance.gangs))]
@@ -94,9 +96,7 @@ class Promises:
 
     # What a gang adds
 
-    def part(
-        self, g: int, pods: Pods, come: Collection[tuple[int, bool]], *, admitted: bool
-    ) -> Part:
+    def part(self, g: int, pods: Pods, come: Collection[tuple[int, bool]]) -> Part:
         """Of gang g with these pods after the plan; ``come``: (node, whether for its GPUs) of new ones."""
         if not self.queues:
             return NOTHING
@@ -106,14 +106,11 @@ class Promises:
             found["fair", queue] += self.counts.get((g, role), 0)
             for key in {ANY, self.models[n] or ANY}:
                 found["held", queue, key] += gpus
-                found["admitted", queue, key] += gpus if admitted and key else 0
                 if not gang.preemptible:
                     found["firm", queue, key] += gpus
                     found["odd", key] += odd
             if not gang.preemptible and self.cells.cells:
                 found["cells", queue, n] += gpus
-        if admitted:
-            found["admitted", queue, ANY] = sum(role.min * role.gpus for role in gang.roles)
         for n, gpus in sorted(come):
             if any(comer == g for of in self.comers for comer, _ in of):
                 found["come", g, n] |= 2 if gpus else 1
@@ -137,7 +134,7 @@ class Promises:
             if pod.node is not None:
                 gpus = gang.roles[pod.role].gpus if pod.gpus is None else pod.gpus.bit_count()
                 pods.append((pod.role, pod.node, gpus, self.odd(pod.node, gpus, pod.gpus)))
-        return self.part(g, pods, (), admitted=False)
+        return self.part(g, pods, ())
 
     # What is allowed
 
@@ -251,31 +248,72 @@ class Promises:
     # What it is worth
 
     def tier_names(self) -> tuple[list[str], list[str]]:
-        """The tier of guarantees, if the policy says what gangs are worth; tiers of fair shares."""
+        """Tiers of guarantees, if the policy says what gangs are worth; tiers of fair shares."""
+        priorities = {g.priority for g in self.instance.gangs if g.key in self.within}
         named = {queue for queue in self.named if queue is not None}
-        backed = any(
-            gpus for q in named for a in self.line(q) for gpus in self.guarantees[a].values()
+        return (
+            [f"guarantee/{p}" for p in sorted(priorities, reverse=True)],
+            [f"fair/{k}" for k in range(1, min(16, len(named)) + 1)],
         )
-        fair = [f"fair/{k}" for k in range(1, min(16, len(named)) + 1)]
-        return ["guarantee"] if backed else [], fair
 
     def values(self, part: Part) -> dict[str, int]:
-        """Of the tiers about queues."""
+        """Of the tiers of fair shares."""
         if not self.queues:
             return {}
         found = dict(part)
         shares = sorted(found.get(("fair", q), 0) for q in {q for q in self.named if q is not None})
-        fair = {name: sum(shares[: k + 1]) for k, name in enumerate(self.tier_names()[1])}
-        return {"guarantee": self._kept(found), **fair}
+        return {name: sum(shares[: k + 1]) for k, name in enumerate(self.tier_names()[1])}
 
-    def _kept(self, found: Mapping[tuple[object, ...], int]) -> int:
-        """GPUs of guarantees that admitted gangs hold, in all those at ``min``, by model each."""
-        total = 0
-        for number, guarantee in enumerate(self.guarantees):
-            inside = [q for q in range(len(self.queues)) if number in self.line(q)]
-            for key, gpus in guarantee.items():
-                total += min(gpus, sum(found.get(("admitted", q, key), 0) for q in inside))
-        return total
+    def _within(self) -> set[tuple[str, str]]:
+        """Gangs within a guarantee: what each asks for fits into what those before it leave of one."""
+        gangs = self.instance.gangs
+        runs = [any(pod.node is not None for pod in gang.pods) for gang in gangs]
+        firm = [runs[g] and not gang.preemptible for g, gang in enumerate(gangs)]
+        ask = [g for g in range(len(gangs)) if gangs[g].hold is None or runs[g]]
+        # each sort keeps the order of the ones before it where it says nothing
+        ask.sort(key=lambda g: gangs[g].key)
+        ask.sort(key=lambda g: float("inf") if (t := gangs[g].submitted_at) is None else t)
+        ask.sort(key=lambda g: (-gangs[g].priority, not runs[g]))
+        left = [dict(own) for own in self.guarantees]
+        found: set[tuple[str, str]] = set()
+        for g in ask:
+            if firm[g]:
+                self._ask(g, self.line(self.named[g]), left, found)
+        for depth in range(len(self.queues), 0, -1):  # the queues below take their part first
+            for g in ask:
+                line = self.line(self.named[g])
+                if not firm[g] and gangs[g].key not in found and depth <= len(line):
+                    self._ask(g, [line[-depth]], left, found)
+        return found
+
+    def _ask(
+        self, g: int, of: list[int], left: list[dict[str, int]], found: set[tuple[str, str]]
+    ) -> None:
+        """Gang g asks queues for what is left of their guarantees, and takes it where it fits."""
+        gang = self.instance.gangs[g]
+        asked = sum(role.min * role.gpus for role in gang.roles)
+        runs = any(pod.node is not None for pod in gang.pods)
+        models = sorted(
+            model
+            for model in {model for a in of for model in left[a]} - {ANY}
+            if any(left[a].get(model, 0) >= asked for a in of) and self._runs_on(g, model)
+        )
+        inside = asked > 0 and (bool(models) or any(left[a][ANY] >= asked for a in of))
+        if inside:
+            found.add(gang.key)
+        if inside or (runs and not gang.preemptible):
+            for a in self.line(self.named[g]):
+                for key in (ANY, *models[:1]):
+                    left[a][key] = left[a].get(key, 0) - asked
+
+    def _runs_on(self, g: int, model: str) -> bool:
+        """Whether each role with GPUs finds a node of the GPU model."""
+        there = [node for n, node in enumerate(self.nodes) if self.models[n] == model]
+        return all(
+            any(may_stand(self.instance, role, node) for node in there)
+            for role in self.instance.gangs[g].roles
+            if role.gpus
+        )
 
     def _counts(self) -> dict[tuple[int, int], int]:
         """What a pod of each role of each gang counts in the fair share of its queue."""

@@ -137,6 +137,7 @@ def earnings(instance: Instance, gang: Gang, pods: Pods) -> dict[str, int]:
         **({} if by_speed(instance) else _aged_values(instance, gang)),
         f"admission/{p}": weight(gang),
         f"waiting/{p}": _waited(instance, gang),
+        f"guarantee/{p}": weight(gang) if gang.key in promises(instance).within else 0,
         "preference": preferred_value(instance.cluster, gang, where),
         f"growth/{p}": growth_value(gang, where),
         "span": span_value(instance.cluster, gang, where),
@@ -202,7 +203,7 @@ def _of_queues(instance: Instance, decisions: Sequence[GangDecision]) -> dict[st
             gpus = gang.roles[p.role].gpus if p.gpus is None else p.gpus.bit_count()
             pods.append((p.role, p.node, gpus, 0))
         come = arrived(gang, [(p.role, p.index, p.node) for p in decision.pods])
-        parts.append(known.part(g, pods, come, admitted=admitted(gang, decision)))
+        parts.append(known.part(g, pods, come))
     return known.values(together(*parts))
 
 

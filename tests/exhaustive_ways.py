@@ -190,7 +190,7 @@ class Ways:
             gpus = gang.roles[pod.role].gpus if pod.gpus is None else pod.gpus.bit_count()
             pods.append((pod.role, pod.node, gpus, self.promises.odd(pod.node, gpus, pod.gpus)))
         come = arrived(gang, spread.pods)
-        return self.promises.part(g, pods, come, admitted=option.admitted)
+        return self.promises.part(g, pods, come)
 
     def staying(self, g: int, stays: tuple[Key, ...]) -> tuple[PodPlacement, ...]:
         """The pods of a gang that stay."""

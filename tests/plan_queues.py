@@ -34,8 +34,9 @@ ALL = list(range(8))
 LOW, HIGH = ALL[:4], ALL[4:]
 
 TIERS = {
-    # ads: min(16, 8); bio: min(4, 8), of V100 min(4, 0); cv: min(8, 0); lab: min(4, 4)
-    "guarantee": 8 + 4 + 0 + 0 + 4,
+    # within are a-run (8 of 16) and l-start (4 of 4), not b-start (8 of 4 V100) and c-wait (16 of 8)
+    "guarantee/5": 8,
+    "guarantee/0": 4,
     # GPUs of 48, over 2/5 for ads and 1/5 for the others: cv 0, ads 8/48 x 5/2, lab 4/48 x 5, bio 8/48 x 5
     "fair/1": 0,
     "fair/2": 416_666,

@@ -11,9 +11,14 @@ from collections.abc import Callable
 import pytest
 from plan_documents import (
     Doc,
+    best_is,
+    cluster,
     decided,
+    dgx,
     entry,
     gang,
+    made,
+    node,
     objective,
     off,
     restated,
@@ -23,9 +28,9 @@ from plan_documents import (
     standing,
     wanted,
 )
-from plan_queues import HIGH, STATED, TIERS, queue, queues_plan, spec_of
+from plan_queues import ALL, HIGH, STATED, TIERS, queue, queues_plan, spec_of
 
-from models.verify.check import check, derive
+from models.verify.check import Judge, check, derive
 
 Change = Callable[[Doc], object]
 
@@ -175,8 +180,85 @@ def test_the_tiers_about_queues_are_those_worked_out_by_hand() -> None:
     found = derive(queues_plan())
     assert {name: value for name, value in found.items() if name in TIERS} == TIERS
     names = list(found)
-    assert names[0] == "guarantee"
+    assert names[:2] == ["guarantee/5", "guarantee/0"]
     assert names[names.index("fair/1") - 1].startswith(("admission/", "waiting/"))
+
+
+def _role(name: str, **changes: object) -> Change:
+    return lambda plan: wanted(plan, name)["spec"]["roles"][0].update(changes)
+
+
+MODEL = _queue("bio", guarantee={"gpus": 0, "models": {"V100": 8}})
+TOP = _both(
+    _child("top", None, guarantee={"gpus": 10}),
+    _queue("bio", parent="top"),
+    _queue("lab", parent="top", guarantee={"gpus": 3}),
+)
+SHARED = _both(
+    _child("top", None, guarantee={"gpus": 8}),
+    _queue("bio", parent="top", guarantee={}),
+    _queue("lab", parent="top"),
+    _gang("b-start", priority=9),
+)
+BEYOND = _both(_queue("ads", guarantee={"gpus": 7}), _also("n5", 0, queue="ads"))
+RIVAL = _also("n5", 0, 1, 2, queue="lab", preemptible=True)
+
+WITHIN: list[tuple[str, Change, dict[int, int]]] = [
+    (
+        "of models together",
+        _queue("bio", guarantee={"models": {"V100": 7, "H100": 1}}),
+        {5: 8, 0: 8 + 4},
+    ),
+    ("of a model alone", MODEL, {5: 8, 0: 8 + 4}),
+    ("on no node of the model", _both(MODEL, _role("b-start", model="H100")), {5: 8, 0: 4}),
+    ("one that waits", _queue("cv", guarantee={"gpus": 16}), {5: 8, 0: 4}),
+    ("a queue above", TOP, {5: 8, 0: 8}),
+    ("the higher priority first", _both(TOP, _gang("l-start", priority=1)), {5: 8, 1: 4}),
+    ("queues below first", SHARED, {5: 8, 0: 4}),
+    ("what a firm gang holds beyond it", BEYOND, {0: 4}),
+    ("a gang beyond it that may stop", _both(BEYOND, _gang("a-run", preemptible=True)), {0: 4 + 1}),
+    ("the name last", RIVAL, {5: 8, 0: 4}),
+    (
+        "the oldest first",
+        _both(RIVAL, _gang("more", submittedAt="2026-11-21T00:00:00Z")),
+        {5: 8, 0: 3},
+    ),
+    ("who runs first", _both(RIVAL, _stands("more")), {5: 8, 0: 3}),
+]
+
+
+@pytest.mark.parametrize(("change", "values"), [w[1:] for w in WITHIN], ids=[w[0] for w in WITHIN])
+def test_a_gang_is_within_what_those_before_it_leave(
+    change: Change, values: dict[int, int]
+) -> None:
+    plan = queues_plan()
+    change(plan)
+    plan["instance"]["queues"].sort(key=lambda one: one["metadata"]["name"])
+    found = derive(plan)
+    assert {n: v for n, v in found.items() if n.startswith("guarantee/")} == {
+        f"guarantee/{priority}": value for priority, value in values.items()
+    }
+
+
+def test_a_proof_of_a_guarantee_that_one_more_gang_could_use_is_refuted() -> None:
+    plan = queues_plan()
+    wanted(plan, "c-wait")["spec"]["roles"][0]["replicas"] = 1  # 8 GPUs: fits on n5, and within cv
+    entry(plan, "c-wait")["reason"]["code"] = "Unknown"
+    stated = objective(restated(plan), "guarantee/0")
+    assert check(plan) == []
+    stated.update(best_is(4))
+    (found,) = check(plan)
+    assert (found.rule, found.gang) == ("NotMaximal", "default/c-wait")
+    assert found.message.startswith("guarantee/0: ")
+    assert found.message.endswith("starting beside the others gives 12")
+
+
+def test_what_higher_guarantees_take_is_left_to_no_lower_one_by_counting() -> None:
+    gangs = [gang("a", role(gpus=8), queue="q", priority=5), gang("b", role(gpus=8), queue="q")]
+    stated = [decided("a", "place", ("h0", ALL)), decided("b", "wait", why="NoRoom")]
+    plan = made(cluster([dgx()], [node("h0", "DGX H100", "b1/r1")]), gangs, stated)
+    plan["instance"]["queues"] = [queue("q", guarantee={"gpus": 16})]
+    assert {"guarantee/5", "guarantee/0"} <= Judge().check(restated(plan)).counted
 
 
 @pytest.mark.parametrize("name", TIERS)

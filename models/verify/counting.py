@@ -31,8 +31,8 @@ FULL_SHARE = 1000
 MAX_BITS = 4096
 """More than any worth has: weights, ages and GPUs are bounded."""
 
-OF_QUEUES = ("guarantee", "fair")
-"""Families of tiers about what queues hold."""
+GPU_SUMS = (*MAINS, "guarantee")
+"""Families whose required values take GPUs from lower priorities."""
 
 Rows = Mapping[int, int]
 """By pod size s, slots of that size; s = 1: GPUs."""
@@ -61,41 +61,31 @@ class Counts:
         known: list[int] = []
         for tier, least in zip(tiers, required, strict=True):
             family, _, number = tier.name.partition("/")
-            if family in OF_QUEUES:
-                found.append(self._of_queues(family, int(number or 0)))
+            if family == "fair":
+                found.append(self._fair(int(number)))
                 continue
             priority = int(number) if number else None
             higher = 0 if priority is None else bisect_left(known, -priority)
             rows = left[known[higher - 1]] if higher else self.slots
             found.append(0 if tier.sense == "min" else self._most(family, priority, rows))
-            if family in MAINS and priority is not None:
+            if family in GPU_SUMS and priority is not None:
+                if -priority not in left:
+                    insort(known, -priority)
                 left[-priority] = self._after(rows, family, priority, least)
-                insort(known, -priority)
         return found
 
-    def _of_queues(self, family: str, rank: int) -> int:
-        """The most of a tier of queues if every gang that may run has all its pods."""
-        queues, gangs = self.outcome.queues, self.facts.gangs
+    def _fair(self, rank: int) -> int:
+        """The most of a tier of fair shares if every gang that may run has all its pods."""
+        queues = self.outcome.queues
         able = {i for own in self._by_priority.values() for i in own}
-        if family == "fair":
-            most = dict.fromkeys(queues.named, 0)
-            for i, gang in enumerate(gangs):
-                if gang.queue in most:
-                    counts = Counter(role for role, _ in gang.running_pods)
-                    for r, role in enumerate(gang.roles):
-                        pods = max(role.max if i in able else 0, counts[r])
-                        most[gang.queue] += pods * queues.fair_count(gang.queue, role)
-            return sum(sorted(most.values())[:rank])
-        held: Counter[str] = Counter()
-        for i in able:
-            gpus = sum(role.max * role.gpus for role in gangs[i].roles)
-            for name in queues.above(gangs[i].queue):
-                held[name] += max(gpus, self.outcome.changes[i].running_gpus)
-        return sum(
-            min(gpus, held[name])
-            for name, of_queue in queues.guarantee.items()
-            for gpus in of_queue.values()
-        )
+        most = dict.fromkeys(queues.named, 0)
+        for i, gang in enumerate(self.facts.gangs):
+            if gang.queue in most:
+                counts = Counter(role for role, _ in gang.running_pods)
+                for r, role in enumerate(gang.roles):
+                    pods = max(role.max if i in able else 0, counts[r])
+                    most[gang.queue] += pods * queues.fair_count(gang.queue, role)
+        return sum(sorted(most.values())[:rank])
 
     @cached_property
     def stays(self) -> tuple[bool, ...]:
@@ -132,7 +122,7 @@ class Counts:
 
     def _after(self, rows: Rows, family: str, priority: int, least: int) -> dict[int, int]:
         """Slots left for lower priorities where this one's tier has at least a value."""
-        every = list(self._of(priority))
+        every = [i for i in self._of(priority) if self._worth(family, i)]
         others = [i for i in every if not self.stays[i]]
         if least == sum(self._worth(family, i) for i in every):  # all of them run
             taken = [self._taken(i) for i in others]
@@ -232,6 +222,11 @@ def _admission(outcome: Outcome, i: int) -> int:
     return outcome.changes[i].gang.w
 
 
+def _guarantee(outcome: Outcome, i: int) -> int:
+    gang = outcome.changes[i].gang
+    return gang.w if gang.key in outcome.queues.within else 0
+
+
 def _aged(outcome: Outcome, i: int) -> int:
     gang = outcome.changes[i].gang
     if not outcome.facts.aged(gang):
@@ -277,6 +272,7 @@ def _growth(outcome: Outcome, i: int) -> int:
 
 
 WORTHS: dict[str, Callable[[Outcome, int], int]] = {
+    "guarantee": _guarantee,
     "goodput": _goodput,
     "admission": _admission,
     "aged": _aged,

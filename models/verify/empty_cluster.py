@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from models.verify.eligibility import accepting, accepts
 from models.verify.facts import Facts, Gang, Role
 from models.verify.room import Work
-from models.verify.rules.eligibility import accepts
 
 PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """Beginnings of taints that go when a node's condition does."""
@@ -40,7 +40,7 @@ class EmptyCluster:
 
     def of(self, role: Role) -> Sequence[int]:
         """Nodes that would accept pods of the role."""
-        key = _accepting(role)
+        key = accepting(role)
         if key not in self._of:
             self.work.spend(len(self._nodes))
             self._of[key] = [n for n, node in enumerate(self._nodes) if accepts(node, role)]
@@ -79,7 +79,7 @@ class EmptyCluster:
         """The GPUs of all roles, in one domain if the gang must be in one."""
         if not gang.gpus_at_min:
             return True
-        roles = {_accepting(role): role for role in gang.roles if role.gpus}
+        roles = {accepting(role): role for role in gang.roles if role.gpus}
         key = ("all", frozenset(roles), gang.required)
         if key not in self._sums:
             nodes = {n for role in roles.values() for n in self.of(role)}
@@ -88,14 +88,14 @@ class EmptyCluster:
 
     def _pods(self, role: Role, level: int | None) -> Collection[int]:
         """Pods of a role with GPUs for which there would be room in each domain of a level, or in all."""
-        key = (_accepting(role), role.gpus, level)
+        key = (accepting(role), role.gpus, level)
         if key not in self._sums:
             caps = {n: self._nodes[n].gpus // role.gpus for n in self.of(role)}
             self._sums[key] = self._grouped(caps, level)
         return self._sums[key]
 
     def _slices(self, role: Role, size: int, level: int) -> int:
-        key = ("slices", _accepting(role), role.gpus, size, level)
+        key = ("slices", accepting(role), role.gpus, size, level)
         if key not in self._sums:
             self._sums[key] = (sum(pods // size for pods in self._pods(role, level)),)
         return sum(self._sums[key])
@@ -113,8 +113,3 @@ class EmptyCluster:
             elif node.model is not None:
                 found[node.model.gpu] += amount
         return tuple(found.values())
-
-
-def _accepting(role: Role) -> object:
-    """Roles of which this is equal are accepted by the same nodes."""
-    return tuple(role.selector.items()), role.affinity, role.tolerations, role.model

@@ -6,13 +6,14 @@ Facts of one instance and its pods before the plan; ``ALL`` stands for GPUs of e
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from functools import cached_property
 
 from models.documents.queue import AmountDocument
 from models.hardware import slug
 from models.verify.cells import Cells, Packing
+from models.verify.eligibility import accepting, accepts, labelled
 from models.verify.facts import Facts, Gang, Pod, Role
 
 ALL = ""
@@ -38,6 +39,8 @@ class Queues:
         self.cells = Cells(facts, self.models, {name: self.above(name) for name in self.specs})
         self.guarantee: dict[str, Amounts] = {name: self._guarantee(name) for name in self.specs}
         self.limit: dict[str, Amounts] = {name: self._limit(name) for name in self.specs}
+        self._accepted: dict[object, bool] = {}
+        self._labelled: dict[object, set[int]] = {}
 
     def above(self, name: str | None) -> tuple[str, ...]:
         """The queue and those above it, () where no document describes it."""
@@ -64,10 +67,6 @@ class Queues:
             for key, gpus in self.guarantee[name].items():
                 found[key] = min(gpus, found.get(key, gpus))
         return found
-
-    def promises(self, name: str) -> bool:
-        """Whether the queue has a guarantee."""
-        return any(self.guarantee[name].values())
 
     def held(self, gang: Gang, pods: Iterable[Pod]) -> Counter[str]:
         """GPUs of the pods, in all and by model."""
@@ -165,6 +164,65 @@ class Queues:
         """Places of cells before the plan."""
         return self.cells.packings((g, g.running_pods.values()) for g in self.facts.gangs)
 
+    # Who is within a guarantee
+
+    @cached_property
+    def within(self) -> frozenset[tuple[str, str]]:
+        """Keys of the gangs that fit into what others, before them, leave of a guarantee."""
+        used: dict[str, Counter[str]] = {name: Counter() for name in self.specs}
+        found: set[tuple[str, str]] = set()
+        for gang, names in self._asking():
+            if gang.key in found:
+                continue
+            w = gang.gpus_at_min
+            fits = [
+                key
+                for key in self.guaranteed
+                if any(used[a][key] + w <= self.guarantee[a].get(key, 0) for a in names)
+                and (key == ALL or self._may_run(gang, key))
+            ]
+            if fits:
+                found.add(gang.key)
+            if fits or _firm(gang):
+                for key in (ALL, *[key for key in fits if key != ALL][:1]):
+                    for name in self.above(gang.queue):
+                        used[name][key] += w
+        return frozenset(found)
+
+    def _asking(self) -> Iterator[tuple[Gang, tuple[str, ...]]]:
+        """Gangs in their turn, and the queues that they ask.
+
+        First all queues of those that hold their GPUs whatever the plan does. The others ask one queue after
+        another, the innermost first, so that what a queue is promised goes first to those below it.
+        """
+        asking = []
+        for gang in self.facts.gangs:
+            names = self.above(gang.queue)
+            if not gang.gpus_at_min or (gang.hold is not None and not gang.running):
+                continue
+            if _firm(gang):
+                asking.append((0, gang, names))
+            else:
+                depths = range(len(names), 0, -1)
+                asking += [(-d, gang, (a,)) for d, a in zip(depths, names, strict=True)]
+        asking.sort(key=lambda one: (not _firm(one[1]), one[0], *_turn(one[1])))
+        for _, gang, names in asking:
+            yield gang, names
+
+    def _may_run(self, gang: Gang, model: str) -> bool:
+        """Whether for each role with GPUs some node of a GPU model accepts its pods."""
+        return all(self._accepts(role, model) for role in gang.roles if role.gpus)
+
+    def _accepts(self, role: Role, model: str) -> bool:
+        key = (accepting(role), model)
+        if key not in self._accepted:
+            nodes = self.facts.nodes
+            self._accepted[key] = any(
+                self.models[n] == model and accepts(nodes[n], role)
+                for n in labelled(nodes, role, self._labelled)
+            )
+        return self._accepted[key]
+
     # Reclaiming
 
     def gives_way(self, gang: Gang, comer: Gang, model: str | None) -> bool:
@@ -236,3 +294,13 @@ class Queues:
 
 def _by_slug(amount: AmountDocument) -> dict[str, int]:
     return {slug(name): gpus for name, gpus in amount.models.items()}
+
+
+def _firm(gang: Gang) -> bool:
+    return gang.running and not gang.preemptible
+
+
+def _turn(gang: Gang) -> tuple[object, ...]:
+    """By priority; of one, those that run first, then the oldest."""
+    age = (gang.submitted is None, gang.submitted or 0)
+    return -gang.priority, not gang.running, *age, gang.key

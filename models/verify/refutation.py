@@ -43,9 +43,6 @@ ROOM_VISITS = 50
 OF_CLUSTER = ("stranded", "defragment")
 """Families of tiers that are no sums over gangs."""
 
-OF_QUEUES = ("guarantee", "fair")
-"""Such families whose values are quickly computed."""
-
 POD_VISITS = 20
 """Visits for each pod that is placed, and for each that is valued."""
 
@@ -193,9 +190,9 @@ class _Search:
         for position, tier in enumerate(self.tiers):
             family, _, priority = tier.name.partition("/")
             value = VALUES[family]
-            if family in OF_QUEUES:
+            if family == "fair":  # no such sum either, but quickly computed
                 self.work.spend(len(self.facts.gangs))
-                yield value(variant, int(priority or 0))
+                yield value(variant, int(priority))
             elif family in OF_CLUSTER:
                 if position in self.found:
                     return

@@ -14,9 +14,9 @@ from heapq import nsmallest
 from itertools import combinations, islice
 
 from models.verify import gpu_rates
+from models.verify.eligibility import accepting, accepts
 from models.verify.facts import Facts, Gang, Node, Pod, PodKey, Role
 from models.verify.outcome import Outcome
-from models.verify.rules.eligibility import accepts
 from models.verify.rules.pod_affinity import Neighbours
 from models.verify.rules.resources import PODS, left_of
 from models.verify.variant import Variant
@@ -63,7 +63,7 @@ class Grounds:
 
     def of(self, role: Role) -> Collection[int]:
         """Nodes that accept pods of the role, in order."""
-        key = (tuple(role.selector.items()), role.affinity, role.tolerations, role.model)
+        key = accepting(role)
         if key not in self._nodes:
             self.work.spend(len(self.facts.nodes))
             nodes = enumerate(self.facts.nodes)

@@ -15,7 +15,6 @@ from models.tiers import stated_tiers
 from models.verify.changes import Change
 from models.verify.facts import Facts, Gang
 from models.verify.outcome import Outcome
-from models.verify.queues import ALL
 from models.verify.rules.resources import left_of
 from models.verify.rules.topology import domains_used
 
@@ -53,16 +52,13 @@ def _may_lose_gpus(_outcome: Outcome, gang: Gang) -> bool:
     return gang.movable and above
 
 
-def _guaranteed(outcome: Outcome, gang: Gang) -> bool:
-    """Whether a queue that it is in has a guarantee."""
-    if not outcome.facts.queues:
-        return False
-    queues = outcome.queues
-    return any(queues.promises(name) for name in queues.above(gang.queue))
+def _within(outcome: Outcome, gang: Gang) -> bool:
+    """Whether it is within the guarantee of a queue."""
+    return bool(outcome.facts.queues) and gang.key in outcome.queues.within
 
 
 CONDITIONS: dict[str, Callable[[Outcome, Gang], bool]] = {
-    "guaranteed": _guaranteed,
+    "guaranteed": _within,
     "may_lose_gpus": _may_lose_gpus,
     "aged": lambda outcome, gang: outcome.facts.aged(gang),
     "elastic": lambda _outcome, gang: gang.elastic,
@@ -70,18 +66,9 @@ CONDITIONS: dict[str, Callable[[Outcome, Gang], bool]] = {
 """Whether a gang meets the condition of a tier."""
 
 
-def _guarantee(outcome: Outcome, _number: int) -> int:
-    """GPUs of guarantees that admitted gangs hold; in all only those at ``min`` count."""
-    queues = outcome.queues
-    held = queues.sums(
-        Counter({**gpus, ALL: change.gang.gpus_at_min}) if change.admitted else Counter()
-        for change, gpus in zip(outcome.changes, outcome.queue_gpus, strict=True)
-    )
-    return sum(
-        min(gpus, held[name][key])
-        for name, of_queue in queues.guarantee.items()
-        for key, gpus in of_queue.items()
-    )
+def _guarantee(outcome: Outcome, priority: int) -> int:
+    changes = outcome.by_priority[priority]
+    return sum(c.gang.w for c in changes if c.admitted and _within(outcome, c.gang))
 
 
 def _fair(outcome: Outcome, k: int) -> int:

@@ -125,6 +125,8 @@ class Part(Outcome):
         self.figures = tuple(whole.figures[i] for i in positions)
         self.domains = tuple(whole.domains[i] for i in positions)
         self.latest_submission = whole.latest_submission
+        if self.facts.queues:
+            self.queues = whole.queues
 
     @cached_property
     def by_priority(self) -> dict[int, list[Change]]:

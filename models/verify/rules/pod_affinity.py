@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from models.verify.changes import Change
+from models.verify.eligibility import labelled, selected
 from models.verify.facts import Facts, PodRule, Role
 from models.verify.outcome import Outcome
-from models.verify.rules.eligibility import selected
 from models.verify.violation import Violation, quoted
 
 Member = tuple[int, int]
@@ -218,26 +218,12 @@ class _Sets:
             nodes = self.facts.nodes
             known[match] = {
                 n
-                for n in self._labelled(role)
+                for n in labelled(nodes, role, known)
                 if nodes[n].named > match[2] and selected(nodes[n], role)
             }
         if (match, level) not in known:
             known[match, level] = {self.facts.nodes[n].domain[level] for n in known[match]}
         return known[match], len(known[match, level])
-
-    def _labelled(self, role: Role) -> Collection[int]:
-        """Nodes with a label that the role selects, all nodes if it selects none."""
-        if not role.selector:
-            return range(len(self.facts.nodes))
-        known = self.outcome.counting
-        key, value = min(role.selector.items())
-        if key not in known:
-            known[key] = set()
-            for n, node in enumerate(self.facts.nodes):
-                if key in node.labels:
-                    known[key].add(n)
-                    known.setdefault((key, node.labels[key]), set()).add(n)
-        return known.get((key, value), ())
 
 
 def _apart(one: _Ruled, sets: _Sets) -> Iterator[Violation]:

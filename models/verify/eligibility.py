@@ -1,0 +1,111 @@
+"""Which nodes accept pods of a role, if there is room: usable, tolerated, selected, of the role's model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from models.documents.cluster import TaintDocument
+from models.documents.gang import NodeExpressionDocument, TolerationDocument
+from models.hardware import slug
+from models.verify.facts import Node, Role
+
+INTEGERS = range(-(2**63), 2**63)
+"""Values that Gt and Lt compare."""
+
+MAX_DIGITS = 64
+
+Known = dict[int, bool]
+"""Whether affinities hold on one node, by their identity."""
+
+
+def accepts(node: Node, role: Role) -> bool:
+    """Whether pods of the role may be placed on the node, if there is room."""
+    return next(faults(node, role, {}), None) is None
+
+
+def accepting(role: Role) -> object:
+    """Roles of which this is equal are accepted by the same nodes."""
+    return tuple(role.selector.items()), role.affinity, role.tolerations, role.model
+
+
+def labelled(nodes: Sequence[Node], role: Role, known: dict[object, set[int]]) -> Collection[int]:
+    """Nodes with a label that the role selects, all nodes if it selects none. ``known``: filled by need."""
+    if not role.selector:
+        return range(len(nodes))
+    key, value = min(role.selector.items())
+    if key not in known:
+        known[key] = set()
+        for n, node in enumerate(nodes):
+            if key in node.labels:
+                known[key].add(n)
+                known.setdefault((key, node.labels[key]), set()).add(n)
+    return known.get((key, value), ())
+
+
+def selected(node: Node, role: Role) -> bool:
+    """Whether node selector and node affinity of the role hold, whatever else is wrong with the node."""
+    if any(node.labels.get(key) != value for key, value in role.selector.items()):
+        return False
+    return not role.affinity or _affine(node, role, {})
+
+
+def faults(node: Node, role: Role, known: Known) -> Iterator[tuple[str, str]]:
+    """(rule, what is wrong) with pods of the role on the node."""
+    if not node.usable:
+        yield "schedulable", "is cordoned, not ready or not selected by the policy"
+    for taint in node.taints:
+        if not any(_tolerates(one, taint) for one in role.tolerations):
+            yield "taint", f"taint {taint.key} is not tolerated"
+    for key, value in sorted(role.selector.items()):
+        if node.labels.get(key) != value:
+            yield "selector", f"label {key} does not match"
+    if role.affinity and not _affine(node, role, known):
+        yield "selector", "its node affinity does not hold"
+    if role.model is not None and not (
+        node.model is not None and role.model in (slug(node.model.gpu), *node.model.slugs)
+    ):
+        yield "selector", f"is not of the model {role.model}"
+
+
+def _tolerates(toleration: TolerationDocument, taint: TaintDocument) -> bool:
+    """Kubernetes' rule: no effect matches every effect, no key with Exists every taint."""
+    if toleration.effect not in ("", taint.effect):
+        return False
+    if toleration.operator == "Exists":
+        return toleration.key in ("", taint.key)
+    return toleration.key == taint.key and toleration.value == taint.value
+
+
+def _affine(node: Node, role: Role, known: Known) -> bool:
+    """Whether any term holds; roles may share one affinity."""
+    if id(role.affinity) not in known:
+        known[id(role.affinity)] = any(term and _all_hold(node, term) for term in role.affinity)
+    return known[id(role.affinity)]
+
+
+def _all_hold(node: Node, term: tuple[NodeExpressionDocument, ...]) -> bool:
+    return all(_holds(node, expression) for expression in term)
+
+
+def _holds(node: Node, expression: NodeExpressionDocument) -> bool:
+    value = node.name if expression.field else node.labels.get(expression.key)
+    operator = expression.operator
+    if operator in ("NotIn", "DoesNotExist"):
+        return value is None or (operator == "NotIn" and value not in expression.values)
+    if value is None:
+        return False
+    if operator in ("Gt", "Lt"):
+        own, limit = _integer(value), _integer(expression.values[0])
+        if own is None or limit is None:
+            return False
+        return own > limit if operator == "Gt" else own < limit
+    return operator == "Exists" or value in expression.values
+
+
+def _integer(text: str) -> int | None:
+    """A signed 64-bit decimal."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > MAX_DIGITS:
+        return None
+    number = int(text)
+    return number if number in INTEGERS else None
