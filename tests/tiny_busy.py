@@ -14,6 +14,7 @@ from dataclasses import replace
 from tiny import OBJECTIVES, draw_policy
 from tiny_draws import Draws
 from tiny_gangs import NEWEST, apart, draw_gang, held, queued, sickened, started
+from tiny_groups import grouped
 from tiny_pods import settled, with_pod_rules
 from tiny_queues import with_queues
 from tiny_servers import draw_small_cluster
@@ -96,7 +97,7 @@ def _gangs(draws: Draws, cluster: Cluster) -> tuple[tuple[Gang, ...], Cluster]:
         gangs.append(_planned(draws, held(draws, apart(draws, gang)), cluster))
     nodes = [sickened(draws, i, node, free[i]) for i, node in enumerate(cluster.nodes)]
     turned = settled(draws, [_turned(draws, i, node) for i, node in enumerate(nodes)])
-    ruled = shaped(draws, with_pod_rules(draws, gangs, cluster), cluster)
+    ruled = grouped(draws, shaped(draws, with_pod_rules(draws, gangs, cluster), cluster))
     return tuple(sorted(ruled, key=lambda g: g.key)), replace(cluster, nodes=turned)
 
 

@@ -75,6 +75,7 @@ FEATURES = (
     "spares",  # nodes that stay idle
     "per_gpu",  # what a free GPU needs of its node; with "resources"
     "patience",  # gangs that wait for a good place, or all of them
+    "parallelism",  # groups, patterns of own formulas and ranks; never unless asked for more
     # What only busy clusters have (``tiny_busy``):
     "elastic_running",  # elastic gangs that run; with "elastic" alone only those that wait
     "stragglers",  # pods that stand on nodes that are cordoned, tainted or sick

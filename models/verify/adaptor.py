@@ -35,15 +35,17 @@ MAX_BITS = 4096
 class StatedGang:
     """What the plan states of one gang. ``labels``: (name, uid) of its pods.
 
-    ``reserved``: pods for which room is reserved, and ``reserved_labels``.
+    ``ranks``: of its pods. ``reserved``: pods for which room is reserved, and their labels and ranks.
     """
 
     label: str
     document: PlanGang
     pods: Mapping[PodKey, Pod]
     labels: Mapping[PodKey, tuple[str, str | None]]
+    ranks: Mapping[PodKey, int | None]
     reserved: Mapping[PodKey, Pod]
     reserved_labels: Mapping[PodKey, tuple[str, str | None]]
+    reserved_ranks: Mapping[PodKey, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,11 +196,11 @@ def _stated_gang(
     gang: Gang,
     reader: GangReader,
 ) -> StatedGang:
-    pods, labels = _stated_pods(faults, document.pods, f"{where}.pods", label, gang, reader)
+    pods, labels, ranks = _stated_pods(faults, document.pods, f"{where}.pods", label, gang, reader)
     held: Sequence[PlanPod] = () if document.reserved is None else document.reserved.pods
     place = f"{where}.reserved.pods"
-    reserved, reserved_labels = _stated_pods(faults, held, place, label, gang, reader)
-    return StatedGang(label, document, pods, labels, reserved, reserved_labels)
+    reserved = _stated_pods(faults, held, place, label, gang, reader)
+    return StatedGang(label, document, pods, labels, ranks, *reserved)
 
 
 def _stated_pods(
@@ -208,10 +210,11 @@ def _stated_pods(
     label: str,
     gang: Gang,
     reader: GangReader,
-) -> tuple[dict[PodKey, Pod], dict[PodKey, tuple[str, str | None]]]:
-    """Pods by role and index, and (name, uid) of each."""
+) -> tuple[dict[PodKey, Pod], dict[PodKey, tuple[str, str | None]], dict[PodKey, int | None]]:
+    """Pods by role and index, (name, uid) and the rank of each."""
     pods: dict[PodKey, Pod] = {}
     labels: dict[PodKey, tuple[str, str | None]] = {}
+    ranks: dict[PodKey, int | None] = {}
     last: PodKey = (-1, -1)
     for i, pod in enumerate(documents):
         place = f"{where}[{i}]"
@@ -228,4 +231,5 @@ def _stated_pods(
         if found is not None:
             pods[key] = found
         labels[key] = (pod.name, pod.uid)
-    return pods, labels
+        ranks[key] = pod.rank
+    return pods, labels, ranks

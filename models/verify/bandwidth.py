@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from models.hardware import ServerModel
 from models.verify import gpu_rates
@@ -58,7 +58,7 @@ def _permille(reached: Fraction, ideal: Fraction) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _ServerGpus:
+class ServerGpus:
     """The gang's GPUs in one server: mask ``known``, and ``unknown`` more out of ``candidates``."""
 
     node: Node
@@ -76,7 +76,7 @@ class _ServerGpus:
         return self.node.model
 
 
-_NONE = Bandwidth(None, None)
+NO_BANDWIDTH = Bandwidth(None, None)
 
 
 class GangBandwidths:
@@ -94,7 +94,7 @@ class GangBandwidths:
         self.ideals: dict[tuple[int, int, bool], Range] = {}
         self.alone: dict[tuple[int, int, bool], Bandwidth] = {}
 
-    def beside(self, usage: Usage) -> GangBandwidths:
+    def beside(self, usage: Usage) -> Self:
         """The same for another plan of the instance: rates do not depend on what the plan places."""
         other = copy(self)
         other.usage = usage
@@ -116,10 +116,10 @@ class GangBandwidths:
             self.alone[key] = self._priced(self._servers(gang, pods), joined=joined)
         return self.alone[key]
 
-    def _priced(self, servers: Sequence[_ServerGpus], *, joined: bool) -> Bandwidth:
+    def _priced(self, servers: Sequence[ServerGpus], *, joined: bool) -> Bandwidth:
         count = sum(server.count for server in servers)
         if count < 2:
-            return _NONE
+            return NO_BANDWIDTH
         reached = ideal = None
         try:
             reached = self._reached(servers, joined=joined)
@@ -131,7 +131,7 @@ class GangBandwidths:
             pass
         return Bandwidth(reached, ideal)
 
-    def _servers(self, gang: Gang, pods: Mapping[PodKey, Pod]) -> list[_ServerGpus]:
+    def _servers(self, gang: Gang, pods: Mapping[PodKey, Pod]) -> list[ServerGpus]:
         known: dict[int, int] = {}
         unknown: dict[int, int] = {}
         for pod in pods.values():
@@ -146,7 +146,7 @@ class GangBandwidths:
             hidden = min(unknown.get(position, 0), node.gpus - own.bit_count())
             if own or hidden:
                 candidates = self._candidates(position, node, own, hidden)
-                servers.append(_ServerGpus(node, own, hidden, candidates))
+                servers.append(ServerGpus(node, own, hidden, candidates))
         return servers
 
     def _candidates(self, position: int, node: Node, own: int, hidden: int) -> int:
@@ -160,7 +160,7 @@ class GangBandwidths:
                 return wider
         return node.all_gpus & ~own
 
-    def _reached(self, servers: Sequence[_ServerGpus], *, joined: bool) -> Range | None:
+    def _reached(self, servers: Sequence[ServerGpus], *, joined: bool) -> Range | None:
         fabrics = list(self._fabrics(servers)) if joined else [[server] for server in servers]
         insides = _distinct(self._inside(fabric) for fabric in fabrics)
         rates = [rate for rate in insides if rate is not None]
@@ -169,12 +169,12 @@ class GangBandwidths:
             rates.append(gpu_rates.exactly(min(networks) / self._oversubscription(servers)))
         return gpu_rates.smallest(rates)
 
-    def _fabric_network(self, fabric: Sequence[_ServerGpus]) -> Fraction:
+    def _fabric_network(self, fabric: Sequence[ServerGpus]) -> Fraction:
         if len(fabric) == 1:
             return self._network(fabric[0])
         return sum((self._network(server) for server in fabric), Fraction(0))
 
-    def _network(self, server: _ServerGpus) -> Fraction:
+    def _network(self, server: ServerGpus) -> Fraction:
         node, known, unknown = server.node, server.known, server.unknown
         key = (id(node.model), id(node.nics), known, unknown, server.candidates if unknown else 0)
         if key not in self.networks:
@@ -183,10 +183,10 @@ class GangBandwidths:
             )
         return self.networks[key]
 
-    def _fabrics(self, servers: Sequence[_ServerGpus]) -> Iterator[list[_ServerGpus]]:
+    def _fabrics(self, servers: Sequence[ServerGpus]) -> Iterator[list[ServerGpus]]:
         """Servers, those of one NVLink domain together."""
         level = self.nvlink_level
-        together: dict[int, list[_ServerGpus]] = {}
+        together: dict[int, list[ServerGpus]] = {}
         for server in servers:
             if level is not None and server.model.nvlink_domain_nodes > 1:
                 together.setdefault(server.node.domain[level], []).append(server)
@@ -194,7 +194,7 @@ class GangBandwidths:
                 yield [server]
         yield from together.values()
 
-    def _oversubscription(self, servers: Sequence[_ServerGpus]) -> Fraction:
+    def _oversubscription(self, servers: Sequence[ServerGpus]) -> Fraction:
         return max(
             (
                 level.oversubscription
@@ -204,7 +204,7 @@ class GangBandwidths:
             default=Fraction(1),
         )
 
-    def _inside(self, fabric: Sequence[_ServerGpus]) -> Range | None:
+    def _inside(self, fabric: Sequence[ServerGpus]) -> Range | None:
         """inside of one server, or of one NVLink domain; None: one GPU."""
         if len(fabric) > 1:
             return gpu_rates.exactly(min(gpu_rates.fabric_rate(server.model) for server in fabric))

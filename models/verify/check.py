@@ -15,6 +15,7 @@ from models.verify import (
     stated_gangs,
     stated_moves,
     stated_queues,
+    stated_ranks,
     stated_reasons,
     stated_reservations,
     stated_tiers,
@@ -46,6 +47,7 @@ Check = Callable[[Outcome], Iterable[Violation]]
 
 STATED: tuple[Check, ...] = (
     stated_gangs.check,
+    stated_ranks.check,
     stated_reasons.check,
     stated_reservations.check,
     stated_moves.check,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from models.verify.adaptor import Case
-from models.verify.bandwidth import Bandwidth, GangBandwidths
+from models.verify.bandwidth import Bandwidth
 from models.verify.changes import Arrivals, Change, Usage, arrivals_of, usage_of
 from models.verify.facts import Facts, PodKey
+from models.verify.group_rates import GroupBandwidths
 from models.verify.queues import Queues
+from models.verify.ranks import Ranks, ranked, sound
 from models.verify.speed import GangSpeeds
 
 
@@ -110,12 +112,23 @@ class Outcome:
         return usage_of(self.facts, self.changes)
 
     @cached_property
-    def rates(self) -> GangBandwidths:
-        return GangBandwidths(self.facts, self.usage)
+    def rates(self) -> GroupBandwidths:
+        return GroupBandwidths(self.facts, self.usage)
+
+    @cached_property
+    def ranks(self) -> tuple[Ranks | None, ...]:
+        """The stated ranks; None where there are none that a bandwidth may be taken from."""
+        return tuple(
+            _usable(change, stated.ranks)
+            for change, stated in zip(self.changes, self.case.gangs, strict=True)
+        )
 
     @cached_property
     def bandwidths(self) -> tuple[Bandwidth, ...]:
-        return tuple(self.rates.of(change.gang, change.pods) for change in self.changes)
+        return tuple(
+            self.rates.of(change.gang, change.pods, ranks)
+            for change, ranks in zip(self.changes, self.ranks, strict=True)
+        )
 
     @cached_property
     def speeds(self) -> GangSpeeds:
@@ -166,6 +179,17 @@ class Outcome:
             for change, figures in zip(self.changes, self.figures, strict=True)
             if figures.speed is not None
         }
+
+
+def _usable(change: Change, stated: Mapping[PodKey, int | None]) -> Ranks | None:
+    gang, found = change.gang, dict[PodKey, int]()
+    for number, pods in enumerate(change.by_role):
+        if pods and ranked(gang, number):
+            own = {(pod.role, pod.index): stated[pod.role, pod.index] for pod in pods}
+            if not sound(own.values(), gang.roles[number].gpus, len(pods)):
+                return None
+            found.update((key, rank) for key, rank in own.items() if rank is not None)
+    return found or None
 
 
 def _settled(possible: tuple[int, int] | None, stated: int | None) -> int | None:

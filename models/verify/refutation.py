@@ -426,6 +426,7 @@ def _kind(gang: Gang) -> object:
                 role.mix_models,
                 role.pod_sets,
                 role.pod_rules,
+                role.parallelism,
             )
             for role in gang.roles
         ),

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 
-from models.verify.bandwidth import GangBandwidths
 from models.verify.changes import Change, usage_of
 from models.verify.facts import Facts, Gang, Pod, PodKey
+from models.verify.group_rates import GroupBandwidths
 
 FULL_SPEED = 1000
 STEP = 20
@@ -42,10 +42,10 @@ class GangSpeeds:
         self.fastest = max(known) if known and len(known) == len(speeds) else None
 
     @cached_property
-    def before(self) -> GangBandwidths:
+    def before(self) -> GroupBandwidths:
         """Bandwidths where every running pod stands as before the plan."""
         standing = [Change.of(one.gang, one.label, one.gang.running_pods) for one in self.changes]
-        return GangBandwidths(self.facts, usage_of(self.facts, standing))
+        return GroupBandwidths(self.facts, usage_of(self.facts, standing))
 
     def of(self, change: Change, share: int | None) -> tuple[int, int] | None:
         """Least and most speed of a gang with this share after the plan; None without pods.

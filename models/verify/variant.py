@@ -9,11 +9,13 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from functools import cached_property
 
-from models.verify.bandwidth import Bandwidth, GangBandwidths
+from models.verify.bandwidth import Bandwidth
 from models.verify.changes import Change, Usage, usage_with
 from models.verify.facts import Pod, PodKey
+from models.verify.group_rates import GroupBandwidths
 from models.verify.outcome import Figures, Outcome
 from models.verify.queues import Queues
+from models.verify.ranks import Ranks
 from models.verify.speed import GangSpeeds
 
 
@@ -77,7 +79,7 @@ class Variant(Outcome):
         return self.base.counting
 
     @cached_property
-    def rates(self) -> GangBandwidths:
+    def rates(self) -> GroupBandwidths:
         return self.base.rates.beside(self.usage)
 
     @cached_property
@@ -85,10 +87,16 @@ class Variant(Outcome):
         return self.base.speeds
 
     @cached_property
+    def ranks(self) -> tuple[Ranks | None, ...]:
+        """Gangs that differ have ranks that are certainly allowed; better ones may be."""
+        return tuple(None if i in self.altered else own for i, own in enumerate(self.base.ranks))
+
+    @cached_property
     def bandwidths(self) -> tuple[Bandwidth, ...]:
         found = list(self.base.bandwidths)
         for i in self.affected:
-            found[i] = self.rates.of(self.changes[i].gang, self.changes[i].pods)
+            change = self.changes[i]
+            found[i] = self.rates.of(change.gang, change.pods, self.ranks[i])
         return tuple(found)
 
     @cached_property

@@ -53,6 +53,7 @@ RULES: dict[str, str] = {
     "share": "share of the ideal bandwidth",
     "speed": "predicted speed, in steps of 20 permille",
     "domains": "domains used at every level",
+    "ranks": "where groups need them, distinct, kept by pods that stay, no worse than by index",
     "tiers": "the tiers of the policy are stated, in order",
     "tier-sense": "max or min",
     "tier-value": "value of the final plan",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from models.verify.changes import Change, NodeUse, Usage
 from models.verify.facts import Facts, Gang, Pod, PodKey
+from models.verify.group_rates import by_ranks
 from models.verify.outcome import Outcome
 from models.verify.rules import eligibility, gpus, resources, topology
 from models.verify.violation import Violation, printable
@@ -114,7 +115,7 @@ def _cannot_start(outcome: Outcome, holder: Holder) -> Iterator[Violation]:
         if fault.gang == holder.change.label:
             yield holder.change.violation(RULE, f"cannot start there then: {fault.message}")
     least = holder.change.gang.min_share
-    if least:
+    if least and not by_ranks(holder.change.gang):  # no ranks are stated of what is reserved
         every = (scene.uses.get(n, use) for n, use in enumerate(outcome.usage.nodes))
         rates = outcome.rates.beside(Usage(tuple(every)))
         if rates.of(holder.change.gang, holder.pods).below(least):
