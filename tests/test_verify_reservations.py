@@ -231,6 +231,21 @@ def test_a_reservation_is_one_that_the_policy_gives(what: str) -> None:
     assert found == ([] if says is None else [("reserved", says)])
 
 
+def test_beside_a_holder_are_gangs_that_wait_or_lack_pods_by_namespace_and_name() -> None:
+    # Both need more servers than there are.
+    instance = cluster()
+    vast = replace(gang("vast", 3, 4, priority=9), namespace="a-b")
+    torn = replace(gang("torn", 3, 4, priority=9, stands=[(0, 0, 0, ALL)]), namespace="a")
+    others = [one for one in instance.gangs if one.name != "runs"]
+    instance = replace(instance, gangs=(torn, vast, *others))
+    document = best(instance, Reserved(3, NOW, (PodPlacement(0, 0, 1, ALL),), beside=(0, 1)))
+    stated = entry(document, "short")["reserved"]
+    assert stated["beside"] == ["a/torn", "a-b/vast"]
+    assert check(sealed(document)) == []
+    stated["beside"].reverse()
+    assert [(one.rule, one.message) for one in check(sealed(document))] == [("reserved", TWICE)]
+
+
 @pytest.mark.parametrize(("later", "right"), [(2 * HOUR, True), (2 * HOUR - 1, False)])
 def test_holders_that_share_a_node_start_one_after_another(later: int, right: bool) -> None:
     instance = cluster()
