@@ -1,7 +1,7 @@
 """Rule 2.18 in tiny instances: a plan keeps the reservations that it states, whoever else starts.
 
 Promises: the words of the rule about gangs that come, and about what is left when a reservation begins; own
-code. Which gangs hold reservations, when and where is given; no GPU may be of unknown index.
+code. Which gangs hold reservations, when, where and beside whom is given; no GPU may be of unknown index.
 Called by the exhaustive planner alone.
 """
 
@@ -26,11 +26,12 @@ from models.units import epoch_seconds
 
 @dataclass(frozen=True)
 class Reserved:
-    """What gang ``holder`` is promised: to start then with these pods."""
+    """What gang ``holder`` is promised: to start then with these pods. ``beside``: who need not give way."""
 
     holder: int
     start: int
     pods: tuple[PodPlacement, ...]
+    beside: tuple[int, ...] = ()
 
     @property
     def nodes(self) -> tuple[int, ...]:
@@ -47,6 +48,7 @@ Kept = tuple[Obstacles, frozenset[int]]
 def stated(instance: Instance, document: dict[str, Any]) -> tuple[Reserved, ...]:
     """The reservations of a plan document."""
     nodes = {node.name: n for n, node in enumerate(instance.cluster.nodes)}
+    gangs = {"/".join(gang.key): g for g, gang in enumerate(instance.gangs)}
     found = []
     for g, entry in enumerate(document["spec"]["gangs"]):
         if entry.get("reserved") is None:
@@ -61,7 +63,8 @@ def stated(instance: Instance, document: dict[str, Any]) -> tuple[Reserved, ...]
             )
             for pod in entry["reserved"]["pods"]
         )
-        found.append(Reserved(g, epoch_seconds(entry["reserved"]["start"]), pods))
+        beside = tuple(gangs[name] for name in entry["reserved"].get("beside", ()))
+        found.append(Reserved(g, epoch_seconds(entry["reserved"]["start"]), pods, beside))
     return tuple(found)
 
 
@@ -94,25 +97,15 @@ class Reserving:
         """Part 1: whether pods that are placed or moved leave every reserved node in time."""
         gang = self.instance.gangs[g]
         return all(
-            one.holder == g
+            g in (one.holder, *one.beside)
             or not {n for _, _, n in pods} & set(one.nodes)
             or (
                 gang.expected_duration_s is not None
                 and self.now + gang.expected_duration_s <= one.start
             )
             or self._yields(gang, one)
-            or self._first(gang, self.instance.gangs[one.holder])
             for one in self.all
         )
-
-    def _first(self, gang: Gang, holder: Gang) -> bool:
-        """Whether the gang comes before the holder in the queue, and is in it."""
-        lacks = not whole(gang, [(pod.role, pod.index) for pod in standing(gang)])
-        turns = [
-            (-one.priority, float("inf") if one.submitted_at is None else one.submitted_at, one.key)
-            for one in (gang, holder)
-        ]
-        return turns[0] < turns[1] and (not running(gang) or lacks)
 
     def _yields(self, gang: Gang, one: Reserved) -> bool:
         return gang.preemptible and gang.priority < self.instance.gangs[one.holder].priority

@@ -91,6 +91,10 @@ def start(at: int) -> Change:
     return lambda plan: entry(plan, "big")["reserved"].update(start=time_text(at))
 
 
+def reservation(**changes: object) -> Change:
+    return lambda plan: entry(plan, "big")["reserved"].update(changes)
+
+
 def both(*changes: Change) -> Change:
     return lambda plan: [change(plan) for change in changes]
 
@@ -113,8 +117,14 @@ LEAVING: dict[str, tuple[Change, list[tuple[str, str]]]] = {
         spec("short", expectedDuration=None, preemptible=True, priority=5, submittedAt=None),
         [N02, COMES],
     ),
-    "before big in the queue it need not leave": (
+    "not even before big in the queue": (
         spec("short", expectedDuration=None, priority=6),
+        [N02, COMES],
+    ),
+    "unless big says so": (
+        both(
+            spec("short", expectedDuration=None, priority=6), reservation(beside=["default/short"])
+        ),
         [N02],
     ),
     "what runs ends too late": (spec("runs", expectedDuration="7201s"), [N01]),
@@ -138,10 +148,6 @@ def test_others_leave_in_time_and_the_holder_can_start(what: str) -> None:
     found = check(restated(document))
     assert {one.rule for one in found} <= {"reserved"}
     assert [(one.gang, one.message) for one in found] == says
-
-
-def reservation(**changes: object) -> Change:
-    return lambda plan: entry(plan, "big")["reserved"].update(changes)
 
 
 def rules(**changes: object) -> Change:
@@ -189,6 +195,33 @@ GIVEN: dict[str, tuple[Change, str | None]] = {
 }
 
 
+FIRST = spec("short", priority=6)
+BEHIND = "names default/{} beside it, which does not come before it"
+TWICE = "the gangs that it names beside it are not sorted, or twice the same"
+
+GIVEN |= {
+    "nobody beside it": (
+        reservation(beside=["default/none"]),
+        "names 'default/none' beside it, which is no gang",
+    ),
+    "one behind it": (reservation(beside=["default/short"]), BEHIND.format("short")),
+    "a peer that came later": (
+        both(
+            spec("short", priority=5, submittedAt=time_text(NOW - 59)),
+            reservation(beside=["default/short"]),
+        ),
+        BEHIND.format("short"),
+    ),
+    "itself": (reservation(beside=["default/big"]), BEHIND.format("big")),
+    "one that runs": (
+        reservation(beside=["default/runs"]),
+        "names default/runs beside it, which runs",
+    ),
+    "one before it": (both(FIRST, reservation(beside=["default/short"])), None),
+    "one before it, twice": (both(FIRST, reservation(beside=["default/short"] * 2)), TWICE),
+}
+
+
 @pytest.mark.parametrize("what", GIVEN)
 def test_a_reservation_is_one_that_the_policy_gives(what: str) -> None:
     document = kept()
@@ -196,6 +229,21 @@ def test_a_reservation_is_one_that_the_policy_gives(what: str) -> None:
     change(document)
     found = [(one.rule, one.message) for one in check(restated(document))]
     assert found == ([] if says is None else [("reserved", says)])
+
+
+def test_beside_a_holder_are_gangs_that_wait_or_lack_pods_by_namespace_and_name() -> None:
+    # Both need more servers than there are.
+    instance = cluster()
+    vast = replace(gang("vast", 3, 4, priority=9), namespace="a-b")
+    torn = replace(gang("torn", 3, 4, priority=9, stands=[(0, 0, 0, ALL)]), namespace="a")
+    others = [one for one in instance.gangs if one.name != "runs"]
+    instance = replace(instance, gangs=(torn, vast, *others))
+    document = best(instance, Reserved(3, NOW, (PodPlacement(0, 0, 1, ALL),), beside=(0, 1)))
+    stated = entry(document, "short")["reserved"]
+    assert stated["beside"] == ["a/torn", "a-b/vast"]
+    assert check(sealed(document)) == []
+    stated["beside"].reverse()
+    assert [(one.rule, one.message) for one in check(sealed(document))] == [("reserved", TWICE)]
 
 
 @pytest.mark.parametrize(("later", "right"), [(2 * HOUR, True), (2 * HOUR - 1, False)])

@@ -15,7 +15,7 @@ from exhaustive_options import Option, options
 from exhaustive_prices import bits, subsets
 from exhaustive_reserving import Reserved, Reserving
 from exhaustive_spreads import Spreading
-from exhaustive_values import running
+from exhaustive_values import running, standing, whole
 from tiny_busy import busy
 
 from models.gang import Gang
@@ -79,7 +79,18 @@ def _placed(r: Random, instance: Instance, g: int, start: int) -> Reserved | Non
         own = r.choice(list(subsets(left[n], gang.roles[number].gpus)))
         left[n] &= ~own
         pods.append(PodPlacement(number, index, n, own))
-    return Reserved(g, start, tuple(pods))
+    first = [n for n, other in enumerate(instance.gangs) if _first(other, gang)]
+    return Reserved(g, start, tuple(pods), tuple(n for n in first if r.random() < 0.5))
+
+
+def _first(gang: Gang, holder: Gang) -> bool:
+    """Whether the gang comes before the holder in the queue, and is in it."""
+    lacks = not whole(gang, [(pod.role, pod.index) for pod in standing(gang)])
+    turns = [
+        (-one.priority, float("inf") if one.submitted_at is None else one.submitted_at, one.key)
+        for one in (gang, holder)
+    ]
+    return turns[0] < turns[1] and (not running(gang) or lacks)
 
 
 def _stands(instance: Instance, found: tuple[Reserved, ...]) -> bool:
@@ -109,12 +120,15 @@ def written(instance: Instance, one: Reserved) -> dict[str, Any]:
         if existing is not None and existing.uid is not None:
             entry["uid"] = existing.uid
         pods.append(entry)
-    return {
+    found: dict[str, Any] = {
         "start": time_text(one.start),
         "domain": _domain(instance, one.nodes),
         "nodes": sorted(nodes[n].name for n in one.nodes),
         "pods": pods,
     }
+    if one.beside:
+        found["beside"] = ["/".join(instance.gangs[g].key) for g in one.beside]
+    return found
 
 
 def _domain(instance: Instance, where: tuple[int, ...]) -> str | None:

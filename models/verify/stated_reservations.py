@@ -1,4 +1,4 @@
-"""What a plan states of reservations and expected starts: who may hold one, when, where, with which pods.
+"""What a plan states of reservations and expected starts: who may hold one, when, where, beside whom.
 
 Whether the gang can start there then, and whether others leave it the room, is a rule of a feasible plan.
 """
@@ -6,25 +6,28 @@ Whether the gang can start there then, and whether others leave it the room, is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from models.documents.plan import PlanReservation
 from models.verify.adaptor import StatedGang
 from models.verify.changes import Change
-from models.verify.facts import Facts
+from models.verify.facts import Facts, Gang
 from models.verify.outcome import Outcome
 from models.verify.rules.reservations import RULE
 from models.verify.stated_gangs import misnamed
-from models.verify.violation import Violation, quoted
+from models.verify.violation import Violation, printable, quoted
 
 
 def check(outcome: Outcome) -> Iterator[Violation]:
     counts: Counter[int] = Counter()
+    by_label = {change.label: change for change in outcome.changes}
     for change, stated in zip(outcome.changes, outcome.case.gangs, strict=True):
         reserved, expected = stated.document.reserved, stated.document.expected_start
         if reserved is not None:
             counts[change.gang.priority] += 1
             for what in _faults(outcome.facts, change, stated, reserved):
+                yield change.violation(RULE, what)
+            for what in _others(by_label, change.gang, reserved.beside):
                 yield change.violation(RULE, what)
             yield from misnamed(change, stated.reserved_labels)
         if expected is not None and (change.kind != "wait" or reserved is not None):
@@ -65,6 +68,25 @@ def _faults(
     domain = _domain(facts, stated)
     if reserved.domain != domain:
         yield f"says that its nodes are in {quoted(reserved.domain)}, not in {quoted(domain)}"
+
+
+def _others(by_label: Mapping[str, Change], holder: Gang, beside: Sequence[str]) -> Iterator[str]:
+    """What is wrong with the gangs that need not give way: each is before the holder in the queue."""
+    for label in beside:
+        change = by_label.get(label)
+        if change is None:
+            yield f"names {quoted(label)} beside it, which is no gang"
+        elif _turn(change.gang) >= _turn(holder):
+            yield f"names {printable(label)} beside it, which does not come before it"
+        elif change.gang.running and not change.incomplete:
+            yield f"names {printable(label)} beside it, which runs"
+    if list(beside) != sorted(set(beside), key=lambda label: label.split("/")):
+        yield "the gangs that it names beside it are not sorted, or twice the same"
+
+
+def _turn(gang: Gang) -> tuple[int, bool, int, tuple[str, str]]:
+    """Place in the queue: higher priority first, then older, without a time last."""
+    return -gang.priority, gang.submitted is None, gang.submitted or 0, gang.key
 
 
 def _domain(facts: Facts, stated: StatedGang) -> str | None:

@@ -1,8 +1,8 @@
 """Reservations: others leave the nodes that are reserved, so that the holder can start there then.
 
-Others that come to the nodes are expected to end by then, or may be stopped; those before the holder in the
-queue go first. Of a holder that waits the stated pods fit beside all that still runs then, and holders that
-share a node start one after another.
+Others that come to the nodes are expected to end by then, or may be stopped, or are among those that the
+reservation names. Of a holder that waits the stated pods fit beside all that still runs then, and holders
+that share a node start one after another.
 """
 
 from __future__ import annotations
@@ -25,12 +25,16 @@ LEAST_OVERDUE_S = 60
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A gang (position) with a reservation. ``pods``: where they would start at ``start``."""
+    """A gang (position) with a reservation. ``pods``: where they would start at ``start``.
+
+    ``beside``: labels of the gangs that need not give way.
+    """
 
     position: int
     change: Change
     start: int
     pods: Mapping[PodKey, Pod]
+    beside: frozenset[str]
 
     @property
     def nodes(self) -> set[int]:
@@ -54,8 +58,10 @@ def _holders(outcome: Outcome) -> Iterator[Holder]:
     for position, (change, stated) in enumerate(
         zip(outcome.changes, outcome.case.gangs, strict=True)
     ):
-        if stated.document.reserved is not None and not change.gang.running:
-            yield Holder(position, change, stated.document.reserved.start, stated.reserved)
+        reserved = stated.document.reserved
+        if reserved is not None and not change.gang.running:
+            beside = frozenset(reserved.beside)
+            yield Holder(position, change, reserved.start, stated.reserved, beside)
 
 
 def end_of(facts: Facts, change: Change) -> int | None:
@@ -81,9 +87,8 @@ def _others_come(outcome: Outcome, holder: Holder) -> Iterator[Violation]:
     for position, n in sorted(coming.items()):
         change = outcome.changes[position]
         gang = change.gang
-        if (gang.duration is not None and gang.duration <= left) or _yields(gang, holder):
-            continue
-        if _turn(gang) < _turn(holder.change.gang) and (not gang.running or change.incomplete):
+        in_time = gang.duration is not None and gang.duration <= left
+        if in_time or _yields(gang, holder) or change.label in holder.beside:
             continue
         name = printable(outcome.facts.nodes[n].name)
         what = f"comes to node {name}, which is reserved for {printable(holder.change.label)}"
@@ -93,11 +98,6 @@ def _others_come(outcome: Outcome, holder: Holder) -> Iterator[Violation]:
 def _yields(gang: Gang, holder: Holder) -> bool:
     """Whether a gang may be stopped for the holder."""
     return gang.preemptible and gang.priority < holder.change.gang.priority
-
-
-def _turn(gang: Gang) -> tuple[int, bool, int, tuple[str, str]]:
-    """Place in the queue: higher priority first, then older, without a time last."""
-    return -gang.priority, gang.submitted is None, gang.submitted or 0, gang.key
 
 
 def _cannot_start(outcome: Outcome, holder: Holder) -> Iterator[Violation]:
