@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from models.gang import Gang
-from models.hardware import slug
 from models.instance import Instance
 from models.queue import Cell
+from models.queue_shares import cell_model, model_of_nodes
 from models.solution import PodPlacement, placed
 
 IntArray = npt.NDArray[np.int64]
@@ -60,8 +60,8 @@ class ModelCells:
         self._inside = cluster.node_level
         self.nodes = tuple(
             n
-            for n, node in enumerate(cluster.nodes)
-            if node.model is not None and slug(node.model.gpu) == model and instance.ours(node)
+            for n, name in enumerate(model_of_nodes(instance))
+            if name == model and instance.ours(cluster.nodes[n])
         )
         self.column_of = {n: column for column, n in enumerate(self.nodes)}
         nodes = [cluster.nodes[n] for n in self.nodes]
@@ -152,17 +152,10 @@ def cells_by_model(instance: Instance) -> tuple[ModelCells, ...]:
 
 
 def _cells_by_model(instance: Instance) -> tuple[ModelCells, ...]:
-    if not any(queue.cells for queue in instance.queues):
-        return ()
-    installed = Counter[str]()
-    for node in instance.cluster.nodes:
-        if node.model is not None:
-            installed[slug(node.model.gpu)] += node.gpus
-    most = min(installed, key=lambda name: (-installed[name], name), default="")
     by_model: dict[str, list[list[Cell]]] = {}
     for q, queue in enumerate(instance.queues):
         for cell in queue.cells:
-            name = most if cell.model is None else slug(cell.model)
+            name = cell_model(instance, cell) or ""
             own = by_model.setdefault(name, [[] for _ in instance.queues])
             own[q].append(cell)
     found = (ModelCells(instance, name, by_model[name]) for name in sorted(by_model))

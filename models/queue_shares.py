@@ -170,10 +170,7 @@ def gpus_held(instance: Instance, gang: Gang, pods: Iterable[PodPlacement]) -> C
     """GPUs of these pods, in all and by GPU model."""
     models, found = model_of_nodes(instance), Counter[Gpu]()
     for pod in pods:
-        gpus = gang.roles[pod.role].gpus
-        if gpus:
-            found[None] += gpus
-            found[models[pod.node]] += gpus
+        _count(found, models[pod.node], gang.roles[pod.role].gpus)
     return found
 
 
@@ -185,10 +182,15 @@ def gpus_beyond(instance: Instance, gang: Gang, pods: Iterable[PodPlacement]) ->
         gpus, node = gang.roles[pod.role].gpus, nodes[pod.node]
         if usable[pod.node]:
             gpus = ((pod.gpus or 0) & ~node.healthy).bit_count()
-        if gpus:
-            found[None] += gpus
-            found[models[pod.node]] += gpus
+        _count(found, models[pod.node], gpus)
     return found
+
+
+def _count(found: Counter[Gpu], model: Gpu, gpus: int) -> None:
+    """Count GPUs in all, and of the model of their node if it has one."""
+    if gpus:
+        for gpu in (None,) if model is None else (None, model):
+            found[gpu] += gpus
 
 
 def _usable(instance: Instance) -> tuple[bool, ...]:

@@ -1,6 +1,6 @@
 """What queues are promised, may hold and hold, before and after a plan: ``status.queues``.
 
-A gang is in the queue that it names and in all above that. It holds the GPUs of its pods that stand on nodes.
+Limits are those that are stated: ``models.queue_shares`` has what follows from them for a plan.
 """
 
 from __future__ import annotations
@@ -10,25 +10,23 @@ from collections.abc import Iterable, Sequence
 
 from models.documents.plan import PlanQueue, PlanQueueCell, PlanQueueModel
 from models.gang import Gang
-from models.hardware import slug
 from models.instance import Instance
-from models.queue import Cell, Queue
+from models.queue import Queue
+from models.queue_shares import Gpu, cell_model, gpus_held, queue_of, stated_shares
 from models.solution import GangDecision, PodPlacement, placed
 
-Held = Counter[tuple[int, str | None]]
-"""GPUs by queue and GPU model; None: of all models."""
+Held = Counter[tuple[int, Gpu]]
+"""GPUs by queue and GPU model."""
 
 
 def queue_status(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[PlanQueue, ...]:
     """One entry a queue, by name; ``decisions``: one a gang of the instance."""
     if not instance.queues:
         return ()
-    paths = queue_paths(instance)
-    before, after, waiting = Held(), Held(), Counter[int]()
-    for gang, decision in zip(instance.gangs, decisions, strict=True):
-        path = paths.get(gang.queue)
-        if path is None:
-            continue
+    known, before, after, waiting = stated_shares(instance), Held(), Held(), Counter[int]()
+    rows = zip(instance.gangs, queue_of(instance), decisions, strict=True)
+    for gang, queue, decision in rows:
+        path = known.path(queue)
         _add(before, instance, path, gang, placed(gang, gang.running_pods))
         _add(after, instance, path, gang, decision.pods)
         if decision.decision in ("wait", "preempt"):
@@ -38,65 +36,17 @@ def queue_status(instance: Instance, decisions: Sequence[GangDecision]) -> tuple
     )
 
 
-def queue_paths(instance: Instance) -> dict[str | None, tuple[int, ...]]:
-    """By name, the index of each queue and of all above it, itself first."""
-    found: dict[str | None, tuple[int, ...]] = {}
-    for q, queue in enumerate(instance.queues):
-        path, parent = [q], queue.parent
-        while parent is not None:
-            path.append(parent)
-            parent = instance.queues[parent].parent
-        found[queue.name] = tuple(path)
-    return found
-
-
 def _add(
     held: Held, instance: Instance, path: Sequence[int], gang: Gang, pods: Iterable[PodPlacement]
 ) -> None:
-    for pod in pods:
-        gpus, model = gang.roles[pod.role].gpus, instance.cluster.nodes[pod.node].model
-        for q in path if gpus else ():
-            held[q, None] += gpus
-            if model is not None:
-                held[q, slug(model.gpu)] += gpus
-
-
-def guaranteed(instance: Instance, queue: Queue) -> int:
-    """What it is promised in all: stated, or the sum by GPU model, and at least the GPUs of its cells."""
-    models = sum(gpus for _, gpus in queue.guarantee.models)
-    stated = models if queue.guarantee.gpus is None else queue.guarantee.gpus
-    return max(stated, sum(cell.count * cell_gpus(instance, cell) for cell in queue.cells))
-
-
-def cell_model(instance: Instance, cell: Cell) -> str | None:
-    """The GPU model of a cell, by default the one with the most GPUs installed; None without any."""
-    if cell.model is not None:
-        return cell.model
-    installed: Counter[str] = Counter()
-    for node in instance.cluster.nodes:
-        if node.model is not None:
-            installed[slug(node.model.gpu)] += node.gpus
-    return min(installed, key=lambda model: (-installed[model], model), default=None)
-
-
-def cell_gpus(instance: Instance, cell: Cell) -> int:
-    """GPUs of one cell: the fewest that a named domain of its level has on selected nodes of its model."""
-    if cell.level is None:
-        return cell.gpus or 0
-    model, level = cell_model(instance, cell), cell.level
-    found: Counter[int] = Counter()
-    for n, node in enumerate(instance.cluster.nodes):
-        if node.model is None or slug(node.model.gpu) != model or not instance.ours(node):
-            continue
-        named = level == instance.cluster.node_level or None not in node.domains[: level + 1]
-        if node.gpus and named:
-            found[instance.cluster.domain_of[level][n]] += node.gpus
-    return min(found.values(), default=0)
+    for gpu, gpus in gpus_held(instance, gang, pods).items() if path else ():
+        for q in path:
+            held[q, gpu] += gpus
 
 
 def _stated(instance: Instance, q: int, before: Held, after: Held, waiting: int) -> PlanQueue:
     queue = instance.queues[q]
-    guarantee = guaranteed(instance, queue)
+    guarantee = stated_shares(instance).guarantee(q)
     return PlanQueue.model_construct(
         name=queue.name,
         parent=None if queue.parent is None else instance.queues[queue.parent].name,

@@ -18,13 +18,14 @@ from models.program.rules.declarations import allows
 from models.queue_shares import within_guarantee
 from models.rates.speed import FULL_SPEED
 from models.room_holding import barred_by
-from models.shape import balanced, exclusive_levels
+from models.shape import exclusive_levels
 from models.solution import GangDecision, PodPlacement
 from models.tier_values import Evaluation, GangValue, gang_value, tiers_of
 from models.tiers import larger_is_better
 from planner.search.budget import Budget
 from planner.search.equal_shares import parts
 from planner.search.free_space import Counts, FreeSpace
+from planner.search.joint_rules import allowed
 from planner.search.pod_limits import Limits, limits_of, narrowed
 from planner.search.scopes import scopes
 from planner.search.trial import Trial
@@ -321,12 +322,9 @@ def permitted(
     """Whether the gang may have these pods too. ``bound``: enforce minBandwidthShare."""
     if bound and not meets_min_share(space, gang, pods):
         return False
-    if not space.keeps_queue_rules(gang, pods):
+    if not allowed(space, gang, pods):
         return False
-    own = (*space.pods[gang], *pods)
-    if not space.keeps_pod_rules(gang, pods) or not balanced(space.instance, gang, own):
-        return False
-    return allows(space.instance, space.instance.gangs[gang], own)
+    return allows(space.instance, space.instance.gangs[gang], (*space.pods[gang], *pods))
 
 
 def meets_min_share(space: FreeSpace, gang: int, pods: tuple[PodPlacement, ...] = ()) -> bool:

@@ -10,21 +10,16 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from models.cells import breaks_cells
 from models.disruption_budgets import beyond_budgets
 from models.implied_bounds import ImpliedBounds
 from models.instance import Instance
-from models.pod_counts import conflicts
 from models.program.base_state import base_decisions
 from models.program.options import standing_gpus
-from models.queue_shares import QueueCounts, shares
-from models.reservations import trespassing
-from models.room_holding import passing
 from models.services import mixed
-from models.shape import breaking
 from models.solution import GangDecision, Proof, TierResult
 from models.tier_values import Evaluation, ValueCache, tiers_of
 from models.tiers import larger_is_better, sign
+from planner.search.joint_rules import JOINT_RULES
 from planner.search.repair import back_in_place, unjustified_victims
 
 
@@ -86,10 +81,8 @@ class Ledger:
         """The plan without what a relaxed program may have admitted wrongly; None if no valid plan remains.
 
         Gangs below minBandwidthShare wait, and those of a service on several models; gangs stopped
-        without need keep running, and so do those that disruption budgets do not let go. Of gangs whose
-        pods break a rule about each other, or about whole domains, the lowest goes back, and so do those that
-        come to places of cells; gangs that start in room that is held for others, or beyond what queues may
-        hold, wait.
+        without need keep running, and so do those that disruption budgets do not let go. Of gangs that break
+        a rule about several, the lowest go back.
         """
         beyond = beyond_budgets(self.instance, decisions)
         if beyond:
@@ -97,10 +90,10 @@ class Ledger:
         victims = unjustified_victims(self.instance, decisions)
         if victims:
             decisions = back_in_place(self.instance, decisions, victims)
-        values = self.evaluate(decisions).values
+        plan = self.evaluate(decisions)
         below_share = {
             index
-            for index, (decision, value) in enumerate(zip(decisions, values, strict=True))
+            for index, (decision, value) in enumerate(zip(decisions, plan.values, strict=True))
             if decision.decision in ("place", "complete", "move")
             and value is not None
             and not value.meets_min_share
@@ -111,25 +104,16 @@ class Ledger:
                 return None
             base = base_decisions(self.instance)
             decisions = tuple(base[i] if i in below_share else d for i, d in enumerate(decisions))
-        pods = [one.pods for one in decisions]
-        wrong = bool(conflicts(self.instance, decisions) or passing(self.instance, pods))
-        wrong = wrong or self._beyond_queues(decisions) or breaks_cells(self.instance, pods)
-        if wrong or breaking(self.instance, pods) or trespassing(self.instance, pods):
+            plan = self.evaluate(decisions)
+        if any(rule.broken(plan) for rule in JOINT_RULES):
             decisions = back_in_place(self.instance, decisions, ())
-            if breaks_cells(self.instance, [one.pods for one in decisions]):
+            plan = self.evaluate(decisions)
+            if any(rule.broken(plan) for rule in JOINT_RULES if rule.drops):
                 return None
         broken = unjustified_victims(self.instance, decisions)
         if broken or beyond_budgets(self.instance, decisions) or self._moves_too_much(decisions):
             return None
         return decisions
-
-    def _beyond_queues(self, decisions: Sequence[GangDecision]) -> bool:
-        """Whether a limit or a guarantee of a queue does not hold."""
-        known = shares(self.instance)
-        if known is None:
-            return False
-        counts = QueueCounts(self.instance, known, self.evaluate(decisions).queue_use)
-        return next(counts.broken(), None) is not None
 
     def _moves_too_much(self, decisions: Sequence[GangDecision]) -> bool:
         """Whether more moves than the policy allows, as where fractions of moves are rounded up."""

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from models.cells import Reach, is_firm
 from models.disruption_budgets import guards
 from models.gang import Gang
 from models.giving_way import unjustified
 from models.instance import Instance
-from models.pod_counts import conflicting
 from models.program.base_state import Pods, moves_pods, standing_pods
 from models.program.demand_builder import remaining_demand
-from models.queue_shares import Gpu, QueueCounts, queue_of
-from models.reservations import trespassing
-from models.room_holding import barred_by, passing
-from models.shape import breaking
+from models.room_holding import barred_by
 from models.solution import GangDecision, PodPlacement
 from planner.search.free_space import FreeSpace, counts_of
 from planner.search.greedy import place
+from planner.search.joint_rules import JOINT_RULES
 
 MOST_PLACED = 1_000_000
 """Pairs of a node and a gang that starts elsewhere in one repair: under a second of work."""
@@ -46,7 +42,7 @@ def back_in_place(
     """The plan in which these gangs stay where they run; gangs that started in their place wait.
 
     Gangs that were stopped for such a gang stay where they run, too, and the rules about several gangs hold.
-    A gang that breaks one about whole domains starts elsewhere if it finds a place.
+    Some gangs that break one start elsewhere if they find a place.
     """
     space = FreeSpace(instance, decisions)
     turns = [g for g in gangs if space.pods[g] != space.original[g]]
@@ -69,17 +65,17 @@ def back_in_place(
 
 
 def _breaking(space: FreeSpace, misplaced: dict[int, Pods]) -> list[int]:
-    """Gangs that have to go back so that the rules about several gangs, and about whole domains, hold.
+    """Gangs that have to go back so that the rules about several gangs hold.
 
-    The pods of those that start and break one about whole domains are noted in ``misplaced``.
+    The pods of those that start and may start elsewhere are noted in ``misplaced``.
     """
-    instance, pods = space.instance, space.pods
-    found = _conflicting(space) or passing(instance, pods)
-    found = found or trespassing(instance, pods) or _beyond_queues(space) or _in_cells(space)
-    if not found:
-        found = breaking(instance, pods)
-        misplaced.update((gang, pods[gang]) for gang in found if not space.original[gang])
-    return found
+    for rule in JOINT_RULES:
+        found = rule.back(space)
+        if found and rule.elsewhere:
+            misplaced.update((g, space.pods[g]) for g in found if not space.original[g])
+        if found:
+            return found
+    return []
 
 
 def _start_elsewhere(space: FreeSpace, misplaced: dict[int, Pods]) -> None:
@@ -93,77 +89,6 @@ def _start_elsewhere(space: FreeSpace, misplaced: dict[int, Pods]) -> None:
         pods = None if barred or not demand.possible else place(space, demand)
         if pods is not None:
             space.set(gang, pods)
-
-
-def _conflicting(space: FreeSpace) -> list[int]:
-    """Gangs that have to go back so that the rules about pods hold: of every conflict the lowest one."""
-    rules, found = space.rules, set[int]()
-    if not rules.rules:
-        return []
-    new = {gang: space.new_pods(gang) for gang in rules.of}
-    for gangs in conflicting(rules, space.pod_counts, new):
-        if found.isdisjoint(gangs):
-            found.add(min(gangs, key=lambda gang: (space.instance.gangs[gang].priority, -gang)))
-    return sorted(found)
-
-
-def _beyond_queues(space: FreeSpace) -> list[int]:
-    """A gang that has to go back so that limits and guarantees of queues hold: the lowest that helps."""
-    counts, gangs = space.queues, space.instance.gangs
-    first = None if counts is None else next(counts.broken(), None)
-    if counts is None or first is None:
-        return []
-    queue, gpu = first
-    queues = queue_of(space.instance)
-    changed = [
-        gang
-        for gang, pods in enumerate(space.pods)
-        if pods != space.original[gang]
-        and (
-            not gangs[gang].preemptible
-            if queue is None
-            else queue in counts.shares.path(queues[gang])
-        )
-    ]
-    changed.sort(key=lambda gang: (gangs[gang].priority, -gang))
-    return next(
-        ([gang] for gang in changed if _relieves(space, counts, gang, queue, gpu)), changed[:1]
-    )
-
-
-def _relieves(
-    space: FreeSpace, counts: QueueCounts, gang: int, queue: int | None, gpu: Gpu
-) -> bool:
-    """Whether less is held in the queue, or promised, if the gang goes back."""
-
-    def excess() -> int:
-        return (
-            counts.promised(gpu) - counts.beyond(gpu) if queue is None else counts.held[gpu][queue]
-        )
-
-    before, mark = excess(), space.mark()
-    space.set(gang, space.original[gang])
-    relieved = excess() < before
-    space.undo(mark)
-    return relieved
-
-
-def _in_cells(space: FreeSpace) -> list[int]:
-    """Gangs that have to go back so that the cells of queues stay reachable, the lowest that come."""
-    if space.reach is None or space.reach.keep():
-        return []
-    gangs = space.instance.gangs
-    new = {g: own for g, gang in enumerate(gangs) if is_firm(gang) and (own := space.new_pods(g))}
-    reach = Reach(space.instance)
-    for gang, pods in enumerate(space.pods):
-        reach.add(gang, set(pods) - set(new.get(gang, ())))
-    found = []
-    for gang in sorted(new, key=lambda g: (-gangs[g].priority, g)):
-        reach.add(gang, new[gang])
-        if not reach.keep():
-            reach.add(gang, new[gang], -1)
-            found.append(gang)
-    return found[::-1]
 
 
 def _give_way(space: FreeSpace, n: int, returned: set[int]) -> list[int]:

@@ -1,0 +1,196 @@
+"""Rules that keep a gang from room that is there.
+
+They are about several gangs: what queues may hold and keep reachable, nodes that are reserved, and where the
+pods of others are. A rule keeps a gang waiting if it finds a place without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from models.cells import Reach, cells_by_model, is_firm
+from models.gang import Gang
+from models.hardware import slug
+from models.instance import Instance
+from models.pod_rules import Kind, about, without
+from models.program.demands import Demand
+from models.queue_shares import Gpu, QueueCounts, queue_counts, shares
+from models.reservations import closes
+from models.shape import ShapeRule, shapes_about, without_shape
+from models.solution import QUOTA, RESERVED, GangDecision, PodPlacement, Reason, Reserved
+from models.units import first_of, plural, shown, time_text
+from planner.search.free_space import FreeSpace
+from planner.search.greedy import missing_demand, place
+from planner.search.precedence import LeftByAbove
+from planner.search.shortage import MAX_NAMED
+
+THAT_KEEPS: dict[Kind | ShapeRule, str] = {
+    Kind.APART: "that keeps the anti-affinity of its pods",
+    Kind.TOGETHER: "that keeps the affinity of its pods",
+    Kind.SPREAD: "that keeps the even spread of its pods",
+    ShapeRule.BALANCE: "with equal shares over the domains that it uses (balance)",
+    ShapeRule.EXCLUSIVE: "that keeps the exclusive domains of gangs",
+    ShapeRule.SPARES: "that leaves enough nodes free for failures (spares)",
+}
+"""What a placement does that keeps a rule."""
+
+
+class RuleReasons:
+    """``plain``: the instance as ``without_joint_rules`` has it. Gangs must come by falling priority.
+
+    ``_closed``: whether reservations keep a kind of gang out; ``_spaces``: what those that come first leave
+    where some rules do not count.
+    """
+
+    def __init__(
+        self, instance: Instance, decisions: Sequence[GangDecision], plain: Instance
+    ) -> None:
+        self._instance = instance
+        self._decisions = decisions
+        self._plain = plain
+        self._pods = [decision.pods for decision in decisions]
+        self._closed: dict[object, bool] = {}
+        self._spaces: dict[object, FreeSpace] = {}
+
+    @cached_property
+    def _queues(self) -> QueueCounts | None:
+        return queue_counts(self._instance, self._pods)
+
+    def beyond_queues(self, demand: Demand) -> Reason | None:
+        """The limit or the guarantee of a queue that keeps the gang from so many GPUs, if one does."""
+        counts = self._queues
+        asked = {} if counts is None else self._asked(demand, counts)
+        first = None if counts is None else counts.refusal(demand.gang, asked)
+        if counts is None or first is None:
+            return None
+        queue, gpu = first
+        needs = f"needs {_gpus(asked[gpu], gpu)}"
+        if queue is not None:
+            most = counts.shares.most[gpu][queue]
+            named = shown(counts.shares.names[queue])
+            held = counts.held[gpu][queue]
+            return Reason(
+                QUOTA, f"{needs}; queue {named} holds {held:,} of the {most:,} that it may hold"
+            )
+        unused, owner = max((counts.unused(q, gpu), -q) for q in range(len(counts.shares.names)))
+        named, guarantee = shown(counts.shares.names[-owner]), counts.shares.guarantee(-owner, gpu)
+        return Reason(
+            QUOTA,
+            f"{needs} and is not preemptible; so many would leave too few for what queues are guaranteed: "
+            f"{named} may still take {unused:,} of its {guarantee:,}",
+        )
+
+    def _asked(self, demand: Demand, counts: QueueCounts) -> dict[Gpu, int]:
+        """GPUs that it lacks, in all, and of each model on which a role of it has to be."""
+        asked: dict[Gpu, int] = {None: demand.gpus}
+        for role in demand.gpu_roles:
+            names = {slug(name) for name in self._instance.gpu_names(role.nodes)}
+            if len(names) == 1 and counts.shares.models:
+                (name,) = names
+                asked[name] = asked.get(name, 0) + role.gpus * role.count
+        return asked
+
+    @cached_property
+    def _higher(self) -> LeftByAbove:
+        """What running gangs and starts of higher priority leave."""
+        return LeftByAbove(self._plain, self._decisions)
+
+    def reserved(self, demand: Demand, kind: object) -> Reason | None:
+        """Reservations but for which it fits beside gangs of higher priority; elsewhere it does not."""
+        gang = self._instance.gangs[demand.gang]
+        own = frozenset[int]().union(*(role.nodes for role in demand.roles))
+        closing = tuple(
+            one
+            for one in self._instance.reserved
+            if closes(self._instance, one, gang) and not own.isdisjoint(one.nodes)
+        )
+        if not closing:
+            return None
+        self._higher.lower_to(gang.priority + 1)
+        key, space = (kind, self._higher.stage, closing), self._higher.space
+        if key not in self._closed:
+            free = demand.within(own.difference(*(one.nodes for one in closing)))
+            elsewhere = all(role.nodes for role in free.roles) and place(space, free) is not None
+            self._closed[key] = not elsewhere and place(space, demand) is not None
+        return self._reserved_for(gang, closing) if self._closed[key] else None
+
+    def _reserved_for(self, gang: Gang, holders: Sequence[Reserved]) -> Reason:
+        """For whom the nodes are reserved, and why the gang may not start there until then."""
+        nodes = {n for one in holders for n in one.nodes}
+        names = [
+            f"{'/'.join(one.gang)} (priority {-one.place[0]}, start {time_text(one.start)})"
+            for one in holders
+        ]
+        unknown = gang.expected_duration_s is None
+        why = "how long it runs is not known" if unknown else "it would run beyond that"
+        there = f"{plural(len(nodes), 'node')} {'is' if len(nodes) == 1 else 'are'}"
+        whom = first_of(names, MAX_NAMED, "other gang")
+        return Reason(RESERVED, f"{there} reserved for {whom}; {why}")
+
+    def taken_away(
+        self, gang: int, first: Sequence[Sequence[PodPlacement]], pods: Sequence[PodPlacement]
+    ) -> str | None:
+        """Whose cells a gang would take with these pods beside those that come first; None if it need not."""
+        instance = self._instance
+        if not cells_by_model(instance) or not is_firm(instance.gangs[gang]):
+            return None
+        if self._placed_without((), gang):
+            return None
+        reach = Reach(instance, enumerate(first))
+        reach.pack()
+        known = {(name, kind): missing for name, kind, missing in reach.lacking()}
+        reach.add(gang, pods)
+        reach.pack()
+        for name, kind, missing in reach.lacking():
+            lost = missing - known.get((name, kind), 0)
+            if lost > 0:
+                size = plural(kind.gpus, "GPU")
+                if kind.level is not None:
+                    size = f"the level {instance.cluster.level_name(kind.level)}"
+                return f"it would take {plural(lost, 'cell')} of {size} from queue {shown(name)}"
+        return "it would take cells from other queues"
+
+    def barred(self, gang: int) -> Kind | ShapeRule | None:
+        """The rule that keeps a gang from the room that is left; None if it finds a place."""
+        rules: list[Kind | ShapeRule] = list(about(self._instance, gang))
+        rules += shapes_about(self._instance, gang)
+        if not rules or self._placed_without((), gang):
+            return None
+        return next((rule for rule in rules if self._placed_without((rule,), gang)), rules[0])
+
+    def _placed_without(self, rules: tuple[Kind | ShapeRule, ...], gang: int) -> bool:
+        """Whether a placement is found beside those that come first if no such rules count."""
+        priority = self._instance.gangs[gang].priority
+        if (rules, priority) not in self._spaces:
+            pairs = zip(self._instance.gangs, self._decisions, strict=True)
+            first = (
+                GangDecision("wait") if d.decision == "place" and g.priority < priority else d
+                for g, d in pairs
+            )
+            kinds = [rule for rule in rules if isinstance(rule, Kind)]
+            shapes = [rule for rule in rules if isinstance(rule, ShapeRule)]
+            loose = without_shape(without(self._instance, kinds), shapes)
+            self._spaces[rules, priority] = FreeSpace(loose, tuple(first))
+        space = self._spaces[rules, priority]
+        return place(space, missing_demand(space, gang)) is not None
+
+
+def without_joint_rules(instance: Instance) -> Instance:
+    """The instance without rules about pods, whole domains, held room, queues, cells and reservations."""
+    known = shares(instance)
+    if instance.policy.hold_room_from is not None:
+        instance = replace(instance, policy=replace(instance.policy, hold_room_from=None))
+    if cells_by_model(instance):
+        instance = replace(instance, closed={})
+    if instance.reserved:
+        instance = replace(instance, reserved=())
+    if known is not None:
+        instance = replace(instance, shares=known.unlimited())
+    return without_shape(without(instance))
+
+
+def _gpus(count: int, gpu: Gpu) -> str:
+    """So many GPUs, of one model or of all."""
+    return plural(count, "GPU" if gpu is None else f"{shown(gpu)} GPU")
