@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from models.gang import Gang
+from models.gang import Gang, Role
 from models.instance import Instance
 
 
@@ -24,13 +24,14 @@ def gangs_within(
     ``guarantees``: by GPU model, None for all, of each queue. ``models``: GPU model of each node.
     """
     left, found = {gpu: list(own) for gpu, own in guarantees.items()}, set()
+    models_of = _Models(instance, models)
     for _, index, tested in sorted(_turns(instance, named, paths)):
         gang, queue = instance.gangs[index], named[index]
         gpus = sum(role.min * role.gpus for role in gang.roles)
         if queue is None or not gpus or gang.key in found:
             continue
         fitting = [gpu for gpu, own in left.items() if any(own[q] >= gpus for q in tested)]
-        suited = sorted(_models_for(instance, gang, models).intersection(fitting))
+        suited = sorted(gpu for gpu in fitting if gpu is not None and models_of.have(gang, gpu))
         if None in fitting or suited:
             found.add(gang.key)
         elif not _stays(gang):
@@ -65,7 +66,20 @@ def _stays(gang: Gang) -> bool:
     return gang.running and not gang.preemptible
 
 
-def _models_for(instance: Instance, gang: Gang, models: Sequence[str | None]) -> set[str]:
-    """GPU models of which each role with GPUs has an eligible node."""
-    nodes = (instance.eligible_nodes(role) for role in gang.roles if role.gpus)
-    return set.intersection(*({m for n in own if (m := models[n]) is not None} for own in nodes))
+class _Models:
+    """The GPU models that gangs may run on. Many gangs share their eligible nodes."""
+
+    def __init__(self, instance: Instance, models: Sequence[str | None]) -> None:
+        self._instance = instance
+        self._models = models
+        self._known: dict[frozenset[int], set[str | None]] = {}
+
+    def have(self, gang: Gang, gpu: str) -> bool:
+        """Whether each role with GPUs has an eligible node of the GPU model."""
+        return all(gpu in self._of(role) for role in gang.roles if role.gpus)
+
+    def _of(self, role: Role) -> set[str | None]:
+        nodes = self._instance.eligible_nodes(role)
+        if nodes not in self._known:
+            self._known[nodes] = {self._models[n] for n in nodes}
+        return self._known[nodes]
