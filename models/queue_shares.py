@@ -15,6 +15,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from models.gang import Gang, Role
+from models.guarantee_turns import gangs_within
 from models.hardware import slug
 from models.instance import Instance
 from models.queue import Cell, Queue
@@ -437,7 +438,7 @@ def _shares(instance: Instance) -> QueueShares:
         tuple(queue.reclaim for queue in queues),
         {},
         {},
-        _within(instance, paths, promised),
+        gangs_within(instance, queue_of(instance), paths, promised, model_of_nodes(instance)),
         _parts(queues, {q for q in queue_of(instance) if q is not None}, paths),
         _totals(instance),
         models,
@@ -489,61 +490,6 @@ def _most(
     stated += [] if borrows else [own]
     limits = [limit for limit in stated if limit is not None]
     return max(before, min(limits)) if limits else None
-
-
-def _within(
-    instance: Instance,
-    paths: Sequence[tuple[int, ...]],
-    guarantees: Mapping[Gpu, tuple[int, ...]],
-) -> frozenset[tuple[str, str]]:
-    """Gangs that fit, one after another, into what those before them leave of a guarantee."""
-    left, found = {gpu: list(own) for gpu, own in guarantees.items()}, set()
-    for _, index, tested in sorted(_turns(instance, paths)):
-        gang, queue = instance.gangs[index], queue_of(instance)[index]
-        gpus = sum(role.min * role.gpus for role in gang.roles)
-        if queue is None or not gpus or gang.key in found:
-            continue
-        fitting = [gpu for gpu, own in left.items() if any(own[q] >= gpus for q in tested)]
-        models = sorted(_models_for(instance, gang).intersection(fitting))
-        if None in fitting or models:
-            found.add(gang.key)
-        elif not _stays(gang):
-            continue
-        for gpu in {None, *models[:1]} & left.keys():
-            for q in paths[queue]:
-                left[gpu][q] -= gpus
-    return frozenset(found)
-
-
-def _turns(
-    instance: Instance, paths: Sequence[tuple[int, ...]]
-) -> Iterator[tuple[tuple[object, ...], int, tuple[int, ...]]]:
-    """(sort key, gang, queues whose guarantees it may use then).
-
-    Those that keep their GPUs come first. Then queues are used up by what is in them, those below others
-    first: what a queue is promised is not taken by its sisters, or by its parent.
-    """
-    for index, (gang, queue) in enumerate(zip(instance.gangs, queue_of(instance), strict=True)):
-        if queue is None or (gang.hold is not None and not gang.running):
-            continue
-        dated = gang.submitted_at is None, gang.submitted_at or 0
-        turn = -gang.priority, not gang.running, dated, gang.key
-        if _stays(gang):
-            yield (0, turn), index, paths[queue]
-        else:
-            yield from (((1, -len(paths[q]), turn), index, (q,)) for q in paths[queue])
-
-
-def _stays(gang: Gang) -> bool:
-    """Whether it holds its GPUs whatever the plan does."""
-    return gang.running and not gang.preemptible
-
-
-def _models_for(instance: Instance, gang: Gang) -> set[str]:
-    """GPU models of which each role with GPUs has an eligible node."""
-    models = model_of_nodes(instance)
-    nodes = (instance.eligible_nodes(role) for role in gang.roles if role.gpus)
-    return set.intersection(*({m for n in own if (m := models[n]) is not None} for own in nodes))
 
 
 def _parts(
