@@ -14,6 +14,9 @@ INTEGERS = range(-(2**63), 2**63)
 
 MAX_DIGITS = 64
 
+NAME = ""
+"""In place of a label: the name of a node."""
+
 Known = dict[int, bool]
 """Whether affinities hold on one node, by their identity."""
 
@@ -23,23 +26,53 @@ def accepts(node: Node, role: Role) -> bool:
     return next(faults(node, role, {}), None) is None
 
 
+def open_to(node: Node, role: Role) -> bool:
+    """Whether the node would accept pods of the role but for its labels."""
+    return next(_faults_beside_labels(node, role), None) is None
+
+
 def accepting(role: Role) -> object:
     """Roles of which this is equal are accepted by the same nodes."""
     return tuple(role.selector.items()), role.affinity, role.tolerations, role.model
 
 
 def labelled(nodes: Sequence[Node], role: Role, known: dict[object, set[int]]) -> Collection[int]:
-    """Nodes with a label that the role selects, all nodes if it selects none. ``known``: filled by need."""
-    if not role.selector:
-        return range(len(nodes))
-    key, value = min(role.selector.items())
+    """Nodes that have a label that the role asks for, the rarest one; all where it asks for none.
+
+    ``known``: nodes by label, filled by need.
+    """
+    asked = [_having(nodes, key, (value,), known) for key, value in role.selector.items()]
+    terms = [
+        [
+            _having(
+                nodes,
+                NAME if one.field else one.key,
+                one.values if one.operator == "In" else (),
+                known,
+            )
+            for one in term
+            if one.operator not in ("NotIn", "DoesNotExist")
+        ]
+        for term in role.affinity
+        if term
+    ]
+    if role.affinity and all(terms):
+        asked.append(set().union(*(min(sets, key=len) for sets in terms)))
+    return min(asked, key=len, default=range(len(nodes)))
+
+
+def _having(
+    nodes: Sequence[Node], key: str, values: Sequence[str], known: dict[object, set[int]]
+) -> set[int]:
+    """Nodes with one of these values of a label, or with any where none is given."""
     if key not in known:
         known[key] = set()
         for n, node in enumerate(nodes):
-            if key in node.labels:
+            value = node.name if key == NAME else node.labels.get(key)
+            if value is not None:
                 known[key].add(n)
-                known.setdefault((key, node.labels[key]), set()).add(n)
-    return known.get((key, value), ())
+                known.setdefault((key, value), set()).add(n)
+    return set().union(*(known.get((key, one), ()) for one in values)) if values else known[key]
 
 
 def selected(node: Node, role: Role) -> bool:
@@ -51,16 +84,20 @@ def selected(node: Node, role: Role) -> bool:
 
 def faults(node: Node, role: Role, known: Known) -> Iterator[tuple[str, str]]:
     """(rule, what is wrong) with pods of the role on the node."""
-    if not node.usable:
-        yield "schedulable", "is cordoned, not ready or not selected by the policy"
-    for taint in node.taints:
-        if not any(_tolerates(one, taint) for one in role.tolerations):
-            yield "taint", f"taint {taint.key} is not tolerated"
+    yield from _faults_beside_labels(node, role)
     for key, value in sorted(role.selector.items()):
         if node.labels.get(key) != value:
             yield "selector", f"label {key} does not match"
     if role.affinity and not _affine(node, role, known):
         yield "selector", "its node affinity does not hold"
+
+
+def _faults_beside_labels(node: Node, role: Role) -> Iterator[tuple[str, str]]:
+    if not node.usable:
+        yield "schedulable", "is cordoned, not ready or not selected by the policy"
+    for taint in node.taints:
+        if not any(_tolerates(one, taint) for one in role.tolerations):
+            yield "taint", f"taint {taint.key} is not tolerated"
     if role.model is not None and not (
         node.model is not None and role.model in (slug(node.model.gpu), *node.model.slugs)
     ):

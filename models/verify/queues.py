@@ -13,7 +13,7 @@ from functools import cached_property
 from models.documents.queue import AmountDocument
 from models.hardware import slug
 from models.verify.cells import Cells, Packing
-from models.verify.eligibility import accepting, accepts, labelled
+from models.verify.eligibility import accepting, labelled, open_to, selected
 from models.verify.facts import Facts, Gang, Pod, Role
 
 ALL = ""
@@ -217,11 +217,22 @@ class Queues:
         key = (accepting(role), model)
         if key not in self._accepted:
             nodes = self.facts.nodes
+            there = labelled(nodes, role, self._labelled)
             self._accepted[key] = any(
-                self.models[n] == model and accepts(nodes[n], role)
-                for n in labelled(nodes, role, self._labelled)
+                selected(nodes[n], role)
+                for first, alike in self._alike.items()
+                if self.models[first] == model and open_to(nodes[first], role)
+                for n in alike.intersection(there)
             )
         return self._accepted[key]
+
+    @cached_property
+    def _alike(self) -> Mapping[int, set[int]]:
+        """Nodes that differ by name and labels alone, by the first of them."""
+        found: dict[object, set[int]] = {}
+        for n, node in enumerate(self.facts.nodes):
+            found.setdefault((node.usable, node.taints, id(node.model)), set()).add(n)
+        return {min(alike): alike for alike in found.values()}
 
     # Reclaiming
 
