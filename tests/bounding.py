@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from comparing import DAY
 from exhaustive import plan
+from exhaustive_groups import covered
 from exhaustive_values import tier_values
 
 from models.instance import Instance
@@ -34,6 +35,11 @@ def searched(instance: Instance, *, split: bool) -> Solution:
     TierSearch(formulation, ledger, budget, NullProgress(), len(ledger.tiers)).run()
     decisions = with_reasons(instance, ledger.incumbent.decisions, budget)
     return Solution(decisions, ledger.results(), budget.stopped_by, "search alone")
+
+
+def honest(instance: Instance) -> list[str]:
+    """What is wrong with the plan of an instance with groups, of which nothing is proven."""
+    return faults(instance, solve(instance)) if covered(instance) else []
 
 
 def bounded(instance: Instance, size: int) -> list[str]:

@@ -1,6 +1,7 @@
 """Every choice of GPU sets for one spread of one gang on a tiny cluster, and the share it earns.
 
-Promises: complete up to sets that price the same and leave the same room; rule 10 holds in each.
+Promises: complete up to sets that price the same and leave the same room; rule 10 holds in each. Which pod
+has which GPUs of a server is not tried: see ``exhaustive_groups.covered``.
 Called by the exhaustive planner alone.
 """
 
@@ -12,12 +13,14 @@ from itertools import product
 
 from exhaustive_ages import patient_share
 from exhaustive_ground import Ground
+from exhaustive_groups import best_rates, has_groups
 from exhaustive_options import Option
 from exhaustive_prices import Hold, Prices, permille, subsets
 from exhaustive_sameness import Sameness, State
 from exhaustive_spreads import Spread
 
 from models.gang import Gang
+from models.solution import PodPlacement
 
 
 class Choosing:
@@ -64,7 +67,12 @@ class Choosing:
                 taken[n] = gpus
                 mask, blind = base.get(n, (0, 0))
                 holds[n] = (mask, blind + gpus) if self.ground.blind[n] else (mask | gpus, blind)
-            share = self._share(prices, holds, least) if priced else None
+            share = None
+            if priced and has_groups(gang):
+                pods = self._pods(g, spread, dict(zip(asked, chosen, strict=True)))
+                share = self._best_share(prices, gang, pods, least)
+            elif priced:
+                share = self._share(prices, holds, least)
             if share is not None or not priced:
                 yield tuple(taken), share
 
@@ -74,6 +82,29 @@ class Choosing:
         if key not in self._shares:
             rate, ideal = prices.bandwidth(holds), prices.ideal(holds)
             assert rate is not None
+            self._shares[key] = None if rate < least * ideal else permille(rate, ideal)
+        return self._shares[key]
+
+    def _pods(self, g: int, spread: Spread, chosen: Mapping[int, int]) -> tuple[PodPlacement, ...]:
+        """The pods that stay, and the new ones with the lowest of the GPUs chosen on their node."""
+        found, left = list(self.ground.stays[g]), dict(chosen)
+        for role, index, n in spread.pods:
+            count = self.ground.instance.gangs[g].roles[role].gpus
+            own: int | None = None
+            if not self.ground.blind[n] or not count:
+                own = next(subsets(left.get(n, 0), count))
+                left[n] = left.get(n, 0) & ~own
+            found.append(PodPlacement(role, index, n, own))
+        return tuple(sorted(found))
+
+    def _best_share(
+        self, prices: Prices, gang: Gang, pods: tuple[PodPlacement, ...], least: Fraction
+    ) -> int | None:
+        key = (gang.key, least, pods)
+        if key not in self._shares:
+            found = best_rates(prices, gang, pods)
+            assert found is not None
+            rate, ideal = found
             self._shares[key] = None if rate < least * ideal else permille(rate, ideal)
         return self._shares[key]
 

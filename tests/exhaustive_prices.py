@@ -169,7 +169,7 @@ class Prices:
         if len(units) == 1:
             assert inside[0] is not None
             return inside[0]
-        over = self._oversubscription(frozenset(holds))
+        over = self.oversubscription(frozenset(holds))
         network = [
             sum((self.rates(n, holds[n])[1] for n in members), Fraction(0)) / over
             for members in units.values()
@@ -187,7 +187,7 @@ class Prices:
         models = [self.cluster.nodes[n].model for n in members]
         return min(_fabric(model) for model in models if model is not None)
 
-    def _oversubscription(self, nodes: frozenset[int]) -> Fraction:
+    def oversubscription(self, nodes: frozenset[int]) -> Fraction:
         """The largest oversubscription of a level at which these nodes are in several domains."""
         if nodes not in self._spans:
             crossed = [

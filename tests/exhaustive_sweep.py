@@ -7,6 +7,7 @@
     python tests/exhaustive_sweep.py --by-speed --busy --seeds 0:5000 --more services
     python tests/exhaustive_sweep.py --busy --judge 20000
     python tests/exhaustive_sweep.py --busy --size 5000
+    python tests/exhaustive_sweep.py --seeds 0:500 --more parallelism
 
 Promises: prints the failing seeds and what differs; exit code 1 if any; writes nothing. Run by hand.
 """
@@ -24,7 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bounding import bounded, pooled
+from bounding import bounded, honest, pooled
 from comparing import differences
 from exhaustive import plan
 from exhaustive_naive import Naive
@@ -72,6 +73,8 @@ def _faults(options: argparse.Namespace) -> Callable[[Instance], list[str]]:
         return partial(unlike_the_judge, most=options.judge)
     if options.pooled:
         return pooled
+    if "parallelism" in options.more:
+        return honest
     return partial(bounded, size=options.size) if options.size else differences
 
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from exhaustive_ages import aged, harm
+from exhaustive_groups import best_share, has_groups
 from exhaustive_leftover import LEFTOVER, leftover
 from exhaustive_prices import Hold, Prices, domains_used, usable
 from exhaustive_queues import arrived, promises, together
@@ -225,9 +226,15 @@ def shares(instance: Instance, decisions: Sequence[GangDecision]) -> list[int | 
     known, _ = held_after(instance, decisions)
     prices = {joins: Prices(instance, known, joins=joins) for joins in (True, False)}
     return [
-        prices[gang.nvlink_across_nodes].share(holds_of(gang.roles, decision.pods))
+        _share(prices[gang.nvlink_across_nodes], gang, decision.pods)
         for gang, decision in zip(instance.gangs, decisions, strict=True)
     ]
+
+
+def _share(prices: Prices, gang: Gang, pods: Sequence[PodPlacement]) -> int | None:
+    if has_groups(gang):
+        return best_share(prices, gang, pods)
+    return prices.share(holds_of(gang.roles, pods))
 
 
 def speeds(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
