@@ -23,7 +23,7 @@ from models.program.base_state import base_decisions
 from models.program.rules.declarations import eligible_nodes
 from models.reservations import trespassing
 from models.solution import Solution
-from models.verify.check import Judge
+from models.verify.check import check
 from models.verify.violation import Violation
 from planner.pipelines.previous_plan import with_previous
 from planner.read.plan_files import read_plan
@@ -78,7 +78,7 @@ def document(instance: Instance, found: Solution) -> Doc:
 
 
 def faults(instance: Instance, found: Solution) -> list[Violation]:
-    return Judge().check(document(instance, found), refute=False).violations
+    return check(document(instance, found))
 
 
 @pytest.mark.parametrize(
