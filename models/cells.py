@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from models.gang import Gang
 from models.instance import Instance
-from models.queue import Cell
+from models.queue import Cell, Queue
 from models.queue_shares import cell_model, model_of_nodes
 from models.solution import PodPlacement, placed
 
@@ -145,10 +145,13 @@ def _rows(
 
 
 def cells_by_model(instance: Instance) -> tuple[ModelCells, ...]:
-    """The GPU models of which queues have cells, by name. None where closed nodes stand for them."""
-    if instance.closed is not None:
-        return ()
+    """The GPU models of which queues have cells, by name."""
     return instance.once(_cells_by_model)
+
+
+def without_cells(queues: Sequence[Queue]) -> tuple[Queue, ...]:
+    """The queues without cells, for an instance whose ``shares`` are known already."""
+    return tuple(replace(queue, cells=()) if queue.cells else queue for queue in queues)
 
 
 def _cells_by_model(instance: Instance) -> tuple[ModelCells, ...]:

@@ -27,37 +27,33 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True)
 class Outside:
-    """What the rest of an instance asks of a part of it by rules about whole domains.
+    """What the rest of an instance asks of a part of it. Nodes and gangs are those of the part.
 
+    ``latest``, ``speeds``: of the whole input. ``blockers``: gangs that hold room (``models.room_holding``).
     ``spares``: (nodes, how many of them stay free). ``closed``: nodes to which no pod with GPUs of a gang may
-    come, by its key.
+    come, by its key: domains that others have for themselves, and places of cells.
     """
 
+    latest: int
+    speeds: RelativeSpeeds
+    blockers: tuple[int, ...] = ()
     spares: tuple[tuple[tuple[int, ...], int], ...] = ()
-    closed: Mapping[tuple[str, str], frozenset[int]] = field(default_factory=dict)
+    closed: Mapping[tuple[str, str], frozenset[int]] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
 class Instance:
-    """``latest``, ``speeds``: of the whole input, where gangs and nodes are only a part of it.
+    """``queues``: sorted by name. ``shares``: what they are promised and hold in the whole, None to count it.
 
-    ``blockers``: gangs (indices) that hold room there, too; None to find them (``models.room_holding``).
-    ``queues``: sorted by name. ``shares``: what they are promised and hold in the whole, None to count it
-    (``models.queue_shares``). ``closed``: by key of a gang, nodes on which it gets no pods with GPUs, since
-    they are promised to others; in the place of the cells of the queues (``models.cells``). ``outside``:
-    what the whole asks of a part, None for a whole. ``reserved``: nodes held for gangs while this plan is
-    made.
+    ``outside``: what the whole asks of a part, None for a whole. ``reserved``: nodes held for gangs while
+    this plan is made.
     """
 
     cluster: Cluster
     gangs: tuple[Gang, ...]
     policy: Policy
-    latest: int | None = None
-    speeds: RelativeSpeeds | None = None
-    blockers: tuple[int, ...] | None = None
     queues: tuple[Queue, ...] = ()
     shares: QueueShares | None = None
-    closed: Mapping[tuple[str, str], frozenset[int]] | None = field(default=None, hash=False)
     outside: Outside | None = None
     reserved: tuple[Reserved, ...] = ()
 
@@ -78,8 +74,8 @@ class Instance:
     @cached_property
     def latest_submission(self) -> int:
         """The latest submittedAt of the input; 0 without any."""
-        if self.latest is not None:
-            return self.latest
+        if self.outside is not None:
+            return self.outside.latest
         return max((g.submitted_at for g in self.gangs if g.submitted_at is not None), default=0)
 
     @cached_property
@@ -113,8 +109,8 @@ class Instance:
     @cached_property
     def relative_speeds(self) -> RelativeSpeeds:
         """Speeds of the server models next to the fastest in the input."""
-        if self.speeds is not None:
-            return self.speeds
+        if self.outside is not None:
+            return self.outside.speeds
         return RelativeSpeeds(node.model for node in self.cluster.nodes)
 
     @cached_property

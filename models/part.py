@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from models.cells import Reach, cells_by_model, is_firm
+from models.cells import Reach, cells_by_model, is_firm, without_cells
 from models.cluster import Cluster, DisruptionBudget, Node
 from models.disruption_budgets import guards, taken, without
 from models.gang import Gang
-from models.instance import Instance
+from models.instance import Instance, Outside
 from models.occupancy import PODS
 from models.part_rules import PartRules
 from models.policy import Policy, SolveLimits
@@ -22,7 +22,7 @@ from models.program.base_state import moves_pods
 from models.queue_shares import QueueShares, QueueUse, add_use, shares
 from models.room_holding import blockers
 from models.services import bound, chosen_models, members, running_models
-from models.shape import outside
+from models.shape import closed_in_part, spares_of_part
 from models.solution import GangDecision, PodPlacement, Reserved, placed
 
 
@@ -145,22 +145,17 @@ class Standing:
         Gangs that wait for one that holds room and is not in the part are left out.
         """
         order, gangs = tuple(sorted(nodes)), self._unbarred(freed)
-        position = {n: i for i, n in enumerate(order)}
+        position, free = {n: i for i, n in enumerate(order)}, set(gangs)
         cluster = self.instance.cluster
-        free, number = set(gangs), {gang: i for i, gang in enumerate(gangs)}
         rules = PartRules(self.instance, self.decisions, order, free)
         kept = (rules.node(n, self._without_fixed(n, free)) for n in order)
         instance = Instance(
             Cluster(cluster.name, cluster.levels, tuple(kept), cluster.uid, self._budgets(free)),
             tuple(rules.gang(gang, _on(self._of_service(gang, free), position)) for gang in gangs),
             self._policy(free, limits),
-            latest=self.instance.latest_submission,
-            speeds=self.instance.relative_speeds,
-            outside=outside(self.instance, [one.pods for one in self.decisions], order, free),
-            blockers=tuple(number[i] for i in blockers(self.instance) if i in number),
-            queues=self.instance.queues,
+            queues=without_cells(self.instance.queues),
             shares=self._shares(gangs),
-            closed=self._closed(gangs, position),
+            outside=self._outside(gangs, position),
             reserved=tuple(_within(one, position) for one in self.instance.reserved),
         )
         start = tuple(
@@ -169,17 +164,33 @@ class Standing:
         )
         return Part(instance, order, gangs, start)
 
-    def _closed(
-        self, gangs: Iterable[int], position: Mapping[int, int]
-    ) -> dict[tuple[str, str], frozenset[int]]:
-        """By key of each gang, nodes where its pods may be in the way of cells, whose places are kept."""
+    def _outside(self, gangs: tuple[int, ...], position: Mapping[int, int]) -> Outside:
+        """What the whole asks of a part with these gangs; ``position``: of its nodes."""
+        pods = [one.pods for one in self.decisions]
+        number = {gang: i for i, gang in enumerate(gangs)}
+        closed = closed_in_part(self.instance, pods, number.keys())
+        for gang, nodes in self._places_of_cells(gangs):
+            closed[gang] = closed.get(gang, frozenset()) | nodes
+        return Outside(
+            self.instance.latest_submission,
+            self.instance.relative_speeds,
+            tuple(number[i] for i in blockers(self.instance) if i in number),
+            spares_of_part(self.instance, pods, position, number.keys()),
+            {
+                self.instance.gangs[gang].key: frozenset(
+                    position[n] for n in nodes if n in position
+                )
+                for gang, nodes in closed.items()
+            },
+        )
+
+    def _places_of_cells(self, gangs: Iterable[int]) -> Iterator[tuple[int, frozenset[int]]]:
+        """(gang, nodes where its pods may be in the way of cells), for places of cells as they are now."""
         if self._reach is None or not self._reach.keep():
-            return {}  # the ledger looks at what comes of it
-        own = ((g, self._reach.closed(g)) for g in gangs if is_firm(self.instance.gangs[g]))
-        return {
-            self.instance.gangs[gang].key: frozenset(position[n] for n in closed & position.keys())
-            for gang, closed in own
-        }
+            return  # the ledger looks at what comes of it
+        for gang in gangs:
+            if is_firm(self.instance.gangs[gang]):
+                yield gang, self._reach.closed(gang)
 
     def _unbarred(self, freed: Collection[int]) -> tuple[int, ...]:
         """Those of the gangs, ascending, for which it does not matter who holds room outside."""

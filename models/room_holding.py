@@ -19,8 +19,8 @@ T = TypeVar("T")
 
 def blockers(instance: Instance) -> tuple[int, ...]:
     """Gangs that wait before the plan and hold room until they start, the highest priority first."""
-    if instance.blockers is not None:
-        return instance.blockers
+    if instance.outside is not None:
+        return instance.outside.blockers
     return () if instance.policy.hold_room_from is None else instance.once(_blockers)
 
 

@@ -13,6 +13,7 @@ from enum import Enum
 from models.cluster import Node
 from models.gang import Gang
 from models.instance import Instance, Outside
+from models.room_holding import blockers
 from models.solution import PodPlacement, placed
 
 Pods = Sequence[PodPlacement]
@@ -64,7 +65,10 @@ def pooled_shapes(instance: Instance, gangs: Collection[int]) -> Instance:
     )
     spares = tuple((rule.nodes, rule.least) for rule in spare_nodes(instance))
     closed = {gang.key: closed_to(instance, gang) for gang in instance.gangs}
-    return replace(instance, gangs=tuple(found), outside=Outside(spares, closed))
+    outside = Outside(
+        instance.latest_submission, instance.relative_speeds, blockers(instance), spares, closed
+    )
+    return replace(instance, gangs=tuple(found), outside=outside)
 
 
 def shapes_about(instance: Instance, gang: int) -> list[ShapeRule]:
@@ -245,38 +249,49 @@ def _standing_tenants(instance: Instance) -> Tenants:
 # A part of an instance
 
 
-def outside(
-    instance: Instance, pods: Sequence[Pods], nodes: Sequence[int], freed: Collection[int]
-) -> Outside | None:
-    """What the pods of all gangs but ``freed`` ask of a part with these nodes; None without such rules.
+def spares_of_part(
+    instance: Instance,
+    pods: Sequence[Pods],
+    position: Mapping[int, int],
+    freed: Collection[int],
+) -> tuple[tuple[tuple[int, ...], int], ...]:
+    """Of which nodes how many stay free in a part, next to the pods of all gangs but ``freed``.
 
-    Nodes of the result have their position in ``nodes``.
+    ``position``: of the nodes of the part, as in the result.
     """
-    rules, levels = spare_nodes(instance), exclusive_levels(instance)
-    if not rules and not levels:
-        return None
-    position = {n: at for at, n in enumerate(nodes)}
-    others = [() if gang in freed else own for gang, own in enumerate(pods)]
-    held, fixed = held_nodes(instance, pods), held_nodes(instance, others)
-    spares = []
+    rules, spares = spare_nodes(instance), []
+    if not rules:
+        return ()
+    held, fixed = held_nodes(instance, pods), held_nodes(instance, _others(pods, freed))
     for rule in rules:
         least = rule.least - sum(n not in held and n not in position for n in rule.nodes)
         own = tuple(position[n] for n in rule.nodes if n in position and n not in fixed)
         if own and least > 0:
             spares.append((own, least))
-    there = tenants(instance, others)
-    closed = {
-        instance.gangs[gang].key: frozenset(
-            position[n]
+    return tuple(spares)
+
+
+def closed_in_part(
+    instance: Instance, pods: Sequence[Pods], freed: Collection[int]
+) -> dict[int, frozenset[int]]:
+    """By gang of ``freed``, the nodes of domains in which it may not be next to the pods of the others."""
+    if not exclusive_levels(instance):
+        return {}
+    there = tenants(instance, _others(pods, freed))
+    return {
+        gang: frozenset(
+            n
             for level, domains in there.items()
             for d, gangs in domains.items()
             if apart(instance, gangs, level, gang)
             for n in instance.cluster.domains[level][d].nodes
-            if n in position
         )
         for gang in sorted(freed)
     }
-    return Outside(tuple(spares), closed if levels else {})
+
+
+def _others(pods: Sequence[Pods], freed: Collection[int]) -> list[Pods]:
+    return [() if gang in freed else own for gang, own in enumerate(pods)]
 
 
 # Nodes kept free

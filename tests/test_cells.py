@@ -186,8 +186,8 @@ def test_a_part_leaves_the_places_of_others_alone() -> None:
     instance = shared(*gangs, cells={"a": (Cell(1, RACK),)})
     standing = Standing(instance, base_decisions(instance))
     part = standing.part(range(4), (0, 1, 2), SolveLimits())
-    closed = part.instance.closed
-    assert closed is not None
+    assert part.instance.outside is not None
+    closed = part.instance.outside.closed
     # of the gangs that cannot be stopped, the stranger keeps off a rack, the queue's own goes anywhere
     assert closed[gangs[0].key] in (frozenset({0, 1}), frozenset({2, 3}))
     assert closed.keys() == {gangs[0].key, gangs[1].key}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from models.cells import Reach, cells_by_model, is_firm
+from models.cells import Reach, cells_by_model, is_firm, without_cells
 from models.gang import Gang
 from models.hardware import slug
 from models.instance import Instance
@@ -182,12 +182,11 @@ def without_joint_rules(instance: Instance) -> Instance:
     known = shares(instance)
     if instance.policy.hold_room_from is not None:
         instance = replace(instance, policy=replace(instance.policy, hold_room_from=None))
-    if cells_by_model(instance):
-        instance = replace(instance, closed={})
     if instance.reserved:
         instance = replace(instance, reserved=())
     if known is not None:
-        instance = replace(instance, shares=known.unlimited())
+        queues = without_cells(instance.queues)
+        instance = replace(instance, queues=queues, shares=known.unlimited())
     return without_shape(without(instance))
 
 

@@ -81,7 +81,7 @@ def _queue_key(instance: Instance, gang: Gang) -> Hashable:
 
 
 def _open_to(instance: Instance, gang: Gang, role: Role) -> frozenset[int] | None:
-    """Nodes without those that rules about whole domains close to pods with GPUs of the gang in any plan."""
+    """Nodes without those that are closed to pods with GPUs of the gang in any plan."""
     closed = closed_to(instance, gang) if role.gpus else frozenset()
     return instance.once(_every_node) - closed if closed else None
 
@@ -101,13 +101,6 @@ def _spared_among(instance: Instance, node: int) -> Hashable:
 
 def _has_pod_rules(instance: Instance, gang: Gang) -> bool:
     return gang.key in pod_rules(instance).gangs
-
-
-def _without_closed(instance: Instance, gang: Gang, role: Role) -> frozenset[int] | None:
-    closed = instance.closed.get(gang.key) if instance.closed and role.gpus else None
-    if not closed:
-        return None
-    return frozenset(range(len(instance.cluster.nodes))) - closed
 
 
 def _places_of_cells(instance: Instance, node: int) -> Hashable:
@@ -165,17 +158,15 @@ DECLARED: tuple[Declaration, ...] = (
         own_variables=_has_pod_rules,
     ),
     Declaration("queues", gang_key=_queue_key),
-    Declaration(
-        "cells", eligible=_without_closed, node_key=_places_of_cells, gang_key=user_of_cells
-    ),
+    Declaration("cells", node_key=_places_of_cells, gang_key=user_of_cells),
     Declaration(
         "balance",
         gang_key=lambda _instance, gang: gang.balance,
         own_variables=lambda _instance, gang: may_be_uneven(gang),
     ),
+    Declaration("closed nodes", eligible=_open_to),
     Declaration(
         "exclusive",
-        eligible=_open_to,
         node_key=_domains_alone,
         gang_key=lambda _instance, gang: gang.exclusive,
         own_variables=lambda _instance, gang: gang.exclusive is not None,
