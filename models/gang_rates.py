@@ -10,7 +10,7 @@ from models.cluster import Cluster
 from models.gang import Gang
 from models.hardware import ServerModel
 from models.instance import Instance
-from models.ranks import deal, has_ranks
+from models.ranks import deal, has_ranks, placed_kinds
 from models.rates.gang_bandwidth import ServerSet, gang_MBps, ideal_MBps, server_set
 from models.rates.gpu_sets import UnknownRate
 from models.rates.group_bandwidth import (
@@ -107,8 +107,7 @@ def role_rates(
     if gpus < 2:
         return None
     cluster, joined = instance.cluster, gang.nvlink_across_nodes
-    role = gang.roles[number]
-    kinds = role_kinds(gang, role, sum(pod.role == number for pod in pods))
+    kinds = placed_kinds(gang, number, [pod for pod in pods if pod.role == number], sets)
     if kinds is None:
         return _rates(cluster, sets, joined=joined)
     try:
@@ -130,6 +129,7 @@ def _models(cluster: Cluster, sets: Iterable[int]) -> tuple[ServerModel, ...]:
 def _exchange_rates(instance: Instance, gang: Gang, sets: dict[int, ServerSet]) -> Rates:
     """B and ideal of the patterns all-to-all and parameter-server."""
     cluster, joined = instance.cluster, gang.nvlink_across_nodes
+    sets = {n: chosen for n, chosen in sets.items() if chosen.count}
     gpus = sum(chosen.count for chosen in sets.values())
     if gpus < 2:
         return None, None

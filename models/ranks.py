@@ -16,7 +16,15 @@ from models.cluster import Cluster
 from models.gang import Gang, Role
 from models.rates.gang_bandwidth import ServerSet
 from models.rates.gpu_sets import UnknownRate
-from models.rates.group_bandwidth import EXPERT, TENSOR, GroupRates, Order, Place, role_kinds
+from models.rates.group_bandwidth import (
+    EXPERT,
+    TENSOR,
+    GroupRates,
+    Kind,
+    Order,
+    Place,
+    role_kinds,
+)
 from models.solution import PodPlacement
 
 MAX_ORDERS = 120
@@ -42,6 +50,21 @@ def has_ranks(gang: Gang, role: Role) -> bool:
         return False
     chain = gang.by_rank and not gang.parallel
     return role.parallelism is not None or gang.ordered or chain
+
+
+def placed_kinds(
+    gang: Gang, number: int, own: Sequence[PodPlacement], sets: Mapping[int, ServerSet]
+) -> tuple[Kind, ...] | None:
+    """The kinds of groups of a role on these pods, None if its ranks do not matter to its bandwidth.
+
+    Nor do they where pods hold other GPUs than they ask for, or together more than a server has: there is
+    not one GPU for each rank. ``own``: the role's pods. ``sets``: its GPUs a node.
+    """
+    role = gang.roles[number]
+    whole = all(pod.gpus is None or pod.gpus.bit_count() == role.gpus for pod in own)
+    if not whole or sum(chosen.count for chosen in sets.values()) != len(own) * role.gpus:
+        return None
+    return role_kinds(gang, role, len(own))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +95,7 @@ def deal(
     """
     role = gang.roles[number]
     own = sorted((pod for pod in pods if pod.role == number), key=lambda pod: pod.index)
-    kinds = role_kinds(gang, role, len(own)) or ()
+    kinds = placed_kinds(gang, number, own, sets) or ()
     places = [Place.of(pod.node, pod.gpus) for pod in own]
     joined = gang.nvlink_across_nodes
     rates = GroupRates(cluster, places, sets, kinds, role.gpus, joined=joined)

@@ -92,6 +92,29 @@ def test_groups_on_a_mesh_have_the_rate_of_their_own_gpus() -> None:
     assert rates(instance, [(0, mask(0, 3)), (0, mask(1, 2))])[1] == ideal
 
 
+@pytest.mark.parametrize(
+    "places",
+    [
+        [(0, ALL), (0, None)],  # more GPUs than the server has: all it has, on either
+        [(0, mask(0, 1, 2, 3)), (0, mask(4, 5, 6, 7))],  # fewer than asked for
+        [(0, ALL), (0, mask(0, 1, 2))],  # the same GPUs twice
+    ],
+)
+@pytest.mark.parametrize("pattern", ["all-reduce", "pipeline"])
+def test_pods_without_one_gpu_a_rank_count_as_one_all_reduce(
+    places: list[tuple[int, int | None]], pattern: str
+) -> None:
+    plain = gang("a", 2, 8)
+    one = replace(plain, pattern=pattern)
+    one = one if pattern == "pipeline" else parallel(one, tensor=4)
+    pods = [PodPlacement(0, i, n, gpus) for i, (n, gpus) in enumerate(places)]
+    instance = build(model=v100(), gangs=[one])
+    expected = gang_rates(instance, plain, pods, (ALL,))
+    assert expected[0]
+    assert gang_rates(instance, one, pods, (ALL,)) == expected
+    assert dealt_ranks(instance, one, pods, (ALL,)) == {(0, 0): 0, (0, 1): 8}
+
+
 def test_a_rate_of_nothing_stops_the_gang() -> None:
     one = parallel(gang("a", 2, 8), tensor=8)
     nodes = [node("n01", switched(8, nics=())), node("n02", switched(8, nics=()))]

@@ -134,7 +134,7 @@ class GroupRates:
         for n, unit in of.items():
             self._members.setdefault(unit, []).append(n)
         # behind switches only the number of GPUs counts, so that groups side by side are alike
-        self._alike = all(self._model(n).switched for n in sets)
+        self._alike = not kinds or all(self._model(n).switched for n in sets)
         self._insides: dict[tuple[tuple[int, int, int], ...], Fraction | None] = {}
         self._networks: dict[Unit, tuple[Fraction, int]] = {}
         self._overs: dict[frozenset[int], Fraction] = {}
@@ -171,6 +171,8 @@ class GroupRates:
 
     def unit_class(self, place: int) -> object:
         """Units with the same class, with one pod each, give groups the same rates."""
+        if not self.kinds:
+            return None
         try:
             network: object = self._network(self.units[place])
         except UnknownRate:

@@ -8,8 +8,9 @@ from itertools import groupby
 from models.documents.plan import PlanGang, PlanPod
 from models.gang import Parallelism, Role
 from models.gang_rates import own_sets
+from models.ranks import placed_kinds
 from models.rates.gpu_sets import UnknownRate
-from models.rates.group_bandwidth import GroupRates, Place, role_kinds
+from models.rates.group_bandwidth import GroupRates, Place
 from models.tier_values import known_masks
 from planner.show.explanation import Explanation
 from planner.show.table import Cell
@@ -46,10 +47,10 @@ def _groups(found: Explanation, number: int, pods: list[PlanPod]) -> str:
     instance, gang = found.instance, found.gang
     by_index = {pod.index: pod for pod in found.decision.pods if pod.role == number}
     own = [by_index[pod.index] for pod in pods if pod.index in by_index]
-    kinds = role_kinds(gang, gang.roles[number], len(own))
+    sets = own_sets(instance, gang, own, known_masks(instance, found.decisions))
+    kinds = placed_kinds(gang, number, own, sets)
     if kinds is None:
         return ""
-    sets = own_sets(instance, gang, own, known_masks(instance, found.decisions))
     places = [Place.of(pod.node, pod.gpus) for pod in own]
     gpus, joined = gang.roles[number].gpus, gang.nvlink_across_nodes
     rates = GroupRates(instance.cluster, places, sets, kinds, gpus, joined=joined)
