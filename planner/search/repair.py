@@ -46,7 +46,7 @@ def back_in_place(
     """The plan in which these gangs stay where they run; gangs that started in their place wait.
 
     Gangs that were stopped for such a gang stay where they run, too, and the rules about several gangs hold.
-    A gang that breaks one about whole domains starts elsewhere if it finds a place.
+    A gang that breaks one about whole domains or cells starts elsewhere if it finds a place.
     """
     space = FreeSpace(instance, decisions)
     turns = [g for g in gangs if space.pods[g] != space.original[g]]
@@ -71,13 +71,13 @@ def back_in_place(
 def _breaking(space: FreeSpace, misplaced: dict[int, Pods]) -> list[int]:
     """Gangs that have to go back so that the rules about several gangs, and about whole domains, hold.
 
-    The pods of those that start and break one about whole domains are noted in ``misplaced``.
+    The pods of those that start and break one about whole domains or cells are noted in ``misplaced``.
     """
     instance, pods = space.instance, space.pods
     found = _conflicting(space) or passing(instance, pods)
-    found = found or trespassing(instance, pods) or _beyond_queues(space) or _in_cells(space)
+    found = found or trespassing(instance, pods) or _beyond_queues(space)
     if not found:
-        found = breaking(instance, pods)
+        found = _in_cells(space) or breaking(instance, pods)
         misplaced.update((gang, pods[gang]) for gang in found if not space.original[gang])
     return found
 
