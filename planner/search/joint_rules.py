@@ -154,6 +154,7 @@ JOINT_RULES = (
         "cells",
         broken=lambda plan: breaks_cells(plan.instance, _pods_of(plan)),
         back=_in_cells,
+        elsewhere=True,
         drops=True,
     ),
     JointRule(

@@ -10,10 +10,12 @@ import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from importlib.metadata import version
 
 from models.effective_gpus import effective_of
+from models.gang import Patience
 from models.instance import Instance
 from models.pod_rules import pod_rules, without
 from models.program.aggregated.bounds import PLACEMENTS
@@ -58,6 +60,9 @@ RULED_PAIRS = 100_000
 
 SHAPED_PAIRS = 10_000
 """As many pairs of a node and a gang that is spread evenly or alone in a domain; smaller gangs are pooled."""
+
+PATIENT_PAIRS = 5_000
+"""With more pairs of a node and a gang that is patient, aggregated models let these gangs start anywhere."""
 
 PLACING_SHARE = 0.35
 """Share of the remaining time that one goal may take on the aggregated model."""
@@ -392,11 +397,25 @@ class Search:
 
 def _relaxed(instance: Instance) -> Instance:
     """The instance without rules that make aggregated models too large; itself if it keeps all."""
-    nodes, found = len(instance.cluster.nodes), instance
+    nodes, found = len(instance.cluster.nodes), _impatient(instance)
     if len(pod_rules(instance).of) * nodes > RULED_PAIRS:
         found = without(found)
     largest = sorted(shaped_gangs(instance), key=lambda i: (-instance.gangs[i].weight_gpus, i))
     return pooled_shapes(found, largest[SHAPED_PAIRS // max(1, nodes) :])
+
+
+def _impatient(instance: Instance) -> Instance:
+    """The instance in which patient gangs start anywhere, if these are many; else itself."""
+    patient = {
+        i for i, gang in enumerate(instance.gangs) if instance.patient_until(gang) is not None
+    }
+    if len(patient) * len(instance.cluster.nodes) <= PATIENT_PAIRS:
+        return instance
+    gangs = tuple(
+        replace(gang, patience=Patience(Fraction(0), 0)) if index in patient else gang
+        for index, gang in enumerate(instance.gangs)
+    )
+    return replace(instance, gangs=gangs)
 
 
 def _large(instance: Instance) -> bool:

@@ -28,6 +28,7 @@ from models.program.linear_program import Linear, Program
 from models.program.packing import SizePacking
 from models.program.regions import RegionSet, build_regions, is_single_piece
 from models.program.rules.all_rules import add_rows
+from models.program.rules.cells import too_many
 from models.program.rules.declarations import own_variables, poolable, user_of_cells
 from models.program.rules.running import may_come_alone
 from models.program.rules.topology import Topology
@@ -300,7 +301,9 @@ class AggregatedModel:
 
         Where a pod of a pool comes, the same gangs may be stopped, whichever gang it belongs to.
         """
-        cells = user_of_cells(self.instance, self.instance.gangs[first.gang])
+        cells: Hashable = ()
+        if not too_many(self.instance):
+            cells = user_of_cells(self.instance, self.instance.gangs[first.gang])
         known = (key, self._victims.rank(first.gang), self._holder(first), cells)
         if known not in self._pods:
             gpus, nodes, requests = key

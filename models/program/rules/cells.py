@@ -37,7 +37,7 @@ class _Place:
         self.claims.append((variable, count))
 
 
-MAX_CLAIMS = 20_000
+MAX_CLAIMS = 2_000
 """With more cells times nodes, kinds of cells counted, an aggregated program leaves the rule out."""
 
 
