@@ -111,7 +111,7 @@ def test_a_quarter_of_a_step_is_communication_unless_the_gang_says_otherwise() -
 
 def test_who_does_not_communicate_loses_nothing_to_its_share() -> None:
     assert speed(on_mesh([0, 5], **communication(pattern="none", fraction=0.5))) == 1000
-    assert speed(on_mesh([0, 5], **communication(pattern="pipeline", fraction=0.5))) == 320
+    assert speed(on_mesh([0, 5], **communication(pattern="broadcast", fraction=0.5))) == 320
 
 
 @pytest.mark.parametrize(
