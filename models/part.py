@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from models.cells import Reach, cells_by_model, is_firm, without_cells
+from models.cell_places import Reach
+from models.cells import cells_by_model, is_firm, without_cells
 from models.cluster import Cluster, DisruptionBudget, Node
 from models.disruption_budgets import guards, taken, without
 from models.gang import Gang

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from building_servers import switched
 
-from models.cells import Reach, allowed_losses
+from models.cell_places import Reach, allowed_losses
 from models.cluster import Cluster, Level, Node
 from models.gang import ExistingPod, Gang, Role
 from models.instance import Instance

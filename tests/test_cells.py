@@ -14,7 +14,8 @@ from building_servers import switched
 from celled import celled, firm_pods, lost, most_admitted, only_cells
 from effort import examples, spread
 
-from models.cells import Reach, allowed_losses, breaks_cells, cells_by_model
+from models.cell_places import Reach, allowed_losses, breaks_cells
+from models.cells import cells_by_model
 from models.gang import Gang
 from models.instance import Instance
 from models.part import Standing

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 from hived import NODE, Shared, drawn, example
 
-from models.cells import Reach, allowed_losses
+from models.cell_places import Reach, allowed_losses
 from models.gang import Gang, Role
 from models.instance import Instance
 from models.queue import Cell, Queue

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from models.cells import Reach, cells_by_model, is_firm
+from models.cell_places import Reach
+from models.cells import cells_by_model, is_firm
 from models.disruption_budgets import guards
 from models.gang import Gang, Hold
 from models.giving_way import claim, takes

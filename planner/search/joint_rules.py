@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from models.cells import Reach, breaks_cells, is_firm
+from models.cell_places import Reach, breaks_cells
+from models.cells import is_firm
 from models.pod_counts import conflicting, conflicts
 from models.program.base_state import Pods
 from models.queue_shares import Gpu, QueueCounts, queue_of, shares

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from models.cells import Reach, cells_by_model, is_firm, without_cells
+from models.cell_places import Reach
+from models.cells import cells_by_model, is_firm, without_cells
 from models.gang import Gang
 from models.hardware import slug
 from models.instance import Instance

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from models.cells import ModelCells, allowed_losses, cells_by_model, is_firm
+from models.cell_places import allowed_losses
+from models.cells import ModelCells, cells_by_model, is_firm
 from models.instance import Instance
 from models.program.linear_program import Linear
 from models.program.regions import Region
