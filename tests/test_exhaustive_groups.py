@@ -1,7 +1,7 @@
 """Groups, patterns and ranks: search, judge and the reference that tries every dealing of ranks agree.
 
-All three are written from the text by themselves. The search proves nothing of such gangs: its values are never
-above those of the best plan, and its bounds never below.
+All three are written from the text by themselves. The search proves nothing of such gangs: its values are
+never above those of the best plan, and its bounds never below.
 """
 
 from __future__ import annotations
