@@ -20,7 +20,7 @@ from models.instance import Instance
 from models.pod_rules import Kind, about, without
 from models.program.demand_builder import identity
 from models.program.demands import Demand
-from models.queue_shares import Gpu, QueueCounts, queue_counts, shares
+from models.queue_shares import Gpu, QueueCounts, queue_counts, queue_of, shares
 from models.reservations import closes
 from models.room_holding import barred_by
 from models.shape import ShapeRule, shapes_about, without_shape
@@ -241,6 +241,8 @@ class _ReasonFinder:
             never = None if gang.running else self._never(index, kind)
             if never is not None:
                 return Reason(NEVER, never)
+            if self._above_limit(demand):
+                return self._beyond_queues(demand) or self._short_now(demand, kind, known)
             return self._short_now(demand, kind, known)
         if known is not None:
             return replace(known, message=known.message + self._guarded(demand, kind))
@@ -273,6 +275,17 @@ class _ReasonFinder:
             f"{needs} and is not preemptible; so many would leave too few for what queues are guaranteed: "
             f"{named} may still take {unused:,} of its {guarantee:,}",
         )
+
+    def _above_limit(self, demand: Demand) -> bool:
+        """Whether it lacks more GPUs than a queue may hold, whatever the others in it hold."""
+        counts = self._queues
+        if counts is None:
+            return False
+        path = counts.shares.path(queue_of(self._instance)[demand.gang])
+        most = counts.shares.most
+        asked = self._asked(demand, counts).items()
+        limits = [(n, most[gpu][q]) for gpu, n in asked if gpu in most for q in path]
+        return any(limit is not None and n > limit for n, limit in limits)
 
     def _asked(self, demand: Demand, counts: QueueCounts) -> dict[Gpu, int]:
         """GPUs that it lacks, in all, and of each model on which a role of it has to be."""
