@@ -179,6 +179,16 @@ def test_a_gang_with_rules_about_pods_has_them_said(cli: RunCli, tmp_path: Path)
     }
 
 
+def test_a_gang_with_a_shape_has_it_said(cli: RunCli, tmp_path: Path) -> None:
+    shaped = asked("shaped", 2, 8).replace(
+        "roles:", "topology: {balance: rack, exclusive: node}\n  roles:"
+    )
+    found = explained(cli, planned(cli, tmp_path, CLUSTER + shaped), "shaped")
+    assert found["needs"][1:] == [
+        "equally many pods in each rack, or one more; each node without GPUs of other gangs"
+    ]
+
+
 def test_who_holds_what_it_wants_is_listed_with_most_gpus_first(mixed: str, cli: RunCli) -> None:
     document = explained(cli, mixed, "late")
     (holder,) = document["holders"]

@@ -76,6 +76,19 @@ def test_a_queue_and_those_below_it_hold_at_most_its_limit() -> None:
     )
 
 
+def test_a_gang_that_is_larger_than_its_limit_waits_for_the_limit_and_not_for_room() -> None:
+    queues = [Queue("all", limit=Amount(6)), Queue("team", parent=0)]
+    others = [runs("a", None, 0), runs("b", None, 1)]
+    solution = solve(cluster(queues, [*others, asks("c", "team", 8)]))
+    assert decided(solution) == ["keep", "keep", "wait"]
+    reason = solution.decisions[2].reason
+    assert reason is not None
+    assert (reason.code, reason.message) == (
+        "Quota",
+        "needs 8 GPUs; queue 'all' holds 0 of the 6 that it may hold",
+    )
+
+
 def test_what_a_queue_holds_already_it_may_go_on_holding() -> None:
     queues = [Queue("team", limit=Amount(4))]
     solution = solve(cluster(queues, [runs("a", "team", 0), asks("b", "team", 1)]))

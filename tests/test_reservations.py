@@ -21,6 +21,7 @@ from models.plan import compose, dumps
 from models.policy import Reservations
 from models.program.base_state import base_decisions
 from models.program.rules.declarations import eligible_nodes
+from models.queue import Amount, Queue
 from models.reservations import trespassing
 from models.solution import Solution
 from models.verify.check import check
@@ -244,6 +245,23 @@ def test_others_are_expected_to_start_when_there_is_room(
     expected = {one.name: d.expected_start for one, d in pairs if d.expected_start is not None}
     assert expected == {name: NOW + hours * HOUR for name, hours in starts.items()}
     assert faults(instance, found) == []
+
+
+def test_gangs_of_a_queue_hold_no_more_reservations_than_its_limit_allows() -> None:
+    wants = (waits(name, 2, 5, priority, queue="q") for name, priority in (("big", 5), ("next", 4)))
+    instance = cluster(
+        FULL, runs("half", 1, 1.5), runs("late", 2, 3), runs("last", 3, 3), *wants, nodes=4
+    )
+    assert held(instance, solve(instance)) == {"big": (1, (0, 1)), "next": (2, (2, 3))}
+    limited = replace(instance, queues=(Queue("q", limit=Amount(24)),))
+    assert held(limited, solve(limited)) == {"big": (1, (0, 1)), "next": (6, (0, 1))}
+
+
+def test_a_gang_that_wants_a_rack_of_its_own_is_expected_when_others_have_ended() -> None:
+    alone = waits("alone", 1, 5, exclusive=0)
+    instance = cluster(FULL, alone, rules=Reservations(priorities=((">", 9),)))
+    found = solve(instance)
+    assert [one.expected_start for one in found.decisions] == [NOW + HOUR, None]
 
 
 def test_tries_for_reservations_and_estimates_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from models.gang import Gang
 from models.instance import Instance
 from models.program.demand_builder import identity
 from models.program.demands import Demand
 from models.reservations import LAST_TIME, end_of, queue_place, yields
+from models.shape import exclusive_levels
 from models.solution import NEVER, GangDecision, PodPlacement
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace
@@ -53,13 +55,23 @@ def with_expected_starts(
     return tuple(found)
 
 
+def _ending(instance: Instance) -> tuple[Gang, ...]:
+    """The gangs; none that runs and is to end keeps others for good off a domain that is exclusive."""
+    if not exclusive_levels(instance):
+        return instance.gangs
+    return tuple(
+        replace(gang, movable=True) if gang.running and gang.expected_duration_s else gang
+        for gang in instance.gangs
+    )
+
+
 class _Forecast:
     """``_ends``: (time, gang) of the pods in the free space. ``_due``: reservations, the last first."""
 
     def __init__(
         self, instance: Instance, decisions: Sequence[GangDecision], budget: Budget
     ) -> None:
-        self._instance = replace(instance, reserved=())
+        self._instance = replace(instance, reserved=(), gangs=_ending(instance))
         self._gangs = instance.gangs
         self._until = time.monotonic() + min(MOST_S, max(LEAST_S, budget.seconds_left()))
         self._space = FreeSpace(self._instance, decisions)

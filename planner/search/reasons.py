@@ -196,6 +196,8 @@ class _ReasonFinder:
             never = None if gang.running else self._never(index, kind)
             if never is not None:
                 return Reason(NEVER, never)
+            if self._rules.above_limit(demand):
+                return self._rules.beyond_queues(demand) or self._short_now(demand, kind, known)
             return self._short_now(demand, kind, known)
         if known is not None:
             return replace(known, message=known.message + self._remedies.guarded(demand, kind))

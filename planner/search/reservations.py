@@ -258,16 +258,25 @@ class _Finder:
         """Pods of the gang if it starts then, where it was planned before if that is possible."""
         self._tries += 1
         gang = self._gangs[demand.gang]
-        closed = {n for number in self._taken(gang, at) for n in self._found[number].nodes}
-        closed |= self._staying(demand.gang, at)
+        taken = [self._found[number] for number in self._taken(gang, at)]
+        closed = {n for one in taken for n in one.nodes} | self._staying(demand.gang, at)
         if closed:
             demand = demand.within(self._everywhere - closed)
         if not all(role.nodes for role in demand.roles) or shortage(self._counts, demand):
             return None
         planned = frozenset(pod.node for pod in gang.planned)
         again = demand.within(planned) if planned else demand
+        mark = self._space.mark()
+        for one in taken:  # what queues may hold counts them, too
+            self._space.set(self._numbers[one.gang], one.pods)
         pods = place(self._space, again) if all(role.nodes for role in again.roles) else None
-        return pods if pods is not None or not planned else place(self._space, demand)
+        pods = pods if pods is not None or not planned else place(self._space, demand)
+        self._space.undo(mark)
+        return pods
+
+    @cached_property
+    def _numbers(self) -> dict[tuple[str, str], int]:
+        return {gang.key: i for i, gang in enumerate(self._gangs)}
 
     @cached_property
     def _everywhere(self) -> frozenset[int]:

@@ -17,7 +17,7 @@ from models.hardware import slug
 from models.instance import Instance
 from models.pod_rules import Kind, about, without
 from models.program.demands import Demand
-from models.queue_shares import Gpu, QueueCounts, queue_counts, shares
+from models.queue_shares import Gpu, QueueCounts, queue_counts, queue_of, shares
 from models.reservations import closes
 from models.shape import ShapeRule, shapes_about, without_shape
 from models.solution import QUOTA, RESERVED, GangDecision, PodPlacement, Reason, Reserved
@@ -82,6 +82,17 @@ class RuleReasons:
             f"{needs} and is not preemptible; so many would leave too few for what queues are guaranteed: "
             f"{named} may still take {unused:,} of its {guarantee:,}",
         )
+
+    def above_limit(self, demand: Demand) -> bool:
+        """Whether it lacks more GPUs than a queue may hold, whatever the others in it hold."""
+        counts = self._queues
+        if counts is None:
+            return False
+        path = counts.shares.path(queue_of(self._instance)[demand.gang])
+        most = counts.shares.most
+        asked = self._asked(demand, counts).items()
+        limits = [(n, most[gpu][q]) for gpu, n in asked if gpu in most for q in path]
+        return any(limit is not None and n > limit for n, limit in limits)
 
     def _asked(self, demand: Demand, counts: QueueCounts) -> dict[Gpu, int]:
         """GPUs that it lacks, in all, and of each model on which a role of it has to be."""

@@ -107,6 +107,11 @@ def _needs(found: Explanation) -> list[str]:
         rules.append(f"all pods in one {cluster.level_name(gang.required)}")
     if gang.preferred is not None:
         rules.append(f"if possible in one {cluster.level_name(gang.preferred)}")
+    if gang.balance is not None:
+        rules.append(f"equally many pods in each {cluster.level_name(gang.balance)}, or one more")
+    if gang.exclusive is not None:
+        level = cluster.level_name(gang.exclusive)
+        rules.append(f"each {level} without GPUs of other gangs")
     if gang.ordered:
         rules.append("consecutive pods near each other")
     if share := found.instance.min_share(gang):
