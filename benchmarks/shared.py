@@ -117,7 +117,7 @@ def _shape(instance: Instance, rng: random.Random) -> Instance:
 
 
 def _split(role: Role) -> Role:
-    whole = role.gpus == 8 and role.min % 2 == 0 and role.step % 2 == 0
+    whole = role.gpus == 8 and all(count % 2 == 0 for count in role.allowed_counts())
     return replace(role, parallelism=Parallelism(tensor=8, pipeline=2)) if whole else role
 
 
