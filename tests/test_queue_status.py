@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from building import build, node
+from building import gang as running
 from conftest import RunCli
 
 from models.documents.plan import PlanQueue
+from models.queue_shares import gpus_beyond, gpus_held
+from models.solution import placed
 from planner.show import metrics
 from planner.show.queue_table import MAX_QUEUES
 
@@ -120,6 +124,14 @@ def test_a_plan_states_what_queues_are_promised_and_hold(cli: RunCli, tmp_path: 
     assert "company: holds 32 GPUs (24 before), guarantee 0, no limit, 72 more wait" in explained
     document = json.loads(cli("explain", saved, "default/c", "-o", "json").out)
     assert [one["name"] for one in document["queues"]] == ["product", "company"]
+
+
+def test_pods_on_a_node_that_has_lost_its_gpus_hold_them_once() -> None:
+    own = running("g", 1, 8, stands=((0, 0, 0, 255),))
+    instance = build(nodes=[node("n1", None)], gangs=[own])
+    pods = placed(own, own.running_pods)
+    assert gpus_held(instance, own, pods) == {None: 8}
+    assert gpus_beyond(instance, own, pods) == {None: 8}
 
 
 def test_the_table_of_many_queues_is_short(cli: RunCli, tmp_path: Path) -> None:
