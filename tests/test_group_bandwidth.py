@@ -115,6 +115,12 @@ def test_pods_without_one_gpu_a_rank_count_as_one_all_reduce(
     assert dealt_ranks(instance, one, pods, (ALL,)) == {(0, 0): 0, (0, 1): 8}
 
 
+@pytest.mark.parametrize("pattern", ["all-to-all", "parameter-server", "pipeline"])
+def test_a_server_on_which_a_pod_holds_no_gpu_does_not_count(pattern: str) -> None:
+    instance = build(nodes_per_rack=2, gangs=[gang("a", 2, 4, pattern=pattern)])
+    assert rates(instance, [(0, 0), (1, mask(0, 1, 2, 3))]) == (370800, 370800)
+
+
 def test_a_rate_of_nothing_stops_the_gang() -> None:
     one = parallel(gang("a", 2, 8), tensor=8)
     nodes = [node("n01", switched(8, nics=())), node("n02", switched(8, nics=()))]
