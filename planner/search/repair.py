@@ -107,30 +107,8 @@ def _give_way(space: FreeSpace, n: int, returned: set[int]) -> list[int]:
         space.set(lowest, _elsewhere(space, lowest, n))
         return []
     found = _elsewhere(space, lowest, n) if _may_go_on(space, lowest) else ()
-    if not found and _may_stop(space, lowest):
-        space.set(lowest, ())
-        return []
     space.set(lowest, found or space.original[lowest])
     return [] if found else [lowest]
-
-
-def _may_stop(space: FreeSpace, gang: int) -> bool:
-    """Whether a gang of a shared cluster may stop for one of higher priority that came to where it runs.
-
-    Back there it would send that one off.
-    """
-    instance, nodes = space.instance, {pod.node for pod in space.original[gang]}
-    if space.queues is None or not instance.gangs[gang].preemptible:
-        return False
-    if gang in guards(instance).takings:
-        return False
-    came = (
-        (other, pod)
-        for other in {other for n in nodes for other, _, _ in space.by_node[n].tenants}
-        for pod in space.new_pods(other)
-        if instance.gangs[other].priority > instance.gangs[gang].priority
-    )
-    return not unjustified(instance, {gang: nodes}, came)
 
 
 def _may_go_on(space: FreeSpace, gang: int) -> bool:
