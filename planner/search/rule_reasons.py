@@ -167,10 +167,19 @@ class RuleReasons:
     def barred(self, gang: int) -> Kind | ShapeRule | None:
         """The rule that keeps a gang from the room that is left; None if it finds a place."""
         rules: list[Kind | ShapeRule] = list(about(self._instance, gang))
-        rules += shapes_about(self._instance, gang)
+        shapes = shapes_about(self._instance, gang)
+        if self._instance.gangs[gang].exclusive is None and not self._some_alone:
+            shapes = [rule for rule in shapes if rule is not ShapeRule.EXCLUSIVE]
+        rules += shapes
         if not rules or self._placed_without((), gang):
             return None
         return next((rule for rule in rules if self._placed_without((rule,), gang)), rules[0])
+
+    @cached_property
+    def _some_alone(self) -> bool:
+        """Whether a gang that is alone in its domains has pods after the plan."""
+        pairs = zip(self._instance.gangs, self._decisions, strict=True)
+        return any(gang.exclusive is not None and one.pods for gang, one in pairs)
 
     def _placed_without(self, rules: tuple[Kind | ShapeRule, ...], gang: int) -> bool:
         """Whether a placement is found beside those that come first if no such rules count."""
