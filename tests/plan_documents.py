@@ -10,7 +10,7 @@ import hashlib
 import json
 from typing import Any
 
-from models.verify.check import derive, figures
+from models.verify.check import derive, figures, queues
 
 Doc = dict[str, Any]
 
@@ -302,6 +302,7 @@ def restated(plan: Doc) -> Doc:
     moved = [g for g in plan["instance"]["gangs"] if _moves(g, entry(plan, g["metadata"]["name"]))]
     names = [f"default/{g['metadata']['name']}" for g in moved]
     plan["status"].pop("effectiveGpus", None)
+    plan["status"]["queues"] = json.loads(json.dumps(queues(plan)))  # lists in place of tuples
     before = plan["status"].pop("moves", [])
     if names and sorted(name for one in before for name in one["gangs"]) == names:
         plan["status"]["moves"] = before

@@ -98,15 +98,41 @@ def test_a_kind_that_may_not_be_listed_is_named_and_the_rest_is_planned(tmp_path
     assert "not permitted, so not planned with: list statefulsets" in err.getvalue()
 
 
-def test_budgets_that_may_not_be_listed_are_named_with_what_follows(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "plural", "version", "follows"),
+    [
+        (
+            "PodDisruptionBudget",
+            "poddisruptionbudgets",
+            "policy/v1",
+            "plans may stop or move gangs whose disruption budgets forbid it",
+        ),
+        ("Cohort", "cohorts", "kueue.x-k8s.io/v1beta2", "quotas of Kueue's Cohorts"),
+        (
+            "ElasticQuota",
+            "elasticquotas",
+            "scheduling.x-k8s.io/v1alpha1",
+            "quotas of ElasticQuotas are not read",
+        ),
+        (
+            "ElasticQuota",
+            "elasticquotas",
+            "scheduling.sigs.k8s.io/v1alpha1",
+            "quotas of ElasticQuotas are not read",
+        ),
+    ],
+)
+def test_what_may_be_left_unread_is_named_with_what_follows(
+    tmp_path: Path, kind: str, plural: str, version: str, follows: str
+) -> None:
     server = RecordedServer.of("v100-mpi")
-    server.add(*more("PodDisruptionBudget", "poddisruptionbudgets", "policy/v1", "b"))
-    path = "/apis/policy/v1/poddisruptionbudgets"
-    server.refuse(path, forbidden("list", "poddisruptionbudgets.policy"))
+    server.add(*more(kind, plural, version, "b"))
+    right = f"{plural}.{version.partition('/')[0]}"
+    server.refuse(f"/apis/{version}/{plural}", forbidden("list", right))
     err = io.StringIO()
     with serving(server, tmp_path, tls=False):
         assert planner(tmp_path, err).plan().document["spec"]["gangs"]
-    assert "plans may stop or move gangs whose disruption budgets forbid it" in err.getvalue()
+    assert f"without the right to list {right}, {follows}" in err.getvalue()
 
 
 def test_no_other_user_may_enter_the_folder_and_it_is_gone_after_a_failure() -> None:

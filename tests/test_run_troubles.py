@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from apiserver import LOST, Answer, Call
+from apiserver_kinds import Kind
 from conftest import Result, RunCli
 from run_bench import (
     LEASE,
@@ -154,6 +155,30 @@ def test_a_run_goes_on_without_the_right_to_list_disruption_budgets(bench: RunBe
         allowed = asked["resource"] != "poddisruptionbudgets"
         return 201, {"kind": "SelfSubjectAccessReview", "status": {"allowed": allowed}}, {}
 
+    bench.cluster.before.append(deny)
+    result = bench.run()
+    assert result.code == 0, result.err
+
+
+@pytest.mark.parametrize(
+    ("kind", "plural", "group"),
+    [
+        ("Cohort", "cohorts", "kueue.x-k8s.io"),
+        ("ElasticQuota", "elasticquotas", "scheduling.x-k8s.io"),
+        ("ElasticQuota", "elasticquotas", "scheduling.sigs.k8s.io"),
+    ],
+)
+def test_a_run_goes_on_with_the_role_of_a_version_that_read_no_quotas(
+    bench: RunBench, kind: str, plural: str, group: str
+) -> None:
+    def deny(call: Call) -> Answer | None:
+        if not call.path.endswith("/selfsubjectaccessreviews"):
+            return None
+        allowed = call.body["spec"]["resourceAttributes"]["resource"] != plural
+        return 201, {"kind": "SelfSubjectAccessReview", "status": {"allowed": allowed}}, {}
+
+    version = "v1beta2" if kind == "Cohort" else "v1alpha1"
+    bench.cluster.kinds.serve(Kind(kind, plural, group, version, kind != "Cohort", custom=True))
     bench.cluster.before.append(deny)
     result = bench.run()
     assert result.code == 0, result.err

@@ -19,11 +19,12 @@ from models.instance import Instance
 from models.part import Standing
 from models.policy import SolveLimits
 from models.program.base_state import base_decisions
-from models.shape import breaking, closed_to, pooled_shapes
+from models.shape import ShapeRule, breaking, closed_to, pooled_shapes
 from models.solution import GangDecision, PodPlacement
 from planner.search.budget import Budget
 from planner.search.greedy import best_greedy
 from planner.search.ledger import Ledger
+from planner.search.rule_reasons import RuleReasons, without_joint_rules
 from planner.search.solve import solve
 
 ALL = mask(*range(8))
@@ -100,6 +101,27 @@ def test_a_reason_names_the_rule(instance: Instance, code: str, words: str) -> N
     assert waits.reason is not None
     assert waits.reason.code == code
     assert waits.reason.message.startswith(f"{words}; ")
+
+
+@pytest.mark.parametrize(
+    ("starts", "rule"), [("alone", ShapeRule.EXCLUSIVE), ("other", None), (None, None)]
+)
+def test_exclusive_is_no_reason_while_no_such_gang_has_pods(
+    starts: str | None, rule: ShapeRule | None
+) -> None:
+    # No rule alone keeps last waiting: both nodes are taken.
+    runs = gang("runs", 1, 8, priority=9, stands=[(0, 0, 1, ALL)])
+    alone = shaped(gang("alone", 1, 8, priority=2), exclusive="node")
+    gangs = [runs, alone, gang("other", 1, 8, priority=1), gang("last", 1, 9)]
+    instance = build(nodes_per_rack=2, gangs=gangs)
+    here = GangDecision("place", (PodPlacement(0, 0, 0, ALL),))
+    decisions = [
+        here if one.name == starts else base
+        for one, base in zip(instance.gangs, base_decisions(instance), strict=True)
+    ]
+    rules = RuleReasons(instance, decisions, without_joint_rules(instance))
+    last = next(i for i, one in enumerate(instance.gangs) if one.name == "last")
+    assert rules.barred(last) is rule
 
 
 @pytest.mark.parametrize(

@@ -279,6 +279,7 @@ def _stating(queues: list[Doc]) -> list[str]:
 def test_what_is_stated_of_queues_is_derived_again() -> None:
     assert _stating(STATED) == []
     assert _stating(STATED[1:]) == ["queues"]
+    assert _stating([]) == ["queues"]
     for i, stated in enumerate(STATED):
         for field in ("guarantee", "before", "after", "borrowed", "waiting"):
             wrong = copy.deepcopy(STATED)

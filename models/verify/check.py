@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from models.documents.plan import PlanDocument
 from models.verify import (
@@ -139,6 +140,11 @@ def figures(plan: object) -> dict[tuple[str, str], Figures]:
     return {
         gang.key: found for gang, found in zip(outcome.facts.gangs, outcome.figures, strict=True)
     }
+
+
+def queues(plan: object) -> list[dict[str, Any]]:
+    """What ``status.queues`` must say. Raises ValueError on a broken document."""
+    return stated_queues.derived(_outcome(plan))
 
 
 def _outcome(plan: object) -> Outcome:

@@ -18,20 +18,26 @@ RULE = "queues"
 
 def check(outcome: Outcome) -> Iterator[Violation]:
     stated = outcome.case.status.queues
-    if not stated:
+    if not stated and not outcome.facts.queues:
         return
     if [queue.name for queue in stated] != sorted(outcome.facts.queues):
         yield Violation(RULE, None, "status.queues: must list the queues of the instance, by name")
         return
-    held, waiting = outcome.queues.sums(outcome.queue_gpus), _waiting(outcome)
-    for queue in stated:
+    for queue, wanted in zip(stated, derived(outcome), strict=True):
         says = _known(queue)
-        wanted = _wanted(outcome, queue.name, held[queue.name], waiting[queue.name])
         for field in sorted(says.keys() | wanted.keys()):
             if says.get(field) != wanted.get(field):
                 what = f"queue {quoted(queue.name)}: {field} says {says.get(field, 'nothing')}"
                 right = wanted.get(field, "not stated")
                 yield Violation(RULE, None, f"{printable(what)}, is {printable(str(right))}")
+
+
+def derived(outcome: Outcome) -> list[dict[str, Any]]:
+    """What must be stated of every queue, by name."""
+    held, waiting = outcome.queues.sums(outcome.queue_gpus), _waiting(outcome)
+    return [
+        _wanted(outcome, name, held[name], waiting[name]) for name in sorted(outcome.facts.queues)
+    ]
 
 
 def _known(document: Document) -> dict[str, Any]:

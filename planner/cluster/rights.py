@@ -50,6 +50,7 @@ class Right:
 
 
 _ONE_NUMBER = "elastic TrainJobs have the number of nodes of their JobSets"
+_NO_ELASTIC_QUOTAS = "quotas of ElasticQuotas are not read: plans promise and limit nothing by them"
 
 OPTIONAL = {
     Right("list", "policy", "poddisruptionbudgets"): (
@@ -60,6 +61,11 @@ OPTIONAL = {
     ),
     Right("list", "trainer.kubeflow.org", "trainingruntimes"): _ONE_NUMBER,
     Right("list", "trainer.kubeflow.org", "clustertrainingruntimes"): _ONE_NUMBER,
+    Right("list", "kueue.x-k8s.io", "cohorts"): (
+        "quotas of Kueue's Cohorts, and their parents, are not read: plans keep those of ClusterQueues alone"
+    ),
+    Right("list", "scheduling.x-k8s.io", "elasticquotas"): _NO_ELASTIC_QUOTAS,
+    Right("list", "scheduling.sigs.k8s.io", "elasticquotas"): _NO_ELASTIC_QUOTAS,
 }
 """Rights that a run goes on without, and what it does without them."""
 

@@ -30,6 +30,7 @@ from planner.read.findings import Remarks
 from planner.read.group_slices import with_group_slices
 from planner.read.hived import read_hived
 from planner.read.sources import KUBECTL
+from planner.read.unkeepable_promises import remark_promises
 from planner.read.unknown_rates import check_rates
 from planner.read.validation import Entry
 
@@ -175,6 +176,7 @@ def build(
     check_rates(instance, merged)
     if findings:
         findings.raise_all()
+    remark_promises(instance, documents.remarks)
     return LoadedInput(
         instance,
         tuple(documents.remarks.lines()),

@@ -1,0 +1,137 @@
+"""Remarks on queues that are promised more than the cluster has, or more than they may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from models.cluster import Node
+from models.documents.base import suggestion
+from models.instance import Instance
+from models.queue import Cell, Queue
+from models.queue_shares import Gpu, cell_model, guarantees, model_of_nodes
+from planner.read.findings import Remarks
+
+MORE_HINT = (
+    "all of them together cannot have it: promise less, or nothing that is not preemptible "
+    "starts beyond the guarantees"
+)
+LIMIT_HINT = "raise the limit, or promise less: the rest is kept for it, and it may never use it"
+
+
+class _Promise(NamedTuple):
+    """``own``: how many each queue is promised; ``there``: how many the cluster has."""
+
+    what: str
+    own: Sequence[int]
+    there: int
+    hint: str
+
+
+def remark_promises(instance: Instance, remarks: Remarks) -> None:
+    """One remark for each queue with a promise that cannot be kept; equal ones become one line."""
+    if not instance.queues:
+        return
+    said: set[int] = set()
+    for promise in (*_cells(instance), *_gpus(instance)):
+        promised = _in_all(instance.queues, promise.own)
+        if promised <= promise.there:
+            continue
+        there = f"{promise.there:,}" if promise.there else "none"
+        what = f"{promise.what}: {promised:,} promised in all, and the cluster has {there}"
+        for q, own in enumerate(promise.own):
+            if own and q not in said:
+                said.add(q)
+                remarks.add(f"queue {instance.queues[q].name}", what, promise.hint)
+    for q in _beyond_limits(instance):
+        if q not in said:
+            said.add(q)
+            subject = f"queue {instance.queues[q].name}"
+            remarks.add(subject, "its guarantee is above its limit", LIMIT_HINT)
+
+
+def _in_all(queues: Sequence[Queue], own: Sequence[int]) -> int:
+    """What all queues are promised together: a parent as much as those below it, or its own."""
+    below, children, total = [0] * len(queues), [0] * len(queues), 0
+    for queue in queues:
+        if queue.parent is not None:
+            children[queue.parent] += 1
+    ready = [q for q, count in enumerate(children) if not count]
+    while ready:
+        q = ready.pop()
+        promised, parent = max(own[q], below[q]), queues[q].parent
+        if parent is None:
+            total += promised
+            continue
+        below[parent] += promised
+        children[parent] -= 1
+        if not children[parent]:
+            ready.append(parent)
+    return total
+
+
+def _gpus(instance: Instance) -> Iterator[_Promise]:
+    """GPUs in all, and those of each model; models that no node has come first."""
+    found = guarantees(instance)
+    there = {gpu: sum(node.gpus for _, node in _nodes(instance, gpu)) for gpu in found}
+    for gpu in sorted(found, key=lambda gpu: (there[gpu] > 0, gpu is None, gpu or "")):
+        what = "GPUs" if gpu is None else f"GPUs of model {gpu}"
+        hint = MORE_HINT if there[gpu] or gpu is None else _models_hint(instance, gpu)
+        yield _Promise(what, found[gpu], there[gpu], hint)
+
+
+def _cells(instance: Instance) -> Iterator[_Promise]:
+    """Cells of each kind."""
+    counts: dict[Cell, list[int]] = {}
+    for q, queue in enumerate(instance.queues):
+        for cell in queue.cells:
+            kind = replace(cell, count=1, model=cell_model(instance, cell))
+            counts.setdefault(kind, [0] * len(instance.queues))[q] += cell.count
+    for kind, own in counts.items():
+        yield _cell_promise(instance, kind, own)
+
+
+def _cell_promise(instance: Instance, kind: Cell, own: Sequence[int]) -> _Promise:
+    cluster, level = instance.cluster, kind.level
+    nodes = [] if kind.model is None else [*_nodes(instance, kind.model)]
+    of = f" of {kind.model}" if kind.model else ""
+    if level is None:
+        gpus = kind.gpus or 0
+        what, there = f"cells of {gpus} GPUs{of}", sum(node.gpus // gpus for _, node in nodes)
+        most = max((node.gpus for _, node in nodes), default=0)
+        hint = f"such a cell is on one server, which has at most {most} GPUs"
+    else:
+        inside = level == cluster.node_level
+        name = "node" if inside else cluster.levels[level].name
+        named = [n for n, node in nodes if inside or None not in node.domains[: level + 1]]
+        what, there = (
+            f"cells of level {name}{of}",
+            len({cluster.domain_of[level][n] for n in named}),
+        )
+        hint = "a cell is a domain with a name: its nodes need one at this level and all above"
+    if kind.model is None or not nodes:
+        hint = _models_hint(instance, kind.model or "")
+    return _Promise(what, own, there, MORE_HINT if there else hint)
+
+
+def _nodes(instance: Instance, gpu: Gpu) -> Iterator[tuple[int, Node]]:
+    """The selected nodes with GPUs, of one model or of all, with their indices."""
+    models = model_of_nodes(instance)
+    for n, node in enumerate(instance.cluster.nodes):
+        if node.gpus and (gpu is None or models[n] == gpu) and instance.ours(node):
+            yield n, node
+
+
+def _models_hint(instance: Instance, gpu: str) -> str:
+    known = {model for model in model_of_nodes(instance) if model is not None}
+    return suggestion(gpu, known, "GPU models") if known else "no node has a GPU model"
+
+
+def _beyond_limits(instance: Instance) -> Iterator[int]:
+    """Queues that are promised more than their own limit, in all or of a model."""
+    found = guarantees(instance)
+    for q, queue in enumerate(instance.queues):
+        limits: list[tuple[Gpu, int | None]] = [(None, queue.limit.gpus), *queue.limit.models]
+        if any(most is not None and gpu in found and found[gpu][q] > most for gpu, most in limits):
+            yield q
