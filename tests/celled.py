@@ -58,9 +58,11 @@ def celled(seed: int, waiting: int = 4) -> Instance:
 
 
 def only_cells(instance: Instance) -> Instance:
-    """The instance in which queues have cells, but no limits, and no guarantees in GPUs (2.15, 2.16)."""
+    """The instance in which queues have cells, but no limits and guarantees in GPUs (2.15, 2.16)."""
     known = shares(instance)
-    return instance if known is None else replace(instance, shares=known.unlimited())
+    if known is None:
+        return instance
+    return replace(instance, shares=replace(known.unlimited(), within=frozenset()))
 
 
 def _cells(r: random.Random) -> Iterator[Cell]:

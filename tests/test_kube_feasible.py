@@ -32,8 +32,8 @@ def recorded(name: str) -> list[Tree]:
 
 @cache
 def planned(name: str, *, searched: bool = False, preset: Preset = DEFAULT_PRESET) -> Tree:
-    """The plan that a stopped search starts from, or the one that a small budget finds."""
-    instance = load([str(kube.SNAPSHOTS / name)]).instance
+    """The plan that a stopped search starts from, or the one that a small budget finds; without quotas."""
+    instance = replace(load([str(kube.SNAPSHOTS / name)]).instance, queues=())
     limits = replace(instance.policy.solve, budget=1)
     objectives = tuple(map(Objective, preset_objectives(preset)))
     policy = replace(instance.policy, solve=limits, objectives=objectives)
