@@ -25,7 +25,12 @@ def notes_of(
             f"on {plural(shared, 'node')} several gangs share NICs; shared NICs are not modelled, so "
             "bandwidth may be overstated"
         )
-    if not exact:
+    if not exact and any(gang.by_rank for gang in instance.gangs):
+        notes.append(
+            "the bandwidth of gangs that have ranks is bounded in the program, not exact: where a tier "
+            "is not proven, a better place for them may exist"
+        )
+    elif not exact:
         notes.append(
             "some servers (no switch and more than 9 free GPUs, or NVLink domains of unlike servers) are "
             "planned by GPU count: their GPU sets are good, not proven optimal"
