@@ -304,7 +304,7 @@ class Reach:
                     self._moved = True
 
     def allows(self, gang: int, pods: Sequence[PodPlacement]) -> bool:
-        """Whether cells keep their places beside these pods too, as far as packing tells."""
+        """Whether cells keep their places beside these pods too, as far as packing finds."""
         moved = self._moved
         self.add(gang, pods)
         kept = self.keep(thorough=False)
@@ -328,7 +328,7 @@ class Reach:
         return known[1]
 
     def keep(self, *, thorough: bool = True) -> bool:
-        """Whether no more is lost than before the plan. Not ``thorough``: as far as packing tells."""
+        """Whether no more is lost than before the plan. Not ``thorough``: as far as packing finds."""
         allowed = zip(self.claims, allowed_losses(self._instance), strict=True)
         kept = all(one.keep(most, thorough=thorough) for one, most in allowed)
         self.refusals = 0 if kept else self.refusals + 1

@@ -105,7 +105,7 @@ def _pieces(model: Model) -> Iterator[tuple[Holder, int, int, int]]:
         for piece in group.pieces:
             yield holder_of(instance, demand.gang), piece.region, demand.gpus, piece.variable
     for pool in model.pod_pools:
-        assert pool.holder is not None, "queues tell models apart"
+        assert pool.holder is not None, "queues distinguish GPU models"
         for piece in pool.pieces:
             yield pool.holder, piece.region, pool.role.gpus, piece.variable
 

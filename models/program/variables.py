@@ -123,8 +123,8 @@ class PodPool:
     """Single pods of one size, node set and requests, of many gangs.
 
     ``demands``: one stand-in demand with the role and a count of one. ``claim``: what those gangs may take,
-    with the highest priority of them. ``holder``: in whose name they hold GPUs, where queues tell GPU models
-    apart.
+    with the highest priority of them. ``holder``: in whose name they hold GPUs, where queues
+    distinguish GPU models.
     """
 
     role: RoleDemand

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 OWN_GROUP = API_VERSION.partition("/")[0]
 
 COMPACT_KINDS = frozenset({"Cluster", "Gang", "Policy", "Plan"})
-"""Kinds of gangplan; Kubernetes objects of such a kind have a group that ends in .k8s.io. A Queue is told
+"""Kinds of gangplan; Kubernetes objects of such a kind have a group that ends in .k8s.io. A Queue is known
 by its group, for other schedulers have that kind too."""
 
 

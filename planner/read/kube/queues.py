@@ -32,7 +32,7 @@ MAX_DEPTH = 16
 """Most queues above one another."""
 
 FINEST = 1000
-"""Weights are told apart to a thousandth."""
+"""Weights are distinguished to a thousandth."""
 
 TOO_MANY = (
     f"is one of more than {MAX_QUOTAS:,} queues; it is left out, and limits and promises nothing"
