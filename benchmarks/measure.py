@@ -17,8 +17,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from benchmarks.baseline_rules import BASELINES
-from benchmarks.baselines import schedule, signed_values, solution_of
 from benchmarks.instances import CASES, describe
 from benchmarks.verdict import OURS
 from models.instance import Instance
@@ -26,6 +24,8 @@ from models.plan import PlanWriter
 from models.solution import Solution
 from models.tier_values import Evaluation
 from models.verify.check import Judge
+from planner.baselines.rules import BASELINES
+from planner.baselines.scheduler import schedule, signed_values, solution_of
 from planner.search.solve import solve
 
 KIB = 1024

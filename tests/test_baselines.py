@@ -9,14 +9,14 @@ from functools import partial
 import pytest
 from building import build, gang, mask, node
 
-from benchmarks.baseline_rules import BASELINES
-from benchmarks.baselines import schedule, signed_values, solution_of
 from benchmarks.building import DGX1_V100, DGX_H100
-from benchmarks.gpu_choice import buddy, device_plugin, free_cells, koordinator
 from benchmarks.instances import busy, fleet, mesh, nvl72, running, switched
 from benchmarks.measure import Referee
 from models.cluster import Node
 from models.instance import Instance
+from planner.baselines.gpu_choice import buddy, device_plugin, free_cells, koordinator
+from planner.baselines.rules import BASELINES
+from planner.baselines.scheduler import schedule, signed_values, solution_of
 from planner.search.solve import solve
 
 DRAWS = {

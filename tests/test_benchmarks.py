@@ -6,8 +6,6 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.baseline_rules import BASELINES
-from benchmarks.baselines import schedule, solution_of
 from benchmarks.building import DGX1_V100, DGX_H100, GB200_TRAY, total_gpus
 from benchmarks.instances import (
     busy,
@@ -27,6 +25,8 @@ from models.instance import Instance
 from models.plan import compose
 from models.rates.catalogue import find
 from models.verify.check import check
+from planner.baselines.rules import BASELINES
+from planner.baselines.scheduler import schedule, solution_of
 from planner.search.solve import solve
 
 NOW = "2026-11-21T12:00:00Z"

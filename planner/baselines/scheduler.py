@@ -1,8 +1,8 @@
 """What other schedulers decide about an instance, gang by gang.
 
-Promises: section 2 of the contract holds for every plan; a gang starts whole, at its smallest size, or waits;
+Promises: every rule holds for the plan; a gang starts whole, at its smallest size, or waits;
 what runs keeps running where it is. One gang after another, highest priority first, then by submission.
-Their rules are in ``benchmarks.baseline_rules``. Called by ``benchmarks.measure`` and by tests.
+Their rules are in ``planner.baselines.rules``. Called by ``benchmarks.measure`` and by tests.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from functools import cached_property
 
 import numpy as np
 
-from benchmarks.gpu_choice import device_plugin
-from benchmarks.space import Able, Nodes, PickGpus, Space
 from models.gang import Gang, Role
 from models.instance import Instance
 from models.program.base_state import base_decisions
-from models.solution import GangDecision, PodPlacement, Reason, Solution, TierResult
+from models.solution import Decision, GangDecision, PodPlacement, Reason, Solution, TierResult
 from models.tier_values import Evaluation, gang_value, known_masks, tiers_of
 from models.tiers import sign
+from planner.baselines.gpu_choice import device_plugin
+from planner.baselines.space import Able, Nodes, PickGpus, Space
 
 Slices = tuple[tuple[int | None, int], ...]
 """(size, level) of groups of pods that share a domain, outermost first; None: all pods of the role."""
@@ -133,7 +133,7 @@ def schedule(instance: Instance, rules: Rules) -> tuple[GangDecision, ...]:
             for pod in pods:
                 known[pod.node] |= pod.gpus or 0
             standing = decisions[index].pods
-            decided = "complete" if gang.running else "place"
+            decided: Decision = "complete" if gang.running else "place"
             decisions[index] = GangDecision(decided, tuple(sorted((*standing, *pods))))
         elif not gang.running:
             decisions[index] = GangDecision("wait", (), Reason("NoRoom", f"not by {rules.name}"))

@@ -13,11 +13,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.baselines import ANY_SLICES, Ask, DomainOrder, Fill, Rules, fitting, per_domain
-from benchmarks.gpu_choice import buddy, free_cells, koordinator, lowest
-from benchmarks.space import Nodes, Space
 from models.gang import Gang, Role
 from models.instance import Instance
+from planner.baselines.gpu_choice import buddy, free_cells, koordinator, lowest
+from planner.baselines.scheduler import (
+    ANY_SLICES,
+    Ask,
+    DomainOrder,
+    Fill,
+    Rules,
+    fitting,
+    per_domain,
+)
+from planner.baselines.space import Nodes, Space
 
 Scores = NDArray[np.float64]
 Score = Callable[[Space, Ask, Role, Nodes], Scores]

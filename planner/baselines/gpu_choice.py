@@ -1,7 +1,7 @@
 """How others choose GPUs within a server: the NVIDIA device plugin, Koordinator, and HiveD's buddy cells.
 
 Promises: pure functions of a server model, the mask of its free GPUs and a count; restated from the rules
-the projects publish. Called by ``benchmarks.baseline_rules``.
+the projects publish. Called by ``planner.baselines.rules``.
 """
 
 from __future__ import annotations
@@ -57,9 +57,11 @@ def device_plugin(model: ServerModel, free: int, count: int) -> int:
 
     available = bits(free)
     if len(available) > _MAX_PARTITIONED:
-        return mask_of(max(combinations(available, count), key=score))
+        fastest = max(combinations(available, count), key=score)
+        return mask_of(fastest)
     best = max(_partitions(available, count), key=lambda sets: sum(map(score, sets)))
-    return mask_of(max((s for s in best if len(s) == count), key=score))
+    fastest = max((s for s in best if len(s) == count), key=score)
+    return mask_of(fastest)
 
 
 def _partitions(gpus: tuple[int, ...], count: int) -> Iterator[tuple[tuple[int, ...], ...]]:
@@ -90,7 +92,8 @@ def koordinator(model: ServerModel, free: int, count: int) -> int:
     def worth(gpus: tuple[int, ...]) -> tuple[float, int]:
         return (_bottleneck(model, gpus), _whole_blocks(free & ~mask_of(gpus), model.gpus))
 
-    return mask_of(max(combinations(bits(free), count), key=worth))
+    chosen = max(combinations(bits(free), count), key=worth)
+    return mask_of(chosen)
 
 
 def _bottleneck(model: ServerModel, gpus: tuple[int, ...]) -> float:

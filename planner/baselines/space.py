@@ -1,7 +1,7 @@
 """Free space of a cluster as arrays over its nodes, for schedulers that place one pod after another.
 
 Promises: what is taken since a mark can be undone; counts, resources and GPU sets never disagree.
-Called by ``benchmarks.baselines``.
+Called by ``planner.baselines.scheduler``.
 """
 
 from __future__ import annotations
