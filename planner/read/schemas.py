@@ -16,6 +16,7 @@ from models.documents.plan import PlanDocument
 from models.documents.policy import PolicyDocument
 from models.documents.queue import QueueDocument
 from models.documents.server import ServerModelDocument
+from models.documents.trace import TraceDocument
 from models.units import number
 
 KINDS: dict[str, type[BaseModel]] = {
@@ -25,6 +26,7 @@ KINDS: dict[str, type[BaseModel]] = {
     "policy": PolicyDocument,
     "queue": QueueDocument,
     "server-model": ServerModelDocument,
+    "trace": TraceDocument,
 }
 
 
