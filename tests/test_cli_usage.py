@@ -16,7 +16,18 @@ from typer.models import CommandInfo
 
 from planner.cli import app as command_line
 
-VERBS = ("validate", "plan", "show", "verify", "render", "snapshot", "topo", "diff", "apply")
+VERBS = (
+    "validate",
+    "plan",
+    "show",
+    "verify",
+    "render",
+    "snapshot",
+    "record",
+    "topo",
+    "diff",
+    "apply",
+)
 VERBS += ("run", "status", "unlock", "doctor", "explain")
 
 

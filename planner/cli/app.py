@@ -24,6 +24,7 @@ from planner.cli.diff import diff
 from planner.cli.doctor import doctor
 from planner.cli.explain import explain
 from planner.cli.plan import plan
+from planner.cli.record import record
 from planner.cli.render import render
 from planner.cli.run import run as run_unattended
 from planner.cli.show import show
@@ -80,6 +81,11 @@ _VERBS = (
         snapshot,
         "gangplan snapshot --out monday",
         "gangplan snapshot --out monday --context prod -n research",
+    ),
+    (
+        record,
+        "gangplan record monday tuesday wednesday --out trace.json",
+        "gangplan record snapshots/* --out trace.json --anonymize",
     ),
     (diff, "gangplan diff plan.json", "gangplan diff plan.json --detailed-exitcode"),
     (
