@@ -29,7 +29,7 @@ MAX_NUMBER = 10**12
 NOTHING = frozenset({"", "none", "null", "nan", "na", "n/a"})
 """What tables write for a value that is not known, in lower case."""
 
-_FIELD = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([^",]*))\s*(?:,|$)')
+_FIELD = re.compile(r'(?:"((?:[^"]|"")*)"|([^",]*))(?:,|$)')
 _NUMBER = re.compile(r"[0-9]{1,13}(?:\.[0-9]{0,20})?")
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 
