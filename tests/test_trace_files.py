@@ -18,6 +18,7 @@ from models.documents.trace import JobDocument, ObservedDocument, worker
 from planner.errors import InputError, MissingPathError
 from planner.read.traces import rows
 from planner.read.traces.formats import GPU_MODEL_LABEL, roles_of
+from planner.read.traces.machines import read_machines
 from planner.read.traces.trace_files import read_trace
 from planner.replay.trace import Job, Trace
 
@@ -381,3 +382,38 @@ def test_a_job_becomes_a_waiting_gang() -> None:
     assert (gang.key, gang.spec.roles, gang.status.pods) == (("team", "a"), LONG.roles, ())
     assert list(gang.field_errors()) == []
     assert JobDocument.model_validate(job.document().to_json()).to_spec() == LONG
+
+
+def test_the_machines_of_philly_and_of_openb_are_clusters(write: Write) -> None:
+    philly = read_machines(
+        str(write("machineId,number of GPUs,single GPU mem\nm31,8, 24GB\nm1,2,12GB\n"))
+    )
+    assert philly is not None
+    assert list(philly.field_errors()) == []
+    assert [(node.name, node.model) for node in philly.spec.nodes] == [
+        ("m31", "Philly 24GB x 8"),
+        ("m1", "Philly 12GB x 2"),
+    ]
+    head = "node,cpu_milli,memory_mib,gpus,gpu_model\n"
+    openb = read_machines(str(write(head + "n0,32000,262144,0,\nn1,96000,1024,8,V100M32\n")))
+    assert openb is not None
+    first, second = openb.spec.nodes
+    assert (first.model, first.allocatable) == (None, {"cpu": 32, "memory": 2**38})
+    assert (second.model, second.labels) == ("openb V100M32 x 8", {GPU_MODEL_LABEL: "V100M32"})
+    (server,) = openb.spec.server_models
+    assert server.matrix is not None
+    assert server.matrix[0] == ("X", "PIX", "PXB", "PXB", "SYS", "SYS", "SYS", "SYS")
+    assert list(openb.field_errors()) == []
+
+
+def test_a_bad_list_of_machines_is_an_error_at_its_place(write: Write) -> None:
+    for text, what, line in (
+        ("machine,gpus,gpu_mem_gb\nm0,2,12\nm0,2,12\n", "machine: m0 is there twice", 3),
+        ("machine,gpus,gpu_mem_gb\nm0,99999,12\n", "gpus: 99,999 is too large", 2),
+        ("a,b\n", "no list of machines: its columns are not known", 1),
+    ):
+        with pytest.raises(InputError) as raised:
+            read_machines(str(write(text)))
+        ((fault),) = raised.value.faults
+        assert (fault.what, fault.line) == (what, line)
+    assert read_machines("cluster.yaml") is None
