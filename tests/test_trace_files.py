@@ -375,6 +375,14 @@ def test_a_part_of_a_trace() -> None:
     assert trace.sampled(Fraction(1), seed=3) == trace
 
 
+def test_gangs_of_several_pods_prefer_a_level_unless_they_ask_for_one() -> None:
+    two, one = GangSpec(roles=(worker(2, 8),)), GangSpec(roles=(worker(1, 8),))
+    jobs = [Job("a", "n", 0, 1, two), Job("b", "n", 1, 1, one), Job("c", "n", 2, 1, LONG)]
+    first, second, third = Trace.of("t", jobs).preferring("rack").jobs
+    assert (first.spec.topology.preferred, first.spec.topology.required) == ("rack", None)
+    assert (second, third.spec) == (jobs[1], LONG)
+
+
 def test_a_job_becomes_a_waiting_gang() -> None:
     job = Job("a", "team", 60, 10, LONG)
     gang = job.gang_document(1_000_000)
