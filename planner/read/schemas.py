@@ -15,7 +15,9 @@ from models.documents.gang import GangDocument
 from models.documents.plan import PlanDocument
 from models.documents.policy import PolicyDocument
 from models.documents.queue import QueueDocument
+from models.documents.replay import ReplayDocument
 from models.documents.server import ServerModelDocument
+from models.documents.trace import TraceDocument
 from models.units import number
 
 KINDS: dict[str, type[BaseModel]] = {
@@ -24,7 +26,9 @@ KINDS: dict[str, type[BaseModel]] = {
     "plan": PlanDocument,
     "policy": PolicyDocument,
     "queue": QueueDocument,
+    "replay": ReplayDocument,
     "server-model": ServerModelDocument,
+    "trace": TraceDocument,
 }
 
 

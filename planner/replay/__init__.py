@@ -1,0 +1,1 @@
+"""Replays of traces: jobs over time, against policies and the rules of other schedulers."""
