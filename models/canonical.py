@@ -263,7 +263,7 @@ class _GangWriter:
         return document
 
     def _kind(self, gang: Gang) -> dict[str, Any]:
-        document = gang_document(gang, self._cluster).to_json()
+        document = _gang(gang, self._cluster).to_json()
         for role, written in zip(gang.roles, document["spec"]["roles"], strict=True):
             if role.node_affinity:
                 written["nodeAffinity"] = self._affinity(role.node_affinity)
@@ -296,7 +296,7 @@ class _GangWriter:
         return {**self._pod_kinds[kind], **own}
 
 
-def gang_document(gang: Gang, cluster: Cluster) -> GangDocument:
+def _gang(gang: Gang, cluster: Cluster) -> GangDocument:
     """A gang without its pods and planned places."""
     return GangDocument.model_construct(
         api_version=API_VERSION,
