@@ -6,7 +6,7 @@ Gangs are sorted by (namespace, name), nodes by name; every default is filled in
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -56,6 +56,16 @@ class Instance:
     shares: QueueShares | None = None
     outside: Outside | None = None
     reserved: tuple[Reserved, ...] = ()
+
+    def with_gangs(self, gangs: tuple[Gang, ...], policy: Policy) -> Instance:
+        """The same cluster with other gangs; ``policy``: one that selects the same nodes.
+
+        What depends on the nodes alone is not derived anew.
+        """
+        other = replace(self, gangs=gangs, policy=policy)
+        for kept in ("relative_speeds", "_eligibility", "_gpu_names"):
+            other.__dict__[kept] = getattr(self, kept)
+        return other
 
     def once(self, find: Callable[[Instance], Found]) -> Found:
         """What a function finds in the instance, computed when first asked for and kept."""

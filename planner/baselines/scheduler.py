@@ -7,7 +7,7 @@ Their rules are in ``planner.baselines.rules``. Called by ``benchmarks.measure``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -107,6 +107,7 @@ class Rules:
 
     ``topology``: it knows levels that pods must share; ``slices``: layers of slices it knows. A gang that
     asks for more waits. ``settle``: what happens to the GPUs of a gang once all its pods have nodes.
+    ``strict``: once a gang waits, so do all that come after it.
     """
 
     name: str
@@ -118,6 +119,7 @@ class Rules:
     topology: bool = True
     slices: int = 0
     settle: Callable[[Space], None] | None = None
+    strict: bool = False
 
 
 def schedule(instance: Instance, rules: Rules) -> tuple[GangDecision, ...]:
@@ -126,18 +128,32 @@ def schedule(instance: Instance, rules: Rules) -> tuple[GangDecision, ...]:
     space = Space(instance, decisions, rules.pick_gpus)
     known = known_masks(instance, decisions)
     wanting = [i for i, g in enumerate(instance.gangs) if g.hold is None and g.missing()]
+    refused: set[Hashable] = set()  # since the last gang was placed
+    stopped = False
     for index in sorted(wanting, key=lambda i: (*rules.queue_key(instance, instance.gangs[i]), i)):
         gang = instance.gangs[index]
-        pods = _placed(space, rules, _ask(gang), known)
+        shape = None if gang.running else _shape(instance, gang)
+        pods: tuple[PodPlacement, ...] = ()
+        if not stopped and shape not in refused:
+            pods = _placed(space, rules, _ask(gang), known)
         if pods:
+            refused.clear()
             for pod in pods:
                 known[pod.node] |= pod.gpus or 0
             standing = decisions[index].pods
             decided: Decision = "complete" if gang.running else "place"
             decisions[index] = GangDecision(decided, tuple(sorted((*standing, *pods))))
         elif not gang.running:
+            refused.add(shape)
+            stopped = rules.strict
             decisions[index] = GangDecision("wait", (), Reason("NoRoom", f"not by {rules.name}"))
     return tuple(decisions)
+
+
+def _shape(instance: Instance, gang: Gang) -> Hashable:
+    """All of a waiting gang on which it depends where it fits."""
+    wishes = (gang.required, gang.preferred, instance.min_share(gang))
+    return (gang.roles, wishes, gang.pattern, gang.nvlink_across_nodes)
 
 
 def _ask(gang: Gang) -> Ask:

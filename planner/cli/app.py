@@ -26,6 +26,7 @@ from planner.cli.explain import explain
 from planner.cli.plan import plan
 from planner.cli.record import record
 from planner.cli.render import render
+from planner.cli.replay import replay
 from planner.cli.run import run as run_unattended
 from planner.cli.show import show
 from planner.cli.snapshot import snapshot
@@ -100,6 +101,11 @@ _VERBS = (
     ),
     (status, "gangplan status", "gangplan status -o json"),
     (unlock, "gangplan unlock 4f2a9c01d7", "gangplan unlock 4f2a9c01d7 --context prod"),
+    (
+        replay,
+        "gangplan replay jobs.csv --cluster h100 --baseline kueue",
+        "gangplan replay trace.json --cluster h100 --policy a.yaml --out r.json",
+    ),
     (doctor, "gangplan doctor", "gangplan doctor plan.json -n research --allow-evictions"),
 )
 """Each verb with two examples for its help."""

@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import BinaryIO
 
+from models.documents.gang import GangDocument
 from models.instance import Instance
 from models.policy import Policy
 from models.units import shown
@@ -19,6 +20,7 @@ from planner.read.document_kinds import Documents
 from planner.read.findings import Findings
 from planner.read.instance_builder import LoadedInput, build, policy_alone
 from planner.read.sources import Source, open_sources
+from planner.read.validation import Entry
 
 _ALONE = "put a Policy alone there"
 
@@ -36,13 +38,14 @@ def load(
     policy: str | None = None,
     now: int | None = None,
     queue: tuple[str, ...] | None = None,
+    jobs: tuple[str, Sequence[GangDocument]] | None = None,
     stdin: BinaryIO | None = None,
 ) -> LoadedInput:
     """The Instance of all files, folders and ``-`` in the paths, with remarks.
 
     ``policy``: a file whose Policy replaces any in the paths. ``now``: seconds since the epoch, in
-    place of the Policy's ``now``. ``queue``: schedulers, in place of its ``schedulerNames``. Raises
-    InputError, MissingPathError.
+    place of the Policy's ``now``. ``queue``: schedulers, in place of its ``schedulerNames``. ``jobs``: the
+    name of a trace and its gangs, in the place of those in the paths. Raises InputError, MissingPathError.
     """
     findings = Findings()
     documents = _documents(paths, stdin, findings)
@@ -57,7 +60,10 @@ def load(
         if not own.policies and not findings:
             findings.fault(Fault(f"no Policy in {shown(policy)}", "put a Policy there"))
         documents.policies = own.policies
-    return build(documents, catalogue_model, now=now, queue=queue)
+    if jobs is not None:
+        source = Source(jobs[0], "", "either")
+        documents.gangs = [Entry(source, (), document, findings) for document in jobs[1]]
+    return build(documents, catalogue_model, now=now, queue=queue, alone=jobs is not None)
 
 
 def read_policy(paths: Sequence[str], *, policy: str | None = None) -> Policy:

@@ -121,12 +121,13 @@ def build(
     lenient: bool = False,
     now: int | None = None,
     queue: tuple[str, ...] | None = None,
+    alone: bool = False,
 ) -> LoadedInput:
     """The Instance of all documents. Raises InputError with everything that is wrong.
 
     ``lenient``: existing pods may hold more than their nodes have, as they may in a real cluster;
     so may those of a plan's instance that is read as input again. ``now``, ``queue``: in place of the
-    Policy's ``now`` and ``schedulerNames``.
+    Policy's ``now`` and ``schedulerNames``. ``alone``: gangs of Kubernetes objects are left out.
     """
     findings = documents.findings
     documents.report_unrecognised()
@@ -155,7 +156,7 @@ def build(
     written: list[GangEntry] = []
     for entry in documents.gangs:
         (observed if lenient or (live and _observed(entry)) else written).append(entry)
-    real = reader.read([*cluster.gangs, *observed], lenient=True)
+    real = reader.read([*([] if alone else cluster.gangs), *observed], lenient=True)
     gangs = tuple(sorted((*real, *reader.read(written)), key=lambda gang: gang.key))
     reader.check_pod_sets(written)
     if findings:

@@ -15,6 +15,7 @@ from models.documents.gang import GangDocument
 from models.documents.plan import PlanDocument
 from models.documents.policy import PolicyDocument
 from models.documents.queue import QueueDocument
+from models.documents.replay import ReplayDocument
 from models.documents.server import ServerModelDocument
 from models.documents.trace import TraceDocument
 from models.units import number
@@ -25,6 +26,7 @@ KINDS: dict[str, type[BaseModel]] = {
     "plan": PlanDocument,
     "policy": PolicyDocument,
     "queue": QueueDocument,
+    "replay": ReplayDocument,
     "server-model": ServerModelDocument,
     "trace": TraceDocument,
 }

@@ -12,6 +12,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import (
+    FIRST_COMPLETED,
     BrokenExecutor,
     CancelledError,
     Executor,
@@ -19,6 +20,7 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     ThreadPoolExecutor,
 )
+from concurrent.futures import wait as wait_for
 from contextlib import suppress
 from multiprocessing.connection import wait
 from typing import Protocol, TypeVar
@@ -99,6 +101,27 @@ class Workers:
             for future in futures:
                 future.cancel()
 
+    def finished(
+        self, solve: Callable[[T, float], R], tasks: Sequence[T], budget: Budget
+    ) -> Iterator[tuple[int, R]]:
+        """The same, each result as soon as it is there, with the number of its task."""
+        if self._spec == THREADS and self._count == 1:
+            yield from enumerate(self.run(solve, tasks, budget))
+            return
+        executor = self._started()
+        seconds = budget.seconds_left()
+        numbers = {executor.submit(solve, task, seconds): i for i, task in enumerate(tasks)}
+        waiting = set(numbers)
+        try:
+            while waiting and not budget.exhausted():
+                done, waiting = wait_for(waiting, TICK_S, FIRST_COMPLETED)
+                for future in sorted(done, key=lambda one: numbers[one]):
+                    number = numbers[future]
+                    yield number, self._result(future, solve, tasks[number], budget)
+        finally:
+            for future in numbers:
+                future.cancel()
+
     def _result(
         self, future: Future[R], solve: Callable[[T, float], R], task: T, budget: Budget
     ) -> R:
@@ -124,6 +147,7 @@ class Workers:
     def close(self) -> None:
         """Let go of the workers without waiting for what they do."""
         self._close()
+        self._executor, self._close = None, lambda: None
 
 
 def _finished(future: Future[R], budget: Budget) -> bool:
@@ -145,9 +169,9 @@ def _processes(count: int) -> tuple[Executor, Callable[[], None]]:
     executor = ProcessPoolExecutor(count, mp_context=context, initializer=_begin)
 
     def close() -> None:
-        executor.shutdown(wait=False, cancel_futures=True)
         for process in multiprocessing.active_children():
             process.kill()
+        executor.shutdown(cancel_futures=True)  # at once: it has lost its workers
 
     return executor, close
 
@@ -155,6 +179,7 @@ def _processes(count: int) -> tuple[Executor, Callable[[], None]]:
 def _begin() -> None:
     """A worker leaves signals to its parent, and ends with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
         sentinel = parent.sentinel

@@ -1,0 +1,259 @@
+"""``gangplan replay TRACE --cluster PATH``: what a trace of jobs would have met under other policies."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from enum import StrEnum
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.cli.options import seconds_of, verb
+from planner.errors import Fault, UsageError
+from planner.show.console import Console
+
+if TYPE_CHECKING:
+    from planner.pipelines.replay import Replayed, ReplayRequest
+
+MAX_SPEEDUP = 1000
+
+
+class ReplayFormat(StrEnum):
+    """``-o``: how the replay is printed."""
+
+    table = "table"
+    wide = "wide"
+    json = "json"
+    yaml = "yaml"
+
+
+@verb
+def replay(
+    console: Console,
+    trace: Annotated[
+        str,
+        typer.Argument(
+            metavar="TRACE", help="A Trace, or a table of jobs as clusters publish; - reads stdin."
+        ),
+    ],
+    *,
+    cluster: Annotated[
+        list[str],
+        typer.Option(
+            "--cluster", metavar="PATH", help="The cluster, as `plan` reads it; repeatable."
+        ),
+    ],
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy",
+            metavar="FILE",
+            help="Plan under this Policy; repeatable. Default: the Policy of --cluster.",
+        ),
+    ] = None,
+    baseline: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--baseline",
+            metavar="NAME",
+            help="The rules of another scheduler: fifo, mostallocated, leastallocated, kueue, kai, "
+            "volcano, hived or others; repeatable.",
+        ),
+    ] = None,
+    every: Annotated[
+        str, typer.Option("--every", metavar="DURATION", help="Time between two plans.")
+    ] = "10m",
+    on_events: Annotated[
+        bool,
+        typer.Option("--on-events", help="Plan whenever a job comes or ends, in place of --every."),
+    ] = False,
+    from_: Annotated[
+        str, typer.Option("--from", metavar="DURATION", help="Start of the part to replay.")
+    ] = "0s",
+    until: Annotated[
+        str | None,
+        typer.Option("--until", metavar="DURATION", help="End of the submissions; default: all."),
+    ] = None,
+    speedup: Annotated[
+        str,
+        typer.Option("--speedup", metavar="X", help="Jobs arrive so many times as fast."),
+    ] = "1",
+    seed: Annotated[
+        int,
+        typer.Option("--seed", min=0, max=2**31 - 1, metavar="N", help="Of searches and failures."),
+    ] = 0,
+    budget: Annotated[
+        int,
+        typer.Option(
+            "--budget", min=1, max=1000, metavar="N", help="Deterministic budget of one plan."
+        ),
+    ] = 1,
+    failures: Annotated[
+        str | None,
+        typer.Option(
+            "--failures", metavar="MTBF", help="Mean time between failures of a node, such as 60d."
+        ),
+    ] = None,
+    repair: Annotated[
+        str, typer.Option("--repair", metavar="DURATION", help="Until a failed node is back.")
+    ] = "4h",
+    checkpoint: Annotated[
+        str,
+        typer.Option(
+            "--checkpoint",
+            metavar="DURATION",
+            help="Between checkpoints: a job that is stopped loses its work since the last one.",
+        ),
+    ] = "30m",
+    restart: Annotated[
+        str,
+        typer.Option(
+            "--restart", metavar="DURATION", help="What a start after an interruption takes."
+        ),
+    ] = "2m",
+    node_gpus: Annotated[
+        int | None,
+        typer.Option(
+            "--node-gpus",
+            min=1,
+            max=1024,
+            metavar="N",
+            help="Most GPUs of one pod, for tables that say only how many GPUs a job has.",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers", min=1, max=256, metavar="N", help="Runs at a time; default: one a core."
+        ),
+    ] = None,
+    executor: Annotated[
+        str | None,
+        typer.Option(
+            "--executor",
+            metavar="WHERE",
+            help="Where runs are simulated: threads, processes or dask://HOST:PORT.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Save the replay here (JSON), run by run."),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Keep what --out has of the same runs."),
+    ] = False,
+    output: Annotated[
+        ReplayFormat,
+        typer.Option("-o", "--output", help="Format on stdout: wide adds queueing by size."),
+    ] = ReplayFormat.table,
+) -> None:
+    """Replay a trace under policies and the rules of other schedulers."""
+    from planner.pipelines import replay as replaying
+    from planner.pipelines.plan import now
+    from planner.replay.simulation import MS, Settings
+
+    if resume and out is None:
+        raise UsageError(Fault("--resume without --out", "name the file with --out"))
+    if trace == "-" and "-" in (*cluster, *(policy or ())):
+        raise UsageError(Fault("the trace and the cluster both read stdin", "name a file"))
+    mtbf = None if failures is None else MS * _positive("--failures", failures)
+    settings = Settings(
+        seed=seed,
+        every_ms=MS * _positive("--every", every),
+        restart_ms=MS * seconds_of("--restart", restart),
+        checkpoint_ms=MS * seconds_of("--checkpoint", checkpoint),
+        mtbf_ms=mtbf,
+        repair_ms=MS * seconds_of("--repair", repair),
+    )
+    request = replaying.ReplayRequest(
+        trace=trace,
+        cluster=tuple(cluster),
+        policies=tuple(dict.fromkeys(policy or ())),
+        baselines=_baselines(baseline or []),
+        settings=settings,
+        on_events=on_events,
+        budget=budget,
+        from_s=seconds_of("--from", from_),
+        until_s=None if until is None else seconds_of("--until", until),
+        speedup=_speedup(speedup),
+        node_gpus=node_gpus,
+        out=out,
+        resume=resume,
+        workers=workers,
+        executor=executor,
+    )
+    replayed = replaying.replay(
+        request, console, created_at=now(console.environ), stdin=console.stdin
+    )
+    _show(console, output, replayed)
+    _end(console, request, replayed)
+
+
+def _show(console: Console, output: ReplayFormat, replayed: Replayed) -> None:
+    from planner.show.replay import queueing, results
+
+    if output is ReplayFormat.json:
+        console.data(json.dumps(replayed.document, indent=2, ensure_ascii=False) + "\n")
+    elif output is ReplayFormat.yaml:
+        import yaml
+
+        console.data(yaml.safe_dump(replayed.document, sort_keys=False, allow_unicode=True))
+    elif replayed.replay.status.runs:
+        console.table(results(replayed.replay))
+        if output is ReplayFormat.wide:
+            console.data("\n")
+            console.table(queueing(replayed.replay))
+
+
+def _end(console: Console, request: ReplayRequest, replayed: Replayed) -> None:
+    saved = None if request.out is None else shlex.quote(str(request.out))
+    missing = replayed.replay.status.missing
+    if replayed.signal_exit is not None:
+        console.say(f"interrupted: {len(missing)} of the runs are not finished")
+    if saved is not None:
+        console.say(f"saved {saved}")
+    console.event(
+        "summary",
+        verb="replay",
+        runs=len(replayed.replay.status.runs),
+        missing=list(missing),
+        digest=replayed.replay.status.digests.runs,
+        exit_code=replayed.signal_exit or 0,
+    )
+    if replayed.signal_exit is not None:
+        raise typer.Exit(replayed.signal_exit)
+    if saved is not None:
+        console.next(f"{console.program} report {saved} --out report.html")
+
+
+def _baselines(names: list[str]) -> tuple[str, ...]:
+    from models.documents.base import suggestion
+    from models.units import shown
+    from planner.replay.schedulers import RULES
+
+    for name in names:
+        if name not in RULES:
+            what = f"--baseline: no rules are named {shown(name)}"
+            raise UsageError(Fault(what, suggestion(name, RULES)))
+    return tuple(dict.fromkeys(names))
+
+
+def _positive(option: str, text: str) -> int:
+    found = seconds_of(option, text)
+    if found < 1:
+        raise UsageError(Fault(f"{option} is below one second", "use a value such as 90s or 5m"))
+    return found
+
+
+def _speedup(text: str) -> Fraction:
+    try:
+        found = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        found = Fraction(0)
+    if not Fraction(1, MAX_SPEEDUP) <= found <= MAX_SPEEDUP:
+        raise UsageError(Fault(f"--speedup: from 1/{MAX_SPEEDUP} to {MAX_SPEEDUP}", "such as 1.5"))
+    return found

@@ -1,0 +1,368 @@
+"""The simulation: jobs arrive, start where a scheduler says, run at their predicted speed, and end.
+
+An event simulation in integer milliseconds: the same scenario and scheduler give the same result anywhere.
+Reads no files. What one scheduler decides never changes which jobs arrive and which nodes fail.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from models.gang import ExistingPod, Gang
+from models.instance import Instance
+from models.policy import Policy
+from models.program.base_state import moves_pods
+from models.solution import GangDecision, PodPlacement
+from models.tier_values import gang_value, known_masks
+from planner.read.instance_builder import default_mix
+from planner.replay.jobs import JobFacts, JobState, Run
+from planner.replay.measures import Level, Measures
+from planner.replay.schedulers import Scheduler
+
+MS = 1000
+
+IDLE_MS = 30 * 24 * 60 * 60 * MS
+"""A replay ends once nothing has run, come or been repaired for so long: what waits then never starts."""
+
+End, Repair, Failure, Arrival = range(4)
+"""Kinds of events; those of one moment happen in this order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``every_ms``: between plans, 0 for a plan at each event. ``checkpoint_ms``: 0: no work is ever lost.
+
+    ``restart_ms``: what a start after an interruption takes. ``mtbf_ms``: of a node, None: none fails.
+    """
+
+    seed: int = 0
+    every_ms: int = 10 * 60 * MS
+    restart_ms: int = 0
+    checkpoint_ms: int = 0
+    mtbf_ms: int | None = None
+    repair_ms: int = 4 * 60 * 60 * MS
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What happens, whoever decides. ``instance``: cluster and queues, without gangs; ``jobs``: by arrival.
+
+    ``epoch``: date of the start. ``own_mix``: the policy states its mix; otherwise that of the moment counts.
+    """
+
+    instance: Instance
+    jobs: tuple[JobFacts, ...]
+    epoch: int
+    settings: Settings
+    own_mix: bool = False
+
+    @property
+    def window_ms(self) -> int:
+        """The last submission: until then load comes in."""
+        return max((job.submit_ms for job in self.jobs), default=0)
+
+
+class Stopped(Exception):  # noqa: N818  # no error: a signal came
+    """The replay was asked to stop."""
+
+
+class Simulation:
+    """One scheduler in a scenario. ``jobs``: the state of each, ``measures``: over time."""
+
+    def __init__(
+        self, scenario: Scenario, scheduler: Scheduler, stop: threading.Event | None = None
+    ) -> None:
+        self.scenario, self.scheduler = scenario, scheduler
+        self.jobs = [JobState(facts, facts.work) for facts in scenario.jobs]
+        self.measures = Measures()
+        self.now_ms = 0
+        self._stop = stop or threading.Event()
+        self._base, self._usable = scenario.instance, _usable(scenario.instance)
+        self._events: list[tuple[int, int, int, int]] = []
+        self._number = {job.facts.gang.key: i for i, job in enumerate(self.jobs)}
+        self._waiting: set[int] = set()
+        self._running: set[int] = set()
+        self._down: set[int] = set()
+        self._left = len(self.jobs)
+        self._tick_ms: int | None = None
+        self._last_ms = 0
+
+    def run(self) -> None:
+        """To the end of the last job that can end. Raises Stopped."""
+        for number, job in enumerate(self.jobs):
+            self._at(job.facts.submit_ms, Arrival, number)
+        self._begin_failures()
+        while self._left:
+            due = [event[0] for event in self._events[:1]]
+            due += [] if self._tick_ms is None else [self._tick_ms]
+            if not due or min(due) - self._last_ms > IDLE_MS:
+                return
+            if self._stop.is_set():
+                raise Stopped
+            self._moment(min(due))
+
+    def _moment(self, now_ms: int) -> None:
+        """Everything that happens at a time, and what is decided then."""
+        self.now_ms = now_ms
+        changed = False
+        while self._events and self._events[0][0] == now_ms:
+            _, kind, number, turn = heapq.heappop(self._events)
+            changed |= self._happens(kind, number, turn)
+        if changed:
+            every_ms = 1 if self.scheduler.online else self.scenario.settings.every_ms
+            self._look_at(-(-now_ms // every_ms) * every_ms)
+        if self._tick_ms == now_ms:
+            self._tick_ms = None
+            self._decide()
+        self.measures.step(now_ms, self._level())
+
+    def _at(self, time_ms: int, kind: int, number: int, turn: int = 0) -> None:
+        heapq.heappush(self._events, (time_ms, kind, number, turn))
+
+    def _look_at(self, time_ms: int) -> None:
+        """The scheduler decides at this time, or before."""
+        self._tick_ms = time_ms if self._tick_ms is None else min(self._tick_ms, time_ms)
+
+    def _happens(self, kind: int, number: int, turn: int) -> bool:
+        """Whether an event changes anything that a scheduler knows."""
+        if kind == End:
+            return self._end(number, turn)
+        if kind == Arrival:
+            self._waiting.add(number)
+        elif kind == Failure:
+            self._fail(number)
+        else:
+            self._down.discard(number)
+            self._use_nodes()
+            self._next_failure(number)
+        if kind != Failure:
+            self._last_ms = self.now_ms
+        return True
+
+    # what jobs do
+
+    def _end(self, number: int, turn: int) -> bool:
+        job = self.jobs[number]
+        if job.run is None or job.starts != turn or job.run.end_ms != self.now_ms:
+            return False  # of a run that was interrupted
+        job.held_gpu_ms += (self.now_ms - job.run.since_ms) * job.run.gpus
+        job.run, job.ended, job.left = None, self.now_ms, 0
+        self._running.discard(number)
+        self._left -= 1
+        self._last_ms = self.now_ms
+        return True
+
+    def _start(self, number: int, run: Run) -> None:
+        job = self.jobs[number]
+        job.run = run
+        job.starts += 1
+        if job.started is None:
+            job.started = self.now_ms
+        self._waiting.discard(number)
+        self._running.add(number)
+        self._last_ms = self.now_ms
+        self._at(run.end_ms, End, number, job.starts)
+
+    def _interrupt(self, number: int, *, saved: bool = False) -> None:
+        """The job loses its GPUs, and its work since the last checkpoint unless that is ``saved``."""
+        job, settings = self.jobs[number], self.scenario.settings
+        run = job.run
+        assert run is not None, "only a job that runs is interrupted"
+        safe_ms = run.checkpoint_ms(self.now_ms, 0 if saved else settings.checkpoint_ms)
+        job.left = run.left_at(safe_ms)
+        job.held_gpu_ms += (self.now_ms - run.since_ms) * run.gpus
+        self.measures.lost_gpu_ms += max(0, self.now_ms - max(safe_ms, run.since_ms)) * run.gpus
+        job.run = None
+        self._running.discard(number)
+        self._waiting.add(number)
+
+    # nodes
+
+    def _begin_failures(self) -> None:
+        nodes = self._base.cluster.nodes
+        self._draws = {
+            n: random.Random(f"{self.scenario.settings.seed}/{node.name}")  # noqa: S311  # a sample
+            for n, node in enumerate(nodes)
+            if node.gpus
+        }
+        for n in self._draws:
+            self._next_failure(n)
+
+    def _next_failure(self, n: int) -> None:
+        mtbf_ms = self.scenario.settings.mtbf_ms
+        if mtbf_ms is not None:
+            self._at(self.now_ms + 1 + int(self._draws[n].expovariate(1 / mtbf_ms)), Failure, n)
+
+    def _fail(self, n: int) -> None:
+        for number in sorted(self._running):
+            run = self.jobs[number].run
+            if run is not None and any(pod.node == n for pod in run.pods):
+                self.measures.failures += 1
+                self._interrupt(number)
+        self._down.add(n)
+        self._use_nodes()
+        self._at(self.now_ms + self.scenario.settings.repair_ms, Repair, n)
+
+    def _use_nodes(self) -> None:
+        """The nodes that are down are not ready."""
+        base = self.scenario.instance
+        nodes = tuple(
+            replace(node, ready=False) if n in self._down else node
+            for n, node in enumerate(base.cluster.nodes)
+        )
+        self._base = replace(base, cluster=replace(base.cluster, nodes=nodes))
+        self._usable = _usable(self._base)
+
+    # decisions
+
+    def _decide(self) -> None:
+        """Ask the scheduler, and do what it says: first who gives GPUs back, then who takes some."""
+        instance = self.instance()
+        if not self._waiting and not any(g.movable or g.elastic for g in instance.gangs):
+            return
+        decisions = self.scheduler.decide(instance)
+        if self._stop.is_set():
+            raise Stopped  # perhaps in the middle of a search
+        changes = [
+            (self._number[gang.key], gang, decision)
+            for gang, decision in zip(instance.gangs, decisions, strict=True)
+            if decision.pods != _pods_of(self.jobs[self._number[gang.key]])
+        ]
+        before = {number: self.jobs[number].run for number, _, _ in changes}
+        for number, run in before.items():
+            if run is not None:
+                self._give_back(number, run, changes)
+        known = known_masks(instance, decisions)
+        for number, _gang, decision in changes:
+            if decision.pods:
+                run = self._placed(instance, number, decision.pods, known, before[number])
+                self._start(number, run)
+        self._look_again(instance)
+
+    def _give_back(
+        self, number: int, run: Run, changes: Sequence[tuple[int, Gang, GangDecision]]
+    ) -> None:
+        decision = next(d for n, _, d in changes if n == number)
+        if not decision.pods:
+            self.measures.preemptions += 1
+        elif moves_pods(run.pods, decision.pods):
+            self.measures.moves += 1
+        self._interrupt(
+            number, saved=bool(decision.pods) and not moves_pods(run.pods, decision.pods)
+        )
+
+    def _placed(
+        self,
+        instance: Instance,
+        number: int,
+        pods: tuple[PodPlacement, ...],
+        known: Sequence[int],
+        before: Run | None,
+    ) -> Run:
+        """The run of a job on these pods."""
+        job, settings = self.jobs[number], self.scenario.settings
+        gang = job.facts.gang
+        value = gang_value(instance, gang, pods, known)
+        gpus = sum(gang.roles[pod.role].gpus for pod in pods)
+        resized = before is not None and not moves_pods(before.pods, pods)
+        pause = settings.restart_ms if job.starts and not resized else 0
+        if job.starts and not resized:
+            self.measures.restarts += 1
+            self.measures.lost_gpu_ms += pause * gpus
+        speed = max(1, value.speed)
+        return Run(
+            self._with_pods(gang, pods),
+            pods,
+            gpus,
+            speed,
+            speed * (gpus or gang.weight_gpus),
+            self.now_ms,
+            self.now_ms + pause,
+            job.left,
+            0 if value.bandwidth is None else int(value.bandwidth),
+        )
+
+    def _with_pods(self, gang: Gang, pods: tuple[PodPlacement, ...]) -> Gang:
+        """The gang as it runs from now on."""
+        existing = tuple(
+            ExistingPod(
+                f"{gang.name}-{gang.roles[pod.role].name}-{pod.index}",
+                pod.role,
+                pod.index,
+                node=pod.node,
+                gpus=pod.gpus if gang.roles[pod.role].gpus else None,
+            )
+            for pod in pods
+        )
+        return replace(gang, pods=existing, started_at=self._date(self.now_ms))
+
+    def _look_again(self, instance: Instance) -> None:
+        """A tick when time alone changes the plan: a gang has waited for long, or loses its patience."""
+        if not self._waiting or not self.scheduler.ages:
+            return
+        policy = instance.policy
+        dates = [instance.now + 1] if policy.reservations and self._running else []
+        for number in self._waiting:
+            gang = self.jobs[number].facts.gang
+            until = instance.patient_until(gang)
+            dates += [] if until is None else [until]
+            if policy.starvation_after_s is not None and gang.submitted_at is not None:
+                dates.append(gang.submitted_at + policy.starvation_after_s + 1)
+        later = [date for date in dates if date > instance.now]
+        if later:
+            due = (min(later) - self.scenario.epoch) * MS
+            every_ms = 1 if self.scheduler.online else self.scenario.settings.every_ms
+            self._look_at(-(-due // every_ms) * every_ms)
+
+    # what the scheduler sees
+
+    def _date(self, time_ms: int) -> int:
+        return self.scenario.epoch + time_ms // MS
+
+    def instance(self) -> Instance:
+        """The cluster of the moment: running gangs with their pods, and waiting ones."""
+        gangs = [self.jobs[number].facts.gang for number in self._waiting]
+        for number in self._running:
+            run = self.jobs[number].run
+            assert run is not None, "it runs"
+            gangs.append(self._dated(run))
+        gangs.sort(key=lambda gang: gang.key)
+        policy = self._policy_of(gangs)
+        return self._base.with_gangs(tuple(gangs), policy)
+
+    def _dated(self, run: Run) -> Gang:
+        """The running gang, with the time of its last checkpoint where that decides anything."""
+        if not (run.gang.movable or run.gang.preemptible):
+            return run.gang
+        every_ms = self.scenario.settings.checkpoint_ms
+        saved = self._date(run.checkpoint_ms(self.now_ms, every_ms))
+        return replace(run.gang, last_checkpoint=saved)
+
+    def _policy_of(self, gangs: Sequence[Gang]) -> Policy:
+        policy = self.scheduler.policy
+        mix = policy.mix if self.scenario.own_mix else default_mix(gangs, self._base.cluster.nodes)
+        return replace(policy, now=self._date(self.now_ms), mix=mix)
+
+    def _level(self) -> Level:
+        runs = [run for n in self._running if (run := self.jobs[n].run) is not None]
+        waiting = sum(self.jobs[n].facts.gpus for n in self._waiting)
+        return Level(
+            self._usable,
+            sum(run.gpus for run in runs),
+            waiting,
+            sum(run.gpus * run.speed for run in runs),
+            sum(run.gpus * run.bandwidth_MBps for run in runs),
+        )
+
+
+def _usable(base: Instance) -> int:
+    """Healthy GPUs of the nodes that take pods."""
+    return sum(node.healthy_gpus for node in base.cluster.nodes if base.schedulable(node))
+
+
+def _pods_of(job: JobState) -> tuple[PodPlacement, ...]:
+    return () if job.run is None else job.run.pods
