@@ -17,7 +17,7 @@ from typer.models import CommandInfo
 from planner.cli import app as command_line
 
 VERBS = ("validate", "plan", "show", "verify", "render", "snapshot", "topo", "diff", "apply")
-VERBS += ("run", "status", "unlock", "doctor", "explain")
+VERBS += ("run", "status", "unlock", "doctor", "explain", "audit")
 
 
 def test_version_is_printed(cli: RunCli) -> None:

@@ -17,7 +17,7 @@ Natural = Annotated[int, Field(ge=0)]
 Gpus = Annotated[float, Field(ge=0)]
 """GPUs, of which parts may count: exact, with up to three digits."""
 
-StartsIf = Literal["now", "others stood better", "others ended", "never"]
+StartsIf = Literal["now", "others stood better", "others ended", "held", "never"]
 
 
 class AuditPart(Document):
@@ -66,7 +66,8 @@ class AuditCause(AuditPart):
     """Why free GPUs are of no use. The causes add up to the stranded GPUs."""
 
     cause: str = Field(
-        description="unhealthy, not ready, cordoned, not selected, cpu or memory, node, domain"
+        description="unhealthy, not ready, cordoned, not selected, tainted, spare, cpu or memory, "
+        "node (too few left on it) or domain (too few whole nodes in it)"
     )
     gpus: Gpus
     nodes: Natural = Field(description="Nodes on which they are")
@@ -139,12 +140,13 @@ class AuditWhole(AuditPart):
 
 
 class AuditWaiting(AuditPart):
-    """A gang that waits now."""
+    """A gang that waits now, or of which pods are missing."""
 
     gang: str = Field(description="namespace/name")
     priority: int
     gpus: Natural
     starts_if: StartsIf
+    reason: str | None = omitted(description="Why it cannot start without a move")
     moves: Many[Natural] = omitted(
         default=(), description="Positions, from 1, of the moves after which it starts"
     )

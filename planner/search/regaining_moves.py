@@ -1,0 +1,319 @@
+"""The moves that regain most of what a placement costs: some gangs restart elsewhere, so that one is faster.
+
+Each is found from the present placement alone: one gang goes where it is faster, or starts, and others make
+room for it without becoming slower. Moves of one audit concern different gangs and different nodes, so that
+each can be made without the others, and all of them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from models.effective_gpus import counted_gpus, gpus_at_speed
+from models.instance import Instance
+from models.program.base_state import base_decisions
+from models.program.demand_builder import remaining_demand
+from models.program.demands import Demand
+from models.program.interruption import Question
+from models.program.options import standing_gpus
+from models.rates.speed import FULL_SPEED
+from models.relocation import plan_worth
+from models.solution import GangDecision
+from models.tier_values import Evaluation
+from planner.search.free_space import FreeSpace, Pods, counts_of
+from planner.search.greedy import placements, value_of
+from planner.search.ledger import Ledger
+
+MAX_MOVES = 10
+"""Moves of one audit."""
+
+MAX_TARGETS = 150
+"""Gangs for which a better place is looked for: those that could gain most."""
+
+MAX_EMPTIED = 60
+"""Servers that are tried to be emptied: those with the fewest GPUs held."""
+
+DOMAINS = 4
+"""Domains of each level in which others are moved for one gang."""
+
+MAX_EVICTED = 12
+"""Gangs that make room for one gang."""
+
+PLACEMENTS = 3
+"""Places of one gang that are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Regain:
+    """``decisions``: of the gangs that move or start. ``nodes``: that some gang leaves or comes to.
+
+    ``effective``: permille-GPU regained; ``whole``: GPUs of whole nodes; ``gpus``: that restart.
+    """
+
+    decisions: Mapping[int, GangDecision]
+    nodes: frozenset[int]
+    effective: int
+    whole: int
+    gpus: int
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Sort key: what regains most, and restarts least, first."""
+        return -self.effective, -self.whole, self.gpus, len(self.decisions), *sorted(self.decisions)
+
+
+def regaining_moves(
+    instance: Instance, best_speeds: Mapping[int, int], waiting: Collection[int], ended: Question
+) -> tuple[Regain, ...]:
+    """At most MAX_MOVES moves, those that regain most first.
+
+    ``best_speeds``: permille that a gang could reach. ``waiting``: gangs that wait and could start then.
+    ``ended``: whether no more are to be looked for.
+    """
+    finder = _Finder(instance, ended)
+    tries: list[tuple[int, Callable[[], Regain | None]]] = [
+        (-potential, lambda index=index: finder.hasten(index))  # type: ignore[misc]
+        for index, potential in finder.targets(best_speeds, waiting)
+    ]
+    tries += [(0, lambda n=n: finder.empty(n)) for n in finder.emptiable()]  # type: ignore[misc]
+    found = [(one, again) for _, again in tries if (one := again()) is not None]
+    chosen: list[Regain] = []
+    while found and len(chosen) < MAX_MOVES:
+        found.sort(key=lambda pair: pair[0].order)
+        one, again = found.pop(0)
+        if finder.conflicts(one):
+            other = again()
+            if other is not None and not finder.conflicts(other):
+                found.append((other, again))
+            continue
+        chosen.append(one)
+        finder.close(one)
+    return tuple(chosen)
+
+
+class _Finder:
+    """Looks for one move at a time, in the space of the present placement."""
+
+    def __init__(self, instance: Instance, ended: Question) -> None:
+        self.instance = instance
+        self.base = base_decisions(instance)
+        self._ended = ended
+        self._space = FreeSpace(instance, self.base)
+        self._ledger = Ledger(instance, self.base)
+        present = Evaluation(instance, self.base)
+        self._lines, self._effective = present.lines, sum(gpus_at_speed(present))
+        self._whole = plan_worth(instance, self.base).whole_gpus
+        self._open = frozenset(range(len(instance.cluster.nodes)))
+        self._gangs = set[int]()
+        self._tenants: list[list[int]] = [[] for _ in instance.cluster.nodes]
+        for index, decision in enumerate(self.base):
+            for n in sorted({pod.node for pod in decision.pods}):
+                self._tenants[n].append(index)
+
+    def targets(
+        self, best_speeds: Mapping[int, int], waiting: Collection[int]
+    ) -> list[tuple[int, int]]:
+        """(gang, permille-GPU that it could gain), the most first."""
+        found = []
+        for index, gang in enumerate(self.instance.gangs):
+            if index in waiting:
+                now = 0
+            elif gang.running and gang.movable:
+                now = self._lines[index].speed or 0
+            else:
+                continue
+            potential = counted_gpus(gang) * (best_speeds.get(index, FULL_SPEED) - now)
+            if potential > 0:
+                found.append((index, potential))
+        return sorted(found, key=lambda pair: (-pair[1], pair[0]))[:MAX_TARGETS]
+
+    def emptiable(self) -> list[int]:
+        """Servers that are partly held, by gangs that may move, those with the fewest GPUs held first."""
+        nodes, found = self.instance.cluster.nodes, []
+        for n, node in enumerate(nodes):
+            gangs = [self.instance.gangs[index] for index in self._tenants[n]]
+            held = node.gpus - self._space.by_node[n].free
+            sound = self.instance.schedulable(node) and node.healthy_gpus == node.gpus
+            if sound and 0 < held < node.gpus and all(gang.movable for gang in gangs):
+                found.append((held, n))
+        return [n for _, n in sorted(found)[:MAX_EMPTIED]]
+
+    def close(self, one: Regain) -> None:
+        """Leave the gangs and nodes of a move to it."""
+        self._open -= one.nodes
+        self._gangs.update(one.decisions)
+
+    def conflicts(self, one: Regain) -> bool:
+        """Whether the move concerns gangs or nodes of one that was closed."""
+        return not one.nodes <= self._open or not self._gangs.isdisjoint(one.decisions)
+
+    def hasten(self, index: int) -> Regain | None:
+        """The best move found after which the gang is faster, or starts."""
+        if not self._free(index):
+            return None
+        found = [one for one in self._ways(index) if one is not None]
+        return min(found, key=lambda one: one.order, default=None)
+
+    def empty(self, n: int) -> Regain | None:
+        """The move of all gangs off a node to others that are not wholly free, none of them slower."""
+        gangs = self._tenants[n]
+        if n not in self._open or self._ended() or not all(map(self._free, gangs)):
+            return None
+        space, mark = self._space, self._space.mark()
+        for index in gangs:
+            space.set(index, ())
+        servers = enumerate(self.instance.cluster.nodes)
+        others = self._open - {m for m, one in servers if space.by_node[m].free == one.gpus} - {n}
+        placed = all(self._replaced(index, others) for index in self._by_size(gangs))
+        found = self._regain(gangs) if placed else None
+        space.undo(mark)
+        return found if found is not None and (found.effective > 0 or found.whole > 0) else None
+
+    def _free(self, index: int) -> bool:
+        """Whether the gang is in no closed move and stands on no closed node, and may move if it runs."""
+        gang = self.instance.gangs[index]
+        pods = self.base[index].pods
+        may = gang.movable if gang.running else True
+        return may and index not in self._gangs and all(pod.node in self._open for pod in pods)
+
+    def _ways(self, index: int) -> Iterator[Regain | None]:
+        """Moves for one gang: alone, and in domains from which others go."""
+        space, mark = self._space, self._space.mark()
+        if self._ended():
+            return
+        if self.instance.gangs[index].running:
+            space.set(index, ())
+            if self._replaced(index, self._open, faster=True):
+                yield self._gaining([index])
+            space.undo(mark)
+        for nodes in self._domains(index):
+            if self._ended():
+                return
+            yield self._in_domain(index, nodes)
+            space.undo(mark)
+
+    def _gaining(self, gangs: Sequence[int]) -> Regain | None:
+        found = self._regain(gangs)
+        return found if found is not None and found.effective > 0 else None
+
+    def _domains(self, index: int) -> Iterator[frozenset[int]]:
+        """Nodes of the domains where least has to go for the gang, level by level, the narrowest first."""
+        cluster = self.instance.cluster
+        need = self._demand(index).gpus
+        nodes = cluster.nodes
+        for level in range(cluster.node_level, -1, -1):
+            able = []
+            for number, domain in enumerate(cluster.domains[level]):
+                own = [n for n in domain.nodes if n in self._open and nodes[n].gpus]
+                if (
+                    sum(nodes[n].healthy_gpus for n in own if self.instance.schedulable(nodes[n]))
+                    >= need
+                ):
+                    free = sum(self._space.by_node[n].free for n in own)
+                    able.append((max(0, need - free), -free, number, own))
+            for *_, own in sorted(able)[:DOMAINS]:
+                yield frozenset(own)
+
+    def _in_domain(self, index: int, nodes: frozenset[int]) -> Regain | None:
+        """The move of the gang into a domain from which others go, node by node."""
+        space = self._space
+        if self.instance.gangs[index].running:
+            space.set(index, ())
+        gone: list[int] = []
+        placed = False
+        for n in self._by_tenants(index, nodes):
+            here = [i for i in self._tenants[n] if i != index and i not in gone]
+            if not all(map(self._free, here)) or len(gone) + len(here) > MAX_EVICTED:
+                continue
+            for other in here:
+                space.set(other, ())
+                gone.append(other)
+            if self._replaced(index, nodes, faster=True):
+                placed = True
+                break
+        if not placed:
+            return None
+        away = [other for other in self._by_size(gone) if not self._returned(other)]
+        if not all(self._replaced(other, self._open) for other in away):
+            return None
+        return self._gaining([index, *away])
+
+    def _by_tenants(self, index: int, nodes: frozenset[int]) -> list[int]:
+        """The nodes, those first from which the fewest GPUs have to go."""
+
+        def held(n: int) -> tuple[int, int]:
+            others = (self.instance.gangs[i] for i in self._tenants[n] if i != index)
+            return sum(counted_gpus(gang) for gang in others), n
+
+        return sorted(nodes, key=held)
+
+    def _by_size(self, gangs: Sequence[int]) -> list[int]:
+        return sorted(gangs, key=lambda i: (-standing_gpus(self.instance, i), i))
+
+    def _returned(self, index: int) -> bool:
+        """Whether there is room again for the gang where it stands."""
+        space, mark = self._space, self._space.mark()
+        space.set(index, self.base[index].pods)
+        nodes = sorted({pod.node for pod in self.base[index].pods})
+        if all(space.is_valid(n) and not space.stale_indices(n) for n in nodes):
+            return True
+        space.undo(mark)
+        return False
+
+    def _demand(self, index: int) -> Demand:
+        """All pods of the gang, at the size that it has, or at its smallest."""
+        gang = self.instance.gangs[index]
+        pods = self.base[index].pods
+        counts = counts_of(gang, pods) if pods else gang.target_counts()
+        return remaining_demand(self.instance, index, counts, ())
+
+    def _replaced(self, index: int, nodes: frozenset[int], *, faster: bool = False) -> bool:
+        """Place the gang on some of the nodes, the fastest of some places; False if none is fast enough.
+
+        ``faster``: than now, else as fast as now.
+        """
+        demand = self._demand(index).within(nodes)
+        if not demand.possible or demand.gpus > self._space.arrays.idle_gpus:
+            return False
+        least = (self._lines[index].speed or 0) + faster
+        best: tuple[int, Pods] | None = None
+        for pods in islice(placements(self._space, demand), PLACEMENTS):
+            speed = value_of(self._space, index, pods).speed
+            if speed >= least and (best is None or speed > best[0]):
+                best = speed, pods
+        if best is None:
+            return False
+        self._space.set(index, best[1])
+        return True
+
+    def _regain(self, gangs: Sequence[int]) -> Regain | None:
+        """What the plan with these gangs as they are in the space has beyond the present placement.
+
+        None if it breaks a rule, or is the present one.
+        """
+        decisions = {i: self._space.decision(i) for i in gangs}
+        decisions = {i: one for i, one in decisions.items() if one != self.base[i]}
+        if not decisions:
+            return None
+        plan = with_decisions(self.base, decisions)
+        if not self._ledger.keeps_rules(plan):
+            return None
+        nodes = {
+            pod.node for i, one in decisions.items() for pod in (*one.pods, *self.base[i].pods)
+        }
+        return Regain(
+            decisions,
+            frozenset(nodes),
+            sum(gpus_at_speed(Evaluation(self.instance, plan))) - self._effective,
+            plan_worth(self.instance, plan).whole_gpus - self._whole,
+            sum(standing_gpus(self.instance, i) for i in decisions),
+        )
+
+
+def with_decisions(
+    base: Sequence[GangDecision], decisions: Mapping[int, GangDecision]
+) -> tuple[GangDecision, ...]:
+    """The plan with these decisions in the place of those of the same gangs."""
+    return tuple(decisions.get(index, one) for index, one in enumerate(base))
