@@ -50,6 +50,9 @@ MAX_NAMED = 5
 
 DAY_H = 24
 
+OF_MOVES = "moves are measured"
+"""Start of a note on what moves bought: an audit weighs none of the re-plan's."""
+
 MAX_EMBEDDED = 3000
 """The re-plan is part of the audit of a cluster of at most so many nodes and gangs."""
 
@@ -62,8 +65,8 @@ class Found:
     """The plans that an audit compares, with the indices of the instance.
 
     ``unmoved``: nobody moves; ``allowed``: those that say that they may; ``possible``: the re-plan.
-    ``packed``: of the running gangs alone, packed: level to (wholly free, all). ``moves``: the most regained
-    first.
+    ``packed``: of the running gangs alone, packed: level to (wholly free, all). ``moves``: each what it
+    changes in ``unmoved``, the one that regains most first.
     """
 
     unmoved: Solution
@@ -202,11 +205,15 @@ class AuditWriter:
         return sum(gpus_at_speed(Evaluation(self._free, solution.decisions)))
 
     @cached_property
+    def _unmoved(self) -> int:
+        return self._sum_of(self._found.unmoved)
+
+    @cached_property
     def _effective(self) -> AuditEffectiveGpus:
         before, after = sum(self._before), sum(self._after)
         return AuditEffectiveGpus.model_construct(
             before=thousandths(before),
-            unmoved=thousandths(self._sum_of(self._found.unmoved)),
+            unmoved=thousandths(self._unmoved),
             allowed=thousandths(self._sum_of(self._found.allowed)),
             possible=thousandths(after),
             bound=thousandths(
@@ -223,7 +230,7 @@ class AuditWriter:
         running = [i for i, one in enumerate(self._present.lines) if one.admitted]
         slow = sum(after[i] - before[i] for i in running)
         waiting = sum(after) - sum(after[i] for i in running)
-        startable = self._sum_of(self._found.unmoved) - sum(before)
+        startable = self._unmoved - sum(before)
         allowed = self._sum_of(self._found.allowed) - sum(before)
         stranded = sum(permille for _, permille in self._stranded_permille())
         return AuditLoss.model_construct(
@@ -311,7 +318,11 @@ class AuditWriter:
             gang = self._free.gangs[index]
             starts_if = self._starts_if(index)
             reason = self._found.unmoved.decisions[index].reason
-            moves = [n for n, changes in enumerate(self._found.moves, 1) if index in changes]
+            moves = [
+                n
+                for n, changes in enumerate(self._found.moves, 1)
+                if index in changes and changes[index].pods
+            ]
             found.append(
                 AuditWaiting.model_construct(
                     gang=_name(gang),
@@ -340,11 +351,12 @@ class AuditWriter:
 
     @cached_property
     def _worth(self) -> PlanWorth:
-        return plan_worth(self._free, self._base)
+        return plan_worth(self._free, self._found.unmoved.decisions)
 
     def _move(self, changes: Changes) -> AuditMove:
         free, lines = self._free, self._present.lines
-        plan = tuple(changes.get(index, one) for index, one in enumerate(self._base))
+        unmoved = self._found.unmoved.decisions
+        plan = tuple(changes.get(index, one) for index, one in enumerate(unmoved))
         after = Evaluation(free, plan)
         worth = plan_worth(free, plan)
         moved = [i for i in sorted(changes) if free.gangs[i].running]
@@ -369,12 +381,13 @@ class AuditWriter:
                     speed=after.lines[i].speed or 0,
                 )
                 for i in sorted(changes)
-                if not free.gangs[i].running
+                if not free.gangs[i].running and changes[i].pods
             ),
+            waits=tuple(_name(free.gangs[i]) for i in sorted(changes) if not changes[i].pods),
             restarts=len(moved),
             gpus=sum(standing_gpus(free, i) for i in moved),
             lost_runtime=self._lost_runtime(moved),
-            regains_gpus=thousandths(sum(gpus_at_speed(after)) - sum(self._before)),
+            regains_gpus=thousandths(sum(gpus_at_speed(after)) - self._unmoved),
             bandwidth=worth.bandwidth - self._worth.bandwidth,
             whole_nodes=worth.whole_nodes - self._worth.whole_nodes,
             whole_domains=worth.whole_domains - self._worth.whole_domains,
@@ -410,7 +423,7 @@ class AuditWriter:
         )
 
     def _notes(self) -> tuple[str, ...]:
-        notes = list(self._found.possible.notes)
+        notes = [one for one in self._found.possible.notes if not one.startswith(OF_MOVES)]
         if sum(self._after) < sum(self._before):
             notes.append(
                 "the re-plan is better in the order of the policy's tiers, but has fewer effective GPUs"

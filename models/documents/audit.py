@@ -174,10 +174,19 @@ class AuditStart(AuditPart):
 
 
 class AuditMove(AuditPart):
-    """Gangs that restart elsewhere together. The moves of an audit concern different gangs and nodes."""
+    """Gangs that restart elsewhere together, beyond what is possible without any move.
+
+    The moves of an audit concern different gangs and nodes.
+    """
 
     gangs: Many[AuditMovedGang]
-    starts: Many[AuditStart] = omitted(default=())
+    starts: Many[AuditStart] = omitted(
+        default=(),
+        description="Waiting gangs that start because of it, or elsewhere than without it",
+    )
+    waits: Many[str] = omitted(
+        default=(), description="namespace/name of gangs that could start without it, and wait then"
+    )
     restarts: Natural = Field(description="Running gangs that restart")
     gpus: Natural = Field(description="GPUs that restart")
     lost_runtime: Natural | None = Field(

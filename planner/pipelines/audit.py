@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from planner.search.regaining_moves import Regain
     from planner.show.console import Console
 
-TIME_LIMIT_S = 50
+TIME_LIMIT_S = 45
 """Most seconds after reading, unless the command line allows more: 1,000 nodes are audited in a minute."""
 
 BUDGET_PER_S = 10
@@ -69,11 +69,9 @@ class Share:
     of_all: float
 
 
-UNMOVED, WHOLE, ALLOWED, POSSIBLE = Share(0.1), Share(0.12), Share(0.15), Share(0.5)
-"""The other searches use what is left by those before them; the rest is for moves and for writing."""
-
-MOVES_SHARE = 0.8
-"""Of the time that is left in the end, for finding moves; the rest is for checking and writing them."""
+UNMOVED, WHOLE, ALLOWED = Share(0.1), Share(0.1), Share(0.12)
+POSSIBLE, MOVES = Share(0.4), Share(0.12)
+"""In this order; the rest is for checking and writing."""
 
 
 def audit(
@@ -175,18 +173,30 @@ class _Auditor:
         movable = {i for i in running if instance.gangs[i].movable} - fixed.keys()
         free = at_no_price(instance, running - fixed.keys(), budgets=False)
         with phases.phase("solve"):
-            unmoved = self._search("gangs that could start now", at_no_price(instance, ()), UNMOVED)
+            standing = at_no_price(instance, ())
+            unmoved = self._search("gangs that could start now", standing, UNMOVED)
             alone = _packed(free)
-            packed = wholly_free(alone, self._search("whole nodes", alone, WHOLE).decisions)
+            packed = self._search("whole nodes", alone, WHOLE)
             allowed = unmoved
             if movable:
-                allowed = self._search("moves allowed", at_no_price(instance, movable), ALLOWED)
+                willing = at_no_price(instance, movable)
+                allowed = self._search("moves that gangs allow", willing, ALLOWED)
             possible = self._search("the re-plan", free, POSSIBLE)
+            moves = self._moves(free, unmoved, possible)
         with phases.phase("check"):
+            self._check(standing, unmoved)
+            self._check(alone, packed)
+            if movable:
+                self._check(willing, allowed)
+            self._check(free, _together(free, unmoved, moves))
             plan, document = self._made(free, possible, self._request.out_plan)
-        with phases.phase("moves"):
-            moves = self._moves(free, unmoved)
-        found = Found(unmoved, allowed, possible, packed, [one.decisions for one in moves])
+        found = Found(
+            unmoved,
+            allowed,
+            possible,
+            wholly_free(alone, packed.decisions),
+            [one.decisions for one in moves],
+        )
         written = AuditWriter(instance, free, found).compose(
             name=document["metadata"]["name"],
             created_at=self._created_at,
@@ -215,31 +225,52 @@ class _Auditor:
         ).run()
 
     def _made(
-        self, instance: Instance, solution: Solution, out: Path | None
+        self, instance: Instance, solution: Solution, out: Path | None, *, refute: bool = True
     ) -> tuple[PlanDocument, dict[str, Any]]:
         """The plan of a solution, checked by the judge, and saved if requested."""
-        self._console.doing("verifying the re-plan")
+        self._console.doing("verifying")
         request = PlanRequest(self._request.paths, out=out)
         built = replace(self._built, instance=instance)
         maker = Maker(request, built, self._created_at, self._console)
-        return maker.made(solution, Phases(self._clock), refute=not self._stop.event.is_set())
+        refute = refute and not self._stop.event.is_set()
+        return maker.made(solution, Phases(self._clock), refute=refute)
 
-    def _moves(self, free: Instance, unmoved: Solution) -> tuple[Regain, ...]:
+    def _check(self, instance: Instance, solution: Solution) -> None:
+        """Let the judge look at a plan of which only figures are stated. Raises RefusedPlanError."""
+        if not self._stop.event.is_set():
+            self._made(instance, solution, None, refute=False)
+
+    def _moves(self, free: Instance, unmoved: Solution, possible: Solution) -> tuple[Regain, ...]:
         from models.audit_figures import best_speeds
         from planner.search.regaining_moves import regaining_moves
 
         self._console.doing("searching: the moves that regain most")
-        waiting = {
-            index
-            for index, (gang, one) in enumerate(zip(free.gangs, unmoved.decisions, strict=True))
-            if not gang.running and gang.hold is None and not one.pods
-        }
-        until = self._clock() + MOVES_SHARE * self._left
+        until = self._clock() + MOVES.of_all * self._limit
 
         def ended() -> bool:
             return self._stop.event.is_set() or self._clock() > until
 
-        return regaining_moves(free, best_speeds(free), waiting, ended)
+        return regaining_moves(
+            free, unmoved.decisions, possible.decisions, best_speeds(free), ended
+        )
+
+
+def _together(free: Instance, unmoved: Solution, moves: Sequence[Regain]) -> Solution:
+    """The plan with all moves, of which nothing is proven."""
+    from models.solution import GangDecision, Reason
+    from planner.baselines.scheduler import solution_of
+    from planner.search.moves import with_moves_as_one
+    from planner.search.regaining_moves import with_decisions
+
+    changes = {index: one for move in moves for index, one in move.decisions.items()}
+    waits = GangDecision("wait", (), Reason("NoRoom", "not by these moves"))
+    decisions = tuple(
+        waits if one.decision == "wait" and free.gangs[index].hold is None else one
+        for index, one in enumerate(with_decisions(unmoved.decisions, changes))
+    )
+    plan = solution_of(free, decisions, "moves of an audit")
+    found = with_moves_as_one(free, plan, unmoved.decisions)
+    return plan if found is None else found
 
 
 def _seconds(request: AuditRequest, instance: Instance) -> float:

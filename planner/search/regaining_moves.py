@@ -1,19 +1,18 @@
 """The moves that regain most of what a placement costs: some gangs restart elsewhere, so that one is faster.
 
-Each is found from the present placement alone: one gang goes where it is faster, or starts, and others make
-room for it without becoming slower. Moves of one audit concern different gangs and different nodes, so that
-each can be made without the others, and all of them together.
+Each is found beside a plan in which nothing moves: one gang goes where it is faster, or starts, and others
+make room for it, without becoming slower or as the re-plan has them. Moves of one audit concern different
+gangs and different nodes, so that each can be made without the others, and all of them together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from models.effective_gpus import counted_gpus, gpus_at_speed
 from models.instance import Instance
-from models.program.base_state import base_decisions
 from models.program.demand_builder import remaining_demand
 from models.program.demands import Demand
 from models.program.interruption import Question
@@ -21,7 +20,8 @@ from models.program.options import standing_gpus
 from models.rates.speed import FULL_SPEED
 from models.relocation import plan_worth
 from models.solution import GangDecision
-from models.tier_values import Evaluation
+from models.tier_values import Evaluation, tiers_of
+from models.tiers import larger_is_better
 from planner.search.free_space import FreeSpace, Pods, counts_of
 from planner.search.greedy import placements, value_of
 from planner.search.ledger import Ledger
@@ -47,7 +47,7 @@ PLACEMENTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Regain:
-    """``decisions``: of the gangs that move or start. ``nodes``: that some gang leaves or comes to.
+    """``decisions``: of the gangs that change. ``nodes``: that some gang leaves or comes to.
 
     ``effective``: permille-GPU regained; ``whole``: GPUs of whole nodes; ``gpus``: that restart.
     """
@@ -65,17 +65,21 @@ class Regain:
 
 
 def regaining_moves(
-    instance: Instance, best_speeds: Mapping[int, int], waiting: Collection[int], ended: Question
+    instance: Instance,
+    unmoved: Sequence[GangDecision],
+    replanned: Sequence[GangDecision],
+    best_speeds: Mapping[int, int],
+    ended: Question,
 ) -> tuple[Regain, ...]:
     """At most MAX_MOVES moves, those that regain most first.
 
-    ``best_speeds``: permille that a gang could reach. ``waiting``: gangs that wait and could start then.
-    ``ended``: whether no more are to be looked for.
+    ``unmoved``: a plan in which nothing moves; ``replanned``: one in which everything may. ``best_speeds``:
+    permille that a gang could reach. ``ended``: whether no more are to be looked for.
     """
-    finder = _Finder(instance, ended)
+    finder = _Finder(instance, unmoved, replanned, ended)
     tries: list[tuple[int, Callable[[], Regain | None]]] = [
         (-potential, lambda index=index: finder.hasten(index))  # type: ignore[misc]
-        for index, potential in finder.targets(best_speeds, waiting)
+        for index, potential in finder.targets(best_speeds)
     ]
     tries += [(0, lambda n=n: finder.empty(n)) for n in finder.emptiable()]  # type: ignore[misc]
     found = [(one, again) for _, again in tries if (one := again()) is not None]
@@ -94,16 +98,24 @@ def regaining_moves(
 
 
 class _Finder:
-    """Looks for one move at a time, in the space of the present placement."""
+    """Looks for one move at a time, in the space of the plan in which nothing moves."""
 
-    def __init__(self, instance: Instance, ended: Question) -> None:
+    def __init__(
+        self,
+        instance: Instance,
+        unmoved: Sequence[GangDecision],
+        replanned: Sequence[GangDecision],
+        ended: Question,
+    ) -> None:
         self.instance = instance
-        self.base = base_decisions(instance)
+        self.base = tuple(unmoved)
+        self._replan = replanned
         self._ended = ended
         self._space = FreeSpace(instance, self.base)
         self._ledger = Ledger(instance, self.base)
-        present = Evaluation(instance, self.base)
-        self._lines, self._effective = present.lines, sum(gpus_at_speed(present))
+        before = Evaluation(instance, self.base)
+        self._lines, self._effective = before.lines, sum(gpus_at_speed(before))
+        self._values = larger_is_better(tiers_of(instance), before.vector())
         self._whole = plan_worth(instance, self.base).whole_gpus
         self._open = frozenset(range(len(instance.cluster.nodes)))
         self._gangs = set[int]()
@@ -112,18 +124,14 @@ class _Finder:
             for n in sorted({pod.node for pod in decision.pods}):
                 self._tenants[n].append(index)
 
-    def targets(
-        self, best_speeds: Mapping[int, int], waiting: Collection[int]
-    ) -> list[tuple[int, int]]:
+    def targets(self, best_speeds: Mapping[int, int]) -> list[tuple[int, int]]:
         """(gang, permille-GPU that it could gain), the most first."""
         found = []
         for index, gang in enumerate(self.instance.gangs):
-            if index in waiting:
-                now = 0
-            elif gang.running and gang.movable:
-                now = self._lines[index].speed or 0
-            else:
+            waits = not gang.running and gang.hold is None
+            if not (waits or (gang.running and gang.movable)):
                 continue
+            now = self._lines[index].speed or 0
             potential = counted_gpus(gang) * (best_speeds.get(index, FULL_SPEED) - now)
             if potential > 0:
                 found.append((index, potential))
@@ -136,7 +144,7 @@ class _Finder:
             gangs = [self.instance.gangs[index] for index in self._tenants[n]]
             held = node.gpus - self._space.by_node[n].free
             sound = self.instance.schedulable(node) and node.healthy_gpus == node.gpus
-            if sound and 0 < held < node.gpus and all(gang.movable for gang in gangs):
+            if sound and 0 < held < node.gpus and all(g.running and g.movable for g in gangs):
                 found.append((held, n))
         return [n for _, n in sorted(found)[:MAX_EMPTIED]]
 
@@ -183,7 +191,7 @@ class _Finder:
         space, mark = self._space, self._space.mark()
         if self._ended():
             return
-        if self.instance.gangs[index].running:
+        if self.instance.gangs[index].running:  # others would have started if they could
             space.set(index, ())
             if self._replaced(index, self._open, faster=True):
                 yield self._gaining([index])
@@ -193,6 +201,8 @@ class _Finder:
                 return
             yield self._in_domain(index, nodes)
             space.undo(mark)
+        yield self._as_replanned(index)
+        space.undo(mark)
 
     def _gaining(self, gangs: Sequence[int]) -> Regain | None:
         found = self._regain(gangs)
@@ -217,10 +227,12 @@ class _Finder:
                 yield frozenset(own)
 
     def _in_domain(self, index: int, nodes: frozenset[int]) -> Regain | None:
-        """The move of the gang into a domain from which others go, node by node."""
+        """The move of the gang into a domain from which others go, node by node.
+
+        Those that would start without the move wait if they find no other place.
+        """
         space = self._space
-        if self.instance.gangs[index].running:
-            space.set(index, ())
+        space.set(index, ())
         gone: list[int] = []
         placed = False
         for n in self._by_tenants(index, nodes):
@@ -236,9 +248,32 @@ class _Finder:
         if not placed:
             return None
         away = [other for other in self._by_size(gone) if not self._returned(other)]
-        if not all(self._replaced(other, self._open) for other in away):
-            return None
+        away.sort(key=lambda other: not self.instance.gangs[other].running)
+        for other in away:
+            if not self._replaced(other, self._open) and self.instance.gangs[other].running:
+                return None
         return self._gaining([index, *away])
+
+    def _as_replanned(self, index: int) -> Regain | None:
+        """The move of the gang to where the re-plan has it, and of those there to where it has them."""
+        space = self._space
+        gone = [index]
+        for gang in gone:  # grows while it is read
+            pods = self._replan[gang].pods
+            if not self._free(gang) or not {pod.node for pod in pods} <= self._open:
+                return None
+            here = {other for pod in pods for other in self._tenants[pod.node]} - {*gone}
+            gone += sorted(i for i in here if self._replan[i].pods != self.base[i].pods)
+            if len(gone) > MAX_EVICTED:
+                return None
+        for gang in gone:
+            space.set(gang, self._replan[gang].pods)
+        lines = self._lines
+        for gang in [i for i in self._by_size(gone) if i != index]:
+            speed = value_of(space, gang, ()).speed if space.pods[gang] else 0
+            if speed <= (lines[gang].speed or 0):
+                self._returned(gang)
+        return self._gaining(gone)
 
     def _by_tenants(self, index: int, nodes: frozenset[int]) -> list[int]:
         """The nodes, those first from which the fewest GPUs have to go."""
@@ -272,12 +307,13 @@ class _Finder:
     def _replaced(self, index: int, nodes: frozenset[int], *, faster: bool = False) -> bool:
         """Place the gang on some of the nodes, the fastest of some places; False if none is fast enough.
 
-        ``faster``: than now, else as fast as now.
+        ``faster``: than in the plan in which nothing moves, else running gangs are at least as fast as there.
         """
         demand = self._demand(index).within(nodes)
         if not demand.possible or demand.gpus > self._space.arrays.idle_gpus:
             return False
-        least = (self._lines[index].speed or 0) + faster
+        held = faster or self.instance.gangs[index].running
+        least = (self._lines[index].speed or 0) + faster if held else 0
         best: tuple[int, Pods] | None = None
         for pods in islice(placements(self._space, demand), PLACEMENTS):
             speed = value_of(self._space, index, pods).speed
@@ -289,16 +325,24 @@ class _Finder:
         return True
 
     def _regain(self, gangs: Sequence[int]) -> Regain | None:
-        """What the plan with these gangs as they are in the space has beyond the present placement.
+        """What the plan with these gangs as they are in the space has beyond the one in which nothing moves.
 
-        None if it breaks a rule, or is the present one.
+        None if nothing moves in it either, it breaks a rule, or is worse by the tiers of the policy.
         """
         decisions = {i: self._space.decision(i) for i in gangs}
-        decisions = {i: one for i, one in decisions.items() if one != self.base[i]}
-        if not decisions:
+        decisions = {i: one for i, one in decisions.items() if one.pods != self.base[i].pods}
+        moved = sum(standing_gpus(self.instance, i) for i in decisions)
+        if not any(self.instance.gangs[i].running for i in decisions):
             return None
         plan = with_decisions(self.base, decisions)
         if not self._ledger.keeps_rules(plan):
+            return None
+        evaluation = Evaluation(self.instance, plan)
+        effective = sum(gpus_at_speed(evaluation)) - self._effective
+        if (
+            effective
+            and larger_is_better(tiers_of(self.instance), evaluation.vector()) <= self._values
+        ):
             return None
         nodes = {
             pod.node for i, one in decisions.items() for pod in (*one.pods, *self.base[i].pods)
@@ -306,9 +350,9 @@ class _Finder:
         return Regain(
             decisions,
             frozenset(nodes),
-            sum(gpus_at_speed(Evaluation(self.instance, plan))) - self._effective,
+            effective,
             plan_worth(self.instance, plan).whole_gpus - self._whole,
-            sum(standing_gpus(self.instance, i) for i in decisions),
+            moved,
         )
 
 

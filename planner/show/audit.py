@@ -14,7 +14,6 @@ from planner.show.text import (
     compress,
     gigabytes,
     gpu_amount,
-    lasting,
     number,
     percent,
     permille,
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 12
 """Gangs of one table, unless all are asked for with ``wide``."""
+
+HOUR_S = 3600
 
 MAX_NAMES = 3
 """Gangs named in one cell."""
@@ -215,16 +216,17 @@ def _move(n: int, one: AuditMove) -> tuple[Cell, ...]:
     lost = one.lost_runtime
     goes = [f"{gang.gang}: {compress(gang.leaves)} to {compress(gang.comes)}" for gang in one.gangs]
     starts = [f"{gang.gang} starts on {compress(gang.nodes)}" for gang in one.starts]
+    waits = [f"{name} waits" for name in one.waits]
     whole = f"{one.whole_nodes:+}" if one.whole_nodes else "-"
     return (
         Cell(str(n)),
         Cell(_signed(one.regains_gpus), "good"),
         Cell(number(one.restarts)),
         Cell(number(one.gpus)),
-        Cell("unknown" if lost is None else f"{lasting(lost)} x GPU"),
+        Cell("unknown" if lost is None else f"{lost / HOUR_S:,.1f} GPU-h"),
         Cell(whole),
         Cell("yes" if one.allowed else "no"),
-        Cell(first_of([*starts, *goes], 2 * MAX_NAMES)),
+        Cell(first_of([*starts, *goes, *waits], 2 * MAX_NAMES)),
     )
 
 
