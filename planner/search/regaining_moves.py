@@ -8,7 +8,7 @@ gangs and different nodes, so that each can be made without the others, and all 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from models.effective_gpus import counted_gpus, gpus_at_speed
@@ -18,7 +18,6 @@ from models.program.demands import Demand
 from models.program.interruption import Question
 from models.program.options import standing_gpus
 from models.rates.speed import FULL_SPEED
-from models.relocation import plan_worth
 from models.solution import GangDecision
 from models.tier_values import Evaluation, tiers_of
 from models.tiers import larger_is_better
@@ -89,11 +88,14 @@ def regaining_moves(
         one, again = found.pop(0)
         if finder.conflicts(one):
             other = again()
-            if other is not None and not finder.conflicts(other):
-                found.append((other, again))
+            found += [(other, again)] if other is not None else []
             continue
-        chosen.append(one)
-        finder.close(one)
+        exact = finder.confirmed(one)
+        if exact == one:
+            chosen.append(one)
+            finder.close(one)
+        elif exact is not None:
+            found.append((exact, again))
     return tuple(chosen)
 
 
@@ -116,7 +118,7 @@ class _Finder:
         before = Evaluation(instance, self.base)
         self._lines, self._effective = before.lines, sum(gpus_at_speed(before))
         self._values = larger_is_better(tiers_of(instance), before.vector())
-        self._whole = plan_worth(instance, self.base).whole_gpus
+        self._free_before = [one.free for one in self._space.by_node]
         self._open = frozenset(range(len(instance.cluster.nodes)))
         self._gangs = set[int]()
         self._tenants: list[list[int]] = [[] for _ in instance.cluster.nodes]
@@ -325,35 +327,50 @@ class _Finder:
         return True
 
     def _regain(self, gangs: Sequence[int]) -> Regain | None:
-        """What the plan with these gangs as they are in the space has beyond the one in which nothing moves.
+        """What these gangs as they are in the space have beyond the plan in which nothing moves.
 
-        None if nothing moves in it either, it breaks a rule, or is worse by the tiers of the policy.
+        None if nothing moves. Counts those gangs and their nodes alone: see ``confirmed``.
         """
-        decisions = {i: self._space.decision(i) for i in gangs}
-        decisions = {i: one for i, one in decisions.items() if one.pods != self.base[i].pods}
-        moved = sum(standing_gpus(self.instance, i) for i in decisions)
-        if not any(self.instance.gangs[i].running for i in decisions):
+        space, changed = self._space, [i for i in gangs if self._space.pods[i] != self.base[i].pods]
+        if not any(self.instance.gangs[i].running for i in changed):
             return None
-        plan = with_decisions(self.base, decisions)
+        effective = 0
+        for i in changed:
+            speed = value_of(space, i, ()).speed if space.pods[i] else 0
+            effective += counted_gpus(self.instance.gangs[i]) * (
+                speed - (self._lines[i].speed or 0)
+            )
+        pods = (pod for i in changed for pod in (*space.pods[i], *self.base[i].pods))
+        nodes = frozenset(pod.node for pod in pods)
+        free = {n: space.by_node[n].free for n in nodes}
+        whole = sum(
+            self.instance.cluster.nodes[n].gpus for n in nodes if self._is_whole(n, free[n])
+        )
+        before = (n for n in nodes if self._is_whole(n, self._free_before[n]))
+        return Regain(
+            {i: space.decision(i) for i in changed},
+            nodes,
+            effective,
+            whole - sum(self.instance.cluster.nodes[n].gpus for n in before),
+            sum(standing_gpus(self.instance, i) for i in changed),
+        )
+
+    def _is_whole(self, n: int, free: int) -> bool:
+        return 0 < free == self.instance.cluster.nodes[n].gpus
+
+    def confirmed(self, one: Regain) -> Regain | None:
+        """The move with what the whole plan regains; None if it breaks a rule, or is worse by the tiers."""
+        plan = with_decisions(self.base, one.decisions)
         if not self._ledger.keeps_rules(plan):
             return None
         evaluation = Evaluation(self.instance, plan)
         effective = sum(gpus_at_speed(evaluation)) - self._effective
-        if (
-            effective
-            and larger_is_better(tiers_of(self.instance), evaluation.vector()) <= self._values
-        ):
+        values = larger_is_better(tiers_of(self.instance), evaluation.vector())
+        if effective < 0 or (effective and values <= self._values):
             return None
-        nodes = {
-            pod.node for i, one in decisions.items() for pod in (*one.pods, *self.base[i].pods)
-        }
-        return Regain(
-            decisions,
-            frozenset(nodes),
-            effective,
-            plan_worth(self.instance, plan).whole_gpus - self._whole,
-            moved,
-        )
+        if not effective and one.whole <= 0:
+            return None
+        return replace(one, effective=effective)
 
 
 def with_decisions(
