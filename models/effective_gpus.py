@@ -7,9 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from models.gang import Gang
 from models.instance import Instance
 from models.solution import GangDecision
 from models.tier_values import Evaluation, speed_before
+
+
+def counted_gpus(gang: Gang) -> int:
+    """The GPUs of a gang at its smallest size: what it counts in an audit, nothing for one without GPUs."""
+    return sum(role.min * role.gpus for role in gang.roles)
+
+
+def gpus_at_speed(evaluation: Evaluation) -> list[int]:
+    """Permille-GPU of every gang that runs whole, 0 for others and for those without GPUs."""
+    return [
+        counted_gpus(line.gang) * line.speed if line.admitted and line.speed is not None else 0
+        for line in evaluation.lines
+    ]
 
 
 def effective_before(instance: Instance) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from models.cluster import Cluster, Node
 from models.eligibility import Eligibility, model_matches, tolerated, without_conditions
 from models.gang import Gang, Role, matches
-from models.policy import GPUS, Policy
+from models.policy import GPUS, NO_COST, Policy
 from models.queue import Queue
 from models.rates.speed import RelativeSpeeds
 from models.solution import Reserved
@@ -128,15 +128,22 @@ class Instance:
         """Whether running gangs are worth their GPUs times their speed: the policy lists goodput."""
         return self.policy.lists("goodput")
 
+    @property
+    def restarts_free(self) -> bool:
+        """Whether it costs nothing to stop or move a gang."""
+        return self.policy.disruption.weight == NO_COST
+
     def disruption_cost(self, gang: Gang) -> int:
         """Cost of losing one of its GPUs in the disruption tier: 1, or seconds of lost runtime.
 
         Seconds since the last checkpoint or the start, whichever is later, from 1 to the cap; the cap if
-        neither is known.
+        neither is known. Nothing where restarts are free.
         """
         disruption = self.policy.disruption
         if disruption.weight == GPUS:
             return 1
+        if self.restarts_free:
+            return 0
         times = [t for t in (gang.started_at, gang.last_checkpoint) if t is not None]
         if not times:
             return max(1, disruption.cap_s)

@@ -62,14 +62,16 @@ class Moves:
 
 GPUS = "gpus"
 LOST_RUNTIME = "lostRuntime"
+NO_COST = "none"
 
 DAY_S = 24 * 60 * 60
 
 
 @dataclass(frozen=True, slots=True)
 class Disruption:
-    """Cost of stopping, moving or shrinking. ``weight``: GPUs, or GPUs x seconds of lost runtime.
+    """Cost of stopping, moving or shrinking. ``weight``: GPUs, GPUs x seconds of lost runtime, or nothing.
 
+    NO_COST also lets a running gang count the speed that it has after the plan, whatever it was before.
     ``cap_s``: the most seconds that count, and the seconds of an unknown start.
     """
 
@@ -178,6 +180,7 @@ class Policy:
     of the gangs that hold room while they wait, None where none does. ``reservations``: None for none.
     ``patience``: of gangs that state none. ``spares``: (name of a level, nodes that stay free in each
     of its domains), sorted. ``per_gpu``: (resource, units) that a free GPU needs to be of use, sorted.
+    ``gpu_hour_price``: of one GPU for an hour, in any currency; no tier depends on it.
     """
 
     name: str = "default"
@@ -198,6 +201,7 @@ class Policy:
     patience: Patience | None = None
     spares: tuple[tuple[str, int], ...] = ()
     per_gpu: tuple[tuple[str, int], ...] = ()
+    gpu_hour_price: Fraction | None = None
 
     def lists(self, objective: str) -> bool:
         """Whether the policy has the objective."""

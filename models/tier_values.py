@@ -93,6 +93,15 @@ def speed_before(instance: Instance, index: int) -> int | None:
     return known[index]
 
 
+def most_speed(instance: Instance, index: int) -> int | None:
+    """The most that the speed of a gang counts after the plan, permille; None for no limit.
+
+    A gang that runs whole counts at most its speed before the plan, so that nothing moves for speed alone,
+    unless restarts are free.
+    """
+    return None if instance.restarts_free else speed_before(instance, index)
+
+
 def _speeds_before(_instance: Instance) -> dict[int, int]:
     return {}
 
@@ -181,7 +190,7 @@ ValueCache = dict[tuple[int, tuple[PodPlacement, ...]], GangValue]
 class Line:
     """One gang of a plan. ``value``: None without pods. ``admitted``: it runs whole after the plan.
 
-    ``speed``: permille; of a gang that runs whole before the plan, the smaller of before and after.
+    ``speed``: permille; of a gang that runs whole before the plan at most ``most_speed``.
     """
 
     gang: Gang
@@ -261,8 +270,8 @@ class Evaluation:
         if not decision.pods:
             return Line(gang, decision, None, admitted=False)
         value = self._value(index)
-        before = speed_before(self.instance, index)
-        speed = value.speed if before is None else min(before, value.speed)
+        most = most_speed(self.instance, index)
+        speed = value.speed if most is None else min(most, value.speed)
         return Line(gang, decision, value, admitted(self.instance, index, decision), speed)
 
     def _value(self, index: int) -> GangValue:

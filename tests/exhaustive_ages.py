@@ -47,10 +47,10 @@ def patient_share(instance: Instance, gang: Gang) -> Fraction:
 
 
 def harm(instance: Instance, gang: Gang) -> int:
-    """What each of its GPUs counts in disruption: 1, or the seconds of work that are lost with it."""
+    """What each of its GPUs counts in disruption: 1, nothing, or the seconds of work lost with it."""
     disruption = instance.policy.disruption
-    if disruption.weight == "gpus":
-        return 1
+    if disruption.weight in ("gpus", "none"):
+        return int(disruption.weight == "gpus")
     begun = max(gang.started_at or 0, gang.last_checkpoint or 0)
     known = gang.started_at is not None or gang.last_checkpoint is not None
     lost = now(instance) - begun if known else disruption.cap_s

@@ -239,9 +239,16 @@ def _share(prices: Prices, gang: Gang, pods: Sequence[PodPlacement]) -> int | No
 
 def speeds(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
     """Speed of every gang; where it runs whole before the plan the smaller one, before or after."""
-    before = speeds_before(instance)
     after = _speeds(instance, decisions)
-    return [b if b is not None and b < a else a for a, b in zip(after, before, strict=True)]
+    limits = speed_limits(instance)
+    return [b if b is not None and b < a else a for a, b in zip(after, limits, strict=True)]
+
+
+def speed_limits(instance: Instance) -> list[int | None]:
+    """The speed that every gang counts at most: as it stands, unless restarts cost nothing."""
+    if instance.policy.disruption.weight == "none":
+        return [None] * len(instance.gangs)
+    return speeds_before(instance)
 
 
 def speeds_before(instance: Instance) -> list[int | None]:

@@ -22,7 +22,7 @@ from exhaustive_values import (
     MINIMISED,
     earnings,
     performance,
-    speeds_before,
+    speed_limits,
     stability_value,
     standing,
     tier_names,
@@ -75,7 +75,7 @@ class Scale:
         self.names = tier_names(instance)
         self.zero: Vector = (0,) * len(self.names)
         self.usable = tuple(usable(instance, node) for node in instance.cluster.nodes)
-        self._before = speeds_before(instance)
+        self._before = speed_limits(instance)
         self._left: dict[tuple[Left, ...], Vector] = {}
         self._performance: dict[tuple[int, int | None, int], Vector] = {}
 

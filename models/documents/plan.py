@@ -16,7 +16,7 @@ from models.documents.gang import MAX_PODS, MAX_RANK, GangDocument
 from models.documents.policy import PolicyDocument
 from models.documents.queue import QueueDocument
 from models.documents.server import GpuIndices
-from models.policy import EVERY_SCHEDULER, SHOWN_SCHEDULERS
+from models.policy import EVERY_SCHEDULER, NO_COST, SHOWN_SCHEDULERS
 from models.solution import NEVER, Decision, Proof, StoppedBy
 from models.tiers import Sense
 from models.units import InvalidValueError, plural
@@ -79,7 +79,7 @@ class PlanInstance(Document):
 
     @property
     def what_if(self) -> str | None:
-        """Whose pods it plans besides gangplan's, in words: such a plan cannot be applied."""
+        """What it supposes, in words, or whose pods it plans besides gangplan's: it cannot be applied."""
         gangs = Counter(gang.status.scheduler for gang in self.gangs if gang.status.scheduler)
         if gangs:
             named = sorted(gangs, key=lambda name: (-gangs[name], name))
@@ -88,6 +88,8 @@ class PlanInstance(Document):
             ]
             rest = sum(gangs[name] for name in named[SHOWN_SCHEDULERS:])
             return ", ".join([*words, *([f"{plural(rest, 'gang')} of others"] if rest else [])])
+        if self.policy.spec.disruption.weight == NO_COST:
+            return "restarts that cost nothing"
         settings = self.policy.spec.kubernetes.to_policy()
         if settings.plans(EVERY_SCHEDULER):
             return "every scheduler"

@@ -52,6 +52,9 @@ MAX_MOVED = 1_000_000_000
 Gain = Annotated[Fraction, *decimal(0, MAX_GAIN)]
 Limit = Annotated[int, whole(0, MAX_MOVED)]
 
+MAX_PRICE = 1_000_000_000
+Price = Annotated[Fraction, *decimal(0, MAX_PRICE)]
+
 
 class MovesDocument(Document):
     """How much may restart elsewhere in one plan, and what it must gain."""
@@ -77,8 +80,10 @@ class MovesDocument(Document):
 class DisruptionDocument(Document):
     """What it costs to stop, move or shrink a gang."""
 
-    weight: Literal["gpus", "lostRuntime"] = Field(
-        default="gpus", description="gpus: its GPUs; lostRuntime: GPUs times seconds of lost work"
+    weight: Literal["gpus", "lostRuntime", "none"] = Field(
+        default="gpus",
+        description="gpus: its GPUs; lostRuntime: GPUs times seconds of lost work; none: nothing, as a "
+        "what-if that cannot be applied",
     )
     cap: Duration = Field(
         default=DAY_S,
@@ -367,6 +372,9 @@ class PolicySpec(Document):
     )
     patience: PatienceDocument | None = omitted(
         description="How long gangs wait for a good place; absent or null: not at all"
+    )
+    gpu_hour_price: Price | None = omitted(
+        description="Price of one GPU for an hour, in any currency, for the losses of an audit"
     )
     spares: Mapped[LevelName, Annotated[int, whole(0, MAX_SPARES)]] = omitted(
         default={}, description="Nodes with GPUs kept free in every domain of a level, for failures"

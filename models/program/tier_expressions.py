@@ -42,7 +42,7 @@ from models.tier_values import (
     GangValue,
     gang_value,
     known_masks,
-    speed_before,
+    most_speed,
 )
 from models.tiers import Tier
 
@@ -224,9 +224,9 @@ class StandingValues:
 
     def speed(self, index: int, stays: Sequence[ExistingPod]) -> int:
         """The speed of the gang with these pods, permille."""
-        before = speed_before(self._instance, index)
+        most = most_speed(self._instance, index)
         speed = self._value(index, stays).speed
-        return speed if before is None else min(before, speed)
+        return speed if most is None else min(most, speed)
 
     def _value(self, index: int, stays: Sequence[ExistingPod]) -> GangValue:
         gang, key = self._instance.gangs[index], (index, tuple(stays))

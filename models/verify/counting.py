@@ -209,7 +209,7 @@ def _worth_of_a_slot(kind: tuple[tuple[int, int], int]) -> Fraction:
 def _goodput(outcome: Outcome, i: int) -> int:
     change, figures = outcome.changes[i], outcome.figures[i]
     gang, speed = change.gang, FULL_SPEED
-    if gang.running and gang.whole:
+    if gang.running and gang.whole and not outcome.facts.policy.free_restarts:
         as_before = change.kind == "keep" and all(
             pod.gpus is not None for pod in change.pods.values()
         )

@@ -215,7 +215,8 @@ class Policy:
     """``objectives``: (name, tolerance) in order; ``mix``: (GPUs, permille).
 
     ``lost_cap``: most seconds of lost runtime that a GPU counts in disruption, None where every GPU
-    counts 1. ``starvation``: seconds after which a waiting gang is aged, None for never.
+    counts 1, or nothing with ``free_restarts``. ``starvation``: seconds after which a waiting gang is aged,
+    None for never.
     ``queue_limit``: the most gangs of a namespace that wait without a hold, None for no limit.
     ``hold_room_from``: the least priority of the gangs that hold room while they wait, None where none does.
     ``spares``: (level, nodes kept free in each of its domains). ``per_gpu``: what a free GPU needs.
@@ -227,6 +228,7 @@ class Policy:
     seed: int
     moves: MovesDocument
     lost_cap: int | None
+    free_restarts: bool
     starvation: int | None
     queue_limit: int | None
     hold_room_from: int | None
@@ -292,7 +294,7 @@ class Facts:
         """
         cap = self.policy.lost_cap
         if cap is None:
-            return 1
+            return 0 if self.policy.free_restarts else 1
         times = [time for time in (gang.started, gang.checkpoint) if time is not None]
         lost = self.now - max(times) if times else cap
         return max(1, min(cap, lost))

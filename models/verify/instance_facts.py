@@ -137,6 +137,7 @@ def _policy(
         seed=spec.solve.seed,
         moves=spec.moves,
         lost_cap=disruption.cap if disruption.weight == "lostRuntime" else None,
+        free_restarts=disruption.weight == "none",
         starvation=None if starvation is None else starvation.after,
         queue_limit=spec.queue_limit,
         hold_room_from=None if spec.hold_room is None else spec.hold_room.least,

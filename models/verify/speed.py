@@ -50,13 +50,14 @@ class GangSpeeds:
     def of(self, change: Change, share: int | None) -> tuple[int, int] | None:
         """Least and most speed of a gang with this share after the plan; None without pods.
 
-        One that runs whole before the plan counts the smaller of its speeds before and after.
+        One that runs whole before the plan counts the smaller of its speeds before and after, unless
+        restarts are free.
         """
         gang, pods = change.gang, change.pods
         if not pods:
             return None
         after = self._speed(gang, pods, share)
-        if not gang.running or not gang.whole:
+        if not gang.running or not gang.whole or self.facts.policy.free_restarts:
             return after, after
         low, high = self.before_plan(change, share)
         return min(low, after), min(high, after)

@@ -19,6 +19,7 @@ import typer
 
 from planner import __version__
 from planner.cli.apply import apply
+from planner.cli.audit import audit
 from planner.cli.completion import WIDE
 from planner.cli.diff import diff
 from planner.cli.doctor import doctor
@@ -69,6 +70,11 @@ _LIVE = "kubectl get nodes,pods,namespaces -A -o json | gangplan plan --queue al
 _VERBS = (
     (validate, "gangplan validate monday", "gangplan validate monday --save-policy levels.yaml"),
     (plan, _LIVE, "gangplan plan monday --out plan.json"),
+    (
+        audit,
+        "gangplan audit monday",
+        "gangplan audit monday -o json --metrics-file audit.prom",
+    ),
     (show, "gangplan show plan.json -o wide", "gangplan show plan.json -o name"),
     (
         explain,

@@ -133,13 +133,13 @@ def plan(
         policy=policy,
         require=tuple(require or ()),
         budget=budget,
-        time_limit_s=None if time_limit is None else _seconds(time_limit),
+        time_limit_s=None if time_limit is None else seconds_of_limit(time_limit),
         seed=seed,
         workers=workers,
         previous=previous,
         defragment=defragment,
         executor=executor,
-        now=None if now is None else _time(now, created_at),
+        now=None if now is None else time_of(now, created_at),
         queue=schedulers_of(queue),
     )
 
@@ -241,7 +241,7 @@ def _summary(console: Console, planned: Planned, code: int) -> None:
     )
 
 
-def _seconds(text: str) -> int:
+def seconds_of_limit(text: str) -> int:
     from models.units import InvalidValueError, seconds
 
     try:
@@ -253,7 +253,7 @@ def _seconds(text: str) -> int:
     return limit
 
 
-def _time(text: str, clock: str) -> int:
+def time_of(text: str, clock: str) -> int:
     """Seconds since the epoch of ``--now``. ``clock``: the current time, RFC 3339."""
     from models.units import InvalidValueError, epoch_seconds
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from models.gang import NODE_NAME, NodeExpression
-from models.policy import Objective, Policy
+from models.policy import NO_COST, Objective, Policy
 from models.tiers import family
 
 if TYPE_CHECKING:
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 DEFRAGMENT = "defragment"
 STABILITY = "stability"
+
+PRICES = ("disruption", STABILITY)
+"""Objectives that say what it costs that gangs move."""
 
 
 def with_defragment(policy: Policy) -> Policy:
@@ -80,6 +83,50 @@ def keep_sizes(instance: Instance, namespaces: Collection[str]) -> Instance:
         for gang in instance.gangs
     )
     return replace(instance, gangs=gangs)
+
+
+def at_no_price(instance: Instance, movable: Collection[int], *, budgets: bool = True) -> Instance:
+    """The instance in which these running gangs (indices) move at no price, as an audit supposes.
+
+    Nobody is stopped, and running gangs keep their numbers of pods. Reservations, limits on moves and,
+    without ``budgets``, disruption budgets are left out. Where GPUs of an unknown index matter, nodes decide
+    about GPUs: a plan with indices would gain only by knowing them.
+    """
+    later = instance.now + 1
+    cluster = instance.cluster if budgets else replace(instance.cluster, budgets=())
+    gangs = tuple(
+        replace(
+            gang,
+            movable=index in movable,
+            preemptible=gang.preemptible and not gang.running,
+            resize_after=max(later, gang.resize_after or later) if gang.elastic else None,
+            pods=gang.pods if budgets else tuple(replace(p, budgets=()) for p in gang.pods),
+        )
+        if gang.running
+        else gang
+        for index, gang in enumerate(instance.gangs)
+    )
+    policy = instance.policy
+    free = replace(
+        policy,
+        objectives=tuple(one for one in policy.objectives if one.name not in PRICES),
+        disruption=replace(policy.disruption, weight=NO_COST),
+        moves=None,
+        reservations=None,
+        gpu_binding="none" if _hides_gpus(instance) else policy.gpu_binding,
+    )
+    return replace(instance, cluster=cluster, gangs=gangs, policy=free)
+
+
+def _hides_gpus(instance: Instance) -> bool:
+    """Whether some running pod holds GPUs of unknown index on a server where the index matters."""
+    models = (
+        instance.cluster.nodes[pod.node].model
+        for gang in instance.gangs
+        for pod in gang.pods
+        if pod.node is not None and pod.gpus is None and gang.roles[pod.role].gpus
+    )
+    return any(model is not None and not model.switched for model in models)
 
 
 def avoiding(

@@ -137,7 +137,7 @@ def plan(
     """
     phases = Phases(clock)
     if request.out is not None:
-        _check_out(request.out, request.paths)
+        check_out(request.out, request.paths)
     console.doing("reading the input")
     with phases.phase("read"):
         built = _read(request, stdin)
@@ -154,7 +154,7 @@ def plan(
         left_out=built.left_out,
     )
 
-    maker = _Maker(request, built, created_at, console)
+    maker = Maker(request, built, created_at, console)
     console.doing("building the model")
     with stop_on_signal(maker.saving, maker.stopping) as stop:
         with phases.phase("solve"):
@@ -175,7 +175,7 @@ def plan(
     return Planned(made, document, left_out, stop.exit_code, phases.seconds)
 
 
-class _Maker:
+class Maker:
     """Makes plans of solutions, verifies them and saves them if requested."""
 
     def __init__(
@@ -356,7 +356,7 @@ def now(environ: Mapping[str, str], clock: Callable[[], float] = time.time) -> s
         ) from None
 
 
-def _check_out(out: Path, paths: tuple[str, ...]) -> None:
+def check_out(out: Path, paths: tuple[str, ...]) -> None:
     if str(out) == "-":
         raise UsageError(Fault("--out takes a file", "for the plan on stdout use -o json"))
     for path in paths:

@@ -281,6 +281,7 @@ def policy_of(
         patience=None if spec.patience is None else spec.patience.to_patience(),
         spares=tuple(sorted(spec.spares.items())),
         per_gpu=tuple(sorted((name, requested(name, u)) for name, u in spec.per_gpu.items())),
+        gpu_hour_price=spec.gpu_hour_price,
     )
 
 

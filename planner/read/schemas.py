@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
+from models.documents.audit import AuditDocument
 from models.documents.cluster import ClusterDocument
 from models.documents.gang import GangDocument
 from models.documents.plan import PlanDocument
@@ -21,6 +22,7 @@ from models.documents.trace import TraceDocument
 from models.units import number
 
 KINDS: dict[str, type[BaseModel]] = {
+    "audit": AuditDocument,
     "cluster": ClusterDocument,
     "gang": GangDocument,
     "plan": PlanDocument,

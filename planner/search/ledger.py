@@ -115,6 +115,10 @@ class Ledger:
             return None
         return decisions
 
+    def keeps_rules(self, decisions: tuple[GangDecision, ...]) -> bool:
+        """Whether a plan that fits breaks no rule about gangs and needs no repair."""
+        return self._valid(decisions) == decisions
+
     def _moves_too_much(self, decisions: Sequence[GangDecision]) -> bool:
         """Whether more moves than the policy allows, as where fractions of moves are rounded up."""
         limits = self.instance.policy.moves

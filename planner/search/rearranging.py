@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from models.instance import Instance
+from models.program.base_state import base_decisions
 from models.program.demand_builder import remaining_demand
 from models.program.demands import Demand
 from models.rates.speed import FULL_SPEED
@@ -18,7 +19,7 @@ from models.tier_values import Evaluation, tiers_of
 from models.tiers import larger_is_better
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace, counts_of
-from planner.search.greedy import admit, place
+from planner.search.greedy import admit, greedy, place
 from planner.search.repair import unjustified_victims
 
 
@@ -40,6 +41,48 @@ def rearrange(
             return found
         space.undo(mark)
     return tuple(decisions)
+
+
+def afresh(instance: Instance, *, budget: Budget) -> tuple[GangDecision, ...] | None:
+    """A plan in which all movable gangs are placed anew at their size, and then those that wait.
+
+    None if one of them finds no place, or the budget ends. Only worth it where restarts are free.
+    """
+    base = base_decisions(instance)
+    running = [i for i, gang in enumerate(instance.gangs) if gang.running and gang.movable]
+    if not running:
+        return None
+    away = list(base)
+    for index in running:
+        away[index] = GangDecision("preempt")
+    space = FreeSpace(instance, away)
+    counts = {index: counts_of(instance.gangs[index], base[index].pods) for index in running}
+    demands = [remaining_demand(instance, index, counts[index], ()) for index in running]
+    found = list(base)
+    for demand in sorted(demands, key=partial(_fresh_order, instance)):
+        pods = None
+        if not budget.exhausted():
+            pods = place(space, demand) if demand.possible else None
+        if pods is None:
+            return None
+        space.set(demand.gang, pods)
+        found[demand.gang] = space.decision(demand.gang)
+    return greedy(instance, found, budget=budget)
+
+
+def _fresh_order(instance: Instance, demand: Demand) -> tuple[int, ...]:
+    """High priorities first, then large pods, large gangs."""
+    largest = max((role.gpus for role in demand.roles), default=0)
+    return -instance.gangs[demand.gang].priority, -largest, -demand.gpus, demand.gang
+
+
+def better(
+    instance: Instance, one: tuple[GangDecision, ...], other: tuple[GangDecision, ...] | None
+) -> tuple[GangDecision, ...]:
+    """The better of two plans, the first where they are equal."""
+    if other is None or _worth(instance, other) <= _worth(instance, one):
+        return one
+    return other
 
 
 def hasten(

@@ -42,7 +42,7 @@ from planner.search.ledger import Ledger
 from planner.search.moves import keep_worthwhile, with_moves_as_one
 from planner.search.notes import notes_of, passed, unsearched
 from planner.search.polish import polish
-from planner.search.rearranging import rearrange
+from planner.search.rearranging import afresh, better, rearrange
 from planner.search.reasons import with_reasons
 from planner.search.regrouping import regroup
 from planner.search.repair import back_in_place
@@ -136,6 +136,8 @@ class Search:
         try:
             base = base_decisions(self.instance)
             start = grow(self.instance, best_greedy(self.instance, base, self._budget))
+            if self.instance.restarts_free:
+                start = better(self.instance, start, afresh(self.instance, budget=self._budget))
             self._one_at_a_time = effective_of(self.instance, start)
             ledger = Ledger(self.instance, start)
             if holders(self.instance, start):
@@ -144,6 +146,8 @@ class Search:
             self._unreserved = False
             first = self._search(ledger, self._budget, self._progress, frozenset())
             if self._budget.exhausted() and first.stopped_by != "proof":
+                return self.best()
+            if self.instance.restarts_free:  # then no move has to be worth its price
                 return self.best()
             plan = keep_worthwhile(self.instance, first, self._search_again)
             self.phase = "explaining"

@@ -45,7 +45,7 @@ from models.program.variables import (
 from models.queue_shares import Holder, holder_of, shares
 from models.services import open_service
 from models.solution import GangDecision
-from models.tier_values import Evaluation, ValueCache, speed_before
+from models.tier_values import Evaluation, ValueCache, most_speed
 from models.tiers import Tier
 
 SPREAD_SHARE = 1.0
@@ -199,9 +199,9 @@ class AggregatedModel:
             if not (first.only_option or first.stays or (self._stable and gang.planned)) and (
                 self._poolable(first, cpu_only_follow=follows)
             ):
-                before = speed_before(self.instance, first.gang) if self.instance.by_speed else None
+                most = most_speed(self.instance, first.gang) if self.instance.by_speed else None
                 rank, holder = self._victims.rank(first.gang), self._holder(first)
-                key = (placing(self.instance, first), follows, before, rank, holder)
+                key = (placing(self.instance, first), follows, most, rank, holder)
             found.setdefault(key, []).extend(members)
         return list(found.values())
 

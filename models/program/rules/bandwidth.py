@@ -39,7 +39,7 @@ from models.rates.gang_bandwidth import FULL_SHARE, ideal_MBps, share_permille
 from models.rates.gpu_sets import UnknownRate
 from models.rates.group_bandwidth import exchange_factor
 from models.rates.speed import FULL_SPEED, speed_permille
-from models.tier_values import speed_before
+from models.tier_values import most_speed
 
 MAX_SUMS = 400
 """Most network rates of an NVLink domain kept apart; real servers stay below 100."""
@@ -64,7 +64,7 @@ class Speeds:
 
     def __init__(self, instance: Instance, index: int, gang: Gang) -> None:
         self._gang = gang
-        self._most = speed_before(instance, index) if instance.by_speed else None
+        self._most = most_speed(instance, index) if instance.by_speed else None
         self.matter = instance.by_speed
         self.follow_share = instance.by_speed and gang.fraction > 0 and gang.pattern != "none"
 

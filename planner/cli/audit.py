@@ -1,0 +1,108 @@
+"""``gangplan audit PATH...``: what the present placement costs. It reads only, and changes nothing."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.cli.options import MetricsOption, PathsArgument, schedulers_of, verb
+from planner.show.console import Console
+from planner.show.text import AuditFormat
+
+if TYPE_CHECKING:
+    from planner.pipelines.audit import Audited
+
+
+@verb
+def audit(
+    console: Console,
+    paths: PathsArgument,
+    *,
+    queue: Annotated[
+        str,
+        typer.Option(
+            "--queue",
+            metavar="mine|all|NAME,...",
+            help="Whose waiting pods count: gangplan's, every scheduler's or those of the named ones too.",
+        ),
+    ] = "all",
+    policy: Annotated[
+        str | None,
+        typer.Option("--policy", metavar="FILE", help="Use this Policy instead of the input's."),
+    ] = None,
+    time_limit: Annotated[
+        str | None,
+        typer.Option(
+            "--time-limit",
+            metavar="DURATION",
+            help="Limit on the time after reading, such as 90s; default: the policy's, at most 50s.",
+        ),
+    ] = None,
+    now: Annotated[
+        str | None,
+        typer.Option(
+            "--now",
+            metavar="TIME",
+            help="Time that ages refer to (RFC 3339) or `clock`; default: the policy's or input's.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Save the audit here (JSON).")
+    ] = None,
+    out_plan: Annotated[
+        Path | None,
+        typer.Option("--out-plan", metavar="FILE", help="Save the re-plan here (JSON)."),
+    ] = None,
+    metrics_file: MetricsOption = None,
+    output: Annotated[
+        AuditFormat,
+        typer.Option("-o", "--output", help="Format on stdout: wide lists every running gang."),
+    ] = AuditFormat.table,
+) -> None:
+    """State what the present placement costs, and what would help."""
+    from planner.cli.plan import seconds_of_limit, time_of
+    from planner.pipelines import audit as auditing
+    from planner.pipelines import plan as planning
+    from planner.show.audit import show
+    from planner.show.metrics import write_audit
+
+    created_at = planning.now(console.environ)
+    request = auditing.AuditRequest(
+        paths=tuple(paths),
+        out=out,
+        out_plan=out_plan,
+        policy=policy,
+        queue=schedulers_of(queue),
+        time_limit_s=None if time_limit is None else seconds_of_limit(time_limit),
+        now=None if now is None else time_of(now, created_at),
+    )
+    audited = auditing.audit(request, console, created_at=created_at, stdin=console.stdin)
+    show(console, output, audited.audit, audited.document)
+    if metrics_file is not None:
+        write_audit(metrics_file, audited.audit)
+    _report(console, audited, out, out_plan)
+    if audited.signal_exit is not None:
+        raise typer.Exit(audited.signal_exit)
+
+
+def _report(console: Console, audited: Audited, out: Path | None, out_plan: Path | None) -> None:
+    """Say what was saved, and the next command."""
+    if audited.signal_exit is not None:
+        console.say("interrupted: this is what was found so far; more may be lost")
+    for path in (out, out_plan):
+        if path is not None:
+            console.say(f"saved {shlex.quote(str(path))}")
+    status = audited.audit.status
+    console.event(
+        "summary",
+        verb="audit",
+        exit_code=audited.signal_exit or 0,
+        lost_gpus=status.lost.gpus,
+        lost_at_most=status.lost.at_most,
+        stranded_gpus=status.gpus.stranded,
+        moves=len(status.moves),
+        seconds=audited.seconds,
+    )

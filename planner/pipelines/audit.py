@@ -1,0 +1,291 @@
+"""``audit``: what the present placement costs, and which moves regain most. It changes nothing.
+
+The loss is what a re-plan regains: every running gang may stand elsewhere at no price, with the pods that it
+has. Every plan that a figure is taken from was checked by the judge.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from models.policy import EVERY_SCHEDULER
+from planner import __version__
+from planner.errors import Fault, UsageError
+from planner.pipelines.adjustments import at_no_price
+from planner.pipelines.plan import Maker, Phases, PlanRequest, check_out
+from planner.pipelines.timed_search import TimedSearch
+from planner.signals import Stop, stop_on_signal
+
+if TYPE_CHECKING:
+    from models.documents.audit import AuditDocument
+    from models.documents.plan import PlanDocument
+    from models.instance import Instance
+    from models.solution import Solution
+    from planner.read.instance_builder import LoadedInput
+    from planner.search.regaining_moves import Regain
+    from planner.show.console import Console
+
+TIME_LIMIT_S = 45
+"""Most seconds after reading, unless the command line allows more: 1,000 nodes are audited in a minute."""
+
+BUDGET_PER_S = 10
+"""As of ``plan``: whoever gives a time limit alone wants it used."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRequest:
+    """The options of ``audit``; None keeps the value of the policy. ``out_plan``: a file for the re-plan."""
+
+    paths: tuple[str, ...]
+    out: Path | None = None
+    out_plan: Path | None = None
+    policy: str | None = None
+    queue: tuple[str, ...] | None = (EVERY_SCHEDULER,)
+    time_limit_s: int | None = None
+    now: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """An audit, typed and as its JSON document; ``plan``: the re-plan. ``signal_exit``: as in ``Planned``."""
+
+    audit: AuditDocument
+    document: dict[str, Any]
+    plan: PlanDocument
+    signal_exit: int | None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Part of the time and of the search budget that a search may use."""
+
+    of_all: float
+
+
+UNMOVED, WHOLE, ALLOWED = Share(0.1), Share(0.1), Share(0.12)
+POSSIBLE, MOVES = Share(0.4), Share(0.12)
+"""In this order; the rest is for checking and writing."""
+
+
+def audit(
+    request: AuditRequest,
+    console: Console,
+    *,
+    created_at: str,
+    stdin: BinaryIO | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Audited:
+    """Audit a cluster, and save the audit and the re-plan if requested.
+
+    Raises as ``planner.pipelines.plan.plan`` does.
+    """
+    from models.plan import dumps
+    from planner.atomic_files import save
+
+    phases = Phases(clock)
+    for out in (request.out, request.out_plan):
+        if out is not None:
+            check_out(out, request.paths)
+    console.doing("reading the input")
+    with phases.phase("read"):
+        built = _read(request, stdin)
+    console.levels_source(built.levels_source)
+    console.remarks(built.remarks)
+    with stop_on_signal(_SAVING) as stop:
+        auditor = _Auditor(request, built, created_at, console, stop, clock)
+        document, plan, audited = auditor.run(phases)
+    if request.out is not None:
+        save(request.out, dumps(document))
+    return Audited(audited, document, plan, stop.exit_code, phases.seconds)
+
+
+_SAVING = b"the audit is being finished with what was found so far; please wait\n"
+
+
+def _read(request: AuditRequest, stdin: BinaryIO | None) -> LoadedInput:
+    """The input, or the instance of a saved plan."""
+    from planner.read import plan_files
+    from planner.read.inputs import instance_from_document, load
+    from planner.read.instance_builder import LoadedInput
+
+    if len(request.paths) == 1 and _is_plan(request.paths[0]):
+        if request.policy is not None:
+            hint = "audit the input of the plan with --policy"
+            raise UsageError(Fault("--policy: a saved plan has its own", hint))
+        content = plan_files.read_bytes(request.paths[0], stdin)
+        plan_files.read_plan(content, request.paths[0])
+        document = plan_files.parse(content, request.paths[0])
+        return LoadedInput(instance_from_document(document["instance"]))
+    return load(
+        request.paths, policy=request.policy, now=request.now, queue=request.queue, stdin=stdin
+    )
+
+
+HEAD_BYTES = 200
+
+
+def _is_plan(path: str) -> bool:
+    """Whether a file starts like a plan that gangplan saved."""
+    try:
+        with Path(path).open("rb") as file:
+            head = file.read(HEAD_BYTES)
+    except (OSError, ValueError):
+        return False  # - is stdin; reading says what is wrong with a file
+    return b'"kind": "Plan"' in head
+
+
+class _Auditor:
+    """Searches and checks the plans that an audit compares."""
+
+    def __init__(
+        self,
+        request: AuditRequest,
+        built: LoadedInput,
+        created_at: str,
+        console: Console,
+        stop: Stop,
+        clock: Callable[[], float],
+    ) -> None:
+        self._request = request
+        self._built = built
+        self._created_at = created_at
+        self._console = console
+        self._stop = stop
+        self._clock = clock
+        self._started = clock()
+        self._limit = _seconds(request, built.instance)
+
+    def run(self, phases: Phases) -> tuple[dict[str, Any], PlanDocument, AuditDocument]:
+        from models.audit import AuditWriter, Found
+        from models.audit_figures import fixed_gangs, wholly_free
+        from models.documents.audit import AuditDocument
+
+        instance = self._built.instance
+        running = {i for i, gang in enumerate(instance.gangs) if gang.running}
+        fixed = fixed_gangs(instance)
+        movable = {i for i in running if instance.gangs[i].movable} - fixed.keys()
+        free = at_no_price(instance, running - fixed.keys(), budgets=False)
+        with phases.phase("solve"):
+            standing = at_no_price(instance, ())
+            unmoved = self._search("gangs that could start now", standing, UNMOVED)
+            alone = _packed(free)
+            packed = self._search("whole nodes", alone, WHOLE)
+            allowed = unmoved
+            if movable:
+                willing = at_no_price(instance, movable)
+                allowed = self._search("moves that gangs allow", willing, ALLOWED)
+            possible = self._search("the re-plan", free, POSSIBLE)
+            moves = self._moves(free, unmoved, possible)
+        with phases.phase("check"):
+            self._check(standing, unmoved)
+            self._check(alone, packed)
+            if movable:
+                self._check(willing, allowed)
+            self._check(free, _together(free, unmoved, moves))
+            plan, document = self._made(free, possible, self._request.out_plan)
+        found = Found(
+            unmoved,
+            allowed,
+            possible,
+            wholly_free(alone, packed.decisions),
+            [one.decisions for one in moves],
+        )
+        written = AuditWriter(instance, free, found).compose(
+            name=document["metadata"]["name"],
+            created_at=self._created_at,
+            generator=f"gangplan {__version__}",
+            plan=document,
+            remarks=self._built.remarks,
+        )
+        return written, plan, AuditDocument.model_validate_json(json.dumps(written))
+
+    @property
+    def _left(self) -> float:
+        return max(0.0, self._limit - (self._clock() - self._started))
+
+    def _search(self, what: str, instance: Instance, share: Share) -> Solution:
+        """The best plan found with a share of the time and the budget."""
+        self._console.doing(f"searching: {what}")
+        policy, limits = instance.policy, instance.policy.solve
+        budget = limits.budget
+        if self._request.time_limit_s is not None:
+            budget = max(budget, BUDGET_PER_S * self._request.time_limit_s)
+        seconds = max(1, math.ceil(min(share.of_all * self._limit, self._left)))
+        own = replace(limits, budget=max(1, int(share.of_all * budget)), time_limit_s=seconds)
+        instance = replace(instance, policy=replace(policy, solve=own))
+        return TimedSearch(
+            instance, self._console, self._stop.event, self._clock, lambda _: None
+        ).run()
+
+    def _made(
+        self, instance: Instance, solution: Solution, out: Path | None, *, refute: bool = True
+    ) -> tuple[PlanDocument, dict[str, Any]]:
+        """The plan of a solution, checked by the judge, and saved if requested."""
+        self._console.doing("verifying")
+        request = PlanRequest(self._request.paths, out=out)
+        built = replace(self._built, instance=instance)
+        maker = Maker(request, built, self._created_at, self._console)
+        refute = refute and not self._stop.event.is_set()
+        return maker.made(solution, Phases(self._clock), refute=refute)
+
+    def _check(self, instance: Instance, solution: Solution) -> None:
+        """Let the judge look at a plan of which only figures are stated. Raises RefusedPlanError."""
+        if not self._stop.event.is_set():
+            self._made(instance, solution, None, refute=False)
+
+    def _moves(self, free: Instance, unmoved: Solution, possible: Solution) -> tuple[Regain, ...]:
+        from models.audit_figures import best_speeds
+        from planner.search.regaining_moves import regaining_moves
+
+        self._console.doing("searching: the moves that regain most")
+        until = self._clock() + MOVES.of_all * self._limit
+
+        def ended() -> bool:
+            return self._stop.event.is_set() or self._clock() > until
+
+        return regaining_moves(
+            free, unmoved.decisions, possible.decisions, best_speeds(free), ended
+        )
+
+
+def _together(free: Instance, unmoved: Solution, moves: Sequence[Regain]) -> Solution:
+    """The plan with all moves, of which nothing is proven."""
+    from models.solution import GangDecision, Reason
+    from planner.baselines.scheduler import solution_of
+    from planner.search.moves import with_moves_as_one
+    from planner.search.regaining_moves import with_decisions
+
+    changes = {index: one for move in moves for index, one in move.decisions.items()}
+    waits = GangDecision("wait", (), Reason("NoRoom", "not by these moves"))
+    decisions = tuple(
+        waits if one.decision == "wait" and free.gangs[index].hold is None else one
+        for index, one in enumerate(with_decisions(unmoved.decisions, changes))
+    )
+    plan = solution_of(free, decisions, "moves of an audit")
+    found = with_moves_as_one(free, plan, unmoved.decisions)
+    return plan if found is None else found
+
+
+def _seconds(request: AuditRequest, instance: Instance) -> float:
+    """The time limit."""
+    if request.time_limit_s is not None:
+        return request.time_limit_s
+    return min(TIME_LIMIT_S, instance.policy.solve.time_limit_s)
+
+
+def _packed(instance: Instance) -> Instance:
+    """The running gangs alone, as fast as they can be, and then with most nodes wholly free."""
+    from models.policy import Objective
+    from models.tiers import family
+
+    gangs = tuple(gang for gang in instance.gangs if gang.running)
+    mains = [one for one in instance.policy.objectives if family(one.name).fused]
+    policy = replace(instance.policy, objectives=(*mains, Objective("defragment")))
+    return replace(instance, gangs=gangs, policy=policy)

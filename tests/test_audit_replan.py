@@ -1,0 +1,55 @@
+"""The re-plan of an audit on tiny instances: equal to trying every plan, and figures that follow from it."""
+
+from __future__ import annotations
+
+import pytest
+from comparing import differences
+from effort import examples
+from tiny_busy import busy
+
+from models.audit_figures import best_speeds, effective_bound, fixed_gangs
+from models.effective_gpus import gpus_at_speed
+from models.instance import Instance
+from models.program.base_state import base_decisions
+from models.tier_values import Evaluation
+from planner.pipelines.adjustments import at_no_price
+from planner.search.solve import solve
+
+KINDS = {
+    "anything": (),
+    "unknown": ("unknown_gpus", "sick_holders", "unknown_unhealthy", "overfull"),
+    "sizes": ("elastic", "elastic_running", "incomplete", "launchers", "held"),
+    "rules": ("required", "slices", "cordons", "taints", "selectors", "budgets"),
+}
+
+
+def free(instance: Instance) -> Instance:
+    """Every gang that runs whole and is not held moves at no price."""
+    running = {i for i, gang in enumerate(instance.gangs) if gang.running}
+    return at_no_price(instance, running - fixed_gangs(instance).keys(), budgets=False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_replan_equals_trying_every_plan(kind: str) -> None:
+    found = {
+        seed: differences(free(busy(seed, more=KINDS[kind])))
+        for seed in range(3000, 3000 + examples(40, 3))
+    }
+    assert {seed: what for seed, what in found.items() if what} == {}
+
+
+@pytest.mark.parametrize("seed", range(3100, 3108))
+def test_the_replan_is_never_worse_and_its_bound_holds(seed: int) -> None:
+    instance = free(busy(seed, more=("movable", "elastic")))
+    solution = solve(instance)
+    before = Evaluation(instance, base_decisions(instance))
+    after = Evaluation(instance, solution.decisions)
+    running = [i for i, line in enumerate(before.lines) if line.decision.pods]
+    assert all(after.decisions[i].pods for i in running)  # nobody is stopped
+    assert {i: len(after.decisions[i].pods) for i in running if before.lines[i].admitted} == {
+        i: len(before.decisions[i].pods) for i in running if before.lines[i].admitted
+    }
+    best = best_speeds(instance)
+    bound = effective_bound(instance, solution, best)
+    assert sum(gpus_at_speed(after)) <= bound
+    assert all((line.speed or 0) <= best[i] for i, line in enumerate(after.lines) if line.admitted)
