@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
+from models.documents.capacity import CapacityDocument
 from models.documents.cluster import ClusterDocument
 from models.documents.gang import GangDocument
 from models.documents.plan import PlanDocument
@@ -19,6 +20,7 @@ from models.documents.server import ServerModelDocument
 from models.units import number
 
 KINDS: dict[str, type[BaseModel]] = {
+    "capacity": CapacityDocument,
     "cluster": ClusterDocument,
     "gang": GangDocument,
     "plan": PlanDocument,
