@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from models.documents.base import ApiVersion, Document, LabelKey, LabelValue, Many, Mapped, omitted
+from models.documents.base import ApiVersion, Document, Many, Mapped, omitted
 from models.documents.gang import LevelName
 from models.documents.plan import PlanMetadata
 
@@ -26,9 +26,7 @@ class CapacityQuestion(CapacityPart):
     """Which nodes count: those that are ready, not cordoned, selected by the policy, and of this kind."""
 
     model: str | None = omitted(description="A GPU model or a server model")
-    node_selector: Mapped[LabelKey, LabelValue] = omitted(
-        default={}, description="Labels the nodes must have"
-    )
+    node_selector: Mapped[str, str] = omitted(default={}, description="Labels the nodes must have")
     tolerate: Many[str] = omitted(
         default=(),
         description="Keys of taints that the pods tolerate besides those of GPU resources",
