@@ -20,6 +20,7 @@ import typer
 from planner import __version__
 from planner.cli.apply import apply
 from planner.cli.capacity import capacity
+from planner.cli.compare import compare
 from planner.cli.completion import WIDE
 from planner.cli.diff import diff
 from planner.cli.doctor import doctor
@@ -73,6 +74,11 @@ _VERBS = (
         explain,
         "gangplan explain plan.json research/llama-70b",
         "gangplan explain plan.json llama-70b -o json",
+    ),
+    (
+        compare,
+        "gangplan compare monday.json tuesday.json",
+        "gangplan compare plan.json drained.json --detailed-exitcode",
     ),
     (capacity, "gangplan capacity monday --shape 4x8@rack", "gangplan capacity plan.json -o wide"),
     (verify, "gangplan verify plan.json", "gangplan plan monday -o json | gangplan verify -"),

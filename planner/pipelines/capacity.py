@@ -172,7 +172,12 @@ def occupied_by_plan(content: bytes, path: str) -> Occupied:
     if plan.apiVersion != API_VERSION or plan.kind != "Plan":
         plan_files.parse(content, path)  # raises
     stated = {"cluster": plan.instance.cluster, "gangs": [], "policy": plan.instance.policy}
-    return _Occupation(instance_from_document(stated), plan, path).found()
+    try:
+        instance = instance_from_document(stated)
+    except InputError:
+        plan_files.read_plan(content, path)
+        raise
+    return _Occupation(instance, plan, path).found()
 
 
 class _Occupation:

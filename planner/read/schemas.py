@@ -12,6 +12,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from models.documents.capacity import CapacityDocument
 from models.documents.cluster import ClusterDocument
+from models.documents.comparison import ComparisonDocument
 from models.documents.gang import GangDocument
 from models.documents.plan import PlanDocument
 from models.documents.policy import PolicyDocument
@@ -22,6 +23,7 @@ from models.units import number
 KINDS: dict[str, type[BaseModel]] = {
     "capacity": CapacityDocument,
     "cluster": ClusterDocument,
+    "comparison": ComparisonDocument,
     "gang": GangDocument,
     "plan": PlanDocument,
     "policy": PolicyDocument,
