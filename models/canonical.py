@@ -70,12 +70,14 @@ from models.documents.queue import (
     QueueSpec,
 )
 from models.documents.server import NicDocument, ServerModelDocument
+from models.documents.what_if import RelaxedDocument, WhatIfDocument
 from models.gang import ExistingPod, Gang, NextTo, NodeAffinity, Patience, Role, Spread
 from models.hardware import ServerModel, bits
 from models.instance import Instance
 from models.policy import LOST_RUNTIME, KubernetesPolicy, Moves, Policy
 from models.queue import Amount
 from models.units import duration_text, time_text
+from models.what_if import WhatIf
 
 D = TypeVar("D", bound=Document)
 
@@ -96,12 +98,19 @@ def canonical_instance(instance: Instance) -> dict[str, Any]:
     cluster = instance.cluster
     gangs = _GangWriter(cluster)
     queues = {"queues": _queues(instance)} if instance.queues else {}
+    what_if = {"whatIf": _what_if(instance.what_if)} if instance.what_if is not None else {}
     return {
         "cluster": _cluster(cluster),
         "gangs": [gangs.write(gang) for gang in instance.gangs],
         "policy": _policy(instance.policy, now=reference_time(instance)).to_json(),
         **queues,
+        **what_if,
     }
+
+
+def _what_if(what_if: WhatIf) -> dict[str, Any]:
+    relaxed = (RelaxedDocument.model_construct(gang=g, what=w) for g, w in what_if.relaxed)
+    return WhatIfDocument.of(what_if, relaxed=tuple(relaxed)).to_json()
 
 
 def reference_time(instance: Instance) -> int | None:

@@ -18,6 +18,7 @@ from models.policy import GPUS, NO_COST, Policy
 from models.queue import Queue
 from models.rates.speed import RelativeSpeeds
 from models.solution import Reserved
+from models.what_if import WhatIf
 
 if TYPE_CHECKING:
     from models.queue_shares import QueueShares
@@ -46,7 +47,7 @@ class Instance:
     """``queues``: sorted by name. ``shares``: what they are promised and hold in the whole, None to count it.
 
     ``outside``: what the whole asks of a part, None for a whole. ``reserved``: nodes held for gangs while
-    this plan is made.
+    this plan is made. ``what_if``: how it differs from its input, None if it does not.
     """
 
     cluster: Cluster
@@ -56,6 +57,7 @@ class Instance:
     shares: QueueShares | None = None
     outside: Outside | None = None
     reserved: tuple[Reserved, ...] = ()
+    what_if: WhatIf | None = None
 
     def with_gangs(self, gangs: tuple[Gang, ...], policy: Policy) -> Instance:
         """The same cluster with other gangs; ``policy``: one that selects the same nodes.

@@ -186,8 +186,13 @@ def actions_of(plan: PlanDocument, *, unknown_uid: str | None = None) -> PlanAct
     """
     instance = plan.instance
     if instance.what_if is not None:
+        if instance.changes is not None:
+            raise InapplicablePlanError(
+                f"the plan is a what-if {instance.what_if}: it is about other nodes or gangs than there are",
+                "plan without --add, --drain, --without and --relax",
+            )
         raise InapplicablePlanError(
-            f"the plan is a what-if for {instance.what_if}: gangplan starts only what waits for it",
+            f"the plan is a what-if {instance.what_if}: gangplan starts only what waits for it",
             "plan without --queue and schedulerNames; docs/with-kueue.md, with-volcano.md, with-kai.md and"
             " with-slurm.md say how to move a queue over",
         )

@@ -16,6 +16,7 @@ from models.documents.gang import MAX_PODS, MAX_RANK, GangDocument
 from models.documents.policy import PolicyDocument
 from models.documents.queue import QueueDocument
 from models.documents.server import GpuIndices
+from models.documents.what_if import WhatIfDocument
 from models.policy import EVERY_SCHEDULER, NO_COST, SHOWN_SCHEDULERS
 from models.solution import NEVER, Decision, Proof, StoppedBy
 from models.tiers import Sense
@@ -68,6 +69,10 @@ class PlanInstance(Document):
     gangs: Many[GangDocument]
     policy: PolicyDocument
     queues: Many[QueueDocument] = omitted(default=())
+    changes: WhatIfDocument | None = omitted(
+        alias="whatIf",
+        description="How it differs from the input of the plan, which then cannot be applied",
+    )
 
     @property
     def now(self) -> int:
@@ -79,7 +84,15 @@ class PlanInstance(Document):
 
     @property
     def what_if(self) -> str | None:
-        """What it supposes, in words, or whose pods it plans besides gangplan's: it cannot be applied."""
+        """What makes it a what-if, in words that follow "a what-if ": such a plan cannot be applied."""
+        said = [] if self.others is None else [f"for {self.others}"]
+        if self.policy.spec.disruption.weight == NO_COST:
+            said.append("with restarts that cost nothing")
+        return ", ".join([*said, *([] if self.changes is None else self.changes.words())]) or None
+
+    @property
+    def others(self) -> str | None:
+        """Whose pods it plans besides gangplan's, in words."""
         gangs = Counter(gang.status.scheduler for gang in self.gangs if gang.status.scheduler)
         if gangs:
             named = sorted(gangs, key=lambda name: (-gangs[name], name))
@@ -88,8 +101,6 @@ class PlanInstance(Document):
             ]
             rest = sum(gangs[name] for name in named[SHOWN_SCHEDULERS:])
             return ", ".join([*words, *([f"{plural(rest, 'gang')} of others"] if rest else [])])
-        if self.policy.spec.disruption.weight == NO_COST:
-            return "restarts that cost nothing"
         settings = self.policy.spec.kubernetes.to_policy()
         if settings.plans(EVERY_SCHEDULER):
             return "every scheduler"

@@ -10,6 +10,7 @@ RULES: dict[str, str] = {
     "reference": "names and indices refer to something that exists, once",
     "order": "nodes, gangs, pods and GPUs are sorted",
     "digest": "sha256 of the instance and of the spec",
+    "what-if": "what a what-if says of nodes and gangs is so in its instance",
     "names": "names and uids of pods",
     "gpu-count": "a placed pod gets as many GPUs as its role requests",
     "gpu-shared": "a GPU belongs to at most one pod",

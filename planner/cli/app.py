@@ -20,6 +20,8 @@ import typer
 from planner import __version__
 from planner.cli.apply import apply
 from planner.cli.audit import audit
+from planner.cli.capacity import capacity
+from planner.cli.compare import compare
 from planner.cli.completion import WIDE
 from planner.cli.diff import diff
 from planner.cli.doctor import doctor
@@ -81,6 +83,12 @@ _VERBS = (
         "gangplan explain plan.json research/llama-70b",
         "gangplan explain plan.json llama-70b -o json",
     ),
+    (
+        compare,
+        "gangplan compare monday.json tuesday.json",
+        "gangplan compare plan.json drained.json --detailed-exitcode",
+    ),
+    (capacity, "gangplan capacity monday --shape 4x8@rack", "gangplan capacity plan.json -o wide"),
     (verify, "gangplan verify plan.json", "gangplan plan monday -o json | gangplan verify -"),
     (render, "gangplan render plan.json", "gangplan render plan.json --to manifests"),
     (topo, "gangplan topo h100", "ssh gpu-01 nvidia-smi topo -m | gangplan topo -"),

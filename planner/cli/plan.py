@@ -112,6 +112,34 @@ def plan(
             help="Time that ages refer to (RFC 3339) or `clock`; default: the policy's or input's.",
         ),
     ] = None,
+    add: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--add", metavar="FILE", help="What if this was in the input, too; repeatable."
+        ),
+    ] = None,
+    drain: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--drain",
+            metavar="NODE",
+            help="What if this node, or a range such as gpu-[01-04], was drained; repeatable.",
+        ),
+    ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--without", metavar="GANG", help="What if this gang was not there; repeatable."
+        ),
+    ] = None,
+    relax: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--relax",
+            metavar="GANG:WHAT",
+            help="What if this requirement, such as rack, did not bind this gang; repeatable.",
+        ),
+    ] = None,
     gang: GangFilter = None,
     namespace: NamespaceFilter = None,
     decision: DecisionFilter = None,
@@ -120,6 +148,7 @@ def plan(
 ) -> None:
     """Plan which gangs start now, on which nodes and GPUs, with proof."""
     from planner.pipelines import plan as planning
+    from planner.pipelines.what_if import Changes
     from planner.show.plan_output import show
     from planner.show.selection import Selection
 
@@ -141,6 +170,7 @@ def plan(
         executor=executor,
         now=None if now is None else time_of(now, created_at),
         queue=schedulers_of(queue),
+        changes=Changes(*(tuple(given or ()) for given in (add, drain, without, relax))),
     )
 
     def report(built: LoadedInput) -> None:
@@ -206,6 +236,7 @@ def _again(console: Console, request: PlanRequest, *, budget: int | None) -> str
         ("--previous", request.previous),
         ("--now", None if request.now is None else time_text(request.now)),
         *(("--require", name) for name in request.require),
+        *request.changes.options(),
         ("--time-limit", None if request.time_limit_s is None else f"{request.time_limit_s}s"),
         ("--seed", request.seed),
         ("--workers", request.workers),

@@ -28,6 +28,7 @@ from planner.pipelines.adjustments import (
 )
 from planner.pipelines.required_gangs import Required, unmet
 from planner.pipelines.timed_search import TimedSearch
+from planner.pipelines.what_if import Changes, with_changes
 from planner.show.progress import PHASES, STOPPING
 from planner.signals import stop_on_signal
 
@@ -57,6 +58,7 @@ class PlanRequest:
     running gangs keep every pod as it is; ``keep_in``: those of these namespaces do; ``keep_sizes_in``:
     those of these keep their numbers of pods. ``avoid``: (gang, node) on which its pods stayed pending.
     ``executor``: where neighbourhoods are solved. ``queue``: other schedulers that are planned.
+    ``changes``: of a what-if.
     """
 
     paths: tuple[str, ...]
@@ -76,6 +78,12 @@ class PlanRequest:
     avoid: tuple[tuple[tuple[str, str], str], ...] = ()
     executor: str | None = None
     queue: tuple[str, ...] | None = None
+    changes: Changes = field(default_factory=Changes)
+
+    @property
+    def read_paths(self) -> tuple[str, ...]:
+        """The input, and what is added to it."""
+        return (*self.paths, *self.changes.add)
 
     @property
     def queue_option(self) -> str | None:
@@ -137,7 +145,7 @@ def plan(
     """
     phases = Phases(clock)
     if request.out is not None:
-        check_out(request.out, request.paths)
+        check_out(request.out, request.read_paths)
     console.doing("reading the input")
     with phases.phase("read"):
         built = _read(request, stdin)
@@ -371,13 +379,14 @@ def _read(request: PlanRequest, stdin: BinaryIO | None) -> LoadedInput:
     from planner.read import plan_files
     from planner.read.inputs import load
 
-    if request.previous == "-" and "-" in (*request.paths, request.policy):
+    if request.previous == "-" and "-" in (*request.read_paths, request.policy):
         raise UsageError(Fault("--previous - and the input both read stdin", "name a file"))
     previous = None if request.previous is None else plan_files.load(request.previous, stdin)
     built = load(
-        request.paths, policy=request.policy, now=request.now, queue=request.queue, stdin=stdin
+        request.read_paths, policy=request.policy, now=request.now, queue=request.queue, stdin=stdin
     )
-    instance, remarks = _limited(built.instance, request), built.remarks
+    instance, changed = with_changes(built.instance, request.changes)
+    instance, remarks = _limited(instance, request), (*changed, *built.remarks)
     if request.keep_running:
         instance = freeze_running(instance)
     elif request.keep_in:

@@ -39,8 +39,8 @@ class Required:
     why: str
 
 
-def resolve(name: str, instance: Instance) -> int:
-    """Index of the gang ``[NAMESPACE/]NAME``.
+def resolve(name: str, instance: Instance, option: str = "--require") -> int:
+    """Index of the gang ``[NAMESPACE/]NAME`` that an option names.
 
     Raises UsageError if there is none, or if a bare name exists in several namespaces.
     """
@@ -55,11 +55,11 @@ def resolve(name: str, instance: Instance) -> int:
     full = [f"{gang.namespace}/{gang.name}" for gang in instance.gangs]
     if found:
         meant = ", ".join(full[index] for index in found[:5])
-        raise UsageError(Fault(f"--require {name} is ambiguous", f"say which: {meant}"))
+        raise UsageError(Fault(f"{option} {name} is ambiguous", f"say which: {meant}"))
     names = full if slash else [gang.name for gang in instance.gangs]
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]}?" if close else "the input has no gang of that name"
-    raise UsageError(Fault(f"--require {name}: no such gang", hint))
+    raise UsageError(Fault(f"{option} {name}: no such gang", hint))
 
 
 def unmet(

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import BinaryIO
 
 from models.documents.gang import GangDocument
+from pydantic import ValidationError
+
+from models.documents.what_if import WhatIfDocument
 from models.instance import Instance
 from models.policy import Policy
 from models.units import shown
+from models.what_if import WhatIf
 from planner.errors import Fault, InputError
 from planner.read.compact_cluster import catalogue_model, no_model
 from planner.read.document_kinds import Documents
@@ -108,4 +113,16 @@ def instance_from_document(document: object) -> Instance:
         raise InputError(Fault("the plan's instance is nested too deep")) from None
     documents = Documents(Findings())
     documents.read(Source("<plan>", text, "json"))
-    return build(documents, no_model, lenient=True).instance
+    instance = build(documents, no_model, lenient=True).instance
+    return replace(instance, what_if=_what_if(document.get("whatIf")))
+
+
+def _what_if(stated: object) -> WhatIf | None:
+    if stated is None:
+        return None
+    try:
+        document = WhatIfDocument.model_validate(stated)
+    except ValidationError:
+        raise InputError(Fault("the plan's whatIf is none", None)) from None
+    relaxed = tuple((one.gang, one.what) for one in document.relaxed)
+    return WhatIf(document.added, document.drained, document.without, relaxed)

@@ -11,7 +11,9 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
 from models.documents.audit import AuditDocument
+from models.documents.capacity import CapacityDocument
 from models.documents.cluster import ClusterDocument
+from models.documents.comparison import ComparisonDocument
 from models.documents.gang import GangDocument
 from models.documents.plan import PlanDocument
 from models.documents.policy import PolicyDocument
@@ -23,7 +25,9 @@ from models.units import number
 
 KINDS: dict[str, type[BaseModel]] = {
     "audit": AuditDocument,
+    "capacity": CapacityDocument,
     "cluster": ClusterDocument,
+    "comparison": ComparisonDocument,
     "gang": GangDocument,
     "plan": PlanDocument,
     "policy": PolicyDocument,

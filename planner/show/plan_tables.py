@@ -370,9 +370,9 @@ def ending(plan: PlanDocument) -> list[str]:
 
 
 def _queues(plan: PlanDocument) -> list[str]:
-    """Whose pods a what-if plans, and which waiting pods a plan leaves out."""
-    whose, rest = plan.instance.what_if, left_out(plan.status.left_out)
-    what_if = [] if whose is None else [f"a what-if for {whose}: it cannot be applied"]
+    """What a what-if supposes, and which waiting pods a plan leaves out."""
+    supposed, rest = plan.instance.what_if, left_out(plan.status.left_out)
+    what_if = [] if supposed is None else [f"a what-if {supposed}: it cannot be applied"]
     return [*what_if, *([] if rest is None else [rest])]
 
 

@@ -1,0 +1,228 @@
+"""What differs between two plans: tiers, gangs, queues and nodes. Neither is checked: that is ``verify``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from models.documents.base import API_VERSION
+from models.documents.comparison import (
+    Change,
+    ComparedDecision,
+    ComparedGang,
+    ComparedNodes,
+    ComparedPlan,
+    ComparedQueue,
+    ComparedTier,
+    ComparedValue,
+    ComparisonDocument,
+    ComparisonStatus,
+    Side,
+)
+from models.documents.gang import GangDocument
+from models.documents.plan import PlanDocument, PlanGang, PlanMetadata, PlanObjective
+from models.host_ranges import host_ranges
+from models.units import epoch_seconds
+
+
+def compare(
+    first: PlanDocument,
+    second: PlanDocument,
+    files: tuple[str, str],
+    *,
+    created_at: str,
+    generator: str,
+) -> ComparisonDocument:
+    """The two plans side by side. ``created_at``: RFC 3339."""
+    tiers = tuple(_tiers(first, second))
+    gangs = tuple(_gangs(first, second))
+    queues = tuple(_queues(first, second))
+    nodes = _nodes(first, second)
+    decided = next((tier for tier in tiers if tier.better is not None), None)
+    unequal = not all(map(equal, tiers))
+    status = ComparisonStatus.model_construct(
+        same=not (unequal or gangs or queues or nodes.first or nodes.second or nodes.changed),
+        better=None if decided is None else decided.better,
+        decided_by=None if decided is None else decided.name,
+        tiers=tiers,
+        gangs=gangs,
+        queues=queues,
+        nodes=nodes,
+        remarks=tuple(_remarks(first, second)),
+    )
+    return ComparisonDocument.model_construct(
+        api_version=API_VERSION,
+        kind="Comparison",
+        metadata=PlanMetadata.model_construct(
+            name=f"{first.metadata.name}-{second.metadata.name}",
+            created_at=epoch_seconds(created_at),
+            generator=generator,
+        ),
+        first=_plan(first, files[0]),
+        second=_plan(second, files[1]),
+        status=status,
+    )
+
+
+def _plan(plan: PlanDocument, file: str) -> ComparedPlan:
+    effective = plan.status.effective_gpus
+    return ComparedPlan.model_construct(
+        file=file,
+        name=plan.metadata.name,
+        created_at=plan.metadata.created_at,
+        outcome=plan.status.outcome,
+        what_if=plan.instance.what_if,
+        instance=plan.status.digests.instance,
+        nodes=len(plan.instance.cluster.spec.nodes),
+        gangs=len(plan.instance.gangs),
+        effective_gpus=None if effective is None else effective.after,
+    )
+
+
+def _tiers(first: PlanDocument, second: PlanDocument) -> Iterator[ComparedTier]:
+    """The tiers of both in the order of the first; one that only the second has follows its predecessor."""
+    mine = {tier.name: tier for tier in first.status.objectives}
+    other = {tier.name: tier for tier in second.status.objectives}
+    names = list(mine)
+    place = 0
+    for name in other:
+        if name in mine:
+            place = names.index(name) + 1
+        else:
+            names.insert(place, name)
+            place += 1
+    for name in names:
+        a, b = mine.get(name), other.get(name)
+        stated = a or b
+        if stated is not None:
+            yield ComparedTier.model_construct(
+                name=name,
+                sense=stated.sense,
+                first=_value(a),
+                second=_value(b),
+                better=_better(a, b),
+            )
+
+
+def _value(tier: PlanObjective | None) -> ComparedValue | None:
+    if tier is None:
+        return None
+    bound = tier.bound if tier.bounded else None
+    return ComparedValue.model_construct(value=tier.value, bound=bound, proven=tier.proven)
+
+
+def _better(a: PlanObjective | None, b: PlanObjective | None) -> Side | None:
+    if a is None or b is None or a.value == b.value or a.sense != b.sense:
+        return None
+    return "first" if (a.value > b.value) == (a.sense == "max") else "second"
+
+
+def _gangs(first: PlanDocument, second: PlanDocument) -> Iterator[ComparedGang]:
+    """The gangs that differ, by name."""
+    mine = {gang.key: gang for gang in first.spec.gangs}
+    other = {gang.key: gang for gang in second.spec.gangs}
+    asked = (first.instance.gangs_by_key(), second.instance.gangs_by_key())
+    for key in sorted({*mine, *other}):
+        a, b = mine.get(key), other.get(key)
+        if changed := tuple(_changed(a, b)):
+            yield ComparedGang.model_construct(
+                gang="/".join(key),
+                first=None if a is None else _decision(a, asked[0].get(key)),
+                second=None if b is None else _decision(b, asked[1].get(key)),
+                changed=changed,
+            )
+
+
+def _changed(a: PlanGang | None, b: PlanGang | None) -> Iterator[Change]:
+    if a is None or b is None:
+        yield "presence"
+        return
+    if a.decision != b.decision:
+        yield "decision"
+    if len(a.pods) != len(b.pods):
+        yield "pods"
+    if _seats(a) != _seats(b):
+        yield "nodes"
+    elif _given(a) != _given(b):
+        yield "gpus"
+    if a.bandwidth != b.bandwidth:
+        yield "bandwidth"
+    if a.share != b.share:
+        yield "share"
+    if a.speed != b.speed:
+        yield "speed"
+
+
+def _seats(gang: PlanGang) -> Counter[tuple[str, str]]:
+    """Pods of each role on each node: which of them is where makes no difference."""
+    return Counter((pod.role, pod.node) for pod in gang.pods)
+
+
+def _given(gang: PlanGang) -> Counter[tuple[str, str, tuple[int, ...] | None]]:
+    return Counter((pod.role, pod.node, pod.gpus) for pod in gang.pods)
+
+
+def _decision(gang: PlanGang, asked: GangDocument | None) -> ComparedDecision:
+    roles = {} if asked is None else {role.name: role.gpus for role in asked.spec.roles}
+    held = [roles.get(pod.role, None if pod.gpus is None else len(pod.gpus)) for pod in gang.pods]
+    known = [gpus for gpus in held if gpus is not None]
+    return ComparedDecision.model_construct(
+        decision=gang.decision,
+        pods=len(gang.pods),
+        gpus=sum(known) if len(known) == len(held) else None,
+        nodes=host_ranges(pod.node for pod in gang.pods),
+        bandwidth=gang.bandwidth,
+        share=gang.share,
+        speed=gang.speed,
+        reason=None if gang.reason is None else f"{gang.reason.code}: {gang.reason.message}",
+    )
+
+
+def _queues(first: PlanDocument, second: PlanDocument) -> Iterator[ComparedQueue]:
+    """The queues of which more is held, or waited for, after one plan than after the other."""
+    mine = {queue.name: queue for queue in first.status.queues}
+    other = {queue.name: queue for queue in second.status.queues}
+    for name in sorted({*mine, *other}):
+        a, b = mine.get(name), other.get(name)
+        held = [None if one is None else one.after for one in (a, b)]
+        waiting = [None if one is None else one.waiting for one in (a, b)]
+        if held[0] != held[1] or waiting[0] != waiting[1]:
+            yield ComparedQueue.model_construct(
+                queue=name,
+                first=held[0],
+                second=held[1],
+                first_waiting=waiting[0],
+                second_waiting=waiting[1],
+            )
+
+
+def _nodes(first: PlanDocument, second: PlanDocument) -> ComparedNodes:
+    mine = {node.name: node for node in first.instance.cluster.spec.nodes}
+    other = {node.name: node for node in second.instance.cluster.spec.nodes}
+    changed = (name for name in mine.keys() & other.keys() if mine[name] != other[name])
+    return ComparedNodes.model_construct(
+        first=host_ranges(mine.keys() - other.keys()),
+        second=host_ranges(other.keys() - mine.keys()),
+        changed=host_ranges(changed),
+    )
+
+
+def _remarks(first: PlanDocument, second: PlanDocument) -> Iterator[str]:
+    """Why values of the two may not mean the same."""
+    a, b = first.instance.policy.spec, second.instance.policy.spec
+    if a.to_objectives() != b.to_objectives():
+        yield "their policies list other objectives, or other tolerances"
+    if a.mix != b.mix:
+        yield "their mixes of requests differ: `stranded` counts other requests"
+    if first.instance.now != second.instance.now:
+        yield "their reference times differ: `waiting` counts other ages"
+    uids = {plan.instance.cluster.metadata.uid for plan in (first, second)} - {None}
+    if len(uids) > 1:
+        yield "they are of two clusters"
+
+
+def equal(tier: ComparedTier) -> bool:
+    """Whether both plans have the tier with equal values; bounds are about the search, not about the plan."""
+    if tier.first is None or tier.second is None:
+        return False
+    return tier.first.value == tier.second.value

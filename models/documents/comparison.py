@@ -1,0 +1,120 @@
+"""The Comparison document: what differs between two plans, tier by tier and gang by gang.
+
+Written by ``gangplan compare``; unknown fields are kept.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from models.documents.base import ApiVersion, Document, Many, Time, omitted
+from models.documents.plan import PlanMetadata
+from models.tiers import Sense
+
+Natural = Annotated[int, Field(ge=0)]
+Side = Literal["first", "second"]
+Change = Literal["presence", "decision", "pods", "nodes", "gpus", "bandwidth", "share", "speed"]
+
+
+class ComparisonPart(Document):
+    """An object that may have fields of a newer minor version."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class ComparedPlan(ComparisonPart):
+    """One of the plans."""
+
+    file: str
+    name: str
+    created_at: Time
+    outcome: str
+    what_if: str | None = omitted(description="What it supposes, in words")
+    instance: str = Field(description="Digest of its input")
+    nodes: Natural
+    gangs: Natural
+    effective_gpus: float | None = Field(description="After the plan; null where it does not say")
+
+
+class ComparedValue(ComparisonPart):
+    """A tier of one plan."""
+
+    value: int
+    bound: int | None = Field(description="null where the search found none")
+    proven: bool
+
+
+class ComparedTier(ComparisonPart):
+    """A tier of either plan."""
+
+    name: str
+    sense: Sense
+    first: ComparedValue | None = Field(description="null where the plan does not have the tier")
+    second: ComparedValue | None
+    better: Side | None = Field(description="Whose value is better; null where neither is")
+
+
+class ComparedDecision(ComparisonPart):
+    """What one plan decides of a gang."""
+
+    decision: str
+    pods: Natural
+    gpus: Natural | None = Field(
+        description="null where the node decides and the request is unknown"
+    )
+    nodes: Many[str] = Field(description="Its nodes, as host ranges")
+    bandwidth: Natural | None = Field(alias="bandwidthMBps")
+    share: Natural | None
+    speed: Natural | None
+    reason: str | None
+
+
+class ComparedGang(ComparisonPart):
+    """A gang that differs."""
+
+    gang: str = Field(description="namespace/name")
+    first: ComparedDecision | None = Field(description="null where the plan does not have the gang")
+    second: ComparedDecision | None
+    changed: Many[Change]
+
+
+class ComparedQueue(ComparisonPart):
+    """GPUs that a queue holds after each plan, and waits for; null where the plan does not have it."""
+
+    queue: str
+    first: Natural | None
+    second: Natural | None
+    first_waiting: Natural | None
+    second_waiting: Natural | None
+
+
+class ComparedNodes(ComparisonPart):
+    """Nodes that only one plan has, and nodes that differ, as host ranges."""
+
+    first: Many[str]
+    second: Many[str]
+    changed: Many[str]
+
+
+class ComparisonStatus(ComparisonPart):
+    """What differs."""
+
+    same: bool = Field(description="Nothing below differs")
+    better: Side | None = Field(description="Better at the first tier of both that differs")
+    decided_by: str | None = Field(description="That tier")
+    tiers: Many[ComparedTier] = Field(description="All of them, in order")
+    gangs: Many[ComparedGang] = Field(description="Those that differ")
+    queues: Many[ComparedQueue] = omitted(default=(), description="Those that differ")
+    nodes: ComparedNodes
+    remarks: Many[str] = omitted(default=(), description="What makes values hard to compare")
+
+
+class ComparisonDocument(Document):
+    """Two plans side by side."""
+
+    api_version: ApiVersion
+    kind: Literal["Comparison"]
+    metadata: PlanMetadata
+    first: ComparedPlan
+    second: ComparedPlan
+    status: ComparisonStatus

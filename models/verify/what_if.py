@@ -1,0 +1,110 @@
+"""What-if: the nodes and gangs of the instance are as its ``whatIf`` says.
+
+A drained node is cordoned and has no pods of gangs, a gang left out is gone, and a gang asks for nothing
+that is relaxed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from models.documents.gang import GangDocument, RoleDocument
+from models.documents.plan import PlanInstance
+from models.documents.policy import PolicySpec
+from models.documents.what_if import WhatIfDocument
+
+_QUEUE_LIMIT = "QueueLimit"
+
+
+def wrong(instance: PlanInstance, stated: WhatIfDocument) -> Iterator[str]:
+    """Every difference, in a sentence."""
+    relaxed = [(one.gang, one.what) for one in stated.relaxed]
+    if not (stated.added or stated.drained or stated.without or relaxed):
+        yield "it supposes nothing"
+    pairs = [[(name, "") for name in names] for names in (stated.drained, stated.without)]
+    if any(entries != sorted(set(entries)) for entries in (*pairs, relaxed)):
+        yield "its entries are not sorted, or one is there twice"
+    yield from _not_drained(instance, stated.drained)
+    gangs = {"/".join(gang.key): gang for gang in instance.gangs}
+    yield from (f"gang {name} is not left out" for name in stated.without if name in gangs)
+    yield from _not_relaxed(instance, gangs, relaxed)
+
+
+def _not_drained(instance: PlanInstance, drained: Sequence[str]) -> Iterator[str]:
+    nodes = {node.name: node for node in instance.cluster.spec.nodes}
+    taken = {pod.node for gang in instance.gangs for pod in gang.running_pods}
+    for name in drained:
+        if name not in nodes:
+            yield f"drained node {name} does not exist"
+        elif not nodes[name].unschedulable:
+            yield f"drained node {name} is not cordoned"
+        elif name in taken:
+            yield f"drained node {name} has pods of gangs"
+
+
+def _not_relaxed(
+    instance: PlanInstance, gangs: Mapping[str, GangDocument], relaxed: Sequence[tuple[str, str]]
+) -> Iterator[str]:
+    levels = {*(level.name for level in instance.cluster.spec.levels), "node"}
+    for name, what in relaxed:
+        binds = _level_binds(what) if what in levels else _BINDS.get(what)
+        if name not in gangs:
+            yield f"gang {name}, which is relaxed, does not exist"
+        elif binds is None:
+            yield f"nothing is called {what} that can be relaxed"
+        elif binds(gangs[name], instance.policy.spec):
+            yield f"{what} of gang {name} is not relaxed"
+
+
+_Binds = Callable[[GangDocument, PolicySpec], bool]
+
+
+def _level_binds(level: str) -> _Binds:
+    return lambda gang, _: level in _required(gang)
+
+
+def _required(gang: GangDocument) -> set[str]:
+    """The levels that it may not leave."""
+    found = {gang.spec.topology.required}
+    for role in gang.spec.roles:
+        found |= {role.topology.required, *(one.required for one in role.outer_slices)}
+        found |= {role.slice.required} if role.slice is not None else set()
+    return {level for level in found if level is not None}
+
+
+def _role_binds(binds: Callable[[RoleDocument], object]) -> _Binds:
+    return lambda gang, _: any(binds(role) for role in gang.spec.roles)
+
+
+def _tolerates_all(role: RoleDocument) -> bool:
+    return any(
+        one.operator == "Exists" and not one.key and not one.effect for one in role.tolerations
+    )
+
+
+def _bandwidth_binds(gang: GangDocument, policy: PolicySpec) -> bool:
+    own = gang.spec.topology.min_bandwidth_share
+    patience = policy.patience if gang.spec.patience is None else gang.spec.patience
+    least = policy.min_bandwidth_share if own is None else own
+    return least > 0 or (patience is not None and patience.share > 0)
+
+
+def _held(gang: GangDocument, _: PolicySpec) -> bool:
+    return gang.status.hold is not None and gang.status.hold.code != _QUEUE_LIMIT
+
+
+_BINDS: dict[str, _Binds] = {
+    "required": lambda gang, _: bool(_required(gang)),
+    "slice": _role_binds(lambda role: role.slice or role.outer_slices),
+    "selector": _role_binds(lambda role: role.node_selector or role.node_affinity),
+    "model": _role_binds(lambda role: role.model),
+    "one-model": _role_binds(lambda role: role.gpus and not role.mix_models),
+    "tolerations": _role_binds(lambda role: not _tolerates_all(role)),
+    "requests": _role_binds(lambda role: role.requests),
+    "affinity": _role_binds(lambda role: role.affinity or role.anti_affinity or role.spread),
+    "bandwidth": _bandwidth_binds,
+    "balance": lambda gang, _: gang.spec.topology.balance is not None,
+    "exclusive": lambda gang, _: gang.spec.topology.exclusive is not None,
+    "hold": _held,
+}
+"""Whether a gang asks for what can be relaxed besides levels, by word."""
