@@ -1,18 +1,23 @@
-"""``gangplan explain PLAN GANG``: one gang of a saved plan in full. It solves nothing."""
+"""``gangplan explain PLAN GANG``: one gang of a saved plan in full, and why it waits or is where it is."""
 
 from __future__ import annotations
 
 import shlex
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import PlanArgument, verb
+from planner.cli.options import PlanArgument, seconds_of, verb
 from planner.cli.show import warn_if_changed
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 from planner.untrusted_text import json_safe
+
+if TYPE_CHECKING:
+    from models.documents.explanation import PlaceReasons, Why
+    from models.documents.plan import PlanDocument
+    from planner.show.explanation import Explanation
 
 
 class Format(StrEnum):
@@ -34,11 +39,19 @@ def explain(
         str | None,
         typer.Option("-n", "--namespace", metavar="NAMESPACE", help="The namespace of the gang."),
     ] = None,
+    time_limit: Annotated[
+        str,
+        typer.Option(
+            "--time-limit",
+            metavar="DURATION",
+            help="Limit on proofs and trials after reading; 0 for counts alone.",
+        ),
+    ] = "6s",
     output: Annotated[
         Format, typer.Option("-o", "--output", help="Format on stdout.")
     ] = Format.table,
 ) -> None:
-    """Show one gang of a plan: needs, candidates, who holds them."""
+    """Explain one gang of a plan: why it waits, what makes it start."""
     import json
 
     from planner.read import plan_files
@@ -47,6 +60,7 @@ def explain(
     from planner.show.explanation import explanation
     from planner.show.selection import matching
 
+    seconds = seconds_of("--time-limit", time_limit)
     content = plan_files.read_bytes(path, console.stdin)
     plan = plan_files.read_plan(content, path)
     document = plan_files.parse(content, path)
@@ -57,12 +71,38 @@ def explain(
         raise UsageError(Fault(f"GANG {gang} is ambiguous", f"say which: {meant}"))
     stated = by_key[keys[0]]
     found = explanation(plan, instance_from_document(document["instance"]), stated.key)
+    why, place, code = _asked(console, plan, found, seconds)
     if output is Format.json:
-        shown = explanation_tables.document(found, plan, stated)
+        shown = explanation_tables.document(found, plan, stated, why, place)
         console.data(json_safe(json.dumps(shown, indent=2, ensure_ascii=False)) + "\n")
     else:
-        tables = explanation_tables.tables(found, plan, stated)
+        tables = explanation_tables.tables(found, plan, stated, why, place)
         console.data("\n".join(console.drawn(table) for table in tables))
     warn_if_changed(console, document, plan, path)
     if path != "-":
         console.next(f"{console.program} verify {shlex.quote(path)}")
+    if code is not None:
+        raise typer.Exit(code)
+
+
+Asked = tuple["Why | None", "PlaceReasons | None", int | None]
+"""What was proven, and the exit code of a signal that ended it."""
+
+
+def _asked(console: Console, plan: PlanDocument, found: Explanation, seconds: int) -> Asked:
+    """Why the gang waits, or why it is where it is; neither in no time."""
+    if not seconds:
+        return None, None, None
+    from planner.pipelines import explain as asking
+    from planner.signals import stop_on_signal
+
+    world = asking.world_of(plan, found.instance, found.decisions, found.index)
+    console.doing("looking for causes, and for what would change them")
+    with stop_on_signal(b"stopping: what is known is shown\n") as stop:
+        out = found.waits or found.decision.decision == "preempt"
+        why = asking.why_waiting(world, seconds, stop.event) if out else None
+        place = None if out else asking.why_there(world, seconds, stop.event)
+    console.clear_live()
+    if stop.exit_code is not None:
+        console.say("interrupted: this is what was known by then")
+    return why, place, stop.exit_code

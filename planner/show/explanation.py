@@ -20,6 +20,7 @@ from models.hardware import mask_of
 from models.instance import Instance
 from models.occupancy import PODS, Room, rooms
 from models.pod_rules import Kind
+from models.reservations import end_of
 from models.room_holding import barred_by
 from models.solution import NEVER, RESERVED, GangDecision, PodPlacement, Reason
 from models.units import plural, shortened
@@ -68,11 +69,15 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A gang with pods on the gang's candidates after the plan. ``gpus``: that it has there."""
+    """A gang with pods on the gang's candidates after the plan. ``gpus``: that it has there.
+
+    ``end``: when it is expected to end, in seconds since the epoch, None if nobody knows.
+    """
 
     gang: Gang
     decision: str
     gpus: int
+    end: int | None = None
 
 
 class Explanation:
@@ -83,7 +88,7 @@ class Explanation:
         self.decisions = decisions
         self.gang = instance.gangs[index]
         self.decision = decisions[index]
-        self._index = index
+        self.index = index
 
     @cached_property
     def waits(self) -> bool:
@@ -188,8 +193,9 @@ class Explanation:
             zip(self.instance.gangs, self.decisions, strict=True)
         ):
             gpus = sum(gang.roles[pod.role].gpus for pod in decision.pods if pod.node in nodes)
-            if gpus and index != self._index:
-                found.append(Holder(gang, decision.decision, gpus))
+            if gpus and index != self.index:
+                end = end_of(self.instance, index, decision)
+                found.append(Holder(gang, decision.decision, gpus, end))
         return tuple(sorted(found, key=lambda one: (-one.gpus, one.gang.key)))
 
     @cached_property
@@ -200,7 +206,7 @@ class Explanation:
         hold = self.gang.hold
         if hold is not None:
             return (_HOLDS[hold.code],) if hold.code in _HOLDS else ()
-        reason = self.decisions[self._index].reason
+        reason = self.decisions[self.index].reason
         never = reason is not None and reason.code == NEVER
         givers = () if never else self._givers()  # nobody who gives way would help it
         by_rules = self._rules_about_pods() if reason is not None and reason.code in _RULES else ()
@@ -226,7 +232,7 @@ class Explanation:
 
     def _barred(self) -> Iterator[str]:
         """The gang for which room is held."""
-        first = barred_by(self.instance, [one.pods for one in self.decisions], self._index)
+        first = barred_by(self.instance, [one.pods for one in self.decisions], self.index)
         if first is not None:
             other = self.instance.gangs[first]
             yield (
@@ -314,7 +320,7 @@ class Explanation:
             GangDecision("wait") if gang.key in gone else decision
             for gang, decision in zip(self.instance.gangs, self.decisions, strict=True)
         )
-        other = Explanation(self.instance, left, self._index)
+        other = Explanation(self.instance, left, self.index)
         places = [
             (dict(one.best).get(one.required or "", one.eligible), one.needed)
             for one in other.candidates

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from models.cluster import Cluster
+from models.documents.explanation import PlaceReasons, Why
 from models.documents.plan import PlanDocument, PlanGang, PlanQueue
 from models.gang import Gang, Role
 from models.units import plural, quantity_text, time_text
+from planner.show import why_tables
 from planner.show.explanation import Candidates, Explanation, Holder, Place
 from planner.show.gang_groups import why
 from planner.show.plan_tables import MARK, STYLE, below_full, places
@@ -21,15 +23,37 @@ MAX_HOLDERS = 12
 """Gangs listed of those that hold what another waits for."""
 
 
-def tables(found: Explanation, plan: PlanDocument, stated: PlanGang) -> list[Table]:
-    """What it needs and gets, its candidates, who holds them, and what would help."""
-    parts = [_facts(found, plan, stated), *map(_candidates, found.candidates)]
+def tables(
+    found: Explanation,
+    plan: PlanDocument,
+    stated: PlanGang,
+    why: Why | None = None,
+    place: PlaceReasons | None = None,
+) -> list[Table]:
+    """What it needs and gets, its candidates, who holds them, and what would help.
+
+    ``why``, ``place``: what was proven of it, if that was asked. Ways that were tried are in the place of
+    counts of what would help.
+    """
+    parts = [_facts(found, plan, stated, place)]
+    if why is not None:
+        parts = [
+            why_tables.headline("/".join(found.gang.key), why),
+            *why_tables.tables(why),
+            *parts,
+        ]
+    if place is not None:
+        parts.append(why_tables.place(place))
+    parts += map(_candidates, found.candidates)
     if found.waits:
-        parts += [_holders(found), _help(found)]
+        parts.append(_holders(found))
+        parts += [] if why is not None and why.remedies else [_help(found)]
     return [part for part in parts if part.rows]
 
 
-def _facts(found: Explanation, plan: PlanDocument, stated: PlanGang) -> Table:
+def _facts(
+    found: Explanation, plan: PlanDocument, stated: PlanGang, place: PlaceReasons | None
+) -> Table:
     gang = found.gang
     decision = f"{stated.decision}{', aged' * stated.aged}"
     reason = why(stated)
@@ -42,6 +66,7 @@ def _facts(found: Explanation, plan: PlanDocument, stated: PlanGang) -> Table:
         *(("needs", Cell(text)) for text in _needs(found)),
         *(("lasts", Cell(text)) for text in _lasts(found)),
         *_placement(plan, stated),
+        *([] if place is None else [("why there", Cell(why_tables.summary(place)))]),
         *_later(plan, found, stated),
         *rank_rows(found, stated),
     ]
@@ -254,6 +279,7 @@ def _holders(found: Explanation) -> Table:
         Column("DECISION"),
         Column("GPUS THERE", right=True),
         Column("SINCE", right=True, droppable=True),
+        Column("ENDS IN", right=True, droppable=True),
         Column("MAY BE", droppable=True),
     )
     return Table(columns, rows, (more,) if rest else ())
@@ -270,6 +296,7 @@ def _holder(found: Explanation, one: Holder) -> tuple[Cell, ...]:
         Cell(one.decision, style),
         Cell(number(one.gpus)),
         Cell("-" if started is None else lasting(max(0, found.instance.now - started))),
+        Cell("-" if one.end is None else lasting(max(0, one.end - found.instance.now))),
         Cell(", ".join(may) or "-"),
     )
 
@@ -283,7 +310,13 @@ def _help(found: Explanation) -> Table:
     return Table((Column("WHAT WOULD HELP", fold=True),), rows)
 
 
-def document(found: Explanation, plan: PlanDocument, stated: PlanGang) -> dict[str, Any]:
+def document(
+    found: Explanation,
+    plan: PlanDocument,
+    stated: PlanGang,
+    why: Why | None = None,
+    place: PlaceReasons | None = None,
+) -> dict[str, Any]:
     """The same as one JSON object. Times are RFC 3339, null if unknown."""
     gang = found.gang
     known = [queue.to_json() for queue in _path(plan, gang.queue)]
@@ -308,6 +341,8 @@ def document(found: Explanation, plan: PlanDocument, stated: PlanGang) -> dict[s
         "candidates": [_candidates_document(one) for one in found.candidates],
         "holders": [_holder_document(one) for one in found.holders] if found.waits else [],
         "help": list(found.help),
+        "why": None if why is None else why.to_json(),
+        "place": None if place is None else place.to_json(),
     }
 
 
@@ -345,6 +380,7 @@ def _holder_document(one: Holder) -> dict[str, Any]:
         "priority": gang.priority,
         "gpus": one.gpus,
         "startedAt": _time(gang.started_at),
+        "endsAt": _time(one.end),
         "preemptible": gang.preemptible,
         "movable": gang.movable,
     }

@@ -39,7 +39,7 @@ def solve_exactly(
 
     model = cp_model.CpModel()
     # CP-SAT 9.15 may abort the process when several workers interleave and a hint is given.
-    _export(model.proto, program, goal, hint if budget.limits.workers == 1 else ())
+    export(model.proto, program, goal, hint if budget.limits.workers == 1 else ())
     solver = cp_model.CpSolver()
     limits = budget.limits
     solver.parameters.num_workers = limits.workers
@@ -51,7 +51,7 @@ def solve_exactly(
     solver.parameters.max_time_in_seconds = max(
         0.05, min(budget.seconds_left(), CLOCK_PER_EFFORT * effort)
     )
-    status = _run(solver, model, budget, improved)
+    status = run(solver, model, budget, improved)
     if status is None:
         return Answer(Status.UNKNOWN, (), goal.trivial_bound(program), exact=True)
     budget.spend(solver.response_proto.deterministic_time)
@@ -60,7 +60,7 @@ def solve_exactly(
     return _answer(cp_model, solver, status, program, goal)
 
 
-def _export(proto: Any, program: Program, goal: Goal, hint: Sequence[int | None]) -> None:
+def export(proto: Any, program: Program, goal: Goal, hint: Sequence[int | None]) -> None:
     for low, high in zip(program.lower, program.upper, strict=True):
         proto.variables.add().domain.extend((low, high))
     for row in chain(program.rows, goal.kept_rows()):
@@ -79,7 +79,7 @@ def _export(proto: Any, program: Program, goal: Goal, hint: Sequence[int | None]
             proto.solution_hint.values.append(value)
 
 
-def _run(
+def run(
     solver: cp_model.CpSolver,
     model: cp_model.CpModel,
     budget: Budget,

@@ -1,0 +1,182 @@
+"""The questions that ``explain`` asks about one gang of a plan, within a limit of time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+
+from models.documents.explanation import (
+    OtherPlace,
+    PlaceReasons,
+    Why,
+    WhyCause,
+    WhyPod,
+    WhyRemedy,
+    WhyTier,
+)
+from models.documents.plan import PlanDocument
+from models.hardware import bits
+from models.instance import Instance
+from models.program.base_state import outcome
+from models.reservations import queue_place
+from models.solution import GangDecision, PodPlacement, Reserved
+from models.tier_values import Evaluation, tiers_of
+from models.units import first_of, plural
+from planner.search.alternatives import alternatives
+from planner.search.blocking import Blocking, Standing, blocking
+from planner.search.causes import Cause, CauseKind, World
+from planner.search.counterfactual import Counterfactual, budget_of
+from planner.search.remedy import Remedy
+from planner.search.verified_remedies import RemedyFinder
+
+CAUSES_SHARE = 0.5
+"""Part of the time in which smaller sets of causes are looked for; remedies get the rest."""
+
+NAMED = 3
+"""Gangs that a sentence names."""
+
+
+def world_of(
+    plan: PlanDocument, instance: Instance, decisions: Sequence[GangDecision], gang: int
+) -> World:
+    """The plan as the questions see it: with its reservations, and a gang that it stops as one that waits."""
+    reserved = tuple(_reserved(plan, instance))
+    world = World(replace(instance, reserved=reserved), tuple(decisions), gang)
+    if decisions[gang].decision == "preempt":
+        return world.with_gang(replace(world.spec, pods=()))
+    return world
+
+
+def _reserved(plan: PlanDocument, instance: Instance) -> list[Reserved]:
+    by_key = {gang.key: gang for gang in instance.gangs}
+    nodes = {node.name: n for n, node in enumerate(instance.cluster.nodes)}
+    found = []
+    for stated in plan.spec.gangs:
+        held = stated.reserved
+        if held is None or stated.decision != "wait" or stated.key not in by_key:
+            continue
+        beside = tuple(tuple(name.split("/", 1)) for name in held.beside)
+        there = tuple(sorted(nodes[name] for name in held.nodes if name in nodes))
+        gang = by_key[stated.key]
+        found.append(
+            Reserved(stated.key, queue_place(gang), held.start, None, there, (), beside)  # type: ignore[arg-type]  # pairs
+        )
+    return found
+
+
+def why_waiting(world: World, seconds: int, stop: threading.Event) -> Why:
+    """Why the gang waits, and what makes it start, as far as so many seconds go."""
+    budget = budget_of(seconds, stop)
+    questions = Counterfactual(world, budget)
+    found = blocking(questions, seconds * CAUSES_SHARE)
+    remedies: tuple[Remedy, ...] = ()
+    if found.standing is not Standing.FITS and questions.hold is None:
+        remedies = RemedyFinder(world, questions.interrupted).remedies()
+    return Why.of(
+        found,
+        standing=found.standing.value,
+        said=_said(found, seconds),
+        limit_seconds=seconds,
+        causes=tuple(_cause(world, one) for one in found.causes),
+        remedies=tuple(_remedy(world, one) for one in remedies),
+        complete=not questions.interrupted(),
+        pods=_pods(world, world.gang, found.pods),
+        tier=_first_tier(world, found.pods) if found.pods else None,
+    )
+
+
+def _said(found: Blocking, seconds: int) -> str:
+    """The causes in one sentence."""
+    if found.standing is Standing.FITS:
+        return "it fits beside this plan: a place was found"
+    if found.standing is Standing.UNKNOWN:
+        return f"not proven within {seconds} s: no place was found, and no proof that there is none"
+    gangs = [one for one in found.causes if one.kind is CauseKind.GANG]
+    parts = [_named(one) for one in found.causes if one.kind is not CauseKind.GANG]
+    if gangs:
+        leaves = "leaves" if len(gangs) == 1 else "leave"
+        gpus = plural(sum(one.weight for one in gangs), "GPU")
+        names = first_of([one.name for one in gangs], NAMED)
+        parts.append(f"{plural(len(gangs), 'gang')} alone {leaves} no place ({gpus}): {names}")
+    return "; ".join(parts)
+
+
+def _named(one: Cause) -> str:
+    """A cause in words; those whose words need a subject begin with their name."""
+    subject = one.kind in (CauseKind.NODE, CauseKind.HELD_ROOM, CauseKind.RESERVATION)
+    return f"{one.name} {one.what}" if subject else one.what
+
+
+def _cause(world: World, one: Cause) -> WhyCause:
+    role = None if one.role is None else world.spec.roles[one.role].name
+    return WhyCause(
+        type=one.kind.value,
+        name=one.name,
+        role=role,
+        what=one.what,
+        relaxing=one.relaxing,
+        gpus=one.weight or None,
+    )
+
+
+def _remedy(world: World, one: Remedy) -> WhyRemedy:
+    moved: tuple[WhyPod, ...] = ()
+    if one.moved:
+        keys = [gang.key for gang in one.world.instance.gangs]
+        moved = _pods(one.world, keys.index(one.gangs[0]), one.moved)
+    return WhyRemedy.of(
+        one,
+        type=one.kind,
+        do=one.what,
+        change=dict(one.change),
+        gangs=tuple("/".join(key) for key in one.gangs),
+        first=tuple("/".join(key) for key in one.first),
+        pods=_pods(one.world, world.gang, one.pods),
+        moved=moved,
+    )
+
+
+def _pods(world: World, gang: int, pods: Sequence[PodPlacement]) -> tuple[WhyPod, ...]:
+    nodes, roles = world.instance.cluster.nodes, world.instance.gangs[gang].roles
+    return tuple(
+        WhyPod(
+            role=roles[pod.role].name,
+            index=pod.index,
+            node=nodes[pod.node].name,
+            gpus=None if pod.gpus is None else tuple(bits(pod.gpus)),
+        )
+        for pod in pods
+    )
+
+
+def _first_tier(world: World, pods: tuple[PodPlacement, ...]) -> WhyTier | None:
+    """The first tier in which the plan differs if the gang has these pods, too."""
+    here = Evaluation(world.instance, world.decisions).vector()
+    decisions = list(world.decisions)
+    decisions[world.gang] = outcome(world.instance, world.gang, pods)
+    there = Evaluation(world.instance, decisions).vector()
+    for tier, old, new in zip(tiers_of(world.instance), here, there, strict=True):
+        if old != new:
+            return WhyTier(name=tier.name, sense=tier.sense, here=old, there=new)
+    return None
+
+
+def why_there(world: World, seconds: int, stop: threading.Event) -> PlaceReasons | None:
+    """Why the gang has its place and not another; None for a gang without pods."""
+    budget = budget_of(seconds, stop)
+    found = alternatives(world, lambda: stop.is_set() or budget.seconds_left() <= 0)
+    if found is None:
+        return None
+    others = tuple(
+        OtherPlace(
+            domain=one.domain,
+            possible=bool(one.pods),
+            tier=None
+            if one.tier is None
+            else WhyTier(name=one.tier.name, sense=one.tier.sense, here=one.here, there=one.there),
+            why=one.why,
+        )
+        for one in found.others
+    )
+    return PlaceReasons(level=found.level, domain=found.domain, tried=found.tried, others=others)
