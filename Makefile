@@ -6,7 +6,7 @@ RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-all check bench format image image-digests clean
+.PHONY: help demo docs test test-long test-all check bench format image image-digests clean
 
 help:
 	@echo "make demo      plan the quickstart input and show the plan"
@@ -15,6 +15,7 @@ help:
 	@echo "make test-all  run every test and nearly whole sweeps, about twenty minutes"
 	@echo "make check     lint and type check"
 	@echo "make bench     measure, compare with other schedulers, write benchmarks/report.html"
+	@echo "make docs      build the documentation as a site: build/site/index.html"
 	@echo "make image     build the container image; make image-digests pins its two base images first"
 	@echo "make clean     remove .venv and caches"
 
@@ -40,6 +41,11 @@ check: $(DEV)
 
 bench: $(DEV)
 	@$(BIN)/python -m benchmarks
+
+# Strict: a broken link, or a page that the navigation leaves out, is an error.
+docs: $(DEV)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict -f deploy/docs/mkdocs.yml
+	@echo "build/site/index.html"
 
 format: $(DEV)
 	@$(BIN)/ruff check --fix .

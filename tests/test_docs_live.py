@@ -15,10 +15,8 @@ from test_docs import ROOT, code_blocks, text
 
 from models.apply import intents
 from models.apply.outcomes import Outcome
-from models.documents.plan import PlanQueue
 from models.documents.policy import PolicyDocument
 from planner import errors
-from planner.show import metrics
 
 APPLY = ROOT / "docs" / "apply.md"
 CRON = ROOT / "docs" / "cron.md"
@@ -67,15 +65,6 @@ def test_every_option_of_apply_is_told_of(cli: RunCli, capsys: pytest.CaptureFix
     told = set(re.findall(r"`(--[a-z-]+)", text(APPLY)))
     everywhere = {"--color", "--debug", "--help", "--log-format", "--out", "--output"}
     assert offered - everywhere == told & offered - everywhere
-
-
-def test_metrics_told_of_are_those_that_are_written() -> None:
-    effective = {"before": 1.0, "after": 2.0, "one_at_a_time": 1.5}
-    queue = PlanQueue(name="q", guarantee=1, limit=2, before=0, after=1, borrowed=0, waiting=0)
-    known = metrics.Metrics(0, 1.0, 0.0, 1, 1, 1, 1, {"solve": 1.0}, effective, (queue,))
-    written = metrics.text(known, 1.0)
-    told = re.findall(r"`(gangplan_\w+)(?:\{[^`]*)?`", part(CRON, "Monitoring"))
-    assert set(told) == set(re.findall(r"^# TYPE (\w+)", written, re.MULTILINE))
 
 
 def test_the_policy_for_cron_is_one() -> None:

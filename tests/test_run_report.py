@@ -125,8 +125,13 @@ def test_the_note_on_the_lock_and_the_metrics_agree_with_it() -> None:
     assert (metrics.exit_code, metrics.pending, metrics.started) == (7, 2, 2)
     assert (metrics.evicted, metrics.gap, metrics.seconds) == (1, 0.125, {"solve": 1.5})
     assert metrics.effective == {"before": 8.0, "after": 1234.56, "one_at_a_time": 1200.0}
+    assert metrics.tier_gaps == {"admission": 0.0, "span": 0.125}
+    # one gang waits, one is preempted
+    assert sum(metrics.waiting_gangs.values()) == metrics.pending
+    assert metrics.outcomes["started"] == metrics.outcomes["skipped"] == 1
+    assert (metrics.outcomes["partial"], len(metrics.outcomes)) == (0, len(Outcome))
     failed = RunReport(exit_code=69).metrics(1000.0)
-    assert failed.effective == {}
+    assert (failed.effective, failed.tier_gaps, failed.waiting_gpus, failed.outcomes) == ({},) * 4
     assert (failed.pending, failed.started, failed.evicted, failed.gap) == (None,) * 4
 
 

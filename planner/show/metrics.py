@@ -34,6 +34,14 @@ _QUEUE = {
 }
 """Said of each figure of a queue."""
 
+_BY_LABEL = {
+    "tier_gaps": ("gangplan_tier_gap_ratio", "tier", "Largest gap of each family of tiers."),
+    "waiting_gangs": ("gangplan_waiting_gangs", "reason", "Gangs that wait, by reason."),
+    "waiting_gpus": ("gangplan_waiting_gpus", "reason", "GPUs that they ask for, at least."),
+    "outcomes": ("gangplan_outcome_gangs", "outcome", "Gangs of its apply, by outcome."),
+}
+"""Metric, label and what is said of each mapping of ``Metrics``."""
+
 MAX_QUEUES = 500
 """Queues that have metrics, the first by name."""
 
@@ -49,7 +57,8 @@ class Metrics:
 
     ``pending``, ``started``: gangs; ``never``: of the pending ones, those that can never start.
     ``seconds``: of each phase. ``effective``: effective GPUs ``before`` and ``after`` the plan, and
-    ``one_at_a_time``.
+    ``one_at_a_time``. ``tier_gaps``: by family of tiers. ``waiting_gangs``, ``waiting_gpus``: by code of
+    the reason. ``outcomes``: gangs by outcome.
     """
 
     exit_code: int
@@ -62,6 +71,10 @@ class Metrics:
     seconds: Mapping[str, float] = field(default_factory=dict)
     effective: Mapping[str, float] = field(default_factory=dict)
     queues: Sequence[PlanQueue] = ()
+    tier_gaps: Mapping[str, float] = field(default_factory=dict)
+    waiting_gangs: Mapping[str, int] = field(default_factory=dict)
+    waiting_gpus: Mapping[str, int] = field(default_factory=dict)
+    outcomes: Mapping[str, int] = field(default_factory=dict)
 
 
 def write(path: Path, metrics: Metrics) -> None:
@@ -155,11 +168,17 @@ def _lines(metrics: Metrics, last_success: float | None) -> Iterator[str]:
             yield from _head(metric, said)
             for queue, gpus in samples:
                 yield f'{metric}{{queue="{_escaped(queue)}"}} {gpus}'
-    if metrics.seconds:
-        name = "gangplan_phase_seconds"
-        yield from _head(name, "Seconds of each phase.")
-        for phase, seconds in metrics.seconds.items():
-            yield f'{name}{{phase="{_escaped(phase)}"}} {_number(seconds)}'
+    for name, (metric, label, said) in _BY_LABEL.items():
+        yield from _by_label(metric, label, said, getattr(metrics, name))
+    phases = ("gangplan_phase_seconds", "phase", "Seconds of each phase.")
+    yield from _by_label(*phases, metrics.seconds)
+
+
+def _by_label(name: str, label: str, said: str, values: Mapping[str, float]) -> Iterator[str]:
+    if values:
+        yield from _head(name, said)
+        for word, value in values.items():
+            yield f'{name}{{{label}="{_escaped(word)}"}} {_number(value)}'
 
 
 def _gauge(name: str, said: str, value: float | None) -> Iterator[str]:

@@ -196,7 +196,27 @@ class RunReport:
             effective=self.effective or {},
             queues=() if self.decided is None else self.decided.status.queues,
             seconds=self.seconds,
+            outcomes={}
+            if self.applied is None
+            else {one: self.counts.get(one, 0) for one in Outcome},
+            **({} if self.decided is None else _gaps_and_waits(self.decided)),
         )
+
+
+def _gaps_and_waits(plan: PlanDocument) -> dict[str, dict[str, Any]]:
+    """Of ``Metrics``: gaps by family of tiers, and what waits by reason."""
+    gaps: dict[str, float] = {}
+    for tier in plan.status.objectives:
+        gaps[tier.family] = max(gaps.get(tier.family, 0.0), tier.gap)
+    asked = {gang.key: gang.min_gpus for gang in plan.instance.gangs}
+    gangs: Counter[str] = Counter()
+    gpus: Counter[str] = Counter()
+    for gang in plan.spec.gangs:
+        if gang.decision in WAITING:
+            reason = "Unknown" if gang.reason is None else gang.reason.code
+            gangs[reason] += 1
+            gpus[reason] += asked.get(gang.key, 0)
+    return {"tier_gaps": gaps, "waiting_gangs": gangs, "waiting_gpus": gpus}
 
 
 def show_verdict(

@@ -1,0 +1,156 @@
+"""deploy/monitoring: its expressions parse and are about metrics that exist; its page names them all."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+from deploying import DEPLOY
+from test_docs import ROOT, VERBS, text
+
+from models.apply.outcomes import Outcome
+from models.documents.plan import PlanQueue
+from models.tiers import TIERS
+from planner.show import metrics
+
+FOLDER = DEPLOY / "monitoring"
+DASHBOARD = json.loads(text(FOLDER / "dashboard.json"))
+RULES = yaml.safe_load(text(FOLDER / "rules.yaml"))
+PAGE = text(ROOT / "docs" / "monitoring.md")
+WRITTEN = metrics.text(
+    metrics.Metrics(
+        exit_code=0,
+        finished=1.0,
+        gap=0.0,
+        pending=1,
+        never=1,
+        started=1,
+        evicted=1,
+        seconds={"solve": 1.0},
+        effective={"before": 1.0, "after": 2.0, "one_at_a_time": 1.5},
+        queues=(
+            PlanQueue(name="q", guarantee=1, limit=2, before=0, after=1, borrowed=0, waiting=0),
+        ),
+        tier_gaps={"goodput": 0.0},
+        waiting_gangs={"Never": 1},
+        waiting_gpus={"Never": 8},
+        outcomes={"started": 1},
+    ),
+    1.0,
+)
+LABELS = {
+    name: set(re.findall(r'(\w+)="', labels))
+    for name, labels in re.findall(r"^(gangplan_\w+)(\{.*?\})? ", WRITTEN, re.MULTILINE)
+}
+"""Labels of each metric that a run writes."""
+
+OTHERS = {"kube_cronjob_status_last_successful_time": {"namespace", "cronjob"}}
+"""Of kube-state-metrics."""
+
+
+def panels() -> Iterator[dict[str, Any]]:
+    return (panel for panel in DASHBOARD["panels"] if panel["type"] != "row")
+
+
+def alerts() -> list[dict[str, Any]]:
+    return [rule for group in RULES["groups"] for rule in group["rules"]]
+
+
+def expressions() -> list[str]:
+    shown = [target["expr"] for panel in panels() for target in panel["targets"]]
+    return [*shown, *(alert["expr"] for alert in alerts())]
+
+
+def selectors(expression: str) -> list[tuple[str, str]]:
+    """(metric, labels in braces) of an expression."""
+    return re.findall(r"\b((?:gangplan|kube)_\w+)(\{[^}]*\})?", expression)
+
+
+def balanced(expression: str) -> bool:
+    """Whether brackets outside quotes match, and quotes end."""
+    bare, closing = re.sub(r'"[^"]*"', "", expression), {"(": ")", "{": "}", "[": "]"}
+    opened = []
+    for sign in bare:
+        if sign in closing:
+            opened.append(closing[sign])
+        elif sign in closing.values() and (not opened or opened.pop() != sign):
+            return False
+    return not opened and '"' not in bare
+
+
+@pytest.mark.parametrize("expression", sorted(set(expressions())))
+def test_an_expression_is_balanced_and_about_metrics_and_labels_that_exist(expression: str) -> None:
+    assert balanced(expression)
+    found = selectors(expression)
+    assert found
+    known = LABELS | OTHERS
+    for name, braces in found:
+        if name.startswith("gangplan_audit_"):
+            assert "audit" not in VERBS or name.removeprefix("gangplan_audit_") in _audit_sources()
+            continue
+        assert name in known, name
+        # instance is given by whoever collects the file
+        asked = set(re.findall(r"(\w+)(?:=~|!=|!~|=)", braces))
+        assert asked <= known[name] | {"instance"}, name
+
+
+def _audit_sources() -> set[str]:
+    source = text(ROOT / "planner" / "show" / "metrics.py")
+    return set(re.findall(r'"(?:gangplan_audit_)?(\w+)"', source))
+
+
+def test_words_that_expressions_select_are_words_of_the_program() -> None:
+    picked = " ".join(expressions())
+    outcomes = {
+        one for words in re.findall(r'outcome=~"([^"]+)"', picked) for one in words.split("|")
+    }
+    assert outcomes
+    assert outcomes <= set(Outcome)
+    tiers = {one for words in re.findall(r'tier=~"([^"]+)"', picked) for one in words.split("|")}
+    assert tiers
+    assert tiers <= {tier.name for tier in TIERS}
+
+
+def test_the_dashboard_shows_every_metric_of_a_run_and_depends_on_one_data_source() -> None:
+    shown = {
+        name for panel in panels() for t in panel["targets"] for name, _ in selectors(t["expr"])
+    }
+    assert set(LABELS) <= shown
+    places, names = [], [panel["title"] for panel in panels()]
+    for panel in DASHBOARD["panels"]:
+        places.append((panel["gridPos"]["y"], panel["gridPos"]["x"]))
+        if panel["type"] != "row":
+            assert panel["datasource"]["uid"] == "${datasource}"
+            assert all(t["datasource"]["uid"] == "${datasource}" for t in panel["targets"])
+            assert panel["description"]
+    assert len(set(places)) == len(places)
+    assert len(set(names)) == len(names)
+    assert [one["name"] for one in DASHBOARD["templating"]["list"]] == [
+        "datasource",
+        "instance",
+        "queue",
+    ]
+    assert DASHBOARD["schemaVersion"] == 38  # Grafana 10; newer ones migrate it
+
+
+def test_the_rules_are_the_same_for_prometheus_and_for_its_operator() -> None:
+    operated = yaml.safe_load(text(FOLDER / "prometheusrule.yaml"))
+    assert (operated["apiVersion"], operated["kind"]) == (
+        "monitoring.coreos.com/v1",
+        "PrometheusRule",
+    )
+    assert operated["spec"] == RULES
+    for alert in alerts():
+        assert alert["labels"]["severity"] in {"critical", "warning", "info"}
+        assert set(alert["annotations"]) == {"summary", "description"}
+
+
+def test_the_page_names_every_metric_and_every_alert() -> None:
+    told = re.findall(r"`(gangplan_\w+)(?:\{[^`]*)?`", PAGE)
+    assert {name for name in told if "_audit_" not in name} == set(LABELS)
+    rows = re.findall(r"^\| `(Gangplan\w+)` \| (\w+) \|", PAGE, re.MULTILINE)
+    assert rows == [(alert["alert"], alert["labels"]["severity"]) for alert in alerts()]
