@@ -17,7 +17,7 @@ from typer.models import CommandInfo
 from planner.cli import app as command_line
 
 VERBS = ("validate", "plan", "show", "verify", "render", "snapshot", "topo", "diff", "apply")
-VERBS += ("run", "status", "unlock", "doctor", "explain")
+VERBS += ("run", "status", "unlock", "doctor", "explain", "report")
 
 
 def test_version_is_printed(cli: RunCli) -> None:
@@ -130,7 +130,7 @@ def test_kubectl_is_named_where_it_called(cli: RunCli) -> None:
     ("name", "arguments"),
     [
         ("unknown-verb", ["plam", "x"]),
-        ("verb-of-a-later-issue", ["report", "plan.json"]),
+        ("report-without-out", ["report", "plan.json"]),
         ("unknown-option", ["plan", "x", "--budgte", "3"]),
         ("missing-path", ["plan"]),
         ("missing-plan", ["show"]),

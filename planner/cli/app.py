@@ -25,6 +25,7 @@ from planner.cli.doctor import doctor
 from planner.cli.explain import explain
 from planner.cli.plan import plan
 from planner.cli.render import render
+from planner.cli.report import report
 from planner.cli.run import run as run_unattended
 from planner.cli.show import show
 from planner.cli.snapshot import snapshot
@@ -72,6 +73,11 @@ _VERBS = (
         explain,
         "gangplan explain plan.json research/llama-70b",
         "gangplan explain plan.json llama-70b -o json",
+    ),
+    (
+        report,
+        "gangplan report plan.json --out report.html",
+        "gangplan plan monday -o json | gangplan report - --out report.html",
     ),
     (verify, "gangplan verify plan.json", "gangplan plan monday -o json | gangplan verify -"),
     (render, "gangplan render plan.json", "gangplan render plan.json --to manifests"),
