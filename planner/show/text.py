@@ -25,6 +25,15 @@ class Format(StrEnum):
     name = "name"
 
 
+class AuditFormat(StrEnum):
+    """``-o`` of an audit."""
+
+    table = "table"
+    wide = "wide"
+    json = "json"
+    yaml = "yaml"
+
+
 def width(text: str) -> int:
     """Width of the text on a terminal: two columns for wide characters, none for combining marks."""
     if text.isascii():

@@ -1,0 +1,102 @@
+"""The Capacity document: how many gangs of each shape could start, now and after a plan.
+
+Written by ``gangplan capacity``, read by ``gangplan report``; unknown fields are kept.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from models.documents.base import ApiVersion, Document, Many, Mapped, omitted
+from models.documents.gang import LevelName
+from models.documents.plan import PlanMetadata
+
+Natural = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+After = Annotated[Natural | None, Field(description="After the plan; null where no plan was given")]
+
+
+class CapacityPart(Document):
+    """An object that may have fields of a newer minor version."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class CapacityQuestion(CapacityPart):
+    """Which nodes count: those that are ready, not cordoned, selected by the policy, and of this kind."""
+
+    model: str | None = omitted(description="A GPU model or a server model")
+    node_selector: Mapped[str, str] = omitted(default={}, description="Labels the nodes must have")
+    tolerate: Many[str] = omitted(
+        default=(),
+        description="Keys of taints that the pods tolerate besides those of GPU resources",
+    )
+
+
+class CapacityCluster(CapacityPart):
+    """The nodes that count, and their GPUs."""
+
+    name: str
+    nodes: Natural = Field(description="Nodes that count")
+    gpus: Natural = Field(description="Installed GPUs of these nodes")
+    before: Natural = Field(description="Of them, GPUs that a new pod could have now")
+    after: After
+
+
+class CapacityLevel(CapacityPart):
+    """Gangs of a shape that could start together, each in one domain of a level."""
+
+    level: LevelName
+    domain: str | None = Field(
+        description="Path of the domain, such as b1/r2; null: all domains of the level together"
+    )
+    before: Natural
+    after: After
+
+
+class CapacityShape(CapacityPart):
+    """Equal gangs: ``4x8@rack`` is four pods of eight GPUs in one rack."""
+
+    shape: str
+    pods: Positive
+    gpus: Positive = Field(description="GPUs of each pod")
+    level: LevelName | None = Field(description="The level that a gang may not leave; null: none")
+    before: Natural = Field(
+        description="The most that could start together now, none sharing a GPU"
+    )
+    after: After
+    levels: Many[CapacityLevel] = Field(
+        description="All domains of every level together, then each domain of the levels above node, "
+        "widest first"
+    )
+
+
+class CapacityLargest(CapacityPart):
+    """The largest gang of pods of one size that could start alone inside one domain of a level."""
+
+    gpus: Positive = Field(description="GPUs of each pod")
+    level: LevelName | None = Field(description="null: anywhere in the cluster")
+    before: Natural = Field(description="Pods")
+    after: After
+    domain: str | None = Field(
+        description="Where: after the plan, else now; null for the whole cluster and where none fits"
+    )
+
+
+class CapacityStatus(CapacityPart):
+    """What was counted."""
+
+    shapes: Many[CapacityShape]
+    largest: Many[CapacityLargest] = Field(description="By GPUs of a pod, then widest level first")
+    notes: Many[str] = omitted(default=(), description="What the counts leave out")
+
+
+class CapacityDocument(Document):
+    """Gangs that could start, counted exactly: pods are equal, and a gang stays on one GPU model."""
+
+    api_version: ApiVersion
+    kind: Literal["Capacity"]
+    metadata: PlanMetadata
+    spec: CapacityQuestion
+    cluster: CapacityCluster
+    status: CapacityStatus

@@ -1,0 +1,354 @@
+"""How many equal gangs could start: exact counts on the free space of the nodes that they may use.
+
+A gang has ``pods`` pods of ``gpus`` GPUs each, all on one GPU model and in one domain of its level. Its
+pods are equal, so that a domain holds as many gangs as the pods that fit on its nodes make, and no pod counts
+in two domains: the sums are the most gangs that could start together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from models.documents.capacity import (
+    CapacityCluster,
+    CapacityLargest,
+    CapacityLevel,
+    CapacityShape,
+    CapacityStatus,
+)
+from models.eligibility import model_matches, tolerated
+from models.gang import Gang, Toleration
+from models.instance import Instance
+from models.leftover import gpu_models
+from models.occupancy import PODS, free_after
+from models.program.base_state import base_decisions
+from models.shape import spare_nodes
+from models.solution import GangDecision, PodPlacement
+from models.units import plural
+from planner.search.free_arrays import IntArray, Tree, as_array, sums
+
+CLUSTER = -1
+"""The level whose only domain is the whole cluster."""
+
+MAX_DEFAULTS = 8
+"""Shapes of the mix, and of gangs that wait, that are counted unless others are asked for."""
+
+MAX_DOMAINS = 2000
+"""Of a level with more domains, a document has them together alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """``gpus``: of each pod. ``level``: index of the one that a gang may not leave, CLUSTER for none."""
+
+    pods: int
+    gpus: int
+    level: int = CLUSTER
+
+    def text(self, instance: Instance) -> str:
+        """``4x8@rack``."""
+        at = "" if self.level == CLUSTER else f"@{instance.cluster.level_name(self.level)}"
+        return f"{self.pods}x{self.gpus}{at}"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A pod on its node: its GPUs, what else it takes, and the level at which its gang is exclusive."""
+
+    gpus: int
+    pod: PodPlacement
+    requests: tuple[tuple[str, int], ...] = ()
+    exclusive: int | None = None
+
+
+def held_by(instance: Instance, decisions: Sequence[GangDecision] | None = None) -> list[Held]:
+    """The pods that run now, or those of a decision for each gang."""
+    decided = base_decisions(instance) if decisions is None else decisions
+    return [
+        Held(role.gpus, pod, role.requests, gang.exclusive)
+        for gang, decision in zip(instance.gangs, decided, strict=True)
+        for pod in decision.pods
+        for role in (gang.roles[pod.role],)
+    ]
+
+
+def usable_nodes(
+    instance: Instance,
+    *,
+    model: str | None = None,
+    selector: Iterable[tuple[str, str]] = (),
+    tolerate: Iterable[str] = (),
+) -> list[int]:
+    """The nodes with GPUs that new pods may use, ascending.
+
+    Schedulable ones, of the model, with the labels, and without taints but those of GPU resources and
+    those with the keys of ``tolerate``.
+    """
+    keys = (*instance.policy.kubernetes.gpu_resources, *tolerate)
+    tolerations = tuple(Toleration(key, "Exists") for key in keys)
+    wanted = tuple(selector)
+    found = []
+    for n, node in enumerate(instance.cluster.nodes):
+        if not node.gpus or not instance.schedulable(node):
+            continue
+        if not tolerated(tolerations, node.taints) or not (
+            model is None or model_matches(model, node)
+        ):
+            continue
+        labels = instance.labels_of(node) if wanted else {}
+        if all(labels.get(key) == value for key, value in wanted):
+            found.append(n)
+    return found
+
+
+class FreeRoom:
+    """What new pods could have on some nodes, beside the pods that hold the others.
+
+    A free GPU counts with its share of the node's resources where the policy states ``perGpu``.
+    """
+
+    def __init__(self, instance: Instance, nodes: Sequence[int], held: Sequence[Held]) -> None:
+        self._instance = instance
+        self._tree = instance.once(_tree)
+        usable = np.zeros(len(instance.cluster.nodes), dtype=np.bool_)
+        usable[list(nodes)] = True
+        usable &= ~self._closed(held)
+        free = as_array(free_after(instance, ((one.gpus, one.pod) for one in held)))
+        shares = dict(instance.policy.per_gpu)
+        left = self._left(held, {PODS, *shares})
+        for name, share in shares.items():
+            if share:
+                free = np.minimum(free, left[name] // share)
+        self._gpus: IntArray = np.where(usable, np.maximum(free, 0), 0)
+        self._slots = np.maximum(left[PODS], 0)
+        self._gpus[self._spares(held)] = 0
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that new pods could have, all together."""
+        return int(self._gpus.sum())
+
+    def gangs(self, shape: Shape, level: int) -> IntArray:
+        """The most gangs of a shape that could start in each domain of a level, none leaving it."""
+        inner = max(shape.level, level)
+        found: IntArray = (self._pods(shape.gpus, inner) // shape.pods).sum(axis=1)
+        if inner == level:
+            return found
+        parents = self._tree.parents(inner, level)
+        return sums(parents, found, 1 if level == CLUSTER else self._tree.sizes[level])
+
+    def largest(self, gpus: int, level: int) -> tuple[int, int]:
+        """The most pods of this size that one gang could have in a domain of a level, and the domain."""
+        most = self._pods(gpus, level).max(axis=1)
+        best = int(most.argmax())
+        return int(most[best]), best
+
+    def _pods(self, gpus: int, level: int) -> IntArray:
+        """Pods of this size that fit: shape [domain of the level][GPU model]."""
+        fits = np.minimum(self._gpus // gpus, self._slots)
+        models = len(self._models[0])
+        size = 1 if level == CLUSTER else self._tree.sizes[level]
+        domains = 0 if level == CLUSTER else self._tree.domain_of[level]
+        return sums(domains * models + self._models[1], fits, size * models).reshape(size, models)
+
+    @cached_property
+    def _models(self) -> tuple[tuple[str, ...], IntArray]:
+        """Names of the GPU models, and the position of each node's; nodes without GPUs have room for none."""
+        by_model = gpu_models(self._instance)
+        of = np.zeros(len(self._instance.cluster.nodes), dtype=np.int64)
+        for position, nodes in enumerate(by_model.values()):
+            of[list(nodes)] = position
+        return tuple(by_model) or ("",), of
+
+    def _left(self, held: Sequence[Held], names: Iterable[str]) -> dict[str, IntArray]:
+        """Free amount of these resources on every node."""
+        nodes = self._instance.cluster.nodes
+        at = as_array(one.pod.node for one in held)
+        found = {}
+        for name in names:
+            offered = as_array(dict(node.allocatable).get(name, _UNLIMITED) for node in nodes)
+            taken = as_array(1 if name == PODS else dict(one.requests).get(name, 0) for one in held)
+            found[name] = offered - sums(at, taken, len(nodes))
+        return found
+
+    def _spares(self, held: Sequence[Held]) -> list[int]:
+        """The nodes that stay free for failures: of those in order and idle, the ones with the least room."""
+        rules = spare_nodes(self._instance)
+        busy = {one.pod.node for one in held if one.gpus} if rules else set()
+        spared: set[int] = set()
+        for rule in sorted(rules, key=lambda rule: len(rule.nodes)):
+            idle = [n for n in rule.nodes if n not in busy and n not in spared]
+            lacking = rule.least - sum(n in spared for n in rule.nodes)
+            idle.sort(key=lambda n: (int(self._gpus[n]), -n))
+            spared.update(idle[: max(0, lacking)])
+        return sorted(spared)
+
+    def _closed(self, held: Sequence[Held]) -> np.ndarray:
+        """Mask of the nodes in domains that a gang has for itself."""
+        closed = np.zeros(len(self._instance.cluster.nodes), dtype=np.bool_)
+        for one in held:
+            if one.exclusive is not None and one.gpus:
+                of = self._tree.domain_of[one.exclusive]
+                closed |= of == of[one.pod.node]
+        return closed
+
+
+_UNLIMITED = 1 << 60
+"""Left of a resource that does not limit."""
+
+
+def capacity(
+    instance: Instance,
+    shapes: Sequence[Shape],
+    nodes: Sequence[int],
+    before: Sequence[Held],
+    after: Sequence[Held] | None = None,
+) -> tuple[CapacityCluster, CapacityStatus]:
+    """The counts on these nodes, beside the pods that run now and those after a plan, None without one."""
+    now = FreeRoom(instance, nodes, before)
+    later = None if after is None else FreeRoom(instance, nodes, after)
+    cluster = CapacityCluster(
+        name=instance.cluster.name,
+        nodes=len(nodes),
+        gpus=sum(instance.cluster.nodes[n].gpus for n in nodes),
+        before=now.gpus,
+        after=None if later is None else later.gpus,
+    )
+    rows = _Rows(instance, now, later)
+    levels = range(CLUSTER, instance.cluster.node_level + 1)
+    sizes = _pod_sizes(instance, nodes, shapes)
+    status = CapacityStatus(
+        shapes=tuple(map(rows.shape, shapes)),
+        largest=tuple(rows.largest(gpus, level) for gpus in sizes for level in levels),
+        notes=tuple(_notes(instance, nodes)),
+    )
+    return cluster, status
+
+
+def default_shapes(
+    instance: Instance, nodes: Sequence[int], waiting: Iterable[Shape]
+) -> tuple[Shape, ...]:
+    """The likeliest requests of the policy's mix, and the commonest shapes that wait; smallest first.
+
+    A request of the mix that no node has room for becomes pods of the size of the largest node.
+    """
+    largest = max((instance.cluster.nodes[n].gpus for n in nodes), default=0)
+    if not largest:
+        return ()
+    likely = sorted(instance.policy.mix, key=lambda one: (-one[1], one[0]))[:MAX_DEFAULTS]
+    mix = [Shape(-(-size // largest), min(size, largest)) for size, _ in likely]
+    counts = Counter(waiting)
+    common = sorted(counts, key=lambda shape: (-counts[shape], _order(shape)))[:MAX_DEFAULTS]
+    return tuple(sorted({*mix, *common}, key=_order))
+
+
+def _order(shape: Shape) -> tuple[int, int, int]:
+    return shape.pods * shape.gpus, shape.gpus, shape.level
+
+
+def _pod_sizes(instance: Instance, nodes: Sequence[int], shapes: Sequence[Shape]) -> list[int]:
+    """The pod sizes of the shapes, the powers of two and the sizes of whole nodes."""
+    whole = {instance.cluster.nodes[n].gpus for n in nodes}
+    powers = {1 << k for k in range(max(whole, default=0).bit_length())}
+    return sorted({*powers, *whole, *(shape.gpus for shape in shapes)})
+
+
+def waiting_shape(gang: Gang) -> Shape | None:
+    """The shape of a gang that waits, at its least size; None if pods of several sizes have GPUs."""
+    roles = [role for role in gang.roles if role.gpus]
+    if len(roles) != 1:
+        return None
+    levels = [level for level in (gang.required, roles[0].required) if level is not None]
+    return Shape(roles[0].min, roles[0].gpus, max(levels, default=CLUSTER))
+
+
+class _Rows:
+    """The rows of a Capacity document. ``later``: the room after a plan, None without one."""
+
+    def __init__(self, instance: Instance, now: FreeRoom, later: FreeRoom | None) -> None:
+        self._instance = instance
+        self._now = now
+        self._later = later
+
+    def shape(self, shape: Shape) -> CapacityShape:
+        """All levels together first, then domain by domain; nodes one by one are too many to list."""
+        cluster = self._instance.cluster
+        together, each = [], []
+        for level in range(cluster.node_level + 1):
+            name = cluster.level_name(level)
+            now = self._now.gangs(shape, level).tolist()
+            later = None if self._later is None else self._later.gangs(shape, level).tolist()
+            total = None if later is None else sum(later)
+            together.append(CapacityLevel(level=name, domain=None, before=sum(now), after=total))
+            if level == cluster.node_level or len(now) > MAX_DOMAINS:
+                continue
+            afters = [None] * len(now) if later is None else later
+            each += [
+                CapacityLevel(level=name, domain=self._path(level, d), before=before, after=after)
+                for d, (before, after) in enumerate(zip(now, afters, strict=True))
+            ]
+        later = None if self._later is None else self._later.gangs(shape, CLUSTER)
+        return CapacityShape(
+            shape=shape.text(self._instance),
+            pods=shape.pods,
+            gpus=shape.gpus,
+            level=self._level(shape.level),
+            before=int(self._now.gangs(shape, CLUSTER)[0]),
+            after=None if later is None else int(later[0]),
+            levels=(*together, *each),
+        )
+
+    def largest(self, gpus: int, level: int) -> CapacityLargest:
+        before, domain = self._now.largest(gpus, level)
+        last, after = before, None
+        if self._later is not None:
+            after, domain = self._later.largest(gpus, level)
+            last = after
+        return CapacityLargest(
+            gpus=gpus,
+            level=self._level(level),
+            before=before,
+            after=after,
+            domain=self._path(level, domain) if last and level != CLUSTER else None,
+        )
+
+    def _level(self, level: int) -> str | None:
+        return None if level == CLUSTER else self._instance.cluster.level_name(level)
+
+    def _path(self, level: int, domain: int) -> str:
+        cluster = self._instance.cluster
+        if level == cluster.node_level:
+            return cluster.nodes[
+                domain
+            ].name  # domains of this level have the numbers of their nodes
+        return "/".join(cluster.domains[level][domain].path)
+
+
+def _notes(instance: Instance, nodes: Sequence[int]) -> Iterable[str]:
+    """What the counts leave out."""
+    cluster, policy = instance.cluster, instance.policy
+    counted = set(nodes)
+    others = [node for n, node in enumerate(cluster.nodes) if node.gpus and n not in counted]
+    if others:
+        gpus = sum(node.gpus for node in others)
+        yield (
+            f"{plural(len(others), 'node')} with {plural(gpus, 'GPU')} cannot be used: not ready, cordoned, "
+            "tainted, or not selected"
+        )
+    if not any(policy.per_gpu):
+        yield (
+            "CPU and memory beside the GPUs are not counted: perGpu in the Policy says what a GPU needs"
+        )
+    if policy.spares:
+        yield "nodes that `spares` keeps free are left out; with another choice of them more might fit"
+    if instance.queues:
+        yield "limits and guarantees of queues are not counted"
+
+
+def _tree(instance: Instance) -> Tree:
+    return Tree(instance.cluster)

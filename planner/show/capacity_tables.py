@@ -1,0 +1,117 @@
+"""The tables of a Capacity document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from models.documents.capacity import CapacityDocument, CapacityLargest, CapacityShape
+from models.units import plural
+from planner.show.table import Cell, Column, Table
+from planner.show.text import number
+
+ANYWHERE = "ANYWHERE"
+
+
+def facts(found: CapacityDocument) -> list[str]:
+    """What was counted, in one line."""
+    cluster = found.cluster
+    line = f"{cluster.name}: {plural(cluster.nodes, 'node')} with {plural(cluster.gpus, 'GPU')} can be used; "
+    line += f"{number(cluster.before)} free"
+    return [
+        line if cluster.after is None else f"{line} now, {number(cluster.after)} after the plan"
+    ]
+
+
+def shapes(found: CapacityDocument) -> Table:
+    """A row for each shape: how many gangs could start together if each stays in one domain of a level.
+
+    Nothing in the columns of levels wider than the one that the shape asks for.
+    """
+    levels = _levels(found)
+    columns = (
+        Column("GANGS OF"),
+        Column("GPUS", right=True, droppable=True),
+        Column(ANYWHERE, right=True),
+        *(Column(f"IN ONE {level.upper()}", right=True) for level in levels),
+    )
+    rows = [
+        (
+            Cell(shape.shape, "head"),
+            Cell(number(shape.pods * shape.gpus), "dim"),
+            *_counts(shape, levels),
+        )
+        for shape in found.status.shapes
+    ]
+    return Table(columns, tuple(rows))
+
+
+def _counts(shape: CapacityShape, levels: Sequence[str]) -> list[Cell]:
+    whole = [_cell(shape.before, shape.after)] if shape.level is None else [Cell("")]
+    first = 0 if shape.level is None else levels.index(shape.level)
+    together = [row for row in shape.levels if row.domain is None]
+    return [
+        *whole,
+        *(
+            _cell(row.before, row.after) if position >= first else Cell("")
+            for position, row in enumerate(together)
+        ),
+    ]
+
+
+def largest(found: CapacityDocument) -> Table:
+    """A row for each size of pods: how many of them one gang could have in one domain of a level."""
+    levels = _levels(found)
+    columns = (
+        Column("LARGEST GANG OF PODS OF"),
+        Column(ANYWHERE, right=True),
+        *(Column(f"IN ONE {level.upper()}", right=True) for level in levels),
+        *(Column(f"BEST {level.upper()}", droppable=True) for level in levels),
+    )
+    by_size: dict[int, list[CapacityLargest]] = {}
+    for row in found.status.largest:
+        by_size.setdefault(row.gpus, []).append(row)
+    rows = [
+        (
+            Cell(plural(gpus, "GPU"), "head"),
+            *(_cell(one.before, one.after) for one in own),
+            *(Cell(one.domain or "-", "dim") for one in own[1:]),
+        )
+        for gpus, own in by_size.items()
+    ]
+    return Table(columns, tuple(rows))
+
+
+def domains(found: CapacityDocument) -> Table:
+    """A row for each domain with room for a gang, and a column for each shape."""
+    counts: dict[tuple[str, str], dict[str, tuple[int, int | None]]] = {}
+    for shape in found.status.shapes:
+        for row in shape.levels:
+            if row.domain is not None and (row.before or row.after):
+                key = (row.level, row.domain)
+                counts.setdefault(key, {})[shape.shape] = (row.before, row.after)
+    order = {level: position for position, level in enumerate(_levels(found))}
+    names = [shape.shape for shape in found.status.shapes]
+    none = (0, None if found.cluster.after is None else 0)
+    rows = [
+        (
+            Cell(level),
+            Cell(domain, "head"),
+            *(_cell(*counts[level, domain].get(name, none)) for name in names),
+        )
+        for level, domain in sorted(counts, key=lambda key: (order[key[0]], key[1]))
+    ]
+    columns = (Column("LEVEL"), Column("DOMAIN"), *(Column(name, right=True) for name in names))
+    return Table(columns, tuple(rows))
+
+
+def _levels(found: CapacityDocument) -> list[str]:
+    """The levels, widest first, node last."""
+    shapes = found.status.shapes
+    return [row.level for row in shapes[0].levels if row.domain is None] if shapes else []
+
+
+def _cell(before: int, after: int | None) -> Cell:
+    """``12``, or ``12 -> 8`` with a plan."""
+    last = before if after is None else after
+    text = number(before) if after in (None, before) else f"{number(before)} -> {number(after)}"
+    return Cell(text, None if last else "bad")
