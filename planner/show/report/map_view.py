@@ -71,7 +71,8 @@ class DrawnNode:
 class MapView:
     """What the template asks of a map."""
 
-    def __init__(self, drawn: ClusterMap) -> None:
+    def __init__(self, drawn: ClusterMap, states: tuple[str, str] = ("Before", "After")) -> None:
+        self.states = states
         self.cluster = drawn.cluster
         counts = drawn.cluster.counts
         self.counts = counts
@@ -106,7 +107,7 @@ class MapView:
         return DrawnNode(
             name,
             name if len(name) <= MAX_LABEL else f"…{name[1 - MAX_LABEL :]}",
-            said(node, self._names),
+            said(node, self._names, self.states),
             node.marks,
             len(order) * unit + (gaps[-1] if gaps else 0),
             self._runs(node, node.before, at) if node.changes else None,
@@ -143,14 +144,14 @@ def summary(domain: MapDomain) -> str:
     return f"{plural(counts.nodes, 'node')}, {plural(counts.gpus, 'GPU')}, {held}{sick}"
 
 
-def said(node: MapNode, names: Sequence[str]) -> str:
-    """A node in words: who holds which GPUs before and after."""
+def said(node: MapNode, names: Sequence[str], states: tuple[str, str]) -> str:
+    """A node in words: who holds which GPUs in the two states."""
     parts = [safe(node.name), *([safe(node.model)] if node.model else []), *node.marks]
     if not node.gpus:
         return ", ".join([*parts, "no GPUs"])
     if node.changes:
         before, after = _held(node.before, names), _held(node.after, names)
-        return f"{', '.join(parts)}. Before: {before}. After: {after}"
+        return f"{', '.join(parts)}. {states[0]}: {before}. {states[1]}: {after}"
     return f"{', '.join(parts)}. {_held(node.after, names)}"
 
 

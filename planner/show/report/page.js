@@ -299,7 +299,7 @@
     const gpus = own.reduce((sum, node) => sum + gpusOf(node), 0);
     const busy = own.reduce((sum, node) => sum + held(node[3]), 0);
     button.type = "button";
-    button.setAttribute("aria-label", `${title}: ${own.length} nodes, ${gpus} GPUs, ${busy} held after the plan`);
+    button.setAttribute("aria-label", `${title}: ${own.length} nodes, ${gpus} GPUs, ${busy} held: ${called("after")}`);
     button.append(text, canvas);
     const one = { button, text, canvas, title, nodes: own, most: Math.max(1, ...own.map(gpusOf)), stale: true, seen: false };
     racks.push(one);
@@ -401,12 +401,13 @@
     }
     return parts.join(", ") || "no GPUs";
   };
+  const called = (state) => find(`#${state}`).parentElement.textContent.trim();
   const openRack = (one, name) => {
     const dialog = find("#detail"), map = find(".map", dialog), list = make("ul", "nodes");
     find("#detail-title").textContent = one.title;
     for (const node of one.nodes) {
       const item = make("li", `node${node[4] ? " changed" : ""}${node[2].length ? " closed" : ""}`);
-      const told = node[4] ? `Before: ${words(node[4])}. After: ${words(node[3])}` : words(node[3]);
+      const told = node[4] ? `${called("before")}: ${words(node[4])}. ${called("after")}: ${words(node[3])}` : words(node[3]);
       item.setAttribute("aria-label", [node[0], data.models[node[1]], ...node[2], told].filter(Boolean).join(", "));
       const bars = make("span", "bars");
       if (node[4]) bars.append(bar(node[4], "was"), bar(node[3], "is")); else bars.append(bar(node[3], "same"));

@@ -18,6 +18,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from planner.show.report.charts import HEIGHT, LEFT, WIDTH, Chart
 from planner.show.report.map_view import MapView
 from planner.show.table import Column, Table
 
@@ -39,11 +40,11 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A table or a drawing of a section. ``title``: its caption, if the section has several."""
+    """A table or a chart of a section. ``title``: the caption of a table, if the section has several."""
 
     table: Table | None = None
     title: str = ""
-    drawing: Markup | None = None
+    chart: Chart | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class Page:
     figures: Sequence[Figure]
     sections: Sequence[Section]
     map: MapView | None = None
+    map_title: str = "The cluster before and after"
     warnings: Sequence[str] = ()
     gangs: Mapping[str, int] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -118,19 +120,22 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["heading"] = heading
-    environment.globals["MAX_ROWS"] = MAX_ROWS
+    environment.globals.update(MAX_ROWS=MAX_ROWS, WIDTH=WIDTH, HEIGHT=HEIGHT, LEFT=LEFT)
     return environment
 
 
-_HEADINGS = {
-    "PRIO": "Priority",
+_WORDS = {
+    "PRIO": "priority",
+    "GPU": "GPU",
     "GPUS": "GPUs",
-    "GB/S": "GB/s",
     "GPU-HOURS": "GPU-hours",
-    "GPU MODEL": "GPU model",
+    "GB/S": "GB/s",
 }
 
 
 def heading(column: Column) -> str:
-    """The title of a column as a page writes it: ``OF BEST`` as ``Of best``."""
-    return _HEADINGS.get(column.title, column.title.capitalize())
+    """The title of a column as a page writes it: ``OF BEST`` as ``Of best``; names stay as they are."""
+    if not column.title.isupper():
+        return column.title
+    text = " ".join(_WORDS.get(word, word.lower()) for word in column.title.split())
+    return text[:1].upper() + text[1:]

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from models.documents.plan import PlanDocument, PlanGang
+from models.documents.capacity import CapacityDocument
+from models.documents.plan import PlanDocument, PlanGang, PlanSearch
 from models.solution import STARTS, Decision
 from models.units import plural, time_text
-from planner.show import plan_tables, queue_table, running_changes
+from planner.show import capacity_tables, plan_tables, queue_table, running_changes
 from planner.show.cluster_map import ClusterMap, cluster_map
 from planner.show.gang_groups import Sharing, why
 from planner.show.report.map_view import MapView, overview
@@ -23,8 +24,13 @@ from planner.untrusted_text import safe
 CHANGED: tuple[Decision, ...] = ("move", "resize", "preempt")
 
 
-def plan_page(plan: PlanDocument, *, changed: bool = False) -> Page:
-    """The page. ``changed``: the plan's digests do not match, which is the first thing to know."""
+def plan_page(
+    plan: PlanDocument, capacity: CapacityDocument | str | None = None, *, changed: bool = False
+) -> Page:
+    """The page. ``capacity``: what else could start before and after the plan, or why that is not known.
+
+    ``changed``: the plan's digests do not match, which is the first thing to know.
+    """
     drawn = cluster_map(plan)
     view = MapView(drawn)
     names = ["/".join(gang.key) for gang in plan.spec.gangs]
@@ -34,16 +40,16 @@ def plan_page(plan: PlanDocument, *, changed: bool = False) -> Page:
         made=_made(plan),
         headline=_headline(plan),
         figures=list(_figures(plan, drawn)),
-        sections=[one for one in _sections(plan) if one.lines or _parts(one)],
+        sections=[one for one in _sections(plan, capacity) if one.lines or _parts(one)],
         map=view,
         warnings=list(_warnings(plan, changed=changed)),
         gangs={safe(name): index for index, name in enumerate(names)},
-        data=_data(plan, drawn, small=view.small),
+        data=gang_data(plan, drawn, small=view.small),
     )
 
 
 def _parts(section: Section) -> bool:
-    return any(part.drawing or (part.table and part.table.rows) for part in section.parts)
+    return any(part.chart or (part.table and part.table.rows) for part in section.parts)
 
 
 def _subject(plan: PlanDocument) -> str:
@@ -129,7 +135,7 @@ def _way(before: float, after: float) -> str:
     return gpu_amount(after) if before == after else f"{gpu_amount(before)} → {gpu_amount(after)}"
 
 
-def _sections(plan: PlanDocument) -> Iterator[Section]:
+def _sections(plan: PlanDocument, capacity: CapacityDocument | str | None) -> Iterator[Section]:
     yield Section("starts", "What starts", (), [Part(_gangs(plan, ("place", "complete")))])
     yield Section(
         "changes",
@@ -144,9 +150,13 @@ def _sections(plan: PlanDocument) -> Iterator[Section]:
     yield Section("reserved", "Reservations", (), [Part(_reservations(plan))])
     yield Section("running", "What keeps running", (), [Part(_gangs(plan, ("keep",)))])
     yield Section("queues", "Queues", (), [Part(queue_table.queues(plan, wide=True, every=True))])
+    if capacity is not None:
+        yield Section("capacity", "What else could start", *_capacity(capacity))
     yield Section("proof", "How good the plan is, and how that is known", (), _proofs(plan))
     notes = [safe(note) for note in (*plan.status.notes, *plan.status.remarks)]
-    yield Section("notes", "Assumptions and remarks", (), [Part(_lines(notes))] if notes else ())
+    yield Section(
+        "notes", "Assumptions and remarks", (), [Part(lines_table(notes))] if notes else ()
+    )
 
 
 def _gangs(plan: PlanDocument, decisions: Sequence[str]) -> Table:
@@ -167,8 +177,10 @@ def _gangs(plan: PlanDocument, decisions: Sequence[str]) -> Table:
     table = table.of_columns(
         [c for c, column in enumerate(table.columns) if column.title not in out]
     )
-    levels = {one.name.upper(): f"{one.name}s" for one in plan.instance.cluster.spec.levels}
-    titles = {**levels, "NODE": "nodes", table.columns[-1].title: "Why" if waits else "Where"}
+    levels = {
+        one.name.upper(): f"{one.name}s".capitalize() for one in plan.instance.cluster.spec.levels
+    }
+    titles = {**levels, "NODE": "Nodes", table.columns[-1].title: "Why" if waits else "Where"}
     columns = [replace(one, title=titles.get(one.title, one.title)) for one in table.columns]
     return replace(table, columns=tuple(columns))
 
@@ -195,6 +207,16 @@ def _reservations(plan: PlanDocument) -> Table:
     return Table(columns, tuple(rows)).without_empty_columns()
 
 
+def _capacity(found: CapacityDocument | str) -> tuple[list[str], list[Part]]:
+    if isinstance(found, str):
+        return [f"Not counted: {safe(found)}."], []
+    lines = [safe(line) + "." for line in capacity_tables.facts(found)]
+    return [*lines, *map(safe, found.status.notes)], [
+        Part(capacity_tables.shapes(found), "Gangs that could start together, before -> after"),
+        Part(capacity_tables.largest(found), "The largest gang that could start, in pods"),
+    ]
+
+
 def _proofs(plan: PlanDocument) -> list[Part]:
     return [Part(plan_tables.tiers(plan, wide=True)), Part(_search(plan), "How it was found")]
 
@@ -209,20 +231,26 @@ _STOPPED = {
 
 def _search(plan: PlanDocument) -> Table:
     """What the plan states of its search, and what it does not."""
-    status, search = plan.status, plan.status.search
-    policy = plan.instance.policy.spec
+    status = plan.status
     gained = status.effective_gpus
+    rows = []
+    if gained is not None and gained.one_at_a_time is not None:
+        rows.append(("start of the search", _start(gained.one_at_a_time, gained.after)))
+    rows += [
+        ("budget allowed", number(plan.instance.policy.spec.solve.budget)),
+        ("instance", status.digests.instance),
+        ("decisions", status.digests.spec),
+    ]
+    return search_rows(status.search, rows)
+
+
+def search_rows(search: PlanSearch, more: Sequence[tuple[str, str]]) -> Table:
+    """How a search went, as far as documents record it."""
     rows = [
         ("solver", f"{search.solver}, seed {search.seed}"),
         ("stopped because", _STOPPED.get(search.stopped_by, search.stopped_by)),
-        ("budget", f"{gpu_amount(search.effort)} of {number(policy.solve.budget)} units used"),
-        *(
-            [("start of the search", _start(gained.one_at_a_time, gained.after))]
-            if gained is not None and gained.one_at_a_time is not None
-            else []
-        ),
-        ("instance", status.digests.instance),
-        ("decisions", status.digests.spec),
+        ("budget used", gpu_amount(search.effort)),
+        *more,
         ("not recorded", "in which order the search found its plans, and the seconds it took"),
     ]
     cells = tuple((Cell(name, "dim"), Cell(text)) for name, text in rows)
@@ -234,11 +262,13 @@ def _start(alone: float, after: float) -> str:
     return took if after == alone else f"{took}; the search made {gpu_amount(after)} of it"
 
 
-def _lines(lines: Sequence[str]) -> Table:
+def lines_table(lines: Sequence[str]) -> Table:
+    """A row for each sentence."""
     return Table((Column("what"),), tuple((Cell(line),) for line in lines), headless=True)
 
 
-def _data(plan: PlanDocument, drawn: ClusterMap, *, small: bool) -> dict[str, Any]:
+def gang_data(plan: PlanDocument, drawn: ClusterMap, *, small: bool) -> dict[str, Any]:
+    """What the script says of each gang: [name, decision, GPUs, share, speed, style, where]; a large map."""
     requests = plan.instance.gangs_by_key()
     facts = [
         [
