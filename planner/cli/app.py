@@ -30,6 +30,7 @@ from planner.cli.plan import plan
 from planner.cli.record import record
 from planner.cli.render import render
 from planner.cli.replay import replay
+from planner.cli.report import report
 from planner.cli.run import run as run_unattended
 from planner.cli.show import show
 from planner.cli.snapshot import snapshot
@@ -89,6 +90,11 @@ _VERBS = (
         "gangplan compare plan.json drained.json --detailed-exitcode",
     ),
     (capacity, "gangplan capacity monday --shape 4x8@rack", "gangplan capacity plan.json -o wide"),
+    (
+        report,
+        "gangplan report plan.json --out report.html",
+        "gangplan plan monday -o json | gangplan report - --out report.html",
+    ),
     (verify, "gangplan verify plan.json", "gangplan plan monday -o json | gangplan verify -"),
     (render, "gangplan render plan.json", "gangplan render plan.json --to manifests"),
     (topo, "gangplan topo h100", "ssh gpu-01 nvidia-smi topo -m | gangplan topo -"),

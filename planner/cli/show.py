@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from planner.cli.options import (
     AllOption,
@@ -14,6 +16,7 @@ from planner.cli.options import (
     PlanArgument,
     verb,
 )
+from planner.errors import Fault, UsageError
 from planner.show.console import Console
 from planner.show.text import Format
 
@@ -30,23 +33,35 @@ def show(
     namespace: NamespaceFilter = None,
     decision: DecisionFilter = None,
     everything: AllOption = False,
+    drawn: Annotated[
+        bool,
+        typer.Option(
+            "--map", help="Draw the cluster: who holds which GPUs before and after the plan."
+        ),
+    ] = False,
     output: OutputOption = Format.table,
 ) -> None:
     """Show a saved plan."""
     from planner.read import plan_files
-    from planner.show import plan_output
+    from planner.show import plan_output, terminal_map
     from planner.show.selection import Selection
 
     only = Selection(tuple(gang or ()), namespace, tuple(decision or ()), everything)
     only.check_options(output)
+    if drawn and output is not Format.table:
+        what = f"--map with -o {output.value}"
+        raise UsageError(Fault(what, "leave out one of them: the map is text"))
 
     content = plan_files.read_bytes(path, console.stdin)
     plan = plan_files.read_plan(content, path)
     document = plan_files.parse(content, path)
     only.check({gang.key for gang in plan.spec.gangs})
-    plan_output.show(console, output, plan, lambda: document, only)
+    if drawn:
+        console.data(terminal_map.drawn(console, plan, only))
+    else:
+        plan_output.show(console, output, plan, lambda: document, only)
     warn_if_changed(console, document, plan, path)
-    if output in (Format.table, Format.wide):
+    if output in (Format.table, Format.wide) and not drawn:
         more = (
             None if output is Format.wide else f"{console.program} show {shlex.quote(path)} -o wide"
         )
@@ -59,13 +74,13 @@ def warn_if_changed(
     console: Console, document: dict[str, Any], plan: PlanDocument, path: str
 ) -> None:
     """Warn that a digest does not match."""
-    if changed := _changed(document, plan):
+    if changed := changed_digest(document, plan):
         check = f"{console.program} verify {shlex.quote(path)}"
         what = "does not match: the plan was changed after it was saved"
         console.remarks([f"{changed} {what}; {check} lists why"])
 
 
-def _changed(document: dict[str, Any], plan: PlanDocument) -> str | None:
+def changed_digest(document: dict[str, Any], plan: PlanDocument) -> str | None:
     """The first digest that the document does not have. Nothing else is checked: that is verify's."""
     from models.canonical import digest
 

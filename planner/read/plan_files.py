@@ -8,14 +8,17 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from models.documents.base import API_VERSION
 from models.documents.plan import PlanDocument
 from planner.errors import Fault, InputError, MissingPathError
+
+Saved = TypeVar("Saved", bound=BaseModel)
 
 MAX_PLAN_BYTES = 512 * 1024 * 1024
 """A plan of 100,000 GPUs has about 30 MB; a larger file would only fill the memory."""
@@ -71,26 +74,25 @@ def read_plan(content: bytes, path: str) -> PlanDocument:
     try:
         return PlanDocument.model_validate_json(content)
     except ValidationError:
-        return _read_slowly(content, path)
+        return read_slowly(content, path, parse(content, path), PlanDocument)
 
 
-def _read_slowly(content: bytes, path: str) -> PlanDocument:
-    """The plan, read as input documents are: every fault has a line and a column."""
+def read_slowly(content: bytes, path: str, tree: dict[str, Any], model: type[Saved]) -> Saved:
+    """The document, read as input documents are: every fault has a line and a column. Raises InputError."""
     from planner.read.findings import Findings
     from planner.read.sources import Source
     from planner.read.validation import validate
 
-    tree = parse(content, path)
     findings = Findings()
     source = Source(path, content.decode("utf-8-sig"), "json")
-    entry = validate(PlanDocument, tree, source, (0,), findings)
+    entry = validate(model, tree, source, (0,), findings)
     if entry is None or findings:
         findings.raise_all()
     return entry.document
 
 
-def parse(content: bytes, path: str) -> dict[str, Any]:
-    """The JSON document of a plan. Only its kind and version are checked.
+def parse(content: bytes, path: str, *, kinds: Sequence[str] = ("Plan",)) -> dict[str, Any]:
+    """The JSON document of a plan, or of another of these kinds. Only its kind and version are checked.
 
     Raises InputError with line and column.
     """
@@ -122,7 +124,7 @@ def parse(content: bytes, path: str) -> dict[str, Any]:
         raise InputError(Fault("not a plan: an object is expected", _HINT, path))
     if _SURROGATE.search(content) and not _is_unicode(document):
         raise InputError(Fault("not a plan: half of a surrogate pair in a text", _HINT, path))
-    _check_header(document, path)
+    _check_header(document, path, kinds)
     return document
 
 
@@ -134,13 +136,14 @@ def _is_unicode(document: dict[str, Any]) -> bool:
     return True
 
 
-def _check_header(document: dict[str, Any], path: str) -> None:
+def _check_header(document: dict[str, Any], path: str, kinds: Sequence[str]) -> None:
     kind, version = document.get("kind"), document.get("apiVersion")
-    if kind != "Plan":
+    if kind not in kinds:
         found = "it has no kind" if kind is None else f"kind is {_short(kind)}"
-        raise InputError(Fault(f"not a plan: {found}", _HINT, path))
+        wanted = " or ".join(f"a{'n' * (one[0] in 'AEIOU')} {one.lower()}" for one in kinds)
+        raise InputError(Fault(f"not {wanted}: {found}", _HINT, path))
     if version != API_VERSION:
-        what = f"unknown version of a plan: apiVersion is {_short(version)}"
+        what = f"unknown version of a {str(kind).lower()}: apiVersion is {_short(version)}"
         hint = f"this gangplan reads {API_VERSION}; plan again or use the gangplan that wrote it"
         raise InputError(Fault(what, hint, path))
 

@@ -1,0 +1,141 @@
+"""One HTML page from sections, tables and a map: the only module that knows jinja2.
+
+The page needs nothing else: no network, one style and one script, which its Content-Security-Policy names
+by their hashes, so that nothing that an input smuggles in could run. Everything else is escaped.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from planner.show.report.charts import HEIGHT, LEFT, WIDTH, Chart
+from planner.show.report.map_view import MapView
+from planner.show.table import Column, Table
+
+HERE = Path(__file__).parent
+
+MAX_ROWS = 300
+"""Rows of a table; what is left out is counted below it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One headline figure: what, how many, and in what light to see it."""
+
+    label: str
+    value: str
+    note: str = ""
+    style: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A table or a chart of a section. ``title``: the caption of a table, if the section has several."""
+
+    table: Table | None = None
+    title: str = ""
+    chart: Chart | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One landmark of the page. ``lines``: sentences above its parts."""
+
+    name: str
+    title: str
+    lines: Sequence[str] = ()
+    parts: Sequence[Part] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """``warnings``: what a reader must know first. ``gangs``: what the script says of each gang."""
+
+    title: str
+    subject: str
+    made: str
+    headline: Sequence[str]
+    figures: Sequence[Figure]
+    sections: Sequence[Section]
+    map: MapView | None = None
+    map_title: str = "The cluster before and after"
+    warnings: Sequence[str] = ()
+    gangs: Mapping[str, int] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+def html(page: Page) -> str:
+    """The document. A pure function of the page."""
+    style, script = _asset("page.css"), _asset("page.js")
+    template = _environment().get_template("page.html.j2")
+    return template.render(
+        page=page,
+        style=Markup(style),  # noqa: S704  # ours, from this folder
+        script=Markup(script),  # noqa: S704  # the same
+        policy=_policy(style, script),
+        data=Markup(embedded(page.data)),  # noqa: S704  # escaped for a script element
+    )
+
+
+def embedded(data: Mapping[str, Any]) -> str:
+    """JSON that can stand inside a script element: no markup in it, ASCII alone."""
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=True)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _policy(style: str, script: str) -> str:
+    return (
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}';"
+        " base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
+
+
+@cache
+def _asset(name: str) -> str:
+    return (HERE / name).read_text(encoding="utf-8")
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["heading"] = heading
+    environment.globals.update(MAX_ROWS=MAX_ROWS, WIDTH=WIDTH, HEIGHT=HEIGHT, LEFT=LEFT)
+    return environment
+
+
+_WORDS = {
+    "PRIO": "priority",
+    "GPU": "GPU",
+    "GPUS": "GPUs",
+    "GPU-HOURS": "GPU-hours",
+    "GB/S": "GB/s",
+}
+
+
+def heading(column: Column) -> str:
+    """The title of a column as a page writes it: ``OF BEST`` as ``Of best``; names stay as they are."""
+    if not column.title.isupper():
+        return column.title
+    text = " ".join(_WORDS.get(word, word.lower()) for word in column.title.split())
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,295 @@
+"""The page of a plan: headline figures, the map, what starts, changes and waits, and what was proven."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from models.documents.capacity import CapacityDocument
+from models.documents.plan import PlanDocument, PlanGang, PlanSearch
+from models.solution import STARTS, Decision
+from models.units import plural, time_text
+from planner.show import capacity_tables, plan_tables, queue_table, running_changes
+from planner.show.cluster_map import ClusterMap, cluster_map
+from planner.show.gang_groups import Sharing, why
+from planner.show.report.map_view import MapView, overview
+from planner.show.report.page import MAX_ROWS, Figure, Page, Part, Section
+from planner.show.selection import Selection
+from planner.show.table import Cell, Column, Table
+from planner.show.text import compress, gap_text, gpu_amount, listed, number, percent
+from planner.untrusted_text import safe
+
+CHANGED: tuple[Decision, ...] = ("move", "resize", "preempt")
+
+
+def plan_page(
+    plan: PlanDocument, capacity: CapacityDocument | str | None = None, *, changed: bool = False
+) -> Page:
+    """The page. ``capacity``: what else could start before and after the plan, or why that is not known.
+
+    ``changed``: the plan's digests do not match, which is the first thing to know.
+    """
+    drawn = cluster_map(plan)
+    view = MapView(drawn)
+    names = ["/".join(gang.key) for gang in plan.spec.gangs]
+    return Page(
+        title=f"Plan of {safe(plan.instance.cluster.metadata.name)}",
+        subject=_subject(plan),
+        made=_made(plan),
+        headline=_headline(plan),
+        figures=list(_figures(plan, drawn)),
+        sections=[one for one in _sections(plan, capacity) if one.lines or _parts(one)],
+        map=view,
+        warnings=list(_warnings(plan, changed=changed)),
+        gangs={safe(name): index for index, name in enumerate(names)},
+        data=gang_data(plan, drawn, small=view.small),
+    )
+
+
+def _parts(section: Section) -> bool:
+    return any(part.chart or (part.table and part.table.rows) for part in section.parts)
+
+
+def _subject(plan: PlanDocument) -> str:
+    rows = plan_tables.facts(plan).rows
+    said = {row[0].text: row[1].text for row in rows}
+    return "; ".join(said[key] for key in ("nodes", "not in use", "gangs") if key in said)
+
+
+def _made(plan: PlanDocument) -> str:
+    metadata = plan.metadata
+    return f"made {time_text(metadata.created_at)} by {safe(metadata.generator)}"
+
+
+def _warnings(plan: PlanDocument, *, changed: bool) -> Iterator[str]:
+    if changed:
+        yield "This plan was changed after it was saved: its digests do not match. `verify` lists why."
+    if plan.instance.what_if is not None:
+        yield f"A what-if for {safe(plan.instance.what_if)}: it cannot be applied."
+
+
+def _headline(plan: PlanDocument) -> list[str]:
+    """The first lines of the plan's own summary, as sentences."""
+    return [f"{line[:1].upper()}{line[1:]}." for line in plan_tables.ending(plan) if _told(line)]
+
+
+def _told(line: str) -> bool:
+    return not line.startswith(("note: ", "a what-if "))
+
+
+def _figures(plan: PlanDocument, drawn: ClusterMap) -> Iterator[Figure]:
+    counts = drawn.cluster.counts
+    effective = plan.status.effective_gpus
+    usable = counts.gpus - counts.unhealthy
+    if effective is not None:
+        alone = effective.one_at_a_time
+        note = f"of {number(counts.gpus)} installed"
+        note += "" if alone is None else f"; one gang at a time: {gpu_amount(alone)}"
+        yield Figure("Effective GPUs", _way(effective.before, effective.after), note)
+    yield Figure(
+        "GPUs held",
+        _way(counts.held_before, counts.held_after),
+        f"of {number(usable)} healthy, {number(usable - counts.held_after)} free",
+    )
+    requests = plan.instance.gangs_by_key()
+    of = Counter[str]()
+    gpus = Counter[str]()
+    for gang in plan.spec.gangs:
+        key = "never" if gang.never else gang.decision
+        of[key] += 1
+        gpus[key] += plan_tables.gpu_count(gang, requests.get(gang.key)) or 0
+    starts, started = _sum(of, STARTS), _sum(gpus, STARTS)
+    yield Figure("Gangs that start", number(starts), f"on {plural(started, 'GPU')}" * bool(starts))
+    never = f"; {plural(of['never'], 'other')} can never start" * bool(of["never"])
+    yield Figure("Gangs that wait", number(of["wait"]), f"for {plural(gpus['wait'], 'GPU')}{never}")
+    touched = [f"{of[one]:,} {word}" for one, word in _TOUCHED if of[one]]
+    yield Figure("Running gangs disturbed", number(_sum(of, CHANGED)), ", ".join(touched))
+    yield _proof(plan)
+
+
+_TOUCHED = (("move", "moved"), ("resize", "resized"), ("preempt", "stopped"))
+
+
+def _proof(plan: PlanDocument) -> Figure:
+    tiers = plan.status.objectives
+    proven = sum(tier.proven for tier in tiers)
+    if plan.status.outcome == "optimal":
+        return Figure("Gap", "0 %", "no plan is better: every tier is proven", "good")
+    with_gap = [tier for tier in tiers if tier.gap != 0]
+    said = f"{proven} of {plural(len(tiers), 'tier')} proven; {gap_text(with_gap)}"
+    return Figure("Gap", _largest(plan), said, "warn")
+
+
+def _largest(plan: PlanDocument) -> str:
+    gaps = [tier.gap for tier in plan.status.objectives if tier.bounded]
+    return percent(max(gaps, default=0.0))
+
+
+def _sum(counts: Counter[str], keys: Sequence[str]) -> int:
+    return sum(counts[key] for key in keys)
+
+
+def _way(before: float, after: float) -> str:
+    return gpu_amount(after) if before == after else f"{gpu_amount(before)} → {gpu_amount(after)}"
+
+
+def _sections(plan: PlanDocument, capacity: CapacityDocument | str | None) -> Iterator[Section]:
+    yield Section("starts", "What starts", (), [Part(_gangs(plan, ("place", "complete")))])
+    yield Section(
+        "changes",
+        "What changes for running gangs",
+        (),
+        [
+            Part(running_changes.changes(plan, wide=True)),
+            Part(running_changes.moves(plan), "What the moves buy"),
+        ],
+    )
+    yield Section("waits", "What waits, and why", (), [Part(_gangs(plan, ("wait",)))])
+    yield Section("reserved", "Reservations", (), [Part(_reservations(plan))])
+    yield Section("running", "What keeps running", (), [Part(_gangs(plan, ("keep",)))])
+    yield Section("queues", "Queues", (), [Part(queue_table.queues(plan, wide=True, every=True))])
+    if capacity is not None:
+        yield Section("capacity", "What else could start", *_capacity(capacity))
+    yield Section("proof", "How good the plan is, and how that is known", (), _proofs(plan))
+    notes = [safe(note) for note in (*plan.status.notes, *plan.status.remarks)]
+    yield Section(
+        "notes", "Assumptions and remarks", (), [Part(lines_table(notes))] if notes else ()
+    )
+
+
+def _gangs(plan: PlanDocument, decisions: Sequence[str]) -> Table:
+    """A row for each gang; those that wait share rows by their reasons if they are many."""
+    only = Selection(decisions=tuple(decisions))
+    many = sum(only.takes(gang) for gang in plan.spec.gangs) > MAX_ROWS
+    waits = decisions == ("wait",)
+    sharing = Sharing.alike if many and waits else Sharing.none
+    if not any(only.takes(gang) for gang in plan.spec.gangs):
+        return Table((), ())
+    table = plan_tables.gangs(plan, wide=True, sharing=sharing, only=only)
+    out = {
+        "",
+        "DOMAINS",
+        *(["PODS"] if waits else []),
+        *(["DECISION"] if len(decisions) == 1 else []),
+    }
+    table = table.of_columns(
+        [c for c, column in enumerate(table.columns) if column.title not in out]
+    )
+    levels = {
+        one.name.upper(): f"{one.name}s".capitalize() for one in plan.instance.cluster.spec.levels
+    }
+    titles = {**levels, "NODE": "Nodes", table.columns[-1].title: "Why" if waits else "Where"}
+    columns = [replace(one, title=titles.get(one.title, one.title)) for one in table.columns]
+    return replace(table, columns=tuple(columns))
+
+
+def _reservations(plan: PlanDocument) -> Table:
+    rows = [
+        (
+            Cell("/".join(gang.key)),
+            Cell(time_text(gang.reserved.start)),
+            Cell(gang.reserved.domain or "-"),
+            Cell(compress(gang.reserved.nodes, " ")),
+            Cell(listed(gang.reserved.beside, "and") or "-"),
+        )
+        for gang in plan.spec.gangs
+        if gang.reserved is not None
+    ]
+    columns = (
+        Column("GANG"),
+        Column("STARTS BY"),
+        Column("IN", fold=True),
+        Column("NODES", fold=True),
+        Column("GANGS BEFORE IT THAT MAY COME THERE", fold=True),
+    )
+    return Table(columns, tuple(rows)).without_empty_columns()
+
+
+def _capacity(found: CapacityDocument | str) -> tuple[list[str], list[Part]]:
+    if isinstance(found, str):
+        return [f"Not counted: {safe(found)}."], []
+    lines = [safe(line) + "." for line in capacity_tables.facts(found)]
+    return [*lines, *map(safe, found.status.notes)], [
+        Part(capacity_tables.shapes(found), "Gangs that could start together, before -> after"),
+        Part(capacity_tables.largest(found), "The largest gang that could start, in pods"),
+    ]
+
+
+def _proofs(plan: PlanDocument) -> list[Part]:
+    return [Part(plan_tables.tiers(plan, wide=True)), Part(_search(plan), "How it was found")]
+
+
+_STOPPED = {
+    "proof": "every tier was proven best",
+    "budget": "the deterministic budget was used up",
+    "time": "the time limit was reached",
+    "signal": "it was interrupted",
+}
+
+
+def _search(plan: PlanDocument) -> Table:
+    """What the plan states of its search, and what it does not."""
+    status = plan.status
+    gained = status.effective_gpus
+    rows = []
+    if gained is not None and gained.one_at_a_time is not None:
+        rows.append(("start of the search", _start(gained.one_at_a_time, gained.after)))
+    rows += [
+        ("budget allowed", number(plan.instance.policy.spec.solve.budget)),
+        ("instance", status.digests.instance),
+        ("decisions", status.digests.spec),
+    ]
+    return search_rows(status.search, rows)
+
+
+def search_rows(search: PlanSearch, more: Sequence[tuple[str, str]]) -> Table:
+    """How a search went, as far as documents record it."""
+    rows = [
+        ("solver", f"{search.solver}, seed {search.seed}"),
+        ("stopped because", _STOPPED.get(search.stopped_by, search.stopped_by)),
+        ("budget used", gpu_amount(search.effort)),
+        *more,
+        ("not recorded", "in which order the search found its plans, and the seconds it took"),
+    ]
+    cells = tuple((Cell(name, "dim"), Cell(text)) for name, text in rows)
+    return Table((Column("what"), Column("how")), cells, headless=True)
+
+
+def _start(alone: float, after: float) -> str:
+    took = f"taking one gang after another gives {gpu_amount(alone)} effective GPUs"
+    return took if after == alone else f"{took}; the search made {gpu_amount(after)} of it"
+
+
+def lines_table(lines: Sequence[str]) -> Table:
+    """A row for each sentence."""
+    return Table((Column("what"),), tuple((Cell(line),) for line in lines), headless=True)
+
+
+def gang_data(plan: PlanDocument, drawn: ClusterMap, *, small: bool) -> dict[str, Any]:
+    """What the script says of each gang: [name, decision, GPUs, share, speed, style, where]; a large map."""
+    requests = plan.instance.gangs_by_key()
+    facts = [
+        [
+            safe("/".join(gang.key)),
+            gang.decision,
+            plan_tables.gpu_count(gang, requests.get(gang.key)),
+            gang.share,
+            gang.speed,
+            drawn.styles[number],
+            _where(gang),
+        ]
+        for number, gang in enumerate(plan.spec.gangs)
+    ]
+    return {"gangs": facts, **({} if small else overview(drawn))}
+
+
+MAX_WHERE = 160
+
+
+def _where(gang: PlanGang) -> str:
+    """Its nodes, or why it waits; what is longer is in the tables."""
+    said = compress((pod.node for pod in gang.pods), " ") or why(gang)
+    said = safe(said)
+    return said if len(said) <= MAX_WHERE else f"{said[: MAX_WHERE - 1]}…"

@@ -1,0 +1,260 @@
+"""The report as a file: what it says, what it escapes, how large it gets."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import handmade
+import pytest
+import report_plans
+from conftest import RunCli
+from plan_documents import V100_LINKS, sealed
+from test_walls import ROOT, SOURCES, module_name
+
+from models.documents.plan import PlanDocument
+from models.documents.server import ServerModelDocument
+from planner.show.cluster_map import FREE, UNHEALTHY, MapNode, cluster_map, natural
+from planner.show.report.page import embedded, html
+from planner.show.report.plan_page import plan_page
+
+MAX_BYTES = 5_000_000
+
+
+def plan_of(document: dict[str, Any]) -> PlanDocument:
+    return PlanDocument.model_validate_json(json.dumps(document))
+
+
+def page_of(document: dict[str, Any]) -> str:
+    return html(plan_page(plan_of(document)))
+
+
+@cache
+def large_page() -> str:
+    return page_of(report_plans.large())
+
+
+def nodes_of(document: dict[str, Any]) -> dict[str, MapNode]:
+    return {node.name: node for node in cluster_map(plan_of(document)).cluster.all_nodes()}
+
+
+class Elements(HTMLParser):
+    """Every tag with its attributes, and the text outside of style and script."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.inside: list[str] = []
+        self.contents: dict[str, list[str]] = {"style": [], "script": []}
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag in self.contents:
+            self.inside.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if self.inside[-1:] == [tag]:
+            self.inside.pop()
+
+    def handle_data(self, data: str) -> None:
+        (self.contents[self.inside[-1]] if self.inside else self.text).append(data)
+
+    def named(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+@pytest.fixture
+def written(tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    monkeypatch.chdir(tmp_path)
+
+    def write(document: dict[str, Any]) -> str:
+        Path("plan.json").write_text(json.dumps(document), encoding="utf-8")
+        result = cli("report", "plan.json", "--out", "report.html")
+        assert (result.code, result.out) == (0, "")
+        assert re.fullmatch(r"saved report.html \([0-9.]+ MB\): open it in a browser\n", result.err)
+        return Path("report.html").read_text(encoding="utf-8")
+
+    return write
+
+
+def test_the_page_says_what_the_plan_decides(written: Callable[..., str]) -> None:
+    said = " ".join(" ".join(Elements(written(handmade.plan())).text).split())
+    assert "2 start, 1 waits, 1 stays as it is." in said
+    # old holds 2 GPUs; pair gets 4 and whole 16; 32 are installed, one is unhealthy
+    assert "GPUs held 2 → 22 of 31 healthy, 9 free" in said
+    assert "Gangs that start 2 on 20 GPUs" in said
+    assert "Gangs that wait 1 for 72 GPUs" in said
+    assert "NoRoom: 72 GPUs asked, 32 installed" in said
+    assert "bandwidth max 21,680 21,680 22,000 1.48 % exact" in said
+    assert "4 of 5 tiers proven" in said
+
+
+def test_the_same_plan_gives_the_same_bytes() -> None:
+    assert page_of(report_plans.hostile()) == page_of(report_plans.hostile())
+
+
+def test_no_text_of_a_plan_becomes_markup(written: Callable[..., str]) -> None:
+    page = Elements(written(report_plans.hostile()))
+    assert [one for one, _ in page.tags].count("script") == 2
+    assert not page.named("img")
+    for tag, attributes in page.tags:
+        assert not [name for name in attributes if name.startswith("on") or name == "style"], tag
+        assert "src" not in attributes
+        assert (attributes.get("href") or "#").startswith("#")
+    said = " ".join(page.text)
+    for text in (report_plans.SCRIPT, report_plans.ATTRIBUTE, "{{ 7 * 7 }}"):
+        assert text in said
+    assert not set("\x1b\u202e\u2028\u2029") & set("".join(page.text))
+
+
+def test_the_policy_names_the_style_and_the_script_by_their_hashes() -> None:
+    page = Elements(page_of(report_plans.hostile()))
+    (policy,) = (m["content"] for m in page.named("meta") if "content" in m and "http-equiv" in m)
+    assert policy is not None
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    data, script = page.contents["script"]
+    for kind, text in (("style", "".join(page.contents["style"])), ("script", script)):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert rules[f"{kind}-src"] == f"'sha256-{digest}'"
+    assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
+    assert json.loads(data)["gangs"][0][0] == "research/big"
+
+
+def test_what_is_embedded_stays_inside_its_element() -> None:
+    text = "</script><!--<script>&\u2028\u2029\U0001f600"
+    found = embedded({"name": text})
+    assert re.fullmatch(r"[ -~]+", found)
+    assert not set("<>&") & set(found)
+    assert json.loads(found) == {"name": text}
+
+
+def test_a_plan_that_was_edited_says_so_first(written: Callable[..., str]) -> None:
+    document = handmade.plan()
+    assert "digests do not match" not in written(document)
+    document["spec"]["gangs"][1]["decision"] = "preempt"
+    assert "digests do not match" in written(document)
+
+
+def test_a_large_cluster_stays_below_five_megabytes() -> None:
+    text = large_page()
+    assert len(text.encode()) < MAX_BYTES
+    tree = json.loads(Elements(text).contents["script"][0])["tree"]
+    racks = [rack for block in tree[3] for rack in block[3]]
+    assert sum(len(rack[4]) for rack in racks) == 12_500
+    assert racks[0][:2] == ["rack", "b0-r0"]
+    # gpu-00000 keeps job-0000; gpu-00003 is of job-0001, which starts: after, then before
+    assert racks[0][4][0] == ["gpu-00000", 0, ["cordoned"], [0, 8], 0]
+    assert racks[0][4][3] == ["gpu-00003", 0, [], [1, 8], [FREE, 8]]
+
+
+def test_the_map_has_every_gpu_before_and_after() -> None:
+    nodes = nodes_of(handmade.plan())
+    big, old, pair, whole = range(4)
+    assert nodes["v100-1"].before == (FREE,) * 8
+    assert nodes["v100-1"].after == (whole,) * 8
+    assert nodes["v100-3"].after == (pair,) * 4 + (FREE,) * 4
+    assert nodes["v100-4"].after == (old, old, *(FREE,) * 5, UNHEALTHY)
+    assert not nodes["v100-4"].changes
+    assert not any(big in node.after for node in nodes.values())
+
+
+def test_gpus_of_unknown_index_take_the_lowest_places_that_are_left() -> None:
+    document = handmade.plan()
+    document["spec"]["gangs"][2]["pods"][0]["gpus"] = None
+    document["instance"]["cluster"]["spec"]["nodes"][2]["unknownUnhealthy"] = 1
+    node = nodes_of(document)["v100-3"]
+    assert node.after == (2, 2, 2, 2, FREE, FREE, FREE, UNHEALTHY)  # 1 and 2 are known
+    assert node.guessed
+
+
+@pytest.mark.parametrize(
+    ("changed", "islands", "kind"),
+    [
+        ({"fabric": "direct", "matrix": V100_LINKS}, ((0, 1, 2, 3), (4, 5, 6, 7)), "NVLink"),
+        ({"fabric": "nvswitch", "linksPerGpu": 6}, ((0, 1, 2, 3, 4, 5, 6, 7),), ""),
+        ({"fabric": "direct"}, ((0, 1, 2, 3, 4, 5, 6, 7),), ""),  # no matrix: not a valid model
+        (
+            {
+                "fabric": "pcie",
+                "matrix": [["X" if a == b else "PHB" for b in range(8)] for a in range(8)],
+                "pcieSwitch": [0, 0, 0, 0, 1, 1, 1, 1],
+            },
+            ((0, 1, 2, 3), (4, 5, 6, 7)),
+            "PCIe switch",
+        ),
+    ],
+)
+def test_gpus_that_are_linked_stand_together(
+    changed: dict[str, Any], islands: tuple[tuple[int, ...], ...], kind: str
+) -> None:
+    document = handmade.plan()
+    model = {"name": "DGX-1 V100", "gpu": "V100", "gpus": 8, **changed}
+    ServerModelDocument.model_validate(model, strict=False)
+    document["instance"]["cluster"]["spec"]["serverModels"] = [model]
+    node = nodes_of(sealed(document))["v100-1"]
+    assert (node.islands, node.kind) == (islands, kind)
+
+
+def test_gangs_beside_each_other_are_drawn_in_different_ways() -> None:
+    drawn = cluster_map(plan_of(report_plans.large(400)))
+    holders = [node.after[0] for node in drawn.cluster.all_nodes() if node.after[0] >= 0]
+    order = list(dict.fromkeys(holders))
+    assert len(order) > 100
+    for gang, other in zip(order, order[1:], strict=False):
+        assert drawn.styles[gang] != drawn.styles[other]
+
+
+def test_names_are_sorted_as_people_count() -> None:
+    assert sorted(["r10", "r9", "r1-2", "r1-10", "r"], key=natural) == [
+        "r",
+        "r1-2",
+        "r1-10",
+        "r9",
+        "r10",
+    ]
+
+
+def test_only_the_page_knows_its_template_engine() -> None:
+    guilty = {
+        module_name(path)
+        for path in SOURCES
+        if re.search(
+            r"^\s*(from|import) (jinja2|markupsafe)", (ROOT / path).read_text(), re.MULTILINE
+        )
+    }
+    assert guilty == {"planner.show.report.page"}
+    assert (ROOT / "planner/show/report/page.html.j2").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["missing.json", "--out", "report.html"], 66, "cannot read missing.json"),
+        (["plan.json", "--out", "nowhere/report.html"], 73, "cannot write nowhere/report.html"),
+        (["plan.json", "--out", "."], 73, "it is a folder"),
+        (["other.json", "--out", "report.html"], 65, "kind is 'Gang'"),
+    ],
+)
+def test_what_cannot_be_read_or_written_is_one_error(
+    arguments: list[str],
+    code: int,
+    said: str,
+    cli: RunCli,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("plan.json").write_text(handmade.plan_text(), encoding="utf-8")
+    Path("other.json").write_text('{"apiVersion": "gangplan.dev/v1alpha1", "kind": "Gang"}')
+    result = cli("report", *arguments)
+    assert (result.code, result.out) == (code, "")
+    assert said in result.err

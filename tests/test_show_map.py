@@ -1,0 +1,68 @@
+"""``show --map``: the cluster in a terminal, a letter for each GPU or a line for each domain."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import handmade
+import pytest
+import report_plans
+from conftest import RunCli
+from test_docs import ROOT, text
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("plan.json").write_text(handmade.plan_text(), encoding="utf-8")
+
+
+def test_each_gpu_has_a_letter(cli: RunCli, golden: Callable[[str, str], None]) -> None:
+    result = cli("show", "plan.json", "--map")
+    assert (result.code, result.err) == (0, "next: gangplan verify plan.json\n")
+    golden("show-map.txt", result.out)
+
+
+def test_filters_give_letters_to_some_gangs_alone(cli: RunCli) -> None:
+    out = cli("show", "plan.json", "--map", "--gang", "pair").out
+    assert "v100-3  ........ > bbbb...." in out
+    assert "v100-1  ........ > oooooooo" in out
+    assert re.findall(r"^(\w)  research/", out, re.MULTILINE) == ["b"]
+
+
+def test_colour_only_repeats_the_letters(cli: RunCli) -> None:
+    plain = cli("show", "plan.json", "--map").out
+    coloured = cli("show", "plan.json", "--map", "--color", "always").out
+    assert "\x1b[33ma\x1b[0m" in coloured
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_a_large_cluster_is_folded_to_fit(
+    columns: int, cli: RunCli, golden: Callable[[str, str], None]
+) -> None:
+    Path("large.json").write_text(json.dumps(report_plans.large(600, in_rack=6, racks=10)))
+    out = cli("show", "large.json", "--map", environ={"COLUMNS": str(columns)}).out
+    assert all(len(line) <= columns for line in out.splitlines())
+    golden(f"show-map-folded-{columns}.txt", out)
+
+
+def test_hostile_texts_drive_no_terminal(cli: RunCli) -> None:
+    Path("hostile.json").write_text(json.dumps(report_plans.hostile()))
+    out = cli("show", "hostile.json", "--map").out
+    assert out.isascii()
+    assert "\x1b" not in out
+
+
+def test_the_map_is_text(cli: RunCli) -> None:
+    result = cli("show", "plan.json", "--map", "-o", "json")
+    assert (result.code, result.out) == (64, "")
+    assert result.err.startswith("error: --map with -o json\n")
+
+
+def test_the_map_of_the_docs_is_what_is_printed(cli: RunCli) -> None:
+    assert cli("plan", str(ROOT / "inputs/quickstart"), "--out", "quick.json").code == 0
+    assert cli("show", "quick.json", "--map").out in text(ROOT / "docs" / "report.md")
