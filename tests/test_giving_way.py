@@ -14,6 +14,8 @@ from by_steps import Steps, by_search
 from models.gang import ExistingPod, Gang, PlannedPod
 from models.instance import Instance
 from models.policy import LOST_RUNTIME, Disruption, Moves
+from models.queue import Amount, Queue
+from planner.search.solve import WHOLE_BELOW, solve
 
 FULL = mask(*range(8))
 
@@ -286,3 +288,24 @@ def test_an_aged_gang_goes_before_its_peers_but_stops_none_of_them() -> None:
 def test_of_equal_servers_a_gang_takes_the_one_of_an_earlier_plan() -> None:
     waits = replace(gang("a", 1, 8), planned=(PlannedPod(0, 0, 2),))
     assert by_search(build(nodes_per_rack=4, gangs=[waits])).nodes("a") == ["n03"]
+
+
+def test_a_launcher_that_comes_takes_the_place_of_gangs_on_one_server_only() -> None:
+    """Elsewhere ``new`` has room for its GPUs; its queue has room for it if both others stop."""
+    workers = role("worker", 2, 8, selector={"pool": "new"})
+    gangs = [
+        gang("new", roles=[workers, role("launcher", 1, 0)], priority=5),
+        gang("one", 1, 8, stands=[(0, 0, 0, FULL)], preemptible=True),
+        gang("two", 1, 8, stands=[(0, 0, 1, FULL)], preemptible=True),
+    ]
+    for limit, admitted in ((16, 0), (24, 16)):
+        nodes = [
+            node(f"n{i}", switched(), labels={"pool": "new" if i > 1 else "old"}) for i in range(4)
+        ]
+        instance = build(nodes=nodes, gangs=[replace(one, queue="q") for one in gangs])
+        instance = replace(instance, queues=(Queue("q", limit=Amount(limit)),))
+        limits = replace(instance.policy.solve, budget=1)
+        instance = replace(instance, policy=replace(instance.policy, solve=limits))
+        for size in (None, WHOLE_BELOW):
+            tiers = {tier.name: tier for tier in solve(instance, size=size).tiers}
+            assert tiers["admission/5"].value == tiers["admission/5"].bound == admitted

@@ -23,7 +23,7 @@ from models.program.base_state import base_decisions
 from models.program.rules.declarations import eligible_nodes
 from models.queue import Amount, Queue
 from models.reservations import trespassing
-from models.solution import Solution
+from models.solution import GangDecision, Solution
 from models.verify.check import check
 from models.verify.violation import Violation
 from planner.pipelines.previous_plan import with_previous
@@ -205,6 +205,20 @@ def test_a_part_keeps_nodes_and_who_comes_there_is_found() -> None:
     assert eligible_nodes(part.instance, one, one.roles[0]) == frozenset()
     assert eligible_nodes(found, instance.gangs[big], one.roles[0]) == {0, 1, 2}
     assert trespassing(found, [(), plan[full].pods, plan[big].pods[:1]]) == [later]
+
+
+@pytest.mark.parametrize(("nodes", "start"), [((1, 2), 2), ((0, 1), 1)])
+def test_what_is_reserved_is_possible_if_a_better_plan_lets_everyone_run(
+    nodes: tuple[int, ...], start: int
+) -> None:
+    others = [runs("soon", 1, 2), *([runs("later", 2, 3)] if 2 in nodes else [])]
+    instance = cluster(runs("stays", 0, None), *others, BIG, nodes=len(others) + 1)
+    stopped = [
+        GangDecision("preempt") if gang.name == "stays" else decision
+        for gang, decision in zip(instance.gangs, base_decisions(instance), strict=True)
+    ]
+    (one,) = reservations.first_come(instance, stopped, Budget(instance.policy.solve))
+    assert (one.nodes, one.start) == (nodes, NOW + start * HOUR)
 
 
 def test_a_later_plan_takes_the_nodes_that_an_earlier_one_reserved() -> None:

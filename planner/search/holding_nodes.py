@@ -9,11 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from models.disruption_budgets import guards
-from models.implied_bounds import ImpliedBounds
 from models.instance import Instance
 from models.reservations import trespassing, yields
 from models.solution import GangDecision, Reserved, Solution
-from models.tier_values import tiers_of
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace
 from planner.search.greedy import greedy
@@ -86,12 +84,13 @@ def _started(
     )
 
 
-def without_proofs(instance: Instance, plan: Solution) -> Solution:
-    """The solution without what was proven about plans that keep other reservations than it states."""
-    implied = ImpliedBounds(instance)
-    tiers = []
-    for tier, found in zip(tiers_of(instance), plan.tiers, strict=True):
-        bound = implied.bound(tier, {}, {})
-        tiers.append(replace(found, bound=bound, proof="exact" if bound == found.best else None))
+def with_proofs_of(ledger: Ledger | None, instance: Instance, plan: Solution) -> Solution:
+    """The solution with what is known of plans that keep other reservations than it kept.
+
+    ``ledger``: what was proven without any, if anything was.
+    """
+    unreserved = ledger or Ledger(instance, plan.decisions)
+    known = unreserved.continued(instance, plan.decisions)
+    known.best = {position: tier.best for position, tier in enumerate(plan.tiers)}
     stopped_by = "budget" if plan.stopped_by == "proof" else plan.stopped_by
-    return replace(plan, tiers=tuple(tiers), stopped_by=stopped_by)
+    return replace(plan, tiers=known.results(), stopped_by=stopped_by)

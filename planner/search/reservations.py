@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
@@ -221,9 +221,22 @@ class _Finder:
                 self._space.set(other, ())
 
     def _earliest(self, demand: Demand) -> Reserved | None:
-        """The earliest start that is found: where the same nodes are closed, more is free as time goes on."""
+        """The earliest start that is found, if possible one that every plan can keep.
+
+        A better plan may keep gangs running that this one stops or moves.
+        """
         if not demand.possible:
             return None
+        kept = self._earliest_beside(demand, self._left) if self._alone and self._left else None
+        return kept or self._earliest_beside(demand, {})
+
+    def _earliest_beside(
+        self, demand: Demand, left: Mapping[int, Collection[int]]
+    ) -> Reserved | None:
+        """The earliest start off the nodes of gangs that may be there: more is free as time goes on.
+
+        ``left``: see ``_left``.
+        """
         gang, mark = self._gangs[demand.gang], self._space.mark()
         self._stop_lower(demand.gang)
         ends = (one.end for one in self._found if one.end is not None and one.end <= self._last)
@@ -232,7 +245,7 @@ class _Finder:
 
         def fits(at: int) -> bool:
             moments.go_to(at)
-            pods = self._pods(demand, at)
+            pods = self._pods(demand, at, left)
             if pods is not None:
                 found[at] = pods
             return pods is not None
@@ -254,12 +267,17 @@ class _Finder:
             if (one.end is None or one.end > at) and (seconds is None or at + seconds > one.start)
         )
 
-    def _pods(self, demand: Demand, at: int) -> tuple[PodPlacement, ...] | None:
+    def _pods(
+        self, demand: Demand, at: int, left: Mapping[int, Collection[int]]
+    ) -> tuple[PodPlacement, ...] | None:
         """Pods of the gang if it starts then, where it was planned before if that is possible."""
         self._tries += 1
         gang = self._gangs[demand.gang]
         taken = [self._found[number] for number in self._taken(gang, at)]
         closed = {n for one in taken for n in one.nodes} | self._staying(demand.gang, at)
+        closed.update(
+            n for other in left if not self._over(other, demand.gang, at) for n in left[other]
+        )
         if closed:
             demand = demand.within(self._everywhere - closed)
         if not all(role.nodes for role in demand.roles) or shortage(self._counts, demand):
@@ -286,6 +304,25 @@ class _Finder:
         """Nodes to which pods come by this plan that would have to give way if the gang starts then."""
         late = self._late(index, at)
         return {n for other in late if not self._before(other, index) for n in self._new[other]}
+
+    def _over(self, other: int, index: int, at: int) -> bool:
+        """Whether a gang that goes on as it runs has ended by then, or may be stopped for this one."""
+        fixed = other in guards(self._instance).fixed
+        if not fixed and yields(self._gangs[other], self._places[index]):
+            return True
+        end = end_of(self._instance, other, GangDecision("keep"))
+        return end is not None and end <= at
+
+    @cached_property
+    def _left(self) -> dict[int, frozenset[int]]:
+        """The nodes that gangs leave by this plan, those of them that run."""
+        found = {}
+        for index, pods in enumerate(self._space.original):
+            there = {pod.node for pod in self._decisions[index].pods}
+            gone = frozenset(pod.node for pod in pods) - there
+            if gone:
+                found[index] = gone
+        return found
 
     def _late(self, index: int, at: int) -> list[int]:
         """Gangs that come to nodes by this plan and may not come to those of the gang if it starts then."""

@@ -36,7 +36,7 @@ from planner.search.forecast import with_expected_starts
 from planner.search.greedy import best_greedy, greedy
 from planner.search.growth import grow
 from planner.search.guided import follow
-from planner.search.holding_nodes import hold_nodes, without_proofs
+from planner.search.holding_nodes import hold_nodes, with_proofs_of
 from planner.search.large_neighborhood import improve
 from planner.search.ledger import Ledger
 from planner.search.moves import keep_worthwhile, with_moves_as_one
@@ -119,6 +119,7 @@ class Search:
         self._held: dict[int, frozenset[int]] = {}
         self._one_at_a_time: int | None = None
         self._unreserved = False
+        self._without: Ledger | None = None
         self.started = False
         self.phase = "first plan"
 
@@ -168,6 +169,7 @@ class Search:
         self._enter_main(ledger)
         self._search(ledger, own, self._progress, frozenset(), leading=True)
         budget.spend(own.effort)
+        self._without = ledger
         self.instance, plan = hold_nodes(self.instance, ledger.incumbent.decisions, budget)
         return ledger.continued(self.instance, plan)
 
@@ -243,7 +245,7 @@ class Search:
         immovable = self._held.get(id(plan.decisions), frozenset())
         decisions, kept = with_reservations(instance, plan.decisions, budget)
         if not kept:
-            plan = without_proofs(instance, plan)
+            plan = with_proofs_of(self._without, instance, plan)
         proven = [
             int(tier.name.partition("/")[2])
             for tier in plan.tiers

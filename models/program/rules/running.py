@@ -11,7 +11,7 @@ much for a budget by itself has none of these options.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -197,7 +197,7 @@ def _move_limits(model: Model) -> None:
 
 
 def _preemption_rows(model: Model, arrivals: Arrivals) -> None:
-    region_of, followers = model.region_set.region_of, _followers(model)
+    region_of, followers = model.region_set.region_of, _Followers(model)
     for choice, admits in zip(model.requests.choices, model.variables.admits, strict=True):
         for effect, leaving in _victims(choice, admits):
             regions = sorted({region_of[n] for n in effect.vacates if n in region_of})
@@ -207,22 +207,54 @@ def _preemption_rows(model: Model, arrivals: Arrivals) -> None:
                 for (own, gpus), coming in arrivals.get(number, {}).items():
                     if takes(model.instance, own, choice.gang, node, gpus=gpus):
                         row.add_linear(coming, -1)
-            row.add_all(_sharing(model, choice.gang, followers), -1)
+            row.add_all(followers.coming(choice.gang, effect.vacates), -1)
             model.program.at_most(row)
+    followers.close()
 
 
-def _followers(model: Model) -> list[tuple[int, int, set[int]]]:
-    """(gang, admit variable, queues with limits) where a pod that no row counts might come alone.
+class _Followers:
+    """Pods that no row counts, which might come alone: those without GPUs that follow others of their gang.
 
-    Stopping a gang may free what the queue of another may hold, which puts only such a pod in its place.
+    Stopping a gang may free what the queue of another may hold, which puts only such a pod in its place. A
+    boolean for each node to which one comes, which are no more than there are such pods.
     """
-    known, found = shares(model.instance), []
-    for number, demand in enumerate(model.requests.demands) if known is not None else ():
-        limited = _limited(model, demand.gang)
-        if limited and demand.cpu_only_roles and model.region_set.cpu_only_follow[number]:
-            choice, option = model.requests.origin[number]
-            found.append((demand.gang, model.variables.admits[choice][option], limited))
-    return found
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._found: list[tuple[int, int, int, set[int]]] = []
+        self._coming: dict[int, int] = {}
+        if shares(model.instance) is None:
+            return
+        for number, demand in enumerate(model.requests.demands):
+            limited = _limited(model, demand.gang)
+            pods = sum(role.count for role in demand.cpu_only_roles)
+            if limited and pods and model.region_set.cpu_only_follow[number]:
+                choice, option = model.requests.origin[number]
+                admit = model.variables.admits[choice][option]
+                self._found.append((demand.gang, admit, pods, limited))
+
+    def coming(self, victim: int, nodes: Iterable[int]) -> list[int]:
+        """For each of these nodes, whether such a pod comes, if the victim might be stopped for it."""
+        own = _limited(self._model, victim) if self._found else set[int]()
+        if not any(
+            gang != victim
+            and own & limited
+            and takes(self._model.instance, claim(self._model.instance, gang), victim)
+            for gang, _, _, limited in self._found
+        ):
+            return []
+        for n in sorted(nodes):
+            if n not in self._coming:
+                self._coming[n] = self._model.program.boolean()
+        return [self._coming[n] for n in sorted(nodes)]
+
+    def close(self) -> None:
+        """No more come than there are."""
+        if self._coming:
+            row = Linear().add_all(self._coming.values())
+            for _, admit, pods, _ in self._found:
+                row.add(admit, -pods)
+            self._model.program.at_most(row)
 
 
 def _limited(model: Model, gang: int) -> set[int]:
@@ -230,17 +262,6 @@ def _limited(model: Model, gang: int) -> set[int]:
     known = stated_shares(model.instance)
     path = known.path(queue_of(model.instance)[gang])
     return {q for q in path if any(most[q] is not None for most in known.most.values())}
-
-
-def _sharing(
-    model: Model, victim: int, followers: Sequence[tuple[int, int, set[int]]]
-) -> Iterator[int]:
-    """Admit variables of those for which stopping a gang may free what a queue may hold."""
-    own = _limited(model, victim) if followers else set()
-    for gang, admit, limited in followers:
-        shared = gang != victim and own & limited
-        if shared and takes(model.instance, claim(model.instance, gang), victim):
-            yield admit
 
 
 def _victims(choice: Choice, admits: Sequence[int]) -> list[tuple[Effect, Linear]]:
