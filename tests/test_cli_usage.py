@@ -16,14 +16,9 @@ from typer.models import CommandInfo
 
 from planner.cli import app as command_line
 
-<<<<<<< HEAD
 VERBS = ("validate", "plan", "show", "verify", "render", "snapshot", "record", "topo", "diff")
 VERBS += ("apply", "run", "status", "unlock", "doctor", "explain", "replay", "audit")
 VERBS += ("compare", "capacity", "report")
-=======
-VERBS = ("validate", "plan", "show", "verify", "render", "snapshot", "topo", "diff", "apply")
-VERBS += ("run", "status", "unlock", "doctor", "explain", "report")
->>>>>>> report
 
 
 def test_version_is_printed(cli: RunCli) -> None:
@@ -136,10 +131,7 @@ def test_kubectl_is_named_where_it_called(cli: RunCli) -> None:
     ("name", "arguments"),
     [
         ("unknown-verb", ["plam", "x"]),
-<<<<<<< HEAD
-=======
         ("report-without-out", ["report", "plan.json"]),
->>>>>>> report
         ("unknown-option", ["plan", "x", "--budgte", "3"]),
         ("missing-path", ["plan"]),
         ("missing-plan", ["show"]),

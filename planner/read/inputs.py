@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import BinaryIO
 
-from models.documents.gang import GangDocument
 from pydantic import ValidationError
 
+from models.documents.gang import GangDocument
 from models.documents.what_if import WhatIfDocument
 from models.instance import Instance
 from models.policy import Policy
