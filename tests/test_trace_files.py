@@ -215,7 +215,7 @@ def test_helios_and_philly_of_the_inputs() -> None:
     assert (helios.name, len(helios.jobs), helios.left_out) == ("Helios", 4675, ())
     philly = read_trace(str(INPUTS / "philly" / "week.csv.gz"))
     assert (philly.name, len(philly.jobs)) == ("Philly", 14167)
-    for trace, gpus, load in ((helios, 640, 0.96), (philly, 624, 0.99)):
+    for trace, gpus, load in ((helios, 1024, 0.60), (philly, 496, 1.25)):
         assert max(job.submit_s for job in trace.jobs) < 7 * 86400
         assert trace.gpu_seconds / (gpus * 7 * 86400) == pytest.approx(load, abs=0.005)
     with gzip.open(INPUTS / "philly" / "week.csv.gz", "rt") as stream:
