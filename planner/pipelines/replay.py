@@ -47,7 +47,7 @@ from planner.read.instance_builder import default_mix
 from planner.read.traces.trace_files import read_trace
 from planner.replay.jobs import JobFacts
 from planner.replay.schedulers import RULES, Baseline, Planner, Scheduler, limited
-from planner.replay.simulation import MS, Scenario, Settings, Simulation, Stopped
+from planner.replay.simulation import EPOCH, MS, Scenario, Settings, Simulation, Stopped
 from planner.replay.summary import distribution, run_document
 from planner.search.budget import Budget
 from planner.search.executors import PROCESSES, THREADS, Workers
@@ -58,8 +58,6 @@ if TYPE_CHECKING:
     from planner.replay.trace import Trace
     from planner.show.console import Console
 
-EPOCH = 1_577_836_800
-"""2020-01-01: date of the start of a trace that does not know its own."""
 
 NO_LIMIT_S = 10**9
 

@@ -87,7 +87,7 @@ class Planner:
         from planner.search.solve import solve  # loads the engines
 
         started = time.monotonic()
-        solution = solve(instance, stop=self.stop)
+        solution = solve(instance, stop=self.stop, frequent=True)
         self.seconds.append(time.monotonic() - started)
         return solution.decisions
 

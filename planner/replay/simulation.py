@@ -25,6 +25,9 @@ from planner.replay.schedulers import Scheduler
 
 MS = 1000
 
+EPOCH = 1_577_836_800
+"""2020-01-01: date of the start of a trace that does not know its own."""
+
 IDLE_MS = 30 * 24 * 60 * 60 * MS
 """A replay ends once nothing has run, come or been repaired for so long: what waits then never starts."""
 

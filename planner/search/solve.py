@@ -97,7 +97,8 @@ class Search:
 
     ``started``: whether there is a first plan. ``phase``: what it does now, a key of
     ``planner.show.progress.PHASES`` or ``solving``. ``size`` replaces the number of (gang, region) pairs that
-    selects the method (tests only).
+    selects the method (tests only). ``frequent``: one of very many plans: what is left over is not searched,
+    and who waits gets no reason.
     """
 
     def __init__(
@@ -108,8 +109,10 @@ class Search:
         stop: threading.Event | None = None,
         size: int | None = None,
         executor: str | None = None,
+        frequent: bool = False,
     ) -> None:
         self.instance = instance
+        self._frequent = frequent
         self._progress = progress or NullProgress()
         self._size = size
         self._budget = Budget(instance.policy.solve, stop or threading.Event())
@@ -151,6 +154,8 @@ class Search:
             if self.instance.restarts_free:  # then no move has to be worth its price
                 return self.best()
             plan = keep_worthwhile(self.instance, first, self._search_again)
+            if self._frequent:
+                return plan
             self.phase = "explaining"
             return self._explained(self.instance, plan, self._budget)
         finally:
@@ -276,7 +281,7 @@ class Search:
         """``leading``: only the first tiers, which no placement changes; without neighbourhoods."""
         size = pairs(self.instance, WHOLE_BELOW) if self._size is None else self._size
         exact = True
-        last = _tiers_of(ledger.tiers, ()) if leading else len(ledger.tiers)
+        last = _tiers_of(ledger.tiers, ()) if leading else self._last(ledger)
         aggregated = partial(
             self._search_aggregated,
             ledger,
@@ -305,16 +310,30 @@ class Search:
                         self._enter("solving")
                         TierSearch(formulation, ledger, budget, progress, last).run()
                         self._regroup(ledger, budget)
-            searching = ledger.gap() is not None and not any(t.tolerance for t in ledger.tiers)
+            searching = _open(ledger, last) and not any(t.tolerance for t in ledger.tiers)
             searching = searching and not leading
             if searching:
                 ledger.reopen()
                 self._enter("improving")
-                improve(ledger, budget, progress, self._workers, immovable=immovable)
-        if searching:
+                improve(
+                    ledger,
+                    budget,
+                    progress,
+                    self._workers,
+                    immovable=immovable,
+                    until=lambda: self._frequent and not _open(ledger, last),
+                )
+        if searching or last < len(ledger.tiers):
             polish(ledger, budget)
         ledger.close_all()
         return self._solution(ledger, budget, immovable, exact=exact)
+
+    def _last(self, ledger: Ledger) -> int:
+        """Number of tiers, from the first, that are searched: all, unless this is one of very many plans."""
+        count = len(ledger.tiers)
+        while self._frequent and count and ledger.tiers[count - 1].family in FREE_SPACE:
+            count -= 1
+        return count
 
     def _regroup(self, ledger: Ledger, budget: Budget) -> None:
         """Place gangs in groups by whole groups, which no program does."""
@@ -388,14 +407,14 @@ class Search:
             return True
 
         for shaped in shapes:
-            last = _tiers_of(ledger.tiers, shaped)
+            last = min(_tiers_of(ledger.tiers, shaped), self._last(ledger))
             self._enter("building")
             searches.append(tiers(model(shaped=shaped), last))
             self._enter("solving")
             searches[-1].run()
             if size >= WHOLE_BELOW and ledger.gap() in searches[-1].settled:
                 leap(SHORT_LEAP, last)
-        last = len(ledger.tiers) if shapes is SHAPES else 0
+        last = self._last(ledger) if shapes is SHAPES else 0
         while size >= WHOLE_BELOW and _open(ledger, last) and not budget.exhausted():
             if not leap(LEAP, last):
                 return
@@ -441,9 +460,10 @@ def solve(
     progress: Progress | None = None,
     stop: threading.Event | None = None,
     size: int | None = None,
+    frequent: bool = False,
 ) -> Solution:
     """The best plan found within the policy's budget, with a bound for every tier."""
-    return Search(instance, progress=progress, stop=stop, size=size).run()
+    return Search(instance, progress=progress, stop=stop, size=size, frequent=frequent).run()
 
 
 def _filled(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[GangDecision, ...]:

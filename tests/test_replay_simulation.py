@@ -1,0 +1,278 @@
+"""The simulation of a replay: times worked out by hand, and what holds in any."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import pytest
+from building import build, gang, role
+
+from benchmarks.measure import Referee
+from models.gang import Gang
+from models.instance import Instance
+from models.policy import Policy
+from models.solution import GangDecision, PodPlacement, Reason
+from planner.baselines.scheduler import solution_of
+from planner.replay.jobs import JobFacts
+from planner.replay.measures import Level
+from planner.replay.schedulers import RULES, Baseline, Planner, Scheduler, limited
+from planner.replay.simulation import (
+    EPOCH,
+    MS,
+    Failure,
+    Scenario,
+    Settings,
+    Simulation,
+)
+
+Job = tuple[Gang, int, int]
+"""(gang, submission in s, duration in s)."""
+
+
+def scenario(instance: Instance, jobs: Sequence[Job], **settings: int) -> Scenario:
+    """The jobs on a cluster; ``settings`` in seconds."""
+    facts = (
+        JobFacts(replace(one, submitted_at=EPOCH + submit), MS * submit, MS * duration)
+        for one, submit, duration in sorted(jobs, key=lambda job: (job[1], job[0].key))
+    )
+    in_ms = {f"{name}_ms": MS * value for name, value in settings.items()}
+    return Scenario(replace(instance, gangs=()), tuple(facts), EPOCH, Settings(**in_ms))
+
+
+def planner(instance: Instance, *, online: bool) -> Planner:
+    return Planner(limited(instance.policy, 1, 0), online)
+
+
+def baseline(instance: Instance, name: str) -> Baseline:
+    return Baseline(RULES[name], instance.policy)
+
+
+def ends(simulation: Simulation) -> dict[str, float]:
+    """Completion of every job by its name, in seconds since the start."""
+    return {job.facts.gang.name: job.ended / MS for job in simulation.jobs if job.ended is not None}
+
+
+def run(played: Scenario, scheduler: Scheduler) -> Simulation:
+    simulation = Simulation(played, scheduler)
+    simulation.run()
+    return simulation
+
+
+def test_jobs_start_when_gpus_are_free_and_end_after_their_duration() -> None:
+    """8 GPUs: a has all of them until 100; then b and c share them for 50 s."""
+    instance = build()
+    jobs = [
+        (gang("a", 1, 8), 0, 100),
+        (gang("b", 1, 4), 10, 50),
+        (gang("c", 1, 4), 20, 50),
+    ]
+    for name in ("fifo", "mostallocated", "kueue"):
+        assert ends(run(scenario(instance, jobs), baseline(instance, name))) == {
+            "a": 100,
+            "b": 150,
+            "c": 150,
+        }
+
+
+def test_the_planner_decides_at_ticks_and_may_at_events() -> None:
+    """Ticks every 60 s: b arrives at 10 and starts at 60; c, at 100 beside it, waits until 120."""
+    instance = build()
+    jobs = [(gang("b", 1, 4), 10, 100), (gang("c", 1, 4), 100, 10)]
+    played = scenario(instance, jobs, every=60)
+    assert ends(run(played, planner(instance, online=False))) == {"b": 160, "c": 130}
+    assert ends(run(played, planner(instance, online=True))) == {"b": 110, "c": 110}
+
+
+def test_strict_order_lets_nobody_overtake() -> None:
+    """a holds 4 of 8 GPUs until 100, b needs all 8: c, which would fit beside a, is behind b."""
+    instance = build()
+    jobs = [(gang("a", 1, 4), 0, 100), (gang("b", 1, 8), 10, 100), (gang("c", 1, 4), 20, 10)]
+    strict = run(scenario(instance, jobs), baseline(instance, "fifo"))
+    assert ends(strict) == {"a": 100, "b": 200, "c": 210}
+    loose = run(scenario(instance, jobs), baseline(instance, "mostallocated"))
+    assert ends(loose) == {"a": 100, "b": 200, "c": 30}
+
+
+def test_a_job_takes_longer_where_links_are_slow() -> None:
+    """Half of the bandwidth between blocks and a fraction of 1/4: a step takes 3/4 + 2/4, speed 4/5."""
+    instance = build(blocks=2, oversubscription=(2, 1))
+    done = run(scenario(instance, [(gang("a", 2, 8), 0, 100)]), baseline(instance, "kai"))
+    assert ends(done) == {"a": 125}
+    assert done.measures.steps[0][1] == Level(
+        16, 16, 0, 16 * 800, done.measures.steps[0][1].gpu_MBps
+    )
+
+
+class OneFailure(Simulation):
+    """The first node fails at 60 s."""
+
+    def _begin_failures(self) -> None:
+        self._at(60 * MS, Failure, 0)
+
+    def _next_failure(self, n: int) -> None:
+        """No other failure comes."""
+
+
+def test_a_failure_costs_the_work_since_the_last_checkpoint_and_a_restart() -> None:
+    """Checkpoints at 25 and 50, failure at 60, repaired at 160, restart takes 5: 165 + 50 = 215."""
+    instance = build()
+    played = scenario(instance, [(gang("a", 1, 8), 0, 100)], checkpoint=25, restart=5, repair=100)
+    done = OneFailure(played, baseline(instance, "fifo"))
+    done.run()
+    assert ends(done) == {"a": 215}
+    assert (done.measures.failures, done.measures.restarts) == (1, 1)
+    assert done.measures.lost_gpu_ms == 8 * (10 + 5) * MS
+    assert done.jobs[0].held_gpu_ms == 8 * (60 + 55) * MS
+
+
+def test_a_job_elsewhere_does_not_notice_a_failure() -> None:
+    instance = build(nodes_per_rack=2)
+    jobs = [(gang("a", 1, 8), 0, 100), (gang("b", 1, 8), 0, 100)]
+    done = OneFailure(scenario(instance, jobs, repair=1000), baseline(instance, "fifo"))
+    done.run()
+    assert sorted(ends(done).values()) == [100, 140]  # after it, the other does its last 40 s there
+
+
+def test_a_plan_that_stops_a_job_costs_it_a_restart() -> None:
+    """b outranks a at 30 for 20 s; a goes on at 50, works from 55, and has 70 s left."""
+    instance = build()
+    stopped = replace(gang("a", 1, 8), preemptible=True)
+    jobs = [(stopped, 0, 100), (gang("b", 1, 8, priority=1), 30, 20)]
+    done = run(scenario(instance, jobs, restart=5), planner(instance, online=True))
+    assert ends(done) == {"a": 125, "b": 50}
+    assert (done.measures.preemptions, done.measures.restarts) == (1, 1)
+
+
+def test_a_move_costs_a_restart_and_a_larger_size_costs_none() -> None:
+    """Moved at 40, a works again from 45 on: 105. Grown from 4 to 8 GPUs at 40, 60 s of work take 30."""
+    instance = build(nodes_per_rack=2)
+    elastic = gang("a", roles=[role("worker", 1, 4, most=2)])
+    for second, ended in (((1, 0b1111),), 105), (((0, 0b1111), (0, 0b11110000)), 70):
+        done = Simulation(
+            scenario(instance, [(elastic, 0, 100), (gang("z", 1, 1), 40, 1)], restart=5),
+            Scripted(instance.policy, {0: ((0, 0b1111),), 40: second}),
+        )
+        done.run()
+        assert ends(done)["a"] == ended
+        assert done.measures.moves == (ended == 105)
+
+
+@dataclass
+class Scripted:
+    """``pods``: of gang ``a`` from a time on, as (node, GPUs). Other gangs are on the last GPU."""
+
+    policy: Policy
+    script: dict[int, tuple[tuple[int, int], ...]]
+    online: bool = True
+    ages: bool = False
+
+    def decide(self, instance: Instance) -> list[GangDecision]:
+        now = instance.now - EPOCH
+        pods = self.script[max(time for time in self.script if time <= now)]
+        own = tuple(PodPlacement(0, i, node, mask) for i, (node, mask) in enumerate(pods))
+        other = (PodPlacement(0, 0, 1, 0b10000000),)
+        return [GangDecision("place", own if g.name == "a" else other) for g in instance.gangs]
+
+
+WAITS = Reason("NoRoom", "plans of a replay do not say why")
+
+
+@dataclass
+class Watched:
+    """A scheduler whose every decision the judge checks; and GPUs are not idle if a job of one waits."""
+
+    inner: Scheduler
+    judged: int = 0
+    every: int = 1
+    times: int = 0
+
+    @property
+    def policy(self) -> Policy:
+        return self.inner.policy
+
+    @property
+    def online(self) -> bool:
+        return self.inner.online
+
+    @property
+    def ages(self) -> bool:
+        return self.inner.ages
+
+    def decide(self, instance: Instance) -> Sequence[GangDecision]:
+        decisions = self.inner.decide(instance)
+        self.times += 1
+        if self.times % self.every == 0:
+            self.judged += 1
+            told = tuple(d if d.pods else replace(d, reason=WAITS) for d in decisions)
+            solution = solution_of(instance, told, "watched")
+            assert Referee(instance).figures(solution, "watched")["violations"] == []
+        held = sum(
+            g.roles[pod.role].gpus
+            for g, decision in zip(instance.gangs, decisions, strict=True)
+            for pod in decision.pods
+        )
+        smallest = min(
+            (g.weight_gpus for g, d in zip(instance.gangs, decisions, strict=True) if not d.pods),
+            default=None,
+        )
+        assert smallest != 1 or held == 8 * sum(one.ready for one in instance.cluster.nodes)
+        return decisions
+
+
+def drawn(seed: int, count: int = 60) -> list[Job]:
+    """Jobs of 1 to 16 GPUs that keep four servers busy."""
+    draw = random.Random(seed)
+    jobs, time = [], 0
+    for number in range(count):
+        pods, gpus = draw.choice(((1, 1), (1, 1), (1, 2), (1, 4), (1, 8), (2, 8)))
+        time += draw.randrange(30)
+        jobs.append((gang(f"j{number:02}", pods, gpus), time, draw.randrange(5, 200)))
+    return jobs
+
+
+@pytest.mark.parametrize("name", ["planner", "mostallocated", "leastallocated", "kueue", "hived"])
+def test_no_work_is_lost_or_made_and_no_gpu_held_twice(name: str) -> None:
+    """Every state passes the judge; the area below the curves is what the jobs did and waited."""
+    instance = build(blocks=2, nodes_per_rack=2, oversubscription=(4, 1))
+    inner = planner(instance, online=True) if name == "planner" else baseline(instance, name)
+    watched = Watched(inner, every=5)
+    done = run(scenario(instance, drawn(1)), watched)
+    assert watched.judged > 10
+    assert len(ends(done)) == len(done.jobs)
+    steps = done.measures.steps
+    spans = [(later - time, level) for (time, level), (later, _) in pairwise(steps)]
+    assert all(0 <= level.busy <= level.usable == 32 for _, level in spans)
+    assert steps[-1][1][1:] == (0, 0, 0, 0)
+    busy = sum(span * level.busy for span, level in spans)
+    assert busy == sum(job.held_gpu_ms for job in done.jobs)
+    # Little's law: the mean number of GPUs that wait is their rate of arrival times their mean wait
+    waited = sum(job.facts.gpus * (job.started - job.facts.submit_ms) for job in done.jobs)  # type: ignore[operator]
+    assert sum(span * level.waiting for span, level in spans) == waited
+    work = sum(job.facts.work for job in done.jobs)
+    effective = sum(span * level.effective for span, level in spans)
+    # the last millisecond of a job may be longer than its work
+    assert work <= effective < work + sum(job.facts.gpus * 1000 for job in done.jobs)
+
+
+def test_failures_are_the_same_whoever_decides_and_never_lose_a_job() -> None:
+    instance = build(nodes_per_rack=4)
+    played = scenario(instance, drawn(2, 40), mtbf=400, repair=60, checkpoint=20, restart=3)
+    downs = []
+    for scheduler in (baseline(instance, "kueue"), baseline(instance, "leastallocated")):
+        done = run(played, Watched(scheduler, every=10))
+        assert len(ends(done)) == 40
+        assert done.measures.failures == done.measures.restarts > 0
+        usable = [(time, level.usable) for time, level in done.measures.steps if time < 300 * MS]
+        downs.append({time for (_, a), (time, b) in pairwise(usable) if b < a})
+    assert downs[0] & downs[1]
+
+
+def test_a_job_that_can_never_start_ends_the_replay_and_no_other() -> None:
+    instance = build()
+    jobs = [(gang("a", 2, 8), 0, 10), (gang("b", 1, 8), 5, 10)]
+    for scheduler in (planner(instance, online=False), baseline(instance, "kai")):
+        done = run(scenario(instance, jobs, every=60), scheduler)
+        assert list(ends(done)) == ["b"]
