@@ -13,6 +13,7 @@ from models.solution import GangDecision, Solution
 from models.stranded_gpus import whole_by_level
 from models.tier_values import Evaluation
 from models.tiers import MAINS
+from models.units import plural
 
 
 def fixed_gangs(instance: Instance) -> dict[int, str]:
@@ -20,7 +21,7 @@ def fixed_gangs(instance: Instance) -> dict[int, str]:
     found = {}
     for index, gang in enumerate(instance.gangs):
         if gang.running and index in instance.incomplete:
-            found[index] = f"{len(gang.missing())} of its pods are missing"
+            found[index] = f"{plural(len(gang.missing()), 'pod')} missing"
         elif gang.running and gang.hold is not None:
             found[index] = gang.hold.message
     return found

@@ -188,8 +188,9 @@ class _Auditor:
             self._check(alone, packed)
             if movable:
                 self._check(willing, allowed)
-            self._check(free, _together(free, unmoved, moves))
+            self._check(free, together(free, unmoved, moves))
             plan, document = self._made(free, possible, self._request.out_plan)
+            possible = _as_stated(possible, plan)
         found = Found(
             unmoved,
             allowed,
@@ -255,7 +256,16 @@ class _Auditor:
         )
 
 
-def _together(free: Instance, unmoved: Solution, moves: Sequence[Regain]) -> Solution:
+def _as_stated(solution: Solution, plan: PlanDocument) -> Solution:
+    """The solution with the bounds that its plan states: the judge may have refuted a proof."""
+    tiers = tuple(
+        replace(tier, bound=stated.bound, proof=stated.proof)
+        for tier, stated in zip(solution.tiers, plan.status.objectives, strict=True)
+    )
+    return replace(solution, tiers=tiers, notes=plan.status.notes)
+
+
+def together(free: Instance, unmoved: Solution, moves: Sequence[Regain]) -> Solution:
     """The plan with all moves, of which nothing is proven."""
     from models.solution import GangDecision, Reason
     from planner.baselines.scheduler import solution_of

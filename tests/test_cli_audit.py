@@ -1,0 +1,221 @@
+"""``gangplan audit`` on the command line: formats, money, metrics, saved plans, and bad input.
+
+Four DGX H100 in two racks. ``split`` holds half of a1 and half of b1. Its pods reach each other over the
+network: 4 x 50 = 200 GB/s of the 370.8 inside a server, a share of 0.539, so that a step takes
+0.75 + 0.25 / 0.539 = 1.214 times as long, and its speed counts as 820. ``big`` wants a rack, and finds none.
+The re-plan has ``split`` on a1 and ``big`` on b1 and b2: 8 x 0.18 + 16 = 17.44 effective GPUs more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import RunCli
+
+from models.documents.audit import AuditDocument
+
+CLUSTER = """
+apiVersion: gangplan.dev/v1alpha1
+kind: Cluster
+metadata: {name: two-racks}
+spec:
+  levels: [{name: rack}]
+  nodes:
+  - {name: "a[1-2]", model: DGX H100, domains: {rack: a}}
+  - {name: "b[1-2]", model: DGX H100, domains: {rack: b}}
+"""
+
+
+def gang(name: str, pods: int, gpus: int, nodes: str = "", **spec: Any) -> str:  # noqa: ANN401
+    """A gang with pods of so many GPUs; ``nodes``: those on which they stand, if they run."""
+    standing = [
+        {"name": f"{name}-{i}", "role": "worker", "index": i, "node": node}
+        for i, node in enumerate(nodes.split())
+    ]
+    role = {"name": "worker", "replicas": pods, "gpus": gpus}
+    document = {
+        "apiVersion": "gangplan.dev/v1alpha1",
+        "kind": "Gang",
+        "metadata": {"name": name},
+        "spec": {"roles": [role], **spec},
+        **({"status": {"pods": standing}} if standing else {}),
+    }
+    return "---\n" + yaml.safe_dump(document)
+
+
+def policy(**spec: Any) -> str:  # noqa: ANN401
+    document = {"apiVersion": "gangplan.dev/v1alpha1", "kind": "Policy", "spec": spec}
+    return "---\n" + yaml.safe_dump(document)
+
+
+SPLIT = gang("split", 2, 4, "a1 b1")
+NOTE = gang("note", 1, 1, "a2", movable=True)
+BIG = gang("big", 2, 8, topology={"required": "rack"})
+
+
+@pytest.fixture
+def audit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: RunCli
+) -> Callable[..., AuditDocument]:
+    """The audit of a cluster with these documents."""
+    monkeypatch.chdir(tmp_path)
+
+    def of(*documents: str, options: tuple[str, ...] = ()) -> AuditDocument:
+        Path("scene.yaml").write_text("".join((CLUSTER, *documents)))
+        result = cli("audit", "scene.yaml", "-o", "json", *options)
+        assert result.code == 0, result.err
+        return AuditDocument.model_validate_json(result.out)
+
+    return of
+
+
+def test_the_loss_and_its_parts(audit: Callable[..., AuditDocument]) -> None:
+    found = audit(SPLIT, NOTE, BIG, policy(gpuHourPrice=2)).status
+    assert (found.effective_gpus.before, found.effective_gpus.possible) == (7.56, 25)
+    lost = found.lost
+    assert (lost.gpus, lost.at_most, lost.slow, lost.waiting) == (17.44, 17.44, 1.44, 16)
+    assert (lost.startable, lost.allowed) == (0, 0)
+    assert lost.money_per_day == 837.12  # 17.44 x 24 x 2
+    (slow, full) = found.gangs
+    assert (slow.gang, slow.speed, slow.best_speed, slow.replan_speed) == (
+        "default/split",
+        820,
+        1000,
+        1000,
+    )
+    assert (slow.bandwidth, slow.best, slow.share) == (200_000, 370_800, 539)
+    assert (slow.lost_gpus, slow.regains_gpus, slow.nodes) == (1.44, 1.44, ("a1", "b1"))
+    assert (slow.unknown_gpus, slow.movable, full.movable) == (True, False, True)
+    assert [(one.gang, one.starts_if) for one in found.waiting] == [
+        ("default/big", "others stood better")
+    ]
+    assert {one.level: (one.now, one.possible, one.domains) for one in found.whole} == {
+        "rack": (0, 1, 2),
+        "node": (1, 2, 4),  # 9 GPUs need two servers
+    }
+
+
+def test_the_moves_that_regain_most_have_their_price(audit: Callable[..., AuditDocument]) -> None:
+    times = policy(now="2026-11-20T10:00:00Z")
+    begun = SPLIT.replace("status:\n", "status:\n  startedAt: '2026-11-20T09:00:00Z'\n")
+    (move,) = audit(begun, NOTE, BIG, times).status.moves
+    assert [one.gang for one in move.gangs] == ["default/split"]
+    assert [(one.gang, one.nodes) for one in move.starts] == [("default/big", ("b1", "b2"))]
+    assert (move.restarts, move.gpus, move.regains_gpus, move.allowed) == (1, 8, 17.44, False)
+    assert move.lost_runtime == 8 * 3600
+    assert move.gangs[0].leaves == ("a1", "b1")
+    assert move.gangs[0].comes == ("a1",)
+    assert (move.gangs[0].speed, move.gangs[0].speed_after) == (820, 1000)
+
+
+def test_gangs_that_cannot_move_stay(audit: Callable[..., AuditDocument]) -> None:
+    """``split`` lacks a pod: what stands of it stays, and so nothing is lost to where it stands."""
+    found = audit(gang("split", 3, 4, "a1 b1"), NOTE, BIG).status
+    split = next(one for one in found.gangs if one.gang == "default/split")
+    assert (split.fixed, split.complete, split.speed) == ("1 pod missing", False, None)
+    assert found.lost.slow == 0
+    assert {one.gang: one.starts_if for one in found.waiting} == {
+        "default/split": "now",
+        "default/big": "others ended",
+    }
+
+
+def test_pods_without_gpus_count_nothing(audit: Callable[..., AuditDocument]) -> None:
+    """However many of them wait."""
+    few, many = (
+        audit(SPLIT, BIG).status,
+        audit(SPLIT, BIG, *(gang(f"cpu{i}", 1, 0) for i in range(9))).status,
+    )
+    assert few.lost == many.lost
+    assert few.effective_gpus == many.effective_gpus
+
+
+def test_a_communication_that_a_tenant_exaggerates_costs_at_most_its_gpus(
+    audit: Callable[..., AuditDocument],
+) -> None:
+    found = audit(
+        gang("split", 2, 4, "a1 b1", communication={"fraction": 0.95, "weight": 1000})
+    ).status
+    assert found.lost.gpus <= 8
+
+
+def test_nothing_lost_is_said(cli: RunCli, tmp_path: Path) -> None:
+    (tmp_path / "scene.yaml").write_text(CLUSTER + NOTE)
+    result = cli("audit", str(tmp_path / "scene.yaml"))
+    assert "the placement loses nothing" in result.out
+
+
+def test_formats_are_as_agreed(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cli: RunCli,
+    golden: Callable[[str, str], None],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("scene.yaml").write_text(CLUSTER + SPLIT + NOTE + BIG + policy(gpuHourPrice=2.5))
+    for output in ("table", "wide"):
+        result = cli("audit", "scene.yaml", "-o", output)
+        golden(f"audit-{output}.txt", result.out)
+    document = json.loads(cli("audit", "scene.yaml", "-o", "json").out)
+    again = yaml.safe_load(cli("audit", "scene.yaml", "-o", "yaml").out)
+    for one in (document, again):
+        del one["metadata"], one["status"]["plan"]["metadata"]
+    assert again == document
+
+
+def test_metrics_and_files(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cli: RunCli,
+    golden: Callable[[str, str], None],
+) -> None:
+    """The re-plan passes the judge as it is saved, and is never applied."""
+    monkeypatch.chdir(tmp_path)
+    Path("scene.yaml").write_text(CLUSTER + SPLIT + NOTE + BIG)
+    options = ("--out", "audit.json", "--out-plan", "replan.json", "--metrics-file", "audit.prom")
+    environ = {"SOURCE_DATE_EPOCH": "1790000000"}
+    assert cli("audit", "scene.yaml", *options, environ=environ).code == 0
+    golden("audit-metrics.txt", Path("audit.prom").read_text())
+    assert cli("verify", "replan.json").code == 0
+    refused = cli("apply", "replan.json", "--yes")
+    assert refused.code not in (0, 1)
+    assert "what-if for restarts that cost nothing" in refused.err
+    saved = AuditDocument.model_validate_json(Path("audit.json").read_bytes())
+    assert saved.status.plan is not None
+    assert saved.status.plan.status.digests.spec in Path("replan.json").read_text()
+    # a saved plan is audited as it was before the plan
+    assert cli("plan", "scene.yaml", "--out", "plan.json").code == 0
+    of_plan = json.loads(cli("audit", "plan.json", "-o", "json").out)
+    assert of_plan["status"]["lost"]["gpus"] == saved.status.lost.gpus
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["missing"], 66, "missing"),
+        (["scene.yaml", "--out", "scene.yaml"], 64, "overwrite"),
+        (["scene.yaml", "--out-plan", "nowhere/x"], 73, "nowhere"),
+        (["scene.yaml", "--time-limit", "0s"], 64, "below one second"),
+        (["scene.yaml", "--queue", "!"], 64, "name of a scheduler"),
+        (["empty.yaml"], 65, "cluster"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_error(
+    arguments: list[str],
+    code: int,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cli: RunCli,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("scene.yaml").write_text(CLUSTER + SPLIT)
+    Path("empty.yaml").write_text(SPLIT)
+    result = cli("audit", *arguments)
+    assert (result.code, result.out) == (code, "")
+    assert says.lower() in result.err.lower()
