@@ -244,15 +244,19 @@ def test_what_cannot_be_counted_is_one_clear_error(
     assert said in refused.err
 
 
+POD = {"name": "p", "role": "worker", "index": 0, "node": "v100-1", "gpus": [0]}
+
+
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        (("spec", "gangs", 0, "pods"), [{"role": "worker", "node": "nowhere"}], "node nowhere"),
-        (("spec", "gangs", 0, "pods"), [{"role": "none", "node": "v100-1"}], "role none"),
+        (("spec", "gangs", 0, "pods"), [POD | {"node": "nowhere"}], "node nowhere"),
+        (("spec", "gangs", 0, "pods"), [POD | {"role": "none"}], "role none"),
         (("spec", "gangs", 0, "name"), "other", "gang default/other"),
         (("spec", "gangs", 0, "pods"), 3, "spec.gangs[0].pods"),
         (("instance", "cluster"), {}, "instance.cluster"),
         (("instance", "gangs", 0, "spec", "roles", 0, "gpus"), "many", "gpus"),
+        (("spec", "gangs", 0, "pods"), [POD | {"gpus": [10**12]}], "spec.gangs[0].pods[0].gpus[0]"),
     ],
 )
 def test_a_damaged_plan_is_one_clear_error(
@@ -270,7 +274,7 @@ def test_a_damaged_plan_is_one_clear_error(
     saved.write_text(json.dumps(plan), encoding="utf-8")
     refused = cli("capacity", str(saved))
     assert (refused.code, refused.out) == (65, ""), refused.err
-    assert said.replace("[0]", f"[{placed}]") in refused.err
+    assert said.replace("gangs[0]", f"gangs[{placed}]") in refused.err
 
 
 def test_the_documented_counts_are_what_the_command_prints(
