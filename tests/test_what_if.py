@@ -187,7 +187,8 @@ def test_a_what_if_says_so_and_is_never_applied(cli: RunCli, tmp_path: Path) -> 
     }
     file = str(tmp_path / "plan.json")
     words = "a what-if with r1-[1-2], r3-1 drained, without default/near, with rack of default/three relaxed"
-    assert f"{words}: it cannot be applied" in cli("show", file).out.splitlines()
+    for verb in ("show", "verify"):
+        assert f"{words}: it cannot be applied" in cli(verb, file).out.splitlines()
     for verb in (("apply", "--yes"), ("apply", "--dry-run", "server"), ("diff",), ("render",)):
         refused = cli(*verb, file)
         assert (refused.code, refused.out) == (65, "")

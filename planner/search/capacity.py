@@ -285,6 +285,7 @@ class _Rows:
             each += [
                 CapacityLevel(level=name, domain=self._path(level, d), before=before, after=after)
                 for d, (before, after) in enumerate(zip(now, afters, strict=True))
+                if before or after
             ]
         later = None if self._later is None else self._later.gangs(shape, CLUSTER)
         return CapacityShape(

@@ -86,7 +86,7 @@ def domains(found: CapacityDocument) -> Table:
     counts: dict[tuple[str, str], dict[str, tuple[int, int | None]]] = {}
     for shape in found.status.shapes:
         for row in shape.levels:
-            if row.domain is not None and (row.before or row.after):
+            if row.domain is not None:
                 key = (row.level, row.domain)
                 counts.setdefault(key, {})[shape.shape] = (row.before, row.after)
     order = {level: position for position, level in enumerate(_levels(found))}
