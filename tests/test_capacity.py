@@ -208,6 +208,14 @@ def test_domains_of_an_exclusive_gang_and_spares_are_no_room() -> None:
     assert [row.before for row in shape.levels if row.level == "rack" and row.domain] == [1, 1]
 
 
+def test_a_cluster_without_nodes_has_room_for_nothing(cli: RunCli) -> None:
+    empty = b"apiVersion: gangplan.dev/v1alpha1\nkind: Cluster\nmetadata: {name: c}\nspec: {nodes: []}\n"
+    counted = cli("capacity", "-", "--shape", "1x1", "-o", "json", stdin=empty)
+    status = json.loads(counted.out)["status"]
+    assert [shape["before"] for shape in status["shapes"]] == [0]
+    assert [row["before"] for row in status["largest"]] == [0, 0]
+
+
 def test_the_usual_shapes_are_those_of_the_mix_and_of_what_waits(
     cli: RunCli, tmp_path: Path
 ) -> None:

@@ -29,7 +29,7 @@ from models.occupancy import PODS, free_after
 from models.shape import spare_nodes
 from models.solution import GangDecision, PodPlacement, placed
 from models.units import plural
-from planner.search.free_arrays import IntArray, Tree, as_array, sums
+from planner.search.free_arrays import UNLIMITED, IntArray, Tree, as_array, sums
 
 CLUSTER = -1
 """The level whose only domain is the whole cluster."""
@@ -123,8 +123,8 @@ class FreeRoom:
         for name, share in shares.items():
             if share:
                 free = np.minimum(free, left[name] // share)
-        self._gpus: IntArray = np.where(usable, np.maximum(free, 0), 0)
-        self._slots = np.maximum(left[PODS], 0)
+        self._gpus: IntArray = np.where(usable, free, 0)
+        self._slots = left[PODS]
         self._gpus[self._spares(held)] = 0
 
     @property
@@ -140,6 +140,8 @@ class FreeRoom:
     def largest(self, gpus: int, level: int) -> tuple[int, int]:
         """The most pods of this size that one gang could have in a domain of a level, and the domain."""
         pods, domains = self._pods(gpus, level, level)
+        if not len(pods):
+            return 0, 0  # a cluster without nodes
         best = int(pods.argmax())
         return int(pods[best]), int(domains[best])
 
@@ -160,14 +162,14 @@ class FreeRoom:
         return 1 if level == CLUSTER else self._tree.sizes[level]
 
     def _left(self, held: Sequence[Held], names: Iterable[str]) -> dict[str, IntArray]:
-        """Free amount of these resources on every node."""
+        """Free amount of these resources on every node; 0 where more than there is is held."""
         nodes = self._instance.cluster.nodes
-        at = as_array(one.pod.node for one in held)
         found = {}
         for name in names:
-            offered = as_array(dict(node.allocatable).get(name, _UNLIMITED) for node in nodes)
-            taken = as_array(1 if name == PODS else dict(one.requests).get(name, 0) for one in held)
-            found[name] = offered - sums(at, taken, len(nodes))
+            left = [dict(node.allocatable).get(name, UNLIMITED) for node in nodes]
+            for one in held:
+                left[one.pod.node] -= 1 if name == PODS else dict(one.requests).get(name, 0)
+            found[name] = as_array(max(0, amount) for amount in left)
         return found
 
     def _spares(self, held: Sequence[Held]) -> list[int]:
@@ -190,10 +192,6 @@ class FreeRoom:
                 of = self._tree.domain_of[one.exclusive]
                 closed |= of == of[one.pod.node]
         return closed
-
-
-_UNLIMITED = 1 << 60
-"""Left of a resource that does not limit."""
 
 
 def capacity(
