@@ -17,12 +17,17 @@ MAX_NAMES = 200_000
 MAX_RUNS = 20
 """Most runs of numbers in one bracket, so that a range stays readable."""
 
+_MARKS = frozenset("[],")
+"""Characters of which a plain name has none."""
+
 _NUMBERED = re.compile(r"(.*?)([0-9]{1,18})")
 _ITEM = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 
 def host_count(pattern: str) -> int:
     """Number of names in a host range, counted without expanding it. Raises InvalidValueError."""
+    if _MARKS.isdisjoint(pattern):
+        return 1
     return math.prod(
         sum(last - first + 1 for first, last, _ in part)
         for part in _parts(pattern)
@@ -44,6 +49,8 @@ def hosts(pattern: str) -> Iterator[str]:
     before any name is made, for more than MAX_NAMES of them.
     """
     check_hosts(pattern)
+    if _MARKS.isdisjoint(pattern):
+        return iter((pattern,))
     choices = [[part] if isinstance(part, str) else _numbers(part) for part in _parts(pattern)]
     return ("".join(combination) for combination in itertools.product(*choices))
 

@@ -65,6 +65,29 @@ def test_a_what_if_that_was_edited_to_look_like_a_plan_starts_nothing(
             assert "pod default/theirs-0 lost its gate" in said.err
 
 
+def test_a_plan_without_running_gangs_that_was_edited_to_look_like_any_other_starts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a file leaves out: the GPUs are counted on the live nodes again."""
+    cluster = a_cluster(gangs=[("b", 2, 4)])
+    for n in (1, 2, 3):
+        cluster.add_pod(f"runs-{n}", gpus=8, node=f"n{n}", tolerations=TOLERATE)
+    with bench(cluster, tmp_path, monkeypatch) as made:
+        plan = made.plan("--without", "runs-1")
+        assert set(placed(plan)) >= {"b-0", "b-1"}
+        document = json.loads(plan.read_text(encoding="utf-8"))
+        assert made.apply(plan).code == 65
+        del document["instance"]["whatIf"]
+        plan.write_text(json.dumps(document), encoding="utf-8")
+        assert made.apply(plan).code == 5, "its digest does not fit"
+        plan.write_text(json.dumps(sealed(document)), encoding="utf-8")
+        assert made.run("verify", str(plan)).code == 0
+        for words in (["--dry-run", "server"], []):
+            said = made.apply(plan, *words)
+            assert (said.code, made.written()) == (6, [])
+            assert "node n1 has 0 free GPUs, the plan needs 8" in said.err
+
+
 def test_the_plan_of_another_cluster_is_refused(
     gated: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -113,7 +113,7 @@ def test_counts_are_the_most_gangs_that_can_be_packed(
         assert listed[name, None] == sum(each)
         if wide < cluster.node_level:
             paths = ["/".join(domain.path) for domain in cluster.domains[wide]]
-            assert [listed[name, path] for path in paths] == each
+            assert [listed.get((name, path), 0) for path in paths] == each
     for row in status.largest:
         wide = (
             CLUSTER
@@ -165,8 +165,8 @@ def test_a_plan_is_counted_as_its_input_before_and_as_it_ends_after(
     assert both.cluster.after == free_after(plan)
     for mine, other in zip(now.status.shapes, both.status.shapes, strict=True):
         assert (mine.after, mine.before) == (None, other.before)
-        assert [(row.domain, row.before) for row in mine.levels] == [
-            (row.domain, row.before) for row in other.levels
+        assert [(row.domain, row.before) for row in mine.levels if row.before] == [
+            (row.domain, row.before) for row in other.levels if row.before
         ]
 
 
@@ -205,7 +205,15 @@ def test_domains_of_an_exclusive_gang_and_spares_are_no_room() -> None:
     assert shape.before == 4
     spared = replace(instance, policy=replace(instance.policy, spares=(("rack", 1),)))
     (shape,) = capacity(spared, [Shape(1, 4)], everywhere, held)[1].shapes
-    assert [row.before for row in shape.levels if row.level == "rack" and row.domain] == [0, 1, 1]
+    assert [row.before for row in shape.levels if row.level == "rack" and row.domain] == [1, 1]
+
+
+def test_a_cluster_without_nodes_has_room_for_nothing(cli: RunCli) -> None:
+    empty = b"apiVersion: gangplan.dev/v1alpha1\nkind: Cluster\nmetadata: {name: c}\nspec: {nodes: []}\n"
+    counted = cli("capacity", "-", "--shape", "1x1", "-o", "json", stdin=empty)
+    status = json.loads(counted.out)["status"]
+    assert [shape["before"] for shape in status["shapes"]] == [0]
+    assert [row["before"] for row in status["largest"]] == [0, 0]
 
 
 def test_the_usual_shapes_are_those_of_the_mix_and_of_what_waits(
@@ -244,15 +252,19 @@ def test_what_cannot_be_counted_is_one_clear_error(
     assert said in refused.err
 
 
+POD = {"name": "p", "role": "worker", "index": 0, "node": "v100-1", "gpus": [0]}
+
+
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        (("spec", "gangs", 0, "pods"), [{"role": "worker", "node": "nowhere"}], "node nowhere"),
-        (("spec", "gangs", 0, "pods"), [{"role": "none", "node": "v100-1"}], "role none"),
+        (("spec", "gangs", 0, "pods"), [POD | {"node": "nowhere"}], "node nowhere"),
+        (("spec", "gangs", 0, "pods"), [POD | {"role": "none"}], "role none"),
         (("spec", "gangs", 0, "name"), "other", "gang default/other"),
         (("spec", "gangs", 0, "pods"), 3, "spec.gangs[0].pods"),
         (("instance", "cluster"), {}, "instance.cluster"),
         (("instance", "gangs", 0, "spec", "roles", 0, "gpus"), "many", "gpus"),
+        (("spec", "gangs", 0, "pods"), [POD | {"gpus": [10**12]}], "spec.gangs[0].pods[0].gpus[0]"),
     ],
 )
 def test_a_damaged_plan_is_one_clear_error(
@@ -270,7 +282,7 @@ def test_a_damaged_plan_is_one_clear_error(
     saved.write_text(json.dumps(plan), encoding="utf-8")
     refused = cli("capacity", str(saved))
     assert (refused.code, refused.out) == (65, ""), refused.err
-    assert said.replace("[0]", f"[{placed}]") in refused.err
+    assert said.replace("gangs[0]", f"gangs[{placed}]") in refused.err
 
 
 def test_the_documented_counts_are_what_the_command_prints(

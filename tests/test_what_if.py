@@ -9,10 +9,22 @@ from typing import Any
 
 import pytest
 import yaml
+from bundles import read_all
 from conftest import RunCli
+from drawing_documents import inputs
+from effort import examples
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from plan_documents import sealed
 
+from models.canonical import canonical_instance
+from models.documents.plan import PlanInstance
+from models.verify import what_if
 from models.verify.check import check
+from models.what_if import RELAXABLE
+from planner.errors import UsageError
+from planner.pipelines.what_if import Changes, with_changes
+from planner.read.inputs import instance_from_document
 
 Doc = dict[str, Any]
 
@@ -175,7 +187,8 @@ def test_a_what_if_says_so_and_is_never_applied(cli: RunCli, tmp_path: Path) -> 
     }
     file = str(tmp_path / "plan.json")
     words = "a what-if with r1-[1-2], r3-1 drained, without default/near, with rack of default/three relaxed"
-    assert f"{words}: it cannot be applied" in cli("show", file).out.splitlines()
+    for verb in ("show", "verify"):
+        assert f"{words}: it cannot be applied" in cli(verb, file).out.splitlines()
     for verb in (("apply", "--yes"), ("apply", "--dry-run", "server"), ("diff",), ("render",)):
         refused = cli(*verb, file)
         assert (refused.code, refused.out) == (65, "")
@@ -209,6 +222,41 @@ def test_the_judge_reads_what_a_what_if_says(cli: RunCli, tmp_path: Path) -> Non
     ):
         assert faults({"relaxed": [{"gang": f"default/{gang}", "what": what}]}) == says(said)
     assert faults({}) == says("it supposes nothing")
+
+
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(inputs(), st.data())
+def test_whatever_is_changed_the_judge_finds_it_so(
+    documents: list[Doc], data: st.DataObject
+) -> None:
+    instance = read_all(documents)
+    names = ["/".join(gang.key) for gang in instance.gangs]
+    words = [*(level.name for level in instance.cluster.levels), "node", *RELAXABLE]
+    draw = data.draw
+    nodes = draw(st.sets(st.sampled_from([n.name for n in instance.cluster.nodes] or ["none"])))
+    without = draw(st.sets(st.sampled_from(names or ["none"]), max_size=1))
+    pairs = st.tuples(st.sampled_from(names or ["none"]), st.sampled_from(words))
+    relaxed = []
+    for name, word in draw(st.sets(pairs, max_size=4)):
+        try:  # what a gang does not ask for cannot be relaxed
+            with_changes(instance, Changes(relax=(f"{name}:{word}",)))
+        except UsageError:
+            continue
+        relaxed.append((name, word))
+    relax = tuple(f"{name}:{word}" for name, word in relaxed if name not in without)
+    drain = tuple(nodes - {"none"})
+    changes = Changes(drain=drain, without=tuple(without - {"none"}), relax=relax)
+    changed, _ = with_changes(instance, changes)
+    document = json.loads(json.dumps(canonical_instance(changed)))
+    assert instance_from_document(document) == changed
+    stated = PlanInstance.model_validate(document)
+    assert (stated.changes is None) == (changed == instance)
+    if stated.changes is not None:
+        assert list(what_if.wrong(stated, stated.changes)) == []
+    # and of the input as it was it is not true, but for nodes that took nobody anyway
+    plain = PlanInstance.model_validate(json.loads(json.dumps(canonical_instance(instance))))
+    if stated.changes is not None and (changes.without or changes.relax):
+        assert list(what_if.wrong(plain, stated.changes))
 
 
 @pytest.mark.parametrize(

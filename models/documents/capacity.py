@@ -66,8 +66,8 @@ class CapacityShape(CapacityPart):
     )
     after: After
     levels: Many[CapacityLevel] = Field(
-        description="All domains of every level together, then each domain of the levels above node, "
-        "widest first"
+        description="All domains of every level together, then each domain with room of the levels "
+        "above node, widest first"
     )
 
 

@@ -6,23 +6,24 @@ are where. Nothing is solved, and the rules of the plan are not checked: that is
 
 from __future__ import annotations
 
+import codecs
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic_core import from_json
 
-from models.documents.base import API_VERSION, Document, suggestion
+from models.documents.base import API_VERSION, suggestion
 from models.documents.capacity import CapacityDocument, CapacityQuestion
 from models.documents.plan import PlanMetadata
-from models.documents.server import GpuIndex
+from models.documents.server import MAX_GPUS
 from models.hardware import mask_of
 from models.instance import Instance
 from models.solution import ADMITTED, PodPlacement
-from models.units import InvalidValueError, epoch_seconds, quantity, requested, shown
+from models.units import epoch_seconds, quantity, requested, shortened, shown
 from planner import __version__
 from planner.errors import Fault, InputError, UsageError
 from planner.read import plan_files
@@ -88,187 +89,117 @@ def _beginning(path: str, stdin: io.BufferedReader[io.RawIOBase] | None) -> byte
         return stream.read(_HEAD)
 
 
-class _Part(Document):
-    """A part of a plan of which the other fields are not looked at."""
-
-    model_config = ConfigDict(extra="ignore")
-
-
-class _Pod(_Part):
-    role: str
-    node: str | None = None
-    gpus: list[GpuIndex] | None = None
-
-
-class _Topology(_Part):
-    required: str | None = None
-    exclusive: str | None = None
-
-
-class _Role(_Part):
-    name: str
-    gpus: int
-    replicas: int | dict[str, Any]
-    requests: dict[str, Any] = Field(default={})
-    topology: _Topology = _Topology.model_construct()
-
-
-class _Metadata(_Part):
-    name: str
-    namespace: str = "default"
-
-
-class _Spec(_Part):
-    roles: list[_Role]
-    topology: _Topology = _Topology.model_construct()
-
-
-class _Status(_Part):
-    pods: list[_Pod] = Field(default=[])
-
-
-class _Gang(_Part):
-    metadata: _Metadata
-    spec: _Spec
-    status: _Status = _Status.model_construct()
-
-
-class _Instance(_Part):
-    cluster: dict[str, Any]
-    gangs: list[_Gang]
-    policy: dict[str, Any]
-    queues: list[Any] = Field(default=[])
-
-
-class _Decided(_Part):
-    namespace: str
-    name: str
-    decision: str
-    pods: list[_Pod]
-
-
-class _Decisions(_Part):
-    gangs: list[_Decided]
-
-
-class _Plan(_Part):
-    """What capacity needs of a plan."""
-
-    apiVersion: str  # noqa: N815  # as in the file
-    kind: str
-    instance: _Instance
-    spec: _Decisions
-
-
 def occupied_by_plan(content: bytes, path: str) -> Occupied:
     """The cluster of a plan and its pods, now and after the plan. Raises InputError."""
     try:
-        plan = _Plan.model_validate_json(content)
-    except ValidationError:
-        plan_files.read_plan(content, path)  # says what is wrong, and where
-        raise InputError(
-            Fault("not a plan", "a plan is what `plan --out FILE` writes", path)
-        ) from None
-    if plan.apiVersion != API_VERSION or plan.kind != "Plan":
-        plan_files.parse(content, path)  # raises
-    stated = {"cluster": plan.instance.cluster, "gangs": [], "policy": plan.instance.policy}
-    try:
-        instance = instance_from_document(stated)
-    except InputError:
-        plan_files.read_plan(content, path)
-        raise
-    return _Occupation(instance, plan, path).found()
+        return _Occupation(from_json(content.removeprefix(codecs.BOM_UTF8))).found()
+    except (InputError, KeyError, TypeError, ValueError, AttributeError) as broken:
+        plan_files.read_plan(content, path)  # says what is wrong with its form, and where
+        hint = "`gangplan verify` lists everything that is wrong with a plan"
+        what = str(broken) if isinstance(broken, _DamagedError) else "its parts do not fit together"
+        raise InputError(Fault(f"a damaged plan: {shortened(what, 300)}", hint, path)) from None
+
+
+class _DamagedError(ValueError):
+    """A plan that speaks of something that it does not have."""
 
 
 class _Occupation:
-    """The pods of a plan on the nodes of its cluster. ``instance``: without gangs."""
+    """The pods of a plan on the nodes of its cluster; ``tree``: its JSON document.
 
-    def __init__(self, instance: Instance, plan: _Plan, path: str) -> None:
-        cluster = instance.cluster
-        self._instance = instance
-        self._plan = plan
-        self._path = path
+    Only what is used is looked at. Anything of a wrong form raises KeyError, TypeError or ValueError.
+    """
+
+    def __init__(self, tree: Any) -> None:  # noqa: ANN401  # whatever a file holds
+        if tree["apiVersion"] != API_VERSION or tree["kind"] != "Plan":
+            raise _DamagedError("not a plan of this version")
+        self._tree = tree
+        stated = tree["instance"]
+        parts = {"cluster": stated["cluster"], "gangs": [], "policy": stated["policy"]}
+        self._instance = instance_from_document(parts)
+        cluster = self._instance.cluster
         self._nodes = {node.name: n for n, node in enumerate(cluster.nodes)}
         self._levels = {cluster.level_name(n): n for n in range(cluster.node_level + 1)}
-        self._resources = tuple(name for name, _ in instance.policy.per_gpu)
+        self._resources = tuple(name for name, _ in self._instance.policy.per_gpu)
 
     def found(self) -> Occupied:
         before: list[Held] = []
-        roles: dict[tuple[str, str], dict[str, Held]] = {}
         gangs = {}
-        for gang in self._plan.instance.gangs:
-            key = (gang.metadata.namespace, gang.metadata.name)
-            gangs[key], roles[key] = gang, self._roles(gang)
-            before += self._held(roles[key], gang.status.pods)
+        for gang in self._tree["instance"]["gangs"]:
+            key = (gang["metadata"]["namespace"], gang["metadata"]["name"])
+            roles = self._roles(gang["spec"])
+            gangs[key] = (gang["spec"], roles)
+            before += self._held(roles, gang["status"]["pods"])
         after: list[Held] = []
         waiting = []
-        for decided in self._plan.spec.gangs:
-            key = (decided.namespace, decided.name)
+        for decided in self._tree["spec"]["gangs"]:
+            key = (decided["namespace"], decided["name"])
             if key not in gangs:
-                raise self._damaged(f"gang {'/'.join(key)} is not in its instance")
-            if decided.decision in ADMITTED:
-                after += self._held(roles[key], decided.pods)
-            elif decided.decision == "wait" and (shape := self._shape(gangs[key])) is not None:
+                raise _DamagedError(f"gang {key[0]}/{key[1]} is not in its instance")
+            spec, roles = gangs[key]
+            if decided["decision"] in ADMITTED:
+                after += self._held(roles, decided["pods"])
+            elif decided["decision"] == "wait" and (shape := self._shape(spec)) is not None:
                 waiting.append(shape)
         return Occupied(self._instance, before, after, waiting)
 
-    def _roles(self, gang: _Gang) -> dict[str, Held]:
+    def _roles(self, spec: Any) -> dict[str, Held]:  # noqa: ANN401
         """A pod of each role, on the node 0."""
-        level = gang.spec.topology.exclusive
+        level = spec["topology"].get("exclusive")
         exclusive = None if level is None else self._level(level)
         nowhere = PodPlacement(0, 0, 0, None)
         return {
-            role.name: Held(role.gpus, nowhere, self._requests(role), exclusive)
-            for role in gang.spec.roles
+            role["name"]: Held(
+                _whole(role["gpus"]), nowhere, self._requests(role["requests"]), exclusive
+            )
+            for role in spec["roles"]
         }
 
-    def _requests(self, role: _Role) -> tuple[tuple[str, int], ...]:
+    def _requests(self, amounts: Mapping[str, object]) -> tuple[tuple[str, int], ...]:
         """What a pod takes of the resources that free GPUs need."""
-        found = []
-        for name in self._resources:
-            if name in role.requests:
-                try:
-                    amount = requested(name, quantity(str(role.requests[name])))
-                except InvalidValueError as error:
-                    raise self._damaged(error.what) from None
-                found.append((name, amount))
-        return tuple(found)
+        return tuple(
+            (name, requested(name, quantity(str(amounts[name]))))
+            for name in self._resources
+            if name in amounts
+        )
 
-    def _held(self, roles: Mapping[str, Held], pods: Sequence[_Pod]) -> Iterator[Held]:
+    def _held(self, roles: Mapping[str, Held], pods: Iterable[Any]) -> Iterator[Held]:
         """The pods that are on a node."""
         for pod in pods:
-            if pod.node is None:
+            name = pod["node"]
+            if name is None:
                 continue
-            of = roles.get(pod.role)
-            node = self._nodes.get(pod.node)
+            of = roles.get(pod["role"])
+            node = self._nodes.get(name)
             if of is None or node is None:
-                what = f"node {pod.node}" if of is not None else f"role {pod.role}"
-                raise self._damaged(f"{what} of a pod is not in its instance")
-            mask = 0 if not of.gpus else None if pod.gpus is None else mask_of(pod.gpus)
-            place = PodPlacement(0, 0, node, mask)
-            yield Held(of.gpus, place, of.requests, of.exclusive)
+                what = f"node {name}" if of is not None else f"role {pod['role']}"
+                raise _DamagedError(f"{what} of a pod is not in its instance")
+            gpus = pod["gpus"] if of.gpus else ()
+            mask = None if gpus is None else mask_of(_whole(gpu, MAX_GPUS - 1) for gpu in gpus)
+            yield Held(of.gpus, PodPlacement(0, 0, node, mask), of.requests, of.exclusive)
 
-    def _shape(self, gang: _Gang) -> Shape | None:
+    def _shape(self, spec: Any) -> Shape | None:  # noqa: ANN401
         """As ``waiting_shape``."""
-        roles = [role for role in gang.spec.roles if role.gpus > 0]
+        roles = [role for role in spec["roles"] if role["gpus"]]
         if len(roles) != 1:
             return None
-        own = roles[0]
-        least = own.replicas if isinstance(own.replicas, int) else own.replicas.get("min", 0)
-        levels = [gang.spec.topology.required, own.topology.required]
-        found = [self._level(level) for level in levels if level is not None]
-        if not isinstance(least, int) or least < 1:
-            raise self._damaged("a role without replicas")
-        return Shape(least, own.gpus, max(found, default=CLUSTER))
+        replicas = roles[0]["replicas"]
+        least = _whole(replicas["min"] if isinstance(replicas, dict) else replicas)
+        stated = (spec["topology"].get("required"), roles[0]["topology"].get("required"))
+        levels = [self._level(level) for level in stated if level is not None]
+        return Shape(max(1, least), roles[0]["gpus"], max(levels, default=CLUSTER))
 
     def _level(self, name: str) -> int:
         if name not in self._levels:
-            raise self._damaged(f"level {name} of a gang is not in its instance")
+            raise _DamagedError(f"level {name} of a gang is not in its instance")
         return self._levels[name]
 
-    def _damaged(self, what: str) -> InputError:
-        hint = "`gangplan verify` lists everything that is wrong with a plan"
-        return InputError(Fault(f"a damaged plan: {shown(what)[1:-1]}", hint, self._path))
+
+def _whole(value: object, most: int = MAX_PODS) -> int:
+    """The value, if it is an integer in range."""
+    if type(value) is not int or not 0 <= value <= most:
+        raise TypeError(value)
+    return value
 
 
 def shapes_of(texts: Sequence[str], instance: Instance) -> tuple[Shape, ...]:

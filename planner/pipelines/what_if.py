@@ -15,12 +15,16 @@ from models.documents.base import suggestion
 from models.gang import Gang, Patience, Role, Toleration
 from models.host_ranges import hosts
 from models.instance import Instance
-from models.units import InvalidValueError, first_of, plural, shown
+from models.units import InvalidValueError, first_of, plural, shortened, shown
 from models.what_if import RELAXABLE, WhatIf
 from planner.errors import Fault, UsageError
 from planner.pipelines.required_gangs import resolve
 from planner.read.findings import Remarks
 from planner.read.instance_builder import QUEUE_LIMIT, limit_queues
+from planner.untrusted_text import safe
+
+MAX_FILE_NAME = 500
+"""Characters of the name of an added file that are stated."""
 
 _SHOWN = 3
 """Names in a remark; the rest are counted."""
@@ -63,7 +67,7 @@ def with_changes(instance: Instance, changes: Changes) -> tuple[Instance, tuple[
         nodes[n] = replace(nodes[n], unschedulable=True)
     names = ["/".join(gang.key) for gang in instance.gangs]
     stated = WhatIf(
-        added=changes.add,
+        added=tuple(shortened(safe(name), MAX_FILE_NAME) for name in changes.add),
         drained=tuple(sorted(nodes[n].name for n in drained)),
         without=tuple(sorted(names[i] for i in without)),
         relaxed=tuple(sorted((names[i], what) for i, what in relaxed)),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,11 +26,10 @@ from models.gang import Gang, Toleration
 from models.instance import Instance
 from models.leftover import gpu_models
 from models.occupancy import PODS, free_after
-from models.program.base_state import base_decisions
 from models.shape import spare_nodes
-from models.solution import GangDecision, PodPlacement
+from models.solution import GangDecision, PodPlacement, placed
 from models.units import plural
-from planner.search.free_arrays import IntArray, Tree, as_array, sums
+from planner.search.free_arrays import UNLIMITED, IntArray, Tree, as_array, sums
 
 CLUSTER = -1
 """The level whose only domain is the whole cluster."""
@@ -56,8 +55,7 @@ class Shape:
         return f"{self.pods}x{self.gpus}{at}"
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     """A pod on its node: its GPUs, what else it takes, and the level at which its gang is exclusive."""
 
     gpus: int
@@ -68,11 +66,12 @@ class Held:
 
 def held_by(instance: Instance, decisions: Sequence[GangDecision] | None = None) -> list[Held]:
     """The pods that run now, or those of a decision for each gang."""
-    decided = base_decisions(instance) if decisions is None else decisions
+    stand = (placed(gang, gang.running_pods) for gang in instance.gangs)
+    after = stand if decisions is None else (decision.pods for decision in decisions)
     return [
         Held(role.gpus, pod, role.requests, gang.exclusive)
-        for gang, decision in zip(instance.gangs, decided, strict=True)
-        for pod in decision.pods
+        for gang, pods in zip(instance.gangs, after, strict=True)
+        for pod in pods
         for role in (gang.roles[pod.role],)
     ]
 
@@ -124,8 +123,8 @@ class FreeRoom:
         for name, share in shares.items():
             if share:
                 free = np.minimum(free, left[name] // share)
-        self._gpus: IntArray = np.where(usable, np.maximum(free, 0), 0)
-        self._slots = np.maximum(left[PODS], 0)
+        self._gpus: IntArray = np.where(usable, free, 0)
+        self._slots = left[PODS]
         self._gpus[self._spares(held)] = 0
 
     @property
@@ -135,45 +134,42 @@ class FreeRoom:
 
     def gangs(self, shape: Shape, level: int) -> IntArray:
         """The most gangs of a shape that could start in each domain of a level, none leaving it."""
-        inner = max(shape.level, level)
-        found: IntArray = (self._pods(shape.gpus, inner) // shape.pods).sum(axis=1)
-        if inner == level:
-            return found
-        parents = self._tree.parents(inner, level)
-        return sums(parents, found, 1 if level == CLUSTER else self._tree.sizes[level])
+        pods, domains = self._pods(shape.gpus, max(shape.level, level), level)
+        return sums(domains, pods // shape.pods, self._size(level))
 
     def largest(self, gpus: int, level: int) -> tuple[int, int]:
         """The most pods of this size that one gang could have in a domain of a level, and the domain."""
-        most = self._pods(gpus, level).max(axis=1)
-        best = int(most.argmax())
-        return int(most[best]), best
+        pods, domains = self._pods(gpus, level, level)
+        if not len(pods):
+            return 0, 0  # a cluster without nodes
+        best = int(pods.argmax())
+        return int(pods[best]), int(domains[best])
 
-    def _pods(self, gpus: int, level: int) -> IntArray:
-        """Pods of this size that fit: shape [domain of the level][GPU model]."""
+    def _pods(self, gpus: int, inner: int, level: int) -> tuple[IntArray, IntArray]:
+        """Pods that fit in each domain of ``inner`` on each GPU model it has, and its domain of ``level``.
+
+        ``level``: as wide or wider.
+        """
         fits = np.minimum(self._gpus // gpus, self._slots)
-        models = len(self._models[0])
-        size = 1 if level == CLUSTER else self._tree.sizes[level]
-        domains = 0 if level == CLUSTER else self._tree.domain_of[level]
-        return sums(domains * models + self._models[1], fits, size * models).reshape(size, models)
+        first, group = self._instance.once(_Groups).of(inner)
+        return sums(group, fits, len(first)), self._domains(level)[first]
 
-    @cached_property
-    def _models(self) -> tuple[tuple[str, ...], IntArray]:
-        """Names of the GPU models, and the position of each node's; nodes without GPUs have room for none."""
-        by_model = gpu_models(self._instance)
-        of = np.zeros(len(self._instance.cluster.nodes), dtype=np.int64)
-        for position, nodes in enumerate(by_model.values()):
-            of[list(nodes)] = position
-        return tuple(by_model) or ("",), of
+    def _domains(self, level: int) -> IntArray:
+        """The domain of every node."""
+        return self._tree.domain_of[level] if level != CLUSTER else np.zeros_like(self._tree.every)
+
+    def _size(self, level: int) -> int:
+        return 1 if level == CLUSTER else self._tree.sizes[level]
 
     def _left(self, held: Sequence[Held], names: Iterable[str]) -> dict[str, IntArray]:
-        """Free amount of these resources on every node."""
+        """Free amount of these resources on every node; 0 where more than there is is held."""
         nodes = self._instance.cluster.nodes
-        at = as_array(one.pod.node for one in held)
         found = {}
         for name in names:
-            offered = as_array(dict(node.allocatable).get(name, _UNLIMITED) for node in nodes)
-            taken = as_array(1 if name == PODS else dict(one.requests).get(name, 0) for one in held)
-            found[name] = offered - sums(at, taken, len(nodes))
+            left = [dict(node.allocatable).get(name, UNLIMITED) for node in nodes]
+            for one in held:
+                left[one.pod.node] -= 1 if name == PODS else dict(one.requests).get(name, 0)
+            found[name] = as_array(max(0, amount) for amount in left)
         return found
 
     def _spares(self, held: Sequence[Held]) -> list[int]:
@@ -196,10 +192,6 @@ class FreeRoom:
                 of = self._tree.domain_of[one.exclusive]
                 closed |= of == of[one.pod.node]
         return closed
-
-
-_UNLIMITED = 1 << 60
-"""Left of a resource that does not limit."""
 
 
 def capacity(
@@ -291,6 +283,7 @@ class _Rows:
             each += [
                 CapacityLevel(level=name, domain=self._path(level, d), before=before, after=after)
                 for d, (before, after) in enumerate(zip(now, afters, strict=True))
+                if before or after
             ]
         later = None if self._later is None else self._later.gangs(shape, CLUSTER)
         return CapacityShape(
@@ -348,6 +341,26 @@ def _notes(instance: Instance, nodes: Sequence[int]) -> Iterable[str]:
         yield "nodes that `spares` keeps free are left out; with another choice of them more might fit"
     if instance.queues:
         yield "limits and guarantees of queues are not counted"
+
+
+class _Groups:
+    """The nodes by domain and GPU model."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._tree = instance.once(_tree)
+        self._model = np.zeros(len(instance.cluster.nodes), dtype=np.int64)
+        for position, nodes in enumerate(gpu_models(instance).values()):
+            self._model[list(nodes)] = position
+        self._known: dict[int, tuple[IntArray, IntArray]] = {}
+
+    def of(self, level: int) -> tuple[IntArray, IntArray]:
+        """The first node of each pair of a domain and a GPU model, and the number of every node's pair."""
+        if level not in self._known:
+            domains = self._tree.domain_of[level] if level != CLUSTER else 0
+            keys = domains * (int(self._model.max(initial=0)) + 1) + self._model
+            _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+            self._known[level] = (first, group)
+        return self._known[level]
 
 
 def _tree(instance: Instance) -> Tree:

@@ -32,7 +32,7 @@ def shapes(found: CapacityDocument) -> Table:
         Column("GANGS OF"),
         Column("GPUS", right=True, droppable=True),
         Column(ANYWHERE, right=True),
-        *(Column(f"IN ONE {level.upper()}", right=True) for level in levels),
+        *(Column(level.upper(), right=True) for level in levels),
     )
     rows = [
         (
@@ -42,7 +42,7 @@ def shapes(found: CapacityDocument) -> Table:
         )
         for shape in found.status.shapes
     ]
-    return Table(columns, tuple(rows))
+    return Table(columns, tuple(rows), ("below a level: with each gang in one domain of it",))
 
 
 def _counts(shape: CapacityShape, levels: Sequence[str]) -> list[Cell]:
@@ -62,10 +62,10 @@ def largest(found: CapacityDocument) -> Table:
     """A row for each size of pods: how many of them one gang could have in one domain of a level."""
     levels = _levels(found)
     columns = (
-        Column("LARGEST GANG OF PODS OF"),
+        Column("PODS OF"),
         Column(ANYWHERE, right=True),
-        *(Column(f"IN ONE {level.upper()}", right=True) for level in levels),
-        *(Column(f"BEST {level.upper()}", droppable=True) for level in levels),
+        *(Column(level.upper(), right=True) for level in levels),
+        *(Column(f"WHICH {level.upper()}", droppable=True) for level in levels),
     )
     by_size: dict[int, list[CapacityLargest]] = {}
     for row in found.status.largest:
@@ -78,7 +78,7 @@ def largest(found: CapacityDocument) -> Table:
         )
         for gpus, own in by_size.items()
     ]
-    return Table(columns, tuple(rows))
+    return Table(columns, tuple(rows), ("the most pods of one gang",))
 
 
 def domains(found: CapacityDocument) -> Table:
@@ -86,7 +86,7 @@ def domains(found: CapacityDocument) -> Table:
     counts: dict[tuple[str, str], dict[str, tuple[int, int | None]]] = {}
     for shape in found.status.shapes:
         for row in shape.levels:
-            if row.domain is not None and (row.before or row.after):
+            if row.domain is not None:
                 key = (row.level, row.domain)
                 counts.setdefault(key, {})[shape.shape] = (row.before, row.after)
     order = {level: position for position, level in enumerate(_levels(found))}

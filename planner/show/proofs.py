@@ -38,8 +38,10 @@ def proofs(plan: PlanDocument, counted: Collection[str]) -> list[str]:
         ),
         ("not proven best", open_, ""),
     )
+    supposed = plan.instance.what_if
     return [
         f"verified: {gangs} break no rule{values}",
+        *([] if supposed is None else [f"a what-if {safe(supposed)}: it cannot be applied"]),
         *(f"{what}: {_listed(names)}{why}" for what, names, why in lines if names),
     ]
 
