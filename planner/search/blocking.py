@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from models.solution import PodPlacement
-from planner.search.causes import Cause, CauseKind
+from planner.search.causes import Cause, CauseKind, World
 from planner.search.counterfactual import Counterfactual, Kept, placed_in
 from planner.search.free_space import FreeSpace
 
@@ -113,6 +113,16 @@ def _size(questions: Counterfactual) -> Cause:
     )
 
 
+def _standing(world: World) -> dict[int, set[int]]:
+    """Gangs whose pods with GPUs run on each node before the plan."""
+    found: dict[int, set[int]] = {}
+    for index, gang in enumerate(world.instance.gangs):
+        for pod in gang.running_pods if index != world.gang else ():
+            if pod.node is not None and gang.roles[pod.role].gpus:
+                found.setdefault(pod.node, set()).add(index)
+    return found
+
+
 class _Shrinking:
     """Drops causes while the others are proven to block, whole chunks at first.
 
@@ -127,6 +137,7 @@ class _Shrinking:
         self._kept = questions.all
         self._needed: set[Cause] = set()
         self._space: FreeSpace | None = None
+        self._standing: dict[int, set[int]] = {}
         core = questions.start(questions.all).core
         many = core is not None and len(questions.all) > MANY and not order.rules_last
         self._keep(core if many and core is not None else questions.all)
@@ -186,13 +197,16 @@ class _Shrinking:
     def _keep(self, core: Kept) -> None:
         gone = self._kept - core
         self._kept, self._needed = core, self._needed & core
-        if self._space is not None and all(one.kind is CauseKind.GANG for one in gone):
+        gangs = [one.gang for one in gone if one.gang is not None]
+        simple = all(one.kind is CauseKind.GANG for one in gone) and not self._changes_rules(gangs)
+        if self._space is not None and simple:
             for one in gone:
                 assert one.gang is not None
                 self._space.set(one.gang, ())
             return
         world = self._questions.world_with(core)
         self._space = FreeSpace(world.instance, world.decisions)
+        self._standing = _standing(world)
 
     def _starts_without(self, chunk: Collection[Cause]) -> bool:
         """Whether a place is found at once without some gangs; False says nothing."""
@@ -205,7 +219,19 @@ class _Shrinking:
             space.set(gang, ())
         found = placed_in(space, self._questions.world.gang)
         space.undo(mark)
-        return found is not None
+        return found is not None and not self._changes_rules(gangs)
+
+    def _changes_rules(self, gone: Collection[int | None]) -> bool:
+        """Whether rules ask for more once these gangs do not run: more spare nodes, or smaller limits."""
+        kinds = {one.kind for one in self._kept}
+        world = self._questions.world
+        runs = any(index is not None and world.instance.gangs[index].running for index in gone)
+        if runs and CauseKind.QUEUE in kinds:
+            return True
+        if not runs or CauseKind.SPARES not in kinds:
+            return False
+        left = {one.gang for one in self._kept if one.kind is CauseKind.GANG} - set(gone)
+        return any(here.isdisjoint(left) for here in self._standing.values())
 
     def _checked(self) -> bool:
         """Whether each cause that is left is needed; one that is not after all is dropped."""

@@ -18,6 +18,7 @@ from models.cluster import Node
 from models.eligibility import model_matches, tolerated, without_conditions
 from models.gang import Gang, Patience, Role, Toleration, matches, shown
 from models.instance import Instance
+from models.queue import Amount
 from models.queue_shares import shares
 from models.reservations import closes
 from models.room_holding import barred_by
@@ -269,7 +270,7 @@ def _queues(world: World) -> Iterator[Cause]:
     yield Cause(
         CauseKind.QUEUE,
         name,
-        "limits and guarantees of queues leave it too little",
+        "limits and guarantees of queues leave it too few GPUs",
         "its queue may hold more",
         relax=_without_limits,
     )
@@ -281,9 +282,13 @@ def _unreserved(holder: tuple[str, str], world: World) -> World:
 
 
 def _without_limits(world: World) -> World:
-    known = shares(world.instance)
-    assert known is not None, "there are queues"
-    return replace(world, instance=replace(world.instance, shares=known.unlimited()))
+    """Without limits and guarantees; what cells promise stays with the cells."""
+    nothing = Amount()
+    queues = tuple(
+        replace(queue, guarantee=nothing, limit=nothing, borrowing=True)
+        for queue in world.instance.queues
+    )
+    return replace(world, instance=replace(world.instance, queues=queues))
 
 
 def _policy_with(world: World, **changes: Any) -> World:  # noqa: ANN401  # fields of the policy

@@ -60,11 +60,17 @@ def tried(kind: str, what: str, world: World, **more: Any) -> Iterator[Remedy]: 
 
 
 def _first(world: World) -> tuple[tuple[str, str], ...]:
-    """Gangs that wait and come before this one, and would leave it no place in this world."""
+    """Gangs that wait, or are stopped, and come before this one, and would leave it no place."""
     space = FreeSpace(world.instance, world.decisions)
     mine = queue_key(world.instance, missing_demand(space, world.gang))
     found, failed = list[tuple[str, str]](), set[object]()
-    ahead = [d for d in queue(space) if queue_key(world.instance, d) < mine]
+    stopped = (
+        missing_demand(space, index)
+        for index, one in enumerate(world.decisions)
+        if one.decision == "preempt" and index != world.gang
+        if world.instance.gangs[index].priority >= world.spec.priority
+    )
+    ahead = [*stopped, *(d for d in queue(space) if queue_key(world.instance, d) < mine)]
     for demand in ahead:
         kind = identity(world.instance, demand)
         if kind in failed or len(failed) > MAX_FIRST:

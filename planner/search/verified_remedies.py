@@ -12,6 +12,7 @@ from fractions import Fraction
 from itertools import islice
 
 from models.cluster import Domain, Node
+from models.queue_shares import queue_counts
 from models.units import first_of, plural
 from planner.search.causes import (
     Cause,
@@ -106,6 +107,8 @@ class RemedyFinder:
             return self._wider(cause)
         if cause.kind in (CauseKind.SHARE, CauseKind.PATIENCE):
             return self._slower(cause)
+        if cause.kind is CauseKind.QUEUE and (found := self._higher_limits()) is not None:
+            return found
         what = _DROPPED[cause.kind].format(cause.name)
         roles = self._world.spec.roles
         role = {} if cause.role is None else {"role": roles[cause.role].name}
@@ -157,6 +160,26 @@ class RemedyFinder:
         )
         change = {"minBandwidthShare": float(share)}
         return self._tried(cause.kind.value, what.replace("%", " %"), world, change=change)
+
+    def _higher_limits(self) -> Remedy | None:
+        """The least limits of the queues of the gang under which it starts."""
+        world = self._world
+        counts = queue_counts(world.instance, [one.pods for one in world.decisions])
+        assert counts is not None, "there are queues"
+        asked, queues = missing_demand(self._space, world.gang).gpus, list(world.instance.queues)
+        raised = {}
+        for q in counts.shares.path(counts.shares.number(world.spec.queue)):
+            most, needed = counts.shares.most[None][q], counts.held[None][q] + asked
+            if most is not None and most < needed:
+                limit = replace(queues[q].limit, gpus=needed)
+                queues[q] = replace(queues[q], limit=limit, borrowing=True)
+                raised[queues[q].name] = needed
+        if not raised:
+            return None
+        each = [f"queue {name} to {plural(gpus, 'GPU')}" for name, gpus in raised.items()]
+        changed = replace(world, instance=replace(world.instance, queues=tuple(queues)))
+        what = f"raise the limit of {' and '.join(each)}"
+        return self._tried("queue", what, changed, change={"limits": raised})
 
     # Nodes
 
@@ -297,7 +320,7 @@ _DROPPED = {
     CauseKind.RESERVATION: "drop the reservation for {}",
     CauseKind.SPARES: "drop the Policy's spares",
     CauseKind.CELLS: "drop the cells of queues",
-    CauseKind.QUEUE: "raise the limit of queue {}, or lower the guarantees of others",
+    CauseKind.QUEUE: "drop the limits and guarantees of queues (its own: {})",
     CauseKind.HELD_ROOM: "drop the Policy's holdRoom, which holds room for {}",
     CauseKind.SELECTED: "drop the Policy's nodeSelector {}",
     CauseKind.MODELS: "allow mixModels",
