@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from models.program.demand_builder import identity
 from models.solution import PodPlacement
 from planner.search.causes import World
 from planner.search.counterfactual import placed_in, placement
@@ -60,25 +59,53 @@ def tried(kind: str, what: str, world: World, **more: Any) -> Iterator[Remedy]: 
 
 
 def _first(world: World) -> tuple[tuple[str, str], ...]:
-    """Gangs that wait, or are stopped, and come before this one, and would leave it no place."""
-    space = FreeSpace(world.instance, world.decisions)
+    """Gangs that wait, or are stopped, and would start before this one and leave it no place.
+
+    Priority by priority the gangs of the plan come back to their places, as far as those are free, and then
+    gangs start that come before this one: as a new plan would do, which may give up the lower ones.
+    """
+    space, own = FreeSpace(world.instance, world.decisions), world.spec.priority
     mine = queue_key(world.instance, missing_demand(space, world.gang))
-    found, failed = list[tuple[str, str]](), set[object]()
-    stopped = (
-        missing_demand(space, index)
-        for index, one in enumerate(world.decisions)
-        if one.decision == "preempt" and index != world.gang
-        if world.instance.gangs[index].priority >= world.spec.priority
-    )
-    ahead = [*stopped, *(d for d in queue(space) if queue_key(world.instance, d) < mine)]
-    for demand in ahead:
-        kind = identity(world.instance, demand)
-        if kind in failed or len(failed) > MAX_FIRST:
-            continue
-        pods = placed_in(space, demand.gang)
-        if pods is None:
-            failed.add(kind)
-            continue
-        space.set(demand.gang, pods)
-        found.append(world.instance.gangs[demand.gang].key)
+    gangs = world.instance.gangs
+    ahead = [
+        demand
+        for demand in queue(space)
+        if gangs[demand.gang].priority > own or queue_key(world.instance, demand) < mine
+    ][:MAX_FIRST]
+    stopped = [i for i, one in enumerate(world.decisions) if one.decision == "preempt"]
+    waiting = {demand.gang for demand in ahead}
+    waiting.update(i for i in stopped if gangs[i].priority >= own and i != world.gang)
+    if not waiting:
+        return ()
+    highest = max(gangs[i].priority for i in waiting)
+    planned = {
+        i: pods
+        for i, pods in enumerate(space.pods)
+        if pods and own <= gangs[i].priority < highest and _gives_way(world, i)
+    }
+    lower = [i for i, pods in enumerate(space.pods) if pods and gangs[i].priority < own]
+    for index in (*planned, *(i for i in lower if _gives_way(world, i))):
+        space.set(index, ())
+    found = list[tuple[str, str]]()
+    for index in sorted({*planned, *waiting}, key=lambda i: (-gangs[i].priority, i in waiting, i)):
+        pods = planned.get(index)
+        if pods is not None:
+            _return(space, index, pods)
+        elif (pods := placed_in(space, index)) is not None:
+            space.set(index, pods)
+            found.append(gangs[index].key)
     return tuple(found) if found and placed_in(space, world.gang) is None else ()
+
+
+def _gives_way(world: World, index: int) -> bool:
+    """Whether a new plan may leave the gang out for one of higher priority."""
+    gang = world.instance.gangs[index]
+    return not gang.running or gang.preemptible
+
+
+def _return(space: FreeSpace, index: int, pods: Pods) -> None:
+    """Give a gang its places of the plan, if all of them are free, or else others if there are any."""
+    space.set(index, pods)
+    if not all(space.is_valid(pod.node) for pod in pods):
+        space.set(index, ())
+        space.set(index, placed_in(space, index) or ())
