@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,52 +55,65 @@ def tried(kind: str, what: str, world: World, **more: Any) -> Iterator[Remedy]: 
     """The remedy if the gang finds a place in the world."""
     pods = placement(world)
     if pods is not None:
-        yield Remedy(kind, what, world, pods, first=_first(world), **more)
+        yield Remedy(kind, what, world, pods, first=_first(world, pods), **more)
 
 
-def _first(world: World) -> tuple[tuple[str, str], ...]:
+def _first(world: World, pods: Pods) -> tuple[tuple[str, str], ...]:
     """Gangs that wait, or are stopped, and would start before this one and leave it no place.
 
-    Priority by priority the gangs of the plan come back to their places, as far as those are free, and then
-    gangs start that come before this one: as a new plan would do, which may give up the lower ones.
+    ``pods``: its place. There a new plan may give up gangs of lower priority for them.
     """
-    space, own = FreeSpace(world.instance, world.decisions), world.spec.priority
+    space, own, gangs = (
+        FreeSpace(world.instance, world.decisions),
+        world.spec.priority,
+        world.instance.gangs,
+    )
     mine = queue_key(world.instance, missing_demand(space, world.gang))
-    gangs = world.instance.gangs
     ahead = [
-        demand
+        demand.gang
         for demand in queue(space)
         if gangs[demand.gang].priority > own or queue_key(world.instance, demand) < mine
-    ][:MAX_FIRST]
-    stopped = [i for i, one in enumerate(world.decisions) if one.decision == "preempt"]
-    waiting = {demand.gang for demand in ahead}
-    waiting.update(i for i in stopped if gangs[i].priority >= own and i != world.gang)
-    if not waiting:
+    ]
+    ahead += [
+        index
+        for index, one in enumerate(world.decisions)
+        if one.decision == "preempt" and gangs[index].priority >= own and index != world.gang
+    ]
+    there = {gang for pod in pods for gang, _, _ in space.by_node[pod.node].tenants}
+    nodes, found, beside = {pod.node for pod in pods}, [], []
+    for index in sorted(ahead, key=lambda i: (-gangs[i].priority, i))[:MAX_FIRST]:
+        if _starts(space, index, [i for i in there if _gives_way(world, i, index)]):
+            here = any(pod.node in nodes for pod in space.pods[index])
+            (found if here else beside).append(gangs[index].key)
+    if placed_in(space, world.gang) is not None:
         return ()
-    highest = max(gangs[i].priority for i in waiting)
-    planned = {
-        i: pods
-        for i, pods in enumerate(space.pods)
-        if pods and own <= gangs[i].priority < highest and _gives_way(world, i)
-    }
-    lower = [i for i, pods in enumerate(space.pods) if pods and gangs[i].priority < own]
-    for index in (*planned, *(i for i in lower if _gives_way(world, i))):
-        space.set(index, ())
-    found = list[tuple[str, str]]()
-    for index in sorted({*planned, *waiting}, key=lambda i: (-gangs[i].priority, i in waiting, i)):
-        pods = planned.get(index)
-        if pods is not None:
-            _return(space, index, pods)
-        elif (pods := placed_in(space, index)) is not None:
-            space.set(index, pods)
-            found.append(gangs[index].key)
-    return tuple(found) if found and placed_in(space, world.gang) is None else ()
+    return tuple(found or beside)
 
 
-def _gives_way(world: World, index: int) -> bool:
-    """Whether a new plan may leave the gang out for one of higher priority."""
+def _starts(space: FreeSpace, index: int, aside: Sequence[int]) -> bool:
+    """Place a gang, if need be where others are, which then go elsewhere or wait."""
+    pods, mark = placed_in(space, index), space.mark()
+    if pods is None:
+        before = {i: space.pods[i] for i in aside}
+        for other in before:
+            space.set(other, ())
+        pods = placed_in(space, index)
+        if pods is None:
+            space.undo(mark)
+            return False
+        space.set(index, pods)
+        gangs = space.instance.gangs
+        for other in sorted(before, key=lambda i: (-gangs[i].priority, i)):
+            _return(space, other, before[other])
+    space.set(index, pods)
+    return True
+
+
+def _gives_way(world: World, index: int, other: int) -> bool:
+    """Whether a new plan may leave the gang out for another one."""
     gang = world.instance.gangs[index]
-    return not gang.running or gang.preemptible
+    lower = gang.priority < world.instance.gangs[other].priority
+    return lower and (not gang.running or gang.preemptible)
 
 
 def _return(space: FreeSpace, index: int, pods: Pods) -> None:
