@@ -41,14 +41,24 @@ class Remedy:
     @property
     def rank(self) -> int:
         """What it costs others, the cheapest first."""
-        return _RANKS.get(self.kind, 0) + (_BY_HAND if self.by_hand else 0)
+        return _RANKS.get(self.kind, 0) + _BY_HAND * self.by_hand + _OTHERS_FIRST * bool(self.first)
 
 
-_RANKS = {"node": 1, "move": 2, "stop": 3, "wait": 4, "smaller": 5, "addNode": 6, "smallest": 9}
+_RANKS = {
+    "taints": 1,
+    "node": 2,
+    "move": 3,
+    "stop": 4,
+    "wait": 5,
+    "smaller": 6,
+    "addNode": 7,
+    "several": 8,
+    "smallest": 10,
+}
 """Kinds of remedies that change more than what the gang, or the policy, asks for."""
 
-_BY_HAND = 5
-"""What is added to the rank of what no plan would do."""
+_BY_HAND, _OTHERS_FIRST = 5, 6
+"""What is added to the rank of what no plan would do, and of what others would profit from."""
 
 
 def tried(kind: str, what: str, world: World, **more: Any) -> Iterator[Remedy]:  # noqa: ANN401  # fields
@@ -80,7 +90,8 @@ def _first(world: World, pods: Pods) -> tuple[tuple[str, str], ...]:
         if one.decision == "preempt" and gangs[index].priority >= own and index != world.gang
     ]
     there = {gang for pod in pods for gang, _, _ in space.by_node[pod.node].tenants}
-    nodes, found, beside = {pod.node for pod in pods}, [], []
+    nodes = {pod.node for pod in pods}
+    found, beside = list[tuple[str, str]](), list[tuple[str, str]]()
     for index in sorted(ahead, key=lambda i: (-gangs[i].priority, i))[:MAX_FIRST]:
         if _starts(space, index, [i for i in there if _gives_way(world, i, index)]):
             here = any(pod.node in nodes for pod in space.pods[index])

@@ -13,12 +13,12 @@ from itertools import islice
 
 from models.cluster import Domain, Node
 from models.queue_shares import queue_counts
-from models.units import first_of, plural
+from models.units import first_of, plural, quantity_text
+from planner.search.candidate_causes import causes_of
 from planner.search.causes import (
     Cause,
     CauseKind,
     World,
-    causes_of,
     in_order,
     node_state,
     relaxed,
@@ -35,6 +35,9 @@ MAX_NODES = 256
 
 MAX_DOMAINS = 4
 """Domains in which they are tried, those with most free GPUs first."""
+
+HALVINGS = 6
+"""Steps of the search for the largest request."""
 
 WAYS = 16
 """Places that are compared for the best bandwidth."""
@@ -62,7 +65,7 @@ class RemedyFinder:
             if self._late():
                 break
             found += way()
-        return tuple(sorted(found, key=lambda one: (bool(one.first), one.rank)))
+        return tuple(sorted(found, key=lambda one: one.rank))
 
     def _others(self) -> Iterator[Remedy]:
         return HolderRemedies(self._world, self._late).remedies()
@@ -107,6 +110,8 @@ class RemedyFinder:
             return self._wider(cause)
         if cause.kind in (CauseKind.SHARE, CauseKind.PATIENCE):
             return self._slower(cause)
+        if cause.kind is CauseKind.REQUEST:
+            return self._less(cause.name)
         if cause.kind is CauseKind.QUEUE and (found := self._higher_limits()) is not None:
             return found
         what = _DROPPED[cause.kind].format(cause.name)
@@ -160,6 +165,40 @@ class RemedyFinder:
         )
         change = {"minBandwidthShare": float(share)}
         return self._tried(cause.kind.value, what.replace("%", " %"), world, change=change)
+
+    def _less(self, resource: str) -> Remedy | None:
+        """The largest request a pod with which it starts, as far as some halvings find it."""
+        roles = self._world.spec.roles
+        most = max(dict(role.requests).get(resource, 0) for role in roles)
+        if placement(self._at_most(resource, 0)) is None:
+            return None
+        low, high = 0, most
+        for _ in range(HALVINGS):
+            middle = (low + high) // 2
+            if self._late() or middle == low:
+                break
+            if placement(self._at_most(resource, middle)) is None:
+                high = middle
+            else:
+                low = middle
+        asked = quantity_text(resource, low) if low else "no"
+        what = f"request at most {asked} {resource} a pod" if low else f"request no {resource}"
+        change = {"request": resource, "most": quantity_text(resource, low)}
+        return self._tried("request", what, self._at_most(resource, low), change=change)
+
+    def _at_most(self, resource: str, most: int) -> World:
+        """The world in which no pod of the gang requests more of a resource."""
+        roles = (
+            replace(
+                role,
+                requests=tuple(
+                    (name, min(amount, most) if name == resource else amount)
+                    for name, amount in role.requests
+                ),
+            )
+            for role in self._world.spec.roles
+        )
+        return self._world.with_gang(replace(self._world.spec, roles=tuple(roles)))
 
     def _higher_limits(self) -> Remedy | None:
         """The least limits of the queues of the gang under which it starts."""
@@ -330,7 +369,7 @@ _DROPPED = {
     CauseKind.SPREAD: "drop the topology spread over {}",
     CauseKind.TOGETHER: "drop the pod affinity to {}",
     CauseKind.APART: "drop the pod anti-affinity over {}",
-    CauseKind.REQUEST: "request less {}",
+    CauseKind.REQUEST: "request no {}",
     CauseKind.TAINT: "tolerate the taints {}",
     CauseKind.MODEL: "drop model {}",
     CauseKind.AFFINITY: "drop the node affinity ({})",
