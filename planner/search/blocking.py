@@ -46,8 +46,8 @@ class Blocking:
 class Order:
     """A way to look for a small set. ``key``: what is dropped first.
 
-    ``rules_last``: gangs are dropped before anything else, and counts alone decide nothing, so that a rule
-    that they leave out stays as long as it helps.
+    ``rules_last``: gangs are dropped before anything else, so that what the gang and the policy ask for stays
+    as long as it saves gangs.
     """
 
     key: Callable[[Cause], tuple[int, int, str]]
@@ -65,8 +65,9 @@ def _wishes_first(one: Cause) -> tuple[int, int, str]:
 
 
 ORDERS = (
-    Order(lambda one: one.drop_key),
+    Order(lambda one: one.drop_key, rules_last=True),
     Order(_large_gangs_first, rules_last=True),
+    Order(lambda one: one.drop_key),
     Order(_wishes_first),
 )
 """The smallest set that is found counts, of equals the first."""
@@ -91,7 +92,8 @@ def blocking(questions: Counterfactual, seconds: float) -> Blocking:
         return Blocking(Standing.IRREDUCIBLE, (questions.hold,))
     least = questions.budget.seconds_left() - seconds
     best: Blocking | None = None
-    for order in ORDERS:
+    many = len(questions.all) > MANY  # then what is cheap to ask comes first
+    for order in sorted(ORDERS, key=lambda one: many and one.rules_last):
         if best is not None:
             late = questions.budget.seconds_left() < least
             if late or len(best.causes) <= FEW or best.standing is not Standing.IRREDUCIBLE:
@@ -139,8 +141,10 @@ class _Shrinking:
         self._space: FreeSpace | None = None
         self._standing: dict[int, set[int]] = {}
         core = questions.start(questions.all).core
-        many = core is not None and len(questions.all) > MANY and not order.rules_last
-        self._keep(core if many and core is not None else questions.all)
+        assert core is not None, "all causes together are known to block"
+        if order.rules_last:
+            core |= {one for one in questions.all if one.kind is not CauseKind.GANG}
+        self._keep(core if len(questions.all) > MANY else questions.all)
 
     def run(self) -> Blocking:
         """The set that is left: without all gangs if they may go, then without each rule, then each gang."""
@@ -187,9 +191,11 @@ class _Shrinking:
         if not chunk or self._starts_without(chunk):
             return False
         kept = self._kept.difference(chunk)
-        core = self._questions.start(kept, count=not self._order.rules_last).core
+        core = self._questions.start(kept).core
         if core is None:
             return False
+        if self._order.rules_last:
+            core |= {one for one in kept if one.kind is not CauseKind.GANG}
         # a core may be of many small gangs in the place of a large one, but saves a question for each
         self._keep(core if len(kept) > MANY else kept)
         return True
