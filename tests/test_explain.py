@@ -326,7 +326,7 @@ def test_a_held_gang_names_who_must_act(cli: RunCli, tmp_path: Path) -> None:
 def test_counts_alone_read_stdin_and_load_no_solver(tmp_path: Path) -> None:
     code = (
         "import sys; from planner.cli.app import run; from planner.show.console import Console;"
-        "code = run(['explain', '-', 'late', '--time-limit', '0'], Console());"
+        "code = run(['explain', '-', 'late', '--time-limit', '0s'], Console());"
         "assert 'ortools' not in sys.modules; sys.exit(code)"
     )
     done = subprocess.run(

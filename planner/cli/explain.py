@@ -44,7 +44,7 @@ def explain(
         typer.Option(
             "--time-limit",
             metavar="DURATION",
-            help="Limit on proofs and trials after reading; 0 for counts alone.",
+            help="Limit on proofs and trials after reading; 0s: counts alone.",
         ),
     ] = "6s",
     output: Annotated[

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from models.solution import PodPlacement
-from planner.search.causes import Cause, CauseKind
+from planner.search.causes import Cause, CauseKind, World
 from planner.search.counterfactual import Counterfactual, Kept, placed_in
 from planner.search.free_space import FreeSpace
 
@@ -46,8 +46,8 @@ class Blocking:
 class Order:
     """A way to look for a small set. ``key``: what is dropped first.
 
-    ``rules_last``: gangs are dropped before anything else, and counts alone decide nothing, so that a rule
-    that they leave out stays as long as it helps.
+    ``rules_last``: gangs are dropped before anything else, so that what the gang and the policy ask for stays
+    as long as it saves gangs.
     """
 
     key: Callable[[Cause], tuple[int, int, str]]
@@ -65,8 +65,9 @@ def _wishes_first(one: Cause) -> tuple[int, int, str]:
 
 
 ORDERS = (
-    Order(lambda one: one.drop_key),
+    Order(lambda one: one.drop_key, rules_last=True),
     Order(_large_gangs_first, rules_last=True),
+    Order(lambda one: one.drop_key),
     Order(_wishes_first),
 )
 """The smallest set that is found counts, of equals the first."""
@@ -91,7 +92,8 @@ def blocking(questions: Counterfactual, seconds: float) -> Blocking:
         return Blocking(Standing.IRREDUCIBLE, (questions.hold,))
     least = questions.budget.seconds_left() - seconds
     best: Blocking | None = None
-    for order in ORDERS:
+    many = len(questions.all) > MANY  # then what is cheap to ask comes first
+    for order in sorted(ORDERS, key=lambda one: many and one.rules_last):
         if best is not None:
             late = questions.budget.seconds_left() < least
             if late or len(best.causes) <= FEW or best.standing is not Standing.IRREDUCIBLE:
@@ -113,6 +115,16 @@ def _size(questions: Counterfactual) -> Cause:
     )
 
 
+def _standing(world: World) -> dict[int, set[int]]:
+    """Gangs whose pods with GPUs run on each node before the plan."""
+    found: dict[int, set[int]] = {}
+    for index, gang in enumerate(world.instance.gangs):
+        for pod in gang.running_pods if index != world.gang else ():
+            if pod.node is not None and gang.roles[pod.role].gpus:
+                found.setdefault(pod.node, set()).add(index)
+    return found
+
+
 class _Shrinking:
     """Drops causes while the others are proven to block, whole chunks at first.
 
@@ -127,9 +139,12 @@ class _Shrinking:
         self._kept = questions.all
         self._needed: set[Cause] = set()
         self._space: FreeSpace | None = None
+        self._standing: dict[int, set[int]] = {}
         core = questions.start(questions.all).core
-        many = core is not None and len(questions.all) > MANY and not order.rules_last
-        self._keep(core if many and core is not None else questions.all)
+        assert core is not None, "all causes together are known to block"
+        if order.rules_last:
+            core |= {one for one in questions.all if one.kind is not CauseKind.GANG}
+        self._keep(core if len(questions.all) > MANY else questions.all)
 
     def run(self) -> Blocking:
         """The set that is left: without all gangs if they may go, then without each rule, then each gang."""
@@ -176,9 +191,11 @@ class _Shrinking:
         if not chunk or self._starts_without(chunk):
             return False
         kept = self._kept.difference(chunk)
-        core = self._questions.start(kept, count=not self._order.rules_last).core
+        core = self._questions.start(kept).core
         if core is None:
             return False
+        if self._order.rules_last:
+            core |= {one for one in kept if one.kind is not CauseKind.GANG}
         # a core may be of many small gangs in the place of a large one, but saves a question for each
         self._keep(core if len(kept) > MANY else kept)
         return True
@@ -186,13 +203,16 @@ class _Shrinking:
     def _keep(self, core: Kept) -> None:
         gone = self._kept - core
         self._kept, self._needed = core, self._needed & core
-        if self._space is not None and all(one.kind is CauseKind.GANG for one in gone):
+        gangs = [one.gang for one in gone if one.gang is not None]
+        simple = all(one.kind is CauseKind.GANG for one in gone) and not self._changes_rules(gangs)
+        if self._space is not None and simple:
             for one in gone:
                 assert one.gang is not None
                 self._space.set(one.gang, ())
             return
         world = self._questions.world_with(core)
         self._space = FreeSpace(world.instance, world.decisions)
+        self._standing = _standing(world)
 
     def _starts_without(self, chunk: Collection[Cause]) -> bool:
         """Whether a place is found at once without some gangs; False says nothing."""
@@ -205,7 +225,19 @@ class _Shrinking:
             space.set(gang, ())
         found = placed_in(space, self._questions.world.gang)
         space.undo(mark)
-        return found is not None
+        return found is not None and not self._changes_rules(gangs)
+
+    def _changes_rules(self, gone: Collection[int | None]) -> bool:
+        """Whether rules ask for more once these gangs do not run: more spare nodes, or smaller limits."""
+        kinds = {one.kind for one in self._kept}
+        world = self._questions.world
+        runs = any(index is not None and world.instance.gangs[index].running for index in gone)
+        if runs and CauseKind.QUEUE in kinds:
+            return True
+        if not runs or CauseKind.SPARES not in kinds:
+            return False
+        left = {one.gang for one in self._kept if one.kind is CauseKind.GANG} - set(gone)
+        return any(here.isdisjoint(left) for here in self._standing.values())
 
     def _checked(self) -> bool:
         """Whether each cause that is left is needed; one that is not after all is dropped."""

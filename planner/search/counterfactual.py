@@ -17,7 +17,8 @@ from models.program.interruption import Interrupted, Question
 from models.program.linear_program import Linear
 from models.solution import PodPlacement
 from planner.search.budget import Budget
-from planner.search.causes import Cause, CauseKind, World, causes_of, relaxed
+from planner.search.candidate_causes import causes_of
+from planner.search.causes import Cause, CauseKind, World, relaxed
 from planner.search.engines.assumptions import AssumptionSolver
 from planner.search.engines.cpsat import solve_exactly
 from planner.search.engines.interface import Goal, Status

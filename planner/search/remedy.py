@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from models.program.demand_builder import identity
 from models.solution import PodPlacement
 from planner.search.causes import World
 from planner.search.counterfactual import placed_in, placement
@@ -42,37 +41,95 @@ class Remedy:
     @property
     def rank(self) -> int:
         """What it costs others, the cheapest first."""
-        return _RANKS.get(self.kind, 0) + (_BY_HAND if self.by_hand else 0)
+        return _RANKS.get(self.kind, 0) + _BY_HAND * self.by_hand + _OTHERS_FIRST * bool(self.first)
 
 
-_RANKS = {"node": 1, "move": 2, "stop": 3, "wait": 4, "smaller": 5, "addNode": 6, "smallest": 9}
+_RANKS = {
+    "taints": 1,
+    "node": 2,
+    "move": 3,
+    "stop": 4,
+    "wait": 5,
+    "smaller": 6,
+    "addNode": 7,
+    "several": 8,
+    "smallest": 10,
+}
 """Kinds of remedies that change more than what the gang, or the policy, asks for."""
 
-_BY_HAND = 5
-"""What is added to the rank of what no plan would do."""
+_BY_HAND, _OTHERS_FIRST = 5, 6
+"""What is added to the rank of what no plan would do, and of what others would profit from."""
 
 
 def tried(kind: str, what: str, world: World, **more: Any) -> Iterator[Remedy]:  # noqa: ANN401  # fields
     """The remedy if the gang finds a place in the world."""
     pods = placement(world)
     if pods is not None:
-        yield Remedy(kind, what, world, pods, first=_first(world), **more)
+        yield Remedy(kind, what, world, pods, first=_first(world, pods), **more)
 
 
-def _first(world: World) -> tuple[tuple[str, str], ...]:
-    """Gangs that wait and come before this one, and would leave it no place in this world."""
-    space = FreeSpace(world.instance, world.decisions)
+def _first(world: World, pods: Pods) -> tuple[tuple[str, str], ...]:
+    """Gangs that wait, or are stopped, and would start before this one and leave it no place.
+
+    ``pods``: its place. There a new plan may give up gangs of lower priority for them.
+    """
+    space, own, gangs = (
+        FreeSpace(world.instance, world.decisions),
+        world.spec.priority,
+        world.instance.gangs,
+    )
     mine = queue_key(world.instance, missing_demand(space, world.gang))
-    found, failed = list[tuple[str, str]](), set[object]()
-    ahead = [d for d in queue(space) if queue_key(world.instance, d) < mine]
-    for demand in ahead:
-        kind = identity(world.instance, demand)
-        if kind in failed or len(failed) > MAX_FIRST:
-            continue
-        pods = placed_in(space, demand.gang)
+    ahead = [
+        demand.gang
+        for demand in queue(space)
+        if gangs[demand.gang].priority > own or queue_key(world.instance, demand) < mine
+    ]
+    ahead += [
+        index
+        for index, one in enumerate(world.decisions)
+        if one.decision == "preempt" and gangs[index].priority >= own and index != world.gang
+    ]
+    there = {gang for pod in pods for gang, _, _ in space.by_node[pod.node].tenants}
+    nodes = {pod.node for pod in pods}
+    found, beside = list[tuple[str, str]](), list[tuple[str, str]]()
+    for index in sorted(ahead, key=lambda i: (-gangs[i].priority, i))[:MAX_FIRST]:
+        if _starts(space, index, [i for i in there if _gives_way(world, i, index)]):
+            here = any(pod.node in nodes for pod in space.pods[index])
+            (found if here else beside).append(gangs[index].key)
+    if placed_in(space, world.gang) is not None:
+        return ()
+    return tuple(found or beside)
+
+
+def _starts(space: FreeSpace, index: int, aside: Sequence[int]) -> bool:
+    """Place a gang, if need be where others are, which then go elsewhere or wait."""
+    pods, mark = placed_in(space, index), space.mark()
+    if pods is None:
+        before = {i: space.pods[i] for i in aside}
+        for other in before:
+            space.set(other, ())
+        pods = placed_in(space, index)
         if pods is None:
-            failed.add(kind)
-            continue
-        space.set(demand.gang, pods)
-        found.append(world.instance.gangs[demand.gang].key)
-    return tuple(found) if found and placed_in(space, world.gang) is None else ()
+            space.undo(mark)
+            return False
+        space.set(index, pods)
+        gangs = space.instance.gangs
+        for other in sorted(before, key=lambda i: (-gangs[i].priority, i)):
+            _return(space, other, before[other])
+    space.set(index, pods)
+    return True
+
+
+def _gives_way(world: World, index: int, other: int) -> bool:
+    """Whether a new plan may leave the gang out for another one."""
+    gang = world.instance.gangs[index]
+    lower = gang.priority < world.instance.gangs[other].priority
+    return lower and (not gang.running or gang.preemptible)
+
+
+def _return(space: FreeSpace, index: int, pods: Pods) -> None:
+    """Give a gang its places of the plan, if all of them are free, or else others if there are any."""
+    space.set(index, pods)
+    if not all(space.is_valid(pod.node) for pod in pods):
+        space.set(index, ())
+        space.set(index, placed_in(space, index) or ())

@@ -16,7 +16,8 @@ from models.program.interruption import Question
 from models.program.linear_program import Linear, Program
 from models.reservations import closes
 from models.shape import held_nodes, spare_nodes, tenants
-from planner.search.causes import Cause, CauseKind, World, excluding
+from planner.search.candidate_causes import excluding
+from planner.search.causes import Cause, CauseKind, World
 
 Missing = tuple[int, int]
 """(role, pods of it to place)."""

@@ -12,12 +12,13 @@ from fractions import Fraction
 from itertools import islice
 
 from models.cluster import Domain, Node
-from models.units import first_of, plural
+from models.queue_shares import queue_counts
+from models.units import first_of, plural, quantity_text
+from planner.search.candidate_causes import causes_of
 from planner.search.causes import (
     Cause,
     CauseKind,
     World,
-    causes_of,
     in_order,
     node_state,
     relaxed,
@@ -34,6 +35,9 @@ MAX_NODES = 256
 
 MAX_DOMAINS = 4
 """Domains in which they are tried, those with most free GPUs first."""
+
+HALVINGS = 6
+"""Steps of the search for the largest request."""
 
 WAYS = 16
 """Places that are compared for the best bandwidth."""
@@ -61,7 +65,7 @@ class RemedyFinder:
             if self._late():
                 break
             found += way()
-        return tuple(sorted(found, key=lambda one: (bool(one.first), one.rank)))
+        return tuple(sorted(found, key=lambda one: one.rank))
 
     def _others(self) -> Iterator[Remedy]:
         return HolderRemedies(self._world, self._late).remedies()
@@ -106,6 +110,10 @@ class RemedyFinder:
             return self._wider(cause)
         if cause.kind in (CauseKind.SHARE, CauseKind.PATIENCE):
             return self._slower(cause)
+        if cause.kind is CauseKind.REQUEST:
+            return self._less(cause.name)
+        if cause.kind is CauseKind.QUEUE and (found := self._higher_limits()) is not None:
+            return found
         what = _DROPPED[cause.kind].format(cause.name)
         roles = self._world.spec.roles
         role = {} if cause.role is None else {"role": roles[cause.role].name}
@@ -157,6 +165,60 @@ class RemedyFinder:
         )
         change = {"minBandwidthShare": float(share)}
         return self._tried(cause.kind.value, what.replace("%", " %"), world, change=change)
+
+    def _less(self, resource: str) -> Remedy | None:
+        """The largest request a pod with which it starts, as far as some halvings find it."""
+        roles = self._world.spec.roles
+        most = max(dict(role.requests).get(resource, 0) for role in roles)
+        if placement(self._at_most(resource, 0)) is None:
+            return None
+        low, high = 0, most
+        for _ in range(HALVINGS):
+            middle = (low + high) // 2
+            if self._late() or middle == low:
+                break
+            if placement(self._at_most(resource, middle)) is None:
+                high = middle
+            else:
+                low = middle
+        asked = quantity_text(resource, low) if low else "no"
+        what = f"request at most {asked} {resource} a pod" if low else f"request no {resource}"
+        change = {"request": resource, "most": quantity_text(resource, low)}
+        return self._tried("request", what, self._at_most(resource, low), change=change)
+
+    def _at_most(self, resource: str, most: int) -> World:
+        """The world in which no pod of the gang requests more of a resource."""
+        roles = (
+            replace(
+                role,
+                requests=tuple(
+                    (name, min(amount, most) if name == resource else amount)
+                    for name, amount in role.requests
+                ),
+            )
+            for role in self._world.spec.roles
+        )
+        return self._world.with_gang(replace(self._world.spec, roles=tuple(roles)))
+
+    def _higher_limits(self) -> Remedy | None:
+        """The least limits of the queues of the gang under which it starts."""
+        world = self._world
+        counts = queue_counts(world.instance, [one.pods for one in world.decisions])
+        assert counts is not None, "there are queues"
+        asked, queues = missing_demand(self._space, world.gang).gpus, list(world.instance.queues)
+        raised = {}
+        for q in counts.shares.path(counts.shares.number(world.spec.queue)):
+            most, needed = counts.shares.most[None][q], counts.held[None][q] + asked
+            if most is not None and most < needed:
+                limit = replace(queues[q].limit, gpus=needed)
+                queues[q] = replace(queues[q], limit=limit, borrowing=True)
+                raised[queues[q].name] = needed
+        if not raised:
+            return None
+        each = [f"queue {name} to {plural(gpus, 'GPU')}" for name, gpus in raised.items()]
+        changed = replace(world, instance=replace(world.instance, queues=tuple(queues)))
+        what = f"raise the limit of {' and '.join(each)}"
+        return self._tried("queue", what, changed, change={"limits": raised})
 
     # Nodes
 
@@ -297,7 +359,7 @@ _DROPPED = {
     CauseKind.RESERVATION: "drop the reservation for {}",
     CauseKind.SPARES: "drop the Policy's spares",
     CauseKind.CELLS: "drop the cells of queues",
-    CauseKind.QUEUE: "raise the limit of queue {}, or lower the guarantees of others",
+    CauseKind.QUEUE: "drop the limits and guarantees of queues (its own: {})",
     CauseKind.HELD_ROOM: "drop the Policy's holdRoom, which holds room for {}",
     CauseKind.SELECTED: "drop the Policy's nodeSelector {}",
     CauseKind.MODELS: "allow mixModels",
@@ -307,7 +369,7 @@ _DROPPED = {
     CauseKind.SPREAD: "drop the topology spread over {}",
     CauseKind.TOGETHER: "drop the pod affinity to {}",
     CauseKind.APART: "drop the pod anti-affinity over {}",
-    CauseKind.REQUEST: "request less {}",
+    CauseKind.REQUEST: "request no {}",
     CauseKind.TAINT: "tolerate the taints {}",
     CauseKind.MODEL: "drop model {}",
     CauseKind.AFFINITY: "drop the node affinity ({})",

@@ -1,0 +1,229 @@
+"""What ``explain`` proves: causes that alone keep a gang waiting, and ways to start it that were done."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import RunCli
+from effort import spread
+from starting import named, starts, with_only
+from tiny import tiny
+
+from models.documents.explanation import Why
+from models.instance import Instance
+from models.solution import GangDecision
+from planner.pipelines.explain import why_waiting
+from planner.search.causes import World
+from planner.search.solve import solve
+from planner.search.verified_remedies import RemedyFinder
+
+INPUTS = Path(__file__).parent.parent / "inputs"
+
+UNKNOWN = ("unknown_unhealthy", "unknown_gpus", "binding_none", "sick_holders", "overfull")
+"""Nobody knows which GPUs are held: the reference takes the worst, a plan may choose."""
+
+RANDOM = [
+    *((seed, ()) for seed in range(40)),
+    *((seed, ("queues", "cells", "spares", "exclusive", "balance")) for seed in range(100, 125)),
+    *((seed, ("apart", "together", "even", "hold_room", "patience")) for seed in range(200, 225)),
+]
+
+
+@pytest.mark.parametrize(("seed", "more"), spread(RANDOM, 9))
+def test_named_causes_alone_block_removing_any_frees_and_remedies_start(
+    seed: int, more: tuple[str, ...]
+) -> None:
+    without = ("running",) if "spares" in more else ()  # spares depend on what stood free before
+    instance = tiny(seed, ("cpu_gangs", *UNKNOWN, *without), more)
+    decisions = solve(instance).decisions
+    for gang, decision in enumerate(decisions):
+        if decision.decision == "wait":
+            world = World(instance, decisions, gang)
+            _check_causes(instance, decisions, gang, why_waiting(world, 30, threading.Event()))
+            free = instance.gangs[gang].hold is None
+            for remedy in RemedyFinder(world, lambda: False).remedies() if free else ():
+                there = remedy.world
+                assert starts(there.instance, there.decisions, gang), remedy.what
+
+
+def _check_causes(
+    instance: Instance, decisions: Sequence[GangDecision], gang: int, why: Why
+) -> None:
+    if why.standing == "fits":
+        assert starts(instance, decisions, gang)
+        return
+    kept = named(why.causes)
+    assert kept, why.said
+    if why.causes[0].type in (
+        "size",
+        "holdRoom",
+    ):  # the reference starts nobody for whom room is held
+        return
+    assert not starts(*with_only(instance, decisions, gang, kept), gang), kept
+    for one in kept if why.standing == "irreducible" else ():
+        rest = [other for other in kept if other != one]
+        assert starts(*with_only(instance, decisions, gang, rest), gang), (one, kept)
+
+
+CLUSTER = """
+apiVersion: gangplan.dev/v1alpha1
+kind: Cluster
+metadata: {name: two-racks}
+spec:
+  levels: [{name: rack}]
+  nodes:
+  - {name: "a-[1-2]", model: DGX H100, domains: {rack: a}}
+  - {name: b-1, model: DGX H100, domains: {rack: b}}
+  - {name: b-2, model: DGX H100, domains: {rack: b}, CONDITION}
+"""
+GANG = """---
+apiVersion: gangplan.dev/v1alpha1
+kind: Gang
+metadata: {name: NAME}
+spec:
+  submittedAt: 2026-11-20T08:00:00Z
+  roles: [{name: worker, replicas: PODS, gpus: 8}]
+  MORE
+status: {PODSTATUS}
+"""
+
+
+def cluster(condition: str = "unschedulable: false") -> str:
+    return CLUSTER.replace("CONDITION", condition)
+
+
+def gang(name: str, pods: int, more: str = "priority: 0", nodes: Sequence[str] = ()) -> str:
+    stands = ", ".join(
+        f"{{name: {name}-{i}, role: worker, index: {i}, node: {node}, gpus: [0,1,2,3,4,5,6,7]}}"
+        for i, node in enumerate(nodes)
+    )
+    text = GANG.replace("PODSTATUS", f"pods: [{stands}]" if nodes else "")
+    return text.replace("NAME", name).replace("PODS", str(pods)).replace("MORE", more)
+
+
+@pytest.fixture
+def explained(cli: RunCli, tmp_path: Path) -> Any:  # noqa: ANN401  # a function
+    def ask(text: str, name: str, *options: str) -> dict[str, Any]:
+        (tmp_path / "in.yaml").write_text(text, encoding="utf-8")
+        plan = str(tmp_path / "plan.json")
+        assert cli("plan", str(tmp_path / "in.yaml"), "--out", plan).code == 0
+        result = cli("explain", plan, name, "-o", "json", *options)
+        assert result.code == 0, result.err
+        found: dict[str, Any] = json.loads(result.out)
+        return found
+
+    return ask
+
+
+def causes(found: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(one["type"], one["name"]) for one in found["why"]["causes"]]
+
+
+def remedies(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {one["type"]: one for one in found["why"]["remedies"]}
+
+
+def test_a_rack_that_others_share_is_the_cause_and_another_level_the_remedy(explained: Any) -> None:  # noqa: ANN401
+    # one node of each rack is held: two nodes are free, but not in one rack
+    text = cluster() + gang("left", 1, nodes=["a-1"]) + gang("right", 1, nodes=["b-1"])
+    found = explained(text + gang("new", 2, "topology: {required: rack}"), "new")
+    assert causes(found) == [
+        ("required", "rack"),
+        ("gang", "default/left"),
+        ("gang", "default/right"),
+    ]
+    assert found["why"]["standing"] == "irreducible"
+    ways = remedies(found)
+    assert ways["required"]["change"] == {"required": None}
+    assert ways["required"]["do"] == "require no level in the place of rack"
+    assert [pod["node"] for pod in ways["required"]["pods"]] == ["a-2", "b-2"]
+    assert ways["move"]["gangs"] == ["default/left"]
+    assert {pod["node"] for pod in ways["move"]["pods"]} == {"a-1", "a-2"}
+    assert [pod["node"] for pod in ways["move"]["moved"]] == ["b-2"]
+    assert ways["smaller"]["change"] == {"role": "worker", "pods": 1}
+    assert ways["addNode"]["change"]["count"] == 1
+
+
+def test_a_cordon_is_named_with_the_node(explained: Any) -> None:  # noqa: ANN401
+    found = explained(cluster("unschedulable: true") + gang("new", 4), "new")
+    assert causes(found) == [("node", "b-2")]
+    assert found["why"]["said"] == "b-2 is cordoned"
+    assert remedies(found)["node"]["change"] == {"nodes": ["b-2"]}
+
+
+def test_a_gang_waits_until_another_ends_and_that_is_said_with_its_time(explained: Any) -> None:  # noqa: ANN401
+    # started at 08:00, four hours long: it ends at 12:00
+    holder = gang("all", 4, "expectedDuration: 4h", ["a-1", "a-2", "b-1", "b-2"])
+    holder = holder.replace("status: {", "status: {startedAt: 2026-11-20T08:00:00Z, ")
+    found = explained(cluster() + holder + gang("new", 1), "new")
+    assert causes(found) == [("gang", "default/all")]
+    assert remedies(found)["wait"]["at"] == "2026-11-20T12:00:00Z"
+    assert found["holders"][0]["endsAt"] == "2026-11-20T12:00:00Z"
+
+
+def test_who_would_take_the_room_first_is_said(explained: Any) -> None:  # noqa: ANN401
+    held = gang("all", 4, nodes=["a-1", "a-2", "b-1", "b-2"])
+    text = cluster() + held + gang("before", 1, "priority: 5") + gang("new", 1)
+    ways = remedies(explained(text, "new"))
+    assert ways["addNode"]["first"] == ["default/before"]
+    assert "first" not in remedies(explained(text, "before"))["addNode"]
+
+
+def test_what_fits_nowhere_has_its_size_as_the_cause(explained: Any) -> None:  # noqa: ANN401
+    found = explained(cluster() + gang("new", 5), "new")
+    assert causes(found) == [("size", "default/new")]
+    assert remedies(found)["smaller"]["change"]["pods"] == 4
+
+
+def test_a_held_gang_has_its_hold_alone_and_nothing_is_tried(explained: Any) -> None:  # noqa: ANN401
+    text = gang("new", 1).replace("status: {", "status: {hold: {code: Gated, message: by hand}")
+    found = explained(cluster() + text, "new")
+    assert causes(found) == [("hold", "Gated")]
+    assert found["why"]["remedies"] == []
+
+
+def test_a_placed_gang_is_compared_with_other_domains(explained: Any) -> None:  # noqa: ANN401
+    # half of each rack is free: either would do for one pod; two pods keep together in the free rack
+    text = cluster() + gang("left", 1, nodes=["a-1"]) + gang("new", 2)
+    found = explained(text, "new")["place"]
+    assert (found["level"], found["domain"]) == ("rack", "b")
+    (other,) = found["others"]
+    assert (other["domain"], other["possible"]) == ("a", False)
+    assert other["why"] == "needs 2 pods of 8 GPUs; there is room for 1 on its nodes (8 GPUs free)"
+
+
+@pytest.mark.parametrize("name", ["quickstart", "queues", "snapshots/v100-mpi"])
+def test_remedies_of_recorded_clusters_start_the_gang_in_a_new_plan(
+    name: str, cli: RunCli, tmp_path: Path
+) -> None:
+    out = str(tmp_path / "plan.json")
+    assert cli("plan", str(INPUTS / name), "--out", out).code == 0
+    tried = 0
+    for key, instance, decisions in _waiting(out):
+        index = [gang.key for gang in instance.gangs].index(key)
+        if instance.gangs[index].hold is not None:
+            continue
+        for remedy in RemedyFinder(World(instance, decisions, index), lambda: False).remedies():
+            if remedy.first or remedy.kind == "move":  # others come first; who moves is fixed there
+                continue
+            planned = solve(remedy.world.instance).decisions[index]
+            assert planned.pods, (key, remedy.what)
+            tried += 1
+    assert tried
+
+
+def _waiting(path: str) -> list[tuple[tuple[str, str], Instance, tuple[GangDecision, ...]]]:
+    from planner.read import plan_files
+    from planner.read.inputs import instance_from_document
+    from planner.show.explanation import explanation
+
+    content = plan_files.read_bytes(path)
+    plan = plan_files.read_plan(content, path)
+    instance = instance_from_document(plan_files.parse(content, path)["instance"])
+    keys = [gang.key for gang in plan.spec.gangs if gang.decision == "wait"]
+    return [(key, instance, explanation(plan, instance, key).decisions) for key in keys]
