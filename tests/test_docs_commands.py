@@ -113,6 +113,11 @@ def what_if(path: Path) -> str:
     return code_blocks(text(KUBERNETES), "yaml")[0] if path == KUBERNETES else MORE
 
 
+def expanded(pattern: str) -> list[str]:
+    """As a shell does."""
+    return sorted(str(path) for path in Path().glob(pattern))
+
+
 def run(command: str, stage: Stage) -> Result:
     """Run it in the folder of the stage; a plan gets a small budget, and no question is asked."""
     before, piped, _ = command.rpartition("| ")
@@ -126,10 +131,18 @@ def run(command: str, stage: Stage) -> Result:
     elif piped:
         given = SAMPLE.read_bytes()
     words = [WORDS.get(word, word) for word in words_of(command)]
-    if words[0] == "plan" and LARGE in words:
-        words = ["validate", *words[1:3]]
+    with chdir(stage.folder):
+        words = [one for word in words for one in ((word,) if "*" not in word else expanded(word))]
+    if words[0] in ("plan", "audit") and LARGE in words:
+        words = ["validate", LARGE]
     elif words[0] == "plan" and "--budget" not in words:
         words += ["--budget", "1"]
+    elif words[0] == "replay":
+        words += ["--until", "30m"]  # of weeks
+    elif words[0] == "snapshot":
+        folder = stage.folder / words[words.index("--out") + 1]
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.parent.mkdir(exist_ok=True)
     if words[0] == "apply" and not {"--yes", "--dry-run"} & set(words):
         words.append("--yes")  # it would ask
     with chdir(stage.folder):
@@ -140,6 +153,12 @@ def run(command: str, stage: Stage) -> Result:
 def test_the_commands_of_the_pages_do_what_they_say(cli: RunCli, tmp_path: Path) -> None:
     failed, seen = [], set()
     with staged(tmp_path, cli) as stage:
+        for node in range(1, 5):
+            stage.run(
+                f"kubectl label node gpu-0{node} node.coreweave.cloud/rack=r{(node + 1) // 2}"
+            )
+        stage.run("gangplan snapshot --out monday --force")
+        stage.run("gangplan plan monday --out plan.json")
         prepare(stage)
         shutil.copy(tmp_path / "plan.json", tmp_path / "kept.json")
         for path in PAGES:
@@ -153,8 +172,6 @@ def test_the_commands_of_the_pages_do_what_they_say(cli: RunCli, tmp_path: Path)
                 if (*words, *made) in seen:
                     continue
                 seen.add((*words, *made))
-                if words[0] == "snapshot":
-                    shutil.rmtree(tmp_path / "monday", ignore_errors=True)
                 done = run(command, stage)
                 if done.code not in (SETTLED | CHANGING).get(words[0], {0}):
                     failed.append(f"{path.name}: {command}: exit {done.code}: {done.err}")
