@@ -72,6 +72,7 @@ def test_options_told_of_are_options(cli: RunCli, capsys: pytest.CaptureFixture[
     others |= {"--raw", "--from", "--patch-file", "--field-selector"}  # of kubectl
     others |= {"--nnodes", "--nproc-per-node", "--node-rank", "--master-addr"}  # of torchrun
     others |= {"--by-speed"}  # of tests/exhaustive_sweep.py
+    others |= {"--manifest", "--archive"}  # of krew
     ours = [
         path for path in DOCUMENTS if path.parent.name != "lingjun"
     ]  # tells of a script's options

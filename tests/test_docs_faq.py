@@ -1,0 +1,82 @@
+"""docs/faq.md: its figures are recomputed; docs/tutorial.md: its pictures show what is printed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import RunCli
+from test_docs import ROOT, text
+from test_docs_running import told
+
+from models.effective_gpus import effective_before, effective_of
+from models.instance import Instance
+from planner.baselines.rules import BASELINES
+from planner.baselines.scheduler import schedule
+from planner.read.inputs import load
+from planner.search.solve import solve
+from planner.show.text import gpu_amount
+
+FAQ = ROOT / "docs" / "faq.md"
+TUTORIAL = ROOT / "docs" / "tutorial.md"
+RULES = ("kube-pack", "kueue-best-fit", "kai", "volcano")
+"""Of the columns, in their order."""
+
+
+def figures(instance: Instance) -> list[str]:
+    """Effective GPUs before, of each of the rules, and of the plan."""
+    brief = replace(instance.policy, solve=replace(instance.policy.solve, budget=4))
+    plan = solve(replace(instance, policy=brief))
+    found = [effective_before(instance)]
+    found += [effective_of(instance, schedule(instance, BASELINES[name])) for name in RULES]
+    found.append(effective_of(instance, plan.decisions))
+    return [gpu_amount(value / 1000) for value in found]
+
+
+def test_the_figures_are_those_of_the_rules_and_of_the_plan(request: pytest.FixtureRequest) -> None:
+    table = text(FAQ).partition("<!-- figures:")[2].partition("<!-- end of figures")[0]
+    rows = re.findall(
+        r"^(\| \[.*?\]\(\.\./(inputs/.*?)(?:/README\.md)?\).*?) \| (.*) \|$", table, re.MULTILINE
+    )
+    assert len(rows) == 5
+    for head, name, cells in rows:
+        known = " | ".join(figures(load([str(ROOT / name)]).instance))
+        if request.config.getoption("--refresh-golden"):
+            FAQ.write_text(
+                text(FAQ).replace(f"{head} | {cells} |", f"{head} | {known} |"), encoding="utf-8"
+            )
+        else:
+            assert cells == known, name
+            # nobody has a better plan
+            assert float(known.split(" | ")[-1].replace(",", "")) >= max(
+                float(one.replace(",", "")) for one in known.split(" | ")
+            )
+
+
+def test_the_pictures_of_the_tutorial_show_lines_that_are_printed_in_this_order(
+    cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "inputs").symlink_to(ROOT / "inputs")
+    blocks = re.findall(r"^```\n(\$ .*?)^```$", text(TUTORIAL), re.MULTILINE | re.DOTALL)
+    pictures = [
+        one for block in blocks for one in re.split(r"^\$ ", block, flags=re.MULTILINE) if one
+    ]
+    assert len(pictures) > 10
+    for picture in pictures:
+        command, *shown = picture.splitlines()
+        result = cli(*shlex.split(command)[1:])
+        assert result.code == 0, command
+        printed = iter(result.out.splitlines() or result.err.splitlines())
+        skipping = False
+        for line in shown:
+            if line == "...":
+                skipping = True
+            elif skipping:
+                assert any(told(line, other) for other in printed), (command, line)
+                skipping = False
+            else:
+                assert told(line, next(printed)), (command, line)
