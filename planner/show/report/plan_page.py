@@ -12,6 +12,7 @@ from models.documents.plan import PlanDocument, PlanGang, PlanSearch
 from models.instance import Instance
 from models.solution import STARTS, Decision
 from models.units import plural, time_text
+from planner.errors import InputError
 from planner.show import capacity_tables, plan_tables, queue_table, running_changes
 from planner.show.cluster_map import ClusterMap, cluster_map
 from planner.show.explanation import explanation
@@ -169,10 +170,7 @@ def _sections(
             Part(running_changes.moves(plan), "What the moves buy"),
         ],
     )
-    waits = [Part(_gangs(plan, ("wait",)))]
-    if instance is not None:
-        waits.append(Part(_help(plan, instance), "What would help, as far as counts show"))
-    yield Section("waits", "What waits, and why", (), waits)
+    yield Section("waits", "What waits, and why", *_waits(plan, instance))
     yield Section("reserved", "Reservations", (), [Part(_reservations(plan))])
     yield Section("running", "What keeps running", (), [Part(_gangs(plan, ("keep",)))])
     yield Section("queues", "Queues", (), [Part(queue_table.queues(plan, wide=True, every=True))])
@@ -209,6 +207,17 @@ def _gangs(plan: PlanDocument, decisions: Sequence[str]) -> Table:
     titles = {**levels, "NODE": "Nodes", table.columns[-1].title: "Why" if waits else "Where"}
     columns = [replace(one, title=titles.get(one.title, one.title)) for one in table.columns]
     return replace(table, columns=tuple(columns))
+
+
+def _waits(plan: PlanDocument, instance: Instance | None) -> tuple[list[str], list[Part]]:
+    parts = [Part(_gangs(plan, ("wait",)))]
+    if instance is None:
+        return [], parts
+    try:
+        helps = Part(_help(plan, instance), "What would help, as far as counts show")
+    except InputError as error:  # a plan that was edited
+        return [f"What would help is not counted: {safe(error.faults[0].what)}."], parts
+    return [], [*parts, helps]
 
 
 def _help(plan: PlanDocument, instance: Instance) -> Table:
