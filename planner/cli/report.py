@@ -16,6 +16,7 @@ from planner.show.console import Console
 if TYPE_CHECKING:
     from models.documents.capacity import CapacityDocument
     from models.documents.plan import PlanDocument
+    from models.instance import Instance
     from planner.read.saved_documents import Saved
     from planner.show.report.page import Page
 
@@ -53,15 +54,11 @@ def _page(found: Saved, document: dict[str, Any], content: bytes, path: str) -> 
     from models.documents.plan import PlanDocument
 
     if isinstance(found, PlanDocument):
-        from planner.read.inputs import instance_from_document
-        from planner.show.report.plan_page import explains, plan_page
+        from planner.show.report.plan_page import plan_page
 
         changed = changed_digest(document, found) is not None
         capacity = _capacity(found, content, path)
-        instance = None
-        if explains(found) and not isinstance(capacity, str):
-            instance = instance_from_document(document["instance"])
-        return plan_page(found, capacity, instance, changed=changed)
+        return plan_page(found, capacity, _instance(found, document), changed=changed)
     if isinstance(found, AuditDocument):
         from planner.show.report.audit_page import audit_page
 
@@ -78,5 +75,18 @@ def _capacity(plan: PlanDocument, content: bytes, path: str) -> CapacityDocument
 
     try:
         return capacity_of_plan(content, path, time_text(plan.metadata.created_at))
+    except InputError as error:
+        return error.faults[0].what
+
+
+def _instance(plan: PlanDocument, document: dict[str, Any]) -> Instance | str | None:
+    """What the page counts with, or why it cannot be read; None if the page counts nothing."""
+    from planner.read.inputs import instance_from_document
+    from planner.show.report.plan_page import explains
+
+    if not explains(plan):
+        return None
+    try:
+        return instance_from_document(document["instance"])
     except InputError as error:
         return error.faults[0].what

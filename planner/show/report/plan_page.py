@@ -44,14 +44,14 @@ def explains(plan: PlanDocument) -> bool:
 def plan_page(
     plan: PlanDocument,
     capacity: CapacityDocument | str | None = None,
-    instance: Instance | None = None,
+    instance: Instance | str | None = None,
     *,
     changed: bool = False,
 ) -> Page:
     """The page. ``capacity``: what else could start before and after the plan, or why that is not known.
 
-    ``instance``: of the plan, if the page is to say what would help gangs that wait. ``changed``: the
-    plan's digests do not match, which is the first thing to know.
+    ``instance``: of the plan, if the page is to say what would help gangs that wait, or why it cannot be
+    read. ``changed``: the plan's digests do not match, which is the first thing to know.
     """
     drawn = cluster_map(plan)
     view = MapView(drawn)
@@ -158,7 +158,7 @@ def _way(before: float, after: float) -> str:
 
 
 def _sections(
-    plan: PlanDocument, capacity: CapacityDocument | str | None, instance: Instance | None
+    plan: PlanDocument, capacity: CapacityDocument | str | None, instance: Instance | str | None
 ) -> Iterator[Section]:
     yield Section("starts", "What starts", (), [Part(_gangs(plan, ("place", "complete")))])
     yield Section(
@@ -209,15 +209,18 @@ def _gangs(plan: PlanDocument, decisions: Sequence[str]) -> Table:
     return replace(table, columns=tuple(columns))
 
 
-def _waits(plan: PlanDocument, instance: Instance | None) -> tuple[list[str], list[Part]]:
+def _waits(plan: PlanDocument, instance: Instance | str | None) -> tuple[list[str], list[Part]]:
     parts = [Part(_gangs(plan, ("wait",)))]
     if instance is None:
         return [], parts
-    try:
-        helps = Part(_help(plan, instance), "What would help, as far as counts show")
-    except InputError as error:  # a plan that was edited
-        return [f"What would help is not counted: {safe(error.faults[0].what)}."], parts
-    return [], [*parts, helps]
+    if not isinstance(instance, str):
+        try:
+            helps = _help(plan, instance)
+        except InputError as error:  # a plan that was edited
+            instance = error.faults[0].what
+        else:
+            return [], [*parts, Part(helps, "What would help, as far as counts show")]
+    return [f"What would help is not counted: {safe(instance)}."], parts
 
 
 def _help(plan: PlanDocument, instance: Instance) -> Table:
