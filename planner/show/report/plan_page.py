@@ -11,7 +11,7 @@ from models.documents.capacity import CapacityDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanSearch
 from models.instance import Instance
 from models.solution import STARTS, Decision
-from models.units import plural, time_text
+from models.units import plural, shortened, time_text
 from planner.errors import InputError
 from planner.show import capacity_tables, plan_tables, queue_table, running_changes
 from planner.show.cluster_map import ClusterMap, cluster_map
@@ -88,17 +88,20 @@ def _made(plan: PlanDocument) -> str:
 def _warnings(plan: PlanDocument, *, changed: bool) -> Iterator[str]:
     if changed:
         yield "This plan was changed after it was saved: its digests do not match. `verify` lists why."
-    if plan.instance.what_if is not None:
-        yield f"A what-if for {safe(plan.instance.what_if)}: it cannot be applied."
+    yield from (_sentence(line) for line in plan_tables.ending(plan) if line.startswith(_WHAT_IF))
+
+
+_WHAT_IF = "a what-if "
+
+
+def _sentence(line: str) -> str:
+    return safe(f"{line[:1].upper()}{line[1:]}.")
 
 
 def _headline(plan: PlanDocument) -> list[str]:
-    """The first lines of the plan's own summary, as sentences."""
-    return [f"{line[:1].upper()}{line[1:]}." for line in plan_tables.ending(plan) if _told(line)]
-
-
-def _told(line: str) -> bool:
-    return not line.startswith(("note: ", "a what-if "))
+    """The lines of the plan's own summary, without what stands elsewhere on the page."""
+    elsewhere = ("note: ", _WHAT_IF)
+    return [_sentence(one) for one in plan_tables.ending(plan) if not one.startswith(elsewhere)]
 
 
 def _figures(plan: PlanDocument, drawn: ClusterMap) -> Iterator[Figure]:
@@ -326,16 +329,17 @@ def lines_table(lines: Sequence[str]) -> Table:
 def gang_data(plan: PlanDocument, drawn: ClusterMap, *, small: bool) -> dict[str, Any]:
     """What the script says of each gang: [name, decision, GPUs, share, speed, style, where]; a large map."""
     requests = plan.instance.gangs_by_key()
-    most = min(MAX_WHERE, MAX_WHERES // max(1, len(plan.spec.gangs)))
+    count = max(1, len(plan.spec.gangs))
+    longest, most = MAX_NAMES // count, min(MAX_WHERE, MAX_WHERES // count)
     facts = [
         [
-            safe("/".join(gang.key)),
+            shortened(safe("/".join(gang.key)), max(longest, LEAST)),
             gang.decision,
             plan_tables.gpu_count(gang, requests.get(gang.key)),
             gang.share,
             gang.speed,
             drawn.styles[number],
-            _where(gang, most),
+            shortened(_where(gang), most) if most >= LEAST else "",
         ]
         for number, gang in enumerate(plan.spec.gangs)
     ]
@@ -345,15 +349,19 @@ def gang_data(plan: PlanDocument, drawn: ClusterMap, *, small: bool) -> dict[str
 MAX_WHERE = 160
 """Characters of where a gang is; what is longer is in the tables."""
 
-MAX_WHERES = 1_000_000
-"""Characters of all of these: with many gangs, each says less."""
+MAX_WHERES = 500_000
+"""Characters of all of these: with many gangs, each says less, and below LEAST nothing."""
+
+MAX_NAMES = 1_200_000
+"""Characters of the names that the script finds: of many long ones the ends are left out."""
+
+LEAST = 24
 
 
-def _where(gang: PlanGang, most: int) -> str:
+def _where(gang: PlanGang) -> str:
     """Its nodes, where they are reserved, or why it waits."""
     said = compress((pod.node for pod in gang.pods), " ") or why(gang)
     if gang.reserved is not None and gang.decision == "wait":
         nodes = compress(gang.reserved.nodes, " ")
         said = f"reserved from {time_text(gang.reserved.start)}: {nodes}"
-    said = safe(said)
-    return said if len(said) <= most else f"{said[: most - 1]}…" if most > 20 else ""
+    return safe(said)
