@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import hashlib
 import json
 import re
@@ -22,7 +23,7 @@ from test_walls import ROOT, SOURCES, module_name
 from models.documents.plan import PlanDocument
 from models.documents.server import ServerModelDocument
 from planner.show.cluster_map import FREE, UNHEALTHY, MapNode, cluster_map, natural
-from planner.show.report.page import embedded, html
+from planner.show.report.page import _environment, embedded, html
 from planner.show.report.plan_page import plan_page
 
 MAX_BYTES = 5_000_000
@@ -154,6 +155,39 @@ def test_a_large_cluster_stays_below_five_megabytes() -> None:
     # gpu-00000 keeps job-0000; gpu-00003 is of job-0001, which starts: after, then before
     assert racks[0][4][0] == ["gpu-00000", 0, ["cordoned"], [0, 8], 0]
     assert racks[0][4][3] == ["gpu-00003", 0, [], [1, 8], [FREE, 8]]
+
+
+def test_tables_and_names_of_very_many_gangs_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = report_plans.large(1500)  # 400 gangs, 200 of which start
+    for gang in document["spec"]["gangs"]:
+        gang["name"] += "-" + "x" * 200
+    monkeypatch.setattr("planner.show.report.page.MAX_ROWS", 150)
+    monkeypatch.setattr("planner.show.report.page._environment", _environment.__wrapped__)
+    monkeypatch.setattr("planner.show.report.plan_page.MAX_NAMES", 400 * 50)
+    monkeypatch.setattr("planner.show.report.plan_page.MAX_WHERES", 400 * 10)
+    page = Elements(page_of(document))
+    assert "and 50 more rows" in " ".join(page.text)
+    gangs = json.loads(page.contents["script"][0])["gangs"]
+    assert {len(gang[0]) for gang in gangs} == {50}
+    assert gangs[0][0].startswith("research/job-0000-x")
+    assert {gang[6] for gang in gangs} == {""}
+
+
+def test_what_would_help_is_said_of_some_gangs(
+    written: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = handmade.plan()
+    model = document["instance"]["cluster"]["spec"]["serverModels"][0]
+    model.update(matrix=V100_LINKS, linkMBps=20000)
+    for at in ("instance", "spec"):
+        for name in ("big-2", "big-3"):
+            other = copy.deepcopy(document[at]["gangs"][0])
+            (other["metadata"] if at == "instance" else other)["name"] = name
+            document[at]["gangs"].append(other)
+    monkeypatch.setattr("planner.show.report.plan_page.MAX_EXPLAINED", 2)
+    said = " ".join(" ".join(Elements(written(sealed(document))).text).split())
+    assert "even empty, the 4 eligible nodes would hold at most 3 pods of 9" in said
+    assert "1 more wait: `gangplan explain PLAN GANG` explains any" in said
 
 
 def test_the_map_has_every_gpu_before_and_after() -> None:

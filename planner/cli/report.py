@@ -14,6 +14,9 @@ from planner.errors import InputError
 from planner.show.console import Console
 
 if TYPE_CHECKING:
+    from models.documents.capacity import CapacityDocument
+    from models.documents.plan import PlanDocument
+    from models.instance import Instance
     from planner.read.saved_documents import Saved
     from planner.show.report.page import Page
 
@@ -51,17 +54,11 @@ def _page(found: Saved, document: dict[str, Any], content: bytes, path: str) -> 
     from models.documents.plan import PlanDocument
 
     if isinstance(found, PlanDocument):
-        from models.documents.capacity import CapacityDocument
-        from models.units import time_text
-        from planner.pipelines.capacity import capacity_of_plan
         from planner.show.report.plan_page import plan_page
 
-        capacity: CapacityDocument | str
-        try:
-            capacity = capacity_of_plan(content, path, time_text(found.metadata.created_at))
-        except InputError as error:  # `show` shows such a plan, too
-            capacity = error.faults[0].what
-        return plan_page(found, capacity, changed=changed_digest(document, found) is not None)
+        changed = changed_digest(document, found) is not None
+        capacity = _capacity(found, content, path)
+        return plan_page(found, capacity, _instance(found, document), changed=changed)
     if isinstance(found, AuditDocument):
         from planner.show.report.audit_page import audit_page
 
@@ -69,3 +66,27 @@ def _page(found: Saved, document: dict[str, Any], content: bytes, path: str) -> 
     from planner.show.report.replay_page import replay_page
 
     return replay_page(found)
+
+
+def _capacity(plan: PlanDocument, content: bytes, path: str) -> CapacityDocument | str:
+    """What else could start, or why that is not known: `show` shows a damaged plan, too."""
+    from models.units import time_text
+    from planner.pipelines.capacity import capacity_of_plan
+
+    try:
+        return capacity_of_plan(content, path, time_text(plan.metadata.created_at))
+    except InputError as error:
+        return error.faults[0].what
+
+
+def _instance(plan: PlanDocument, document: dict[str, Any]) -> Instance | str | None:
+    """What the page counts with, or why it cannot be read; None if the page counts nothing."""
+    from planner.read.inputs import instance_from_document
+    from planner.show.report.plan_page import explains
+
+    if not explains(plan):
+        return None
+    try:
+        return instance_from_document(document["instance"])
+    except InputError as error:
+        return error.faults[0].what

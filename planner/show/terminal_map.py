@@ -48,8 +48,16 @@ BAR = 24
 _APART = 3
 
 
-def drawn(console: Console, plan: PlanDocument, only: Selection) -> str:
-    """The map as it goes to stdout. ``only``: gangs with letters; the others are ``o``."""
+def drawn(
+    console: Console,
+    plan: PlanDocument,
+    only: Selection,
+    states: tuple[str, str] = ("before", "after"),
+) -> str:
+    """The map as it goes to stdout. ``only``: gangs with letters; the others are ``o``.
+
+    ``states``: what is before and after the plan, such as now and re-planned.
+    """
     found = cluster_map(plan, styles=len(LETTERS))
     if found.cluster.counts.nodes > MAX_NODES:
         table = console.drawn(_folded(found))
@@ -58,7 +66,7 @@ def drawn(console: Console, plan: PlanDocument, only: Selection) -> str:
     detail = _Detail(found, only, color=console.use_color(console.stdout))
     lines = list(detail.lines(found.cluster, 0, console.width or WIDTH))
     legend = console.drawn(_legend(found, only, plan.instance.gangs_by_key()))
-    signs = console.lines(list(detail.signs(found)))
+    signs = console.lines(list(detail.signs(found, states)))
     return "\n".join(part for part in ("\n".join([*lines, ""]), legend, signs) if part)
 
 
@@ -121,7 +129,7 @@ class _Detail:
     def _bold(self, text: str) -> str:
         return f"\x1b[{STYLES['head']}m{text}\x1b[0m" if self._color else text
 
-    def signs(self, found: ClusterMap) -> Iterator[str]:
+    def signs(self, found: ClusterMap, states: tuple[str, str]) -> Iterator[str]:
         """What the signs mean that are on the map."""
         nodes = list(found.cluster.all_nodes())
         said = [f"{FREE_SIGN} free"]
@@ -130,7 +138,7 @@ class _Detail:
         if OTHER in self._letters.values():
             said.append(f"{OTHER} other gangs")
         if any(node.changes for node in nodes):
-            said.append("before > after where the plan changes a node")
+            said.append(f"{states[0]} > {states[1]} where a node changes")
         kinds = sorted({node.kind for node in nodes if node.kind})
         said += [f"a space inside a node: another {kind} group" for kind in kinds]
         if any(node.guessed for node in nodes):

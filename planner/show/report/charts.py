@@ -10,10 +10,11 @@ WIDTH, HEIGHT = 620, 260
 LEFT, RIGHT, TOP, BOTTOM = 62, 12, 10, 40
 """Pixels: of a chart, and around its lines."""
 
-MAX_LINES = 7
-"""Colours of lines; more lines differ by their dashes."""
+COLOURS = 7
+"""Of lines."""
 
-DASHES = ("", "7 4", "2 3", "9 3 2 3")
+DASHES = ("", "8 4", "2 3", "10 3 2 3")
+"""Of lines: where two are equal, the gaps of the upper one show the other."""
 
 Point = tuple[float, float]
 
@@ -87,8 +88,8 @@ def chart(
         Line(
             f"{one.name}: {summary(one)}",
             _path([(across(x), up(y)) for x, y in one.points], steps=steps),
-            number % MAX_LINES,
-            DASHES[number // MAX_LINES % len(DASHES)],
+            number % COLOURS,
+            DASHES[number % len(DASHES)],
         )
         for number, one in enumerate(drawn)
     )

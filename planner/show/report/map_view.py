@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from models.units import plural
+from models.units import plural, shortened
 from planner.show.cluster_map import FREE, UNHEALTHY, ClusterMap, Holders, MapDomain, MapNode
 from planner.show.text import ranges
 from planner.untrusted_text import safe
@@ -169,6 +169,13 @@ def _name(holder: int, names: Sequence[str]) -> str:
     return "unhealthy" if holder == UNHEALTHY else "free"
 
 
+MAX_NAMES = 1_000_000
+"""Characters of the names of nodes in an overview: of very many long ones the ends are left out."""
+
+LEAST = 24
+"""Characters that every name keeps."""
+
+
 def overview(drawn: ClusterMap) -> dict[str, Any]:
     """The same for the script, compactly: the tree, and of every node its holders as runs.
 
@@ -176,11 +183,18 @@ def overview(drawn: ClusterMap) -> dict[str, Any]:
     holders as [gang, GPUs, gang, GPUs, ...] in the order in which they are drawn.
     """
     models: dict[str, int] = {}
+    longest = max(LEAST, MAX_NAMES // max(1, drawn.cluster.counts.nodes))
 
     def node(one: MapNode) -> list[Any]:
         model = models.setdefault(one.model, len(models))
         before = _flat(one, one.before) if one.changes else 0
-        return [safe(one.name), model, list(one.marks), _flat(one, one.after), before]
+        return [
+            shortened(safe(one.name), longest),
+            model,
+            list(one.marks),
+            _flat(one, one.after),
+            before,
+        ]
 
     def domain(one: MapDomain) -> list[Any]:
         inner = [domain(below) for below in one.domains]

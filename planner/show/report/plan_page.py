@@ -9,11 +9,14 @@ from typing import Any
 
 from models.documents.capacity import CapacityDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanSearch
+from models.instance import Instance
 from models.solution import STARTS, Decision
-from models.units import plural, time_text
+from models.units import plural, shortened, time_text
+from planner.errors import InputError
 from planner.show import capacity_tables, plan_tables, queue_table, running_changes
 from planner.show.cluster_map import ClusterMap, cluster_map
-from planner.show.gang_groups import Sharing, why
+from planner.show.explanation import explanation
+from planner.show.gang_groups import Sharing, rank, why
 from planner.show.report.map_view import MapView, overview
 from planner.show.report.page import MAX_ROWS, Figure, Page, Part, Section
 from planner.show.selection import Selection
@@ -24,12 +27,31 @@ from planner.untrusted_text import safe
 CHANGED: tuple[Decision, ...] = ("move", "resize", "preempt")
 
 
+MAX_EXPLAINED = 20
+"""Waiting gangs of which the page says what would help; `explain` says it of any."""
+
+MAX_EXPLAINED_NODES = 2000
+"""Nodes of a cluster, and half of the gangs, up to which it says so: every sentence counts them all."""
+
+
+def explains(plan: PlanDocument) -> bool:
+    """Whether the page says what would help, for which it needs the instance."""
+    gangs, nodes = plan.spec.gangs, plan.instance.cluster.spec.nodes
+    waits = any(gang.decision == "wait" for gang in gangs)
+    return waits and max(len(nodes), len(gangs) // 2) <= MAX_EXPLAINED_NODES
+
+
 def plan_page(
-    plan: PlanDocument, capacity: CapacityDocument | str | None = None, *, changed: bool = False
+    plan: PlanDocument,
+    capacity: CapacityDocument | str | None = None,
+    instance: Instance | str | None = None,
+    *,
+    changed: bool = False,
 ) -> Page:
     """The page. ``capacity``: what else could start before and after the plan, or why that is not known.
 
-    ``changed``: the plan's digests do not match, which is the first thing to know.
+    ``instance``: of the plan, if the page is to say what would help gangs that wait, or why it cannot be
+    read. ``changed``: the plan's digests do not match, which is the first thing to know.
     """
     drawn = cluster_map(plan)
     view = MapView(drawn)
@@ -40,7 +62,7 @@ def plan_page(
         made=_made(plan),
         headline=_headline(plan),
         figures=list(_figures(plan, drawn)),
-        sections=[one for one in _sections(plan, capacity) if one.lines or _parts(one)],
+        sections=[one for one in _sections(plan, capacity, instance) if one.lines or _parts(one)],
         map=view,
         warnings=list(_warnings(plan, changed=changed)),
         gangs={safe(name): index for index, name in enumerate(names)},
@@ -66,17 +88,20 @@ def _made(plan: PlanDocument) -> str:
 def _warnings(plan: PlanDocument, *, changed: bool) -> Iterator[str]:
     if changed:
         yield "This plan was changed after it was saved: its digests do not match. `verify` lists why."
-    if plan.instance.what_if is not None:
-        yield f"A what-if for {safe(plan.instance.what_if)}: it cannot be applied."
+    yield from (_sentence(line) for line in plan_tables.ending(plan) if line.startswith(_WHAT_IF))
+
+
+_WHAT_IF = "a what-if "
+
+
+def _sentence(line: str) -> str:
+    return safe(f"{line[:1].upper()}{line[1:]}.")
 
 
 def _headline(plan: PlanDocument) -> list[str]:
-    """The first lines of the plan's own summary, as sentences."""
-    return [f"{line[:1].upper()}{line[1:]}." for line in plan_tables.ending(plan) if _told(line)]
-
-
-def _told(line: str) -> bool:
-    return not line.startswith(("note: ", "a what-if "))
+    """The lines of the plan's own summary, without what stands elsewhere on the page."""
+    elsewhere = ("note: ", _WHAT_IF)
+    return [_sentence(one) for one in plan_tables.ending(plan) if not one.startswith(elsewhere)]
 
 
 def _figures(plan: PlanDocument, drawn: ClusterMap) -> Iterator[Figure]:
@@ -135,7 +160,9 @@ def _way(before: float, after: float) -> str:
     return gpu_amount(after) if before == after else f"{gpu_amount(before)} → {gpu_amount(after)}"
 
 
-def _sections(plan: PlanDocument, capacity: CapacityDocument | str | None) -> Iterator[Section]:
+def _sections(
+    plan: PlanDocument, capacity: CapacityDocument | str | None, instance: Instance | str | None
+) -> Iterator[Section]:
     yield Section("starts", "What starts", (), [Part(_gangs(plan, ("place", "complete")))])
     yield Section(
         "changes",
@@ -146,7 +173,7 @@ def _sections(plan: PlanDocument, capacity: CapacityDocument | str | None) -> It
             Part(running_changes.moves(plan), "What the moves buy"),
         ],
     )
-    yield Section("waits", "What waits, and why", (), [Part(_gangs(plan, ("wait",)))])
+    yield Section("waits", "What waits, and why", *_waits(plan, instance))
     yield Section("reserved", "Reservations", (), [Part(_reservations(plan))])
     yield Section("running", "What keeps running", (), [Part(_gangs(plan, ("keep",)))])
     yield Section("queues", "Queues", (), [Part(queue_table.queues(plan, wide=True, every=True))])
@@ -183,6 +210,38 @@ def _gangs(plan: PlanDocument, decisions: Sequence[str]) -> Table:
     titles = {**levels, "NODE": "Nodes", table.columns[-1].title: "Why" if waits else "Where"}
     columns = [replace(one, title=titles.get(one.title, one.title)) for one in table.columns]
     return replace(table, columns=tuple(columns))
+
+
+def _waits(plan: PlanDocument, instance: Instance | str | None) -> tuple[list[str], list[Part]]:
+    parts = [Part(_gangs(plan, ("wait",)))]
+    if instance is None:
+        return [], parts
+    if not isinstance(instance, str):
+        try:
+            helps = _help(plan, instance)
+        except InputError as error:  # a plan that was edited
+            instance = error.faults[0].what
+        else:
+            return [], [*parts, Part(helps, "What would help, as far as counts show")]
+    return [f"What would help is not counted: {safe(instance)}."], parts
+
+
+def _help(plan: PlanDocument, instance: Instance) -> Table:
+    """What would let waiting gangs start, the highest priority first."""
+    requests = plan.instance.gangs_by_key()
+    waiting = [gang for gang in plan.spec.gangs if gang.decision == "wait"]
+    waiting.sort(key=lambda gang: rank(gang, requests.get(gang.key)))
+    rows = []
+    for gang in waiting[:MAX_EXPLAINED]:
+        sentences = explanation(plan, instance, gang.key).help
+        rows += [
+            (Cell("/".join(gang.key) if first else ""), Cell(sentence))
+            for first, sentence in zip((True, *(False for _ in sentences)), sentences, strict=False)
+        ]
+    left = len(waiting) - MAX_EXPLAINED
+    notes = (f"{number(left)} more wait: `gangplan explain PLAN GANG` explains any",)
+    columns = (Column("GANG"), Column("WHAT WOULD HELP", fold=True))
+    return Table(columns, tuple(rows), notes if left > 0 else ())
 
 
 def _reservations(plan: PlanDocument) -> Table:
@@ -270,15 +329,17 @@ def lines_table(lines: Sequence[str]) -> Table:
 def gang_data(plan: PlanDocument, drawn: ClusterMap, *, small: bool) -> dict[str, Any]:
     """What the script says of each gang: [name, decision, GPUs, share, speed, style, where]; a large map."""
     requests = plan.instance.gangs_by_key()
+    count = max(1, len(plan.spec.gangs))
+    longest, most = MAX_NAMES // count, min(MAX_WHERE, MAX_WHERES // count)
     facts = [
         [
-            safe("/".join(gang.key)),
+            shortened(safe("/".join(gang.key)), max(longest, LEAST)),
             gang.decision,
             plan_tables.gpu_count(gang, requests.get(gang.key)),
             gang.share,
             gang.speed,
             drawn.styles[number],
-            _where(gang),
+            shortened(_where(gang), most) if most >= LEAST else "",
         ]
         for number, gang in enumerate(plan.spec.gangs)
     ]
@@ -286,10 +347,21 @@ def gang_data(plan: PlanDocument, drawn: ClusterMap, *, small: bool) -> dict[str
 
 
 MAX_WHERE = 160
+"""Characters of where a gang is; what is longer is in the tables."""
+
+MAX_WHERES = 500_000
+"""Characters of all of these: with many gangs, each says less, and below LEAST nothing."""
+
+MAX_NAMES = 1_200_000
+"""Characters of the names that the script finds: of many long ones the ends are left out."""
+
+LEAST = 24
 
 
 def _where(gang: PlanGang) -> str:
-    """Its nodes, or why it waits; what is longer is in the tables."""
+    """Its nodes, where they are reserved, or why it waits."""
     said = compress((pod.node for pod in gang.pods), " ") or why(gang)
-    said = safe(said)
-    return said if len(said) <= MAX_WHERE else f"{said[: MAX_WHERE - 1]}…"
+    if gang.reserved is not None and gang.decision == "wait":
+        nodes = compress(gang.reserved.nodes, " ")
+        said = f"reserved from {time_text(gang.reserved.start)}: {nodes}"
+    return safe(said)

@@ -165,7 +165,7 @@ def _fairness(replay: ReplayDocument) -> Table:
         Column("QUEUE", fold=True),
         Column("JOBS", right=True),
         Column("GPU-HOURS", right=True),
-        *(Column(f"WAIT UNDER {safe(run.name)}", right=True) for run in runs),
+        *(Column(f"Wait under {safe(run.name)}", right=True) for run in runs),
     )
     left = len(names) - MAX_QUEUES
     notes = (f"and {number(left)} queues with less GPU time",) if left > 0 else ()
