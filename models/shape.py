@@ -222,7 +222,8 @@ class _FixedTenants:
 
     def closed(self, gang: Gang) -> frozenset[int]:
         number = self._numbers[gang.key]
-        key = number if gang.running else (gang.exclusive, None)
+        own = gang.running and gang.exclusive is not None
+        key = number if own else (gang.exclusive, None)  # others have no domain of their own there
         if key not in self._known:
             cluster = self._instance.cluster
             self._known[key] = frozenset(

@@ -56,11 +56,15 @@ class Outcome:
         """x(q) of the queues that gangs name."""
         found = dict.fromkeys(self.queues.named, 0)
         for change in self.changes:
-            name = change.gang.queue
-            if name in found:
-                for role, pods in zip(change.gang.roles, change.by_role, strict=True):
-                    found[name] += len(pods) * self.queues.fair_count(name, role)
+            if change.gang.queue in found:
+                found[change.gang.queue] += self.fair_count(change)
         return found
+
+    def fair_count(self, change: Change) -> int:
+        """What the pods of a gang count in x of the queue that it names."""
+        name, pairs = change.gang.queue, zip(change.gang.roles, change.by_role, strict=True)
+        assert name is not None, "it counts in no queue"
+        return sum(len(pods) * self.queues.fair_count(name, role) for role, pods in pairs if pods)
 
     def gives_way_to(self, change: Change, leaving: Iterable[PodKey]) -> list[Change]:
         """Gangs that come to a node which these pods leave, for which a gang may stop or shrink.

@@ -89,7 +89,19 @@ class Variant(Outcome):
     @cached_property
     def ranks(self) -> tuple[Ranks | None, ...]:
         """Gangs that differ have ranks that are certainly allowed; better ones may be."""
-        return tuple(None if i in self.altered else own for i, own in enumerate(self.base.ranks))
+        found = list(self.base.ranks)
+        for i in self.altered:
+            found[i] = None
+        return tuple(found)
+
+    @cached_property
+    def fair_counts(self) -> dict[str, int]:
+        found = dict(self.base.fair_counts)
+        for i, change in self.altered.items():
+            name = change.gang.queue
+            if name in found:
+                found[name] += self.fair_count(change) - self.fair_count(self.base.changes[i])
+        return found
 
     @cached_property
     def bandwidths(self) -> tuple[Bandwidth, ...]:

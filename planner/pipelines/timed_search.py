@@ -66,6 +66,7 @@ class TimedSearch:
         self._finish = FINISH_S_PER_OBJECT * size
         self._search = Search(instance, progress=self._progress, stop=stop, executor=executor)
         self._search.finish_by(self._limit - self._finish)
+        self._timed = False
         self._found: list[Solution] = []
         self._failed: list[BaseException] = []
 
@@ -100,7 +101,14 @@ class TimedSearch:
         self._progress.tick(phase, self._search.effort_left)
 
     def _keeps_first(self, seconds: float) -> bool:
-        """Whether there is a first plan to keep, and time to check it and the last one after so long."""
+        """Whether there is a first plan to keep, and time to check it and the last one after so long.
+
+        A plan is taken to need as long to finish as the first one to be found, until one was timed.
+        """
+        if self._search.started and not self._timed:
+            self._timed = True
+            self._finish = max(self._finish, seconds)
+            self._search.finish_by(self._limit - self._finish)
         in_time = EARLY_S < seconds < self._limit - BESIDE * self._finish
         return in_time and self._search.started and not self._stop.is_set()
 

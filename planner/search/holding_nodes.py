@@ -33,7 +33,9 @@ def hold_nodes(
     """
     position = {gang.key: i for i, gang in enumerate(instance.gangs)}
     barred = set[int]()
-    for _ in range(MAX_ROUNDS):
+    for number in range(MAX_ROUNDS):
+        if number and budget.seconds_left() <= 0:
+            break
         held = replace(instance, reserved=first_come(instance, decisions, budget, barred))
         plan = _keeping(held, decisions)
         waiting = {position[one.gang] for one in _due(held)}

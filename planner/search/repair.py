@@ -94,7 +94,8 @@ def _start_elsewhere(space: FreeSpace, misplaced: dict[int, Pods]) -> None:
 def _give_way(space: FreeSpace, n: int, returned: set[int]) -> list[int]:
     """Take the lowest gang that came to the node off again; returns it if it has to go back, too.
 
-    A gang that runs elsewhere now may find another place; back where it was may stand others by now.
+    A gang that runs elsewhere now may find another place; back where it was may stand others by now, so that
+    it counts as the highest of them.
     """
     gangs = space.instance.gangs
     came = {
@@ -102,13 +103,29 @@ def _give_way(space: FreeSpace, n: int, returned: set[int]) -> list[int]:
         for (gang, _, _), (_, stays) in space.by_node[n].tenants.items()
         if not stays and gang not in returned
     }
-    lowest = min(came, key=lambda gang: (gangs[gang].priority, -gang))
+    for gang in sorted(came, key=lambda gang: (gangs[gang].priority, -gang)):
+        if space.original[gang] and _may_go_on(space, gang):
+            before = space.pods[gang]
+            space.set(gang, _elsewhere(space, gang, n) or before)
+            if space.pods[gang] != before:
+                return []
+    lowest = min(came, key=lambda gang: (_highest_priority(space, gang, returned), -gang))
     if not space.original[lowest]:
         space.set(lowest, _elsewhere(space, lowest, n))
         return []
-    found = _elsewhere(space, lowest, n) if _may_go_on(space, lowest) else ()
-    space.set(lowest, found or space.original[lowest])
-    return [] if found else [lowest]
+    space.set(lowest, space.original[lowest])
+    return [lowest]
+
+
+def _highest_priority(space: FreeSpace, gang: int, returned: set[int]) -> int:
+    """Of the gang, and of those that came to where it runs, if it does."""
+    there = {
+        other
+        for pod in space.original[gang]
+        for (other, _, _), (_, stays) in space.by_node[pod.node].tenants.items()
+        if not stays and other not in returned
+    }
+    return max(space.instance.gangs[one].priority for one in (gang, *there))
 
 
 def _may_go_on(space: FreeSpace, gang: int) -> bool:
