@@ -160,6 +160,23 @@ class Trace:
         )
         return replace(self, jobs=jobs)
 
+    def preferring(self, level: str) -> Trace:
+        """The gangs of several pods prefer one domain of the level, where they ask for no other.
+
+        Published tables say nothing of topology; without a wish most schedulers look for no near nodes.
+        """
+        specs: dict[int, GangSpec] = {}
+        jobs = []
+        for job in self.jobs:
+            own = job.spec.topology
+            if job.pods > 1 and own.required is None and own.preferred is None:
+                topology = own.model_copy(update={"preferred": level})
+                known = job.spec.model_copy(update={"topology": topology})
+                jobs.append(replace(job, spec=specs.setdefault(id(job.spec), known)))
+            else:
+                jobs.append(job)
+        return replace(self, jobs=tuple(jobs))
+
     def document(self) -> TraceDocument:
         """The Trace document."""
         return TraceDocument.model_construct(
