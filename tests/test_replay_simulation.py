@@ -276,3 +276,19 @@ def test_a_job_that_can_never_start_ends_the_replay_and_no_other() -> None:
     for scheduler in (planner(instance, online=False), baseline(instance, "kai")):
         done = run(scenario(instance, jobs, every=60), scheduler)
         assert list(ends(done)) == ["b"]
+
+
+def test_a_job_may_run_for_months_and_another_come_after_years() -> None:
+    instance = build()
+    year = 365 * 24 * 60 * 60
+    jobs = [(gang("a", 1, 8), 0, year), (gang("b", 1, 8), 3 * year, 60)]
+    done = run(scenario(instance, jobs, mtbf=10**9), baseline(instance, "fifo"))
+    assert ends(done)["b"] == 3 * year + 60
+    assert len(ends(done)) == 2
+
+
+def test_a_job_without_gpus_or_without_duration_ends_too() -> None:
+    instance = build()
+    jobs = [(gang("a", 1, 0), 0, 10), (gang("b", 1, 8), 5, 0)]
+    for scheduler in (baseline(instance, "kueue"), planner(instance, online=True)):
+        assert ends(run(scenario(instance, jobs), scheduler)) == {"a": 10, "b": 5}

@@ -64,6 +64,9 @@ class ReplaySpec(Document):
     )
     budget: Natural = Field(description="Search budget of one plan")
     speedup: Amount = Field(description="Jobs arrive so many times as fast as in the trace")
+    prefer: str | None = omitted(
+        description="Level that gangs of several pods prefer where the trace says nothing"
+    )
     restart_seconds: Natural = Field(description="What a start after an interruption takes")
     checkpoint_seconds: Natural = Field(
         description="Time between checkpoints: an interrupted job loses its work since the last one"

@@ -124,6 +124,14 @@ def replay(
             help="Most GPUs of one pod, for tables that say only how many GPUs a job has.",
         ),
     ] = None,
+    prefer: Annotated[
+        str | None,
+        typer.Option(
+            "--prefer",
+            metavar="LEVEL",
+            help="Level, such as rack, that gangs of several pods prefer if the trace says nothing.",
+        ),
+    ] = None,
     workers: Annotated[
         int | None,
         typer.Option(
@@ -181,6 +189,7 @@ def replay(
         until_s=None if until is None else seconds_of("--until", until),
         speedup=_speedup(speedup),
         node_gpus=node_gpus,
+        prefer=prefer,
         out=out,
         resume=resume,
         workers=workers,

@@ -67,7 +67,8 @@ class ReplayRequest:
     """The options of ``replay``. ``policies``: files; without any the Policy in ``cluster``, or the default.
 
     ``baselines``: names of rules. ``on_events``: a plan at each event, in place of one every ``every_ms``.
-    ``budget``: of one plan. ``resume``: keep the finished runs of ``out``.
+    ``budget``: of one plan. ``prefer``: level that gangs of several pods prefer, unless they say.
+    ``resume``: keep the finished runs of ``out``.
     """
 
     trace: str
@@ -81,6 +82,7 @@ class ReplayRequest:
     until_s: int | None = None
     speedup: Fraction = Fraction(1)
     node_gpus: int | None = None
+    prefer: str | None = None
     out: Path | None = None
     resume: bool = False
     workers: int | None = None
@@ -231,6 +233,8 @@ def prepare(request: ReplayRequest, console: Console, stdin: BinaryIO | None = N
     more = {} if request.node_gpus is None else {"node_gpus": request.node_gpus}
     whole = read_trace(request.trace, stdin=stdin, **more)
     trace = whole.between(request.from_s, request.until_s).sped_up(request.speedup)
+    if request.prefer is not None:
+        trace = trace.preferring(request.prefer)
     if not trace.jobs:
         what = f"no job of the trace arrives in the part that is replayed, of {len(whole.jobs):,}"
         raise InputError(Fault(what, "choose another --from and --until", request.trace))
@@ -344,6 +348,7 @@ def _spec(
         every_seconds=0 if request.on_events else settings.every_ms // MS,
         budget=request.budget,
         speedup=float(request.speedup),
+        prefer=request.prefer,
         restart_seconds=settings.restart_ms // MS,
         checkpoint_seconds=settings.checkpoint_ms // MS,
         failures=failures,

@@ -29,7 +29,7 @@ EPOCH = 1_577_836_800
 """2020-01-01: date of the start of a trace that does not know its own."""
 
 IDLE_MS = 30 * 24 * 60 * 60 * MS
-"""A replay ends once nothing has run, come or been repaired for so long: what waits then never starts."""
+"""A replay ends once nothing has run, come or been repaired for so long: what waits never starts."""
 
 End, Repair, Failure, Arrival = range(4)
 """Kinds of events; those of one moment happen in this order."""
@@ -90,7 +90,7 @@ class Simulation:
         self._waiting: set[int] = set()
         self._running: set[int] = set()
         self._down: set[int] = set()
-        self._left = len(self.jobs)
+        self._left = self._to_come = len(self.jobs)
         self._tick_ms: int | None = None
         self._last_ms = 0
 
@@ -102,11 +102,16 @@ class Simulation:
         while self._left:
             due = [event[0] for event in self._events[:1]]
             due += [] if self._tick_ms is None else [self._tick_ms]
-            if not due or min(due) - self._last_ms > IDLE_MS:
+            if not due or (self._idle and min(due) - self._last_ms > IDLE_MS):
                 return
             if self._stop.is_set():
                 raise Stopped
             self._moment(min(due))
+
+    @property
+    def _idle(self) -> bool:
+        """Whether nothing runs and nothing more comes: only repairs and ages may still let jobs start."""
+        return not self._running and not self._to_come
 
     def _moment(self, now_ms: int) -> None:
         """Everything that happens at a time, and what is decided then."""
@@ -136,6 +141,7 @@ class Simulation:
             return self._end(number, turn)
         if kind == Arrival:
             self._waiting.add(number)
+            self._to_come -= 1
         elif kind == Failure:
             self._fail(number)
         else:

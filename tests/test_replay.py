@@ -1,0 +1,156 @@
+"""``gangplan replay``: equal results wherever runs are simulated, resuming, and what users see."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import RunCli
+
+from models.documents.replay import ReplayDocument
+
+ROOT = Path(__file__).parent.parent
+CLUSTER = str(ROOT / "inputs/quickstart/cluster.yaml")
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    """16 V100: first all, then four jobs of 4 and 8 GPUs, and one that is larger than the cluster."""
+    sizes = ((2, 8, 0, 300), (1, 4, 10, 600), (1, 8, 20, 60), (1, 4, 30, 60), (3, 8, 40, 60))
+    jobs = [
+        {
+            "name": f"j{number}", "namespace": "ml" if number % 2 else "vision", "pods": pods,
+            "gpus": gpus, "submitSeconds": submit, "durationSeconds": duration,
+        }
+        for number, (pods, gpus, submit, duration) in enumerate(sizes)
+    ]  # fmt: skip
+    path = tmp_path / "trace.json"
+    head = {"apiVersion": "gangplan.dev/v1alpha1", "kind": "Trace", "metadata": {"name": "five"}}
+    path.write_text(json.dumps({**head, "spec": {"jobs": jobs}}))
+    return str(path)
+
+
+def document(path: Path) -> dict[str, Any]:
+    found = json.loads(path.read_text())
+    ReplayDocument.model_validate(found)
+    return dict(found)
+
+
+def test_the_table_has_a_row_a_run_and_says_what_is_left_out(trace: str, cli: RunCli) -> None:
+    """j0 until 300; then j1, j2 and j3 at once. Their waits, 290, 280 and 270, are 210 on the average."""
+    done = cli("replay", trace, "--cluster", CLUSTER, "--on-events", "--baseline", "fifo")
+    assert done.code == 0
+    assert "1 job too large for the cluster, even if it were empty: left out" in done.err
+    rows = [line.split() for line in done.out.splitlines()]
+    assert [row[0] for row in rows[1:3]] == ["default", "fifo"]
+    assert rows[2][:2] == ["fifo", "4"]
+    assert "3m" in rows[2]  # 210 s
+    assert "planned at every event" in done.out
+
+
+@pytest.mark.parametrize(("executor", "workers"), [("threads", "2"), ("processes", "2")])
+def test_runs_are_the_same_wherever_they_are_simulated(
+    executor: str, workers: str, trace: str, cli: RunCli, tmp_path: Path
+) -> None:
+    args = ("replay", trace, "--cluster", CLUSTER, "--every", "1m", "--baseline", "kueue")
+    args += ("--baseline", "fifo", "--failures", "1h", "--seed", "3")
+    files = [tmp_path / "one.json", tmp_path / "other.json"]
+    cli(*args, "--executor", "threads", "--workers", "1", "--out", str(files[0]))
+    cli(*args, "--executor", executor, "--workers", workers, "--out", str(files[1]))
+    one, other = map(document, files)
+    assert [run["name"] for run in one["status"]["runs"]] == ["default", "kueue", "fifo"]
+    assert one["status"]["runs"] == other["status"]["runs"]
+    assert one["status"]["digests"] == other["status"]["digests"]
+    assert one["spec"] == other["spec"]
+
+
+def test_a_resumed_replay_keeps_equal_runs_and_simulates_the_others(
+    trace: str, cli: RunCli, tmp_path: Path
+) -> None:
+    whole, part = tmp_path / "whole.json", tmp_path / "part.json"
+    common = ("replay", trace, "--cluster", CLUSTER, "--executor", "threads", "--workers", "1")
+    cli(*common, "--baseline", "kueue", "--baseline", "fifo", "--out", str(whole))
+    cli(*common, "--baseline", "kueue", "--out", str(part))
+    resumed = cli(
+        *common, "--baseline", "kueue", "--baseline", "fifo", "--out", str(part), "--resume"
+    )
+    assert "kept 2 finished runs" in resumed.err
+    assert "finished fifo" in resumed.err
+    assert "finished kueue" not in resumed.err
+    assert document(part)["status"]["runs"] == document(whole)["status"]["runs"]
+    # another seed of failures is another run
+    again = cli(
+        *common, "--baseline", "kueue", "--out", str(part), "--resume", "--checkpoint", "1h"
+    )
+    assert "kept" not in again.err
+
+
+def test_a_signal_keeps_the_runs_that_are_finished(trace: str, tmp_path: Path) -> None:
+    """The baseline is finished in a moment, 1,200 plans are not."""
+    out = tmp_path / "replay.json"
+    jobs = json.loads(Path(trace).read_text())
+    jobs["spec"]["jobs"] = [
+        {
+            "name": f"k{i}", "pods": 1, "gpus": 1 + i % 8, "submitSeconds": 100 * i,
+            "durationSeconds": 50 + 40 * (i % 9),
+        }
+        for i in range(600)
+    ]  # fmt: skip
+    Path(trace).write_text(json.dumps(jobs))
+    command = [sys.executable, "-m", "planner", "replay", trace, "--cluster", CLUSTER]
+    command += ["--baseline", "first-fit-decreasing", "--executor", "processes", "--workers", "2"]
+    command += ["--on-events", "--out", str(out)]
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    assert line.startswith("finished first-fit-decreasing")
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 143
+    assert "interrupted: 1 of the runs are not finished" in said
+    found = document(out)
+    assert [run["name"] for run in found["status"]["runs"]] == ["first-fit-decreasing"]
+    assert found["status"]["missing"] == ["default"]
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "what"),
+    [
+        (("--baseline", "kuueue"), 64, "no rules are named 'kuueue'"),
+        (("--every", "0s"), 64, "--every is below one second"),
+        (("--resume",), 64, "--resume without --out"),
+        (("--speedup", "0"), 64, "--speedup: from 1/1000 to 1000"),
+        (("--from", "9d"), 65, "no job of the trace arrives in the part that is replayed"),
+        (("--policy", "missing.yaml"), 66, "missing.yaml"),
+    ],
+)
+def test_mistakes_are_one_error(
+    args: tuple[str, ...], code: int, what: str, trace: str, cli: RunCli
+) -> None:
+    done = cli("replay", trace, "--cluster", CLUSTER, *args)
+    assert done.code == code
+    assert what in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_file_that_is_no_replay_is_not_overwritten(
+    trace: str, cli: RunCli, tmp_path: Path
+) -> None:
+    out = tmp_path / "notes.json"
+    out.write_text("mine")
+    done = cli("replay", trace, "--cluster", CLUSTER, "--out", str(out), "--resume")
+    assert done.code == 64
+    assert out.read_text() == "mine"
