@@ -239,6 +239,7 @@ class AuditWriter:
             slow=thousandths(slow),
             waiting=thousandths(waiting),
             startable=thousandths(max(0, startable)),
+            placement=thousandths(max(0, regained - max(0, startable))),
             allowed=thousandths(max(0, allowed)),
             money_per_day=self._money(max(0, regained)),
             money_per_day_at_most=self._money(max(0, at_most)),
