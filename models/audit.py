@@ -53,7 +53,7 @@ DAY_H = 24
 OF_MOVES = "moves are measured"
 """Start of a note on what moves bought: an audit weighs none of the re-plan's."""
 
-MAX_EMBEDDED = 3000
+MAX_EMBEDDED = 20_000
 """The re-plan is part of the audit of a cluster of at most so many nodes and gangs."""
 
 Changes = Mapping[int, GangDecision]
@@ -239,6 +239,7 @@ class AuditWriter:
             slow=thousandths(slow),
             waiting=thousandths(waiting),
             startable=thousandths(max(0, startable)),
+            placement=thousandths(max(0, regained - max(0, startable))),
             allowed=thousandths(max(0, allowed)),
             money_per_day=self._money(max(0, regained)),
             money_per_day_at_most=self._money(max(0, at_most)),

@@ -79,7 +79,7 @@ def test_the_loss_and_its_parts(audit: Callable[..., AuditDocument]) -> None:
     assert (found.effective_gpus.before, found.effective_gpus.possible) == (7.56, 25)
     lost = found.lost
     assert (lost.gpus, lost.at_most, lost.slow, lost.waiting) == (17.44, 17.44, 1.44, 16)
-    assert (lost.startable, lost.allowed) == (0, 0)
+    assert (lost.startable, lost.placement, lost.allowed) == (0, 17.44, 0)
     assert lost.money_per_day == 837.12  # 17.44 x 24 x 2
     (slow, full) = found.gangs
     assert (slow.gang, slow.speed, slow.best_speed, slow.replan_speed) == (

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from models.documents.audit import AuditDocument
     from models.documents.plan import PlanDocument
     from models.instance import Instance
-    from models.solution import Solution
+    from models.solution import GangDecision, Solution
     from planner.read.instance_builder import LoadedInput
     from planner.search.regaining_moves import Regain
     from planner.show.console import Console
@@ -183,12 +183,14 @@ class _Auditor:
                 allowed = self._search("moves that gangs allow", willing, ALLOWED)
             possible = self._search("the re-plan", free, POSSIBLE)
             moves = self._moves(free, unmoved, possible)
+            jointly = together(free, unmoved, moves)
+            possible = _best(free, possible, (jointly, _unproven(free, allowed.decisions, unmoved)))
         with phases.phase("check"):
             self._check(standing, unmoved)
             self._check(alone, packed)
             if movable:
                 self._check(willing, allowed)
-            self._check(free, together(free, unmoved, moves))
+            self._check(free, jointly)
             plan, document = self._made(free, possible, self._request.out_plan)
             possible = _as_stated(possible, plan)
         found = Found(
@@ -267,20 +269,53 @@ def _as_stated(solution: Solution, plan: PlanDocument) -> Solution:
 
 def together(free: Instance, unmoved: Solution, moves: Sequence[Regain]) -> Solution:
     """The plan with all moves, of which nothing is proven."""
-    from models.solution import GangDecision, Reason
-    from planner.baselines.scheduler import solution_of
-    from planner.search.moves import with_moves_as_one
     from planner.search.regaining_moves import with_decisions
 
     changes = {index: one for move in moves for index, one in move.decisions.items()}
+    return _unproven(free, with_decisions(unmoved.decisions, changes), unmoved)
+
+
+def _unproven(free: Instance, decisions: Sequence[GangDecision], unmoved: Solution) -> Solution:
+    """A plan of the re-plan's instance that was found otherwise: its bounds follow from the queue alone."""
+    from models.implied_bounds import ImpliedBounds
+    from models.solution import GangDecision, Reason, TierResult
+    from models.tier_values import Evaluation, tiers_of
+    from planner.search.moves import with_moves_as_one
+
     waits = GangDecision("wait", (), Reason("NoRoom", "not by these moves"))
     decisions = tuple(
-        waits if one.decision == "wait" and free.gangs[index].hold is None else one
-        for index, one in enumerate(with_decisions(unmoved.decisions, changes))
+        waits if one.decision == "wait" and gang.hold is None else replace(one, expected_start=None)
+        for one, gang in zip(decisions, free.gangs, strict=True)
     )
-    plan = solution_of(free, decisions, "moves of an audit")
+    implied, values = ImpliedBounds(free), Evaluation(free, decisions).vector()
+    bounds = [implied.bound(tier, {}, {}) for tier in tiers_of(free)]
+    tiers = tuple(
+        TierResult(t.name, t.sense, value, value, bound, "exact" if bound == value else None)
+        for t, value, bound in zip(tiers_of(free), values, bounds, strict=True)
+    )
+    proven = all(tier.bound == tier.value for tier in tiers)
+    plan = replace(
+        unmoved,
+        decisions=decisions,
+        tiers=tiers,
+        stopped_by="proof" if proven else "budget",
+        notes=(),
+        moves=(),
+    )
     found = with_moves_as_one(free, plan, unmoved.decisions)
     return plan if found is None else found
+
+
+def _best(free: Instance, possible: Solution, others: Sequence[Solution]) -> Solution:
+    """The re-plan, or one with fewer moves if the search, short of time, has found nothing as good."""
+    from models.tier_values import tiers_of
+    from models.tiers import larger_is_better
+
+    def worth(plan: Solution) -> tuple[int, ...]:
+        return larger_is_better(tiers_of(free), [tier.value for tier in plan.tiers])
+
+    best = max((possible, *others), key=worth)
+    return best if worth(best) > worth(possible) else possible
 
 
 def _seconds(request: AuditRequest, instance: Instance) -> float:

@@ -100,6 +100,7 @@ def _audit_lines(audit: AuditDocument) -> Iterator[str]:
         ("possible_effective_gpus", "The same in the re-plan.", effective.possible),
         ("lost_gpus", "Effective GPUs that the re-plan regains.", lost.gpus),
         ("lost_gpus_at_most", "Effective GPUs that any re-plan regains.", lost.at_most),
+        ("placement_lost_gpus", "Of the lost, those not regained without moves.", lost.placement),
         ("allowed_gpus", "Effective GPUs regained by moves that gangs allow.", lost.allowed),
         ("lost_money_per_day", "Price of the lost GPUs for a day.", lost.money_per_day),
         ("installed_gpus", "GPUs of all nodes.", status.gpus.installed),
