@@ -124,7 +124,7 @@ CASES = {
     "drain": (("--drain", "r1-1"), drained, {"wide"}),
     "without": (("--without", "wide"), without, {"near"}),
     "relax-a-level": (("--relax", "three:rack"), relaxed_rack, {"three"}),
-    "relax-the-selector": (("--relax", "picky:selector"), relaxed_selector, {"picky"}),
+    "relax-the-selector": (("--relax", "picky:nodeSelector"), relaxed_selector, {"picky"}),
     "relax-twice": (
         ("--relax", "fast:model", "--relax", "fast:bandwidth"),
         relaxed_model,
