@@ -30,6 +30,8 @@ class InvalidValueError(ValueError):
 def shown(text: object) -> str:
     """Text quoted for a message: one line, control characters escaped, at most 60 characters."""
     raw = str(text) if isinstance(text, str) else repr(text)
+    if raw.isprintable() and len(raw) <= _SHOWN:
+        return f"'{raw}'"  # readers ask for a hundred thousand, most for no message
     cut = (c if c.isprintable() else _escaped(c) for c in shortened(raw, _SHOWN))
     return f"'{''.join(cut)}'"
 

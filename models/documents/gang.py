@@ -562,6 +562,8 @@ def _gpu_errors(path: Path, pod: PodDocument, requested: int) -> Iterator[FieldE
     elif len(pod.gpus) != requested and pod.node is not None:
         what = f"{len(pod.gpus)} GPUs held, but role {shown(pod.role)} requests {requested}"
         yield FieldError(path, what, f"list {requested} of them, or null if they are not known")
+    if len(set(pod.gpus)) == len(pod.gpus):
+        return
     for gpu, times in Counter(pod.gpus).items():
         if times > 1:
             last = max(i for i, other in enumerate(pod.gpus) if other == gpu)

@@ -26,6 +26,17 @@ from planner.untrusted_text import safe
 MAX_FILE_NAME = 500
 """Characters of the name of an added file that are stated."""
 
+_FIELDS = {
+    "nodeSelector": "selector",
+    "nodeAffinity": "selector",
+    "mixModels": "one-model",
+    "minBandwidthShare": "bandwidth",
+    "patience": "bandwidth",
+    "antiAffinity": "affinity",
+    "spread": "affinity",
+}
+"""Words that stand for fields of a gang, where these have other names."""
+
 _SHOWN = 3
 """Names in a remark; the rest are counted."""
 
@@ -142,6 +153,7 @@ def _relaxed(text: str, instance: Instance, without: set[int]) -> tuple[int, str
     """The gang and the requirement of ``--relax``. Raises UsageError, also for one it does not have."""
     name, colon, what = text.partition(":")
     words = (*(level.name for level in instance.cluster.levels), "node", *RELAXABLE)
+    what = what if what in words else _FIELDS.get(what, what)
     if not colon:
         hint = f"write GANG:LEVEL, or GANG: and one of {', '.join(RELAXABLE)}"
         raise UsageError(Fault(f"--relax {shown(text)} does not say what to relax", hint))

@@ -186,11 +186,14 @@ class FreeRoom:
 
     def _closed(self, held: Sequence[Held]) -> np.ndarray:
         """Mask of the nodes in domains that a gang has for itself."""
-        closed = np.zeros(len(self._instance.cluster.nodes), dtype=np.bool_)
+        taken: dict[int, list[int]] = {}
         for one in held:
             if one.exclusive is not None and one.gpus:
-                of = self._tree.domain_of[one.exclusive]
-                closed |= of == of[one.pod.node]
+                taken.setdefault(one.exclusive, []).append(one.pod.node)
+        closed = np.zeros(len(self._instance.cluster.nodes), dtype=np.bool_)
+        for level, nodes in taken.items():
+            of = self._tree.domain_of[level]
+            closed |= np.isin(of, of[nodes])
         return closed
 
 
@@ -315,10 +318,8 @@ class _Rows:
 
     def _path(self, level: int, domain: int) -> str:
         cluster = self._instance.cluster
-        if level == cluster.node_level:
-            return cluster.nodes[
-                domain
-            ].name  # domains of this level have the numbers of their nodes
+        if level == cluster.node_level:  # where domains have the numbers of their nodes
+            return cluster.nodes[domain].name
         return "/".join(cluster.domains[level][domain].path)
 
 
@@ -334,9 +335,7 @@ def _notes(instance: Instance, nodes: Sequence[int]) -> Iterable[str]:
             "tainted, or not selected"
         )
     if not any(policy.per_gpu):
-        yield (
-            "CPU and memory beside the GPUs are not counted: perGpu in the Policy says what a GPU needs"
-        )
+        yield "CPU and memory beside GPUs are not counted: perGpu in the Policy says what a GPU needs"
     if policy.spares:
         yield "nodes that `spares` keeps free are left out; with another choice of them more might fit"
     if instance.queues:
