@@ -283,7 +283,8 @@ def test_so_many_other_domains_are_tried_and_no_more(explained: Any) -> None:  #
 def test_the_time_is_kept_and_what_is_not_proven_is_said() -> None:
     instance = tiny(17, UNKNOWN)
     decisions = solve(instance).decisions
-    waiting = next(i for i, one in enumerate(decisions) if one.decision == "wait")
+    waits = [i for i, one in enumerate(decisions) if one.decision == "wait"]
+    waiting = next(i for i in waits if instance.gangs[i].hold is None)
     stop = threading.Event()
     stop.set()
     for seconds, event in ((0, threading.Event()), (60, stop)):
