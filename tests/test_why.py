@@ -280,6 +280,7 @@ def test_so_many_other_domains_are_tried_and_no_more(explained: Any) -> None:  #
     assert len(found["others"]) == 5
 
 
+@pytest.mark.usefixtures("search_clock")
 def test_the_time_is_kept_and_what_is_not_proven_is_said() -> None:
     instance = tiny(17, UNKNOWN)
     decisions = solve(instance).decisions
