@@ -21,6 +21,7 @@ from planner.pipelines.explain import why_waiting
 from planner.search.causes import World
 from planner.search.solve import solve
 from planner.search.verified_remedies import RemedyFinder
+from planner.show import why_tables
 
 INPUTS = Path(__file__).parent.parent / "inputs"
 
@@ -227,3 +228,68 @@ def _waiting(path: str) -> list[tuple[tuple[str, str], Instance, tuple[GangDecis
     instance = instance_from_document(plan_files.parse(content, path)["instance"])
     keys = [gang.key for gang in plan.spec.gangs if gang.decision == "wait"]
     return [(key, instance, explanation(plan, instance, key).decisions) for key in keys]
+
+
+def test_the_documented_answer_is_what_is_printed(cli: RunCli, tmp_path: Path) -> None:
+    page = (INPUTS.parent / "docs" / "explain.md").read_text(encoding="utf-8")
+    shown = page.partition("$ gangplan explain plan.json gpt2-medium\n")[2].partition("```")[0]
+    out = str(tmp_path / "plan.json")
+    assert cli("plan", str(INPUTS / "quickstart"), "--out", out).code == 0
+    assert cli("explain", out, "gpt2-medium", "--time-limit", "1m").out.startswith(shown)
+    assert shown.count("\n") > 10
+
+
+def half(name: str, nodes: Sequence[str], more: str = "preemptible: true") -> str:
+    """Gangs of one GPU each, as many as fit on these nodes."""
+    found = ""
+    for number, (node, gpu) in enumerate((node, gpu) for node in nodes for gpu in range(8)):
+        text = gang(f"{name}-{number:02d}", 1, more, [node])
+        found += text.replace("gpus: [0,1,2,3,4,5,6,7]", f"gpus: [{gpu}]").replace(
+            "gpus: 8", "gpus: 1"
+        )
+    return found
+
+
+def test_one_remedy_stops_so_many_gangs_and_no_more(explained: Any) -> None:  # noqa: ANN401
+    # all nodes are full of gangs of one GPU; a node needs 8 of them to go, two nodes 16 (the most is 12)
+    crowd = half("small", ["a-1", "a-2", "b-1", "b-2"])
+    one = remedies(explained(cluster() + crowd + gang("new", 1), "new"))["stop"]
+    assert len(one["gangs"]) == 8
+    assert {pod["node"] for pod in one["pods"]} == {"a-1"}
+    assert "stop" not in remedies(explained(cluster() + crowd + gang("new", 2), "new"))
+
+
+def test_many_causes_are_counted(cli: RunCli, tmp_path: Path) -> None:
+    text = cluster() + half("small", ["a-1", "a-2", "b-1", "b-2"]) + gang("new", 4)
+    (tmp_path / "in.yaml").write_text(text, encoding="utf-8")
+    out = str(tmp_path / "plan.json")
+    assert cli("plan", str(tmp_path / "in.yaml"), "--out", out).code == 0
+    document = json.loads(cli("explain", out, "new", "-o", "json").out)["why"]
+    causes = document["causes"]
+    assert len(causes) == 1  # one GPU is enough to keep four whole nodes from it
+    document["causes"] = [{**causes[0], "name": f"default/g{i}", "gpus": 2} for i in range(8)]
+    table = why_tables.tables(Why.model_validate_json(json.dumps(document)))[0]
+    assert len(table.rows) == why_tables.MAX_GANGS
+    assert table.notes[0] == "and 2 more gangs, with 4 GPUs; -o json lists all"
+
+
+def test_so_many_other_domains_are_tried_and_no_more(explained: Any) -> None:  # noqa: ANN401
+    text = cluster().replace("a-[1-2]", "a-[01-60]") + gang("new", 1)
+    found = explained(text, "new")["place"]
+    assert (found["level"], found["tried"]) == ("node", 48)
+    assert len(found["others"]) == 5
+
+
+@pytest.mark.usefixtures("search_clock")
+def test_the_time_is_kept_and_what_is_not_proven_is_said() -> None:
+    instance = tiny(17, UNKNOWN)
+    decisions = solve(instance).decisions
+    waits = [i for i, one in enumerate(decisions) if one.decision == "wait"]
+    waiting = next(i for i in waits if instance.gangs[i].hold is None)
+    stop = threading.Event()
+    stop.set()
+    for seconds, event in ((0, threading.Event()), (60, stop)):
+        why = why_waiting(World(instance, decisions, waiting), seconds, event)
+        assert (why.standing, why.causes, why.remedies) == ("unknown", (), ())
+        assert not why.complete
+        assert why.said.startswith(f"not proven within {seconds} s")

@@ -27,7 +27,7 @@ class WhyPod(Document):
     role: str
     index: int
     node: str
-    gpus: tuple[int, ...] | None = Field(description="Null: the node decides")
+    gpus: Many[int] | None = Field(description="Null: the node decides")
 
 
 class WhyRemedy(Document):

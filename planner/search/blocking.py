@@ -86,10 +86,12 @@ def blocking(questions: Counterfactual, seconds: float) -> Blocking:
         return Blocking(Standing.FITS, pods=first.pods)
     if first.core is None:
         return Blocking(Standing.UNKNOWN)
-    if questions.start(()).blocked:
+    alone = questions.start(())
+    if alone.blocked:
         return Blocking(Standing.IRREDUCIBLE, (_size(questions),))
     if questions.hold is not None:
-        return Blocking(Standing.IRREDUCIBLE, (questions.hold,))
+        standing = Standing.IRREDUCIBLE if alone.starts else Standing.ENOUGH
+        return Blocking(standing, (questions.hold,))
     least = questions.budget.seconds_left() - seconds
     best: Blocking | None = None
     many = len(questions.all) > MANY  # then what is cheap to ask comes first
