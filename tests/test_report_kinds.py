@@ -39,7 +39,7 @@ def audit() -> dict[str, Any]:
             "atMost": 19,
             "slow": 1,
             "waiting": 16,
-            "startable": 0,
+            "startable": 4,
             "allowed": 1,
             "moneyPerDay": 816.0,
             "moneyPerDayAtMost": 912.0,
