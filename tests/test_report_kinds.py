@@ -39,7 +39,7 @@ def audit() -> dict[str, Any]:
             "atMost": 19,
             "slow": 1,
             "waiting": 16,
-            "startable": 0,
+            "startable": 4,
             "allowed": 1,
             "moneyPerDay": 816.0,
             "moneyPerDayAtMost": 912.0,
@@ -222,8 +222,9 @@ def said(found: Elements) -> str:
 def test_an_audit_says_what_is_lost_in_gpus_and_money(page: Written) -> None:
     text = said(page(audit()))
     assert "Audit of two-racks" in text
-    assert "GPUs lost to placement 17 at most 19" in text
-    assert "Lost a day, in money 816 at most 912" in text
+    assert "GPUs a re-plan regains 17 at most 19" in text
+    assert "Regained a day, in money 816 at most 912" in text
+    assert "Of these, lost to placement 13 they need moves; 4 could start now" in text
     assert "GPUs of no use 1.5 of 30 free GPUs; 72 a day" in text
     assert "Gangs that others block 1 of 1 that wait; 16 GPUs" in text
     assert "research/old: v100-4 to v100-3" in text

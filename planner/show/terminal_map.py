@@ -42,6 +42,9 @@ OTHER, FREE_SIGN, UNHEALTHY_SIGN = "o", ".", "x"
 COLOURS = ("33", "36", "32", "93", "34", "31", "35")
 """SGR codes of gangs; colour only repeats what the letters say."""
 
+LEAST_NAME = 12
+"""Characters of a node's name that are shown at least; of longer ones the end."""
+
 BAR = 24
 """Characters of the bar of a folded domain."""
 
@@ -65,7 +68,8 @@ def drawn(
         return f"{table}\n{console.lines([_BAR_LEGEND])}" if bars else table
     detail = _Detail(found, only, color=console.use_color(console.stdout))
     lines = list(detail.lines(found.cluster, 0, console.width or WIDTH))
-    legend = console.drawn(_legend(found, only, plan.instance.gangs_by_key()))
+    whose = _legend(found, only, plan.instance.gangs_by_key())
+    legend = console.drawn(whose) if whose.rows else ""
     signs = console.lines(list(detail.signs(found, states)))
     return "\n".join(part for part in ("\n".join([*lines, ""]), legend, signs) if part)
 
@@ -92,7 +96,8 @@ class _Detail:
         """As many to a line as fit, from top to bottom."""
         if not nodes:
             return
-        named = max(text_width(safe(node.name)) for node in nodes)
+        most = max(LEAST_NAME, width // 3)
+        named = min(most, max(text_width(safe(node.name)) for node in nodes))
         cells = [self._node(node, named) for node in nodes]
         widest = max(size for _, size in cells)
         columns = max(1, (width - len(pad) + _APART) // (widest + _APART))
@@ -103,7 +108,7 @@ class _Detail:
 
     def _node(self, node: MapNode, named: int) -> tuple[str, int]:
         """``gpu-01  ....aaaa > bbbbaaaa  cordoned``, and its width."""
-        name = safe(node.name)
+        name = _end(safe(node.name), named)
         parts = [name + " " * (named - text_width(name))]
         if node.gpus:
             states = (node.before, node.after) if node.changes else (node.after,)
@@ -144,6 +149,11 @@ class _Detail:
         if any(node.guessed for node in nodes):
             said.append("GPUs of unknown index are drawn at the first free places")
         yield "; ".join(said)
+
+
+def _end(name: str, columns: int) -> str:
+    """The name, or the end of it that fits: beginnings of long names are alike."""
+    return name if text_width(name) <= columns else f"..{name[2 - columns :]}"
 
 
 def _title(domain: MapDomain) -> str:

@@ -62,11 +62,14 @@ def _figures(audit: AuditDocument) -> Iterator[Figure]:
     status, lost = audit.status, audit.status.lost
     proven = lost.at_most == lost.gpus
     bound = "proven: no re-plan regains more" if proven else f"at most {gpu_amount(lost.at_most)}"
-    yield Figure("GPUs lost to placement", gpu_amount(lost.gpus), bound, "warn" * bool(lost.gpus))
+    yield Figure("GPUs a re-plan regains", gpu_amount(lost.gpus), bound)
+    moves = max(0.0, round(lost.gpus - lost.startable, 3))
+    start = f"they need moves; {gpu_amount(lost.startable)} could start now" if moves else ""
+    yield Figure("Of these, lost to placement", gpu_amount(moves), start, "warn" * bool(moves))
     if lost.money_per_day is not None:
         most = lost.money_per_day_at_most or 0.0
         yield Figure(
-            "Lost a day, in money", f"{lost.money_per_day:,.0f}", f"at most {most:,.0f}", "warn"
+            "Regained a day, in money", f"{lost.money_per_day:,.0f}", f"at most {most:,.0f}"
         )
     effective = status.effective_gpus
     way = f"{gpu_amount(effective.before)} → {gpu_amount(effective.possible)}"

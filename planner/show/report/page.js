@@ -277,7 +277,7 @@
     const [width, height] = SIZES[zoom];
     rack.canvas.style.width = `${rack.most * width}px`;
     rack.canvas.style.height = `${rack.nodes.length * height}px`;
-    rack.text.style.width = `${Math.max(24, rack.most * width)}px`;
+    rack.text.style.width = `${Math.max(30, rack.most * width)}px`;
   };
   const zoomTo = (wanted) => {
     zoom = Math.max(0, Math.min(SIZES.length - 1, wanted));
@@ -326,12 +326,17 @@
     canvas.addEventListener("pointerleave", () => { tip.hidden = true; release(); });
     return button;
   };
-  // What the names of all these domains begin with, up to a separator: their headings have it already.
-  const shared = (domains) => {
-    const [first, ...rest] = domains.map((one) => one[1]);
+  // How many characters all these names begin with.
+  const shared = ([first, ...rest]) => {
     let length = 0;
     while (rest.length && length < first.length && rest.every((name) => name[length] === first[length])) length++;
-    while (length && !/[-_./]/.test(first[length - 1])) length--;
+    return length;
+  };
+  // The same of domains, up to a separator: the heading around them has it already.
+  const known = (domains) => {
+    const names = domains.map((one) => one[1]);
+    let length = names.length ? shared(names) : 0;
+    while (length && !/[-_./]/.test(names[0][length - 1])) length--;
     return length;
   };
   const domain = (one, parent, depth, cut = 0) => {
@@ -349,14 +354,15 @@
       section.append(head);
     }
     const flow = make("div", "racks"), deeper = make("div", "inside");
-    const known = inner.length ? shared(inner) : 0;
+    const said = known(inner);
     for (const below of inner) {
-      const element = domain(below, deeper, depth + 1, known);
+      const element = domain(below, deeper, depth + 1, said);
       (element.matches(".rack") ? flow : deeper).append(element);
     }
+    const same = groups.length > 1 ? shared(groups.map((group) => group[0][0])) : 0;
     for (const group of groups) {
       const last = group[group.length - 1][0];
-      flow.append(rack(`nodes ${group[0][0]} to ${last}`, group[0][0], group));
+      flow.append(rack(`nodes ${group[0][0]} to ${last}`, group[0][0].slice(same), group));
     }
     if (flow.firstChild) section.append(flow);
     if (deeper.firstChild) section.append(deeper);

@@ -148,8 +148,10 @@ def _proof(plan: PlanDocument) -> Figure:
 
 
 def _largest(plan: PlanDocument) -> str:
-    gaps = [tier.gap for tier in plan.status.objectives if tier.bounded]
-    return percent(max(gaps, default=0.0))
+    """The largest gap; of tiers without a bound none is known."""
+    tiers = plan.status.objectives
+    largest = max((tier.gap for tier in tiers if tier.bounded), default=0.0)
+    return percent(largest) if largest or all(tier.bounded for tier in tiers) else "not known"
 
 
 def _sum(counts: Counter[str], keys: Sequence[str]) -> int:
