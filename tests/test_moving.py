@@ -14,9 +14,13 @@ from moves_made import decide, small, solved
 
 from models.instance import Instance
 from models.policy import Moves, Objective
+from models.program.aggregated.model import AggregatedModel
 from models.program.base_state import base_decisions
 from models.solution import GangDecision, MoveSet, Solution, TierResult
 from planner.search import moves as moving
+from planner.search.budget import Budget
+from planner.search.free_space import FreeSpace
+from planner.search.guided import follow
 from planner.search.moves import keep_worthwhile
 
 
@@ -393,3 +397,22 @@ def test_under_goodput_a_note_of_a_left_out_set_names_effective_gpus() -> None:
         "gain +16 GPUs admitted (default/big), +8.960 effective GPUs, +4.000 GPUs' worth"
         in (found.notes[0])
     )
+
+
+def test_a_pod_that_moves_after_an_lp_has_no_room_where_the_others_of_its_gang_stay() -> None:
+    """n1 takes two pods, which are there already."""
+    roles = [role("worker", 2, 1, same="rack"), role("launcher", 1, 0)]
+    one = gang("one", roles=roles, stands=[(0, 0, 0, 1), (0, 1, 0, 2), (1, 0, 1, 0)], movable=True)
+    nodes = [node(f"n{i}", switched(2), allocatable={"pods": 2}) for i in (1, 2)]
+    instance = build(nodes=nodes, gangs=[one])
+    model = AggregatedModel(instance)
+    (choice,), (admits,) = model.requests.choices, model.admits
+    values = [0.0] * len(model.program.lower)
+    (moves,) = (
+        o for o, option in enumerate(choice.options) if option.demand.stays and option.demand.roles
+    )
+    values[admits[moves]] = 1.0
+    budget = Budget(instance.policy.solve)
+    space = FreeSpace(instance, follow(instance, model.requests, model.admits, values, budget))
+    assert all(map(space.is_valid, range(2)))
+    assert [pod.node for pod in space.pods[0]] == [0, 0, 1]

@@ -31,6 +31,9 @@ FINISH_S_PER_OBJECT = 2e-4
 BESIDE = 4
 """So many times that may pass until the first plan is checked beside the search, and the last one then."""
 
+FIRST_FACTOR = 1.5
+"""A plan may take so much longer to finish than the first one took to be found."""
+
 FINISH_FACTOR = 1.3
 """The last plan may take so much longer to finish than the first one."""
 
@@ -103,11 +106,11 @@ class TimedSearch:
     def _keeps_first(self, seconds: float) -> bool:
         """Whether there is a first plan to keep, and time to check it and the last one after so long.
 
-        A plan is taken to need as long to finish as the first one to be found, until one was timed.
+        Until one was timed, what a plan needs to finish follows from how long the first one was looked for.
         """
         if self._search.started and not self._timed:
             self._timed = True
-            self._finish = max(self._finish, seconds)
+            self._finish = max(self._finish, FIRST_FACTOR * seconds)
             self._search.finish_by(self._limit - self._finish)
         in_time = EARLY_S < seconds < self._limit - BESIDE * self._finish
         return in_time and self._search.started and not self._stop.is_set()

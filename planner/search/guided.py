@@ -58,15 +58,17 @@ def follow(
 
 def _resettle(space: FreeSpace, movers: Sequence[Option], budget: Budget) -> list[int]:
     """Place what moves where it fits most tightly, large gangs first; returns those without a place."""
-    homeless = []
+    homeless, gangs = [], space.instance.gangs
+    for option in movers:  # what stays holds its room before anything comes
+        space.set(option.demand.gang, placed(gangs[option.demand.gang], option.demand.stays))
     for option in sorted(movers, key=lambda o: (-o.demand.gpus, o.demand.gang)):
         demand = option.demand
         pods = None if budget.exhausted() else place(space, demand)
         if pods is None:
             homeless.append(demand.gang)
+            space.set(demand.gang, ())
         else:
-            stays = placed(space.instance.gangs[demand.gang], demand.stays)
-            space.set(demand.gang, sorted((*stays, *pods)))
+            space.set(demand.gang, sorted((*space.pods[demand.gang], *pods)))
     return homeless
 
 

@@ -91,20 +91,18 @@ class Ledger:
         if victims:
             decisions = back_in_place(self.instance, decisions, victims)
         plan = self.evaluate(decisions)
-        below_share = {
-            index
-            for index, (decision, value) in enumerate(zip(decisions, plan.values, strict=True))
-            if decision.decision in ("place", "complete", "move")
-            and value is not None
-            and not value.meets_min_share
-        }
-        below_share.update(mixed(self.instance, decisions))
-        if below_share:
-            if any(decisions[index].decision == "move" for index in below_share):
+        unfit = self._unfit(plan)
+        if unfit:
+            if any(decisions[index].decision == "move" for index in unfit):
                 return None
             base = base_decisions(self.instance)
-            decisions = tuple(base[i] if i in below_share else d for i, d in enumerate(decisions))
+            decisions = tuple(base[i] if i in unfit else d for i, d in enumerate(decisions))
+            victims = unjustified_victims(self.instance, decisions)
+            if victims:
+                decisions = back_in_place(self.instance, decisions, victims)
             plan = self.evaluate(decisions)
+            if victims and self._unfit(plan):
+                return None
         if any(rule.broken(plan) for rule in JOINT_RULES):
             decisions = back_in_place(self.instance, decisions, ())
             plan = self.evaluate(decisions)
@@ -118,6 +116,17 @@ class Ledger:
     def keeps_rules(self, decisions: tuple[GangDecision, ...]) -> bool:
         """Whether a plan that fits breaks no rule about gangs and needs no repair."""
         return self._valid(decisions) == decisions
+
+    def _unfit(self, plan: Evaluation) -> set[int]:
+        """Gangs below minBandwidthShare, and those of a service on several models."""
+        below_share = {
+            index
+            for index, (decision, value) in enumerate(zip(plan.decisions, plan.values, strict=True))
+            if decision.decision in ("place", "complete", "move")
+            and value is not None
+            and not value.meets_min_share
+        }
+        return below_share.union(mixed(self.instance, plan.decisions))
 
     def _moves_too_much(self, decisions: Sequence[GangDecision]) -> bool:
         """Whether more moves than the policy allows, as where fractions of moves are rounded up."""
