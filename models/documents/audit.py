@@ -91,7 +91,8 @@ class AuditLoss(AuditPart):
     at_most: Gpus = Field(description="What any re-plan could regain: bound less before")
     slow: float = Field(description="Of gpus: what running gangs gain in speed")
     waiting: Gpus = Field(description="Of gpus: what waiting gangs are worth that start")
-    startable: Gpus = Field(description="Of waiting: gangs that could start without any move")
+    startable: Gpus = Field(description="Of gpus: what is regained without any move")
+    placement: Gpus = Field(description="Of gpus: the rest, lost to where running gangs stand")
     allowed: Gpus = Field(description="What moves regain that the gangs themselves allow")
     money_per_day: Gpus | None = omitted(
         description="The price of `gpus` for a day, in the currency of the policy's gpuHourPrice"

@@ -263,25 +263,19 @@ def _loss(audit: AuditDocument) -> Iterator[str]:
     if not lost.at_most:
         yield "the placement loses nothing: no re-plan has more effective GPUs"
         return
-    bounds = (
-        "proven: no re-plan regains more"
-        if lost.at_most == lost.gpus
-        else f"at most {gpu_amount(lost.at_most)}"
+    proven = lost.at_most == lost.gpus
+    bounds = "proven: none regains more" if proven else f"at most {gpu_amount(lost.at_most)}"
+    yield f"a re-plan regains {gpu_amount(lost.gpus)} effective GPUs ({bounds})"
+    parts = (
+        (lost.startable, "without any move: gangs that could start now"),
+        (lost.placement, "are lost to where running gangs stand"),
     )
-    yield f"lost to placement: {gpu_amount(lost.gpus)} effective GPUs ({bounds})"
+    yield from (f"  {gpu_amount(gpus)} {what}" for gpus, what in parts if gpus and lost.gpus)
     if lost.gpus:
-        parts = [
-            (lost.slow, "running gangs would be faster"),
-            (lost.waiting, "waiting gangs would start"),
-        ]
-        yield "  " + ", ".join(f"{_signed(gpus)}: {what}" for gpus, what in parts if gpus)
-    if lost.startable:
-        yield f"  {gpu_amount(lost.startable)} of these without any move: gangs that could start now"
-    yield (
-        f"  {gpu_amount(lost.allowed)} if only gangs move that say that they may"
-        if lost.allowed
-        else "  nothing of it if only gangs move that say that they may"
-    )
+        parts = ((lost.slow, "for running gangs"), (lost.waiting, "for gangs that wait now"))
+        yield "  " + ", ".join(f"{_signed(gpus)} {what}" for gpus, what in parts if gpus)
+        allowed = gpu_amount(lost.allowed) if lost.allowed else "nothing of it"
+        yield f"  {allowed} if only gangs move that say that they may"
     if lost.money_per_day is not None:
         most = lost.money_per_day_at_most
         upper = "" if most == lost.money_per_day else f", at most {_money(most)}"
