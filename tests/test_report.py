@@ -203,10 +203,11 @@ def test_the_map_has_every_gpu_before_and_after() -> None:
 
 def test_gpus_of_unknown_index_take_the_lowest_places_that_are_left() -> None:
     document = handmade.plan()
-    document["spec"]["gangs"][2]["pods"][0]["gpus"] = None
+    for pod in document["spec"]["gangs"][2]["pods"]:
+        pod["gpus"] = None
     document["instance"]["cluster"]["spec"]["nodes"][2]["unknownUnhealthy"] = 1
     node = nodes_of(document)["v100-3"]
-    assert node.after == (2, 2, 2, 2, FREE, FREE, FREE, UNHEALTHY)  # 1 and 2 are known
+    assert node.after == (2, 2, 2, 2, FREE, FREE, FREE, UNHEALTHY)  # 2 a pod
     assert node.guessed
 
 

@@ -231,7 +231,7 @@ def _holders(
         found[gpu] = UNHEALTHY
     left = iter([gpu for gpu in range(gpus) if found[gpu] == FREE])
     for number, count in loose:
-        for gpu, _ in zip(left, range(count), strict=False):
+        for _, gpu in zip(range(count), left, strict=False):  # in this order: no GPU is skipped
             found[gpu] = number
     return tuple(found), bool(loose or node.unknown_unhealthy)
 

@@ -63,9 +63,9 @@ def _figures(audit: AuditDocument) -> Iterator[Figure]:
     proven = lost.at_most == lost.gpus
     bound = "proven: no re-plan regains more" if proven else f"at most {gpu_amount(lost.at_most)}"
     yield Figure("GPUs a re-plan regains", gpu_amount(lost.gpus), bound)
-    moves = max(0.0, round(lost.gpus - lost.startable, 3))
-    start = f"they need moves; {gpu_amount(lost.startable)} could start now" if moves else ""
-    yield Figure("Of these, lost to placement", gpu_amount(moves), start, "warn" * bool(moves))
+    style = "warn" * bool(lost.placement)
+    rest = f"the other {gpu_amount(lost.startable)} without any move" if lost.startable else ""
+    yield Figure("Of these, lost to placement", gpu_amount(lost.placement), rest, style)
     if lost.money_per_day is not None:
         most = lost.money_per_day_at_most or 0.0
         yield Figure(
