@@ -166,7 +166,7 @@ class _Occupation:
     def _held(self, roles: Mapping[str, Held], pods: Iterable[Any]) -> Iterator[Held]:
         """The pods that are on a node."""
         for pod in pods:
-            name = pod["node"]
+            name = pod.get("node")  # none while it waits
             if name is None:
                 continue
             of = roles.get(pod["role"])
@@ -174,7 +174,7 @@ class _Occupation:
             if of is None or node is None:
                 what = f"node {name}" if of is not None else f"role {pod['role']}"
                 raise _DamagedError(f"{what} of a pod is not in its instance")
-            gpus = pod["gpus"] if of.gpus else ()
+            gpus = pod.get("gpus") if of.gpus else ()
             mask = None if gpus is None else mask_of(_whole(gpu, MAX_GPUS - 1) for gpu in gpus)
             yield Held(of.gpus, PodPlacement(0, 0, node, mask), of.requests, of.exclusive)
 
