@@ -247,11 +247,21 @@ def prepare(request: ReplayRequest, console: Console, stdin: BinaryIO | None = N
         count = plural(len(left_out), "job")
         console.warn(f"{count} too large for the cluster, even if it were empty: left out")
     scenarios = [(name, _scenario(request, trace, path)) for name, path in _names(request)]
-    rules = [(name, base, name) for name in request.baselines]
+    rules = [(name, _at_events(base), name) for name in request.baselines]
     runs = [*((name, scenario, None) for name, scenario in scenarios), *rules]
     tasks = [_task(request, name, _without(s, left_out), rules) for name, s, rules in runs]
     jobs = _without(base, left_out).jobs
     return Prepared(tuple(tasks), _spec(request, trace, base, jobs, len(left_out)))
+
+
+def _at_events(scenario: Scenario) -> Scenario:
+    """The scenario of a baseline: what concerns plans alone makes no difference to it."""
+    policy = replace(scenario.instance.policy, solve=SolveLimits())
+    return replace(
+        scenario,
+        instance=replace(scenario.instance, policy=policy),
+        settings=replace(scenario.settings, every_ms=0),
+    )
 
 
 def _names(request: ReplayRequest) -> list[tuple[str, str | None]]:
@@ -307,6 +317,7 @@ def _without(scenario: Scenario, left_out: frozenset[tuple[str, str]]) -> Scenar
 
 def _task(request: ReplayRequest, name: str, scenario: Scenario, rules: str | None) -> RunTask:
     gangs = tuple(sorted((job.gang for job in scenario.jobs), key=lambda gang: gang.key))
+    online = rules is not None or request.on_events
     inputs = {
         "generator": f"gangplan {__version__}",
         "name": name,
@@ -314,10 +325,10 @@ def _task(request: ReplayRequest, name: str, scenario: Scenario, rules: str | No
         "instance": canonical_instance(replace(scenario.instance, gangs=gangs)),
         "times": [[job.submit_ms, job.duration_ms] for job in scenario.jobs],
         "settings": repr(scenario.settings),
-        "onEvents": request.on_events,
+        "online": online,
         "ownMix": scenario.own_mix,
     }
-    return RunTask(name, scenario, rules, request.on_events, digest(inputs))
+    return RunTask(name, scenario, rules, online, digest(inputs))
 
 
 # the document
