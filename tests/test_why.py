@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from conftest import RunCli
 from effort import spread
+from plan_documents import sealed
 from starting import named, starts, with_only
 from tiny import tiny
 
@@ -293,3 +294,19 @@ def test_the_time_is_kept_and_what_is_not_proven_is_said() -> None:
         assert (why.standing, why.causes, why.remedies) == ("unknown", (), ())
         assert not why.complete
         assert why.said.startswith(f"not proven within {seconds} s")
+
+
+def test_nothing_is_proven_of_a_plan_that_was_changed_or_does_not_fit(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    (tmp_path / "in.yaml").write_text(cluster() + gang("a", 2) + gang("b", 5), encoding="utf-8")
+    path = tmp_path / "plan.json"
+    assert cli("plan", str(tmp_path / "in.yaml"), "--out", str(path)).code == 0
+    plan = json.loads(path.read_text(encoding="utf-8"))
+    (placed,) = (one for one in plan["spec"]["gangs"] if one["name"] == "a")
+    placed["pods"] = [placed["pods"][0]] * 2
+    for document, said in ((plan, "does not match"), (sealed(plan), "nothing is proven of it")):
+        path.write_text(json.dumps(document), encoding="utf-8")
+        result = cli("explain", str(path), "b", "-o", "json")
+        assert (result.code, json.loads(result.out)["why"]) == (0, None)
+        assert said in result.err

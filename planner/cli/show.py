@@ -59,13 +59,13 @@ def warn_if_changed(
     console: Console, document: dict[str, Any], plan: PlanDocument, path: str
 ) -> None:
     """Warn that a digest does not match."""
-    if changed := _changed(document, plan):
+    if changed := changed_part(document, plan):
         check = f"{console.program} verify {shlex.quote(path)}"
         what = "does not match: the plan was changed after it was saved"
         console.remarks([f"{changed} {what}; {check} lists why"])
 
 
-def _changed(document: dict[str, Any], plan: PlanDocument) -> str | None:
+def changed_part(document: dict[str, Any], plan: PlanDocument) -> str | None:
     """The first digest that the document does not have. Nothing else is checked: that is verify's."""
     from models.canonical import digest
 
