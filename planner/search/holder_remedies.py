@@ -185,14 +185,16 @@ class HolderRemedies:
         gangs = [self._world.instance.gangs[index] for index in gone]
         names = first_of(["/".join(gang.key) for gang in gangs], 3, "other gang")
         gpus = plural(sum(self._size(index) for index in gone), "GPU")
+        own = self._world.spec.priority
         firm = sum(not gang.preemptible for gang in gangs)
-        note = (
-            f"; {'not' if len(gangs) == 1 else f'{firm} not'} preemptible: by hand" if firm else ""
-        )
+        higher = sum(gang.preemptible and gang.priority >= own for gang in gangs)
+        note = f"; {firm} not preemptible" if firm else ""
+        note += f"; {higher} not of lower priority" if higher else ""
+        note += ": by hand" if note else ""
         keys = tuple(gang.key for gang in gangs)
         world = self._world.without(gone)
         yield from tried(
-            "stop", f"stop {names} ({gpus}{note})", world, gangs=keys, by_hand=bool(firm)
+            "stop", f"stop {names} ({gpus}{note})", world, gangs=keys, by_hand=bool(note)
         )
 
     def _several_stopped(self) -> Iterator[Remedy]:
