@@ -169,6 +169,15 @@ def test_a_gang_waits_until_another_ends_and_that_is_said_with_its_time(explaine
     assert found["holders"][0]["endsAt"] == "2026-11-20T12:00:00Z"
 
 
+def test_what_is_reserved_for_a_gang_says_until_when_it_waits(cli: RunCli, tmp_path: Path) -> None:
+    out = str(tmp_path / "plan.json")
+    assert cli("plan", str(INPUTS / "reservations"), "--out", out).code == 0
+    found = json.loads(cli("explain", out, "train/pretrain", "-o", "json").out)
+    assert remedies(found)["wait"]["at"] == found["reserved"]["start"] == "2026-11-23T13:00:00Z"
+    others = json.loads(cli("explain", out, "evals/long", "-o", "json").out)
+    assert causes(others)[0] == ("reservation", "train/pretrain")
+
+
 def test_who_would_take_the_room_first_is_said(explained: Any) -> None:  # noqa: ANN401
     held = gang("all", 4, nodes=["a-1", "a-2", "b-1", "b-2"])
     text = cluster() + held + gang("before", 1, "priority: 5") + gang("new", 1)
