@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import threading
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from conftest import RunCli
 from effort import spread
+from plan_documents import sealed
 from starting import named, starts, with_only
 from tiny import tiny
 
@@ -167,6 +169,15 @@ def test_a_gang_waits_until_another_ends_and_that_is_said_with_its_time(explaine
     assert found["holders"][0]["endsAt"] == "2026-11-20T12:00:00Z"
 
 
+def test_what_is_reserved_for_a_gang_says_until_when_it_waits(cli: RunCli, tmp_path: Path) -> None:
+    out = str(tmp_path / "plan.json")
+    assert cli("plan", str(INPUTS / "reservations"), "--out", out).code == 0
+    found = json.loads(cli("explain", out, "train/pretrain", "-o", "json").out)
+    assert remedies(found)["wait"]["at"] == found["reserved"]["start"] == "2026-11-23T13:00:00Z"
+    others = json.loads(cli("explain", out, "evals/long", "-o", "json").out)
+    assert causes(others)[0] == ("reservation", "train/pretrain")
+
+
 def test_who_would_take_the_room_first_is_said(explained: Any) -> None:  # noqa: ANN401
     held = gang("all", 4, nodes=["a-1", "a-2", "b-1", "b-2"])
     text = cluster() + held + gang("before", 1, "priority: 5") + gang("new", 1)
@@ -293,3 +304,20 @@ def test_the_time_is_kept_and_what_is_not_proven_is_said() -> None:
         assert (why.standing, why.causes, why.remedies) == ("unknown", (), ())
         assert not why.complete
         assert why.said.startswith(f"not proven within {seconds} s")
+
+
+def test_nothing_is_proven_of_a_plan_that_was_changed_or_does_not_fit(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    (tmp_path / "in.yaml").write_text(cluster() + gang("a", 2) + gang("b", 5), encoding="utf-8")
+    path = tmp_path / "plan.json"
+    assert cli("plan", str(tmp_path / "in.yaml"), "--out", str(path)).code == 0
+    plan = json.loads(path.read_text(encoding="utf-8"))
+    (placed,) = (one for one in plan["spec"]["gangs"] if one["name"] == "a")
+    placed["pods"] = [placed["pods"][0]] * 2
+    again = sealed(copy.deepcopy(plan))
+    for document, said in ((plan, "does not match"), (again, "nothing is proven of it")):
+        path.write_text(json.dumps(document), encoding="utf-8")
+        result = cli("explain", str(path), "b", "-o", "json")
+        assert (result.code, json.loads(result.out)["why"]) == (0, None)
+        assert said in result.err

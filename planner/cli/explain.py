@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli.options import PlanArgument, seconds_of, verb
-from planner.cli.show import warn_if_changed
+from planner.cli.show import changed_digest, warn_if_changed
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 from planner.untrusted_text import json_safe
@@ -46,7 +46,7 @@ def explain(
             metavar="DURATION",
             help="Limit on proofs and trials after reading; 0s: counts alone.",
         ),
-    ] = "6s",
+    ] = "5s",
     output: Annotated[
         Format, typer.Option("-o", "--output", help="Format on stdout.")
     ] = Format.table,
@@ -71,6 +71,7 @@ def explain(
         raise UsageError(Fault(f"GANG {gang} is ambiguous", f"say which: {meant}"))
     stated = by_key[keys[0]]
     found = explanation(plan, instance_from_document(document["instance"]), stated.key)
+    seconds = 0 if changed_digest(document, plan) else seconds  # nothing follows from a broken plan
     why, place, code = _asked(console, plan, found, seconds)
     if output is Format.json:
         shown = explanation_tables.document(found, plan, stated, why, place)
@@ -97,6 +98,10 @@ def _asked(console: Console, plan: PlanDocument, found: Explanation, seconds: in
     from planner.signals import stop_on_signal
 
     world = asking.world_of(plan, found.instance, found.decisions, found.index)
+    if not asking.sound(world):
+        what = "pods of the plan do not fit where it has them, so that nothing is proven of it"
+        console.warn(f"{what}: {console.program} verify lists why")
+        return None, None, None
     console.doing("looking for causes, and for what would change them")
     with stop_on_signal(b"stopping: what is known is shown\n") as stop:
         out = found.waits or found.decision.decision == "preempt"

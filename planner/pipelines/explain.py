@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -27,6 +28,7 @@ from planner.search.alternatives import alternatives
 from planner.search.blocking import Blocking, Standing, blocking
 from planner.search.causes import Cause, CauseKind, World
 from planner.search.counterfactual import Counterfactual, budget_of
+from planner.search.free_space import FreeSpace
 from planner.search.remedy import Remedy
 from planner.search.verified_remedies import RemedyFinder
 
@@ -63,6 +65,19 @@ def _reserved(plan: PlanDocument, instance: Instance) -> list[Reserved]:
             Reserved(stated.key, queue_place(gang), held.start, None, there, (), beside)  # type: ignore[arg-type]  # pairs
         )
     return found
+
+
+def sound(world: World) -> bool:
+    """Whether the pods of the plan are there once each, and fit on their nodes."""
+    pods = (
+        (index, pod.role, pod.index)
+        for index, one in enumerate(world.decisions)
+        for pod in one.pods
+    )
+    if any(count > 1 for count in Counter(pods).values()):
+        return False
+    space = FreeSpace(world.instance, world.decisions)
+    return all(space.is_valid(n) for n in range(len(space.by_node)))
 
 
 def why_waiting(world: World, seconds: int, stop: threading.Event) -> Why:

@@ -98,7 +98,7 @@ def _policy(world: World) -> Iterator[Cause]:
             yield Cause(
                 CauseKind.RESERVATION,
                 "/".join(one.gang),
-                f"{plural(len(one.nodes), 'node')} are reserved for it from {time_text(one.start)}",
+                f"has {plural(len(one.nodes), 'node')} reserved from {time_text(one.start)}",
                 "it starts or goes, or this gang states an expectedDuration that ends before",
                 relax=partial(_unreserved, one.gang),
             )

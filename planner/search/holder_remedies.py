@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from models.program.demand_builder import remaining_demand
-from models.reservations import LAST_TIME, end_of
+from models.reservations import LAST_TIME, end_of, yields
 from models.solution import GangDecision
 from models.units import first_of, plural, time_text
 from planner.search.causes import World
@@ -185,14 +185,16 @@ class HolderRemedies:
         gangs = [self._world.instance.gangs[index] for index in gone]
         names = first_of(["/".join(gang.key) for gang in gangs], 3, "other gang")
         gpus = plural(sum(self._size(index) for index in gone), "GPU")
+        own = self._world.spec.priority
         firm = sum(not gang.preemptible for gang in gangs)
-        note = (
-            f"; {'not' if len(gangs) == 1 else f'{firm} not'} preemptible: by hand" if firm else ""
-        )
+        higher = sum(gang.preemptible and gang.priority >= own for gang in gangs)
+        note = f"; {firm} not preemptible" if firm else ""
+        note += f"; {higher} not of lower priority" if higher else ""
+        note += ": by hand" if note else ""
         keys = tuple(gang.key for gang in gangs)
         world = self._world.without(gone)
         yield from tried(
-            "stop", f"stop {names} ({gpus}{note})", world, gangs=keys, by_hand=bool(firm)
+            "stop", f"stop {names} ({gpus}{note})", world, gangs=keys, by_hand=bool(note)
         )
 
     def _several_stopped(self) -> Iterator[Remedy]:
@@ -244,6 +246,10 @@ class HolderRemedies:
             if one.pods and index != world.gang
             if (end := end_of(world.instance, index, one)) is not None and end <= LAST_TIME
         ]
+        reserved = self._reserved(ends)
+        if reserved is not None:
+            yield reserved
+            return
         room, gone, mark = _Room(world, self._space), list[int](), self._space.mark()
         at = None
         for end, index in sorted(ends):
@@ -261,6 +267,24 @@ class HolderRemedies:
             yield from tried(
                 "wait", self._wait_text(at, gone), world.without(gone), at=at, gangs=keys
             )
+
+    def _reserved(self, ends: Sequence[tuple[int, int]]) -> Remedy | None:
+        """When what is reserved for it starts: others have ended by then, or give way there."""
+        world, gangs = self._world, self._world.instance.gangs
+        own = next((one for one in world.instance.reserved if one.gang == world.spec.key), None)
+        if own is None:
+            return None
+        nodes = frozenset(own.nodes)
+        gone = [index for end, index in ends if end <= own.start]
+        gone += [
+            index
+            for index, one in enumerate(world.decisions)
+            if index not in gone and yields(gangs[index], own.place)
+            if any(pod.node in nodes for pod in one.pods)
+        ]
+        what = f"wait until {time_text(own.start)}: nodes are reserved for it from then"
+        keys = tuple(gangs[index].key for index in gone)
+        return next(tried("wait", what, world.without(gone), at=own.start, gangs=keys), None)
 
     def _wait_text(self, at: int, gone: Sequence[int]) -> str:
         last = "/".join(self._world.instance.gangs[gone[-1]].key)

@@ -50,6 +50,8 @@ def _first_step(why: Why) -> str:
         rest = len(why.remedies) - 1
         more = f" ({plural(rest, 'other way')} below)" if rest else ""
         return f"{best.do}{more}"
+    if why.standing == "unknown":
+        return f"ask with more time, such as --time-limit {10 * max(1, why.limit_seconds)}s"
     if why.causes and why.causes[0].type in ("hold", "size"):
         return why.causes[0].relaxing
     return "no single change that was tried makes it start" if why.complete else ""
