@@ -209,6 +209,8 @@ def test_metrics_and_files(
         (["missing"], 66, "missing"),
         (["scene.yaml", "--out", "scene.yaml"], 64, "overwrite"),
         (["scene.yaml", "--out-plan", "nowhere/x"], 73, "nowhere"),
+        (["scene.yaml", "--metrics-file", "nowhere/x"], 73, "nowhere"),
+        (["scene.yaml", "--out", "x", "--out-plan", "x"], 64, "two files"),
         (["scene.yaml", "--time-limit", "0s"], 64, "below one second"),
         (["scene.yaml", "--queue", "!"], 64, "name of a scheduler"),
         (["empty.yaml"], 65, "cluster"),

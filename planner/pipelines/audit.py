@@ -40,7 +40,11 @@ BUDGET_PER_S = 10
 
 @dataclass(frozen=True, slots=True)
 class AuditRequest:
-    """The options of ``audit``; None keeps the value of the policy. ``out_plan``: a file for the re-plan."""
+    """The options of ``audit``; None keeps the value of the policy.
+
+    ``out``, ``out_plan``, ``metrics``: files for the audit, the re-plan and the metrics, which the caller
+    writes.
+    """
 
     paths: tuple[str, ...]
     out: Path | None = None
@@ -49,6 +53,7 @@ class AuditRequest:
     queue: tuple[str, ...] | None = (EVERY_SCHEDULER,)
     time_limit_s: int | None = None
     now: int | None = None
+    metrics: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +101,11 @@ def audit(
     from planner.atomic_files import save
 
     phases = Phases(clock)
-    for out in (request.out, request.out_plan):
-        if out is not None:
-            check_out(out, request.paths)
+    files = [file for file in (request.out, request.out_plan, request.metrics) if file is not None]
+    for file in files:
+        check_out(file, request.paths)
+    if len({file.absolute() for file in files}) < len(files):
+        raise UsageError(Fault("two files of the audit are one", "name a file for each"))
     console.doing("reading the input")
     with phases.phase("read"):
         built = _read(request, stdin)
