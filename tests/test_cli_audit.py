@@ -193,7 +193,7 @@ def test_metrics_and_files(
     assert cli("verify", "replan.json").code == 0
     refused = cli("apply", "replan.json", "--yes")
     assert refused.code not in (0, 1)
-    assert "what-if for restarts that cost nothing" in refused.err
+    assert "restarts that cost nothing" in refused.err
     saved = AuditDocument.model_validate_json(Path("audit.json").read_bytes())
     assert saved.status.plan is not None
     assert saved.status.plan.status.digests.spec in Path("replan.json").read_text()
