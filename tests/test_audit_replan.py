@@ -38,6 +38,14 @@ def test_the_replan_equals_trying_every_plan(kind: str) -> None:
     assert {seed: what for seed, what in found.items() if what} == {}
 
 
+@pytest.mark.parametrize("seed", [3000, 7015])
+def test_moves_that_gangs_allow_keep_their_disruption_budgets(seed: int) -> None:
+    instance = busy(seed, more=("stragglers", "budgets", "movable", *KINDS["unknown"]))
+    movable = {i for i, gang in enumerate(instance.gangs) if gang.running and gang.movable}
+    allowed = at_no_price(instance, movable - fixed_gangs(instance).keys())
+    assert differences(allowed) == differences(at_no_price(instance, ())) == []
+
+
 @pytest.mark.parametrize("seed", range(3100, 3108))
 def test_the_replan_is_never_worse_and_its_bound_holds(seed: int) -> None:
     instance = free(busy(seed, more=("movable", "elastic")))

@@ -9,6 +9,10 @@ The re-plan has ``split`` on a1 and ``big`` on b1 and b2: 8 x 0.18 + 16 = 17.44 
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +22,11 @@ import yaml
 from conftest import RunCli
 
 from models.documents.audit import AuditDocument
+from models.solution import Solution
+from planner.pipelines import audit as pipeline
+from planner.pipelines.timed_search import TimedSearch
+
+ROOT = Path(__file__).parent.parent
 
 CLUSTER = """
 apiVersion: gangplan.dev/v1alpha1
@@ -184,7 +193,7 @@ def test_metrics_and_files(
     assert cli("verify", "replan.json").code == 0
     refused = cli("apply", "replan.json", "--yes")
     assert refused.code not in (0, 1)
-    assert "what-if for restarts that cost nothing" in refused.err
+    assert "restarts that cost nothing" in refused.err
     saved = AuditDocument.model_validate_json(Path("audit.json").read_bytes())
     assert saved.status.plan is not None
     assert saved.status.plan.status.digests.spec in Path("replan.json").read_text()
@@ -200,6 +209,8 @@ def test_metrics_and_files(
         (["missing"], 66, "missing"),
         (["scene.yaml", "--out", "scene.yaml"], 64, "overwrite"),
         (["scene.yaml", "--out-plan", "nowhere/x"], 73, "nowhere"),
+        (["scene.yaml", "--metrics-file", "nowhere/x"], 73, "nowhere"),
+        (["scene.yaml", "--out", "x", "--out-plan", "x"], 64, "two files"),
         (["scene.yaml", "--time-limit", "0s"], 64, "below one second"),
         (["scene.yaml", "--queue", "!"], 64, "name of a scheduler"),
         (["empty.yaml"], 65, "cluster"),
@@ -219,3 +230,38 @@ def test_what_is_wrong_is_said_in_one_error(
     result = cli("audit", *arguments)
     assert (result.code, result.out) == (code, "")
     assert says.lower() in result.err.lower()
+
+
+class Hasty(TimedSearch):
+    """The search for the re-plan has no time to find anything."""
+
+    def run(self) -> Solution:
+        gangs = self._search.instance.gangs
+        movable = sum(gang.running and gang.movable for gang in gangs)
+        return self._search.best() if movable == 2 and len(gangs) > 2 else super().run()
+
+
+def test_a_replan_that_was_not_found_is_at_least_the_moves_that_were(
+    audit: Callable[..., AuditDocument], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "TimedSearch", Hasty)
+    found = audit(SPLIT, NOTE, BIG).status
+    assert [move.regains_gpus for move in found.moves] == [17.44]
+    assert found.lost.gpus == 17.44
+    assert found.objectives[0].possible == 25_000
+
+
+def test_a_signal_ends_the_audit_with_what_was_found(tmp_path: Path) -> None:
+    """At any time it ends within seconds: before the search with nothing, later with an audit."""
+    (tmp_path / "scene.yaml").write_text(CLUSTER + SPLIT + NOTE + BIG)
+    command = [sys.executable, "-m", "planner", "audit", str(tmp_path / "scene.yaml"), "-o", "json"]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    time.sleep(1.5)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode in (0, 143)  # it may have been faster
+    assert "Traceback" not in err
+    if out:
+        AuditDocument.model_validate_json(out)

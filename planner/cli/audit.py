@@ -78,6 +78,7 @@ def audit(
         queue=schedulers_of(queue),
         time_limit_s=None if time_limit is None else seconds_of_limit(time_limit),
         now=None if now is None else time_of(now, created_at),
+        metrics=metrics_file,
     )
     audited = auditing.audit(request, console, created_at=created_at, stdin=console.stdin)
     show(console, output, audited.audit, audited.document)

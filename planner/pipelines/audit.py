@@ -40,7 +40,11 @@ BUDGET_PER_S = 10
 
 @dataclass(frozen=True, slots=True)
 class AuditRequest:
-    """The options of ``audit``; None keeps the value of the policy. ``out_plan``: a file for the re-plan."""
+    """The options of ``audit``; None keeps the value of the policy.
+
+    ``out``, ``out_plan``, ``metrics``: files for the audit, the re-plan and the metrics, which the caller
+    writes.
+    """
 
     paths: tuple[str, ...]
     out: Path | None = None
@@ -49,6 +53,7 @@ class AuditRequest:
     queue: tuple[str, ...] | None = (EVERY_SCHEDULER,)
     time_limit_s: int | None = None
     now: int | None = None
+    metrics: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +74,15 @@ class Share:
     of_all: float
 
 
-UNMOVED, WHOLE, ALLOWED = Share(0.1), Share(0.1), Share(0.12)
-POSSIBLE, MOVES = Share(0.4), Share(0.12)
+UNMOVED, POSSIBLE, MOVES = Share(0.1), Share(0.4), Share(0.12)
+ALLOWED, WHOLE = Share(0.12), Share(0.1)
 """In this order; the rest is for checking and writing."""
+
+LEAST_S = 1
+"""Seconds that each of them has in any case."""
+
+LAST_CHECKS = 5
+"""As long as so many checks of a plan without proofs take those of the moves and of the re-plan."""
 
 
 def audit(
@@ -90,9 +101,11 @@ def audit(
     from planner.atomic_files import save
 
     phases = Phases(clock)
-    for out in (request.out, request.out_plan):
-        if out is not None:
-            check_out(out, request.paths)
+    files = [file for file in (request.out, request.out_plan, request.metrics) if file is not None]
+    for file in files:
+        check_out(file, request.paths)
+    if len({file.absolute() for file in files}) < len(files):
+        raise UsageError(Fault("two files of the audit are one", "name a file for each"))
     console.doing("reading the input")
     with phases.phase("read"):
         built = _read(request, stdin)
@@ -161,6 +174,7 @@ class _Auditor:
         self._clock = clock
         self._started = clock()
         self._limit = _seconds(request, built.instance)
+        self._check_s = 0.0
 
     def run(self, phases: Phases) -> tuple[dict[str, Any], PlanDocument, AuditDocument]:
         from models.audit import AuditWriter, Found
@@ -174,23 +188,19 @@ class _Auditor:
         free = at_no_price(instance, running - fixed.keys(), budgets=False)
         with phases.phase("solve"):
             standing = at_no_price(instance, ())
-            unmoved = self._search("gangs that could start now", standing, UNMOVED)
-            alone = _packed(free)
-            packed = self._search("whole nodes", alone, WHOLE)
+            unmoved = self._checked("gangs that could start now", standing, UNMOVED)
+            possible = self._search("the re-plan", free, POSSIBLE)
+            moves = self._moves(free, unmoved, possible)
             allowed = unmoved
             if movable:
                 willing = at_no_price(instance, movable)
-                allowed = self._search("moves that gangs allow", willing, ALLOWED)
-            possible = self._search("the re-plan", free, POSSIBLE)
-            moves = self._moves(free, unmoved, possible)
-            jointly = together(free, unmoved, moves)
-            possible = _best(free, possible, (jointly, _unproven(free, allowed.decisions, unmoved)))
+                allowed = self._checked("moves that gangs allow", willing, ALLOWED)
+            alone = _packed(free)
+            packed = self._checked("whole nodes", alone, WHOLE)
         with phases.phase("check"):
-            self._check(standing, unmoved)
-            self._check(alone, packed)
-            if movable:
-                self._check(willing, allowed)
+            jointly = together(free, unmoved, moves)
             self._check(free, jointly)
+            possible = _best(free, possible, (jointly, _unproven(free, allowed.decisions, unmoved)))
             plan, document = self._made(free, possible, self._request.out_plan)
             possible = _as_stated(possible, plan)
         found = Found(
@@ -211,7 +221,15 @@ class _Auditor:
 
     @property
     def _left(self) -> float:
-        return max(0.0, self._limit - (self._clock() - self._started))
+        """Seconds until the last plans have to be checked."""
+        passed = self._clock() - self._started
+        return max(0.0, self._limit - passed - LAST_CHECKS * self._check_s)
+
+    def _checked(self, what: str, instance: Instance, share: Share) -> Solution:
+        """The same, after the judge has accepted the plan, of which only figures are stated."""
+        solution = self._search(what, instance, share)
+        self._check(instance, solution)
+        return solution
 
     def _search(self, what: str, instance: Instance, share: Share) -> Solution:
         """The best plan found with a share of the time and the budget."""
@@ -220,7 +238,7 @@ class _Auditor:
         budget = limits.budget
         if self._request.time_limit_s is not None:
             budget = max(budget, BUDGET_PER_S * self._request.time_limit_s)
-        seconds = max(1, math.ceil(min(share.of_all * self._limit, self._left)))
+        seconds = max(LEAST_S, math.ceil(min(share.of_all * self._limit, self._left)))
         own = replace(limits, budget=max(1, int(share.of_all * budget)), time_limit_s=seconds)
         instance = replace(instance, policy=replace(policy, solve=own))
         return TimedSearch(
@@ -241,14 +259,16 @@ class _Auditor:
     def _check(self, instance: Instance, solution: Solution) -> None:
         """Let the judge look at a plan of which only figures are stated. Raises RefusedPlanError."""
         if not self._stop.event.is_set():
+            before = self._clock()
             self._made(instance, solution, None, refute=False)
+            self._check_s = self._clock() - before
 
     def _moves(self, free: Instance, unmoved: Solution, possible: Solution) -> tuple[Regain, ...]:
         from models.audit_figures import best_speeds
         from planner.search.regaining_moves import regaining_moves
 
         self._console.doing("searching: the moves that regain most")
-        until = self._clock() + MOVES.of_all * self._limit
+        until = self._clock() + max(LEAST_S, min(MOVES.of_all * self._limit, self._left))
 
         def ended() -> bool:
             return self._stop.event.is_set() or self._clock() > until

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from models.disruption_budgets import may_move
 from models.instance import Instance
 from models.program.base_state import base_decisions
 from models.program.demand_builder import remaining_demand
@@ -20,6 +21,7 @@ from models.tiers import larger_is_better
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace, counts_of
 from planner.search.greedy import admit, greedy, place
+from planner.search.ledger import Ledger
 from planner.search.repair import unjustified_victims
 
 
@@ -46,10 +48,11 @@ def rearrange(
 def afresh(instance: Instance, *, budget: Budget) -> tuple[GangDecision, ...] | None:
     """A plan in which all movable gangs are placed anew at their size, and then those that wait.
 
-    None if one of them finds no place, or the budget ends. Only worth it where restarts are free.
+    None if one of them finds no place, a rule is broken, or the budget ends. Only worth it where restarts
+    are free.
     """
     base = base_decisions(instance)
-    running = [i for i, gang in enumerate(instance.gangs) if gang.running and gang.movable]
+    running = [i for i, gang in enumerate(instance.gangs) if gang.running and may_move(instance, i)]
     if not running:
         return None
     away = list(base)
@@ -67,7 +70,8 @@ def afresh(instance: Instance, *, budget: Budget) -> tuple[GangDecision, ...] | 
             return None
         space.set(demand.gang, pods)
         found[demand.gang] = space.decision(demand.gang)
-    return greedy(instance, found, budget=budget)
+    plan = greedy(instance, found, budget=budget)
+    return plan if Ledger(instance, base).keeps_rules(plan) else None  # disruption budgets, queues
 
 
 def _fresh_order(instance: Instance, demand: Demand) -> tuple[int, ...]:

@@ -151,9 +151,11 @@ class Search:
             first = self._search(ledger, self._budget, self._progress, frozenset())
             if self._budget.exhausted() and first.stopped_by != "proof":
                 return self.best()
+            plan = None
             if self.instance.restarts_free:  # then no move has to be worth its price
-                return self.best()
-            plan = keep_worthwhile(self.instance, first, self._search_again)
+                plan = with_moves_as_one(self.instance, first, ledger.unmoved.decisions)
+            if plan is None:
+                plan = keep_worthwhile(self.instance, first, self._search_again)
             if self._frequent:
                 return plan
             self.phase = "explaining"
