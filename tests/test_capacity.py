@@ -148,7 +148,9 @@ def free_after(plan: dict[str, object]) -> int:
     return sum(gpus[node["model"]] for node in spec["nodes"]) - held
 
 
-@pytest.mark.parametrize("name", ["quickstart", "preemption", "elastic", "moves", "snapshots/v100-mpi"])
+@pytest.mark.parametrize(
+    "name", ["quickstart", "preemption", "elastic", "moves", "snapshots/v100-mpi"]
+)
 def test_a_plan_is_counted_as_its_input_before_and_as_it_ends_after(
     cli: RunCli, tmp_path: Path, name: str
 ) -> None:
