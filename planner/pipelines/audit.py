@@ -74,8 +74,8 @@ class Share:
     of_all: float
 
 
-UNMOVED, POSSIBLE, MOVES = Share(0.1), Share(0.4), Share(0.12)
-ALLOWED, WHOLE = Share(0.12), Share(0.1)
+UNMOVED, POSSIBLE, MOVES = Share(0.1), Share(0.34), Share(0.12)
+ALLOWED, WHOLE = Share(0.12), Share(0.16)
 """In this order; the rest is for checking and writing."""
 
 LEAST_S = 1
