@@ -12,7 +12,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -256,9 +255,14 @@ def test_a_signal_ends_the_audit_with_what_was_found(tmp_path: Path) -> None:
     (tmp_path / "scene.yaml").write_text(CLUSTER + SPLIT + NOTE + BIG)
     command = [sys.executable, "-m", "planner", "audit", str(tmp_path / "scene.yaml"), "-o", "json"]
     process = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, "--log-format", "json"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
-    time.sleep(1.5)
+    assert process.stderr is not None
+    assert process.stderr.readline()  # it has read the input
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=60)
     assert process.returncode in (0, 143)  # it may have been faster

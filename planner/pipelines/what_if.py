@@ -116,7 +116,7 @@ def _nodes(texts: Iterable[str], instance: Instance) -> set[int]:
     """The nodes of ``--drain``: names and host ranges, several with commas between them."""
     known = {node.name: n for n, node in enumerate(instance.cluster.nodes)}
     found = set()
-    for text in (part for one in texts for part in re.split(r",(?![^\[]*\])", one)):
+    for text in (part for one in texts for part in _parts(one)):
         try:
             names = [text] if text in known else list(hosts(text))
         except InvalidValueError as error:
@@ -127,6 +127,19 @@ def _nodes(texts: Iterable[str], instance: Instance) -> set[int]:
                 raise UsageError(Fault(f"--drain {shown(text)}: no node {shown(name)}", hint))
             found.add(known[name])
     return found
+
+
+def _parts(text: str) -> Iterator[str]:
+    """What stands between commas, but for those within brackets."""
+    part, within = "", False
+    for piece in re.split(r"([\[\],])", text):
+        within = piece == "[" or (within and piece != "]")
+        if piece == "," and not within:
+            yield part
+            part = ""
+        else:
+            part += piece
+    yield part
 
 
 def _stands_on(gang: Gang, nodes: set[int]) -> bool:
