@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from building import build, gang, mask, node, role
 from building_servers import switched
 from by_steps import Steps, by_search
@@ -37,13 +36,6 @@ def elastic(name: str, least: int, *places: tuple[int, int], **how: object) -> G
 
 def limited(instance: Instance, moves: Moves) -> Steps:
     return by_search(replace(instance, policy=replace(instance.policy, moves=moves)))
-
-
-def queued(instance: Instance, limit: int) -> Instance:
-    """All gangs in one queue that may hold so many GPUs; little effort."""
-    policy = replace(instance.policy, solve=replace(instance.policy.solve, budget=1))
-    gangs = tuple(replace(one, queue="q") for one in instance.gangs)
-    return replace(instance, gangs=gangs, queues=(Queue("q", limit=Amount(limit)),), policy=policy)
 
 
 def test_a_lower_preemptible_gang_stops_for_one_that_waits() -> None:
@@ -306,26 +298,14 @@ def test_a_launcher_that_comes_takes_the_place_of_gangs_on_one_server_only() -> 
         gang("one", 1, 8, stands=[(0, 0, 0, FULL)], preemptible=True),
         gang("two", 1, 8, stands=[(0, 0, 1, FULL)], preemptible=True),
     ]
-    nodes = [
-        node(f"n{i}", switched(), labels={"pool": "new" if i > 1 else "old"}) for i in range(4)
-    ]
     for limit, admitted in ((16, 0), (24, 16)):
-        instance = queued(build(nodes=nodes, gangs=gangs), limit)
+        nodes = [
+            node(f"n{i}", switched(), labels={"pool": "new" if i > 1 else "old"}) for i in range(4)
+        ]
+        instance = build(nodes=nodes, gangs=[replace(one, queue="q") for one in gangs])
+        instance = replace(instance, queues=(Queue("q", limit=Amount(limit)),))
+        limits = replace(instance.policy.solve, budget=1)
+        instance = replace(instance, policy=replace(instance.policy, solve=limits))
         for size in (None, WHOLE_BELOW):
             tiers = {tier.name: tier for tier in solve(instance, size=size).tiers}
             assert tiers["admission/5"].value == tiers["admission/5"].bound == admitted
-
-
-@pytest.mark.parametrize(("limit", "admitted"), [(8, 0), (12, 8)])
-def test_on_servers_of_one_rack_a_gang_is_stopped_where_another_comes(
-    limit: int, admitted: int
-) -> None:
-    """Within its queue's limit ``new`` has room if one of two stops, or both; it comes to one server."""
-    gangs = [
-        gang("new", 1, 8, priority=5),
-        runs("one", (1, mask(0, 1, 2, 3)), preemptible=True),
-        runs("two", (2, mask(0, 1, 2, 3)), preemptible=True),
-    ]
-    instance = queued(build(nodes_per_rack=3, gangs=gangs), limit)
-    tiers = {tier.name: tier for tier in solve(instance, size=WHOLE_BELOW).tiers}
-    assert tiers["admission/5"].value == tiers["admission/5"].bound == admitted

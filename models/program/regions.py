@@ -249,9 +249,9 @@ def build_regions(
     ``split``: every node is a region (exact on any hardware); ``apart``: these are. ``held``: mask of GPUs
     known to be held under every option, a node; by default all that are not free. ``stopped``: gangs that
     may be stopped or shrunk: cpu-only pods of one to which such a gang gives way are then placed on their
-    own, as are those that a rule about pods counts. ``movers``: choices of which it does not matter on which
-    node somebody arrives; nodes on each of which one of these decides share a region. ``shares``: what a GPU
-    that is left free needs of each resource, if that is to be counted.
+    own, as are those that a rule about pods counts. ``movers``: choices that need nobody's arrival; nodes on
+    each of which one of these decides share a region. ``shares``: what a GPU that is left free needs of each
+    resource, if that is to be counted.
     """
     if held is None:
         nodes = instance.cluster.nodes

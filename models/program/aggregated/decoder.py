@@ -5,18 +5,15 @@ The plan has exactly the admissions of the assignment; the pods of a gang are ke
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from models.giving_way import claim, takes
 from models.occupancy import rooms
 from models.program.aggregated.pools import ModelRecord, Place, PooledClass
 from models.program.aggregated.spread import Spread
 from models.program.decoder import (
     GangSlots,
     GpuSlot,
-    PackedSets,
     assign_slots,
     build_decisions,
     carve_slots,
@@ -26,12 +23,8 @@ from models.program.decoder import (
 )
 from models.program.demands import Demand
 from models.program.packing import Arc, SetType, SizePacking
-from models.program.rules.running import vacated_nodes
 from models.program.variables import Piece
 from models.solution import GangDecision
-
-NOBODY = -1
-"""Who has the servers that stay free."""
 
 
 @dataclass(eq=False)
@@ -58,7 +51,6 @@ class PlanDecoder:
             record.base,
         )
         self._left = rooms(record.model.instance, self._staying)
-        self._vacated = vacated_nodes(record.model.instance, self._staying)
         self._spread_left: dict[int, int] = {}
 
     def decisions(self) -> tuple[GangDecision, ...]:
@@ -113,11 +105,8 @@ class PlanDecoder:
         for index, piece in wanted:
             counts.setdefault((piece.kind.gpus, index), []).append(piece)
         free = {n: self._left[n].free_gpus for n in region.nodes}
-        items = {key: len(pieces) for key, pieces in sorted(counts.items())}
-        packed = None
-        if isinstance(region.packing, SizePacking):
-            packed = self._for_victims(number, free, items) if len(free) > 1 else None
-            packed = packed or _packed(free, items)
+        items = [(gpus, index, len(pieces)) for (gpus, index), pieces in sorted(counts.items())]
+        packed = pack_by_size(free, items) if isinstance(region.packing, SizePacking) else None
         if packed is None:
             flow = self._record.model.variables.flows[number]
             slots: list[dict[SetType, list[GpuSlot]]] = [{} for _ in range(number)]
@@ -132,69 +121,6 @@ class PlanDecoder:
             chosen = None if blind else region.packing.choose(masks[n], Arc(0, piece.kind, 0))
             masks[n] &= ~(chosen or 0)
             granted[index][1].slots.append((GpuSlot(n, piece.kind, chosen), piece.pods))
-
-    def _for_victims(
-        self, number: int, free: Mapping[int, int], items: Mapping[tuple[int, int], int]
-    ) -> PackedSets | None:
-        """The same with a set of another gang on every server that one leaves for it, as far as all fits.
-
-        Servers that the assignment leaves free stay so. None where no gang leaves any server.
-        """
-        victims = [(g, nodes & free.keys()) for g, nodes in sorted(self._vacated.items())]
-        if not any(nodes for _, nodes in victims):
-            return None
-        region, flow = (
-            self._record.model.region_set.regions[number],
-            self._record.model.variables.flows[number],
-        )
-        whole = flow.rests.get(region.model.gpus) if flow.slots is not None else None
-        left = Counter(items)
-        if whole is not None:
-            left[region.model.gpus, NOBODY] = self._values[whole]
-        room, found = dict(free), list[tuple[int, int, int]]()
-        for victim, nodes in victims:
-            came = self._who_comes(victim, nodes, room, left)
-            if came is not None:
-                found.append(came)
-                del self._vacated[victim]
-        packed = _packed(room, left)
-        if packed is None:
-            return None
-        return PackedSets([*found, *(own for own in packed.sets if own[0] != NOBODY)])
-
-    def _who_comes(
-        self,
-        victim: int,
-        nodes: Iterable[int],
-        free: dict[int, int],
-        items: Counter[tuple[int, int]],
-    ) -> tuple[int, int, int] | None:
-        """(gang, node, GPUs) of a set that comes in place of a gang, taken off both; None if none can.
-
-        A gang of low priority, to which fewer give way, comes before others, with its largest set.
-        """
-        gangs = self._record.model.instance.gangs
-        able = [
-            (gangs[index].priority, -gpus, index, n)
-            for n in sorted(nodes)
-            for (gpus, index), count in items.items()
-            if count and gpus <= free[n] and index != NOBODY and self._comes(index, victim, n)
-        ]
-        for _, size, index, n in sorted(able):
-            free[n] += size
-            items[-size, index] -= 1
-            if _packed(free, items) is not None:
-                return index, n, -size
-            free[n] -= size
-            items[-size, index] += 1
-        return None
-
-    def _comes(self, index: int, victim: int, n: int) -> bool:
-        """Whether a pod of the gang that gets to the node comes there, and the victim gives way to it."""
-        instance = self._record.model.instance
-        if any(pod.node == n for pod in instance.gangs[index].running_pods):
-            return False
-        return takes(instance, claim(instance, index), victim, n)
 
     def _assign_pooled(self) -> list[_Assigned]:
         """Assign pooled pods to gangs, close together. Gangs that are held to narrow domains come first."""
@@ -326,8 +252,3 @@ class PlanDecoder:
         if domain is None or level is None:
             return True
         return self._record.model.region_set.regions[piece.region].domains[level] == domain
-
-
-def _packed(free: dict[int, int], items: Mapping[tuple[int, int], int]) -> PackedSets | None:
-    """Where sets, counted by (GPUs, gang), are packed; None where that fails."""
-    return pack_by_size(free, [(gpus, index, count) for (gpus, index), count in items.items()])

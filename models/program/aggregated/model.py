@@ -97,7 +97,6 @@ class AggregatedModel:
         self.requests = requests = base_state.requests
         self._rooms = base_state.rooms
         # only the size of GPU sets matters unless a gang needs a minimum bandwidth
-        queued = shares(instance) is not None
         sized = not any(instance.min_share(instance.gangs[d.gang]) for d in requests.demands)
         region_set = build_regions(
             instance,
@@ -105,8 +104,7 @@ class AggregatedModel:
             self._rooms,
             base_state.node_usages,
             split=slices_by_node(instance, requests.demands),
-            # queues multiply the pools: with a region for each server with a victim programs are too large
-            movers=[n for n, one in enumerate(requests.choices) if queued or not one.yields]
+            movers=[n for n, choice in enumerate(requests.choices) if not choice.yields]
             if sized
             else (),
             interrupted=interrupted,

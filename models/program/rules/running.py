@@ -145,10 +145,7 @@ def may_come_alone(
     )
 
 
-Arrivals = dict[int, dict[tuple[Claim, int], Linear]]
-"""By region: what comes there, by what it may take and its GPUs."""
-
-Takers = frozenset[tuple[Claim, int]]
+Arrivals = dict[int, dict[tuple[Claim, bool], Linear]]
 
 
 def add(model: Model) -> None:
@@ -206,54 +203,13 @@ def _preemption_rows(model: Model, arrivals: Arrivals) -> None:
             regions = sorted({region_of[n] for n in effect.vacates if n in region_of})
             row = leaving
             for number in regions:
-                taken = _takers(model, arrivals, number, choice.gang, effect)
-                for taker, coming in arrivals.get(number, {}).items():
-                    if taker in taken:
+                node = model.region_set.regions[number].nodes[0]
+                for (own, gpus), coming in arrivals.get(number, {}).items():
+                    if takes(model.instance, own, choice.gang, node, gpus=gpus):
                         row.add_linear(coming, -1)
             row.add_all(followers.coming(choice.gang, effect.vacates), -1)
             model.program.at_most(row)
     followers.close()
-    _one_arrival_each(model, arrivals, followers)
-
-
-def _takers(model: Model, arrivals: Arrivals, number: int, victim: int, effect: Effect) -> Takers:
-    """What may come in place of a gang on the nodes that it vacates in a region, and has room there."""
-    nodes = model.region_set.regions[number].nodes
-    most = max(model.rooms[n].free_gpus for n in nodes if n in effect.vacates)
-    return frozenset(
-        (own, size)
-        for own, size in arrivals.get(number, {})
-        if size <= most and takes(model.instance, own, victim, nodes[0], gpus=size > 0)
-    )
-
-
-def _one_arrival_each(model: Model, arrivals: Arrivals, followers: _Followers) -> None:
-    """In a region of several servers: no more gangs are stopped there than come that they give way to.
-
-    At most one of them runs on each of its servers, so that each needs an arrival of its own.
-    """
-    region_of = model.region_set.region_of
-    found: dict[int, list[tuple[Takers, Linear, list[int]]]] = {}
-    for choice, admits in zip(model.requests.choices, model.variables.admits, strict=True):
-        for effect, leaving in _victims(choice, admits):
-            regions = {region_of.get(n, -1) for n in effect.vacates}
-            number = min(regions)
-            if len(regions) > 1 or number < 0 or len(model.region_set.regions[number].nodes) == 1:
-                continue
-            takers = _takers(model, arrivals, number, choice.gang, effect)
-            alone = followers.coming(choice.gang, effect.vacates)
-            found.setdefault(number, []).append((takers, leaving, alone))
-    for number, given in found.items():
-        for most in dict.fromkeys(takers for takers, _, _ in given):
-            row, excused = Linear(), set[int]()
-            for takers, leaving, alone in given:
-                if takers <= most:
-                    row.add_linear(leaving)
-                    excused.update(alone)
-            for taker, coming in arrivals.get(number, {}).items():
-                if taker in most:
-                    row.add_linear(coming, -1)
-            model.program.at_most(row.add_all(sorted(excused), -1))
 
 
 class _Followers:
@@ -321,44 +277,43 @@ def _victims(choice: Choice, admits: Sequence[int]) -> list[tuple[Effect, Linear
 
 
 def _arrivals_by_region(model: Model) -> Arrivals:
-    """By region, and by what it may take and its GPUs: what arrives there."""
+    """By region, and by what it may take and whether it has GPUs: what arrives there."""
     found: Arrivals = {}
 
-    def come(region: int, own: Claim, variable: int, gpus: int) -> None:
+    def come(region: int, own: Claim, variable: int, *, gpus: bool = True) -> None:
         found.setdefault(region, {}).setdefault((own, gpus), Linear()).add(variable)
 
     for pool in model.pod_pools:
         assert pool.claim is not None, "some gang may take from it"
         for piece in pool.pieces:
-            come(piece.region, pool.claim, piece.variable, piece.kind.gpus)
+            come(piece.region, pool.claim, piece.variable)
     for group in model.variables.groups:
         for piece in group.pieces:
-            own = claim(model.instance, group.demands[0].gang)
-            come(piece.region, own, piece.variable, piece.kind.gpus)
+            come(piece.region, claim(model.instance, group.demands[0].gang), piece.variable)
     for gang in model.variables.gangs:
         add_exchange_variables(model.program, model.instance, gang)
         own = claim(model.instance, gang.demand.gang)
         for region, variable, gpus in _arrivals(model.program, gang, model.region_set):
-            come(region, own, variable, gpus)
+            come(region, own, variable, gpus=gpus)
     return found
 
 
 def _arrivals(
     program: Program, gang: GangVariables, region_set: RegionSet
-) -> Iterator[tuple[int, int, int]]:
-    """(region, variable, GPUs) of what brings a pod to a node where it does not stand."""
+) -> Iterator[tuple[int, int, bool]]:
+    """(region, variable, whether with GPUs) of what brings a pod to a node where it does not stand."""
     if gang.gang.running:
         yield from _new_arrivals(program, gang, region_set)
         return
     for piece in gang.pieces:
-        yield piece.region, piece.variable, piece.kind.gpus
+        yield piece.region, piece.variable, True
     for (_, region), variable in gang.cpu_only_counts.items():
-        yield region, variable, 0
+        yield region, variable, False
 
 
 def _new_arrivals(
     program: Program, gang: GangVariables, region_set: RegionSet
-) -> Iterator[tuple[int, int, int]]:
+) -> Iterator[tuple[int, int, bool]]:
     """The same for a gang that runs: some of its pods may stay where they are."""
     for piece in gang.pieces:
         nodes = region_set.regions[piece.region].nodes
@@ -368,32 +323,29 @@ def _new_arrivals(
             for role, pods in roles
             if role.role not in gang.exchange
         ):
-            yield piece.region, piece.variable, piece.kind.gpus
+            yield piece.region, piece.variable, True
     for role, identical in gang.exchange.items():
         home = {p.index: p.node for p in gang.gang.running_pods if p.role == role}
         for indices, places in identical:
             for region, variable in places.items():
-                nodes = region_set.regions[region].nodes
-                if len(nodes) > 1 or home.get(indices[0]) not in nodes:
-                    yield region, variable, gang.gang.roles[role].gpus
+                if home.get(indices[0]) not in region_set.regions[region].nodes:
+                    yield region, variable, True
     for (position, region), variable in gang.cpu_only_counts.items():
         cpu_only = gang.demand.cpu_only_roles[position]
         fewest = _fewest(gang, cpu_only, region_set.regions[region].nodes)
         if fewest == 1:
-            yield region, variable, 0
+            yield region, variable, False
         elif fewest <= cpu_only.count:
             enough = program.boolean()
             program.at_least(Linear().add(variable).add(enough, -fewest))
-            yield region, enough, 0
+            yield region, enough, False
 
 
 def _fewest(gang: GangVariables, role: RoleDemand, nodes: Sequence[int]) -> int:
-    """The fewest pods of the role there of which one must arrive on a node, if there is only one node.
+    """The fewest pods of the role there of which one must arrive.
 
     Pods of a role, or of its only slice, are interchangeable: one that stands elsewhere may take the place.
     """
-    if len(nodes) > 1:
-        return 1
     home = {p.index: p.node for p in gang.gang.running_pods if p.role == role.role}
     here = sum(home.get(index) in nodes for index in role.indices)
     layers = gang.gang.roles[role.role].slice_layers
