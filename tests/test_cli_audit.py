@@ -269,3 +269,11 @@ def test_a_signal_ends_the_audit_with_what_was_found(tmp_path: Path) -> None:
     assert "Traceback" not in err
     if out:
         AuditDocument.model_validate_json(out)
+
+
+def test_the_map_has_each_node_now_and_re_planned(cli: RunCli) -> None:
+    audited = cli("audit", str(ROOT / "inputs/moves"), "--map")
+    assert audited.code == 0
+    assert "r1-n1  a....... > " in audited.out
+    assert audited.out.rstrip().endswith("now > re-planned where a node changes")
+    assert cli("audit", str(ROOT / "inputs/moves"), "--map", "-o", "json").code == 64

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli.options import MetricsOption, PathsArgument, schedulers_of, verb
+from planner.errors import Fault, UsageError
 from planner.show.console import Console
 from planner.show.text import AuditFormat
 
@@ -57,6 +58,12 @@ def audit(
         typer.Option("--out-plan", metavar="FILE", help="Save the re-plan here (JSON)."),
     ] = None,
     metrics_file: MetricsOption = None,
+    drawn: Annotated[
+        bool,
+        typer.Option(
+            "--map", help="Draw the cluster, too: who holds which GPUs now and re-planned."
+        ),
+    ] = False,
     output: Annotated[
         AuditFormat,
         typer.Option("-o", "--output", help="Format on stdout: wide lists every running gang."),
@@ -66,9 +73,14 @@ def audit(
     from planner.cli.plan import seconds_of_limit, time_of
     from planner.pipelines import audit as auditing
     from planner.pipelines import plan as planning
+    from planner.show import terminal_map
     from planner.show.audit import show
     from planner.show.metrics import write_audit
+    from planner.show.selection import Selection
 
+    if drawn and output not in (AuditFormat.table, AuditFormat.wide):
+        what = f"--map with -o {output.value}"
+        raise UsageError(Fault(what, "leave out one of them: the map is text"))
     created_at = planning.now(console.environ)
     request = auditing.AuditRequest(
         paths=tuple(paths),
@@ -82,6 +94,9 @@ def audit(
     )
     audited = auditing.audit(request, console, created_at=created_at, stdin=console.stdin)
     show(console, output, audited.audit, audited.document)
+    if drawn:
+        replanned = ("now", "re-planned")
+        console.data("\n" + terminal_map.drawn(console, audited.plan, Selection(), replanned))
     if metrics_file is not None:
         write_audit(metrics_file, audited.audit)
     _report(console, audited, out, out_plan)
