@@ -162,24 +162,14 @@ def _lines(metrics: Metrics, last_success: float | None) -> Iterator[str]:
         suffix = "" if name == "after" else f"_{name}"
         yield from _gauge(f"gangplan_effective_gpus{suffix}", said, metrics.effective.get(name))
     for name, said in _QUEUE.items():
-        known = [(one.name, getattr(one, name)) for one in metrics.queues[:MAX_QUEUES]]
-        samples = [(queue, gpus) for queue, gpus in known if gpus is not None]
-        if samples:
-            metric = f"gangplan_queue_{'held' if name == 'after' else name}_gpus"
-            yield from _head(metric, said)
-            for queue, gpus in samples:
-                yield f'{metric}{{queue="{_escaped(queue)}"}} {gpus}'
+        known = [({"queue": one.name}, getattr(one, name)) for one in metrics.queues[:MAX_QUEUES]]
+        metric = f"gangplan_queue_{'held' if name == 'after' else name}_gpus"
+        yield from _labelled(metric, said, [sample for sample in known if sample[1] is not None])
     for name, (metric, label, said) in _BY_LABEL.items():
-        yield from _by_label(metric, label, said, getattr(metrics, name))
-    phases = ("gangplan_phase_seconds", "phase", "Seconds of each phase.")
-    yield from _by_label(*phases, metrics.seconds)
-
-
-def _by_label(name: str, label: str, said: str, values: Mapping[str, float]) -> Iterator[str]:
-    if values:
-        yield from _head(name, said)
-        for word, value in values.items():
-            yield f'{name}{{{label}="{_escaped(word)}"}} {_number(value)}'
+        values = getattr(metrics, name)
+        yield from _labelled(metric, said, [({label: word}, one) for word, one in values.items()])
+    phases = [({"phase": name}, seconds) for name, seconds in metrics.seconds.items()]
+    yield from _labelled("gangplan_phase_seconds", "Seconds of each phase.", phases)
 
 
 def _gauge(name: str, said: str, value: float | None) -> Iterator[str]:
