@@ -139,8 +139,14 @@ def _where(pods: Sequence[WhyPod]) -> str:
 
 
 def place(reasons: PlaceReasons) -> Table:
-    """The other domains, the best first."""
-    rows = tuple((Cell(one.domain), *_compared(one)) for one in reasons.others)
+    """The other domains, the best first; those that are not possible for one reason share a row."""
+    alike: dict[tuple[object, ...], list[OtherPlace]] = {}
+    for one in reasons.others:
+        alike.setdefault((one.why,) if not one.possible else (one.why, one.domain), []).append(one)
+    rows = tuple(
+        (Cell(first_of([one.domain for one in ones], 1, "other")), *_compared(ones[0]))
+        for ones in alike.values()
+    )
     columns = (
         Column(f"IN THE PLACE OF {reasons.level} {reasons.domain}", fold=True),
         Column("WOULD BE"),
