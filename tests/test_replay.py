@@ -133,6 +133,7 @@ def test_a_signal_keeps_the_runs_that_are_finished(trace: str, tmp_path: Path) -
         (("--every", "0s"), 64, "--every is below one second"),
         (("--resume",), 64, "--resume without --out"),
         (("--speedup", "0"), 64, "--speedup: from 1/1000 to 1000"),
+        (("--speedup", "1e999999999"), 64, "--speedup: from 1/1000 to 1000"),
         (("--from", "9d"), 65, "no job of the trace arrives in the part that is replayed"),
         (("--policy", "missing.yaml"), 66, "missing.yaml"),
     ],

@@ -308,3 +308,16 @@ def test_a_document_with_a_fault_names_its_place(
     assert (result.code, result.out) == (65, "")
     assert "error: status.gpus.held: " in result.err
     assert re.search(r"--> audit.json:\d+:\d+", result.err)
+
+
+@pytest.mark.parametrize("value", [1e308, 10**400])
+def test_a_replay_of_numbers_that_no_chart_can_draw_is_refused(
+    value: float, cli: RunCli, tmp_path: Path
+) -> None:
+    document = replay(run("fifo", "baseline", 60))
+    document["status"]["runs"][0]["curves"]["gpusBusy"][0] = value
+    saved = tmp_path / "replay.json"
+    saved.write_text(json.dumps(document), encoding="utf-8")
+    result = cli("report", str(saved), "--out", str(tmp_path / "report.html"))
+    assert (result.code, result.out) == (65, "")
+    assert "curves.gpusBusy[0]: " in result.err

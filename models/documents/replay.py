@@ -10,8 +10,11 @@ from pydantic import Field
 
 from models.documents.base import ApiVersion, Document, Many, Time, omitted
 
-Natural = Annotated[int, Field(ge=0)]
-Amount = Annotated[float, Field(ge=0)]
+MAX_AMOUNT = 10**18
+"""Largest number of a replay: far above any real one, far below where charts cannot be drawn."""
+
+Natural = Annotated[int, Field(ge=0, le=MAX_AMOUNT)]
+Amount = Annotated[float, Field(ge=0, le=MAX_AMOUNT)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 

@@ -260,7 +260,8 @@ def _positive(option: str, text: str) -> int:
 
 def _speedup(text: str) -> Fraction:
     try:
-        found = Fraction(text)
+        # An exponent could make a number of a billion digits.
+        found = Fraction(text if "e" not in text.lower() else 0)
     except (ValueError, ZeroDivisionError):
         found = Fraction(0)
     if not Fraction(1, MAX_SPEEDUP) <= found <= MAX_SPEEDUP:

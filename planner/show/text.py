@@ -76,7 +76,7 @@ def lasting(seconds: int) -> str:
 
 def gigabytes(mbps: int | None) -> str:
     """MB/s as GB/s with one decimal, rounded down."""
-    return "-" if mbps is None else f"{mbps // 100 / 10:,.1f}"
+    return "-" if mbps is None else f"{mbps // 1000:,}.{mbps // 100 % 10}"
 
 
 def permille(share: int | None) -> str:
