@@ -10,9 +10,10 @@ import errno
 import os
 import stat
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
-from planner.errors import CannotWriteError, Fault
+from planner.errors import CannotWriteError, Fault, UsageError
 from planner.untrusted_text import safe
 
 
@@ -40,8 +41,14 @@ _HINTS = {
 _OTHER = "choose another path"
 
 
-def check_target(path: Path) -> None:
-    """Fail before the work starts: the target's folder must accept a new file."""
+def check_target(path: Path, inputs: Iterable[str] = ()) -> None:
+    """Fail before the work starts: the target's folder must accept a new file, and be none of the inputs.
+
+    Raises CannotWriteError, UsageError.
+    """
+    for one in inputs:
+        if one != "-" and path.exists() and Path(one).is_file() and path.samefile(one):
+            raise UsageError(Fault(f"--out would overwrite the input {one}", "name another file"))
     try:
         if path.is_dir():
             raise cannot_write(path, "it is a folder", "name a file in it")

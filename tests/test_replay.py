@@ -132,6 +132,7 @@ def test_a_signal_keeps_the_runs_that_are_finished(trace: str, tmp_path: Path) -
         (("--baseline", "kuueue"), 64, "no rules are named 'kuueue'"),
         (("--every", "0s"), 64, "--every is below one second"),
         (("--resume",), 64, "--resume without --out"),
+        (("--failures", "1s"), 64, "--failures is below one hour"),
         (("--speedup", "0"), 64, "--speedup: from 1/1000 to 1000"),
         (("--speedup", "1e999999999"), 64, "--speedup: from 1/1000 to 1000"),
         (("--from", "9d"), 65, "no job of the trace arrives in the part that is replayed"),
@@ -145,6 +146,14 @@ def test_mistakes_are_one_error(
     assert done.code == code
     assert what in done.err
     assert "Traceback" not in done.err
+
+
+def test_the_trace_is_not_overwritten(trace: str, cli: RunCli) -> None:
+    before = Path(trace).read_bytes()
+    done = cli("replay", trace, "--cluster", CLUSTER, "--baseline", "fifo", "--out", trace)
+    assert done.code == 64
+    assert "--out would overwrite the input" in done.err
+    assert Path(trace).read_bytes() == before
 
 
 def test_a_file_that_is_no_replay_is_not_overwritten(

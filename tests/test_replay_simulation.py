@@ -128,6 +128,16 @@ def test_a_failure_costs_the_work_since_the_last_checkpoint_and_a_restart() -> N
     assert done.jobs[0].held_gpu_ms == 8 * (60 + 55) * MS
 
 
+def test_a_job_that_failures_never_let_end_does_not_hold_up_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("planner.replay.simulation.MAX_FAILURES", 100)
+    instance = build()
+    played = scenario(instance, [(gang("a", 1, 8), 0, 1000)], mtbf=10, repair=1, checkpoint=900)
+    done = run(played, baseline(instance, "fifo"))
+    assert ends(done) == {}
+
+
 def test_a_job_elsewhere_does_not_notice_a_failure() -> None:
     instance = build(nodes_per_rack=2)
     jobs = [(gang("a", 1, 8), 0, 100), (gang("b", 1, 8), 0, 100)]

@@ -50,7 +50,7 @@ def record(
     from planner.pipelines.record import record as observe
 
     _check_name(name)
-    check_target(out)
+    check_target(out, paths)
     live = console.is_terminal(console.stderr) and not console.json_log
 
     def progress(path: str, done: int, of: int) -> None:

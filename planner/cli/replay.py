@@ -30,6 +30,10 @@ class ReplayFormat(StrEnum):
     yaml = "yaml"
 
 
+LEAST_MTBF_S = 3600
+"""A node that fails more often lets hardly any job end."""
+
+
 @verb
 def replay(
     console: Console,
@@ -169,6 +173,8 @@ def replay(
     if trace == "-" and "-" in (*cluster, *(policy or ())):
         raise UsageError(Fault("the trace and the cluster both read stdin", "name a file"))
     mtbf = None if failures is None else MS * _positive("--failures", failures)
+    if mtbf is not None and mtbf < LEAST_MTBF_S * MS:
+        raise UsageError(Fault("--failures is below one hour", "no job would end; such as 60d"))
     settings = Settings(
         seed=seed,
         every_ms=MS * _positive("--every", every),

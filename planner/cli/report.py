@@ -40,7 +40,7 @@ def report(
     from planner.read.saved_documents import read_saved
     from planner.show.report.page import html
 
-    check_target(out)
+    check_target(out, [path])
     content = plan_files.read_bytes(path, console.stdin)
     found, document = read_saved(content, path)
     text = html(_page(found, document, content, path))

@@ -367,10 +367,7 @@ def now(environ: Mapping[str, str], clock: Callable[[], float] = time.time) -> s
 def check_out(out: Path, paths: tuple[str, ...]) -> None:
     if str(out) == "-":
         raise UsageError(Fault("--out takes a file", "for the plan on stdout use -o json"))
-    for path in paths:
-        if path != "-" and out.exists() and Path(path).is_file() and out.samefile(path):
-            raise UsageError(Fault(f"--out would overwrite the input {path}", "name another file"))
-    check_target(out)
+    check_target(out, paths)
 
 
 def _read(request: PlanRequest, stdin: BinaryIO | None) -> LoadedInput:

@@ -163,7 +163,7 @@ def replay(
     Raises InputError, MissingPathError, UsageError before; CannotWriteError.
     """
     if request.out is not None:
-        check_target(request.out)
+        check_target(request.out, (request.trace, *request.cluster, *request.policies))
     console.doing("reading the trace and the cluster")
     prepared = prepare(request, console, stdin)
     done: dict[str, Finished] = {}

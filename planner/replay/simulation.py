@@ -31,6 +31,9 @@ EPOCH = 1_577_836_800
 IDLE_MS = 30 * 24 * 60 * 60 * MS
 """A replay ends once nothing has run, come or been repaired for so long: what waits never starts."""
 
+MAX_FAILURES = 200_000
+"""A replay ends after so many failures of nodes: what has not ended by then is interrupted for ever."""
+
 End, Repair, Failure, Arrival = range(4)
 """Kinds of events; those of one moment happen in this order."""
 
@@ -93,6 +96,7 @@ class Simulation:
         self._left = self._to_come = len(self.jobs)
         self._tick_ms: int | None = None
         self._last_ms = 0
+        self._failures = 0
 
     def run(self) -> None:
         """To the end of the last job that can end. Raises Stopped."""
@@ -103,6 +107,8 @@ class Simulation:
             due = [event[0] for event in self._events[:1]]
             due += [] if self._tick_ms is None else [self._tick_ms]
             if not due or (self._idle and min(due) - self._last_ms > IDLE_MS):
+                return
+            if self._failures > MAX_FAILURES:
                 return
             if self._stop.is_set():
                 raise Stopped
@@ -207,6 +213,7 @@ class Simulation:
             self._at(self.now_ms + 1 + int(self._draws[n].expovariate(1 / mtbf_ms)), Failure, n)
 
     def _fail(self, n: int) -> None:
+        self._failures += 1
         for number in sorted(self._running):
             run = self.jobs[number].run
             if run is not None and any(pod.node == n for pod in run.pods):
