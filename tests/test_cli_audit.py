@@ -250,10 +250,9 @@ def test_a_replan_that_was_not_found_is_at_least_the_moves_that_were(
     assert found.objectives[0].possible == 25_000
 
 
-def test_a_signal_ends_the_audit_with_what_was_found(tmp_path: Path) -> None:
-    """At any time it ends within seconds: before the search with nothing, later with an audit."""
-    (tmp_path / "scene.yaml").write_text(CLUSTER + SPLIT + NOTE + BIG)
-    command = [sys.executable, "-m", "planner", "audit", str(tmp_path / "scene.yaml"), "-o", "json"]
+def test_a_signal_ends_the_audit_with_what_was_found() -> None:
+    """Before the search with nothing, later with an audit; to the end this one takes half a minute."""
+    command = [sys.executable, "-m", "planner", "audit", "inputs/h100", "-o", "json"]
     process = subprocess.Popen(
         [*command, "--log-format", "json"],
         cwd=ROOT,
@@ -262,10 +261,10 @@ def test_a_signal_ends_the_audit_with_what_was_found(tmp_path: Path) -> None:
         text=True,
     )
     assert process.stderr is not None
-    assert process.stderr.readline()  # it has read the input
+    assert process.stderr.readline()  # it has begun
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=60)
-    assert process.returncode in (0, 143)  # it may have been faster
+    assert process.returncode == 143
     assert "Traceback" not in err
     if out:
         AuditDocument.model_validate_json(out)
