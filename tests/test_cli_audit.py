@@ -12,7 +12,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,12 @@ import yaml
 from conftest import RunCli
 
 from models.documents.audit import AuditDocument
+from models.instance import Instance
 from models.solution import Solution
+from planner.errors import Fault, RefusedPlanError
 from planner.pipelines import audit as pipeline
 from planner.pipelines.timed_search import TimedSearch
+from planner.search.regaining_moves import Regain
 
 ROOT = Path(__file__).parent.parent
 
@@ -276,3 +279,26 @@ def test_the_map_has_each_node_now_and_re_planned(cli: RunCli) -> None:
     assert "r1-n1  a....... > " in audited.out
     assert audited.out.rstrip().endswith("now > re-planned where a node changes")
     assert cli("audit", str(ROOT / "inputs/moves"), "--map", "-o", "json").code == 64
+
+
+def test_moves_that_break_a_rule_together_are_stated_as_far_as_they_keep_it(
+    monkeypatch: pytest.MonkeyPatch, cli: RunCli
+) -> None:
+    sizes: list[int] = []
+    whole, check = pipeline.together, pipeline._Auditor._check
+
+    def together(free: Instance, unmoved: Solution, moves: Sequence[Regain]) -> Solution:
+        sizes.append(len(moves))
+        return whole(free, unmoved, moves)
+
+    def refusing(self: pipeline._Auditor, instance: Instance, solution: Solution) -> None:
+        if sizes[-1:] == [2]:
+            raise RefusedPlanError(Fault("gpu-binding: refused"))
+        check(self, instance, solution)
+
+    monkeypatch.setattr(pipeline, "together", together)
+    monkeypatch.setattr(pipeline._Auditor, "_check", refusing)
+    audited = cli("audit", str(ROOT / "inputs/moves"), "-o", "json")
+    assert audited.code == 0, audited.err
+    assert sizes == [2, 1]
+    assert len(json.loads(audited.out)["status"]["moves"]) == 1

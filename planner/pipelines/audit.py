@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from models.policy import EVERY_SCHEDULER
 from planner import __version__
-from planner.errors import Fault, UsageError
+from planner.errors import Fault, RefusedPlanError, UsageError
 from planner.pipelines.adjustments import at_no_price
 from planner.pipelines.plan import Maker, Phases, PlanRequest, check_out
 from planner.pipelines.timed_search import TimedSearch
@@ -198,8 +198,7 @@ class _Auditor:
             alone = _packed(free)
             packed = self._checked("whole nodes", alone, WHOLE)
         with phases.phase("check"):
-            jointly = together(free, unmoved, moves)
-            self._check(free, jointly)
+            moves, jointly = self._accepted(free, unmoved, moves)
             possible = _best(free, possible, (jointly, _unproven(free, allowed.decisions, unmoved)))
             plan, document = self._made(free, possible, self._request.out_plan)
             possible = _as_stated(possible, plan)
@@ -262,6 +261,25 @@ class _Auditor:
             before = self._clock()
             self._made(instance, solution, None, refute=False)
             self._check_s = self._clock() - before
+
+    def _accepted(
+        self, free: Instance, unmoved: Solution, moves: tuple[Regain, ...]
+    ) -> tuple[tuple[Regain, ...], Solution]:
+        """The first of the moves that the judge accepts together, and the plan with them.
+
+        Each alone keeps the rules. Together they may not: where pods with unknown GPUs have all left a
+        server, the judge wants to know the GPUs of those that come.
+        """
+        while True:
+            jointly = together(free, unmoved, moves)
+            try:
+                self._check(free, jointly)
+            except RefusedPlanError:
+                if not moves:
+                    raise
+                moves = moves[: len(moves) // 2]
+            else:
+                return moves, jointly
 
     def _moves(self, free: Instance, unmoved: Solution, possible: Solution) -> tuple[Regain, ...]:
         from models.audit_figures import best_speeds
