@@ -291,7 +291,7 @@ class _Numbers:
 def _anonymous(trace: Trace) -> Trace:
     """The trace with numbers for names of gangs, namespaces, queues, services, roles and sets of pods.
 
-    Numbers and no hashes: a hash of a name that can be guessed tells it. What jobs ask of nodes stays.
+    Numbers and no hashes: a hash of a name that can be guessed reveals it. What jobs ask of nodes stays.
     """
     numbers = _Numbers()
     jobs = [

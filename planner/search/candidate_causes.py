@@ -358,33 +358,20 @@ def _tolerating(key: str) -> Toleration:
 
 def _about_pods(world: World, role: Role, wish: MakeWish) -> Iterator[Cause]:
     level_name = world.instance.cluster.level_name
-    if role.anti_affinity:
-        levels = first_of(sorted({level_name(one.level) for one in role.anti_affinity}), 3, "level")
-        yield wish(
-            CauseKind.APART,
-            levels,
-            f"its pods keep apart from pods in one {levels}",
-            "the anti-affinity is dropped",
-            anti_affinity=(),
-        )
-    if role.affinity:
-        levels = first_of(sorted({level_name(one.level) for one in role.affinity}), 3, "level")
-        yield wish(
+    apart, together, spread = "keep apart from", "must be next to", "must be spread evenly over"
+    for kind, field, what, dropped in (
+        (CauseKind.APART, "anti_affinity", f"{apart} pods in one", "the anti-affinity is dropped"),
+        (
             CauseKind.TOGETHER,
-            levels,
-            f"its pods must be next to pods in one {levels}",
+            "affinity",
+            f"{together} pods in one",
             "the affinity to pods is dropped",
-            affinity=(),
-        )
-    if role.spread:
-        levels = first_of(sorted({level_name(one.level) for one in role.spread}), 3, "level")
-        yield wish(
-            CauseKind.SPREAD,
-            levels,
-            f"its pods must be spread evenly over each {levels}",
-            "the spread is dropped",
-            spread=(),
-        )
+        ),
+        (CauseKind.SPREAD, "spread", f"{spread} each", "the spread is dropped"),
+    ):
+        if terms := getattr(role, field):
+            levels = first_of(sorted({level_name(one.level) for one in terms}), 3, "level")
+            yield wish(kind, levels, f"its pods {what} {levels}", dropped, **{field: ()})
 
 
 def _labels(pairs: Sequence[tuple[str, str]]) -> str:
