@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,7 +24,7 @@ from planner.cli.options import (
 )
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
-from planner.show.table import Cell, Column, Table
+from planner.show.table import Cell, Column, Style, Table
 from planner.untrusted_text import json_safe
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _namespace(name: str) -> str:
     raise UsageError(Fault(f"{name!r} is not the name of a namespace", hint))
 
 
-_STYLES = {"ok": "good", "warn": "warn", "fail": "bad"}
+_STYLES: Mapping[str, Style] = {"ok": "good", "warn": "warn", "fail": "bad"}
 _COLUMNS = (
     Column("CHECK"),
     Column("STATUS"),

@@ -18,7 +18,7 @@ from models.apply.outcomes import GangVerdict, Outcome, Verdict
 from models.apply.plan_actions import GangActions, Key, PlanActions
 from models.apply.requests import Bind, CheckLock, Done, Event, Evict, ReadCluster, Request, Ungate
 from models.units import plural
-from planner.show.table import Cell, Column, Table
+from planner.show.table import Cell, Column, Style, Table
 from planner.show.text import compress, number
 from planner.untrusted_text import safe
 
@@ -279,7 +279,7 @@ def change_line(found: Iterable[PlannedChange], *, evictions: bool) -> str:
 # ---- after: what was done
 
 
-_STYLES = {
+_STYLES: Mapping[Outcome, Style] = {
     Outcome.started: "good",
     Outcome.pending: "busy",
     Outcome.unchanged: "dim",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from models.units import first_of, plural
 from planner.show.plan_output import yaml_text
-from planner.show.table import Cell, Column, Table
+from planner.show.table import Cell, Column, Style, Table
 from planner.show.text import (
     AuditFormat,
     compress,
@@ -183,6 +183,7 @@ def _waiting(audit: AuditDocument, *, wide: bool) -> Table:
         most = len(group) if wide else MAX_NAMES
         names = first_of([_with_moves(one) for one in group], most)
         total = sum(one.gpus for one in group)
+        style: Style | None
         style = "good" if starts_if == "now" else "warn" if starts_if == order[1] else None
         rows.append(
             (Cell(starts_if, style), Cell(number(len(group))), Cell(number(total)), Cell(names))

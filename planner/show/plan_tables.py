@@ -24,7 +24,7 @@ from planner.show.gang_groups import (
 from planner.show.gang_groups import text as group_text
 from planner.show.selection import Selection
 from planner.show.slowdown import Slowdowns
-from planner.show.table import Cell, Column, Table
+from planner.show.table import Cell, Column, Style, Table
 from planner.show.text import (
     NO_BOUND,
     compress,
@@ -151,7 +151,7 @@ def _family_row(family: str, members: list[PlanObjective]) -> tuple[Cell, ...]:
 MARK = {"place": "+", "complete": "+", "move": ">", "resize": "~", "preempt": "-"}
 """What happens to a gang, in the signs of ``terraform plan``; none for one that waits or stays."""
 
-STYLE = {
+STYLE: Mapping[str, Style] = {
     "place": "good",
     "complete": "good",
     "move": "busy",
@@ -416,7 +416,7 @@ def _verb(decision: str, count: int) -> str:
     return singular.get(verb, verb.replace("are ", "is "))
 
 
-def below_full(permille: int | None) -> str | None:
+def below_full(permille: int | None) -> Style | None:
     return None if permille is None or permille == 1000 else "warn"
 
 

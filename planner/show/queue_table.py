@@ -52,7 +52,7 @@ def _rows(queue: PlanQueue, *, wide: bool) -> list[tuple[Cell, ...]]:
             Cell(number(queue.before)),
             Cell(number(queue.after)),
             Cell(number(queue.borrowed) if queue.borrowed else ""),
-            Cell(number(queue.waiting), "warn" if queue.waiting else ""),
+            Cell(number(queue.waiting), "warn" if queue.waiting else None),
             Cell(cells_text(queue)),
         )
     ]

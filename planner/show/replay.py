@@ -55,7 +55,10 @@ def _row(run: ReplayRun, best: float | None, timing: ReplayTiming | None) -> tup
     short = run.completed < run.jobs
     cells = [
         Cell(run.name),
-        Cell(f"{run.completed:,} of {run.jobs:,}" if short else number(run.jobs), "warn" * short),
+        Cell(
+            f"{run.completed:,} of {run.jobs:,}" if short else number(run.jobs),
+            "warn" if short else None,
+        ),
         Cell(_time(_MEAN(run))),
         _difference(_MEAN(run), best),
         *(Cell(_time(figure(run))) for _, figure in _TIMES[1:]),

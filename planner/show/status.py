@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from models.units import first_of, time_text
 from planner.cluster.plan_status import GangPhase, GangStatus, PendingPod, PlanStatus
-from planner.show.table import Cell, Column, Table
+from planner.show.table import Cell, Column, Style, Table
 from planner.show.text import lasting, number
 from planner.untrusted_text import one_line
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 UNSETTLED = (GangPhase.partial, GangPhase.stuck, GangPhase.cut, GangPhase.begun, GangPhase.intended)
 """Phases that the next ``apply`` or ``run`` resolves or reports."""
 
-_STYLES = {
+_STYLES: Mapping[str, Style] = {
     GangPhase.partial: "bad",
     GangPhase.stuck: "bad",
     GangPhase.cut: "bad",

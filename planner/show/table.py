@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from planner.show.text import width
 from planner.show.text import width as text_width
@@ -53,7 +54,9 @@ def _prefix(word: str, columns: int) -> int:
     return len(word)
 
 
-STYLES = {
+Style = Literal["good", "busy", "warn", "bad", "dim", "head"]
+
+STYLES: Mapping[Style, str] = {
     "good": "32",
     "busy": "36",
     "warn": "33",
@@ -84,7 +87,7 @@ class Cell:
     """One cell. Control characters in ``text`` are escaped."""
 
     text: str
-    style: str | None = None
+    style: Style | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", safe(self.text))
