@@ -38,6 +38,20 @@ def expected(name: str) -> dict[str, Any]:
     return facts
 
 
+def without_done(fact: dict[str, Any]) -> dict[str, Any]:
+    """A gang of the facts less its pods that succeeded, which their Jobs do not make again.
+
+    Those that are left are numbered anew. Only gangs of one role have such pods.
+    """
+    left = [pod for pod in fact["pods"] if pod["phase"] != "Succeeded"]
+    if len(left) == len(fact["pods"]):
+        return fact
+    (role,) = fact["roles"]
+    pods = [{**pod, "index": place, "rank": place} for place, pod in enumerate(left)]
+    replicas = role["replicas"] - len(fact["pods"]) + len(left)
+    return {**fact, "pods": pods, "roles": [{**role, "replicas": replicas}]}
+
+
 def parsed(tree: dict[str, Any]) -> KubeObject:
     """A tree as the object it is."""
     try:

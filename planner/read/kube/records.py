@@ -343,6 +343,8 @@ class KubeRole:
     ``wished``: the numbers of pods that its owner allows; ``range``: those that a plan may choose as
     things stand, ``size`` then being the least that it needs. ``stated``: annotations of ours allow them.
     ``scalable``: gangplan may set its number. ``parallelism``: how its GPUs share the work, as stated.
+    ``gone``: pods that succeeded and do not exist any more; they are not in ``size``. ``replaces``,
+    ``ends_gang``: see ``ControllerReader`` and ``RoleSpec``.
     """
 
     name: str
@@ -361,6 +363,9 @@ class KubeRole:
     pod_sets: tuple[str, ...] = ()
     rules: Tree = field(default_factory=dict)
     parallelism: ParallelismDocument | None = None
+    gone: int = 0
+    replaces: bool = False
+    ends_gang: bool = False
 
     @property
     def most(self) -> int:

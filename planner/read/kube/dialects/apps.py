@@ -101,5 +101,6 @@ def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
 
 
 DIALECT = Dialect(
-    "apps", controller=ControllerReader("Workload", controller_key, describe, role_index)
+    "apps",
+    controller=ControllerReader("Workload", controller_key, describe, role_index, replaces=True),
 )

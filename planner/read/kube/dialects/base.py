@@ -69,7 +69,8 @@ class RoleSpec:
     through more indexes than run at once, so an index is no rank. ``later``: the controller creates
     its pods only once other roles run, so none counts as missing before the first exists.
     ``range``: the numbers of pods that its controller's own fields allow. ``scalable``: a scale
-    subresource of the controller sets the number of its pods.
+    subresource of the controller sets the number of its pods. ``succeeded``: pods that the status of the
+    controller counts as succeeded. ``ends_gang``: where one of its pods has succeeded, the work is over.
     """
 
     name: str
@@ -82,6 +83,8 @@ class RoleSpec:
     slices: tuple[SliceAsk, ...] = ()
     range: ReplicaRange | None = None
     scalable: bool = False
+    succeeded: int = 0
+    ends_gang: bool = False
 
 
 @dataclass(frozen=True)
@@ -194,13 +197,15 @@ class ControllerReader:
     """How one controller labels its pods. ``kind``: that of its keys.
 
     ``key``: the controller of a pod. ``describe``: that controller, from its object or else from its
-    pods. ``role_index``: role and index of a pod.
+    pods. ``role_index``: role and index of a pod. ``replaces``: it makes a pod that has succeeded anew;
+    others count such a pod as done.
     """
 
     kind: str
     key: Callable[[KubePod, Objects], ControllerKey | None]
     describe: Callable[[ControllerKey, Sequence[KubePod], Objects], Controller]
     role_index: Callable[[KubePod, Controller], RoleIndex]
+    replaces: bool = False
 
 
 @dataclass(frozen=True, slots=True)

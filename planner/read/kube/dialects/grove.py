@@ -70,4 +70,7 @@ def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
     return RoleIndex(_role(pod, controller.key.name), number(pod.labels.get(INDEX)))
 
 
-DIALECT = Dialect("Grove", controller=ControllerReader(KIND, controller_key, describe, role_index))
+DIALECT = Dialect(
+    "Grove",
+    controller=ControllerReader(KIND, controller_key, describe, role_index, replaces=True),
+)

@@ -58,7 +58,13 @@ def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Contr
         left = completions - (whole(job.tree, "status", "succeeded") or 0)
         size = max(min(size, left), sum(pod.finished is None for pod in pods))
     least = number(job.annotations.get(MIN_PARALLELISM))
-    role = RoleSpec(ROLE, size, queue_like=queue_like, range=allowed_range(least, size))
+    role = RoleSpec(
+        ROLE,
+        size,
+        queue_like=queue_like,
+        range=allowed_range(least, size),
+        succeeded=0 if queue_like else whole(job.tree, "status", "succeeded") or 0,
+    )
     return Controller(key, "Job", key.name, job, (role,))
 
 

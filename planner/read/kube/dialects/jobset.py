@@ -20,7 +20,7 @@ from planner.read.kube.dialects.base import (
     product,
 )
 from planner.read.kube.dialects.job import completion_index, parallel_pods
-from planner.read.kube.lookup import items, mapping, number, objects, text
+from planner.read.kube.lookup import items, mapping, number, objects, text, whole
 from planner.read.kube.records import (
     KubeObject,
     KubePod,
@@ -89,6 +89,10 @@ def _roles(jobset: KubeObject, nodes: ReplicaRange | None) -> dict[str, RoleSpec
     """The roles of a JobSet; ``nodes``: how many pods the one that trains may have."""
     everywhere = jobset.annotations.get(EXCLUSIVE)
     in_order = text(jobset.tree, "spec", "startupPolicy", "startupPolicyOrder") == "InOrder"
+    done = {
+        text(one, "name"): whole(one, "succeeded") or 0
+        for one in objects(jobset.tree, "status", "replicatedJobsStatus")
+    }
     roles: dict[str, RoleSpec] = {}
     for replicated in objects(jobset.tree, "spec", "replicatedJobs"):
         name = text(replicated, "name")
@@ -100,7 +104,12 @@ def _roles(jobset: KubeObject, nodes: ReplicaRange | None) -> dict[str, RoleSpec
         later = bool(items(replicated, "dependsOn")) or (in_order and bool(roles))
         step = text(replicated, "template", "metadata", "labels", STEP)
         allowed = nodes if (step or name) in ("trainer", "node") else None
-        spec = replace(_role_spec(name, jobs, each, label), later=later, range=allowed)
+        spec = replace(
+            _role_spec(name, jobs, each, label),
+            later=later,
+            range=allowed,
+            succeeded=product(done.get(name, 0), each) or 0,
+        )
         roles.setdefault(name, spec)
     return roles
 

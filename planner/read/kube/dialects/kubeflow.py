@@ -18,7 +18,7 @@ from planner.read.kube.dialects.base import (
     allowed_range,
     count,
 )
-from planner.read.kube.lookup import Tree, flag, items, mapping, number, text
+from planner.read.kube.lookup import Tree, flag, items, mapping, number, text, whole
 from planner.read.kube.records import KubeObject, KubePod, Objects
 
 GROUP = "kubeflow.org"
@@ -45,6 +45,9 @@ _AFTER_WORKERS = "WaitForWorkersReady"
 
 SCALED = "PyTorchJob"
 """The kind whose subresource ``scale`` sets the number of its workers."""
+
+_ENDS = ("launcher", "chief", "master")
+"""Roles whose success is that of the job: the operator starts nothing any more."""
 
 _ORDER = ("launcher", "chief", "master", "scheduler", "ps", "server", "worker", "evaluator")
 """Roles in the order shown: the API keeps replica types in a map, which has none."""
@@ -74,7 +77,7 @@ def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Contr
     roles = _roles(job) if job is not None else {}
     for role in (_role(pod, key.name) for pod in pods):
         roles.setdefault(role, RoleSpec(role, None))
-    found = list(roles.values())
+    found = [replace(one, ends_gang=one.name in _ENDS) for one in roles.values()]
     spec = mapping(None if job is None else job.tree, "spec")
     if kind == "MPIJob" and flag(spec, "runLauncherAsWorker"):
         # The launcher is worker 0, and the others count from 1 unless one of them is 0.
@@ -107,8 +110,9 @@ def _kinds(pods: Sequence[KubePod]) -> list[str]:
 def _roles(job: KubeObject) -> dict[str, RoleSpec]:
     roles: dict[str, RoleSpec] = {}
     for kind, replica in replica_types(job):
-        role = kind.lower()
-        roles.setdefault(role, RoleSpec(role, count(replica, "replicas", absent=1)))
+        role, size = kind.lower(), count(replica, "replicas", absent=1)
+        done = whole(job.tree, "status", "replicaStatuses", kind, "succeeded") or 0
+        roles.setdefault(role, RoleSpec(role, size, succeeded=done))
     return roles
 
 

@@ -95,4 +95,7 @@ def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
     return RoleIndex("leader" if index == 0 else "worker", index)
 
 
-DIALECT = Dialect(KIND, controller=ControllerReader(KIND, controller_key, describe, role_index))
+DIALECT = Dialect(
+    KIND,
+    controller=ControllerReader(KIND, controller_key, describe, role_index, replaces=True),
+)

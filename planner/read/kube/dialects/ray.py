@@ -129,4 +129,7 @@ def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
     return RoleIndex(role, replica * spec.stride + min(host or 0, spec.stride - 1))
 
 
-DIALECT = Dialect("Ray", controller=ControllerReader(KIND, controller_key, describe, role_index))
+DIALECT = Dialect(
+    "Ray",
+    controller=ControllerReader(KIND, controller_key, describe, role_index, replaces=True),
+)

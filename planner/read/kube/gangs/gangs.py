@@ -187,7 +187,8 @@ def _finished(
 ) -> KubeGang:
     """The gang with its topology and attributes."""
     add_topology(gang, members, api, remarks)
-    priorities = {pod.priority for pod in members.pods}
+    live = [pod for pod in members.pods if pod.finished is None]
+    priorities = {pod.priority for pod in live or members.pods}
     if len(priorities) > 1:
         remarks.add(gang.subject, PRIORITIES)
     objects = _objects(members)

@@ -41,6 +41,9 @@ _LARGE, _MAX_RATIO = 20_000, 100
 """A role of more than so many pods needs one existing pod for so many of them."""
 
 DEFAULT_ROLE = "worker"
+SUCCEEDED = "Succeeded"
+"""Phase of a pod that has done its work."""
+
 NATIVE = "scheduling.k8s.io"
 """API group of the groups whose minimum kube-scheduler itself keeps."""
 
@@ -95,13 +98,26 @@ def read_roles(gang: Membership, problems: list[str], remarks: Remarks) -> list[
             wished=wished,
             stated=wished is not None and wished is not spec.range,
             scalable=spec.scalable and key in gang.complete,
+            replaces=key is not None and controller_reader(key.kind).replaces,
+            ends_gang=spec.ends_gang,
         )
         role.size = size if size is None else max(size, role.span)
+        _take_off_gone(role, spec.succeeded)
         roles += _by_gpus(role, remarks)
     taken: set[str] = set()
     for one in roles:
         one.name = distinct(one.name, taken)
     return roles
+
+
+def _take_off_gone(role: KubeRole, succeeded: int) -> None:
+    """Take off the size the pods that succeeded, as the controller says, and that do not exist any more."""
+    there = sum(pod.finished == SUCCEEDED for _, pod in role.members)
+    gone = min(succeeded - there, role.missing)
+    if gone > 0 and role.size is not None and not role.replaces:
+        role.gone, role.size = gone, role.size - gone
+        if role.span > role.size:
+            role.renumber()
 
 
 def _role_index(gang: Membership, member: Member) -> RoleIndex:
@@ -207,12 +223,14 @@ def _split(
     first, *others = sorted(by_kind.values(), key=lambda members: (-len(members), members[0][0]))
     missing = max(role.missing, 0) if role.size is not None else 0
     role = replace(role, wished=None, range=None)  # which of them its range means is unknown
+    gone, role.gone = role.gone, 0
     parts = [replace(role, members=first, size=len(first) + missing)]
     for place, members in enumerate(others, 2):
         name = f"{role.name}-{place}"
         parts.append(replace(role, name=name, members=members, size=len(members), first_index=0))
         for _, pod in members:
             remarks.add(pod.subject, what)
+    parts[0].gone = gone
     for part in parts:
         part.renumber()
     return parts
@@ -315,7 +333,7 @@ def complete_roles(
     totals = [one.minimum for one in needing if (one.minimum or 0) > 0]
     needed = sum(one or 0 for one in totals) if totals else None
     running = any(pod.holds_room for pod in _pods(roles))
-    done: Counter[str] = Counter() if running else _drop_succeeded(roles)
+    done = _drop_succeeded(roles, running=running)
     fit_ranges(roles, (needed or 0) - done.total(), subject, remarks)
     existing = done.total() + len(_pods(roles))
     by_role = all(len(role.members) >= minimums.get(role.name, 0) for role in roles)
@@ -408,18 +426,30 @@ def _pods(roles: Sequence[KubeRole]) -> list[KubePod]:
     return [pod for role in roles for _, pod in role.members]
 
 
-def _drop_succeeded(roles: Sequence[KubeRole]) -> Counter[str]:
-    """Take the pods that succeeded out of a waiting gang: they need no place. Their number, by role."""
+def _drop_succeeded(roles: Sequence[KubeRole], *, running: bool) -> Counter[str]:
+    """Take the pods that succeeded out of a gang: nobody makes them again. Their number, by role.
+
+    Of a running gang they stay where their controller replaces them, and where the work is over with them.
+    A running role that is done in part has the pods that are left, and no range any more.
+    """
     dropped: Counter[str] = Counter()
     for role in roles:
-        kept = [(index, pod) for index, pod in role.members if pod.finished != "Succeeded"]
-        fewer = len(role.members) - len(kept)
+        dropped[role.name] += role.gone
+        if running and (role.replaces or role.ends_gang):
+            continue
+        fewer, kept = 0, []
+        for index, pod in role.members:
+            fewer += pod.finished == SUCCEEDED
+            if pod.finished != SUCCEEDED:
+                kept.append((index - fewer, pod))
         if fewer:
             role.members = kept
-            if role.size is not None:
+            if running and role.wished is not None:
+                role.wished, role.size = None, len(kept)
+            elif role.size is not None:
                 role.size -= fewer
-                if role.span > role.size:
-                    role.renumber()
+            if role.size is not None and role.span > role.size:
+                role.renumber()
             dropped[role.name] += fewer
     return dropped
 
