@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: they raise ``Interrupted``; during a search they ask for the best plan so far.
+"""SIGINT, SIGTERM and SIGHUP: they raise ``Interrupted``; during a search they ask for the best plan so far.
 
 While that plan is saved, further signals only say so; after a while one ends the process at once.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-CAUGHT = (signal.SIGINT, signal.SIGTERM)
+CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 CTRL_C = 128 + signal.SIGINT
 """Exit code after Ctrl-C."""
@@ -85,6 +85,16 @@ def ignored() -> Iterator[None]:
     """Drop signals for a moment in which an interruption would leave litter."""
     with _handled(signal.SIG_IGN):
         yield
+
+
+@contextmanager
+def kept_from_children() -> Iterator[None]:
+    """A process that this thread starts meanwhile gets none of the signals, from its first instruction on."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _raise(number: int, _frame: FrameType | None) -> None:

@@ -21,6 +21,7 @@ HEARING = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 """
 """A job in the background of a script starts deaf to Ctrl-C, and its children with it: the tests may be
 run so, the program they start hears."""
@@ -78,16 +79,29 @@ def started(
         process.wait()
 
 
+OWNING = "import fcntl, termios\nfcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
+"""Makes the terminal that of the session of the process, which it hangs up when it closes."""
+
+
 def on_terminal(
-    *arguments: str, cwd: Path | None = None, columns: int = 100, before: str = "", **more: str
+    *arguments: str,
+    cwd: Path | None = None,
+    columns: int = 100,
+    before: str = "",
+    close_at: bytes = b"",
+    **more: str,
 ) -> tuple[int, str]:
-    """(exit code, everything a terminal of so many columns received)."""
+    """(exit code, everything a terminal of so many columns received).
+
+    ``close_at``: the terminal closes, as its window would, after these words.
+    """
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     process = subprocess.Popen(
-        [sys.executable, "-c", before + MAIN, *arguments],
+        [sys.executable, "-c", (OWNING if close_at else "") + before + MAIN, *arguments],
         cwd=cwd,
         env=environment(**{"TERM": "xterm", **more}),
+        start_new_session=bool(close_at),
         stdin=follower,
         stdout=follower,
         stderr=follower,
@@ -106,6 +120,8 @@ def on_terminal(
             if not part:
                 break
             received += part
+            if close_at and close_at in received:
+                break
         elif process.poll() is not None:
             break
     os.close(leader)

@@ -13,7 +13,7 @@ import handmade
 import pytest
 from conftest import RunCli
 from effort import first_fast
-from interactive import MAIN, PATIENT, ROOT, on_terminal, started
+from interactive import HEARING, MAIN, PATIENT, ROOT, on_terminal, started
 from plan_documents import sealed
 
 from planner.show.text import width
@@ -95,7 +95,10 @@ def wait_for(process: subprocess.Popen[str], word: str) -> str:
     raise AssertionError(f"{word!r} never came: {read}")
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+SIGNALS = [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
+
+
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
 def test_a_signal_keeps_the_best_checked_plan(
     number: signal.Signals, code: int, folder: Path, cli: RunCli
 ) -> None:
@@ -190,11 +193,21 @@ def test_a_signal_long_after_the_first_one_does_not_wait(folder: Path) -> None:
     assert not (folder / "saved.json").exists()
 
 
-def test_a_signal_that_the_caller_ignores_stays_ignored(folder: Path) -> None:
-    deaf = "signal.signal(signal.SIGINT, signal.SIG_IGN)\n" + PATIENT
+def test_a_terminal_that_closes_keeps_the_best_checked_plan(folder: Path, cli: RunCli) -> None:
+    given = ("plan", "in.yaml", "--out", "saved.json")
+    code, _ = on_terminal(*given, before=HEARING + PATIENT, close_at=b"searching", cwd=folder)
+    assert code == 129
+    saved = json.loads((folder / "saved.json").read_text(encoding="utf-8"))
+    assert saved["status"]["search"]["stoppedBy"] == "signal"
+    assert cli("verify", str(folder / "saved.json")).code == 0
+
+
+@pytest.mark.parametrize("ignored", ["SIGINT", "SIGHUP"])  # a job in the background; nohup
+def test_a_signal_that_the_caller_ignores_stays_ignored(ignored: str, folder: Path) -> None:
+    deaf = f"signal.signal(signal.{ignored}, signal.SIG_IGN)\n" + PATIENT
     with started("plan", "in.yaml", "--out", "saved.json", before=deaf, cwd=folder) as process:
         wait_for(process, "searching")
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.Signals[ignored])
         time.sleep(0.5)
         # Were the first heard, this second one would end the process with nothing saved.
         process.send_signal(signal.SIGTERM)
@@ -203,7 +216,7 @@ def test_a_signal_that_the_caller_ignores_stays_ignored(folder: Path) -> None:
     assert (folder / "saved.json").exists()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
 def test_a_signal_before_the_search_saves_nothing(
     number: signal.Signals, code: int, folder: Path
 ) -> None:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
+from interactive import ROOT
 
 from benchmarks.busy import busy
 from models.instance import Instance
@@ -18,6 +23,7 @@ from planner.search.executors import PROCESSES, THREADS, Workers
 from planner.search.greedy import greedy
 from planner.search.large_neighborhood import improve
 from planner.search.ledger import Ledger
+from planner.signals import CAUGHT
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +76,49 @@ def test_a_lost_process_costs_time_and_not_the_result() -> None:
     finally:
         workers.close()
     assert found == [os.getpid()] * 2
+
+
+SIGNALLED = """
+import os, signal, time
+from models.policy import SolveLimits
+from planner.search.budget import Budget
+from planner.search.executors import PROCESSES, Workers
+from planner.signals import CAUGHT
+
+def doze(task, seconds):
+    time.sleep(0.5)
+    return task
+
+if __name__ == "__main__":
+    for number in CAUGHT:
+        signal.signal(number, lambda *_: None)
+    print("ready", flush=True)
+    workers = Workers(PROCESSES, 2)
+    print(list(workers.run(doze, [1, 2], Budget(SolveLimits()))), flush=True)
+    workers.close()
+    os._exit(0)  # an interpreter that unwinds restores the handlers
+"""
+
+
+def test_signals_of_a_terminal_reach_no_worker_not_even_one_that_starts(tmp_path: Path) -> None:
+    (tmp_path / "signalled.py").write_text(SIGNALLED, encoding="utf-8")
+    with subprocess.Popen(
+        [sys.executable, str(tmp_path / "signalled.py")],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        while process.poll() is None:  # from before the workers start until they have ended
+            for number in CAUGHT:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, number)
+            time.sleep(0.02)
+        assert process.communicate() == ("[1, 2]\n", "")
+    assert process.returncode == 0
 
 
 def sleep(task: float, _seconds: float) -> float:

@@ -328,7 +328,7 @@ def check_and_apply(
 
 
 def exit_code(verdict: Verdict, signal_exit: int | None) -> int:
-    """0 if complete, pending or advised; 7 if not complete; 130 or 143 after a signal."""
+    """0 if complete, pending or advised; 7 if not complete; 129, 130 or 143 after a signal."""
     if verdict.stop is not None:
         return 7 if signal_exit is None else signal_exit
     return 7 if any(gang.outcome in _INCOMPLETE for gang in verdict.gangs) else 0

@@ -101,7 +101,7 @@ ReadReporter = Callable[["LoadedInput"], None]
 class Planned:
     """A verified plan, typed and as its JSON document.
 
-    ``signal_exit``: 130 or 143 if a signal stopped the search.
+    ``signal_exit``: 129, 130 or 143 if a signal stopped the search.
     """
 
     plan: PlanDocument

@@ -148,7 +148,7 @@ def run_one(task: RunTask, _seconds: float) -> Finished | None:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """A replay, typed and as its JSON document. ``signal_exit``: 130 or 143 if a signal stopped it."""
+    """A replay, typed and as its JSON document. ``signal_exit``: 129, 130 or 143 if a signal stopped it."""
 
     replay: ReplayDocument
     document: dict[str, Any]

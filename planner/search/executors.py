@@ -22,12 +22,14 @@ from concurrent.futures import (
 )
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from typing import Protocol, TypeVar
 
 from planner import __version__
 from planner.errors import Fault, UsageError
 from planner.search.budget import Budget
+from planner.signals import CAUGHT, kept_from_children
 
 THREADS, PROCESSES, DASK = "threads", "processes", "dask://"
 
@@ -166,20 +168,34 @@ def _threads(count: int) -> tuple[Executor, Callable[[], None]]:
 def _processes(count: int) -> tuple[Executor, Callable[[], None]]:
     """Processes that are started afresh: this one has threads, which a fork would not copy."""
     context = multiprocessing.get_context("spawn")
-    executor = ProcessPoolExecutor(count, mp_context=context, initializer=_begin)
+    with kept_from_children():
+        resource_tracker.ensure_running()  # a process of its own, which must outlive all others
+    executor = _Processes(count, mp_context=context, initializer=_begin)
+    return executor, executor.close
 
-    def close() -> None:
+
+class _Processes(ProcessPoolExecutor):
+    """Signals do not reach its processes, not even while they start: a terminal sends them to all."""
+
+    def submit(self, fn: Callable[..., R], /, *args: object, **named: object) -> Future[R]:
+        with kept_from_children():
+            return super().submit(fn, *args, **named)
+
+    def close(self) -> None:
+        """Kill the processes, whatever they do."""
+        manager: object = self._executor_manager_thread
+        # Before the kill: the manager would report dead workers to cancelled tasks, which raises.
+        self.shutdown(wait=False, cancel_futures=True)
         for process in multiprocessing.active_children():
             process.kill()
-        executor.shutdown(cancel_futures=True)  # at once: it has lost its workers
-
-    return executor, close
+        if isinstance(manager, threading.Thread):
+            manager.join()
 
 
 def _begin() -> None:
     """A worker leaves signals to its parent, and ends with it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in CAUGHT:
+        signal.signal(number, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
         sentinel = parent.sentinel

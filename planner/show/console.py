@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
+import stat
 import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -116,7 +118,7 @@ class Console:
         return self.is_terminal(stream)
 
     def data(self, text: str) -> None:
-        """Write to stdout. A closed pipe (``| head``) ends the output quietly."""
+        """Write to stdout. A closed pipe (``| head``) or terminal ends the output quietly."""
         stream = self.stdout
         if stream is None:
             return
@@ -127,7 +129,10 @@ class Console:
         except BrokenPipeError:
             _sink_stdout()
         except OSError as error:
+            gone = error.errno == errno.EIO and _is_device(stream)  # the terminal has hung up
             _sink_stdout()
+            if gone:
+                return
             raise CannotWriteError(
                 Fault(f"cannot write to standard output: {error.strerror or error}")
             ) from error
@@ -322,6 +327,11 @@ def _given_columns(environ: Mapping[str, str]) -> int | None:
 
 def _paint(text: str, code: str, *, color: bool) -> str:
     return f"\x1b[{code}m{text}\x1b[0m" if color else text
+
+
+def _is_device(stream: TextIO) -> bool:
+    """Whether a terminal may be behind the stream: one that has hung up no longer says so."""
+    return stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)
 
 
 def _sink_stdout() -> None:
