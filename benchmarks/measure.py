@@ -19,6 +19,7 @@ from typing import Any
 
 from benchmarks.instances import CASES, describe
 from benchmarks.verdict import OURS
+from models.effective_gpus import gpus_at_speed
 from models.instance import Instance
 from models.plan import PlanWriter
 from models.solution import Solution
@@ -132,9 +133,9 @@ class Referee:
 def _effective(instance: Instance, solution: Solution) -> dict[str, int]:
     """Effective GPUs by priority, the highest first: GPUs of admitted gangs times predicted speed."""
     found: dict[int, int] = {}
-    for line in Evaluation(instance, solution.decisions).lines:
-        worth = line.gang.weight_gpus * (line.speed or 0) if line.admitted else 0
-        found[line.gang.priority] = found.get(line.gang.priority, 0) + worth
+    worths = gpus_at_speed(Evaluation(instance, solution.decisions))
+    for gang, worth in zip(instance.gangs, worths, strict=True):
+        found[gang.priority] = found.get(gang.priority, 0) + worth
     return {
         str(priority): round(found[priority] / 1000) for priority in sorted(found, reverse=True)
     }

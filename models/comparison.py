@@ -149,7 +149,7 @@ def _changed(a: PlanGang | None, b: PlanGang | None) -> Iterator[Change]:
         yield "bandwidth"
     if a.share != b.share:
         yield "share"
-    if a.speed != b.speed:
+    if a.speed_to_come != b.speed_to_come:
         yield "speed"
 
 
@@ -173,7 +173,7 @@ def _decision(gang: PlanGang, asked: GangDocument | None) -> ComparedDecision:
         nodes=host_ranges(pod.node for pod in gang.pods),
         bandwidth=gang.bandwidth,
         share=gang.share,
-        speed=gang.speed,
+        speed=gang.speed_to_come,
         reason=None if gang.reason is None else f"{gang.reason.code}: {gang.reason.message}",
     )
 

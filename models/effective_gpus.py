@@ -1,6 +1,7 @@
-"""Effective GPUs, in permille-GPU: the sum of w x speed over the gangs that run whole.
+"""Effective GPUs, in permille-GPU: the sum of GPUs x speed over the gangs that run whole.
 
-They are what the goodput tiers of all priorities count together, and are stated whatever the policy lists.
+They are stated whatever the policy lists. The goodput tiers count the same, and a gang without GPUs as one
+GPU, so that it starts; here it counts nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from models.tier_values import Evaluation, speed_before
 
 
 def counted_gpus(gang: Gang) -> int:
-    """The GPUs of a gang at its smallest size: what it counts in an audit, nothing for one without GPUs."""
+    """The GPUs of a gang at its smallest size: nothing for one without GPUs."""
     return sum(role.min * role.gpus for role in gang.roles)
 
 
@@ -29,16 +30,12 @@ def gpus_at_speed(evaluation: Evaluation) -> list[int]:
 def effective_before(instance: Instance) -> int:
     """What the gangs are worth that run whole before the plan."""
     speeds = ((gang, speed_before(instance, i)) for i, gang in enumerate(instance.gangs))
-    return sum(gang.weight_gpus * speed for gang, speed in speeds if speed is not None)
+    return sum(counted_gpus(gang) * speed for gang, speed in speeds if speed is not None)
 
 
 def effective_after(evaluation: Evaluation) -> int:
     """What the gangs are worth that a plan admits; a running one counts the smaller of its two speeds."""
-    return sum(
-        line.gang.weight_gpus * line.speed
-        for line in evaluation.lines
-        if line.admitted and line.speed is not None
-    )
+    return sum(gpus_at_speed(evaluation))
 
 
 def effective_of(instance: Instance, decisions: Sequence[GangDecision]) -> int:

@@ -177,6 +177,7 @@ class _GangWriter:
             "bandwidthMBps": None if bandwidth is None else int(bandwidth),
             "share": None if value is None else value.share,
             "speed": line.speed,
+            **({"speedAfter": value.speed} if value and value.speed != line.speed else {}),
             "domains": domains,
             "reason": None if reason is None else {"code": reason.code, "message": reason.message},
             **self._later(gang, decision),

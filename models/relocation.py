@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from models.effective_gpus import effective_after
+from models.effective_gpus import counted_gpus, effective_after
 from models.instance import Instance
 from models.leftover import whole_domains, whole_nodes
 from models.occupancy import PODS, Room, free_after, rooms
@@ -15,7 +15,7 @@ from models.tier_values import Evaluation, admitted
 
 @dataclass(frozen=True, slots=True)
 class PlanWorth:
-    """``admitted``: indices of the gangs that run whole. ``gpus``: their w.
+    """``admitted``: indices of the gangs that run whole. ``gpus``: their GPUs at ``min``.
 
     ``effective``: under goodput their effective GPUs (permille-GPU); None under admission.
     ``bandwidth``: w x share of those that count in the bandwidth tier, whatever their weight, in
@@ -46,7 +46,7 @@ def plan_worth(instance: Instance, decisions: Sequence[GangDecision]) -> PlanWor
     whole = wholly_free(instance, decisions)
     return PlanWorth(
         admitted=frozenset(runs),
-        gpus=sum(instance.gangs[index].weight_gpus for index in runs),
+        gpus=sum(counted_gpus(instance.gangs[index]) for index in runs),
         bandwidth=bandwidth,
         whole_nodes=len(whole),
         whole_gpus=sum(whole.values()),

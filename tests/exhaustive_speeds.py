@@ -31,12 +31,14 @@ def speed(gang: Gang, share: int | None, relative: int) -> int:
 def relative_speed(instance: Instance, gang: Gang, nodes: Collection[int]) -> int:
     """Permille of the fastest GPU of the cluster that the slowest of the gang reaches.
 
-    ``nodes``: those on which it holds GPUs. 1000 where the speed of any GPU is not known.
+    ``nodes``: those on which it holds GPUs. GPUs of unknown speed are as slow as any that is known; 1000
+    where none is.
     """
     cluster = instance.cluster
-    known = [n.model.relative_speed for n in cluster.nodes if n.model is not None and n.gpus]
-    of_gang = [model.relative_speed for n in nodes if (model := cluster.nodes[n].model) is not None]
-    if not gang.counts_speed or not nodes or None in known:
+    stated = [n.model.relative_speed for n in cluster.nodes if n.model is not None and n.gpus]
+    known = [speed for speed in stated if speed is not None]
+    if not gang.counts_speed or not nodes or not known:
         return 1000
-    slowest = min(speed for speed in of_gang if speed is not None)
-    return floor(1000 * slowest / max(speed for speed in known if speed is not None))
+    of_gang = [model.relative_speed for n in nodes if (model := cluster.nodes[n].model) is not None]
+    slowest = min(min(known) if speed is None else speed for speed in of_gang)
+    return floor(1000 * slowest / max(known))

@@ -292,6 +292,7 @@ def restated(plan: Doc) -> Doc:
         stated["bandwidthMBps"] = found.bandwidth
         stated["share"] = found.share
         stated["speed"] = found.speed
+        stated.pop("speedAfter", None)
         stated["domains"] = found.domains
     plan["status"]["objectives"] = [
         tier(name, value, "min" if name in MINIMISED else "max")

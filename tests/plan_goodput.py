@@ -7,12 +7,14 @@ from plan_documents import (
     cluster,
     decided,
     dgx,
+    entry,
     gang,
     made,
     mesh,
     node,
     policy,
     role,
+    sealed,
     standing,
     stopped,
 )
@@ -106,4 +108,6 @@ def goodput_plan(main: str = "goodput") -> Doc:
     limits = policy(objectives=listed, starvation={"after": "12h"}, now=at(14))
     decisions = _decisions()
     decisions[0]["aged"] = True
-    return made(generations(), _gangs(), decisions, limits)
+    plan = made(generations(), _gangs(), decisions, limits)
+    entry(plan, "old")["speedAfter"] = 400
+    return sealed(plan)

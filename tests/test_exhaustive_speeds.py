@@ -85,7 +85,15 @@ def test_a_fast_server_that_nobody_may_use_is_still_the_fastest() -> None:
     assert value(best, "goodput/0") == 8 * 300
 
 
-def test_gpus_count_the_same_where_one_is_unknown_and_for_gangs_that_ask_for_it() -> None:
+def test_gpus_of_unknown_speed_are_taken_last_and_change_no_others() -> None:
+    # 990, 312 and unknown: 1000, 300 (315 in steps of 20) and again 300 permille
+    nodes = [node("n0", PLAIN), node("n1", A100), node("n2", H100)]
+    for gangs, worth in ((1, 1000), (2, 1300), (3, 1600)):
+        waiting = [gang(f"g{n}", gpus_per_pod=8) for n in range(gangs)]
+        assert value(plan(under_goodput(waiting, nodes)), "goodput/0") == 8 * worth
+
+
+def test_gpus_count_the_same_where_one_speed_is_known_and_for_gangs_that_ask_for_it() -> None:
     small = gang("a", gpus_per_pod=8)
     unknown = under_goodput(
         [small, gang("b", gpus_per_pod=8)], [node("n0", PLAIN), node("n1", A100)]

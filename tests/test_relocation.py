@@ -171,12 +171,12 @@ def test_gain_is_what_each_gpu_moved_bought_rounded_down() -> None:
     assert lost == MoveSet((0,), 3, (), -8, -8000, 1, 0, -2667)
 
 
-def test_a_gang_without_gpus_counts_as_one_gpu_moved() -> None:
+def test_a_gang_without_gpus_counts_as_one_gpu_moved_and_as_none_admitted() -> None:
     bare = gang("bare", 1, 0, stands=[(0, 0, 0, 0)], movable=True)
     instance = build(nodes_per_rack=2, gangs=[bare])
     nothing = plan_worth(instance, decide(instance))
     assert move_set(instance, [0], nothing, nothing) == MoveSet((0,), 0, (), 0, 0, 0, 0, 0)
-    assert move_set(instance, [0], replace(nothing, gpus=3), nothing).gain == 2000  # 3 - w of bare
+    assert move_set(instance, [0], replace(nothing, gpus=3), nothing).gain == 3000
 
 
 def test_under_goodput_a_gain_counts_effective_gpus() -> None:

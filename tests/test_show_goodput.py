@@ -14,8 +14,8 @@ from planner.show import plan_tables, running_changes
 from planner.show.table import Table, draw
 from planner.show.text import gpu_amount, whole_percent, width
 
-EFFECTIVE = {"before": 1.4, "after": 12.04, "oneAtATime": 11.0}
-"""Before: gone 1 and old 2 x 200; after: 8000 + 4040 of the goodput tiers."""
+EFFECTIVE = {"before": 1.4, "after": 11.04, "oneAtATime": 11.0}
+"""Before: gone 1 and old 2 x 200; after: 8000 + 4040 of the goodput tiers less 1000 of cpu, without GPUs."""
 
 
 def typed(main: str = "goodput", **status: Any) -> PlanDocument:  # noqa: ANN401  # any JSON
@@ -40,7 +40,7 @@ def test_the_speed_of_every_gang_is_shown_and_what_slows_it_down(main: str) -> N
         "aged": "32 %",
         "cpu": "100 %",
         "late": "50 %",
-        "old": "20 %",
+        "old": "40 %",
         "part": "50 %",
         "gone": "-",
         "big": "-",
@@ -50,11 +50,25 @@ def test_the_speed_of_every_gang_is_shown_and_what_slows_it_down(main: str) -> N
         "aged": "links, GPU model at 40.0 %",
         "cpu": "",
         "late": "GPU model at 50.0 %",
-        "old": "GPU model at 40.0 %, its speed before",
+        "old": "GPU model at 40.0 %",
         "part": "GPU model at 50.0 %",
         "gone": "",
         "big": "",
     }
+
+
+def test_a_moved_gang_shows_the_speed_that_it_will_have_and_the_one_that_counts_apart() -> None:
+    # old leaves GPUs 0 and 5 of a V100 (share 200) for 2 and 3 (share 1000): 200 before, 400 after
+    wide = plan_tables.gangs(typed(), wide=True)
+    assert column(wide, "OF BEST")["old"] == "100.0 %"
+    assert column(wide, "SPEED")["old"] == "40 %"
+    assert {name: text for name, text in column(wide, "COUNTS").items() if text} == {"old": "20 %"}
+    assert "COUNTS" not in {c.title for c in plan_tables.gangs(typed(), wide=False).columns}
+    stays = goodput_plan()
+    for one in stays["spec"]["gangs"]:
+        one.pop("speedAfter", None)
+    titles = {c.title for c in plan_tables.gangs(PlanDocument(**stays), wide=True).columns}
+    assert "COUNTS" not in titles
 
 
 def test_the_causes_are_those_that_count() -> None:
@@ -70,19 +84,21 @@ def test_the_causes_are_those_that_count() -> None:
     assert causes["aged"].startswith("links")
     assert "GPU model" not in causes["aged"]
     assert causes["late"] == "GPU model at 50.0 %"
-    del document["instance"]["cluster"]["spec"]["serverModels"][0][
-        "relativeSpeed"
-    ]  # so all are alike
-    causes = column(
-        plan_tables.gangs(PlanDocument.model_validate(document), wide=True), "SLOWED BY"
-    )
-    assert not any("GPU model" in cause for cause in causes.values())
+    # h 100, s 50, m 40: without the one of s, it counts as 40, and without all of them all are alike.
+    models = {m["name"]: m for m in document["instance"]["cluster"]["spec"]["serverModels"]}
+    for name, cause in (("DGX A100", "GPU model at 40.0 %"), ("DGX H100", ""), ("DGX-1 V100", "")):
+        del models[name]["relativeSpeed"]
+        causes = column(
+            plan_tables.gangs(PlanDocument.model_validate(document), wide=True), "SLOWED BY"
+        )
+        assert causes["late"] == cause
 
 
 def test_a_plan_without_speeds_has_no_such_columns() -> None:
     document = goodput_plan("admission")
     for gang in document["spec"]["gangs"]:
         del gang["speed"]
+        gang.pop("speedAfter", None)
     titles = {
         c.title for c in plan_tables.gangs(PlanDocument.model_validate(document), wide=True).columns
     }
@@ -90,9 +106,9 @@ def test_a_plan_without_speeds_has_no_such_columns() -> None:
 
 
 def test_the_summary_says_what_is_effective_now_after_and_of_one_gang_after_another() -> None:
-    first = "12.04 effective GPUs of 32 (1.4 before the plan)"
+    first = "11.04 effective GPUs of 32 (1.4 before the plan)"
     assert plan_tables.ending(typed())[1] == f"{first}; taking one gang after another: 11"
-    unknown = typed(effectiveGpus={"before": 1.4, "after": 12.04})
+    unknown = typed(effectiveGpus={"before": 1.4, "after": 11.04})
     assert plan_tables.ending(unknown)[1] == first
     older = PlanDocument.model_validate(goodput_plan("admission"))
     assert not any("effective" in line for line in plan_tables.ending(older))

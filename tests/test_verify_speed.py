@@ -188,16 +188,34 @@ def test_a_node_that_cannot_be_used_still_sets_the_pace() -> None:
     assert speed(restated(plan)) == 500
 
 
-def test_all_gpus_are_alike_where_the_speed_of_one_model_is_not_known() -> None:
+def test_all_gpus_are_alike_where_only_one_speed_or_none_is_known() -> None:
     assert speed(generations("s1", slow=a100())) == 1000
     assert speed(generations("h1", "s1", slow=a100())) == 1000
-    # the model that is not known does not hold a GPU of the gang
     assert speed(generations("s1", fast=dgx())) == 1000
-    plan = generations("s1")
-    assert speed(plan) == 320
-    plan["instance"]["cluster"]["spec"]["serverModels"].append(mesh())
-    plan["instance"]["cluster"]["spec"]["nodes"].insert(2, node("m", "DGX-1 V100"))
-    assert speed(restated(plan)) == 1000
+    assert speed(generations("h1", "s1", fast=dgx(), slow=a100())) == 1000
+
+
+def three_generations(*placed: str) -> Doc:
+    """Gang ``a`` with a GPU on each of these nodes: h 100, s 32, and m without a stated speed."""
+    models = [h100(), a100(relativeSpeed=32), mesh()]
+    nodes = [node(name, model["name"]) for name, model in zip("hsm", models, strict=True)]
+    return made(
+        cluster(models, sorted(nodes, key=lambda one: str(one["name"]))),
+        [gang("a", role("worker", len(placed), 1, mixModels=True), **communication(fraction=0))],
+        [decided("a", "place", *((name, [0]) for name in placed))],
+    )
+
+
+@pytest.mark.parametrize(
+    ("placed", "permille"), [("h", 1000), ("s", 320), ("m", 320), ("mh", 320), ("ms", 320)]
+)
+def test_a_model_of_unknown_speed_is_as_slow_as_the_slowest_and_changes_no_other(
+    placed: str, permille: int
+) -> None:
+    plan = three_generations(*placed)
+    assert speed(plan) == permille
+    entry(plan, "a")["speed"] = 980
+    assert "speed" in rules_broken(sealed(plan))
 
 
 def test_pods_without_gpus_on_slower_servers_cost_nothing() -> None:
@@ -249,6 +267,11 @@ def test_a_gang_that_moves_to_a_faster_place_counts_its_speed_before() -> None:
     plan = moved([0, 5], [0, 3])  # shares 200 and 1000
     assert entry(plan, "a")["share"] == 1000
     assert speed(plan) == 500
+    entry(plan, "a")["speedAfter"] = 1000
+    assert rules_broken(sealed(plan)) == set()
+    entry(plan, "a")["speedAfter"] = 980
+    assert rules_broken(sealed(plan)) == {"speed"}
+    entry(plan, "a")["speedAfter"] = 1000
     entry(plan, "a")["speed"] = 1000
     assert rules_broken(sealed(plan)) == {"speed"}
 

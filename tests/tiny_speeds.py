@@ -87,7 +87,7 @@ def _timed(draws: Draws, model: ServerModel, *, old: bool, named: bool) -> Serve
     name = f"{model.name} old" if old else model.name
     gpu = f"{model.gpu} old" if old and named else model.gpu
     r = draws.random(f"peak/{name}")
-    peak, unknown = Fraction(r.choice(PEAKS)), draws.on("unknown_speeds", r, 0.1)
+    peak, unknown = Fraction(r.choice(PEAKS)), draws.on("unknown_speeds", r, 0.25)
     return replace(model, name=name, gpu=gpu, relative_speed=None if unknown else peak)
 
 

@@ -167,7 +167,11 @@ class PlanGang(_Open):
     bandwidth: Natural | None = Field(alias="bandwidthMBps")
     share: Natural | None
     speed: Natural | None = Field(
-        default=None, description="Predicted, in permille; null where it does not run"
+        default=None,
+        description="The predicted speed that counts, in permille; null where it does not run",
+    )
+    speed_after: Natural | None = omitted(
+        description="The speed that it will have, where a lower one before the plan counts"
     )
     domains: Mapped[str, Natural] | None
     reason: PlanReason | None
@@ -179,6 +183,11 @@ class PlanGang(_Open):
     @property
     def key(self) -> GangKey:
         return (self.namespace, self.name)
+
+    @property
+    def speed_to_come(self) -> int | None:
+        """The speed that it will have, whatever counts."""
+        return self.speed if self.speed_after is None else self.speed_after
 
     @property
     def never(self) -> bool:

@@ -33,18 +33,20 @@ def speed_permille(share: int | None, fraction: Fraction, relative: int = FULL_S
 class RelativeSpeeds:
     """Speed of server models next to the fastest of the cluster's nodes with GPUs.
 
-    All are alike where one of these has no ``relative_speed``. ``models``: these models.
+    A model without ``relative_speed`` counts as the slowest that has one; all are alike where none has.
+    ``models``: these models. ``unknown``: those without. ``slowest``: None where none has one.
     """
 
     def __init__(self, models: Iterable[ServerModel | None]) -> None:
         self.models = tuple({id(m): m for m in models if m is not None and m.gpus}.values())
-        speeds = {id(m): m.relative_speed for m in self.models}
-        known = [speed for speed in speeds.values() if speed is not None]
-        self._fastest = max(known) if known and len(known) == len(speeds) else None
+        self.unknown = tuple(m for m in self.models if m.relative_speed is None)
+        known = [m.relative_speed for m in self.models if m.relative_speed is not None]
+        self.slowest = min(known, default=None)
+        self._fastest = max(known, default=None)
 
     def of(self, models: Iterable[ServerModel]) -> int:
         """Permille of the fastest: the slowest of these models; 1000 without any."""
-        if self._fastest is None:
+        if self._fastest is None or self.slowest is None:
             return FULL_SPEED
-        slowest = min((m.relative_speed or self._fastest for m in models), default=self._fastest)
+        slowest = min((m.relative_speed or self.slowest for m in models), default=self._fastest)
         return int(FULL_SPEED * slowest / self._fastest)

@@ -176,6 +176,15 @@ class Outcome:
         return tuple(found)
 
     @cached_property
+    def effective(self) -> int:
+        """Permille-GPU of the gangs that run whole: their GPUs at ``min``, times their speed."""
+        return sum(
+            change.gang.gpus_at_min * (figures.speed or 0)
+            for change, figures in zip(self.changes, self.figures, strict=True)
+            if change.admitted
+        )
+
+    @cached_property
     def goodput(self) -> dict[tuple[str, str], int]:
         """w x speed of every gang with pods, by its key."""
         return {

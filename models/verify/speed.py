@@ -37,9 +37,7 @@ class GangSpeeds:
         self.facts = facts
         self.changes = changes
         models = {id(node.model): node.model for node in facts.nodes if node.model is not None}
-        speeds = [model.relative_speed for model in models.values()]
-        known = [speed for speed in speeds if speed is not None]
-        self.fastest = max(known) if known and len(known) == len(speeds) else None
+        self.known = sorted({one.relative_speed for one in models.values() if one.relative_speed})
 
     @cached_property
     def before(self) -> GroupBandwidths:
@@ -56,11 +54,15 @@ class GangSpeeds:
         gang, pods = change.gang, change.pods
         if not pods:
             return None
-        after = self._speed(gang, pods, share)
+        after = self.after(change, share)
         if not gang.running or not gang.whole or self.facts.policy.free_restarts:
             return after, after
         low, high = self.before_plan(change, share)
         return min(low, after), min(high, after)
+
+    def after(self, change: Change, share: int | None) -> int:
+        """The speed of a gang with this share after the plan, whatever it had before."""
+        return self._speed(change.gang, change.pods, share)
 
     def before_plan(self, change: Change, share: int | None) -> tuple[int, int]:
         """Least and most speed before the plan of a gang that runs whole then.
@@ -80,10 +82,13 @@ class GangSpeeds:
         return speed_of(share, gang.fraction, self._relative(gang, pods))
 
     def _relative(self, gang: Gang, pods: Mapping[PodKey, Pod]) -> int:
-        """r: permille of the fastest model of the cluster, of the slowest that holds GPUs of the gang."""
-        if self.fastest is None or not gang.counts_speed:
+        """r: permille of the fastest model of the cluster, of the slowest that holds GPUs of the gang.
+
+        A model of unknown speed is as slow as the slowest that is known.
+        """
+        if not self.known or not gang.counts_speed:
             return FULL_SPEED
         nodes = {pod.node for pod in pods.values() if gang.held(pod)}
         models = {id(model): model for n in nodes if (model := self.facts.nodes[n].model)}
-        speeds = [model.relative_speed or self.fastest for model in models.values()]
-        return int(1000 * min(speeds, default=self.fastest) / self.fastest)
+        speeds = [model.relative_speed or self.known[0] for model in models.values()]
+        return int(1000 * min(speeds, default=self.known[-1]) / self.known[-1])

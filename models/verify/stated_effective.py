@@ -1,4 +1,4 @@
-"""What a plan states of its effective GPUs: the sum of w x speed over the gangs that run whole.
+"""What a plan states of its effective GPUs: the sum of GPUs x speed over the gangs that run whole.
 
 Before and after are recomputed. What one gang after another would give is not in the document: it is only
 checked to be possible at all.
@@ -20,10 +20,9 @@ def check(outcome: Outcome) -> Iterator[Violation]:
     stated = outcome.case.status.effective_gpus
     if stated is None:
         return
-    after = sum(outcome.goodput[change.gang.key] for change in outcome.changes if change.admitted)
-    most = FULL_SPEED * sum(change.gang.w for change in outcome.changes)
+    most = FULL_SPEED * sum(change.gang.gpus_at_min for change in outcome.changes)
     yield from _between("before", stated.before, *_before(outcome))
-    yield from _between("after", stated.after, after, after)
+    yield from _between("after", stated.after, outcome.effective, outcome.effective)
     if stated.one_at_a_time is not None:
         yield from _between("oneAtATime", stated.one_at_a_time, 0, most)
 
@@ -34,8 +33,8 @@ def _before(outcome: Outcome) -> tuple[int, int]:
     for change, figures in zip(outcome.changes, outcome.figures, strict=True):
         if change.gang.running and not change.incomplete:
             low, high = outcome.speeds.before_plan(change, figures.share)
-            least += change.gang.w * low
-            most += change.gang.w * high
+            least += change.gang.gpus_at_min * low
+            most += change.gang.gpus_at_min * high
     return least, most
 
 

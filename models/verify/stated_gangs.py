@@ -37,6 +37,10 @@ def check(outcome: Outcome) -> Iterator[Violation]:
         if figures.speed != stated.document.speed and _must_state_speed(outcome, stated):
             what = f"says {quoted(stated.document.speed)}, is {quoted(figures.speed)}"
             yield change.violation("speed", what)
+        after = stated.document.speed_after
+        if after is not None and after != outcome.speeds.after(change, figures.share):
+            what = f"says speedAfter {quoted(after)}, which is not its speed after the plan"
+            yield change.violation("speed", what)
 
 
 def _must_state_speed(outcome: Outcome, stated: StatedGang) -> bool:

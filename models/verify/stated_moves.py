@@ -67,9 +67,11 @@ class _Possible:
 
     def __init__(self, outcome: Outcome) -> None:
         self.by_speed = outcome.facts.policy.counts_goodput
-        self.out = sum(change.gang.w for change in outcome.changes if not change.admitted)
-        self.all_effective = FULL_SPEED * sum(change.gang.w for change in outcome.changes)
-        self.effective = sum(outcome.goodput[c.gang.key] for c in outcome.changes if c.admitted)
+        gpus = [change.gang.gpus_at_min for change in outcome.changes]
+        admitted = [change.admitted for change in outcome.changes]
+        self.out = sum(own for own, runs in zip(gpus, admitted, strict=True) if not runs)
+        self.all_effective = FULL_SPEED * sum(gpus)
+        self.effective = outcome.effective
         self.bandwidth = 0
         self.all_bandwidth = 0
         for change, figures in zip(outcome.changes, outcome.figures, strict=True):
@@ -93,7 +95,7 @@ def _bought(
         elif _stays_in_any_plan(change):
             yield Violation(BOUGHT, None, f"{where}.bought: {quoted(name)} runs in any plan")
         else:
-            weight += change.gang.w
+            weight += change.gang.gpus_at_min
             known.append(change.gang.key)
     if len(known) == len(one.bought.gangs):
         if known != sorted(set(known)):

@@ -31,7 +31,7 @@ from planner.read.group_slices import with_group_slices
 from planner.read.hived import read_hived
 from planner.read.sources import KUBECTL
 from planner.read.unkeepable_promises import remark_promises
-from planner.read.unknown_rates import check_rates
+from planner.read.unknown_rates import check_rates, remark_speeds
 from planner.read.validation import Entry
 
 QUEUE_LIMIT = "QueueLimit"
@@ -178,9 +178,12 @@ def build(
     if findings:
         findings.raise_all()
     remark_promises(instance, documents.remarks)
+    about_speeds = Remarks()
+    remark_speeds(instance, about_speeds)
     return LoadedInput(
         instance,
-        tuple(documents.remarks.lines()),
+        # First, because `plan` shows only the first ones, and these change where gangs go.
+        (*about_speeds.lines(), *documents.remarks.lines()),
         cluster.found,
         cluster.levels_policy,
         states_policy=document is not None,

@@ -1,6 +1,6 @@
-"""Link rates and NIC speeds that are not known, where a gang that is to be placed may need them.
+"""Rates that are not known: links and NICs that a gang to be placed may need, and speeds of GPUs.
 
-An instance that passes can be priced wherever its gangs may be placed.
+An instance that passes can be priced wherever its gangs may be placed. A speed is assumed, with a remark.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from collections import Counter
 from models.cluster import Node
 from models.gang import Gang, Role
 from models.instance import Instance
-from models.units import shown
+from models.units import number, plural, shown
 from planner.read.compact_cluster import MergedCluster
+from planner.read.findings import Remarks
 
 
 def check_rates(instance: Instance, merged: MergedCluster) -> None:
@@ -101,3 +102,31 @@ def _one_fabric(instance: Instance, gang: Gang, node: Node) -> bool:
     joined = gang.nvlink_across_nodes
     joined &= node.model is not None and node.model.nvlink_domain_nodes > 1
     return joined and any(level.nvlink for level in cluster.levels[: gang.required + 1])
+
+
+def remark_speeds(instance: Instance, remarks: Remarks) -> None:
+    """One remark for each server model without ``relativeSpeed``, if there is another GPU model.
+
+    The models of most nodes come first; equal remarks become one line.
+    """
+    speeds = instance.relative_speeds
+    if not speeds.unknown or len({model.gpu for model in speeds.models}) < 2:
+        return
+    known = next((m for m in speeds.models if m.relative_speed == speeds.slowest), None)
+    if known is None or speeds.slowest is None:
+        assumed = "no server model here states one, so all GPUs count as equally fast"
+    else:
+        pace = f"{shown(known.name)}, the slowest with one ({number(speeds.slowest)})"
+        assumed = f"its GPUs count as fast as those of {pace}"
+    from models.rates.catalogue import relative_speed  # opened only when something asks for it
+
+    nodes = Counter(id(node.model) for node in instance.cluster.nodes)
+    for model in sorted(speeds.unknown, key=lambda m: (-nodes[id(m)], m.name)):
+        published = relative_speed(model.gpu)
+        hint = (
+            "write it under serverModels of a Cluster: dense BF16 tensor peak of one GPU, TFLOP/s"
+        )
+        if published is not None:
+            hint += f"; of {model.gpu} {number(published)}"
+        subject = f"ServerModel {shown(model.name)} ({plural(nodes[id(model)], 'node')})"
+        remarks.add(subject, f"no relativeSpeed is stated; {assumed}", hint)

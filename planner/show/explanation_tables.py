@@ -202,8 +202,10 @@ def _placement(plan: PlanDocument, stated: PlanGang) -> list[tuple[str, Cell]]:
         rows.append(("bandwidth", Cell(text, below_full(stated.share))))
     if stated.speed is not None:
         slowed = Slowdowns(plan).of(stated, request)
-        text = whole_percent(stated.speed) + (f", slowed by {slowed}" if slowed else "")
-        rows.append(("speed", Cell(text, below_full(stated.speed))))
+        text = whole_percent(stated.speed_to_come) + (f", slowed by {slowed}" if slowed else "")
+        if stated.speed_after is not None:
+            text += f"; {whole_percent(stated.speed)} counts, its speed before the plan"
+        rows.append(("speed", Cell(text, below_full(stated.speed_to_come))))
     return rows
 
 
@@ -335,7 +337,7 @@ def document(
         "now": _time(found.instance.now),
         "needs": _needs(found),
         "placement": stated.model_dump(
-            by_alias=True, include={"pods", "bandwidth", "share", "speed", "domains"}
+            by_alias=True, include={"pods", "bandwidth", "share", "speed", "speed_after", "domains"}
         ),
         **stated.model_dump(by_alias=True, include={"reserved", "expected_start"}),
         "candidates": [_candidates_document(one) for one in found.candidates],

@@ -241,6 +241,7 @@ def gangs(
         Column("GB/S", right=True, droppable=True),
         Column("OF BEST", right=True, droppable=True),
         Column("SPEED", right=True, droppable=True),
+        *([Column("COUNTS", right=True, optional=True)] if wide else []),
         *([Column("SLOWED BY", fold=True, optional=True)] if wide else []),
         *(Column(level.upper(), right=True, optional=True) for level in levels),
         *([Column("DOMAINS", fold=True, droppable=True)] if wide else []),
@@ -257,14 +258,19 @@ def gangs(
             Cell(_gpus_text(group, requests)),
             Cell(gigabytes(gang.bandwidth)),
             Cell(permille(gang.share), below_full(gang.share)),
-            Cell(whole_percent(gang.speed), below_full(gang.speed)),
-            *([Cell(slowdowns.of(gang, request))] if slowdowns is not None else []),
+            Cell(whole_percent(gang.speed_to_come), below_full(gang.speed_to_come)),
+            *([Cell(_counted(gang)), Cell(slowdowns.of(gang, request))] if slowdowns else []),
             *(Cell(number((gang.domains or {}).get(level))) for level in levels),
             *([Cell(_where(gang, domains_of))] if wide else []),
             _last_cell(group, sharing, gpus_of),
         )
         rows.append(cells)
     return Table(columns, tuple(rows), tuple(notes)).without_empty_columns()
+
+
+def _counted(gang: PlanGang) -> str:
+    """The speed that counts, where it is not the one that the gang will have."""
+    return "" if gang.speed_after is None else whole_percent(gang.speed)
 
 
 _FIRST_COLUMNS = (

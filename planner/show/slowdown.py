@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from models.documents.gang import GangDocument
 from models.documents.plan import PlanDocument, PlanGang
-from models.rates.speed import FULL_SPEED, speed_permille
+from models.rates.speed import FULL_SPEED
 from planner.show.text import permille
 
 
@@ -17,13 +17,13 @@ class Slowdowns:
         spec = plan.instance.cluster.spec
         speeds = {m.name: m.relative_speed for m in spec.server_models if m.gpus}
         on = {node.name: speeds[node.model] for node in spec.nodes if node.model in speeds}
-        known = {name: speed for name, speed in on.items() if speed is not None}
-        self._speed_of: dict[str, Fraction] = known if len(known) == len(on) else {}
-        """Relative speed of the nodes with GPUs; empty where it is not known of all."""
+        slowest = min((speed for speed in on.values() if speed is not None), default=Fraction(1))
+        self._speed_of = {name: speed or slowest for name, speed in on.items()}
+        """Relative speed of the nodes with GPUs; where it is not known, as the slowest that is."""
 
     def of(self, gang: PlanGang, request: GangDocument | None) -> str:
-        """``links, GPU model at 31.5 %, its speed before``: those that apply; empty at full speed."""
-        if gang.speed is None or gang.speed >= FULL_SPEED or request is None:
+        """``links, GPU model at 31.5 %``: those that apply; empty at full speed."""
+        if gang.speed_to_come is None or gang.speed_to_come >= FULL_SPEED or request is None:
             return ""
         communication = request.spec.communication
         share = None if communication.pattern == "none" else gang.share
@@ -33,8 +33,6 @@ class Slowdowns:
             causes.append("links")
         if relative < FULL_SPEED:
             causes.append(f"GPU model at {permille(relative)}")
-        if gang.speed < speed_permille(share, communication.fraction, relative):
-            causes.append("its speed before")
         return ", ".join(causes)
 
     def _relative(self, gang: PlanGang, request: GangDocument) -> int:

@@ -339,7 +339,7 @@ def gang_data(plan: PlanDocument, drawn: ClusterMap, *, small: bool) -> dict[str
             gang.decision,
             plan_tables.gpu_count(gang, requests.get(gang.key)),
             gang.share,
-            gang.speed,
+            gang.speed_to_come,
             drawn.styles[number],
             shortened(_where(gang), most) if most >= LEAST else "",
         ]

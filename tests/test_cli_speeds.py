@@ -1,0 +1,273 @@
+"""GPU generations, gangs without GPUs and moved gangs, as ``plan``, ``validate`` and ``audit`` show them.
+
+Speeds are worked out by hand: r is the published peak over that of the fastest GPU, in steps of 20 permille.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import Result, RunCli
+from kube import node
+
+V1 = "gangplan.dev/v1alpha1"
+MESH = [["X" if a == b else "SYS" for b in range(4)] for a in range(4)]
+
+
+def box(name: str, gpu: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+    """A server model of four GPUs without links, as somebody writes it who knows no more of it."""
+    return {"name": name, "gpu": gpu, "gpus": 4, "fabric": "pcie", "matrix": MESH, **more}
+
+
+def cluster(*models: dict[str, Any], **nodes: str) -> dict[str, Any]:
+    """Nodes by name, with their server model."""
+    listed = [{"name": name, "model": model, "domains": {}} for name, model in nodes.items()]
+    spec = {"serverModels": list(models), "nodes": listed}
+    return {"apiVersion": V1, "kind": "Cluster", "metadata": {"name": "mixed"}, "spec": spec}
+
+
+def gang(name: str, pods: int, gpus: int, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+    spec = {"roles": [{"name": "worker", "replicas": pods, "gpus": gpus}], **more.pop("spec", {})}
+    return {"apiVersion": V1, "kind": "Gang", "metadata": {"name": name}, "spec": spec, **more}
+
+
+def written(folder: Path, *documents: dict[str, Any]) -> str:
+    path = folder / "in.yaml"
+    path.write_text(yaml.safe_dump_all(documents), encoding="utf-8")
+    return str(path)
+
+
+def planned(cli: RunCli, path: str) -> tuple[dict[str, Any], Result]:
+    """The plan of a file, and what ``plan`` said."""
+    out = Path(path).with_suffix(".plan.json")
+    result = cli("plan", path, "--out", str(out))
+    assert result.code == 0, result.err
+    plan: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+    assert cli("verify", str(out)).code == 0
+    return plan, result
+
+
+def by_name(plan: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {one["name"]: one for one in plan["spec"]["gangs"]}
+
+
+def columns(table: str, gang: str) -> dict[str, str]:
+    """The row of a gang by the titles of its columns, of a table as it is printed."""
+    lines = table.splitlines()
+    head = next(line for line in lines if "DECISION" in line)
+    row = next(line for line in lines if re.search(rf"\b{gang}\b", line))
+    ends = {found.group(): found.end() for found in re.finditer(r"\S+(?: \S+)*", head)}
+    return {
+        title: match.group()
+        for title, end in ends.items()
+        if (match := re.search(r"\S+(?: %)?$", row[:end])) is not None
+    }
+
+
+# a server model without a speed
+
+
+def test_a_model_of_unknown_speed_takes_no_gang_from_the_h100s_and_a_warning_names_it(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    # 989.5 of an H100, 312 of an A100; the other cards count as 312 too. Both pods fit on the H100s.
+    nodes = {"h1": "DGX H100", "a1": "DGX A100", "l1": "four cards", "l2": "four cards"}
+    mixed = cluster(box("four cards", "FX9000"), **nodes)
+    path = written(tmp_path, mixed, gang("p1", 1, 4), gang("p2", 1, 4))
+    plan, said = planned(cli, path)
+    for one in by_name(plan).values():
+        assert [pod["node"] for pod in one["pods"]] == ["h1"]
+        assert one["speed"] == 1000
+    assert "8 effective GPUs of 24" in said.out
+    warning = (
+        "warning: ServerModel 'four cards' (2 nodes): no relativeSpeed is stated; its GPUs count as fast as "
+        "those of 'DGX A100', the slowest with one (312) (hint: write it under serverModels of a Cluster: "
+        "dense BF16 tensor peak of one GPU, TFLOP/s)"
+    )
+    assert warning in said.err.splitlines()
+    for verb in ("validate", "audit"):
+        assert warning in cli(verb, path).err.splitlines()
+    log = [json.loads(line) for line in cli("plan", path, "--log-format", "json").err.splitlines()]
+    warnings = [one["warning"] for one in log if one["type"] == "warning"]
+    assert warning.removeprefix("warning: ") in warnings
+    assert warning.removeprefix("warning: ") in plan["status"]["remarks"]
+
+
+def test_gangs_that_may_use_only_gpus_of_unknown_speed_run_there_at_the_slowest_one(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    nodes = {"h1": "DGX H100", "a1": "DGX A100", "l1": "four cards"}
+    role = {"name": "worker", "replicas": 1, "gpus": 4, "model": "FX9000"}
+    path = written(
+        tmp_path,
+        cluster(box("four cards", "FX9000"), **nodes),
+        gang("only", 1, 4, spec={"roles": [role]}),
+        gang("wide", 1, 8, spec={"roles": [role | {"gpus": 8, "model": "A100"}]}),
+    )
+    found = by_name(planned(cli, path)[0])
+    # r = 1000 x 312 / 989.5 = 315, in steps of 20: 300. Four cards without links reach their ideal.
+    assert (found["only"]["speed"], found["wide"]["speed"]) == (300, 300)
+
+
+def test_the_warning_says_the_published_peak_of_a_gpu_that_is_known(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    path = written(
+        tmp_path, cluster(box("our own", "T4"), h1="DGX H100", t1="our own"), gang("p", 1, 4)
+    )
+    said = cli("validate", path).err
+    (line,) = (line for line in said.splitlines() if "relativeSpeed" in line)
+    assert "ServerModel 'our own' (1 node)" in line
+    assert line.endswith("TFLOP/s; of T4 65)")
+
+
+def test_nothing_is_assumed_where_all_gpus_are_of_one_model(cli: RunCli, tmp_path: Path) -> None:
+    alone = cluster(box("four cards", "FX9000"), l1="four cards")
+    result = cli("validate", written(tmp_path, alone, gang("p", 1, 4)))
+    assert "warning" not in result.err
+
+
+def test_where_no_speed_is_stated_all_gpus_are_alike_and_a_warning_says_so(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    models = box("four cards", "FX9000"), box("old cards", "FX100")
+    plan, said = planned(
+        cli,
+        written(tmp_path, cluster(*models, a="four cards", b="old cards"), gang("p", 2, 3)),
+    )
+    assert by_name(plan)["p"]["decision"] == "wait"  # one GPU model a role
+    assert "'four cards' (1 node), 'old cards' (1 node): no relativeSpeed is stated" in said.err
+    assert "no server model here states one, so all GPUs count as equally fast" in said.err
+
+
+def test_the_warning_comes_before_those_that_plan_leaves_out(cli: RunCli, tmp_path: Path) -> None:
+    # A queue for each remark on promises; ``plan`` shows eight remarks.
+    queues = [
+        {
+            "apiVersion": V1,
+            "kind": "Queue",
+            "metadata": {"name": f"q{n}"},
+            "spec": {"guarantee": {"models": {f"FX{n}": 1}}},
+        }
+        for n in range(12)
+    ]
+    mixed = cluster(box("four cards", "FX9000"), h1="DGX H100", l1="four cards")
+    result = cli("plan", written(tmp_path, mixed, gang("p", 1, 4), *queues))
+    warnings = [line for line in result.err.splitlines() if line.startswith("warning")]
+    assert len(warnings) == 9
+    assert "relativeSpeed" in warnings[0]
+
+
+def test_a_kubernetes_node_with_gpus_that_nobody_knows_affects_itself_alone(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    product, kind = "nvidia.com/gpu.product", "node.kubernetes.io/instance-type"
+    trees = [
+        node("h1", **{product: "NVIDIA-H100-80GB-HBM3", kind: "a3-highgpu-8g"}),
+        node("a1", **{product: "NVIDIA-A100-SXM4-40GB", kind: "p4d.24xlarge"}),
+        node("x1", **{product: "NVIDIA-FX-9000-NEXT", kind: "fx9.48xlarge"}),
+    ]
+    path = written(tmp_path, *trees, gang("p1", 1, 4), gang("p2", 1, 4))
+    plan, said = planned(cli, path)
+    for one in by_name(plan).values():
+        assert [pod["node"] for pod in one["pods"]] == ["h1"]
+    assert "ServerModel 'unknown 8x NVIDIA-FX-9000-NEXT' (1 node): no relativeSpeed" in said.err
+    assert "server with 8 x NVIDIA-FX-9000-NEXT unknown, treated as PCIe-only" in said.err
+
+
+# gangs without GPUs
+
+
+def test_a_gang_without_gpus_starts_and_is_no_effective_gpu_anywhere(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    # Eight GPUs, all used at full speed, and two pods without GPUs: one in the goodput tier, none here.
+    running = {"name": "held-0", "role": "worker", "index": 0, "node": "h1"}
+    waiting = written(
+        tmp_path,
+        cluster(h1="DGX H100"),
+        gang("launcher", 2, 0),
+        gang("train", 1, 6),
+        gang("held", 1, 2, status={"pods": [running]}),
+    )
+    plan, said = planned(cli, waiting)
+    assert {name: one["decision"] for name, one in by_name(plan).items()} == {
+        "launcher": "place",
+        "train": "place",
+        "held": "keep",
+    }
+    assert plan["status"]["effectiveGpus"] == {"before": 2, "after": 8, "oneAtATime": 8}
+    assert plan["status"]["objectives"][0]["value"] == 9000
+    assert "8 effective GPUs of 8 (2 before the plan)" in said.out
+    saved = waiting.replace(".yaml", ".plan.json")
+    assert "8 effective GPUs of 8" in cli("show", saved).out
+    compared = cli("compare", saved, saved, "-o", "json").out
+    assert '"effectiveGpus": 8.0' in compared
+    page = tmp_path / "page.html"
+    assert cli("report", saved, "--out", str(page)).code == 0
+    assert "2 → 8" in page.read_text(encoding="utf-8")
+    plan["status"]["effectiveGpus"]["after"] = 9
+    Path(saved).write_text(json.dumps(plan), encoding="utf-8")
+    refused = cli("verify", saved)
+    assert refused.code == 5
+    assert "status.effectiveGpus.after: says 9, is 8" in refused.out + refused.err
+
+
+def test_a_running_gang_without_gpus_is_no_effective_gpu_before_the_plan(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    pod = {"name": "launcher-0", "role": "worker", "index": 0, "node": "h1"}
+    path = written(tmp_path, cluster(h1="DGX H100"), gang("launcher", 1, 0, status={"pods": [pod]}))
+    plan, said = planned(cli, path)
+    assert plan["status"]["effectiveGpus"] == {"before": 0, "after": 0, "oneAtATime": 0}
+    assert "0 effective GPUs of 8 (0 before the plan)" in said.out
+    assert "effective  0 GPUs now" in cli("audit", path).out
+
+
+# gangs that move
+
+
+@pytest.mark.parametrize("width", [100, 160])
+def test_a_moved_gang_shows_the_speed_that_it_will_have(
+    cli: RunCli, tmp_path: Path, width: int
+) -> None:
+    """``pair`` stands on two servers and makes room for ``big``, which needs one of them whole.
+
+    One NIC of 10 Gb/s a server: 1,250 MB/s of the 370,800 inside one, a share of 3 permille, so a step takes
+    0.75 + 0.25 / 0.003 = 84 times as long: 11 permille, in steps of 20 none. With fraction 0.01 it is
+    0.99 + 0.01 / 0.003 = 4.32 times as long: 231 permille, which counts as 220.
+    """
+    slow = [{"name": "eth0", "gbps": 10}]
+    servers = cluster(h1="DGX H100", h2="DGX H100")
+    for one in servers["spec"]["nodes"]:
+        one["nics"] = slow
+    pods = [
+        {"name": f"pair-{i}", "role": "worker", "index": i, "node": f"h{i + 1}", "gpus": [0, 1]}
+        for i in range(2)
+    ]
+    movable = {"movable": True, "communication": {"fraction": 0.01}}
+    path = written(
+        tmp_path,
+        servers,
+        gang("pair", 2, 2, spec=movable, status={"pods": pods}),
+        gang("big", 1, 8),
+    )
+    plan, _ = planned(cli, path)
+    pair = by_name(plan)["pair"]
+    assert (pair["decision"], pair["share"]) == ("move", 1000)
+    assert (pair["speed"], pair["speedAfter"]) == (220, 1000)
+    assert "speedAfter" not in by_name(plan)["big"]
+    saved = path.replace(".yaml", ".plan.json")
+    row = columns(cli("show", saved, environ={"COLUMNS": str(width)}).out, "pair")
+    assert (row["OF BEST"], row["SPEED"]) == ("100.0 %", "100 %")
+    wide = columns(cli("show", saved, "-o", "wide").out, "pair")
+    assert (wide["SPEED"], wide["COUNTS"]) == ("100 %", "22 %")
+    explained = cli("explain", saved, "pair").out
+    assert re.search(r"speed +100 %; 22 % counts, its speed before the plan", explained)
+    # 4 x 0.22 and 8 x 1: the speed that counts
+    assert plan["status"]["effectiveGpus"]["after"] == 8.88
