@@ -254,7 +254,7 @@ def test_a_tier_without_a_bound_shows_none(cli: RunCli, plan_file: str) -> None:
     out = cli("show", plan_file).out
     assert "admission/0  max        8             9  12.50 %  exact" in out
     assert "span         min        8  no bound yet        -  -" in out
-    assert "2 tiers not proven best, the largest gap 12.50 % at admission/0" in out
+    assert "feasible: 0 of 2 tiers proven best, largest gap 12.50 % at admission/0 (" in out
     stated = json.loads(cli("show", plan_file, "-o", "json").out)["status"]["objectives"][1]
     assert (stated["bound"], stated["gap"], stated["proof"]) == (0, 1.0, None)
 

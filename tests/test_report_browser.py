@@ -196,6 +196,31 @@ def test_it_reads_without_its_script_and_on_a_phone(tab: Open) -> None:
     assert narrow.evaluate("document.documentElement.scrollWidth") == 360
 
 
+OVERLAPS = """() => {
+    const figures = [...document.querySelectorAll(".figures > div")];
+    const texts = figures.map(figure => {
+        const range = document.createRange();
+        range.selectNodeContents(figure);
+        return range.getBoundingClientRect();
+    });
+    const own = figures.map(figure => figure.getBoundingClientRect());
+    const meet = (a, b) => a.left < b.right - 0.5 && b.left < a.right - 0.5
+        && a.top < b.bottom - 0.5 && b.top < a.bottom - 0.5;
+    return texts.flatMap((a, n) => own.flatMap((b, m) => m !== n && meet(a, b) ? [[n, m]] : []));
+}"""
+"""JavaScript: headline figures whose text reaches into another figure."""
+
+
+@pytest.mark.parametrize("width", [360, 390, 768, 1024, 1300, 1920])
+def test_headline_figures_do_not_overlap(tab: Open, width: int) -> None:
+    document = report_plans.hostile()
+    document["status"]["effectiveGpus"] = {"before": 123_456.78, "after": 234_567.891}
+    figures = tab(page_of(document), width=width).page
+    assert figures.locator(".figures > div").count() == 7
+    assert figures.evaluate(OVERLAPS) == []
+    assert figures.evaluate("document.documentElement.scrollWidth") == width
+
+
 def test_a_large_cluster_is_an_overview_that_opens(tab: Open) -> None:
     painted = []
     for _ in range(2):  # the better of two: the machine may be busy

@@ -11,7 +11,6 @@ from models.apply.outcomes import GangVerdict, Outcome, Verdict
 from models.documents.plan import PlanDocument
 from planner.show.console import Console, LogFormat
 from planner.show.run import RunReport
-from planner.show.text import gap_text
 
 
 def decided() -> PlanDocument:
@@ -60,16 +59,9 @@ def test_the_line_tells_every_gang_once_and_by_what_was_done_with_it() -> None:
     """a was started by the recovery and only found whole later: it counts as started."""
     assert report().line(12.34) == (
         "run stopped part-way (exit 7): plan gp-2; gangs: 1 started, 1 started, not all bound yet, "
-        "1 skipped; 1 pod evicted; 2 waiting; 1,234.56 effective GPUs (8 before); gap 12.50 %; 12.3 s"
+        "1 skipped; 1 pod evicted; 2 waiting; 1,234.56 effective GPUs (8 before); "
+        "1 of 2 tiers proven best; 12.3 s"
     )
-
-
-def test_the_line_tells_gaps_and_tiers_without_a_bound_apart() -> None:
-    plan = decided()
-    unbounded = plan.status.objectives[0].model_copy(update={"gap": 720.0, "proof": None})
-    found = (unbounded, *plan.status.objectives[1:])
-    assert gap_text(found) == "gap 12.50 %, no bound yet for 1 tier"
-    assert gap_text(found[:1]) == "no bound yet for 1 tier"
 
 
 def test_a_run_that_had_nothing_to_do_says_so() -> None:
@@ -77,7 +69,7 @@ def test_a_run_that_had_nothing_to_do_says_so() -> None:
     quiet.applied = Verdict((gang("a", Outcome.unchanged),))
     assert quiet.line(2) == (
         "run unchanged (exit 0): plan gp-3; nothing changed; 2 waiting; "
-        "1,234.56 effective GPUs (8 before); gap 12.50 %; 2.0 s"
+        "1,234.56 effective GPUs (8 before); 1 of 2 tiers proven best; 2.0 s"
     )
     assert RunReport(status="locked", exit_code=75).line(0.04) == (
         "run locked (exit 75): nothing changed; 0.0 s"

@@ -22,6 +22,7 @@ from planner.show.gang_groups import (
     why,
 )
 from planner.show.gang_groups import text as group_text
+from planner.show.proofs import outcome
 from planner.show.selection import Selection
 from planner.show.slowdown import Slowdowns
 from planner.show.table import Cell, Column, Style, Table
@@ -370,7 +371,7 @@ def ending(plan: PlanDocument) -> list[str]:
         ", ".join(parts) or "no gangs",
         *_queues(plan),
         *effective_gpus(plan),
-        f"{_proven(plan)} (stopped by {status.search.stopped_by})",
+        f"{outcome(plan)} (stopped by {status.search.stopped_by})",
         *(f"note: {note}" for note in status.notes),
     ]
 
@@ -393,20 +394,6 @@ def effective_gpus(plan: PlanDocument) -> list[str]:
     if effective.one_at_a_time is not None:
         line += f"; taking one gang after another: {gpu_amount(effective.one_at_a_time)}"
     return [line]
-
-
-def _proven(plan: PlanDocument) -> str:
-    tiers = plan.status.objectives
-    if plan.status.outcome == "optimal":
-        numerical = sum(tier.proof != "exact" for tier in tiers)
-        tolerance = f", {plural(numerical, 'tier')} within solver tolerance" if numerical else ""
-        return f"optimal: every tier is proven best{tolerance}"
-    with_gap = [tier for tier in tiers if tier.gap != 0]
-    if not with_gap:
-        return "feasible: not proven optimal"
-    worst = max((one for one in with_gap if one.bounded), key=lambda one: one.gap, default=None)
-    largest = "" if worst is None else f", the largest gap {percent(worst.gap)} at {worst.name}"
-    return f"feasible: {plural(len(with_gap), 'tier')} not proven best{largest}"
 
 
 def _verb(decision: str, count: int) -> str:

@@ -1,4 +1,4 @@
-"""What ``verify`` says of an accepted plan: which rules hold, and what proves that each tier is best.
+"""How good a plan is proven to be: in one line, and what ``verify`` says of an accepted plan.
 
 Nothing that is merely stated is called verified: a bound that no count gives rests on its engine.
 """
@@ -8,11 +8,88 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from models.documents.plan import PlanDocument
+from models.rates.speed import FULL_SPEED
 from models.units import first_of, plural
+from planner.show.text import gpu_amount, percent
 from planner.untrusted_text import safe
 
 MAX_NAMED = 4
 """Tiers named in one line."""
+
+
+def most_effective_gpus(plan: PlanDocument) -> float | None:
+    """Effective GPUs that no better plan exceeds; None for plans of older versions.
+
+    Better: in the order of the tiers. The bound of a tier holds for plans that are as good in all tiers
+    before it. A better plan is as good up to the first tier with a gap and may be worse in those after it,
+    so bounds count up to the tier after the first gap. Of other priorities all that gangs ask for counts,
+    and never more than the healthy GPUs.
+    """
+    effective = plan.status.effective_gpus
+    if effective is None:
+        return None
+    most: dict[int, int] = {}
+    for gang in plan.instance.gangs:
+        gpus = sum(role.gpus * role.span[0] for role in gang.spec.roles)
+        most[gang.spec.priority] = most.get(gang.spec.priority, 0) + FULL_SPEED * gpus
+    tiers = plan.status.objectives
+    gap = next((at for at, tier in enumerate(tiers) if not tier.proven), len(tiers))
+    bounds = {tier.name: tier.bound for tier in tiers[: gap + 2]}
+    for priority, asked in most.items():
+        for name, unit in (("goodput", 1), ("admission", FULL_SPEED)):
+            if (bound := bounds.get(f"{name}/{priority}")) is not None:
+                most[priority] = min(asked, unit * bound)
+    installed = plan.instance.installed_gpus()
+    sick = sum(
+        len(node.unhealthy_gpus) + node.unknown_unhealthy
+        for node in plan.instance.cluster.spec.nodes
+    )
+    total = min(sum(most.values()), FULL_SPEED * (sum(installed.values()) - sick))
+    return max(effective.after, total / FULL_SPEED)
+
+
+def more_work(plan: PlanDocument) -> str | None:
+    """How much more work a better plan can do: ``5.23 %``, ``0 %``; None if no share of it is known."""
+    most, effective = most_effective_gpus(plan), plan.status.effective_gpus
+    if most is None or effective is None or not effective.after:
+        return None
+    return percent(most / effective.after - 1)
+
+
+def tiers_proven(plan: PlanDocument) -> str:
+    """``14 of 23 tiers proven best``."""
+    tiers = plan.status.objectives
+    return f"{sum(t.proven for t in tiers):,} of {plural(len(tiers), 'tier')} proven best"
+
+
+def largest_gap(plan: PlanDocument) -> str | None:
+    """``largest gap 83.52 % at disruption``; None without a gap of a tier that the search bounded."""
+    bounded = [tier for tier in plan.status.objectives if tier.bounded and tier.gap]
+    worst = max(bounded, key=lambda tier: tier.gap, default=None)
+    return None if worst is None else f"largest gap {percent(worst.gap)} at {worst.name}"
+
+
+def outcome(plan: PlanDocument) -> str:
+    """How far from the best the plan is: first the work done, then its tiers."""
+    tiers = plan.status.objectives
+    if plan.status.outcome == "optimal":
+        numerical = sum(tier.proof != "exact" for tier in tiers)
+        tolerance = f", {plural(numerical, 'tier')} within solver tolerance" if numerical else ""
+        return f"optimal: every tier is proven best{tolerance}"
+    if all(tier.gap == 0 for tier in tiers):
+        return "feasible: not proven optimal"
+    parts = [part for part in (work_bound(plan), tiers_proven(plan)) if part]
+    largest = largest_gap(plan)
+    return f"feasible: {'; '.join(parts)}" + ("" if largest is None else f", {largest}")
+
+
+def work_bound(plan: PlanDocument) -> str | None:
+    """What no better plan exceeds, in words; None for plans of older versions."""
+    most, more = most_effective_gpus(plan), more_work(plan)
+    if most is None or more == "0 %":
+        return None if most is None else "no better plan has more effective GPUs"
+    share = "" if more is None else f" ({more} more)"
+    return f"a better plan has at most {gpu_amount(most)} effective GPUs{share}"
 
 
 def proofs(plan: PlanDocument, counted: Collection[str]) -> list[str]:

@@ -11,7 +11,8 @@ from models.apply.outcomes import GangVerdict, Outcome, Verdict
 from models.units import plural
 from planner.show.apply import MAX_NAMES, counts, sizes, undo_heading
 from planner.show.metrics import Metrics
-from planner.show.text import gap_text, gpu_amount
+from planner.show.proofs import more_work, tiers_proven
+from planner.show.text import gpu_amount
 from planner.untrusted_text import safe
 
 if TYPE_CHECKING:
@@ -134,7 +135,9 @@ class RunReport:
             after, before = (gpu_amount(self.effective[name]) for name in ("after", "before"))
             facts.append(f"{after} effective GPUs ({before} before)")
         if self.decided is not None:
-            facts.append(gap_text(self.decided.status.objectives))
+            more = more_work(self.decided)
+            facts += [] if more is None or more == "0 %" else [f"at most {more} more possible"]
+            facts.append(tiers_proven(self.decided))
         if self.replanned:
             facts.append("planned twice")
         facts.append(f"{seconds:.1f} s")

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from models.policy import SHOWN_SCHEDULERS
 from models.units import first_of, plural
-
-if TYPE_CHECKING:
-    from models.documents.plan import PlanObjective
 
 
 class Format(StrEnum):
@@ -107,15 +103,6 @@ def percent(gap: float | None) -> str:
     if gap > 99.99:  # of a value near zero
         return ">9999 %"
     return "<0.01 %" if gap < 0.0001 else f"{gap:.2%}".replace("%", " %")
-
-
-def gap_text(tiers: Collection[PlanObjective]) -> str:
-    """The largest gap of the tiers with a bound, and how many have none."""
-    gaps = [tier.gap for tier in tiers if tier.bounded]
-    missing = len(tiers) - len(gaps)
-    without = [f"{NO_BOUND} for {plural(missing, 'tier')}"] if missing else []
-    known = [f"gap {percent(max(gaps, default=0.0))}"] if gaps or not missing else []
-    return ", ".join(known + without)
 
 
 _NUMBERED = re.compile(r"(.*\D)?(\d+)(\D*)", re.DOTALL)

@@ -17,11 +17,12 @@ from planner.show import capacity_tables, plan_tables, queue_table, running_chan
 from planner.show.cluster_map import ClusterMap, cluster_map
 from planner.show.explanation import explanation
 from planner.show.gang_groups import Sharing, rank, why
+from planner.show.proofs import largest_gap, more_work, most_effective_gpus
 from planner.show.report.map_view import MapView, overview
 from planner.show.report.page import MAX_ROWS, Figure, Page, Part, Section
 from planner.show.selection import Selection
 from planner.show.table import Cell, Column, Table
-from planner.show.text import compress, gap_text, gpu_amount, listed, number, percent
+from planner.show.text import compress, gpu_amount, listed, number
 from planner.untrusted_text import safe
 
 CHANGED: tuple[Decision, ...] = ("move", "resize", "preempt")
@@ -109,10 +110,10 @@ def _figures(plan: PlanDocument, drawn: ClusterMap) -> Iterator[Figure]:
     effective = plan.status.effective_gpus
     usable = counts.gpus - counts.unhealthy
     if effective is not None:
-        alone = effective.one_at_a_time
-        note = f"of {number(counts.gpus)} installed"
-        note += "" if alone is None else f"; one gang at a time: {gpu_amount(alone)}"
-        yield Figure("Effective GPUs", _way(effective.before, effective.after), note)
+        way = _way(effective.before, effective.after)
+        yield Figure("Effective GPUs", way, f"GPUs times speed, of {number(counts.gpus)} installed")
+        yield _bound(plan)
+    yield _proof(plan)
     yield Figure(
         "GPUs held",
         _way(counts.held_before, counts.held_after),
@@ -131,27 +132,32 @@ def _figures(plan: PlanDocument, drawn: ClusterMap) -> Iterator[Figure]:
     yield Figure("Gangs that wait", number(of["wait"]), f"for {plural(gpus['wait'], 'GPU')}{never}")
     touched = [f"{of[one]:,} {word}" for one, word in _TOUCHED if of[one]]
     yield Figure("Running gangs disturbed", number(_sum(of, CHANGED)), ", ".join(touched))
-    yield _proof(plan)
 
 
 _TOUCHED = (("move", "moved"), ("resize", "resized"), ("preempt", "stopped"))
 
 
+def _bound(plan: PlanDocument) -> Figure:
+    """How much more work a better plan could do."""
+    most, more = most_effective_gpus(plan), more_work(plan)
+    if more == "0 %":
+        return Figure(
+            "More work possible", "none", "no better plan has more effective GPUs", "good"
+        )
+    value = "not known" if more is None else f"at most {more.replace(' ', NO_BREAK)}"
+    return Figure("More work possible", value, f"{gpu_amount(most or 0.0)} effective GPUs", "warn")
+
+
+NO_BREAK = "\N{NO-BREAK SPACE}"
+
+
 def _proof(plan: PlanDocument) -> Figure:
     tiers = plan.status.objectives
-    proven = sum(tier.proven for tier in tiers)
     if plan.status.outcome == "optimal":
-        return Figure("Gap", "0 %", "no plan is better: every tier is proven", "good")
-    with_gap = [tier for tier in tiers if tier.gap != 0]
-    said = f"{proven} of {plural(len(tiers), 'tier')} proven; {gap_text(with_gap)}"
-    return Figure("Gap", _largest(plan), said, "warn")
-
-
-def _largest(plan: PlanDocument) -> str:
-    """The largest gap; of tiers without a bound none is known."""
-    tiers = plan.status.objectives
-    largest = max((tier.gap for tier in tiers if tier.bounded), default=0.0)
-    return percent(largest) if largest or all(tier.bounded for tier in tiers) else "not known"
+        return Figure("Tiers proven best", f"all {len(tiers):,}", "no plan is better", "good")
+    proven = sum(tier.proven for tier in tiers)
+    value = f"{proven:,} of {len(tiers):,}"
+    return Figure("Tiers proven best", value, largest_gap(plan) or "", "warn")
 
 
 def _sum(counts: Counter[str], keys: Sequence[str]) -> int:
@@ -159,7 +165,14 @@ def _sum(counts: Counter[str], keys: Sequence[str]) -> int:
 
 
 def _way(before: float, after: float) -> str:
-    return gpu_amount(after) if before == after else f"{gpu_amount(before)} → {gpu_amount(after)}"
+    """``2,667 → 3,890``: what is large is rounded, unless nothing would be left of the change."""
+    whole = max(before, after) >= ROUNDED and round(before) != round(after)
+    shown = [gpu_amount(round(one) if whole else one) for one in (before, after)]
+    return shown[1] if before == after else " → ".join(shown)
+
+
+ROUNDED = 1000
+"""From so many GPUs on the headline figures are whole numbers; the summary below has them exactly."""
 
 
 def _sections(

@@ -1,0 +1,67 @@
+"""How far a plan is from the best: the bound on the work done comes before gaps of other tiers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import handmade
+import pytest
+from report_plans import SCRIPT
+
+from models.documents.plan import PlanDocument
+from planner.show.proofs import most_effective_gpus, outcome
+
+TIER = handmade.tier
+
+
+def plan(after: float | None, *tiers: dict[str, Any]) -> PlanDocument:
+    """The plan by hand: priorities 10 (pair 4, whole 16 GPUs), 5 (big 72) and 0 (old 2); 31 healthy GPUs."""
+    document = handmade.plan()
+    document["status"]["objectives"] = list(tiers)
+    if after is not None:
+        document["status"]["effectiveGpus"] = {"before": 2.0, "after": after}
+    return PlanDocument.model_validate(document)
+
+
+def test_a_gap_of_a_late_tier_is_no_gap_of_the_work_done() -> None:
+    proven = [TIER("goodput/10", "max", 20_000), TIER("goodput/5", "max", 0)]
+    found = plan(22.0, *proven, TIER("goodput/0", "max", 2000), TIER("stranded", "min", 500, 70))
+    # the gap of stranded is 430 of 500
+    assert outcome(found) == (
+        "feasible: no better plan has more effective GPUs; 3 of 4 tiers proven best,"
+        " largest gap 86.00 % at stranded"
+    )
+
+
+def test_bounds_count_up_to_the_tier_after_the_first_gap() -> None:
+    """A better plan may have more of goodput/10 and in turn less of waiting/10 and of all that follows."""
+    first = TIER("goodput/10", "max", 19_600, 19_800)
+    rest = [TIER("goodput/5", "max", 0), TIER("goodput/0", "max", 2000)]
+    # goodput/5 is the tier after the first gap; of priority 0, old asks for 2 GPUs: 19.8 + 0 + 2
+    found = plan(21.6, first, *rest)
+    assert most_effective_gpus(found) == 21.8
+    assert "at most 21.8 effective GPUs (0.93 % more); 2 of 3 tiers" in outcome(
+        found
+    )  # 21.8 / 21.6
+    # with a tier between them, the 72 GPUs of priority 5 count, and the 31 healthy ones are the most
+    found = plan(21.6, first, TIER("waiting/10", "max", 0), *rest)
+    assert most_effective_gpus(found) == 31.0
+    assert "at most 31 effective GPUs (43.52 % more); 3 of 4 tiers" in outcome(found)  # 31 / 21.6
+
+
+def test_a_tier_of_gpus_bounds_effective_gpus_at_full_speed() -> None:
+    tiers = [TIER("admission/10", "max", 20), TIER("admission/5", "max", 0)]
+    found = plan(21.6, *tiers, TIER("admission/0", "max", 2), TIER("span", "min", 3, 0))
+    assert most_effective_gpus(found) == 22.0  # 20 + 0 + 2, at 100 %
+
+
+@pytest.mark.parametrize("after", [None, 0.0])
+def test_no_share_is_stated_of_what_is_not_known(after: float | None) -> None:
+    said = outcome(plan(after, TIER("goodput/10", "max", 0, 20_000, proof=None)))
+    bound = "" if after is None else "a better plan has at most 31 effective GPUs; "
+    assert said == f"feasible: {bound}0 of 1 tier proven best"
+
+
+def test_names_of_tiers_that_are_none_are_no_tiers() -> None:
+    found = plan(22.0, TIER(f"goodput/{SCRIPT}", "max", 1, 2), TIER("goodput/", "max", 1, 2))
+    assert most_effective_gpus(found) == 31.0  # nothing is bounded but by the healthy GPUs
