@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import handmade
@@ -53,6 +54,28 @@ def test_a_tier_of_gpus_bounds_effective_gpus_at_full_speed() -> None:
     tiers = [TIER("admission/10", "max", 20), TIER("admission/5", "max", 0)]
     found = plan(21.6, *tiers, TIER("admission/0", "max", 2), TIER("span", "min", 3, 0))
     assert most_effective_gpus(found) == 22.0  # 20 + 0 + 2, at 100 %
+
+
+@pytest.mark.parametrize(("preemptible", "most"), [(False, 21.0), (True, 22.0)])
+def test_gangs_without_gpus_are_no_work(preemptible: bool, most: float) -> None:
+    """goodput/0 is 1 for the 2 GPUs of old at 50 %, and 1 for the launcher, which holds none.
+
+    If the launcher may stop, a better plan could have 2 of old in place of both.
+    """
+    document = handmade.plan()
+    old = next(gang for gang in document["instance"]["gangs"] if gang["metadata"]["name"] == "old")
+    launcher = copy.deepcopy(old)
+    launcher["metadata"]["name"] = "launcher"
+    launcher["spec"].update(
+        preemptible=preemptible, roles=[{"name": "worker", "replicas": 1, "gpus": 0}]
+    )
+    document["instance"]["gangs"].append(launcher)
+    decided = next(gang for gang in document["spec"]["gangs"] if gang["name"] == "old")
+    document["spec"]["gangs"].append({**decided, "name": "launcher"})
+    tiers = [TIER("goodput/10", "max", 20_000), TIER("goodput/5", "max", 0)]
+    document["status"]["objectives"] = [*tiers, TIER("goodput/0", "max", 2000)]
+    document["status"]["effectiveGpus"] = {"before": 1.0, "after": 21.0}
+    assert most_effective_gpus(PlanDocument.model_validate(document)) == most
 
 
 @pytest.mark.parametrize("after", [None, 0.0])

@@ -5,6 +5,7 @@ Nothing that is merely stated is called verified: a bound that no count gives re
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 from models.documents.plan import PlanDocument
@@ -23,22 +24,26 @@ def most_effective_gpus(plan: PlanDocument) -> float | None:
     Better: in the order of the tiers. The bound of a tier holds for plans that are as good in all tiers
     before it. A better plan is as good up to the first tier with a gap and may be worse in those after it,
     so bounds count up to the tier after the first gap. Of other priorities all that gangs ask for counts,
-    and never more than the healthy GPUs.
+    and never more than the healthy GPUs. The tiers count a gang without GPUs as one GPU: those that no plan
+    stops are subtracted.
     """
     effective = plan.status.effective_gpus
     if effective is None:
         return None
-    most: dict[int, int] = {}
+    kept = {gang.key for gang in plan.spec.gangs if gang.decision == "keep" and not gang.incomplete}
+    most, without_gpus = Counter[int](), Counter[int]()
     for gang in plan.instance.gangs:
         gpus = sum(role.gpus * role.span[0] for role in gang.spec.roles)
-        most[gang.spec.priority] = most.get(gang.spec.priority, 0) + FULL_SPEED * gpus
+        most[gang.spec.priority] += FULL_SPEED * gpus
+        if not gpus and gang.key in kept and not gang.spec.preemptible:
+            without_gpus[gang.spec.priority] += FULL_SPEED
     tiers = plan.status.objectives
     gap = next((at for at, tier in enumerate(tiers) if not tier.proven), len(tiers))
     bounds = {tier.name: tier.bound for tier in tiers[: gap + 2]}
     for priority, asked in most.items():
         for name, unit in (("goodput", 1), ("admission", FULL_SPEED)):
             if (bound := bounds.get(f"{name}/{priority}")) is not None:
-                most[priority] = min(asked, unit * bound)
+                most[priority] = min(asked, unit * bound - without_gpus[priority])
     installed = plan.instance.installed_gpus()
     sick = sum(
         len(node.unhealthy_gpus) + node.unknown_unhealthy
