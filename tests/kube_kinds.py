@@ -111,6 +111,8 @@ _TEXT = """
     spec:
       queueName: q
       priority: 7
+      priorityClassSource: scheduling.k8s.io/priorityclass
+      priorityClassRef: {group: kueue.x-k8s.io, kind: WorkloadPriorityClass, name: high}
       active: true
       podSets:
       - name: main
@@ -140,6 +142,8 @@ _TEXT = """
               podCounts: {universal: 2}
       unhealthyNodes: [{name: n2}]
   read:
+  - spec.priorityClassSource
+  - spec.priorityClassRef.name
   - spec.podSets.0.minCount
   - spec.podSets.0.topologyRequest.required
   - spec.podSets.0.topologyRequest.podsetSliceRequiredTopologyConstraints.0.size

@@ -323,7 +323,8 @@ localqueues.kueue.x-k8s.io LocalQueue v1beta2 v1beta1
   spec { clusterQueue stopPolicy }
 workloads.kueue.x-k8s.io Workload v1beta2 v1beta1
   spec {
-    queueName priority priorityClassName active
+    queueName priority priorityClassName priorityClassSource active
+    priorityClassRef { group kind name }
     podSets[] {
       name count minCount template=PodTemplate
       topologyRequest {

@@ -55,6 +55,16 @@ class KubeObject:
     owner: Owner | None
 
     @property
+    def key(self) -> Key:
+        return (self.group, self.kind, self.namespace, self.name)
+
+    @property
+    def owner_key(self) -> Key | None:
+        """The key that its owner has, if that is in its namespace."""
+        owner = self.owner
+        return None if owner is None else (owner.group, owner.kind, self.namespace, owner.name)
+
+    @property
     def subject(self) -> str:
         """How messages name it: ``Pod team-a/vit-3``, ``Node gpu-01``."""
         return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else self.where
@@ -62,6 +72,12 @@ class KubeObject:
     @property
     def where(self) -> str:
         return f"{self.kind} {self.name}"
+
+
+Key = tuple[str, str, str, str]
+"""(API group, kind, namespace, name)"""
+
+_MAX_OWNERS = 8
 
 
 @dataclass(slots=True)
@@ -72,7 +88,7 @@ class Objects:
     """
 
     by_kind: dict[str, list[KubeObject]] = field(default_factory=dict)
-    index: dict[tuple[str, str, str, str], KubeObject] = field(default_factory=dict)
+    index: dict[Key, KubeObject] = field(default_factory=dict)
     lists: set[str] = field(default_factory=set)
     _derived: dict[object, object] = field(default_factory=dict)
 
@@ -81,10 +97,9 @@ class Objects:
 
     def add(self, found: KubeObject) -> bool:
         """Keep it; False if there is one of that kind, namespace and name."""
-        key = (found.group, found.kind, found.namespace, found.name)
-        if key in self.index:
+        if found.key in self.index:
             return False
-        self.index[key] = found
+        self.index[found.key] = found
         self.by_kind.setdefault(found.kind, []).append(found)
         return True
 
@@ -120,6 +135,15 @@ class Objects:
             if made is not None and (not owner.uid or made.uid in (None, owner.uid)):
                 return made
         return None
+
+    def owners(self, found: KubeObject) -> list[Key]:
+        """Its owner, the owner of that, and so on, up to the first that is not in the input."""
+        keys: list[Key] = []
+        above: KubeObject | None = found
+        while above is not None and above.owner_key is not None and len(keys) < _MAX_OWNERS:
+            keys.append(above.owner_key)
+            above = self.owner_of(above)
+        return keys
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from planner.read.findings import Remarks
-from planner.read.kube.dialects import kueue_quotas
+from planner.read.kube.dialects import kueue_quotas, kueue_workloads
 from planner.read.kube.dialects.base import (
     Controller,
     ControllerKey,
@@ -31,9 +31,8 @@ from planner.read.kube.records import KubeObject, KubePod, LevelAsk, Objects, Sl
 
 GROUP = kueue_quotas.GROUP
 SCHEDULER = "kueue"
-QUEUE = f"{GROUP}/queue-name"
-PRIORITY = f"{GROUP}/priority-class"
-"""Names the WorkloadPriorityClass that counts in Kueue's queue."""
+QUEUE = kueue_workloads.QUEUE
+PRIORITY = kueue_workloads.PRIORITY
 
 GATE = f"{GROUP}/admission"
 MULTIKUEUE = f"{GROUP}/multikueue"

@@ -16,6 +16,7 @@ from models.policy import LOST_RUNTIME, KubernetesPolicy, Policy
 from models.units import MAX_SECONDS, InvalidValueError, epoch_seconds
 from planner.read.findings import Remarks
 from planner.read.kube.dialects import elastic_quotas, hived
+from planner.read.kube.dialects.kueue_workloads import Workloads
 from planner.read.kube.gangs.communication import (
     mark_mixed_roles,
     mark_parallel_roles,
@@ -32,6 +33,7 @@ from planner.read.kube.gangs.services import service_of
 from planner.read.kube.gangs.topology import add_topology
 from planner.read.kube.lookup import distinct, text, whole
 from planner.read.kube.pods.placement import EXPECTED, PLAN
+from planner.read.kube.pods.pods import bounded_priority
 from planner.read.kube.records import KubeGang, KubeObject, KubePod, KubeRole, Objects
 
 ALONE = "Pod"
@@ -187,13 +189,9 @@ def _finished(
 ) -> KubeGang:
     """The gang with its topology and attributes."""
     add_topology(gang, members, api, remarks)
-    live = [pod for pod in members.pods if pod.finished is None]
-    priorities = {pod.priority for pod in live or members.pods}
-    if len(priorities) > 1:
-        remarks.add(gang.subject, PRIORITIES)
     objects = _objects(members)
     every = [*objects, *(pod.object for pod in members.pods)]
-    gang.priority = min(priorities, default=0)
+    gang.priority = _priority(gang, members, every, api, remarks)
     gang.queues = _queues(members, every)
     gang.queue = next((name for system, name in gang.queues if system not in _BY_QUOTAS), None)
     gang.submitted_at = _submitted_at(members, objects, policy, remarks)
@@ -212,6 +210,24 @@ def _finished(
     gang.resize_after = max(_times(every, RESIZE_AFTER, remarks), default=None)
     gang.deadline_s = _deadline_s(members)
     return gang
+
+
+def _priority(
+    gang: KubeGang,
+    members: Membership,
+    every: Sequence[KubeObject],
+    api: Objects,
+    remarks: Remarks,
+) -> int:
+    """That of its Workload in Kueue's queue, else the lowest of its pods that have not finished."""
+    queued = api.once(Workloads.of).priority_of_pods(every)
+    if queued is not None:
+        return bounded_priority(queued)
+    live = [pod for pod in members.pods if pod.finished is None]
+    priorities = {pod.priority for pod in live or members.pods}
+    if len(priorities) > 1:
+        remarks.add(gang.subject, PRIORITIES)
+    return min(priorities, default=0)
 
 
 def _scheduler(pods: Sequence[KubePod]) -> str | None:

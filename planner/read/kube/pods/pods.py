@@ -274,14 +274,14 @@ class _Priorities:
         for one in found.of("PriorityClass", "scheduling.k8s.io"):
             value = whole(one.tree, "value")
             if value is not None:
-                classes[one.name] = _bounded(value)
+                classes[one.name] = bounded_priority(value)
                 if flag(one.tree, "globalDefault"):
-                    defaults.append(_bounded(value))
+                    defaults.append(bounded_priority(value))
         values = [
             (one.name, whole(one.tree, "value"))
             for one in found.of("WorkloadPriorityClass", kueue.GROUP)
         ]
-        queued = {name: _bounded(value) for name, value in values if value is not None}
+        queued = {name: bounded_priority(value) for name, value in values if value is not None}
         # Of several defaults Kubernetes takes the lowest.
         return cls(classes, min(defaults, default=0), queued)
 
@@ -289,12 +289,13 @@ class _Priorities:
         """Its own priority, else that of its class; None if the class is unknown."""
         own = whole(pod.tree, "spec", "priority")
         if own is not None:
-            return _bounded(own)
+            return bounded_priority(own)
         name = text(pod.tree, "spec", "priorityClassName")
         return self.default if name is None else self.classes.get(name)
 
 
-def _bounded(value: int) -> int:
+def bounded_priority(value: int) -> int:
+    """The priority, at most MAX_PRIORITY either way."""
     return max(-MAX_PRIORITY, min(value, MAX_PRIORITY))
 
 

@@ -17,12 +17,13 @@ from planner.read.kube.dialects import kueue, volcano
 from planner.read.kube.dialects.base import ControllerKey
 from planner.read.kube.dialects.job import completion_index
 from planner.read.kube.dialects.kubeflow import KINDS as TRAINING_KINDS
+from planner.read.kube.dialects.kueue_workloads import Workloads
 from planner.read.kube.dialects.registry import controller_readers
 from planner.read.kube.lookup import Tree, at, distinct, flag, mapping, objects, text, whole
 from planner.read.kube.objects import kube_object
 from planner.read.kube.pods.placement import DEFAULT_SCHEDULER, EXPECTED, FINISHED
 from planner.read.kube.pods.requests import effective_requests, is_about_gpus
-from planner.read.kube.records import KubeObject, KubePod, Objects
+from planner.read.kube.records import Key, KubeObject, KubePod, Objects
 from planner.read.kube.templates.controllers import (
     PodSet,
     group_pods,
@@ -48,10 +49,6 @@ UNREADABLE = (
     "out of the plan"
 )
 
-Key = tuple[str, str, str, str]
-"""(API group, kind, namespace, name)"""
-
-_MAX_OWNERS = 8
 _OVER = frozenset({"Complete", "Completed", "Succeeded", "Failed", "Finished"}) | {
     "SUCCEEDED",
     "FAILED",
@@ -239,9 +236,9 @@ class _Existing:
     def of(cls, api: Objects) -> _Existing:
         found = cls()
         for pod in map(KubePod, api.of("Pod", "")):
-            phase, owner = text(pod.object.tree, "status", "phase"), _owner(pod.object)
+            phase, owner = text(pod.object.tree, "status", "phase"), pod.object.owner_key
             if phase not in FINISHED:
-                found.busy.update((_key(pod.object), *_owners(pod.object, api)))
+                found.busy.update((pod.object.key, *api.owners(pod.object)))
                 found.controllers.add(_controller(pod, api))
                 names = (kueue.group_name(pod), volcano.group_name(pod))
                 found.named.update((pod.object.namespace, name) for name in names)
@@ -249,16 +246,6 @@ class _Existing:
                 index = completion_index(pod)
                 found.done.setdefault(owner, set()).update(() if index is None else (index,))
         return found
-
-
-def _owners(one: KubeObject, api: Objects) -> list[Key]:
-    """Its owner, the owner of that, and so on, up to the first that is not in the input."""
-    found: list[Key] = []
-    above: KubeObject | None = one
-    while above is not None and (key := _owner(above)) and len(found) < _MAX_OWNERS:
-        found.append(key)
-        above = api.owner_of(above)
-    return found
 
 
 def _controller(pod: KubePod, api: Objects) -> ControllerKey | None:
@@ -270,21 +257,18 @@ def _controller(pod: KubePod, api: Objects) -> ControllerKey | None:
 class _Waiting:
     """Everything of the input that says which workloads wait without pods.
 
-    ``queued``: Workloads of Kueue, ``groups``: PodGroups of Volcano, each by owner.
+    ``queued``: Workloads of Kueue, ``groups``: PodGroups of Volcano by owner.
     """
 
     api: Objects
-    queued: dict[Key, KubeObject] = field(default_factory=dict)
+    queued: Workloads
     groups: dict[Key, KubeObject] = field(default_factory=dict)
 
     @classmethod
     def of(cls, api: Objects) -> _Waiting:
-        found = cls(api)
-        for one in api.of("Workload", kueue.GROUP):
-            key = _owner(one) or _key(one)
-            found.queued[key] = max(one, found.queued.get(key, one), key=_precedence)
+        found = cls(api, api.once(Workloads.of))
         for one in api.of("PodGroup", volcano.GROUP):
-            found.groups.setdefault(_owner(one) or _key(one), one)
+            found.groups.setdefault(one.owner_key or one.key, one)
         return found
 
     def existing(self) -> _Existing:
@@ -296,12 +280,10 @@ class _Waiting:
         known: set[Key] = set()
         for (group, kind), make in _CONTROLLERS.items():
             for one in self.api.of(kind, group):
-                line = [
-                    key for key in (_key(one), *_owners(one, self.api)) if key in self.api.index
-                ]
+                line = [key for key in (one.key, *self.api.owners(one)) if key in self.api.index]
                 known.update(line)
                 if (named := self.group(one)) is not None:
-                    known.add(_key(named))
+                    known.add(named.key)
                 if self.groups:
                     known.update(_named_groups(one, make(one)))
                 if any(key[:2] in _CONTROLLERS for key in line[1:]) or not self.waits(line):
@@ -309,17 +291,17 @@ class _Waiting:
                 done = self.existing().done.get(line[0])
                 sets = job_pods(one, frozenset(done)) if done else make(one)
                 yield from self.workload(line, list(sets), remarks)
-        for key, one in self.queued.items():
-            if not known & {key, *_owners(one, self.api)} and self.waits([_key(one)]):
-                yield from self.workload([_key(one)], list(workload_pods(one)), remarks)
+        for key, one in self.queued.by_owner.items():
+            if not known & {key, *self.api.owners(one)} and self.waits([one.key]):
+                yield from self.workload([one.key], list(workload_pods(one)), remarks)
         for key, one in self.groups.items():
-            alone = known.isdisjoint((key, _key(one))) and self.is_owner_unknown(key, one)
-            if alone and self.waits([_key(one)]):
-                yield from self.workload([_key(one)], _group_pods(one), remarks)
+            alone = known.isdisjoint((key, one.key)) and self.is_owner_unknown(key, one)
+            if alone and self.waits([one.key]):
+                yield from self.workload([one.key], _group_pods(one), remarks)
 
     def is_owner_unknown(self, owner: Key, one: KubeObject) -> bool:
         """Whether the owner of a PodGroup is of a kind that is not in the input: else it is gone."""
-        if owner == _key(one):
+        if owner == one.key:
             return True
         return owner[1] not in _NO_GANGS and not self.api.of(owner[1], owner[0])
 
@@ -336,7 +318,7 @@ class _Waiting:
             one,
             [pods for pods in sets if pods.count != 0],
             held=held,
-            priority=self.priority(line, queued),
+            priority=self.queued.priority(queued, map(self.api.index.__getitem__, line)),
             group=self.group(one),
             tolerations=self.tolerations(one.namespace, queue) if held else (),
         )
@@ -376,7 +358,7 @@ class _Waiting:
         existing = self.existing()
         if key[0] not in (kueue.GROUP, volcano.GROUP):
             return key in existing.busy
-        owners = _owners(self.api.index[key], self.api)
+        owners = self.api.owners(self.api.index[key])
         return key[2:] in existing.named or not existing.busy.isdisjoint(owners)
 
     def kueue(self, line: Sequence[Key]) -> KubeObject | None:
@@ -384,7 +366,7 @@ class _Waiting:
         one = self.api.index[line[0]]
         if (one.group, one.kind) == (kueue.GROUP, "Workload"):
             return one
-        return next((self.queued[key] for key in line if key in self.queued), None)
+        return self.queued.owned_by(line)
 
     def queue(self, line: Sequence[Key], queued: KubeObject | None) -> str | None:
         """The LocalQueue that its Workload, or a label of it or of its owners, names."""
@@ -410,26 +392,7 @@ class _Waiting:
         if (one.group, one.kind) == (volcano.GROUP, "PodGroup"):
             return one
         named = self.api.named(volcano.GROUP, "PodGroup", one.namespace, one.name)
-        return self.groups.get(_key(one), named if one.group == "kubeflow.org" else None)
-
-    def priority(self, line: Sequence[Key], queued: KubeObject | None) -> int | None:
-        """The priority in Kueue's queue; None if it is that of the pods."""
-        own = None if queued is None else whole(queued.tree, "spec", "priority")
-        names = (self.api.index[key].labels.get(kueue.PRIORITY) for key in line)
-        classes = (
-            self.api.named(kueue.GROUP, "WorkloadPriorityClass", "", name) for name in names if name
-        )
-        values = (whole(one.tree, "value") for one in classes if one is not None)
-        return next(values, None) if own is None else own
-
-
-def _key(one: KubeObject) -> Key:
-    return (one.group, one.kind, one.namespace, one.name)
-
-
-def _owner(one: KubeObject) -> Key | None:
-    owner = one.owner
-    return None if owner is None else (owner.group, owner.kind, one.namespace, owner.name)
+        return self.groups.get(one.key, named if one.group == "kubeflow.org" else None)
 
 
 def _named_groups(one: KubeObject, sets: Iterable[PodSet]) -> Iterator[Key]:
@@ -439,11 +402,6 @@ def _named_groups(one: KubeObject, sets: Iterable[PodSet]) -> Iterator[Key]:
         for name in (text(notes, key) for key in (volcano.ANNOTATION, volcano.VOLCANO_ANNOTATION)):
             if name is not None:
                 yield (volcano.GROUP, "PodGroup", one.namespace, name)
-
-
-def _precedence(workload: KubeObject) -> tuple[bool, int, str]:
-    """Of the Workloads of one owner the newest that is not over counts."""
-    return (not _is_over(workload), workload.created or 0, workload.name)
 
 
 def _conditions(one: KubeObject) -> set[str | None]:
