@@ -247,7 +247,7 @@ def epoch_seconds(text: str) -> int:
     # A leap second, 60, is the first second of the next minute.
     local = midnight + (hour * 60 + minute) * 60 + second
     result = local - (off_hours * 60 + off_minutes) * 60 * (-1 if sign == "-" else 1)
-    if not 0 <= result < _YEAR_3000:
+    if not 0 <= result < YEAR_3000:
         raise InvalidValueError(f"{shown(text)} is not between the years 1970 and 2999", hint)
     return result
 
@@ -261,7 +261,7 @@ def _midnight(day: str) -> int | None:
         return None
 
 
-_YEAR_3000 = calendar.timegm((3000, 1, 1, 0, 0, 0, 0, 0, 0))
+YEAR_3000 = calendar.timegm((3000, 1, 1, 0, 0, 0, 0, 0, 0))
 
 
 def time_text(epoch: int) -> str:

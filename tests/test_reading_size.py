@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 import yaml
 from effort import first_fast
 
+from planner.errors import InputError
 from planner.read.inputs import read
 
 ROOT = Path(__file__).parent.parent
@@ -92,6 +94,40 @@ def test_a_bomb_is_refused_in_bounded_memory_and_time(tmp_path: Path, name: str)
     assert result.returncode == 65, result.stderr[-2000:]
     assert result.stdout.startswith("error: ")
     assert max(map(len, result.stdout.splitlines())) < 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "deeper", "place"),
+    [
+        # The 66th value inside one another: behind 65 brackets, or 65 fields of five characters.
+        ("deep.json", "", "[", "1:66"),
+        ("deep-objects.json", "", '{"a":', "1:331"),  # 66 of them: the document is read for itself
+        (
+            "deep-item.json",
+            '{"kind": "List", "items": [\n {"a":\n',
+            "[",
+            "3:65",
+        ),  # behind a brace and 64 brackets
+        ("deep.yaml", "kind: List\nitems: ", "[", "2:1073"),  # 1,064 brackets behind the first
+    ],
+)
+def test_a_nesting_without_end_is_refused_while_it_is_read(
+    tmp_path: Path, name: str, start: str, deeper: str, place: str
+) -> None:
+    path = tmp_path / f"{name}.gz"
+    # 60 MB and more from a file of some 60 KB; whole, the file would take minutes.
+    with gzip.open(path, "wt", compresslevel=1) as file:
+        file.write(start)
+        for _ in range(60):
+            file.write(deeper * 1_000_000)
+    began = time.process_time()
+    with pytest.raises(InputError) as refused:
+        read([str(path)])
+    assert time.process_time() - began < 20
+    (fault,) = refused.value.faults
+    assert fault.what == "nested more than 64 levels deep"
+    assert (fault.file, f"{fault.line}:{fault.column}") == (str(path), place)
+    assert fault.hint is not None
 
 
 @pytest.mark.slow

@@ -10,12 +10,14 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from effort import examples
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from models.documents.cluster import ClusterDocument
 from models.documents.gang import GangSpec
 from models.documents.trace import JobDocument, ObservedDocument, worker
-from planner.errors import InputError, MissingPathError
+from planner.errors import Fault, InputError, MissingPathError
 from planner.read.traces import rows
 from planner.read.traces.formats import GPU_MODEL_LABEL, roles_of
 from planner.read.traces.machines import read_machines
@@ -23,6 +25,21 @@ from planner.read.traces.trace_files import read_trace
 from planner.replay.trace import Job, Trace
 
 INPUTS = Path(__file__).parent.parent / "inputs" / "traces"
+
+TABLES = (
+    ("job_id,submit_time,gpu_num,duration,start_time,vc", "a,2020-04-01 08:00:00,8,60,2020-04-01 09:00:00,v"),
+    ("job_id,submit_s,num_gpus,duration_s,user", "a,5,2,3600,u1"),
+    ("job_id,submission_time,num_gpu,duration", "a,5,16,3600"),
+    (
+        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time",
+        "pod-1,6000,12288,1,1000,V100M16|V100M32,LS,Running,5,100,7",
+    ),
+)  # fmt: skip
+MACHINES = (
+    ("node,gpus,gpu_model,cpu_milli,memory_mib", "n1,8,V100M32,96000,786432"),
+    ("sn,gpu,model,cpu_milli,memory_mib", "n1,2,T4,96000,262144"),
+    ("machineId,number of GPUs,single GPU mem", "m1,8,24GB"),
+)
 
 Write = Callable[[str], Path]
 
@@ -306,6 +323,24 @@ def test_a_bad_row_is_an_error_with_line_and_column(
     assert faults_of(path) == [(what, 3, column)]
 
 
+OPENB = TABLES[-1][0]
+
+
+@pytest.mark.parametrize(
+    ("cells", "what", "column"),
+    [
+        ("p,1,1,1,1000,V100M32|V\tM16,LS,Running,0,9,1", "gpu_spec: 'V\\tM16' cannot be a label value", 14),
+        ("p,1,1,1,1000,V100M32|\x1b[2J,LS,Running,0,9,1", "gpu_spec: '\\x1b[2J' cannot be a label value", 14),
+        # 10^12 MiB are 1.05 x 10^18 bytes; the most of any resource is 10^15.
+        ("p,1,1000000000000,1,1000,,LS,Running,0,9,1", "memory_mib: '1000000000000Mi' is too large", 5),
+    ],
+)  # fmt: skip
+def test_a_bad_cell_of_openb_is_an_error_with_line_and_column(
+    write: Write, cells: str, what: str, column: int
+) -> None:
+    assert faults_of(write(f"{OPENB}\n{cells}\n")) == [(what, 2, column)]
+
+
 def test_a_table_is_not_trusted_for_its_order(write: Write) -> None:
     trace = read_trace(str(write(PHILLY + "b,v,9,1,1\r\na,v,9,1,1\r\n\r\nc,v,2,1,8")))
     assert [(job.name, job.submit_s) for job in trace.jobs] == [("c", 2), ("a", 9), ("b", 9)]
@@ -425,3 +460,91 @@ def test_a_bad_list_of_machines_is_an_error_at_its_place(write: Write) -> None:
         ((fault),) = raised.value.faults
         assert (fault.what, fault.line) == (what, line)
     assert read_machines("cluster.yaml") is None
+
+
+ODD = (
+    "\t", "V100\tM16", "\x01", "a\x7fb", "a\x00b", "\x1b[2J", "\u202e", "\ud7ff", " ", "", '"', '"a', '""',
+    '"a,b"', '"\n"', "|", "||", "a||b", "-1", "-", "--", "9" * 12, "9" * 13, "9" * 5000, "1e9", "0.5", "inf",
+    "NaN", "None", "\u00b2", "\u0663", "2020-04-01 08:00:00", "1970-01-01T00:00:00+23:59", "9999-12-31 23:59",
+    "9999-12-31T23:59:59-23:59", "2020-13-01", "2020-W10", "0001-01-01", "a" * 64, "a" * 300, "=1+1", "[",
+)  # fmt: skip
+HOSTILE = st.one_of(st.sampled_from(ODD), st.text(max_size=6))
+
+
+@st.composite
+def tables(draw: st.DrawFn, known: tuple[tuple[str, str], ...]) -> bytes:
+    """Rows as clusters write them, but for a cell or two, and sometimes for bytes that are no text."""
+    head, ordinary = draw(st.sampled_from(known))
+    lines = [head]
+    for number in range(draw(st.integers(1, 3))):
+        cells = ordinary.split(",")
+        cells[0] += str(number)
+        for _ in range(draw(st.integers(0, 2))):
+            cells[draw(st.integers(0, len(cells) - 1))] = draw(HOSTILE)
+        lines.append(",".join(cells))
+    text = draw(st.sampled_from(["\n", "\r\n"])).join(lines).encode("utf-8")
+    at = draw(st.integers(0, 4 * len(text)))
+    return text if at >= len(text) else text[:at] + draw(st.binary(max_size=3)) + text[at:]
+
+
+def refused_or_read(read: Callable[[str], object], path: Path) -> object:
+    """What is read; None if it was refused with a place and without a traceback."""
+    faults: tuple[Fault, ...]
+    try:
+        return read(str(path))
+    except InputError as refused:
+        faults = refused.faults
+    assert faults
+    assert {fault.file for fault in faults} == {str(path)}
+    return None
+
+
+def check_jobs(text: bytes, path: Path) -> None:
+    path.write_bytes(text)
+    trace = refused_or_read(read_trace, path)
+    if isinstance(trace, Trace):  # what is read can be written, read again and planned
+        path.with_suffix(".json").write_text(json.dumps(trace.document().to_json()))
+        assert isinstance(read_trace(str(path.with_suffix(".json"))), Trace)
+        assert [job.gang_document(0) for job in trace.jobs]
+
+
+def check_machines(text: bytes, path: Path) -> None:
+    path.write_bytes(text)
+    found = refused_or_read(read_machines, path)
+    if isinstance(found, ClusterDocument):
+        ClusterDocument.model_validate_json(found.model_dump_json(by_alias=True))
+
+
+Check = Callable[[bytes, Path], None]
+
+
+@pytest.mark.parametrize(("known", "check"), [(TABLES, check_jobs), (MACHINES, check_machines)])
+def test_whatever_one_cell_of_a_table_holds_it_is_read_or_refused(
+    known: tuple[tuple[str, str], ...], check: Check, tmp_path: Path
+) -> None:
+    for head, ordinary in known:
+        for place in range(head.count(",") + 1):
+            for odd in ODD:
+                cells = ordinary.split(",")
+                cells[place] = odd
+                check(f"{head}\n{','.join(cells)}\n".encode(), tmp_path / "table.csv")
+
+
+@settings(
+    max_examples=examples(3_000, 150), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(text=tables(TABLES))
+def test_whatever_stands_in_a_table_of_jobs_it_is_read_or_refused(
+    text: bytes, tmp_path: Path
+) -> None:
+    check_jobs(text, tmp_path / "jobs.csv")
+
+
+@settings(
+    max_examples=examples(3_000, 150), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(text=tables(MACHINES))
+def test_whatever_stands_in_a_list_of_machines_it_is_read_or_refused(
+    text: bytes, tmp_path: Path
+) -> None:
+    check_machines(text, tmp_path / "machines.csv")

@@ -15,6 +15,7 @@ from typing import Any
 from models.documents.base import MAX_FIELDS, Path
 from planner.read.parser import (
     CUT_OFF,
+    MAX_DEPTH,
     MAX_NUMBER_DIGITS,
     ODD,
     SKIMMED,
@@ -23,6 +24,7 @@ from planner.read.parser import (
     decimal,
     json_fault,
     json_form,
+    nested_too_deep,
     parse_json,
 )
 from planner.read.sources import MAX_BYTES, Malformed, Source
@@ -30,6 +32,9 @@ from planner.read.sources import MAX_BYTES, Malformed, Source
 MAX_OBJECT = 32 * 2**20
 """Longest item of a long text that is read whole. An API server stores at most 1.5 MiB of an object,
 which JSON may write ten times as long."""
+
+MAX_SKIPPED_LEVELS = 1_000_000
+"""Deepest nesting of an item that is skimmed: more than the 1.5 MiB of an object can have."""
 
 MAX_JSON_MARKS = 8_000_000
 """Most brackets and commas of one document of a long text, counted before any value is built."""
@@ -195,6 +200,7 @@ class _JsonItems:
     def _skim(self) -> Any:  # noqa: ANN401  # the sketch of any value
         """Pass over the value; its sketch."""
         sketch = _Sketch()
+        too_deep: tuple[int, int] | None = None
         while not sketch.whole:
             self._forget()
             if sketch.depth > _SKETCH_DEPTH:
@@ -208,6 +214,10 @@ class _JsonItems:
             word = token.group()
             if token.end() == len(self.text) and word[0] not in '[]{}:,"' and self._grow(item=True):
                 continue  # half a number
+            if too_deep is None and sketch.depth > MAX_DEPTH and word in "[{":
+                too_deep = self._place_from(self.at)
+            if too_deep is not None and sketch.depth > MAX_SKIPPED_LEVELS:
+                raise nested_too_deep(*too_deep)
             self.at = token.end()
             sketch.add(word)
         return sketch.value
@@ -271,13 +281,15 @@ class _JsonItems:
 
     def _count(self, at: int) -> None:
         """Move the known place to an offset of the text that is held."""
+        self._line, self._column = self._place_from(at)
+        self._counted = at
+
+    def _place_from(self, at: int) -> tuple[int, int]:
+        """Line and column of an offset behind the known place."""
         lines = self.text.count("\n", self._counted, at)
         if lines:
-            self._column = at - self.text.rindex("\n", self._counted, at)
-        else:
-            self._column += at - self._counted
-        self._line += lines
-        self._counted = at
+            return self._line + lines, at - self.text.rindex("\n", self._counted, at)
+        return self._line, self._column + at - self._counted
 
     def _place(self, at: int) -> tuple[int, int]:
         if at < self._counted:  # only of a text of which nothing was forgotten

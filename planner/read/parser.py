@@ -216,7 +216,7 @@ def _json_faults(text: str) -> Parsed:
                 if len(fields) > MAX_FIELDS:
                     raise _too_many_fields(*_line_and_column(text, start))
             elif len(path) - 1 > MAX_DEPTH:
-                raise _too_deep(*_line_and_column(text, start))
+                raise nested_too_deep(*_line_and_column(text, start))
             elif word in ("NaN", "Infinity", "-Infinity"):
                 raise _not_finite(word, *_line_and_column(text, start))
             elif len(word) > MAX_NUMBER_DIGITS:
@@ -329,7 +329,7 @@ def _too_many_fields(line: int, column: int) -> Malformed:
     return Malformed(f"{_WIDE} {MAX_FIELDS:,} fields", line, column, "use a list")
 
 
-def _too_deep(line: int, column: int) -> Malformed:
+def nested_too_deep(line: int, column: int) -> Malformed:
     what = f"nested more than {MAX_DEPTH} levels deep"
     return Malformed(what, line, column, "no document needs so many")
 
@@ -496,7 +496,7 @@ class _YamlReader:
 
     def _collection(self, event: Any, path: Path, depth: int) -> object:  # noqa: ANN401
         if depth > MAX_DEPTH:
-            self._left_out(_too_deep(*_place(event)))
+            self._left_out(nested_too_deep(*_place(event)))
             self._skip(event)
             return None
         if event.tag is not None and event.tag not in _COLLECTION_TAGS:
@@ -524,7 +524,7 @@ class _YamlReader:
         depth = 0
         while True:
             if depth > MAX_SKIPPED_DEPTH:  # libyaml's time is quadratic in it
-                raise _too_deep(*_place(event))
+                raise nested_too_deep(*_place(event))
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1
             elif isinstance(event, yaml.CollectionEndEvent):

@@ -6,6 +6,7 @@ stated in docs/traces.md: how many pods share the GPUs of a job.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from datetime import UTC, datetime
 
 from models.documents.gang import GangSpec, NodeExpressionDocument, RoleDocument
 from models.documents.trace import ObservedDocument, worker
-from models.units import MAX_SECONDS, quantity, shown
+from models.units import MAX_SECONDS, YEAR_3000, shown
 from planner.read.sources import Malformed
 from planner.read.traces.rows import Row
 from planner.replay.trace import Job
@@ -204,10 +205,10 @@ def roles_of(gpus: int, node_gpus: int) -> tuple[RoleDocument, ...]:
 def _openb_role(row: Row, role: RoleDocument) -> RoleDocument:
     """The role with the amounts and the GPU models of a pod of openb; models are labels of nodes."""
     requests = {
-        "cpu": quantity(f"{row.whole('cpu_milli')}m"),
-        "memory": quantity(f"{row.whole('memory_mib')}Mi"),
+        "cpu": row.amount("cpu_milli", "m"),
+        "memory": row.amount("memory_mib", "Mi"),
     }
-    models = tuple(sorted(filter(None, row.field("gpu_spec").split("|"))))
+    models = row.label_values("gpu_spec")
     term = NodeExpressionDocument(key=GPU_MODEL_LABEL, operator="In", values=models)
     return role.model_copy(
         update={"requests": requests, "node_affinity": ((term,),) if models else ()}
@@ -221,7 +222,9 @@ def _date(row: Row, column: str) -> int:
         found = datetime.fromisoformat(text)
     except ValueError:
         found = None
-    if found is None or found.year < 1970:
-        what = f"{column}: expected a date, not {shown(text)}"
-        raise row.malformed(column, what, "write it like 2020-04-01 08:00:00")
-    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())
+    if found is not None:
+        seconds = math.floor((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())
+        if 0 <= seconds < YEAR_3000:
+            return seconds
+    what = f"{column}: expected a date of the years 1970 to 2999, not {shown(text)}"
+    raise row.malformed(column, what, "write it like 2020-04-01 08:00:00")

@@ -19,7 +19,6 @@ from models.documents.cluster import (
 )
 from models.documents.server import MAX_GPUS, NicDocument, ServerModelDocument
 from models.hardware import MAX_MESH_GPUS
-from models.units import quantity
 from planner.errors import Fault, InputError
 from planner.read.findings import MAX_FAULTS, Findings
 from planner.read.sources import Malformed, Source, open_sources
@@ -108,11 +107,11 @@ def _node(row: Row, columns: _Columns, models: dict[str, ServerModelDocument]) -
     if columns.more is not None:
         cpu, memory = columns.more
         fields["allocatable"] = {
-            "cpu": quantity(f"{row.whole(cpu)}m"),
-            "memory": quantity(f"{row.whole(memory)}Mi"),
+            "cpu": row.amount(cpu, "m"),
+            "memory": row.amount(memory, "Mi"),
         }
     if gpus:
-        kind = row.name(columns.kind)
+        kind = row.label_value(columns.kind)
         name = f"{columns.title} {kind} x {gpus}"
         if name not in models:
             models[name] = _server(name, f"{columns.title} {kind}", gpus)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import chain
 
 from pydantic import TypeAdapter, ValidationError
 
-from models.documents.base import Name, suggestion
-from models.units import InvalidValueError, shown
+from models.documents.base import LabelValue, Name, suggestion
+from models.units import InvalidValueError, quantity, shown
 from planner.read.sources import Malformed, Source
 
 MAX_LINE = 65_536
@@ -32,6 +33,7 @@ NOTHING = frozenset({"", "none", "null", "nan", "na", "n/a"})
 _FIELD = re.compile(r'(?:"((?:[^"]|"")*)"|([^",]*))(?:,|$)')
 _NUMBER = re.compile(r"[0-9]{1,13}(?:\.[0-9]{0,20})?")
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
+_LABEL_VALUE: TypeAdapter[str] = TypeAdapter(LabelValue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +61,34 @@ class Row:
             raise self.malformed(column, f"{column}: {found:,} is too large", f"most: {most:,}")
         return found
 
+    def amount(self, column: str, suffix: str) -> Fraction:
+        """A number of such units, such as ``m`` or ``Mi``. Raises Malformed."""
+        number = self.whole(column)
+        try:
+            return quantity(f"{number}{suffix}")
+        except InvalidValueError as refused:
+            raise self.malformed(column, f"{column}: {refused.what}", refused.hint) from None
+
     def name(self, column: str) -> str:
         """The name of something. Raises Malformed."""
+        return self._valid(column, self.field(column), _NAME)
+
+    def label_values(self, column: str, separator: str = "|") -> tuple[str, ...]:
+        """The values of labels that a field lists, sorted. Raises Malformed."""
+        parts = {part.strip() for part in self.field(column).split(separator)}
+        return tuple(sorted(self._valid(column, part, _LABEL_VALUE) for part in parts if part))
+
+    def label_value(self, column: str) -> str:
+        """One value of a label, a short name. Raises Malformed."""
+        found = self.label_values(column)
+        if len(found) != 1:
+            what = f"{column}: expected one name, not {shown(self.field(column))}"
+            raise self.malformed(column, what, "write one, such as V100M32")
+        return found[0]
+
+    def _valid(self, column: str, text: str, form: TypeAdapter[str]) -> str:
         try:
-            return _NAME.validate_python(self.field(column))
+            return form.validate_python(text)
         except ValidationError as error:
             refused = error.errors()[0].get("ctx", {}).get("error")
             assert isinstance(refused, InvalidValueError)  # the only one a text can have
