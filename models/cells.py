@@ -1,6 +1,6 @@
 """Rule 2.17: there stays a place for the cells of every queue, whatever gangs run that cannot be stopped.
 
-Cells claim GPUs of nodes, next to firm pods: those of gangs without ``preemptible``. Each GPU model is
+Cells claim GPUs of nodes, next to firm pods: those of ``Gang.firm``. Each GPU model is
 looked at by itself. Arrays have a row for each queue with cells of the model, and a column for each
 selected node of it.
 """
@@ -157,4 +157,4 @@ def _cells_by_model(instance: Instance) -> tuple[ModelCells, ...]:
 
 def is_firm(gang: Gang) -> bool:
     """Whether the rule is about the pods of a gang: they cannot be stopped."""
-    return not gang.preemptible and any(role.gpus for role in gang.roles)
+    return gang.firm and any(role.gpus for role in gang.roles)

@@ -329,6 +329,16 @@ class Gang:
         return any(pod.node is not None for pod in self.pods)
 
     @property
+    def unmanaged(self) -> bool:
+        """Whether it waits for another scheduler and names no queue: no promise to queues binds that one."""
+        return self.scheduler is not None and self.queue is None
+
+    @property
+    def firm(self) -> bool:
+        """Whether what it holds is off what queues are promised: it may not be stopped, and is managed."""
+        return not (self.preemptible or self.unmanaged)
+
+    @property
     def elastic(self) -> bool:
         return any(role.elastic for role in self.roles)
 

@@ -32,7 +32,7 @@ UNITS = 10**6
 
 
 class Holder(NamedTuple):
-    """Gangs that hold GPUs. ``queue``: that they name, None for none; ``firm``: not preemptible."""
+    """Gangs that hold GPUs. ``queue``: that they name, None for none; ``firm``: see ``Gang``."""
 
     queue: int | None
     firm: bool
@@ -201,7 +201,7 @@ def _usable(instance: Instance) -> tuple[bool, ...]:
 def holder_of(instance: Instance, index: int) -> Holder:
     """In whose name a gang holds GPUs."""
     gang = instance.gangs[index]
-    return Holder(queue_of(instance)[index], not gang.preemptible)
+    return Holder(queue_of(instance)[index], gang.firm)
 
 
 def add_use(
@@ -271,8 +271,8 @@ class QueueCounts:
         gang, queue = self._instance.gangs[index], queue_of(self._instance)[index]
         for gpu, gpus in gpus_held(self._instance, gang, pods).items():
             if gpu in self.held:
-                self._hold(queue, gpu, sign * gpus, firm=not gang.preemptible)
-        if not gang.preemptible:
+                self._hold(queue, gpu, sign * gpus, firm=gang.firm)
+        if gang.firm:
             for gpu, gpus in gpus_beyond(self._instance, gang, pods).items():
                 self._beyond[gpu] += sign * gpus
 
@@ -285,7 +285,7 @@ class QueueCounts:
 
     def refusal(self, index: int, gpus: Mapping[Gpu, int]) -> tuple[int | None, Gpu] | None:
         """What keeps a gang from so many more GPUs by model, as in ``broken``; None if nothing does."""
-        queue, firm = queue_of(self._instance)[index], not self._instance.gangs[index].preemptible
+        queue, firm = queue_of(self._instance)[index], self._instance.gangs[index].firm
         counted = [(gpu, n) for gpu, n in gpus.items() if n and gpu in self.held]
         for gpu, n in counted:
             self._hold(queue, gpu, n, firm=firm)

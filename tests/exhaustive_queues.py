@@ -101,15 +101,18 @@ class Promises:
         if not self.queues:
             return NOTHING
         gang, queue = self.instance.gangs[g], self.named[g]
+        # Whom another scheduler starts, and who names no queue, is bound by no promise.
+        outside = gang.queue is None and gang.scheduler is not None
+        promised = not gang.preemptible and not outside
         found: Counter[tuple[object, ...]] = Counter()
         for role, n, gpus, odd in pods:
             found["fair", queue] += self.counts.get((g, role), 0)
             for key in {ANY, self.models[n] or ANY}:
                 found["held", queue, key] += gpus
-                if not gang.preemptible:
+                if promised:
                     found["firm", queue, key] += gpus
                     found["odd", key] += odd
-            if not gang.preemptible and self.cells.cells:
+            if promised and self.cells.cells:
                 found["cells", queue, n] += gpus
         for n, gpus in sorted(come):
             if any(comer == g for of in self.comers for comer, _ in of):

@@ -10,11 +10,14 @@ import kube
 import plan_documents as docs
 import pytest
 
+from models.plan import compose
 from models.queue import Amount, Queue
+from models.verify.check import check
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
 from planner.read.kube import queues
 from planner.read.kube.dialects import elastic_quotas, kueue_quotas, quotas
+from planner.search.solve import solve
 
 Tree = dict[str, Any]
 GPU = "nvidia.com/gpu"
@@ -371,3 +374,114 @@ def test_a_policy_leaves_the_quotas_of_others_out(tmp_path: Path) -> None:
     found = read(tmp_path, kai("q", quota=1), one, ignoring)
     assert found.instance.queues == ()
     assert queue_of(found) == {"one": "q"}
+
+
+# ---- whom no promise binds
+
+
+def promised(gpus: int, **spec: object) -> list[Tree]:
+    """A ClusterQueue of all flavors with so many GPUs, and the LocalQueue ``main`` of ``research``."""
+    stated = {"resourceGroups": groups(("any", {"nominalQuota": gpus})), **spec}
+    local = kueue("LocalQueue", "main", {"clusterQueue": "prod"}, namespace="research")
+    return [FLAVORS[2], kueue("ClusterQueue", "prod", stated), local]
+
+
+def theirs(name: str, scheduler: str = "default-scheduler", **labels: str) -> Tree:
+    """A waiting pod of 4 GPUs of another scheduler."""
+    spec = {"schedulerName": scheduler}
+    return kube.pod(name, namespace="research", gpus=4, labels=labels, **spec)  # type: ignore[arg-type]
+
+
+def plan_all(tmp_path: Path, *trees: Tree) -> tuple[LoadedInput, dict[str, tuple[str, str | None]]]:
+    """The input with ``--queue all``, and of every gang its decision and the code of its reason."""
+    path = tmp_path / "in.json"
+    items = [*NODES, *trees]
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    found = load([str(path)], queue=("*",))
+    stated = {"name": "p", "created_at": "2026-11-20T10:00:00Z", "generator": "test"}
+    document = compose(found.instance, solve(found.instance), **stated)
+    assert check(document) == []
+    gangs = document["spec"]["gangs"]
+    reasons = {g["name"]: (g["reason"] or {}).get("code") for g in gangs}
+    return found, {g["name"]: (g["decision"], reasons[g["name"]]) for g in gangs}
+
+
+def test_a_pod_that_kueue_does_not_manage_is_planned_as_kube_scheduler_would(
+    tmp_path: Path,
+) -> None:
+    """24 GPUs, all promised to prod, which waits for nothing: a Deployment's pod starts, as it would."""
+    server = theirs("server")
+    found, decisions = plan_all(tmp_path, *promised(24), server)
+    assert decisions == {"server": ("place", None)}
+    assert said(
+        found,
+        "1 gang of schedulers that know no promises wait for 4 GPUs; if they start, queues cannot have 4 of",
+    )
+    # What gangplan starts keeps to the promises, as before.
+    _, decisions = plan_all(tmp_path, *promised(24), wanting("ours"))
+    assert decisions == {"ours": ("wait", "Quota")}
+    # With room beyond the promises nothing is short, and nothing is said.
+    found, decisions = plan_all(tmp_path, *promised(20), server)
+    assert decisions == {"server": ("place", None)}
+    assert not said(found, "know no promises")
+
+
+def test_a_gang_of_a_queue_goes_before_pods_that_no_queue_has(tmp_path: Path) -> None:
+    """h1, h2 and a1 have 8 GPUs each; prod is promised all, and its job takes 20: 4 are left for two pods."""
+    labels = {"kueue.x-k8s.io/queue-name": "main"}
+    template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {GPU: "4"}}}]}}
+    spec = {"suspend": True, "parallelism": 5, "completions": 5, "template": template}
+    job = thing("batch/v1", "Job", "train", spec, "research", labels=labels)
+    job["spec"]["template"]["metadata"] = {"annotations": {"gangplan.dev/mix-models": "true"}}
+    _, decisions = plan_all(tmp_path, *promised(24), job, theirs("s-1"), theirs("s-2"))
+    assert decisions.pop("train") == ("place", None)
+    assert sorted(decisions.values(), key=str) == [("place", None), ("wait", "NoRoom")]
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "labels"),
+    [
+        # Kueue gates it: its LocalQueue is not there, so Kueue would not admit it.
+        ("default-scheduler", {"kueue.x-k8s.io/queue-name": "gone"}),
+        # ... also where a ClusterQueue has the name of that LocalQueue.
+        ("default-scheduler", {"kueue.x-k8s.io/queue-name": "prod"}),
+        # Volcano puts pods that name no queue into its queue `default`, KAI into `default-queue`.
+        ("volcano", {}),
+        ("kai-scheduler", {}),
+    ],
+)
+def test_a_pod_that_a_system_of_queues_manages_is_bound_by_promises(
+    tmp_path: Path, scheduler: str, labels: dict[str, str]
+) -> None:
+    _, decisions = plan_all(tmp_path, *promised(24), theirs("p", scheduler, **labels))
+    assert decisions == {"p": ("wait", "Quota")}
+
+
+def test_a_pod_of_kube_scheduler_is_free_next_to_queues_of_volcano_and_kai(tmp_path: Path) -> None:
+    deserved = {"deserved": {GPU: "24"}, "reclaimable": True}
+    volcano = thing("scheduling.volcano.sh/v1beta1", "Queue", "team", deserved)
+    share = {"resources": {"gpu": {"quota": 24, "limit": -1}}}
+    kai = thing("scheduling.run.ai/v2", "Queue", "lab", share)
+    for queue in (volcano, kai):
+        _, decisions = plan_all(tmp_path, queue, theirs("p"))
+        assert decisions == {"p": ("place", None)}
+
+
+def test_pods_of_volcano_that_name_no_queue_are_in_its_default_queue(tmp_path: Path) -> None:
+    default = thing("scheduling.volcano.sh/v1beta1", "Queue", "default", {"capability": {GPU: "4"}})
+    found, decisions = plan_all(
+        tmp_path, default, theirs("p-1", "volcano"), theirs("p-2", "volcano")
+    )
+    assert queue_of(found) == {"p-1": "default", "p-2": "default"}
+    assert sorted(decisions.values(), key=str) == [("place", None), ("wait", "Quota")]
+
+
+def test_more_promised_than_is_usable_is_a_remark_about_the_promises(tmp_path: Path) -> None:
+    cordoned = {**NODES[1], "spec": {"unschedulable": True}}
+    path = tmp_path / "in.json"
+    items = [NODES[0], cordoned, NODES[2], *promised(24)]
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    found = load([str(path)])
+    assert said(
+        found, "24 promised in all, and the cluster has 16 that are usable and 8 that are not"
+    )

@@ -12,6 +12,7 @@ from random import Random
 from tiny_draws import Draws
 
 from models.cluster import Cluster
+from models.gang import Gang
 from models.hardware import slug
 from models.instance import Instance
 from models.policy import Objective
@@ -47,12 +48,23 @@ def with_queues(draws: Draws, instance: Instance) -> Instance:
         replace(gang, queue=r.choice((*names, *names, *names, None, "nowhere")))
         for gang in instance.gangs
     )
+    gangs = tuple(_of_others(draws, gang) for gang in gangs)
     policy = instance.policy
     if fair:
         listed = list(policy.objectives)
         listed.insert(r.randrange(len(listed) + 1), Objective("fair"))
         policy = replace(policy, objectives=tuple(listed))
     return replace(instance, gangs=gangs, queues=queues, policy=policy)
+
+
+def _of_others(draws: Draws, gang: Gang) -> Gang:
+    """Half of the gangs that wait and name no queue are another scheduler's."""
+    whole = not gang.missing()
+    other = draws.random(f"scheduler/{gang.name}").random() < 0.5
+    if gang.queue is not None or whole or not other:
+        return gang
+    pods = tuple(replace(pod, mode=None) for pod in gang.pods)
+    return replace(gang, scheduler="default-scheduler", pods=pods)
 
 
 def _queue(draws: Draws, i: int, name: str, cluster: Cluster) -> Queue:

@@ -100,7 +100,7 @@ class Cells:
         """By GPU model, where its cells may be next to the firm pods of these gangs."""
         held: dict[str, dict[int, Counter[str | None]]] = {m: {} for m in self.grounds}
         for gang, own in pods:
-            if gang.preemptible or not self.grounds:
+            if not (gang.counts_against_promises and self.grounds):
                 continue
             queue = gang.queue if gang.queue in self.above else None
             for pod in own:

@@ -134,6 +134,7 @@ class Role:
 class Gang:
     """``existing``: (name, uid) of every existing pod. ``running_pods``: the pods that run.
 
+    ``scheduler``: whose waiting pods it has, None for gangplan's own.
     ``hold``: code of the reason why no pod of it may be placed. ``joined``: NVLink between servers
     counts for it. ``fraction``: part of a step spent in communication where links are ideal.
     ``counts_speed``: whether slower GPU models slow it down. ``planned``: nodes where an earlier plan
@@ -167,6 +168,7 @@ class Gang:
     planned: Mapping[PodKey, int]
     budgets: Mapping[PodKey, tuple[str, ...]]
     queue: str | None
+    scheduler: str | None
     duration: int | None
     balance: int | None
     exclusive: int | None
@@ -180,6 +182,13 @@ class Gang:
     @property
     def running(self) -> bool:
         return bool(self.running_pods)
+
+    @property
+    def counts_against_promises(self) -> bool:
+        """Not preemptible, and in a queue or gangplan's to start: others in no queue know of no promise."""
+        if self.preemptible:
+            return False
+        return self.queue is not None or self.scheduler is None
 
     @cached_property
     def whole(self) -> bool:

@@ -351,6 +351,7 @@ class GangReader:
             planned=self._planned(document, f"{where}.status.planned", roles),
             budgets=self._budgets(document, f"{where}.status.pods", roles),
             queue=spec.queue,
+            scheduler=status.scheduler,
             duration=spec.expected_duration,
             balance=self._level(topology.balance, at),
             exclusive=self._level(topology.exclusive, at),

@@ -110,7 +110,7 @@ class Queues:
         """
         firm: dict[str | None, Counter[str]] = {}
         for gang, gpus in zip(self.facts.gangs, by_gang, strict=True):
-            if not gang.preemptible:
+            if gang.counts_against_promises:
                 name = gang.queue if gang.queue in self.specs else None
                 firm.setdefault(name, Counter()).update(gpus)
         found = {}
@@ -145,7 +145,7 @@ class Queues:
         found: Counter[str] = Counter()
         for gang, pod in pods:
             node, model = self.facts.nodes[pod.node], self.models[pod.node]
-            if gang.preemptible:
+            if not gang.counts_against_promises:
                 continue
             sick = (pod.gpus or 0) & node.unhealthy
             gpus = sick.bit_count() if node.usable else gang.held(pod)

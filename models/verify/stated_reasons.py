@@ -264,7 +264,7 @@ class _Reasons:
             return False
         queues = self.outcome.queues
         return any(queues.limit[name] for name in queues.above(gang.queue)) or (
-            not gang.preemptible and bool(queues.guaranteed or queues.cells.grounds)
+            gang.counts_against_promises and bool(queues.guaranteed or queues.cells.grounds)
         )
 
     def _pod_rules(self, rule: str, gang: Gang) -> bool:

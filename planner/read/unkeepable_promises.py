@@ -10,23 +10,37 @@ from models.cluster import Node
 from models.documents.base import suggestion
 from models.instance import Instance
 from models.queue import Cell, Queue
-from models.queue_shares import Gpu, cell_model, guarantees, model_of_nodes
+from models.queue_shares import (
+    Gpu,
+    cell_model,
+    guarantees,
+    model_of_nodes,
+    queue_counts,
+    stated_shares,
+)
+from models.solution import placed
+from models.units import plural
 from planner.read.findings import Remarks
 
 MORE_HINT = (
     "all of them together cannot have it: promise less, or nothing that is not preemptible "
     "starts beyond the guarantees"
 )
+OUTSIDE_HINT = "put them in a queue, or promise less"
 LIMIT_HINT = "raise the limit, or promise less: the rest is kept for it, and it may never use it"
 
 
 class _Promise(NamedTuple):
-    """``own``: how many each queue is promised; ``there``: how many the cluster has."""
+    """``own``: how many each queue is promised; ``there``: how many the cluster has.
+
+    ``unusable``: further ones, on nodes that take no pods or not healthy.
+    """
 
     what: str
     own: Sequence[int]
     there: int
     hint: str
+    unusable: int = 0
 
 
 def remark_promises(instance: Instance, remarks: Remarks) -> None:
@@ -39,16 +53,38 @@ def remark_promises(instance: Instance, remarks: Remarks) -> None:
         if promised <= promise.there:
             continue
         there = f"{promise.there:,}" if promise.there else "none"
+        if promise.unusable:
+            there += f" that are usable and {promise.unusable:,} that are not"
         what = f"{promise.what}: {promised:,} promised in all, and the cluster has {there}"
         for q, own in enumerate(promise.own):
             if own and q not in said:
                 said.add(q)
                 remarks.add(f"queue {instance.queues[q].name}", what, promise.hint)
+    if (outside := _outside(instance)) is not None:
+        remarks.add("gangs in no queue", outside, OUTSIDE_HINT)
     for q in _beyond_limits(instance):
         if q not in said:
             said.add(q)
             subject = f"queue {instance.queues[q].name}"
             remarks.add(subject, "its guarantee is above its limit", LIMIT_HINT)
+
+
+def _outside(instance: Instance) -> str | None:
+    """What promises lack if the gangs start that none of them binds; None if they lack nothing for it."""
+    gangs = [g for g in instance.gangs if g.unmanaged and not g.preemptible and g.hold is None]
+    asked = sum(role.min * role.gpus for gang in gangs for role in gang.roles)
+    running = (placed(gang, gang.running_pods) for gang in instance.gangs)
+    counts = queue_counts(instance, running)
+    if not asked or counts is None or None not in counts.shares.healthy:
+        return None
+    there = counts.shares.healthy[None] + counts.beyond()
+    lacking = min(asked, counts.promised() + asked - there)
+    if lacking <= 0:
+        return None
+    return (
+        f"{plural(len(gangs), 'gang')} of schedulers that know no promises wait for {plural(asked, 'GPU')};"
+        f" if they start, queues cannot have {lacking:,} of the GPUs that they are promised"
+    )
 
 
 def _in_all(queues: Sequence[Queue], own: Sequence[int]) -> int:
@@ -75,10 +111,11 @@ def _gpus(instance: Instance) -> Iterator[_Promise]:
     """GPUs in all, and those of each model; models that no node has come first."""
     found = guarantees(instance)
     there = {gpu: sum(node.gpus for _, node in _nodes(instance, gpu)) for gpu in found}
+    usable = stated_shares(instance).healthy
     for gpu in sorted(found, key=lambda gpu: (there[gpu] > 0, gpu is None, gpu or "")):
         what = "GPUs" if gpu is None else f"GPUs of model {gpu}"
         hint = MORE_HINT if there[gpu] or gpu is None else _models_hint(instance, gpu)
-        yield _Promise(what, found[gpu], there[gpu], hint)
+        yield _Promise(what, found[gpu], usable[gpu], hint, there[gpu] - usable[gpu])
 
 
 def _cells(instance: Instance) -> Iterator[_Promise]:

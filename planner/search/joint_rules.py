@@ -81,11 +81,7 @@ def _beyond_queues(space: FreeSpace) -> list[int]:
         gang
         for gang, pods in enumerate(space.pods)
         if pods != space.original[gang]
-        and (
-            not gangs[gang].preemptible
-            if queue is None
-            else queue in counts.shares.path(queues[gang])
-        )
+        and (gangs[gang].firm if queue is None else queue in counts.shares.path(queues[gang]))
     ]
     changed.sort(key=lambda gang: (gangs[gang].priority, -gang))
     return next(

@@ -77,7 +77,8 @@ def _queue_key(instance: Instance, gang: Gang) -> Hashable:
     known = shares(instance)
     if known is None:
         return None
-    return known.number(gang.queue), gang.preemptible, within_guarantee(instance, gang)
+    within = within_guarantee(instance, gang)
+    return known.number(gang.queue), gang.preemptible, gang.firm, within
 
 
 def _open_to(instance: Instance, gang: Gang, role: Role) -> frozenset[int] | None:

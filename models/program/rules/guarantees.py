@@ -1,6 +1,6 @@
 """Guarantees of queues stay reachable (contract 2.16), in all and for each GPU model with a guarantee.
 
-With n[q] GPUs of firm gangs (not preemptible) that name q: R[q] >= g(q), R[q] >= n[q] + sum of R over the
+With n[q] GPUs of firm gangs (``Gang.firm``) that name q: R[q] >= g(q), R[q] >= n[q] + sum of R over the
 queues right below q, and sum of R over the queues without a parent + n of gangs in no queue <= healthy GPUs
 of usable nodes + GPUs of firm pods that are not among these + what was short before the plan.
 """

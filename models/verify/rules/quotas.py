@@ -1,8 +1,9 @@
 """Queues: no more than their limit is held, and what they are guaranteed stays reachable.
 
 Limits bind what gangs in a queue hold. What is promised of the cluster, R, counts firm gangs, those without
-``preemptible``, and guarantees: of a queue the larger of its guarantee and what is promised in it. The sum
-beyond the GPUs that there are, and the GPUs of cells without a place, do not grow.
+``preemptible`` that are in a queue or gangplan's to start, and guarantees: of a queue the larger of its
+guarantee and what is promised in it. The sum beyond the GPUs that there are, and the GPUs of cells without a
+place, do not grow.
 """
 
 from __future__ import annotations

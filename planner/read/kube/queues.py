@@ -6,7 +6,7 @@ keeps its name, unless an earlier system has one of that name; a Queue document 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -52,13 +52,17 @@ Key = tuple[str, str]
 
 @dataclass(slots=True)
 class Quotas:
-    """The queues of other systems. ``names``: in the plan, by key; ``own``: names of Queue documents."""
+    """The queues of other systems. ``names``: in the plan, by key; ``own``: names of Queue documents.
+
+    ``aliases``: in the plan, of queues that are not in it and whose names another one has.
+    """
 
     sources: QuotaSources
     own: frozenset[str]
     quotas: dict[Key, Quota] = field(default_factory=dict)
     names: dict[Key, str] = field(default_factory=dict)
     replaced: set[Key] = field(default_factory=set)
+    aliases: dict[str, str] = field(default_factory=dict)
 
     def documents(self) -> list[QueueDocument]:
         """A Queue each, but for those that Queue documents replace."""
@@ -103,9 +107,21 @@ class Quotas:
             if not found and gang.queue in taken:
                 self.sources.remarks.add(gang.subject, UNKNOWN)
                 queue = None
-            gang.queue = queue
+            gang.queue = queue or self._elsewhere(gang, taken)
             if "HiveD" in found and all(hived.is_opportunistic(p.annotations) for p in gang.pods()):
                 gang.preemptible = True
+
+    def _elsewhere(self, gang: KubeGang, taken: Collection[str]) -> str | None:
+        """The name of the queue, not in the plan, of a gang that another system manages; None for others."""
+        if gang.scheduler is None:
+            return None
+        managed = (reader.default.get(gang.scheduler) for reader in quota_readers().values())
+        name = gang.queue or next((name for name in managed if name is not None), None)
+        if name is None:
+            return None
+        if name in self.own or name in taken:  # such as a LocalQueue and another's ClusterQueue
+            self.aliases.setdefault(name, distinct(name, {*taken, *self.own}))
+        return self.aliases.get(name, name)
 
     def _of(self, gang: KubeGang) -> dict[str, str]:
         """The queues that it is in, by dialect, first things first."""
@@ -119,9 +135,11 @@ class Quotas:
                 found.setdefault(system, self.names[system, key])
             elif (key or name) in self.own:
                 found.setdefault(system, key or name)
+        schedulers = {pod.scheduler for pod in gang.pods()}
         for system, reader in readers.items():
             if system not in dict(gang.queues):
-                key = reader.find(self.sources, gang.namespace, None)
+                default = (name for by, name in reader.default.items() if by in schedulers)
+                key = reader.find(self.sources, gang.namespace, next(default, None))
                 if key is not None and (system, key) in self.names:
                     found[system] = self.names[system, key]
         return found

@@ -135,5 +135,7 @@ def _first(sources: QuotaSources, group: str, namespace: str) -> str | None:
     return None if found is None else _key(found[0])
 
 
-KOORDINATOR_QUOTAS = QuotaReader(read_koordinator, find_koordinator)
+KOORDINATOR_QUOTAS = QuotaReader(
+    read_koordinator, find_koordinator, {"koord-scheduler": "koordinator-default-quota"}
+)
 PLUGINS_QUOTAS = QuotaReader(read_plugins, find_plugins)

@@ -199,7 +199,7 @@ def read_queues(sources: QuotaSources) -> Iterable[Quota]:
 
 DIALECT = Dialect(
     "KAI",
-    quotas=QuotaReader(read_queues, find_by_name),
+    quotas=QuotaReader(read_queues, find_by_name, dict.fromkeys(SCHEDULERS, "default-queue")),
     groups=(GroupReader("KAI", GROUP, group_name, describe),),
     holdings=(HoldingReader(f"annotation {RESERVED}", (RESERVED,), reserved),),
 )

@@ -198,4 +198,4 @@ def find(sources: QuotaSources, namespace: str, stated: str | None) -> str | Non
     return name if not known or matches(selector, {NAMESPACE_NAME: namespace, **labels}) else None
 
 
-QUOTAS = QuotaReader(read, find)
+QUOTAS = QuotaReader(read, find, {"kueue": "default"})

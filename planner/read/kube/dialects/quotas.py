@@ -88,11 +88,13 @@ class QuotaReader:
     """How one system shares out GPUs.
 
     ``read``: its queues. ``find``: the key of the queue of pods in a namespace that name this one (None:
-    they name none of this system).
+    they name none of this system). ``default``: the queue of pods that name none, by the scheduler of this
+    system that they wait for.
     """
 
     read: Callable[[QuotaSources], Iterable[Quota]]
     find: Callable[[QuotaSources, str, str | None], str | None]
+    default: Mapping[str, str] = field(default_factory=dict)
 
 
 def exact(written: object) -> Fraction | None:

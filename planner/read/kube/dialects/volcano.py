@@ -272,7 +272,7 @@ def _queue(made: KubeObject, sources: QuotaSources, *, rooted: bool) -> Quota:
 
 DIALECT = Dialect(
     "Volcano",
-    quotas=QuotaReader(read_queues, find_by_name),
+    quotas=QuotaReader(read_queues, find_by_name, {SCHEDULER: "default"}),
     groups=(GroupReader("Volcano", GROUP, group_name, describe_group),),
     controller=ControllerReader(KIND, controller_key, describe_job, role_index),
 )
