@@ -24,18 +24,24 @@ def queue_place(gang: Gang) -> QueuePlace:
     return priority, undated, submitted, gang.namespace, gang.name
 
 
-def end_of(instance: Instance, index: int, decision: GangDecision) -> int | None:
-    """When a gang that has pods after the plan ends, in seconds since the epoch; None for never."""
-    gang, now = instance.gangs[index], instance.now
-    duration = gang.expected_duration_s
+def expected_end(instance: Instance, index: int, decision: GangDecision) -> int | None:
+    """When a gang that has pods after the plan should end, by now or later; None where nobody knows."""
+    gang, duration = instance.gangs[index], instance.gangs[index].expected_duration_s
     if duration is None:
         return None
     if decision.decision in ("place", "complete", "move"):
-        return now + duration
+        return instance.now + duration
     if gang.started_at is None or index in instance.incomplete:
         return None
-    end = gang.started_at + duration
-    return end if end > now else now + max(LEAST_OVERDUE_S, now - end)
+    return gang.started_at + duration
+
+
+def end_of(instance: Instance, index: int, decision: GangDecision) -> int | None:
+    """When it is taken to end, None for never; one that is overdue: as late again as it is late now."""
+    end, now = expected_end(instance, index, decision), instance.now
+    if end is None or end > now or decision.decision in ("place", "complete", "move"):
+        return end
+    return now + max(LEAST_OVERDUE_S, now - end)
 
 
 def yields(gang: Gang, place: QueuePlace) -> bool:

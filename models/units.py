@@ -168,14 +168,14 @@ def quantity_text(resource: str, units: int) -> str:
     """The canonical quantity: ``208`` or ``1500m`` cpu, ``2Ti`` memory, ``110`` of others."""
     if resource == "cpu":
         return str(units // 1000) if units % 1000 == 0 else f"{units}m"
-    if _in_bytes(resource) and units:
+    if in_bytes(resource) and units:
         for suffix in ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki"):
             if units % _SUFFIXES[suffix] == 0:
                 return f"{units // _SUFFIXES[suffix]}{suffix}"
     return str(units)
 
 
-def _in_bytes(resource: str) -> bool:
+def in_bytes(resource: str) -> bool:
     return resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")
 
 

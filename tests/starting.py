@@ -97,6 +97,32 @@ def with_only(
     return found, tuple(left)
 
 
+TYPES = (
+    *("policyNodeSelector", "spares", "holdRoom", "queue", "cells", "hold", "required", "balance"),
+    *("exclusive", "service", "patience", "minBandwidthShare", "slice", "nodeSelector"),
+    *("nodeAffinity", "model", "taints", "oneModel", "podAntiAffinity", "podAffinity"),
+    "topologySpread",
+)
+
+
+def without(
+    instance: Instance, decisions: Sequence[GangDecision], gang: int, dropped: Named
+) -> tuple[Instance, tuple[GangDecision, ...]]:
+    """The instance and the plan with everything as it is but for these causes."""
+    spec = instance.gangs[gang]
+    kept = {("gang", "/".join(one.key), None) for one in instance.gangs}
+    kept |= {("node", node.name, None) for node in instance.cluster.nodes}
+    kept |= {("request", name, None) for role in spec.roles for name, _ in role.requests}
+    kept.difference_update(dropped)
+    roles = (None, *(role.name for role in spec.roles))
+    gone = {(one[0], one[2]) for one in dropped}
+    rules = {(kind, "", role) for kind in TYPES for role in roles if (kind, role) not in gone}
+    for kind in ("queue", "spares", "holdRoom", "cells", "policyNodeSelector"):  # of no role
+        if (kind, None) in gone:
+            rules -= {(kind, "", role) for role in roles}
+    return with_only(instance, decisions, gang, {*kept, *rules})
+
+
 def _policy(policy: Policy, types: Collection[str]) -> Policy:
     if "policyNodeSelector" not in types:
         policy = replace(policy, node_selector=())

@@ -114,7 +114,7 @@ def test_what_would_help_follows_from_counts(mixed: str, cli: RunCli) -> None:
         "role worker: ask for at most 2 pods, or add nodes: even empty, the 3 eligible nodes would"
         " hold at most 2 pods of 4"
     )
-    assert huge["help"][1] == "role worker: 1 more node would do but for this: cordoned"
+    assert huge["help"][1] == "role worker: 1 node is excluded for this reason alone: cordoned"
     assert not any("priority" in sentence for sentence in huge["help"])  # it never fits
     wide = explained(cli, mixed, "wide", "-n", "research")["help"]
     assert wide[0] == "role worker: ask for fewer GPUs a pod: no node has 16"

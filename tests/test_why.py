@@ -13,14 +13,18 @@ import pytest
 from conftest import RunCli
 from effort import spread
 from plan_documents import sealed
-from starting import named, starts, with_only
+from starting import named, starts, with_only, without
 from tiny import tiny
 
 from models.documents.explanation import Why
 from models.instance import Instance
 from models.solution import GangDecision
 from planner.pipelines.explain import why_waiting
+from planner.search.blocking import Standing, blocking
 from planner.search.causes import World
+from planner.search.counterfactual import Counterfactual, budget_of
+from planner.search.holders import Holders
+from planner.search.remedy import Remedy
 from planner.search.solve import solve
 from planner.search.verified_remedies import RemedyFinder
 from planner.show import why_tables
@@ -37,40 +41,56 @@ RANDOM = [
 ]
 
 
+def remedies_of(world: World) -> tuple[Remedy, ...]:
+    """Those that are found in any time."""
+    holders = Holders(world, lambda: False)
+    found = blocking(Counterfactual(world, budget_of(60, threading.Event())), holders)
+    alone = found.causes if found.standing is Standing.EACH else ()
+    return RemedyFinder(holders, alone).remedies()
+
+
 @pytest.mark.parametrize(("seed", "more"), spread(RANDOM, 9))
-def test_named_causes_alone_block_removing_any_frees_and_remedies_start(
+def test_it_starts_without_the_named_causes_and_no_less_and_remedies_start_it(
     seed: int, more: tuple[str, ...]
 ) -> None:
-    without = ("running",) if "spares" in more else ()  # spares depend on what stood free before
-    instance = tiny(seed, ("cpu_gangs", *UNKNOWN, *without), more)
+    fewer = ("running",) if "spares" in more else ()  # spares depend on what stood free before
+    instance = tiny(seed, ("cpu_gangs", *UNKNOWN, *fewer), more)
     decisions = solve(instance).decisions
     for gang, decision in enumerate(decisions):
         if decision.decision == "wait":
             world = World(instance, decisions, gang)
             _check_causes(instance, decisions, gang, why_waiting(world, 30, threading.Event()))
             free = instance.gangs[gang].hold is None
-            for remedy in RemedyFinder(world, lambda: False).remedies() if free else ():
+            for remedy in remedies_of(world) if free else ():
                 there = remedy.world
-                assert starts(there.instance, there.decisions, gang), remedy.what
+                assert starts(there.instance, there.decisions, gang), (remedy.kind, remedy.change)
 
 
 def _check_causes(
     instance: Instance, decisions: Sequence[GangDecision], gang: int, why: Why
 ) -> None:
+    def start(*dropped: tuple[str, str, str | None]) -> bool:
+        return starts(*without(instance, decisions, gang, dropped), gang)
+
     if why.standing == "fits":
         assert starts(instance, decisions, gang)
         return
+    if instance.gangs[gang].hold is None:  # the reference knows nothing of holdRoom
+        assert not starts(instance, decisions, gang) or instance.policy.hold_room_from is not None
     kept = named(why.causes)
-    assert kept, why.said
-    if why.causes[0].type in (
-        "size",
-        "holdRoom",
-    ):  # the reference starts nobody for whom room is held
+    if why.standing == "size":
+        assert not starts(*with_only(instance, decisions, gang, ()), gang)
+    if why.standing in ("size", "unknown"):
         return
-    assert not starts(*with_only(instance, decisions, gang, kept), gang), kept
-    for one in kept if why.standing == "irreducible" else ():
-        rest = [other for other in kept if other != one]
-        assert starts(*with_only(instance, decisions, gang, rest), gang), (one, kept)
+    assert kept
+    if why.standing in ("each", "hold"):
+        assert why.standing == "each" or len(kept) == 1
+        assert why.standing == "hold" or all(start(one) for one in kept), kept
+        return
+    assert start(*kept), kept
+    kinds = {one[0] for one in kept}  # the reference bars nobody for whom room is held
+    for one in kept if why.standing == "together" and "holdRoom" not in kinds else ():
+        assert not start(*(other for other in kept if other != one)), (one, kept)
 
 
 CLUSTER = """
@@ -140,23 +160,25 @@ def test_a_rack_that_others_share_is_the_cause_and_another_level_the_remedy(expl
         ("gang", "default/left"),
         ("gang", "default/right"),
     ]
-    assert found["why"]["standing"] == "irreducible"
+    assert found["why"]["standing"] == "each"
     ways = remedies(found)
-    assert ways["required"]["change"] == {"required": None}
-    assert ways["required"]["do"] == "require no level in the place of rack"
+    assert ways["required"]["change"] == {"required": None, "from": "rack"}
+    assert ways["required"]["do"] == "require no level instead of rack"
     assert [pod["node"] for pod in ways["required"]["pods"]] == ["a-2", "b-2"]
     assert ways["move"]["gangs"] == ["default/left"]
     assert {pod["node"] for pod in ways["move"]["pods"]} == {"a-1", "a-2"}
     assert [pod["node"] for pod in ways["move"]["moved"]] == ["b-2"]
-    assert ways["smaller"]["change"] == {"role": "worker", "pods": 1}
+    assert ways["smaller"]["change"] == {"role": "worker", "pods": 1, "from": 2}
     assert ways["addNode"]["change"]["count"] == 1
 
 
 def test_a_cordon_is_named_with_the_node(explained: Any) -> None:  # noqa: ANN401
     found = explained(cluster("unschedulable: true") + gang("new", 4), "new")
     assert causes(found) == [("node", "b-2")]
-    assert found["why"]["said"] == "b-2 is cordoned"
-    assert remedies(found)["node"]["change"] == {"nodes": ["b-2"]}
+    assert found["why"]["causes"][0]["what"] == "is cordoned"
+    assert found["why"]["said"] == "until b-2 is in order"
+    node = remedies(found)["node"]
+    assert (node["do"], node["change"]["nodes"]) == ("uncordon b-2", ["b-2"])
 
 
 def test_a_gang_waits_until_another_ends_and_that_is_said_with_its_time(explained: Any) -> None:  # noqa: ANN401
@@ -175,7 +197,8 @@ def test_what_is_reserved_for_a_gang_says_until_when_it_waits(cli: RunCli, tmp_p
     found = json.loads(cli("explain", out, "train/pretrain", "-o", "json").out)
     assert remedies(found)["wait"]["at"] == found["reserved"]["start"] == "2026-11-23T13:00:00Z"
     others = json.loads(cli("explain", out, "evals/long", "-o", "json").out)
-    assert causes(others)[0] == ("reservation", "train/pretrain")
+    # r2 is reserved, and full of gangs that this plan starts there: only r1 can be waited for
+    assert causes(others) == [("gang", "evals/survey")]
 
 
 def test_who_would_take_the_room_first_is_said(explained: Any) -> None:  # noqa: ANN401
@@ -220,11 +243,11 @@ def test_remedies_of_recorded_clusters_start_the_gang_in_a_new_plan(
         index = [gang.key for gang in instance.gangs].index(key)
         if instance.gangs[index].hold is not None:
             continue
-        for remedy in RemedyFinder(World(instance, decisions, index), lambda: False).remedies():
+        for remedy in remedies_of(World(instance, decisions, index)):
             if remedy.first or remedy.kind == "move":  # others come first; who moves is fixed there
                 continue
             planned = solve(remedy.world.instance).decisions[index]
-            assert planned.pods, (key, remedy.what)
+            assert planned.pods, (key, remedy.kind, remedy.change)
             tried += 1
     assert tried
 
@@ -276,12 +299,14 @@ def test_many_causes_are_counted(cli: RunCli, tmp_path: Path) -> None:
     out = str(tmp_path / "plan.json")
     assert cli("plan", str(tmp_path / "in.yaml"), "--out", out).code == 0
     document = json.loads(cli("explain", out, "new", "-o", "json").out)["why"]
-    causes = document["causes"]
-    assert len(causes) == 1  # one GPU is enough to keep four whole nodes from it
-    document["causes"] = [{**causes[0], "name": f"default/g{i}", "gpus": 2} for i in range(8)]
-    table = why_tables.tables(Why.model_validate_json(json.dumps(document)))[0]
-    assert len(table.rows) == why_tables.MAX_GANGS
-    assert table.notes[0] == "and 2 more gangs, with 4 GPUs; -o json lists all"
+    # it needs all four nodes whole: each of the 32 gangs of one GPU must go
+    assert (document["standing"], len(document["causes"])) == ("together", 32)
+    assert document["said"] == (
+        "until all of 32 gangs are gone: default/small-00 (1 GPU), default/small-01 (1 GPU),"
+        " default/small-02 (1 GPU) and 29 other gangs"
+    )
+    shown = cli("explain", out, "new").out
+    assert "and 26 more gangs, with 26 GPUs; -o json lists all" in shown
 
 
 def test_so_many_other_domains_are_tried_and_no_more(explained: Any) -> None:  # noqa: ANN401
@@ -303,7 +328,12 @@ def test_the_time_is_kept_and_what_is_not_proven_is_said() -> None:
         why = why_waiting(World(instance, decisions, waiting), seconds, event)
         assert (why.standing, why.causes, why.remedies) == ("unknown", (), ())
         assert not why.complete
-        assert why.said.startswith(f"not proven within {seconds} s")
+        table = why_tables.headline("default/a", "NoRoom: it lacks a node", why)
+        rows = {row[0].text: row[1].text for row in table.rows}
+        assert (
+            rows["why"] == "NoRoom: it lacks a node"
+        )  # what the plan knows already, and nobody is blamed
+        assert rows["note"].startswith(f"no more was found out in {seconds} s")
 
 
 def test_nothing_is_proven_of_a_plan_that_was_changed_or_does_not_fit(
@@ -321,3 +351,155 @@ def test_nothing_is_proven_of_a_plan_that_was_changed_or_does_not_fit(
         result = cli("explain", str(path), "b", "-o", "json")
         assert (result.code, json.loads(result.out)["why"]) == (0, None)
         assert said in result.err
+
+
+def racks(*sizes: int, free: int) -> str:
+    """A cluster of nodes of 8 GPUs: gangs with so many each, named by letter, and free ones."""
+    total = sum(sizes) + free
+    text = f"""
+apiVersion: gangplan.dev/v1alpha1
+kind: Cluster
+metadata: {{name: slurm}}
+spec:
+  nodes: [{{name: "n[01-{total}]", model: DGX H100}}]
+"""
+    first = 1
+    for letter, size in zip("abcdef", sizes, strict=False):
+        text += gang(letter, size, nodes=[f"n{n:02d}" for n in range(first, first + size)])
+        first += size
+    return text
+
+
+def test_a_gang_is_blamed_only_if_the_other_one_starts_without_it(explained: Any) -> None:  # noqa: ANN401
+    # 40 nodes are needed, 30 free: without a (11) there are 41, without b (5) 35 and without c (4) 34
+    found = explained(racks(11, 5, 4, free=30) + gang("dit", 40), "dit")["why"]
+    assert (found["standing"], [one["name"] for one in found["causes"]]) == ("each", ["default/a"])
+    assert found["said"] == "until default/a (88 GPUs) ends, is stopped or moves away"
+
+
+def test_where_no_single_gang_is_enough_the_fewest_are_named_together(explained: Any) -> None:  # noqa: ANN401
+    # 40 are needed, 30 free: a (9) leaves 39, b (6) 36, c (5) 35; b and c leave 41, with fewest GPUs
+    found = explained(racks(9, 6, 5, free=30) + gang("dit", 40), "dit")["why"]
+    assert found["standing"] == "together"
+    assert [one["name"] for one in found["causes"]] == ["default/b", "default/c"]
+    assert found["said"] == (
+        "until all of 2 gangs are gone: default/b (48 GPUs), default/c (40 GPUs)"
+    )
+
+
+def test_a_gang_that_this_plan_starts_is_said_to_start(explained: Any) -> None:  # noqa: ANN401
+    # the first takes all four nodes, for its higher priority
+    found = explained(cluster() + gang("first", 4, "priority: 5") + gang("new", 1), "new")["why"]
+    (cause,) = found["causes"]
+    assert (cause["name"], cause["what"]) == (
+        "default/first",
+        "this plan starts it: 32 GPUs on 4 nodes",
+    )
+    assert found["said"] == "until default/first (32 GPUs) is not started"
+    stop = next(one for one in found["remedies"] if one["type"] == "stop")
+    assert stop["do"] == "do not start default/first (32 GPUs), which this plan starts"
+
+
+OVERDUE = """---
+apiVersion: gangplan.dev/v1alpha1
+kind: Policy
+spec: {now: 2026-11-20T08:00:00Z}
+"""
+
+
+def test_an_overdue_gang_is_called_so_with_the_end_that_is_assumed(
+    explained: Any,  # noqa: ANN401
+    cli: RunCli,
+    tmp_path: Path,
+) -> None:
+    # 30 minutes from 06:00: it should have ended at 06:30. At 08:00 it is 1 h 30 min late: 09:30 is assumed
+    holder = gang("x", 4, "expectedDuration: 30m", ["a-1", "a-2", "b-1", "b-2"])
+    holder = holder.replace("status: {", "status: {startedAt: 2026-11-20T06:00:00Z, ")
+    found = explained(cluster() + OVERDUE + holder + gang("new", 1), "new")
+    wait = remedies(found)["wait"]
+    assert wait["at"] == "2026-11-20T09:30:00Z"
+    assert wait["do"] == (
+        "wait for default/x: expected to end at 2026-11-20T06:30:00Z, overdue by 1h30m, assumed to end at"
+        " 2026-11-20T09:30:00Z (as late again as now)"
+    )
+    (shown,) = found["holders"]
+    assert (shown["endsAt"], shown["assumedEnd"]) == (
+        "2026-11-20T06:30:00Z",
+        "2026-11-20T09:30:00Z",
+    )
+    assert "overdue by 1h30m" in cli("explain", str(tmp_path / "plan.json"), "new").out
+
+
+def test_the_largest_request_that_works_is_said_and_empty_nodes_count_cpu(explained: Any) -> None:  # noqa: ANN401
+    # 100 cpu and 1,000 Gi a node, of which the gang that runs there takes 36 and 200: 64 and 800 are left
+    text = cluster().replace(
+        "model: DGX H100,", 'model: DGX H100, allocatable: {cpu: "100", memory: 1000Gi},'
+    )
+    held = gang("held", 4, nodes=["a-1", "a-2", "b-1", "b-2"])
+    held = held.replace("gpus: 8}", 'gpus: 8, requests: {cpu: "36", memory: 200Gi}}')
+    fat = gang("fat", 1).replace("gpus: 8}", 'gpus: 0, requests: {cpu: "120"}}')
+    found = explained(text + held + fat, "fat")
+    request = remedies(found)["request"]
+    assert request["change"] == {"request": "cpu", "most": "64", "from": "120"}
+    assert request["do"] == "request at most 64 cpu a pod instead of 120"
+    assert found["candidates"][0]["eligible"]["podsIfEmpty"] == 0  # 120 of 100
+    big = gang("big", 1).replace("gpus: 8}", "gpus: 0, requests: {memory: 900Gi}}")
+    found = explained(text + held + big, "big")
+    assert remedies(found)["request"]["change"]["most"] == "800Gi"
+    assert found["candidates"][0]["eligible"]["podsIfEmpty"] == 4  # 1,000 Gi: one on each
+
+
+def test_the_nodes_to_add_are_those_with_fewest_gpus_that_are_enough(explained: Any) -> None:  # noqa: ANN401
+    # a pod of 4: one node of 8 would do, and one of 4 does, too
+    text = cluster().replace(
+        "  nodes:\n",
+        "  nodes:\n  - {name: z, model: GB200 NVL72 compute tray, domains: {rack: c}}\n",
+    )
+    full = [gang("h", 4, nodes=["a-1", "a-2", "b-1", "b-2"])]
+    full.append(
+        gang("g", 1, nodes=["z"])
+        .replace("gpus: 8", "gpus: 4")
+        .replace("[0,1,2,3,4,5,6,7]", "[0,1,2,3]")
+    )
+    new = gang("new", 1).replace("gpus: 8", "gpus: 4")
+    added = remedies(explained(text + "".join(full) + new, "new"))["addNode"]
+    assert added["change"] == {
+        "count": 1,
+        "like": "z",
+        "model": "GB200 NVL72 compute tray",
+        "gpus": 4,
+    }
+    two = gang("new", 2, "topology: {required: rack}")  # 8 GPUs a pod: only nodes of 8 suit it
+    added = remedies(explained(text + "".join(full) + two, "new"))["addNode"]
+    assert (added["change"]["count"], added["change"]["gpus"]) == (2, 16)
+    assert added["change"]["level"] == "rack"
+
+
+def test_remedies_come_in_the_order_in_which_a_person_tries_them(explained: Any) -> None:  # noqa: ANN401
+    # 8 GPUs of one node are needed. b-2 is cordoned; on a-1 one GPU is held by left, which would find room on
+    # b-1, where right holds one, too; low has a-2 and ends at 08:30, in half an hour
+    one = {"gpus: 8": "gpus: 1", "[0,1,2,3,4,5,6,7]": "[0]"}
+    text = cluster("unschedulable: true") + OVERDUE
+    for name, node in (("left", "a-1"), ("right", "b-1")):
+        held = gang(name, 1, nodes=[node])
+        for old, new in one.items():
+            held = held.replace(old, new)
+        text += held
+    low = gang("low", 1, "expectedDuration: 1h", ["a-2"])
+    text += low.replace("status: {", "status: {startedAt: 2026-11-20T07:30:00Z, ")
+    found = explained(text + gang("new", 1), "new")["why"]
+    assert [(one["type"], one["who"], one.get("byHand", False)) for one in found["remedies"]] == [
+        ("wait", "-", False),
+        ("node", "operator", False),
+        ("fewerGpus", "owner", False),
+        ("addNode", "operator", False),
+        ("move", "operator", True),
+        ("stop", "operator", True),
+    ]
+    assert found["remedies"][2]["do"] == "ask for 7 GPUs a pod of role worker instead of 8"
+    assert [one["name"] for one in found["causes"]] == [
+        "b-2",
+        "default/left",
+        "default/right",
+        "default/low",
+    ]

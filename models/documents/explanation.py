@@ -11,14 +11,16 @@ from models.tiers import Sense
 
 
 class WhyCause(Document):
-    """One thing that somebody can change. ``gpus``: that a gang holds, or a node has."""
+    """One thing that somebody can change. ``gpus``: that a gang holds, or a node has.
+
+    ``fields``: what else there is to say of this type.
+    """
 
     type: str
     name: str
     role: str | None = omitted()
-    what: str = Field(description="What it does")
-    relaxing: str = Field(description="What would end it")
     gpus: int | None = omitted()
+    fields: dict[str, Any] = omitted(default={})
 
 
 class WhyPod(Document):
@@ -33,12 +35,13 @@ class WhyPod(Document):
 class WhyRemedy(Document):
     """One way to make the gang start, which was tried: ``pods`` is the place that was found.
 
-    ``change``: what is changed, by name. ``first``: gangs that wait and come before it, and would take the
-    room. ``gangs``: those that stop, move or end; ``moved``: the pods of the one that moves.
+    ``change``: what is to be done, as fields of its type. ``byHand``: no plan does it. ``first``: gangs that
+    wait, come before it and would take the room. ``gangs``: those that stop, move or end; ``moved``: the pods
+    of the one that moves.
     """
 
     type: str
-    do: str
+    by_hand: bool = omitted(default=False)
     at: Time | None = omitted(description="When it starts, if it has to wait")
     change: dict[str, Any] = omitted(default={})
     gangs: Many[str] = omitted(default=())
@@ -50,14 +53,13 @@ class WhyRemedy(Document):
 class Why(Document):
     """Why a gang waits. ``standing`` says what is known of ``causes``.
 
-    ``irreducible``: with these alone it provably cannot start, and without any one of them it can.
-    ``enough``: with these alone it provably cannot start, but fewer may do. ``fits``: a place was found
-    beside the plan. ``unknown``: nothing is proven. ``pods``: where it fits; ``tier``: the first tier that
-    differs then.
+    ``each``: it starts if any one of them changes. ``together``: it starts if all of them change, and none is
+    superfluous: proven. ``enough``: the same, but fewer may do. ``size``, ``hold``: that alone. ``fits``: a
+    place was found beside the plan. ``unknown``: nothing more is known than the reason of the plan.
+    ``pods``: where it fits; ``tier``: the first tier that differs then.
     """
 
-    standing: Literal["irreducible", "enough", "fits", "unknown"]
-    said: str = Field(description="The same in a sentence")
+    standing: Literal["each", "together", "enough", "size", "hold", "fits", "unknown"]
     limit_seconds: int
     causes: Many[WhyCause] = ()
     remedies: Many[WhyRemedy] = ()

@@ -23,20 +23,17 @@ from models.program.base_state import outcome
 from models.reservations import queue_place
 from models.solution import GangDecision, PodPlacement, Reserved
 from models.tier_values import Evaluation, tiers_of
-from models.units import first_of, plural
 from planner.search.alternatives import alternatives
-from planner.search.blocking import Blocking, Standing, blocking
-from planner.search.causes import Cause, CauseKind, World
+from planner.search.blocking import Standing, blocking
+from planner.search.causes import Cause, World
 from planner.search.counterfactual import Counterfactual, budget_of
 from planner.search.free_space import FreeSpace
+from planner.search.holders import Holders
 from planner.search.remedy import Remedy
 from planner.search.verified_remedies import RemedyFinder
 
 CAUSES_SHARE = 0.5
 """Part of the time in which smaller sets of causes are looked for; remedies get the rest."""
-
-NAMED = 3
-"""Gangs that a sentence names."""
 
 
 def world_of(
@@ -84,14 +81,16 @@ def why_waiting(world: World, seconds: int, stop: threading.Event) -> Why:
     """Why the gang waits, and what makes it start, as far as so many seconds go."""
     budget = budget_of(seconds, stop)
     questions = Counterfactual(world, budget)
-    found = blocking(questions, seconds * CAUSES_SHARE)
+    until = seconds * (1 - CAUSES_SHARE)
+    late = questions.interrupted
+    found = blocking(questions, Holders(world, lambda: late() or budget.seconds_left() < until))
     remedies: tuple[Remedy, ...] = ()
-    if found.standing is not Standing.FITS and questions.hold is None:
-        remedies = RemedyFinder(world, questions.interrupted).remedies()
+    if found.standing not in (Standing.FITS, Standing.HOLD):
+        alone = found.causes if found.standing is Standing.EACH else ()
+        remedies = RemedyFinder(Holders(world, late), alone).remedies()
     return Why.of(
         found,
         standing=found.standing.value,
-        said=_said(found, seconds),
         limit_seconds=seconds,
         causes=tuple(_cause(world, one) for one in found.causes),
         remedies=tuple(_remedy(world, one) for one in remedies),
@@ -101,37 +100,14 @@ def why_waiting(world: World, seconds: int, stop: threading.Event) -> Why:
     )
 
 
-def _said(found: Blocking, seconds: int) -> str:
-    """The causes in one sentence."""
-    if found.standing is Standing.FITS:
-        return "it fits beside this plan: a place was found"
-    if found.standing is Standing.UNKNOWN:
-        return f"not proven within {seconds} s: no place was found, and no proof that there is none"
-    gangs = [one for one in found.causes if one.kind is CauseKind.GANG]
-    parts = [_named(one) for one in found.causes if one.kind is not CauseKind.GANG]
-    if gangs:
-        leaves = "leaves" if len(gangs) == 1 else "leave"
-        gpus = plural(sum(one.weight for one in gangs), "GPU")
-        names = first_of([one.name for one in gangs], NAMED)
-        parts.append(f"{plural(len(gangs), 'gang')} alone {leaves} no place ({gpus}): {names}")
-    return "; ".join(parts)
-
-
-def _named(one: Cause) -> str:
-    """A cause in words; those whose words need a subject begin with their name."""
-    subject = one.kind in (CauseKind.NODE, CauseKind.HELD_ROOM, CauseKind.RESERVATION)
-    return f"{one.name} {one.what}" if subject else one.what
-
-
 def _cause(world: World, one: Cause) -> WhyCause:
     role = None if one.role is None else world.spec.roles[one.role].name
     return WhyCause(
         type=one.kind.value,
         name=one.name,
         role=role,
-        what=one.what,
-        relaxing=one.relaxing,
         gpus=one.weight or None,
+        fields=dict(one.fields),
     )
 
 
@@ -143,7 +119,6 @@ def _remedy(world: World, one: Remedy) -> WhyRemedy:
     return WhyRemedy.of(
         one,
         type=one.kind,
-        do=one.what,
         change=dict(one.change),
         gangs=tuple("/".join(key) for key in one.gangs),
         first=tuple("/".join(key) for key in one.first),

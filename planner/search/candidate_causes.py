@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -18,8 +18,8 @@ from models.queue_shares import shares
 from models.reservations import closes
 from models.room_holding import barred_by
 from models.shape import ShapeRule, without_shape
-from models.units import first_of, plural, quantity_text, shortened, time_text
-from planner.search.causes import Cause, CauseKind, World, node_state, with_role
+from models.units import first_of, quantity_text, shortened, time_text
+from planner.search.causes import NOTHING, Cause, CauseKind, World, node_faults, with_role
 
 MAX_TEXT = 200
 """Characters of what a gang asks for that a cause shows."""
@@ -37,49 +37,35 @@ def _holders(world: World) -> Iterator[Cause]:
     for index, (gang, one) in enumerate(zip(world.instance.gangs, world.decisions, strict=True)):
         if index == world.gang or not one.pods:
             continue
-        gpus = sum(gang.roles[pod.role].gpus for pod in one.pods)
-        nodes = len({pod.node for pod in one.pods})
         yield Cause(
             CauseKind.GANG,
             "/".join(gang.key),
-            f"holds {plural(gpus, 'GPU')} on {plural(nodes, 'node')}",
-            "it ends, is stopped or moves away",
             gang=index,
-            weight=gpus,
+            weight=sum(gang.roles[pod.role].gpus for pod in one.pods),
+            fields={"nodes": len({pod.node for pod in one.pods}), "decision": one.decision},
         )
 
 
 def _nodes(world: World) -> Iterator[Cause]:
     for n, node in enumerate(world.instance.cluster.nodes):
-        state = node_state(node)
-        if state:
-            yield Cause(
-                CauseKind.NODE,
-                node.name,
-                f"is {state}",
-                "it is back in order",
-                node=n,
-                weight=node.gpus,
-            )
+        faults = node_faults(node)
+        if faults:
+            fields = {"faults": faults}
+            yield Cause(CauseKind.NODE, node.name, node=n, weight=node.gpus, fields=fields)
 
 
 def _policy(world: World) -> Iterator[Cause]:
     instance, gang = world.instance, world.spec
     if instance.policy.node_selector:
-        asked = _labels(instance.policy.node_selector)
         yield Cause(
             CauseKind.SELECTED,
-            asked,
-            f"the Policy leaves nodes without {asked} to others",
-            "the Policy's nodeSelector is dropped",
+            _labels(instance.policy.node_selector),
             relax=lambda world: _policy_with(world, node_selector=()),
         )
     if instance.policy.spares:
         yield Cause(
             CauseKind.SPARES,
             "spares",
-            "the Policy keeps nodes free for failures",
-            "the Policy's spares are dropped",
             relax=lambda world: replace(
                 world, instance=without_shape(world.instance, [ShapeRule.SPARES])
             ),
@@ -89,8 +75,6 @@ def _policy(world: World) -> Iterator[Cause]:
         yield Cause(
             CauseKind.HELD_ROOM,
             "/".join(instance.gangs[first].key),
-            "waits, and the Policy's holdRoom holds room for it",
-            "it starts or goes, or the Policy's holdRoom is dropped",
             relax=lambda world: _policy_with(world, hold_room_from=None),
         )
     for one in instance.reserved:
@@ -98,36 +82,26 @@ def _policy(world: World) -> Iterator[Cause]:
             yield Cause(
                 CauseKind.RESERVATION,
                 "/".join(one.gang),
-                f"has {plural(len(one.nodes), 'node')} reserved from {time_text(one.start)}",
-                "it starts or goes, or this gang states an expectedDuration that ends before",
                 relax=partial(_unreserved, one.gang),
+                fields={"nodes": len(one.nodes), "from": time_text(one.start)},
             )
     yield from _queues(world)
 
 
 def _queues(world: World) -> Iterator[Cause]:
-    known = shares(world.instance)
-    if known is None:
+    if shares(world.instance) is None:
         return
-    name = world.spec.queue or "no queue"
+    name = world.spec.queue or ""
     if any(queue.cells for queue in world.instance.queues):
         yield Cause(
             CauseKind.CELLS,
             name,
-            "cells of queues must stay reachable",
-            "the cells of queues are dropped, or this gang is preemptible",
             relax=lambda world: replace(
                 world,
                 instance=replace(world.instance, queues=without_cells(world.instance.queues)),
             ),
         )
-    yield Cause(
-        CauseKind.QUEUE,
-        name,
-        "limits and guarantees of queues leave it too few GPUs",
-        "its queue may hold more",
-        relax=_without_limits,
-    )
+    yield Cause(CauseKind.QUEUE, name, relax=_without_limits)
 
 
 def _unreserved(holder: tuple[str, str], world: World) -> World:
@@ -150,62 +124,32 @@ def _policy_with(world: World, **changes: Any) -> World:  # noqa: ANN401  # fiel
     return replace(world, instance=replace(world.instance, policy=policy))
 
 
-def _wish(kind: CauseKind, name: str, what: str, relaxing: str, **changes: Any) -> Cause:  # noqa: ANN401
+Fields = Mapping[str, object]
+
+
+def _wish(kind: CauseKind, name: str, fields: Fields = NOTHING, **changes: Any) -> Cause:  # noqa: ANN401
     """A wish of the whole gang; ``changes``: its fields without it."""
     return Cause(
         kind,
         name,
-        what,
-        relaxing,
         relax=lambda world: world.with_gang(replace(world.spec, **changes)),
+        fields=fields,
     )
 
 
 def _gang_wishes(world: World) -> Iterator[Cause]:
-    instance, gang = world.instance, world.spec
+    gang, level_name = world.spec, world.instance.cluster.level_name
     if gang.hold is not None:
-        yield _wish(
-            CauseKind.HOLD,
-            gang.hold.code,
-            gang.hold.message,
-            "whoever holds it lets it go",
-            hold=None,
-        )
+        fields = {"message": gang.hold.message}
+        yield _wish(CauseKind.HOLD, gang.hold.code, fields, hold=None)
     if gang.required is not None:
-        level = instance.cluster.level_name(gang.required)
-        yield _wish(
-            CauseKind.REQUIRED,
-            level,
-            f"all its pods must be in one {level}",
-            f"it requires a wider level than {level}, or none",
-            required=None,
-        )
+        yield _wish(CauseKind.REQUIRED, level_name(gang.required), required=None)
     if gang.balance is not None:
-        level = instance.cluster.level_name(gang.balance)
-        yield _wish(
-            CauseKind.BALANCE,
-            level,
-            f"each {level} must get equally many pods, or one more",
-            "balance is dropped",
-            balance=None,
-        )
+        yield _wish(CauseKind.BALANCE, level_name(gang.balance), balance=None)
     if gang.exclusive is not None:
-        level = instance.cluster.level_name(gang.exclusive)
-        yield _wish(
-            CauseKind.EXCLUSIVE,
-            level,
-            f"it must be alone in each {level}",
-            "exclusive is dropped",
-            exclusive=None,
-        )
+        yield _wish(CauseKind.EXCLUSIVE, level_name(gang.exclusive), exclusive=None)
     if gang.service is not None:
-        yield _wish(
-            CauseKind.SERVICE,
-            gang.service,
-            "all gangs of the service must be on one GPU model",
-            "it leaves the service",
-            service=None,
-        )
+        yield _wish(CauseKind.SERVICE, gang.service, service=None)
     yield from _bandwidth(world)
     names = sorted({name for role in gang.roles for name, amount in role.requests if amount})
     for name in names:
@@ -213,9 +157,8 @@ def _gang_wishes(world: World) -> Iterator[Cause]:
         yield Cause(
             CauseKind.REQUEST,
             name,
-            f"a pod requests {quantity_text(name, asked)} {name}",
-            f"its pods request less {name}",
             relax=partial(_without_request, name),
+            fields={"asked": quantity_text(name, asked)},
         )
 
 
@@ -224,24 +167,12 @@ def _bandwidth(world: World) -> Iterator[Cause]:
     until, nothing = instance.patient_until(gang), Fraction(0)
     if until is not None:
         share = float(instance.min_share(gang))
-        yield _wish(
-            CauseKind.PATIENCE,
-            f"{share:g}",
-            f"it waits until {time_text(until)} for {share:.0%} of its best bandwidth".replace(
-                "%", " %"
-            ),
-            "its patience ends",
-            patience=Patience(nothing, 0),
-        )
-    least = instance.least_share(gang)
+        fields = {"share": share, "until": time_text(until)}
+        yield _wish(CauseKind.PATIENCE, f"{share:g}", fields, patience=Patience(nothing, 0))
+    least = float(instance.least_share(gang))
     if least:
-        yield Cause(
-            CauseKind.SHARE,
-            f"{float(least):g}",
-            f"it must get {float(least):.0%} of its best bandwidth".replace("%", " %"),
-            "minBandwidthShare is lower or dropped",
-            relax=lambda world: world.with_gang(replace(world.spec, min_bandwidth_share=nothing)),
-        )
+        fields = {"share": least}
+        yield _wish(CauseKind.SHARE, f"{least:g}", fields, min_bandwidth_share=nothing)
 
 
 def _without_request(name: str, world: World) -> World:
@@ -253,125 +184,67 @@ def _without_request(name: str, world: World) -> World:
 
 
 def _role_wishes(world: World, number: int, role: Role) -> Iterator[Cause]:
-    cluster = world.instance.cluster
-    whose = f"role {role.name}: " if len(world.spec.roles) > 1 else ""
+    level_name = world.instance.cluster.level_name
 
-    def wish(kind: CauseKind, name: str, what: str, relaxing: str, **changes: Any) -> Cause:  # noqa: ANN401
+    def wish(kind: CauseKind, name: str, fields: Fields = NOTHING, **changes: Any) -> Cause:  # noqa: ANN401
         return Cause(
             kind,
             name,
-            whose + what,
-            whose + relaxing,
             role=number,
             relax=lambda world: with_role(world, number, **changes),
+            fields=fields,
         )
 
     if role.required is not None:
-        level = cluster.level_name(role.required)
-        yield wish(
-            CauseKind.REQUIRED,
-            level,
-            f"all its pods must be in one {level}",
-            f"it requires a wider level than {level}, or none",
-            required=None,
-        )
+        yield wish(CauseKind.REQUIRED, level_name(role.required), required=None)
     if role.slice_layers:
-        layers = [
-            f"each {plural(n, 'pod')} in one {cluster.level_name(at)}"
-            for n, at in role.slice_layers
-        ]
+        fields = {"slices": [{"pods": n, "level": level_name(at)} for n, at in role.slice_layers]}
         yield wish(
             CauseKind.SLICE,
-            cluster.level_name(role.slice_layers[0][1]),
-            " and ".join(layers),
-            "slices are dropped or wider",
+            level_name(role.slice_layers[0][1]),
+            fields,
             slice_size=None,
             slice_level=None,
             outer_slices=(),
         )
     if role.node_selector:
-        asked = _labels(role.node_selector)
-        yield wish(
-            CauseKind.SELECTOR,
-            asked,
-            f"only nodes with {asked}",
-            "the nodeSelector is dropped",
-            node_selector=(),
-        )
+        yield wish(CauseKind.SELECTOR, _labels(role.node_selector), node_selector=())
     if role.node_affinity:
         asked = shortened(shown(role.node_affinity), MAX_TEXT)
-        yield wish(
-            CauseKind.AFFINITY,
-            asked,
-            f"only nodes with {asked}",
-            "the node affinity is dropped",
-            node_affinity=(),
-        )
+        yield wish(CauseKind.AFFINITY, asked, node_affinity=())
     if role.model is not None:
-        yield wish(
-            CauseKind.MODEL,
-            role.model,
-            f"only nodes of model {role.model}",
-            "another model will do",
-            model=None,
-        )
-    yield from _taints(world, role, wish)
+        yield wish(CauseKind.MODEL, role.model, model=None)
+    if kept := _taints(world, role):
+        tolerated_too = (Toleration(key, "Exists") for key in kept)
+        names = first_of(kept, 3, "other")
+        yield wish(CauseKind.TAINT, names, tolerations=(*role.tolerations, *tolerated_too))
     if role.gpus and not role.mix_models and role.max > 1:
-        yield wish(
-            CauseKind.MODELS,
-            "mixModels",
-            "all its pods must be on one GPU model",
-            "mixModels is allowed",
-            mix_models=True,
-        )
+        yield wish(CauseKind.MODELS, "mixModels", mix_models=True)
     yield from _about_pods(world, role, wish)
 
 
-MakeWish = Callable[..., Cause]
-
-
-def _taints(world: World, role: Role, wish: MakeWish) -> Iterator[Cause]:
-    """The taints that keep it off nodes, those of a condition aside."""
-    kept = {
-        taint
-        for node in world.instance.cluster.nodes
-        for taint in without_conditions(node).taints
-        if not tolerated(role.tolerations, (taint,))
-    }
-    if kept:
-        keys = first_of(sorted({taint.key for taint in kept}), 3, "other")
-        yield wish(
-            CauseKind.TAINT,
-            keys,
-            f"does not tolerate the taints {keys}",
-            "it tolerates them",
-            tolerations=(
-                *role.tolerations,
-                *(_tolerating(key) for key in sorted({t.key for t in kept})),
-            ),
-        )
-
-
-def _tolerating(key: str) -> Toleration:
-    return Toleration(key, "Exists")
-
-
-def _about_pods(world: World, role: Role, wish: MakeWish) -> Iterator[Cause]:
+def _about_pods(world: World, role: Role, wish: Callable[..., Cause]) -> Iterator[Cause]:
     level_name = world.instance.cluster.level_name
-    apart, together, spread = "keep apart from", "must be next to", "must be spread evenly over"
-    for kind, field, what, dropped in (
-        (CauseKind.APART, "anti_affinity", f"{apart} pods in one", "the anti-affinity is dropped"),
-        (
-            CauseKind.TOGETHER,
-            "affinity",
-            f"{together} pods in one",
-            "the affinity to pods is dropped",
-        ),
-        (CauseKind.SPREAD, "spread", f"{spread} each", "the spread is dropped"),
+    for kind, field in (
+        (CauseKind.APART, "anti_affinity"),
+        (CauseKind.TOGETHER, "affinity"),
+        (CauseKind.SPREAD, "spread"),
     ):
         if terms := getattr(role, field):
             levels = first_of(sorted({level_name(one.level) for one in terms}), 3, "level")
-            yield wish(kind, levels, f"its pods {what} {levels}", dropped, **{field: ()})
+            yield wish(kind, levels, **{field: ()})
+
+
+def _taints(world: World, role: Role) -> list[str]:
+    """Keys of the taints that keep it off nodes, those of a condition aside."""
+    return sorted(
+        {
+            taint.key
+            for node in world.instance.cluster.nodes
+            for taint in without_conditions(node).taints
+            if not tolerated(role.tolerations, (taint,))
+        }
+    )
 
 
 def _labels(pairs: Sequence[tuple[str, str]]) -> str:

@@ -6,8 +6,8 @@ wish of the gang or a rule of the policy is dropped. The size of the gang and th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -16,12 +16,11 @@ from models.eligibility import without_conditions
 from models.gang import Gang
 from models.instance import Instance
 from models.solution import GangDecision
-from models.units import plural
 from planner.search.free_space import SET_ASIDE
 
 
 class CauseKind(Enum):
-    """In the order in which a smaller set of causes is looked for: what is dropped first comes first."""
+    """Those of others first, what the gang itself asks for after them."""
 
     GANG = "gang"
     NODE = "node"
@@ -49,9 +48,6 @@ class CauseKind(Enum):
     REQUIRED = "required"
     HOLD = "hold"
     SIZE = "size"
-
-
-_ORDER = {kind: number for number, kind in enumerate(CauseKind)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,32 +89,24 @@ class World:
 Relax = Callable[[World], World]
 
 
+NOTHING: Mapping[str, object] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """``name``: of the gang, node, level or rule. ``what``: what it does, ``relaxing``: what would end it.
+    """``name``: of the gang, node, level or rule; ``fields``: what else its words need.
 
     ``gang``, ``node``, ``role``: indices of what it is about. ``weight``: GPUs that it takes.
     """
 
     kind: CauseKind
     name: str
-    what: str
-    relaxing: str
     gang: int | None = None
     node: int | None = None
     role: int | None = None
     weight: int = 0
     relax: Relax | None = None
-
-    @property
-    def wish(self) -> bool:
-        """Whether the gang itself asks for it."""
-        return _ORDER[self.kind] >= _ORDER[CauseKind.MODELS]
-
-    @property
-    def drop_key(self) -> tuple[int, int, str]:
-        """Sort key: what is dropped first, small gangs before large ones."""
-        return _ORDER[self.kind], self.weight, self.name
+    fields: Mapping[str, object] = field(default_factory=dict, hash=False, compare=False)
 
 
 def relaxed(world: World, dropped: Collection[Cause]) -> World:
@@ -143,21 +131,16 @@ def in_order(node: Node) -> Node:
     )
 
 
-def node_state(node: Node) -> str:
-    """What is wrong with a node, in words; empty if nothing is."""
+def node_faults(node: Node) -> tuple[str, ...]:
+    """Codes of what is wrong with a node; none if nothing is."""
     tainted = len(without_conditions(node).taints) < len(node.taints)
-    sick = node.gpus - node.healthy_gpus
-    parts = [
-        *(["not ready"] if not node.ready else []),
-        *(["cordoned"] if node.unschedulable else []),
-        *(
-            ["tainted for its condition"]
-            if tainted and node.ready and not node.unschedulable
-            else []
-        ),
-        *([f"without {plural(sick, 'GPU')} that cannot be given"] if sick else []),
-    ]
-    return " and ".join(parts)
+    found = (
+        ("NotReady", not node.ready),
+        ("Cordoned", node.unschedulable),
+        ("Tainted", tainted and node.ready and not node.unschedulable),
+        ("UnhealthyGpus", node.healthy_gpus < node.gpus),
+    )
+    return tuple(code for code, wrong in found if wrong)
 
 
 def with_role(world: World, number: int, **changes: Any) -> World:  # noqa: ANN401  # fields of a role

@@ -20,15 +20,14 @@ Pods = tuple[PodPlacement, ...]
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """``what``: to do, in words. ``pods``: where the gang then starts, on nodes of ``world``.
+    """``change``: what is to be done, as fields of its kind. ``pods``: where it then starts in ``world``.
 
     ``at``: when, in seconds since the epoch, if it has to wait. ``first``: gangs that wait, come before it
-    and would take the room. ``gangs``: keys of those that stop or move; ``moved``: where one of them goes.
-    ``change``: what else is changed, by name. ``by_hand``: no plan would do it. ``rank``: the least first.
+    and would take the room. ``gangs``: keys of those that stop, move or end; ``moved``: where one of them
+    goes. ``by_hand``: no plan would do it. ``rank``: the least first.
     """
 
     kind: str
-    what: str
     world: World
     pods: Pods
     at: int | None = None
@@ -39,33 +38,46 @@ class Remedy:
     by_hand: bool = False
 
     @property
-    def rank(self) -> int:
-        """What it costs others, the cheapest first."""
-        return _RANKS.get(self.kind, 0) + _BY_HAND * self.by_hand + _OTHERS_FIRST * bool(self.first)
+    def rank(self) -> tuple[bool, int]:
+        """What a person would do first: see docs/explain.md. What others would profit from comes last."""
+        if self.at is not None and self.at - self.world.instance.now <= SOON_S:
+            return bool(self.first), _RANKS["soon"]
+        return bool(self.first), _RANKS["byHand" if self.by_hand else self.kind]
 
 
-_RANKS = {
-    "taints": 1,
-    "node": 2,
-    "move": 3,
-    "stop": 4,
-    "wait": 5,
-    "smaller": 6,
-    "addNode": 7,
-    "several": 8,
-    "smallest": 10,
-}
-"""Kinds of remedies that change more than what the gang, or the policy, asks for."""
+SOON_S = 3600
+"""Seconds that are better waited than spent on changes."""
 
-_BY_HAND, _OTHERS_FIRST = 5, 6
-"""What is added to the rank of what no plan would do, and of what others would profit from."""
+_ORDER = (
+    ("soon",),
+    ("node",),
+    (
+        *("required", "slice", "minBandwidthShare", "patience", "oneModel", "balance"),
+        *("exclusive", "topologySpread", "podAffinity", "podAntiAffinity"),
+        *("model", "nodeAffinity", "nodeSelector", "service"),
+    ),
+    ("request",),
+    ("move",),
+    ("stop",),
+    ("smaller", "fewerGpus"),
+    ("wait",),
+    ("addNode",),
+    (
+        *("queue", "holdRoom", "spares", "reservation", "cells", "policyNodeSelector", "taints"),
+        "several",
+    ),
+    ("byHand",),
+    ("smallest", "fewestGpus"),
+)
+_RANKS = {kind: rank for rank, kinds in enumerate(_ORDER) for kind in kinds}
+"""Of each kind of remedy, and of what is done by hand or comes within the hour."""
 
 
-def tried(kind: str, what: str, world: World, **more: Any) -> Iterator[Remedy]:  # noqa: ANN401  # fields
+def tried(kind: str, world: World, **more: Any) -> Iterator[Remedy]:  # noqa: ANN401  # fields
     """The remedy if the gang finds a place in the world."""
     pods = placement(world)
     if pods is not None:
-        yield Remedy(kind, what, world, pods, first=_first(world, pods), **more)
+        yield Remedy(kind, world, pods, first=_first(world, pods), **more)
 
 
 def _first(world: World, pods: Pods) -> tuple[tuple[str, str], ...]:

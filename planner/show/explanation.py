@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from models.cluster import Domain, Node
-from models.documents.plan import PlanDocument, PlanGang
+from models.documents.plan import PlanDocument, PlanGang, PlanReservation
 from models.eligibility import model_matches, tolerated
 from models.gang import Gang, Role, matches
 from models.gang import shown as affinity_text
@@ -20,7 +20,7 @@ from models.hardware import mask_of
 from models.instance import Instance
 from models.occupancy import PODS, Room, rooms
 from models.pod_rules import Kind
-from models.reservations import end_of
+from models.reservations import end_of, expected_end
 from models.room_holding import barred_by
 from models.solution import NEVER, RESERVED, GangDecision, PodPlacement, Reason
 from models.units import plural, shortened
@@ -37,7 +37,7 @@ class Place:
 
     ``name``: of a domain, its path; None for a set of nodes. ``gpus``: healthy GPUs that no pod holds
     after the plan; ``most_gpus``: on one node. ``pods``: how many fit beside the plan, each node by
-    itself; ``if_empty``: how many would if nobody held a GPU.
+    itself; ``if_empty``: how many would if no gang had a pod there.
     """
 
     name: str | None
@@ -71,13 +71,20 @@ class Candidates:
 class Holder:
     """A gang with pods on the gang's candidates after the plan. ``gpus``: that it has there.
 
-    ``end``: when it is expected to end, in seconds since the epoch, None if nobody knows.
+    ``end``: when it is expected to end, in seconds since the epoch, None if nobody knows. ``assumed``: when
+    it is taken to end, later than that if it is overdue.
     """
 
     gang: Gang
     decision: str
     gpus: int
     end: int | None = None
+    assumed: int | None = None
+
+    @property
+    def overdue(self) -> bool:
+        """Whether it runs although it should have ended."""
+        return self.end != self.assumed
 
 
 class Explanation:
@@ -98,6 +105,11 @@ class Explanation:
     @cached_property
     def _rooms(self) -> tuple[Room, ...]:
         return rooms(self.instance, self.decisions)
+
+    @cached_property
+    def _empty(self) -> tuple[Room, ...]:
+        """Room of every node without pods of gangs."""
+        return rooms(self.instance, [NOBODY] * len(self.decisions))
 
     @cached_property
     def candidates(self) -> tuple[Candidates, ...]:
@@ -150,31 +162,15 @@ class Explanation:
         return sorted(n for n in self.instance.eligible_nodes(role) if nodes[n].gpus >= role.gpus)
 
     def _place(self, name: str | None, role: Role, nodes: Collection[int]) -> Place:
-        all_nodes = self.instance.cluster.nodes
         free = [self._rooms[n].free_gpus for n in nodes]
         return Place(
             name,
             len(nodes),
             sum(free),
             max(free, default=0),
-            sum(self._pods(role, n) for n in nodes),
-            sum(
-                min(role.max, all_nodes[n].healthy_gpus // role.gpus) if role.gpus else role.max
-                for n in nodes
-            ),
+            sum(_pods(role, self._rooms[n]) for n in nodes),
+            sum(_pods(role, self._empty[n]) for n in nodes),
         )
-
-    def _pods(self, role: Role, n: int) -> int:
-        """Pods of the role that fit on a node beside the plan, at most as many as it can have."""
-        room = self._rooms[n]
-        fit = [role.max]
-        if role.gpus:
-            fit.append(room.free_gpus // role.gpus)
-        for resource, amount in ((PODS, 1), *role.requests):
-            left = room.left_of(resource)
-            if amount and left is not None:
-                fit.append(max(0, left) // amount)
-        return min(fit)
 
     def _members(self, level: int, nodes: Collection[int]) -> Iterator[tuple[Domain, list[int]]]:
         """The domains of a level, in order, and which of the nodes they have."""
@@ -187,16 +183,29 @@ class Explanation:
     @cached_property
     def holders(self) -> tuple[Holder, ...]:
         """Other gangs with GPUs on nodes that suit its roles with GPUs after the plan, most GPUs first."""
-        nodes = {n for role in self.gang.roles if role.gpus for n in self._eligible(role)}
+        return self._holders_on(
+            {n for role in self.gang.roles if role.gpus for n in self._eligible(role)}
+        )
+
+    def _holders_on(self, nodes: Collection[int]) -> tuple[Holder, ...]:
         found = []
         for index, (gang, decision) in enumerate(
             zip(self.instance.gangs, self.decisions, strict=True)
         ):
             gpus = sum(gang.roles[pod.role].gpus for pod in decision.pods if pod.node in nodes)
             if gpus and index != self.index:
-                end = end_of(self.instance, index, decision)
-                found.append(Holder(gang, decision.decision, gpus, end))
+                end = expected_end(self.instance, index, decision)
+                assumed = end_of(self.instance, index, decision)
+                found.append(Holder(gang, decision.decision, gpus, end, assumed))
         return tuple(sorted(found, key=lambda one: (-one.gpus, one.gang.key)))
+
+    def overdue_for(self, held: PlanReservation | None) -> list[Holder]:
+        """Overdue gangs on the nodes that are reserved for it, or on all that suit it."""
+        holders = self.holders
+        if held is not None:
+            names = {node.name: n for n, node in enumerate(self.instance.cluster.nodes)}
+            holders = self._holders_on({names[name] for name in held.nodes if name in names})
+        return [one for one in holders if one.overdue]
 
     @cached_property
     def help(self) -> tuple[str, ...]:
@@ -255,8 +264,9 @@ class Explanation:
             yield f"role {one.role.name}: {said}"
             for cause, count in one.alone[:MAX_CAUSES]:
                 if cause != TOO_SMALL:
-                    more = f"{plural(count, 'more node')} would do but for this"
-                    yield f"role {one.role.name}: {more}: {cause}"
+                    more = "node is" if count == 1 else "nodes are"
+                    alone = f"{count:,} {more} excluded for this reason alone"
+                    yield f"role {one.role.name}: {alone}: {cause}"
 
     def _lacks(self, one: Candidates) -> Iterator[str]:
         """Every count that shows that the role does not fit, the clearest first."""
@@ -326,6 +336,21 @@ class Explanation:
             for one in other.candidates
         ]
         return all(place.pods >= needed for place, needed in places)
+
+
+NOBODY = GangDecision("wait")
+
+
+def _pods(role: Role, room: Room) -> int:
+    """Pods of the role that fit into the room of a node, at most as many as it can have."""
+    fit = [role.max]
+    if role.gpus:
+        fit.append(room.free_gpus // role.gpus)
+    for resource, amount in ((PODS, 1), *role.requests):
+        left = room.left_of(resource)
+        if amount and left is not None:
+            fit.append(max(0, left) // amount)
+    return min(fit)
 
 
 def _named(gang: Gang) -> set[str]:

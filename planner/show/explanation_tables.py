@@ -12,12 +12,15 @@ from models.gang import Gang, Role
 from models.units import plural, quantity_text, time_text
 from planner.show import why_tables
 from planner.show.explanation import Candidates, Explanation, Holder, Place
-from planner.show.gang_groups import why
+from planner.show.gang_groups import why as why_of
 from planner.show.plan_tables import MARK, STYLE, below_full, places
 from planner.show.rank_tables import degrees_text, rank_rows
 from planner.show.slowdown import Slowdowns
 from planner.show.table import Cell, Column, Table
 from planner.show.text import gigabytes, lasting, listed, number, permille, whole_percent
+
+MAX_OVERDUE = 3
+"""Overdue gangs named whose assumed ends a start rests on."""
 
 MAX_HOLDERS = 12
 """Gangs listed of those that hold what another waits for."""
@@ -35,13 +38,10 @@ def tables(
     ``why``, ``place``: what was proven of it, if that was asked. Ways that were tried are in the place of
     counts of what would help.
     """
-    parts = [_facts(found, plan, stated, place)]
+    parts = [_facts(found, plan, stated, place, headed=why is not None)]
     if why is not None:
-        parts = [
-            why_tables.headline("/".join(found.gang.key), why),
-            *why_tables.tables(why),
-            *parts,
-        ]
+        name, reason = "/".join(found.gang.key), why_of(stated)
+        parts = [why_tables.headline(name, reason, why), *why_tables.tables(why), *parts]
     if place is not None:
         parts.append(why_tables.place(place))
     parts += map(_candidates, found.candidates)
@@ -52,13 +52,19 @@ def tables(
 
 
 def _facts(
-    found: Explanation, plan: PlanDocument, stated: PlanGang, place: PlaceReasons | None
+    found: Explanation,
+    plan: PlanDocument,
+    stated: PlanGang,
+    place: PlaceReasons | None,
+    *,
+    headed: bool,
 ) -> Table:
+    """``headed``: the name of the gang and the reason are said already."""
     gang = found.gang
     decision = f"{stated.decision}{', aged' * stated.aged}"
-    reason = why(stated)
+    reason = "" if headed else why_of(stated)
     rows = [
-        ("gang", Cell("/".join(gang.key), "head")),
+        *([] if headed else [("gang", Cell("/".join(gang.key), "head"))]),
         ("decision", Cell(f"{decision}: {reason}" if reason else decision, STYLE[stated.decision])),
         ("priority", Cell(_standing(gang))),
         *(("queue", Cell(text)) for text in _queues(plan, gang)),
@@ -222,6 +228,8 @@ def _later(plan: PlanDocument, found: Explanation, stated: PlanGang) -> list[tup
     held, expected, now = stated.reserved, stated.expected_start, found.instance.now
     if stated.decision != "wait":
         return []
+    late = [_overdue(found, one) for one in found.overdue_for(held)]
+    assumed = [("overdue", Cell(text)) for text in late[:MAX_OVERDUE]]
     if held is not None:
         where = places(held.pods, plan.instance.installed_gpus())
         inside = "" if held.domain is None else f" ({held.domain})"
@@ -229,11 +237,21 @@ def _later(plan: PlanDocument, found: Explanation, stated: PlanGang) -> list[tup
         return [
             ("starts", Cell(f"{by}, if gangs end as expected")),
             ("there", Cell(where + inside)),
+            *assumed,
         ]
     if expected is not None:
         about = f"about {time_text(expected)} (in {lasting(max(0, expected - now))})"
-        return [("starts", Cell(f"{about}, if nothing new arrives: an estimate"))]
+        return [("starts", Cell(f"{about}, if nothing new arrives: an estimate")), *assumed]
     return []
+
+
+def _overdue(found: Explanation, one: Holder) -> str:
+    """``x: expected to end at 06:30, overdue by 1h30m, assumed to end at 09:30 (as late again as now)``."""
+    late = "-" if one.end is None else lasting(found.instance.now - one.end)
+    return (
+        f"{'/'.join(one.gang.key)}: expected to end at {_time(one.end)}, overdue by {late}, assumed to end at"
+        f" {_time(one.assumed)} (as late again as now)"
+    )
 
 
 def _candidates(one: Candidates) -> Table:
@@ -284,7 +302,18 @@ def _holders(found: Explanation) -> Table:
         Column("ENDS IN", right=True, droppable=True),
         Column("MAY BE", droppable=True),
     )
-    return Table(columns, rows, (more,) if rest else ())
+    notes = [more] if rest else []
+    if any(one.overdue for one in found.holders):
+        notes.append("overdue: plans assume that it ends after as long again as it is late now")
+    return Table(columns, rows, tuple(notes))
+
+
+def _end(found: Explanation, one: Holder) -> str:
+    """``3h``; of one that is past its expected end ``overdue by 1h30m``."""
+    if one.end is None:
+        return "-"
+    left = one.end - found.instance.now
+    return f"overdue by {lasting(-left)}" if one.overdue else lasting(left)
 
 
 def _holder(found: Explanation, one: Holder) -> tuple[Cell, ...]:
@@ -298,7 +327,7 @@ def _holder(found: Explanation, one: Holder) -> tuple[Cell, ...]:
         Cell(one.decision, style),
         Cell(number(one.gpus)),
         Cell("-" if started is None else lasting(max(0, found.instance.now - started))),
-        Cell("-" if one.end is None else lasting(max(0, one.end - found.instance.now))),
+        Cell(_end(found, one)),
         Cell(", ".join(may) or "-"),
     )
 
@@ -343,7 +372,7 @@ def document(
         "candidates": [_candidates_document(one) for one in found.candidates],
         "holders": [_holder_document(one) for one in found.holders] if found.waits else [],
         "help": list(found.help),
-        "why": None if why is None else why.to_json(),
+        "why": None if why is None else why_tables.document(why),
         "place": None if place is None else place.to_json(),
     }
 
@@ -383,6 +412,7 @@ def _holder_document(one: Holder) -> dict[str, Any]:
         "gpus": one.gpus,
         "startedAt": _time(gang.started_at),
         "endsAt": _time(one.end),
+        **({"assumedEnd": _time(one.assumed)} if one.overdue else {}),
         "preemptible": gang.preemptible,
         "movable": gang.movable,
     }

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from models.documents.explanation import (
     OtherPlace,
     PlaceReasons,
     Why,
-    WhyCause,
     WhyPod,
     WhyRemedy,
     WhyTier,
 )
 from models.units import first_of, plural
+from planner.show import why_words
 from planner.show.table import Cell, Column, Table
 from planner.show.text import nodes_and_gpus, number, ranges
 
@@ -23,21 +24,25 @@ MAX_GANGS = 6
 MAX_FIRST = 3
 """Gangs named that would take the room first."""
 
-PROVEN = {
-    "irreducible": "proven: these alone keep it waiting; if all others go and one of these, too, it starts",
-    "enough": "proven: these alone keep it waiting; perhaps fewer would: the time was up",
+NOTES = {
+    "each": "tried: without any one of these, and with everything else as planned, it starts",
+    "together": "proven: without all of these it starts; while any one of them stays, it does not",
+    "enough": "tried: without all of these it starts; perhaps fewer are enough: the time was up",
 }
 
 
-def headline(gang: str, why: Why) -> Table:
-    """Why it waits and what to do, in two lines."""
-    rows = [(Cell("why", "dim"), Cell(why.said, "bad" if why.causes else "warn"))]
+def headline(gang: str, reason: str, why: Why) -> Table:
+    """Why it waits, what must change, and what to do about it first."""
+    rows = [("why", Cell(reason or "no reason is stated", "bad"))]
+    if why.standing != "hold":
+        word, said = why_words.summary(why.standing, why.causes, why.limit_seconds)
+        rows.append((word, Cell(said, "warn")))
     do = _first_step(why)
     if do:
-        rows.append((Cell("do", "dim"), Cell(do, "good")))
+        rows.append(("do", Cell(do, "good")))
     return Table(
         (Column("what"), Column("how", fold=True)),
-        ((Cell("gang", "dim"), Cell(gang, "head")), *rows),
+        ((Cell("gang", "dim"), Cell(gang, "head")), *((Cell(n, "dim"), cell) for n, cell in rows)),
         headless=True,
     )
 
@@ -46,29 +51,26 @@ def _first_step(why: Why) -> str:
     if why.standing == "fits":
         return _of_one_that_fits(why)
     if why.remedies:
-        best = next((one for one in why.remedies if not one.first), why.remedies[0])
         rest = len(why.remedies) - 1
         more = f" ({plural(rest, 'other way')} below)" if rest else ""
-        return f"{best.do}{more}"
-    if why.standing == "unknown":
+        return f"{why_words.do(why.remedies[0])}{more}"
+    if why.standing == "unknown" or not why.complete:
         return f"ask with more time, such as --time-limit {10 * max(1, why.limit_seconds)}s"
-    if why.causes and why.causes[0].type in ("hold", "size"):
-        return why.causes[0].relaxing
-    return "no single change that was tried makes it start" if why.complete else ""
+    if why.standing in ("hold", "size"):
+        return ""
+    return "no single change that was tried makes it start"
 
 
 def _of_one_that_fits(why: Why) -> str:
     if why.tier is None:
-        return "plan again with more time: nothing in the tiers speaks against it"
+        return "plan again with more time: no tier would be worse with it"
     if why.tier.better:
         return f"plan again with more time: {_tier(why.tier)} would be better with it"
-    return (
-        f"nothing, if the order of the tiers is meant so: with it, {_tier(why.tier)} would be worse"
-    )
+    return f"change the order of the tiers, if it should start: with it, {_tier(why.tier)} would be worse"
 
 
 def _tier(tier: WhyTier) -> str:
-    return f"the tier {tier.name} ({tier.there:,} in the place of {tier.here:,})"
+    return f"the tier {tier.name} ({tier.there:,} instead of {tier.here:,})"
 
 
 def tables(why: Why) -> list[Table]:
@@ -81,16 +83,22 @@ def _causes(why: Why) -> Table:
     gangs = [one for one in why.causes if one.type == "gang"]
     shown = [*(one for one in why.causes if one.type != "gang"), *gangs[:MAX_GANGS]]
     rows = [
-        (Cell(_name(one)), Cell(one.what), Cell(number(one.gpus)), Cell(one.relaxing))
+        (
+            Cell(why_words.label(one)),
+            Cell(why_words.what(one)),
+            Cell(number(one.gpus)),
+            Cell(why_words.until(one)),
+        )
         for one in shown
+        if why.standing in NOTES
     ]
     rest = gangs[MAX_GANGS:]
     notes = []
     if rest:
         gpus = plural(sum(one.gpus or 0 for one in rest), "GPU")
         notes.append(f"and {plural(len(rest), 'more gang')}, with {gpus}; -o json lists all")
-    if why.standing in PROVEN:
-        notes.append(PROVEN[why.standing])
+    if why.standing in NOTES:
+        notes.append(NOTES[why.standing])
     columns = (
         Column("WHAT KEEPS IT WAITING"),
         Column("WHAT IT DOES", fold=True),
@@ -100,25 +108,40 @@ def _causes(why: Why) -> Table:
     return Table(columns, tuple(rows), tuple(notes))
 
 
-def _name(one: WhyCause) -> str:
-    if one.type in ("gang", "node"):
-        return one.name
-    return f"{one.type} {one.name}" if one.name != one.type else one.name
-
-
 def _remedies(why: Why) -> Table:
-    rows = tuple((Cell(one.do), Cell(_where(one.pods)), Cell(_but(one))) for one in why.remedies)
+    rows = tuple(
+        (
+            Cell(why_words.do(one)),
+            Cell(why_words.who(one)),
+            Cell(_where(one.pods)),
+            Cell(_but(one)),
+        )
+        for one in why.remedies
+    )
     notes = ["each was tried: with everything else as planned, a place for all its pods was found"]
     if not why.complete:
         notes.append(f"more may help: the time limit of {why.limit_seconds} s ended the search")
     columns = (
         Column("WHAT MAKES IT START", fold=True),
+        Column("WHO", droppable=True),
         Column("ON", fold=True, droppable=True),
         Column("BUT", fold=True),
     )
     some = any(row[-1].text for row in rows)
     table = Table(columns, rows, tuple(notes))
-    return table if some else table.of_columns([0, 1])
+    return table if some else table.of_columns([0, 1, 2])
+
+
+def document(why: Why) -> dict[str, Any]:
+    """The same as one JSON object, with the words of each cause and remedy."""
+    found = why.to_json()
+    if why.standing != "hold":
+        found["said"] = " ".join(why_words.summary(why.standing, why.causes, why.limit_seconds))
+    for stated, cause in zip(found["causes"], why.causes, strict=True):
+        stated |= {"what": why_words.what(cause), "until": why_words.until(cause)}
+    for stated, remedy in zip(found["remedies"], why.remedies, strict=True):
+        stated |= {"do": why_words.do(remedy), "who": why_words.who(remedy)}
+    return found
 
 
 def _but(one: WhyRemedy) -> str:
@@ -148,7 +171,7 @@ def place(reasons: PlaceReasons) -> Table:
         for ones in alike.values()
     )
     columns = (
-        Column(f"IN THE PLACE OF {reasons.level} {reasons.domain}", fold=True),
+        Column(f"INSTEAD OF {reasons.level} {reasons.domain}", fold=True),
         Column("WOULD BE"),
         Column("FIRST TIER THAT DIFFERS", fold=True),
         Column("HERE", right=True, droppable=True),

@@ -1,0 +1,376 @@
+"""Causes and remedies of a gang that waits in words: one table for each, by type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from models.documents.explanation import WhyCause, WhyRemedy
+from models.units import first_of, plural, time_text
+from planner.show.text import lasting, listed
+
+NAMED = 3
+"""Names in one phrase; the rest are counted."""
+
+STARTING = ("place", "complete")
+
+FAULTS = {
+    "NotReady": "not ready",
+    "Cordoned": "cordoned",
+    "Tainted": "tainted for its condition",
+    "UnhealthyGpus": "with GPUs that are not healthy",
+}
+
+_Words = Callable[[WhyCause], str]
+
+
+def _fixed(text: str) -> _Words:
+    return lambda _: text
+
+
+def _named(text: str) -> _Words:
+    return lambda one: text.format(one.name)
+
+
+def _share(one: WhyCause) -> str:
+    return f"{one.fields['share']:.0%}".replace("%", " %")
+
+
+def _gang(one: WhyCause) -> str:
+    nodes = plural(one.fields.get("nodes", 0), "node")
+    what = f"{plural(one.gpus, 'GPU')} on {nodes}" if one.gpus else f"pods on {nodes}"
+    return f"this plan starts it: {what}" if _starts(one) else f"holds {what}"
+
+
+def _starts(one: WhyCause) -> bool:
+    return one.fields.get("decision") in STARTING
+
+
+def _gone(one: WhyCause) -> str:
+    return "it is not started" if _starts(one) else "it ends, is stopped or moves away"
+
+
+def _slices(one: WhyCause) -> str:
+    each = [f"each {plural(s['pods'], 'pod')} in one {s['level']}" for s in one.fields["slices"]]
+    return " and ".join(each)
+
+
+WHAT: Mapping[str, _Words] = {
+    "gang": _gang,
+    "node": lambda one: f"is {listed([FAULTS[code] for code in one.fields['faults']], 'and')}",
+    "policyNodeSelector": _named("the Policy leaves nodes without {} to others"),
+    "spares": _fixed("the Policy keeps nodes free for failures"),
+    "holdRoom": _fixed("waits, and the Policy's holdRoom holds room for it"),
+    "reservation": lambda one: (
+        f"has {plural(one.fields['nodes'], 'node')} reserved from {one.fields['from']}"
+    ),
+    "cells": _fixed("cells of queues must stay reachable"),
+    "queue": _fixed("limits and guarantees of queues leave it too few GPUs"),
+    "hold": lambda one: str(one.fields["message"]),
+    "required": _named("all its pods must be in one {}"),
+    "balance": _named("each {} must get equally many pods, or one more"),
+    "exclusive": _named("it must be alone in each {}"),
+    "service": _fixed("all gangs of the service must be on one GPU model"),
+    "patience": lambda one: (
+        f"it waits until {one.fields['until']} for {_share(one)} of its best bandwidth"
+    ),
+    "minBandwidthShare": lambda one: f"it must get {_share(one)} of its best bandwidth",
+    "request": lambda one: f"a pod requests {one.fields['asked']} {one.name}",
+    "slice": _slices,
+    "nodeSelector": _named("only nodes with {}"),
+    "nodeAffinity": _named("only nodes with {}"),
+    "model": _named("only nodes of model {}"),
+    "taints": _named("it does not tolerate the taints {}"),
+    "oneModel": _fixed("all its pods must be on one GPU model"),
+    "podAntiAffinity": _named("its pods keep apart from pods in one {}"),
+    "podAffinity": _named("its pods must be next to pods in one {}"),
+    "topologySpread": _named("its pods must be spread evenly over each {}"),
+    "size": _fixed(
+        "its pods fit nowhere, even if every node were empty and in order, and without its other requirements"
+    ),
+}
+"""What a cause does."""
+
+UNTIL: Mapping[str, _Words] = {
+    "gang": _gone,
+    "node": _fixed("it is in order"),
+    "policyNodeSelector": _fixed("the Policy's nodeSelector is dropped"),
+    "spares": _fixed("the Policy's spares are dropped"),
+    "holdRoom": _fixed("the Policy's holdRoom is dropped, or that gang starts or is gone"),
+    "reservation": _fixed(
+        "that gang is gone, or this gang states an expectedDuration that ends before"
+    ),
+    "cells": _fixed("the cells of queues are dropped, or this gang is preemptible"),
+    "queue": _fixed("its queue may hold more"),
+    "hold": _fixed("the hold is removed"),
+    "required": _named("it requires a wider level than {}, or none"),
+    "balance": _fixed("balance is dropped"),
+    "exclusive": _fixed("exclusive is dropped"),
+    "service": _fixed("it leaves the service"),
+    "patience": _fixed("its patience ends"),
+    "minBandwidthShare": _fixed("minBandwidthShare is lower or dropped"),
+    "request": _named("its pods request less {}"),
+    "slice": _fixed("the slices are dropped or wider"),
+    "nodeSelector": _fixed("the nodeSelector is dropped"),
+    "nodeAffinity": _fixed("the node affinity is dropped"),
+    "model": _fixed("another model is accepted"),
+    "taints": _fixed("it tolerates them"),
+    "oneModel": _fixed("mixModels is allowed"),
+    "podAntiAffinity": _fixed("the anti-affinity is dropped"),
+    "podAffinity": _fixed("the affinity to pods is dropped"),
+    "topologySpread": _fixed("the spread is dropped"),
+    "size": _fixed("it has fewer or smaller pods, or the cluster more or larger nodes"),
+}
+"""When it no longer keeps the gang waiting."""
+
+DROP = {
+    "required": "require no {}",
+    "minBandwidthShare": "drop minBandwidthShare {}",
+    "patience": "end its patience for {} of its bandwidth",
+    "reservation": "drop the reservation for {}",
+    "spares": "drop the Policy's spares",
+    "cells": "drop the cells of queues",
+    "queue": "drop the limits and guarantees of queues",
+    "holdRoom": "drop the Policy's holdRoom, which holds room for {}",
+    "policyNodeSelector": "drop the Policy's nodeSelector {}",
+    "oneModel": "allow mixModels",
+    "service": "take it out of service {}",
+    "balance": "drop balance over {}",
+    "exclusive": "drop exclusive {}",
+    "topologySpread": "drop the topology spread over {}",
+    "podAffinity": "drop the pod affinity to {}",
+    "podAntiAffinity": "drop the pod anti-affinity over {}",
+    "request": "request no {}",
+    "taints": "tolerate the taints {}",
+    "model": "drop model {}",
+    "nodeAffinity": "drop the node affinity ({})",
+    "nodeSelector": "drop the nodeSelector {}",
+    "slice": "drop the slices in one {}",
+}
+
+
+def what(one: WhyCause) -> str:
+    """What a cause does."""
+    return WHAT[one.type](one)
+
+
+def until(one: WhyCause) -> str:
+    """When it no longer does."""
+    return UNTIL[one.type](one)
+
+
+def label(one: WhyCause) -> str:
+    """What a cause is called in a table."""
+    if one.type in ("gang", "node"):
+        return one.name
+    named = f"{one.type} {one.name}" if one.name and one.name != one.type else one.type
+    return f"{named} of role {one.role}" if one.role is not None else named
+
+
+def _dropped(change: Mapping[str, Any]) -> str:
+    role = f" of role {change['role']}" if "role" in change else ""
+    return DROP[change["drop"]].format(change["name"]) + role
+
+
+def _required(one: WhyRemedy) -> str:
+    change = one.change
+    level = change["required"] or "no level"
+    role = f" for role {change['role']}" if "role" in change else ""
+    return f"require {level} instead of {change['from']}{role}"
+
+
+def _bandwidth(one: WhyRemedy) -> str:
+    share = one.change["minBandwidthShare"]
+    percent = f"{share:.1%}".replace("%", " %")
+    return f"accept {percent} of its best bandwidth (minBandwidthShare: {share:g})"
+
+
+def _request(one: WhyRemedy) -> str:
+    change, resource = one.change, one.change["request"]
+    if change["most"] == "0":
+        return f"request no {resource}"
+    return f"request at most {change['most']} {resource} a pod instead of {change['from']}"
+
+
+def _limits(one: WhyRemedy) -> str:
+    if "limits" not in one.change:
+        return _dropped(one.change)
+    each = [
+        f"queue {limit['queue']} to {plural(limit['gpus'], 'GPU')}"
+        + (f" of {limit['model']}" if limit["model"] else "")
+        for limit in one.change["limits"]
+    ]
+    return f"raise the limit of {listed(each, 'and')}"
+
+
+def _nodes(one: WhyRemedy) -> str:
+    names = first_of(one.change["nodes"], NAMED, "other node")
+    if list(one.change["faults"]) == ["Cordoned"]:
+        return f"uncordon {names}"
+    return f"put {names} back in order ({listed([FAULTS[code] for code in one.change['faults']], 'and')})"
+
+
+def _more_nodes(one: WhyRemedy) -> str:
+    count, change = one.change["count"], one.change
+    gpus = f", {plural(change['gpus'], 'GPU')}" if change["gpus"] else ""
+    where = f" in {change['level']} {change['domain']}" if "domain" in change else ""
+    model = change["model"] or "server without GPUs"
+    return f"add {plural(count, 'node')} ({model}{gpus}){where}"
+
+
+def _smaller(one: WhyRemedy) -> str:
+    change = one.change
+    fewer = (
+        f"{plural(change['gpus'], 'GPU')} a pod"
+        if "gpus" in change
+        else plural(change["pods"], "pod")
+    )
+    return f"ask for {fewer} of role {change['role']} instead of {change['from']:,}"
+
+
+def _move(one: WhyRemedy) -> str:
+    name, gpus = one.gangs[0], plural(one.change["gpus"], "GPU")
+    to = first_of(sorted({pod.node for pod in one.moved}), NAMED, "other node")
+    if not one.change["running"]:
+        return f"start {name} ({gpus}) on {to} instead"
+    return f"move {name} ({gpus}) to {to}" + (
+        "" if one.change["movable"] else ": not movable, by hand"
+    )
+
+
+def _stop(one: WhyRemedy) -> str:
+    change, names = one.change, first_of(one.gangs, NAMED, "other gang")
+    gpus = plural(change["gpus"], "GPU")
+    count = len(one.gangs)
+    if change["notRunning"] == count:
+        return f"do not start {names} ({gpus}), which this plan starts"
+    kinds = (
+        ("not preemptible", change["notPreemptible"]),
+        ("not of lower priority", change["notLower"]),
+        ("started by this plan", change["notRunning"]),
+    )
+    counted = [word if count == 1 else f"{some} {word}" for word, some in kinds if some]
+    note = f": {', '.join(counted)}, by hand" if counted else ""
+    return f"stop {names} ({gpus}){note}"
+
+
+def _wait(one: WhyRemedy) -> str:
+    at = "?" if one.at is None else time_text(one.at)
+    late = one.change.get("overdue", ())
+    names = first_of(one.gangs[::-1], NAMED, "other gang")
+    if one.change.get("reserved"):
+        said = f"wait until {at}: nodes are reserved for it from then"
+    elif len(one.gangs) > 1:
+        said = (
+            f"wait until {at}: by then all of {len(one.gangs):,} gangs should have ended: {names}"
+        )
+    elif late:
+        return f"wait for {_late(late[0])}"
+    else:
+        said = f"wait until {at}, when {names} is expected to end"
+    said += "".join(f"; {_late(gang)}" for gang in late[:NAMED])
+    rest = len(late) - NAMED
+    return said + (f"; {plural(rest, 'more gang')} overdue" if rest > 0 else "")
+
+
+def _late(gang: Mapping[str, Any]) -> str:
+    return (
+        f"{gang['gang']}: expected to end at {gang['expectedEnd']}, overdue by"
+        f" {lasting(gang['overdueSeconds'])}, assumed to end at {gang['assumedEnd']} (as late again as now)"
+    )
+
+
+def _several(one: WhyRemedy) -> str:
+    return listed([_dropped(change) for change in one.change["drop"]], "and")
+
+
+DO: Mapping[str, Callable[[WhyRemedy], str]] = {
+    "required": _required,
+    "minBandwidthShare": _bandwidth,
+    "patience": _bandwidth,
+    "request": _request,
+    "queue": _limits,
+    "node": _nodes,
+    "addNode": _more_nodes,
+    "smaller": _smaller,
+    "smallest": _smaller,
+    "fewerGpus": _smaller,
+    "fewestGpus": _smaller,
+    "move": _move,
+    "stop": _stop,
+    "wait": _wait,
+    "several": _several,
+}
+"""What is to be done; any other type drops what it is named after."""
+
+OPERATOR = (
+    *("node", "addNode", "move", "stop", "queue", "holdRoom", "spares", "reservation", "cells"),
+    *("policyNodeSelector", "taints", "several"),
+)
+
+
+def do(one: WhyRemedy) -> str:
+    """What is to be done."""
+    words = DO.get(one.type)
+    return _dropped(one.change) if words is None else words(one)
+
+
+def who(one: WhyRemedy) -> str:
+    """Who can do that."""
+    if one.type == "wait":
+        return "-"
+    return "operator" if one.type in OPERATOR else "owner"
+
+
+def summary(standing: str, causes: Sequence[WhyCause], seconds: int) -> tuple[str, str]:
+    """What is known besides the reason: a word, and a sentence that goes on from it."""
+    if standing == "fits":
+        return "but", "it fits next to what this plan starts and keeps: a place was found"
+    if standing == "unknown":
+        return (
+            "note",
+            f"no more was found out in {seconds} s: no place, and no proof that there is none",
+        )
+    if standing == "size":
+        return "proven", what(causes[0])
+    return "until", _changes(standing, causes)
+
+
+def _changes(standing: str, causes: Sequence[WhyCause]) -> str:
+    if len(causes) == 1:
+        return _clause(causes[0])
+    if all(one.type == "gang" for one in causes):
+        return _gangs(standing, causes)
+    if standing == "each":
+        more = f"; {len(causes) - 2:,} more below" if causes[2:] else ""
+        return f"{_clause(causes[0])}, or {_clause(causes[1])}{more}"
+    names = first_of([label(one) for one in causes], NAMED)
+    return f"all of {len(causes):,} things change: {names}"
+
+
+def _gangs(standing: str, gangs: Sequence[WhyCause]) -> str:
+    names = first_of([_gpus(one) for one in gangs], NAMED, "other gang")
+    started = sum(map(_starts, gangs))
+    words = (
+        ("gone",)
+        if not started
+        else ("not started",)
+        if started == len(gangs)
+        else ("gone", "not started")
+    )
+    gone = " or ".join(words)
+    if standing == "each":
+        return f"any one of {len(gangs):,} gangs is {gone}: {names}"
+    return f"all of {len(gangs):,} gangs are {gone}: {names}"
+
+
+def _gpus(one: WhyCause) -> str:
+    return f"{one.name} ({plural(one.gpus, 'GPU')})" if one.gpus else one.name
+
+
+def _clause(one: WhyCause) -> str:
+    """``default/a (8 GPUs) ends, is stopped or moves away``."""
+    text = until(one)
+    if one.type in ("gang", "node"):
+        return f"{_gpus(one) if one.type == 'gang' else one.name}{text.removeprefix('it')}"
+    return text
