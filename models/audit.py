@@ -29,6 +29,8 @@ from models.documents.audit import (
     AuditStatus,
     AuditWaiting,
     AuditWhole,
+    AuditWholeRegain,
+    MoveSearch,
     StartsIf,
 )
 from models.documents.base import API_VERSION
@@ -65,15 +67,18 @@ class Found:
     """The plans that an audit compares, with the indices of the instance.
 
     ``unmoved``: nobody moves; ``allowed``: those that say that they may; ``possible``: the re-plan.
-    ``packed``: of the running gangs alone, packed: level to (wholly free, all). ``moves``: each what it
-    changes in ``unmoved``, the one that regains most first.
+    ``packed``: of the running gangs alone, packed: level to (wholly free, all); ``most_whole``: level to the
+    most that may be wholly free. ``moves``: each what it changes in ``unmoved``, the one that regains most
+    first. ``few``: regains as much as the re-plan with fewer restarts.
     """
 
     unmoved: Solution
     allowed: Solution
     possible: Solution
     packed: Mapping[str, tuple[int, int]]
+    most_whole: Mapping[str, int]
     moves: Sequence[Changes]
+    few: Sequence[GangDecision]
 
 
 def thousandths(permille: int | Fraction) -> float:
@@ -118,6 +123,8 @@ class AuditWriter:
             whole=self._whole(),
             waiting=self._waiting(),
             moves=tuple(self._move(changes) for changes in found.moves),
+            move_search=self._move_search(),
+            whole_regain=self._whole_regain(),
             objectives=self._objectives(),
             search=PlanSearch.model_construct(
                 solver=search.solver,
@@ -209,6 +216,13 @@ class AuditWriter:
         return self._sum_of(self._found.unmoved)
 
     @cached_property
+    def _most_unmoved(self) -> int:
+        """What no plan exceeds in which nothing moves: running gangs keep their speeds."""
+        lines = enumerate(self._present.lines)
+        best = {**self._best, **{i: one.speed or 0 for i, one in lines if one.admitted}}
+        return effective_bound(self._free, self._found.unmoved, best)
+
+    @cached_property
     def _effective(self) -> AuditEffectiveGpus:
         before, after = sum(self._before), sum(self._after)
         return AuditEffectiveGpus.model_construct(
@@ -239,9 +253,13 @@ class AuditWriter:
             slow=thousandths(slow),
             waiting=thousandths(waiting),
             startable=thousandths(max(0, startable)),
+            startable_at_most=thousandths(max(0, startable, self._most_unmoved - sum(before))),
             placement=thousandths(max(0, regained - max(0, startable))),
             allowed=thousandths(max(0, allowed)),
+            by_moves=thousandths(sum(self._regained(changes) for changes in self._found.moves)),
             money_per_day=self._money(max(0, regained)),
+            startable_money_per_day=self._money(max(0, startable)),
+            placement_money_per_day=self._money(max(0, regained - max(0, startable))),
             money_per_day_at_most=self._money(max(0, at_most)),
             stranded_money_per_day=self._money(stranded),
         )
@@ -301,15 +319,19 @@ class AuditWriter:
 
     def _whole(self) -> tuple[AuditWhole, ...]:
         present = wholly_free(self._free, self._base)
-        return tuple(
-            AuditWhole.model_construct(
-                level=level,
-                now=now,
-                possible=max(now, self._found.packed.get(level, (0, 0))[0]),
-                domains=domains,
+        found = []
+        for level, (now, domains) in present.items():
+            possible = max(now, self._found.packed.get(level, (0, 0))[0])
+            found.append(
+                AuditWhole.model_construct(
+                    level=level,
+                    now=now,
+                    possible=possible,
+                    at_most=max(possible, self._found.most_whole.get(level, domains)),
+                    domains=domains,
+                )
             )
-            for level, (now, domains) in present.items()
-        )
+        return tuple(found)
 
     def _waiting(self) -> tuple[AuditWaiting, ...]:
         lines = self._present.lines
@@ -322,7 +344,7 @@ class AuditWriter:
             moves = [
                 n
                 for n, changes in enumerate(self._found.moves, 1)
-                if index in changes and changes[index].pods
+                if index in changes and changes[index].pods and starts_if != "now"
             ]
             found.append(
                 AuditWaiting.model_construct(
@@ -354,10 +376,43 @@ class AuditWriter:
     def _worth(self) -> PlanWorth:
         return plan_worth(self._free, self._found.unmoved.decisions)
 
+    def _with(self, changes: Changes) -> tuple[GangDecision, ...]:
+        """The plan in which nothing moves, with these changes."""
+        unmoved = self._found.unmoved.decisions
+        return tuple(changes.get(index, one) for index, one in enumerate(unmoved))
+
+    def _regained(self, changes: Changes) -> int:
+        """Permille-GPU that the plan with these changes has beyond the one in which nothing moves."""
+        after = Evaluation(self._free, self._with(changes))
+        return sum(gpus_at_speed(after)) - self._unmoved
+
+    def _move_search(self) -> MoveSearch:
+        """None exists where every gang has its best speed, or no plan is better by the policy's tiers."""
+        if any(self._regained(changes) > 0 for changes in self._found.moves):
+            return "found"
+        most = sum(counted_gpus(gang) * self._best[i] for i, gang in enumerate(self._free.gangs))
+        if self._unmoved >= most:
+            return "none exists"
+        tiers = self._found.possible.tiers
+        unmoved = Evaluation(self._free, self._found.unmoved.decisions).vector()
+        best = all(
+            tier.value == tier.bound == value for tier, value in zip(tiers, unmoved, strict=True)
+        )
+        return "none exists" if best else "none found"
+
+    def _whole_regain(self) -> AuditWholeRegain:
+        moved = [
+            i
+            for i, one in enumerate(self._found.few)
+            if self._free.gangs[i].running and one.decision == "move"
+        ]
+        gpus = sum(standing_gpus(self._free, i) for i in moved)
+        return AuditWholeRegain.model_construct(restarts=len(moved), gpus=gpus)
+
     def _move(self, changes: Changes) -> AuditMove:
         free, lines = self._free, self._present.lines
         unmoved = self._found.unmoved.decisions
-        plan = tuple(changes.get(index, one) for index, one in enumerate(unmoved))
+        plan = self._with(changes)
         after = Evaluation(free, plan)
         worth = plan_worth(free, plan)
         moved = [i for i in sorted(changes) if free.gangs[i].running]
@@ -379,16 +434,19 @@ class AuditWriter:
                     gang=_name(free.gangs[i]),
                     gpus=counted_gpus(free.gangs[i]),
                     nodes=self._names(changes[i].pods),
+                    instead_of=self._names(unmoved[i].pods),
                     speed=after.lines[i].speed or 0,
                 )
                 for i in sorted(changes)
-                if not free.gangs[i].running and changes[i].pods
+                if not free.gangs[i].running
+                and changes[i].pods
+                and _nodes(changes[i].pods) != _nodes(unmoved[i].pods)
             ),
             waits=tuple(_name(free.gangs[i]) for i in sorted(changes) if not changes[i].pods),
             restarts=len(moved),
             gpus=sum(standing_gpus(free, i) for i in moved),
             lost_runtime=self._lost_runtime(moved),
-            regains_gpus=thousandths(sum(gpus_at_speed(after)) - self._unmoved),
+            regains_gpus=thousandths(self._regained(changes)),
             bandwidth=worth.bandwidth - self._worth.bandwidth,
             whole_nodes=worth.whole_nodes - self._worth.whole_nodes,
             whole_domains=worth.whole_domains - self._worth.whole_domains,
@@ -431,10 +489,15 @@ class AuditWriter:
             )
         if self._free.policy.gpu_binding != self._stated.policy.gpu_binding:
             notes.append(
-                "some running pods hold GPUs of unknown index: now and in the re-plan the slowest GPUs "
-                "count that the nodes may have chosen"
+                "which GPUs some running pods hold is not known: the slowest that their node may have "
+                "chosen count for them, now and in the re-plan"
             )
         return tuple(notes)
+
+
+def _nodes(pods: Iterable[PodPlacement]) -> list[tuple[int, int, int]]:
+    """Where the pods stand, whatever their GPUs."""
+    return [(pod.role, pod.index, pod.node) for pod in pods]
 
 
 def _name(gang: Gang) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 
 from models.effective_gpus import counted_gpus
 from models.instance import Instance
+from models.leftover import whole_domains, whole_nodes
 from models.occupancy import free_after
 from models.program.base_state import base_decisions
 from models.rates.speed import FULL_SPEED
@@ -92,4 +94,73 @@ def effective_bound(free: Instance, solution: Solution, best: Mapping[int, int])
         if number in bounds:
             most = min(most, bounds[number] * by_gpus - least.get(number, 0))
         total += most
-    return min(total, FULL_SPEED * sum(node.gpus for node in free.cluster.nodes))
+    return min(total, FULL_SPEED * usable_gpus(free))
+
+
+def usable_gpus(instance: Instance) -> int:
+    """GPUs that the gangs of any plan have at most.
+
+    On nodes that take pods with GPUs the healthy ones, and the unhealthy ones that running pods may hold; on
+    other nodes those that running pods hold.
+    """
+    nodes = instance.cluster.nodes
+    roles = (role for gang in instance.gangs for role in gang.roles if role.gpus)
+    usable = frozenset().union(*{instance.eligible_nodes(role) for role in roles})
+    held, doubtful = [0] * len(nodes), [0] * len(nodes)
+    for gang, decision in zip(instance.gangs, base_decisions(instance), strict=True):
+        for pod in decision.pods:
+            node, gpus = nodes[pod.node], gang.roles[pod.role].gpus
+            known = pod.gpus is not None and not node.unknown_unhealthy
+            held[pod.node] += gpus
+            doubtful[pod.node] += ((pod.gpus or 0) & node.unhealthy).bit_count() if known else gpus
+    total = 0
+    for n, node in enumerate(nodes):
+        sick = node.gpus - node.healthy_gpus
+        most = node.healthy_gpus + min(sick, doubtful[n]) if n in usable else 0
+        total += max(most, held[n])
+    return total
+
+
+def most_whole(alone: Instance, packed: Solution) -> Mapping[str, int]:
+    """Wholly free domains by level that no placement of the running gangs exceeds.
+
+    ``alone``: the running gangs, which may move; ``packed``: the best plan found for them. Moves make no more
+    GPUs free than are free now on nodes that take pods. If ``defragment`` is bounded while the gangs are
+    proven to be as fast as they can be, that counts, too.
+    """
+    cluster, base = alone.cluster, base_decisions(alone)
+    pods = [
+        (gang, gang.roles[pod.role].gpus, pod)
+        for gang, decision in zip(alone.gangs, base, strict=True)
+        for pod in decision.pods
+    ]
+    free = sum(free_after(alone, ((gpus, pod) for _, gpus, pod in pods)))
+    kept = {pod.node for gang, gpus, pod in pods if gpus and not gang.movable}
+    emptied = [
+        node.healthy_gpus if alone.schedulable(node) and n not in kept else 0
+        for n, node in enumerate(cluster.nodes)
+    ]
+    whole = whole_nodes(alone, emptied)
+    twice = {n: whole[n] for nodes in whole_domains(alone, whole) for n in nodes}
+    *mains, last = packed.tiers
+    settled = all(tier.bound == tier.value for tier in mains)
+    found = {}
+    for level in (*cluster.counted_levels, cluster.node_level):
+        domains = [
+            [n for n in one.nodes if cluster.nodes[n].gpus] for one in cluster.domains[level]
+        ]
+        able = [nodes for nodes in domains if nodes and all(n in whole for n in nodes)]
+        found[cluster.level_name(level)] = _most_within(
+            free, (sum(whole[n] for n in nodes) for nodes in able)
+        )
+        if settled:
+            counted = twice if level != cluster.node_level else {}
+            worths = (sum(whole[n] + counted.get(n, 0) for n in nodes) for nodes in able)
+            name = cluster.level_name(level)
+            found[name] = min(found[name], _most_within(last.bound, worths))
+    return found
+
+
+def _most_within(total: int, parts: Iterable[int]) -> int:
+    """How many of the parts have a sum of at most the total."""
+    return sum(sofar <= total for sofar in accumulate(sorted(parts)))

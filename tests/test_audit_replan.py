@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 from comparing import differences
 from effort import examples
@@ -10,9 +13,13 @@ from tiny_busy import busy
 from models.audit_figures import best_speeds, effective_bound, fixed_gangs
 from models.effective_gpus import gpus_at_speed
 from models.instance import Instance
+from models.plan import PlanWriter
 from models.program.base_state import base_decisions
 from models.tier_values import Evaluation
+from models.verify.check import Judge
 from planner.pipelines.adjustments import at_no_price
+from planner.pipelines.audit import together
+from planner.search.regaining_moves import regaining_moves, with_few_restarts
 from planner.search.solve import solve
 
 KINDS = {
@@ -61,3 +68,33 @@ def test_the_replan_is_never_worse_and_its_bound_holds(seed: int) -> None:
     bound = effective_bound(instance, solution, best)
     assert sum(gpus_at_speed(after)) <= bound
     assert all((line.speed or 0) <= best[i] for i, line in enumerate(after.lines) if line.admitted)
+
+
+@pytest.mark.parametrize("seed", [3008, 3043, 3081, 3213, *range(3300, 3300 + examples(60, 4))])
+def test_moves_keep_the_rules_alone_and_together(seed: int) -> None:
+    """3008: all pods of unknown GPUs leave a server where a gang starts; the next three: one is completed."""
+    instance = free(busy(seed, more=("unknown_gpus", "movable")))
+    unmoved, replanned = solve(at_no_price(instance, ())), solve(instance)
+    moves = regaining_moves(
+        instance,
+        unmoved.decisions,
+        replanned.decisions,
+        best_speeds(instance),
+        lambda: False,
+    )
+    assert moves or seed >= 3300
+
+    def value(chosen: Sequence[Any]) -> int:
+        plan = together(instance, unmoved, chosen)
+        texts = {"name": "x", "created_at": "2026-11-23T00:00:00Z", "generator": "x"}
+        document = PlanWriter(instance).compose(plan, **texts)
+        assert Judge().check(document, refute=False).violations == []
+        return sum(gpus_at_speed(Evaluation(instance, plan.decisions)))
+
+    for chosen in (*((one,) for one in moves), moves):
+        assert value(chosen) - value(()) == sum(one.effective for one in chosen)
+    few = with_few_restarts(instance, replanned.decisions, lambda: False)
+    moved = [sum(one.decision == "move" for one in plan) for plan in (few, replanned.decisions)]
+    assert moved[0] <= moved[1]
+    after = [sum(gpus_at_speed(Evaluation(instance, p))) for p in (few, replanned.decisions)]
+    assert after[0] >= after[1]

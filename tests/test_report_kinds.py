@@ -225,8 +225,8 @@ def test_an_audit_says_what_is_lost_in_gpus_and_money(page: Written) -> None:
     assert "Audit of two-racks" in text
     assert "GPUs a re-plan regains 17 at most 19" in text
     assert "Regained a day, in money 816 at most 912" in text
-    assert "Of these, lost to placement 13 the other 4 without any move" in text
-    assert "GPUs of no use 1.5 of 30 free GPUs; 72 a day" in text
+    assert "Of these, placement costs 13 the other 4 start without a move" in text
+    assert "Stranded GPUs 1.5 of 30 free GPUs; 72 a day" in text
     assert "Gangs that others block 1 of 1 that wait; 16 GPUs" in text
     assert "research/old: v100-4 to v100-3" in text
     assert "The cluster now, and re-planned" in text

@@ -19,6 +19,8 @@ Gpus = Annotated[float, Field(ge=0)]
 
 StartsIf = Literal["now", "others stood better", "others ended", "held", "never"]
 
+MoveSearch = Literal["found", "none exists", "none found"]
+
 
 class AuditPart(Document):
     """An object that may have fields of a newer minor version."""
@@ -92,12 +94,22 @@ class AuditLoss(AuditPart):
     slow: float = Field(description="Of gpus: what running gangs gain in speed")
     waiting: Gpus = Field(description="Of gpus: what waiting gangs are worth that start")
     startable: Gpus = Field(description="Of gpus: what is regained without any move")
+    startable_at_most: Gpus | None = omitted(
+        description="What any plan without a move could regain; equal to `startable` where that is proven"
+    )
     placement: Gpus = Field(description="Of gpus: the rest, lost to where running gangs stand")
     allowed: Gpus = Field(description="What moves regain that the gangs themselves allow")
+    by_moves: float = omitted(
+        default=0.0,
+        description="Effective GPUs that all listed moves regain together. More than `placement` where the "
+        "re-plan has fewer, because it starts gangs of higher priority",
+    )
     money_per_day: Gpus | None = omitted(
         description="The price of `gpus` for a day, in the currency of the policy's gpuHourPrice"
     )
     money_per_day_at_most: Gpus | None = omitted(description="The price of `atMost` for a day")
+    startable_money_per_day: Gpus | None = omitted(description="The price of `startable` for a day")
+    placement_money_per_day: Gpus | None = omitted(description="The price of `placement` for a day")
     stranded_money_per_day: Gpus | None = omitted(
         description="The price of the stranded GPUs for a day"
     )
@@ -137,6 +149,9 @@ class AuditWhole(AuditPart):
     level: str
     now: Natural
     possible: Natural = Field(description="If running gangs stood closer and nothing else started")
+    at_most: Natural | None = omitted(
+        description="No placement of the running gangs has more; equal to `possible` where that is proven"
+    )
     domains: Natural = Field(description="That have GPUs, free or not")
 
 
@@ -171,6 +186,9 @@ class AuditStart(AuditPart):
     gang: str = Field(description="namespace/name")
     gpus: Natural
     nodes: Many[Name]
+    instead_of: Many[Name] = omitted(
+        default=(), description="Nodes on which it would start without the move"
+    )
     speed: Natural
 
 
@@ -201,6 +219,13 @@ class AuditMove(AuditPart):
     allowed: bool = Field(description="Whether all of its gangs say that they may move")
 
 
+class AuditWholeRegain(AuditPart):
+    """What it takes to regain as much as the re-plan; the re-plan itself may restart more gangs."""
+
+    restarts: Natural = Field(description="Running gangs that restart elsewhere")
+    gpus: Natural = Field(description="Their GPUs")
+
+
 class AuditObjective(AuditPart):
     """One tier of the policy: today, in the re-plan, and what no plan exceeds."""
 
@@ -225,6 +250,13 @@ class AuditStatus(AuditPart):
     waiting: Many[AuditWaiting] = Field(description="By priority, then by name")
     moves: Many[AuditMove] = Field(
         description="Those that regain most, most first; each may be done without the others"
+    )
+    move_search: MoveSearch | None = omitted(
+        description="Whether moves that regain effective GPUs were found, are proven not to exist, "
+        "or were merely not found"
+    )
+    whole_regain: AuditWholeRegain | None = omitted(
+        description="What it takes to regain as much as the re-plan"
     )
     objectives: Many[AuditObjective]
     search: PlanSearch = Field(description="How the re-plan was found")

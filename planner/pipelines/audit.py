@@ -178,7 +178,7 @@ class _Auditor:
 
     def run(self, phases: Phases) -> tuple[dict[str, Any], PlanDocument, AuditDocument]:
         from models.audit import AuditWriter, Found
-        from models.audit_figures import fixed_gangs, wholly_free
+        from models.audit_figures import fixed_gangs, most_whole, wholly_free
         from models.documents.audit import AuditDocument
 
         instance = self._built.instance
@@ -202,12 +202,15 @@ class _Auditor:
             possible = _best(free, possible, (jointly, _unproven(free, allowed.decisions, unmoved)))
             plan, document = self._made(free, possible, self._request.out_plan)
             possible = _as_stated(possible, plan)
+            few = self._few_restarts(free, unmoved, possible, jointly)
         found = Found(
             unmoved,
             allowed,
             possible,
             wholly_free(alone, packed.decisions),
+            most_whole(alone, packed),
             [one.decisions for one in moves],
+            few,
         )
         written = AuditWriter(instance, free, found).compose(
             name=document["metadata"]["name"],
@@ -265,21 +268,55 @@ class _Auditor:
     def _accepted(
         self, free: Instance, unmoved: Solution, moves: tuple[Regain, ...]
     ) -> tuple[tuple[Regain, ...], Solution]:
-        """The first of the moves that the judge accepts together, and the plan with them.
+        """The moves that the judge accepts together, and the plan with them.
 
-        Each alone keeps the rules. Together they may not: where pods with unknown GPUs have all left a
-        server, the judge wants to know the GPUs of those that come.
+        Each keeps the rules as the search knows them. Where the judge refuses all together, they are tried
+        one after the other as long as there is time: one that it refuses must not hide the others.
         """
-        while True:
-            jointly = together(free, unmoved, moves)
+        try:
+            return moves, self._judged(free, unmoved, moves)
+        except RefusedPlanError:
+            if not moves:
+                raise
+        accepted: tuple[Regain, ...] = ()
+        jointly = self._judged(free, unmoved, accepted)
+        for move in moves:
             try:
-                self._check(free, jointly)
+                jointly = self._judged(free, unmoved, (*accepted, move))
             except RefusedPlanError:
-                if not moves:
-                    raise
-                moves = moves[: len(moves) // 2]
-            else:
-                return moves, jointly
+                continue
+            accepted = (*accepted, move)
+            if not self._left:
+                break
+        return accepted, jointly
+
+    def _few_restarts(
+        self, free: Instance, unmoved: Solution, possible: Solution, jointly: Solution
+    ) -> Sequence[GangDecision]:
+        """The plan with the fewest restarts of those found that regain as much as the re-plan."""
+        from models.effective_gpus import gpus_at_speed
+        from models.tier_values import Evaluation
+        from planner.search.regaining_moves import with_few_restarts
+
+        until = self._clock() + max(LEAST_S, min(MOVES.of_all * self._limit, self._left))
+        found = [with_few_restarts(free, possible.decisions, self._ends(until))]
+        try:
+            self._check(free, _unproven(free, found[0], unmoved))
+        except RefusedPlanError:
+            found = []
+        plans = [*found, jointly.decisions, possible.decisions]
+        worths = [sum(gpus_at_speed(Evaluation(free, plan))) for plan in plans]
+        as_good = [p for p, worth in zip(plans, worths, strict=True) if worth >= worths[-1]]
+        return min(as_good, key=lambda plan: sum(one.decision == "move" for one in plan))
+
+    def _ends(self, until: float) -> Callable[[], bool]:
+        return lambda: self._stop.event.is_set() or self._clock() > until
+
+    def _judged(self, free: Instance, unmoved: Solution, moves: tuple[Regain, ...]) -> Solution:
+        """The plan with these moves. Raises RefusedPlanError."""
+        jointly = together(free, unmoved, moves)
+        self._check(free, jointly)
+        return jointly
 
     def _moves(self, free: Instance, unmoved: Solution, possible: Solution) -> tuple[Regain, ...]:
         from models.audit_figures import best_speeds
@@ -287,10 +324,7 @@ class _Auditor:
 
         self._console.doing("searching: the moves that regain most")
         until = self._clock() + max(LEAST_S, min(MOVES.of_all * self._limit, self._left))
-
-        def ended() -> bool:
-            return self._stop.event.is_set() or self._clock() > until
-
+        ended = self._ends(until)
         return regaining_moves(
             free, unmoved.decisions, possible.decisions, best_speeds(free), ended
         )

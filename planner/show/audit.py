@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from models.units import first_of, plural
@@ -22,7 +22,14 @@ from planner.show.text import (
 from planner.untrusted_text import json_safe
 
 if TYPE_CHECKING:
-    from models.documents.audit import AuditDocument, AuditGang, AuditMove, AuditWaiting
+    from models.documents.audit import (
+        AuditDocument,
+        AuditGang,
+        AuditMove,
+        AuditStart,
+        AuditWaiting,
+        AuditWhole,
+    )
     from planner.show.console import Console
 
 MAX_ROWS = 12
@@ -32,6 +39,8 @@ HOUR_S = 3600
 
 MAX_NAMES = 3
 """Gangs named in one cell."""
+
+_STYLES: Mapping[str, Style] = {"now": "good", "others stood better": "warn"}
 
 
 def show(
@@ -61,7 +70,38 @@ def sections_of(audit: AuditDocument, *, wide: bool) -> list[Table | list[str]]:
         _moves(audit),
         *([_objectives(audit)] if wide else []),
     ]
-    return [*(table for table in found if table.rows), _ending(audit)]
+    return [headline(audit), *(table for table in found if table.rows), _ending(audit)]
+
+
+def headline(audit: AuditDocument) -> list[str]:
+    """What is lost, with its price: what could start without any move apart from what placement costs."""
+    lost = audit.status.lost
+    best, most = lost.at_most == lost.gpus, lost.startable_at_most == lost.startable
+    gained = "no effective GPUs"
+    if lost.startable:
+        amount = f"{gpu_amount(lost.startable)} effective GPUs"
+        gained = f"{'' if most else 'at least '}{amount}{_priced(lost.startable_money_per_day)}"
+    cost = "nothing" if best else "nothing that was found"
+    if lost.placement:
+        word = {(True, True): "", (True, False): "at most ", (False, True): "at least "}
+        amount = f"{gpu_amount(lost.placement)}{_priced(lost.placement_money_per_day)}"
+        cost = word.get((best, most), "about ") + amount
+    found = [
+        f"starting gangs that fit now adds {gained}; the placement of running gangs costs {cost}"
+    ]
+    whole = f"{gpu_amount(lost.gpus)} effective GPUs{_priced(lost.money_per_day)}"
+    if not best:
+        bound = f"{gpu_amount(lost.at_most)}{_priced(lost.money_per_day_at_most)}"
+        found.append(f"the re-plan regains {whole} in all; no re-plan regains more than {bound}")
+    elif lost.gpus:
+        found.append(f"the re-plan regains {whole} in all; proven: no re-plan regains more")
+    else:
+        found.append("proven: no re-plan has more effective GPUs")
+    return found
+
+
+def _priced(amount: float | None) -> str:
+    return "" if amount is None else f" ({amount:,.2f} a day)"
 
 
 def _facts(audit: AuditDocument) -> Table:
@@ -71,7 +111,7 @@ def _facts(audit: AuditDocument) -> Table:
     rows = [
         ("cluster", audit.cluster.name),
         ("nodes", f"{plural(audit.cluster.nodes, 'node')}, {plural(gpus.installed, 'GPU')}"),
-        ("GPUs", f"{held}, {gpu_amount(gpus.stranded)} of these of no use"),
+        ("GPUs", f"{held}; {gpu_amount(gpus.stranded)} of the free GPUs are stranded"),
         ("unhealthy", plural(sick, "GPU") if sick else "-"),
         (
             "effective",
@@ -93,7 +133,11 @@ def _stranded(audit: AuditDocument) -> Table:
         (Cell(one.cause), Cell(gpu_amount(one.gpus)), Cell(number(one.nodes)), Cell(one.detail))
         for one in audit.status.stranded_why
     )
-    return Table(columns, rows)
+    price = audit.status.lost.stranded_money_per_day
+    note = "stranded: free GPUs that the next request of the policy's mix cannot use, averaged over its sizes"
+    return Table(
+        columns, rows, (note, *([f"stranded GPUs cost {price:,.2f} a day"] if price else []))
+    )
 
 
 def _gangs(audit: AuditDocument, *, wide: bool) -> Table:
@@ -117,9 +161,9 @@ def _gangs(audit: AuditDocument, *, wide: bool) -> Table:
     )
     notes = [f"{len(slow) - len(listed)} more run below their best speed: -o wide lists all"]
     full = len(gangs) - len(slow)
-    notes = notes * (len(slow) > len(listed)) + [f"{plural(full, 'gang')} at full speed"] * (
-        full > 0
-    )
+    notes = notes * (len(slow) > len(listed))
+    if full:
+        notes.append(f"{plural(full, 'gang')} {'runs' if full == 1 else 'run'} at full speed")
     return Table(
         columns, tuple(_gang(one, wide=wide) for one in listed), tuple(notes if listed else ())
     )
@@ -157,7 +201,7 @@ def _whole(audit: AuditDocument) -> Table:
         (
             Cell(one.level),
             Cell(number(one.now)),
-            Cell(number(one.possible), "good" if one.possible > one.now else None),
+            Cell(_at_least(one), "good" if one.possible > one.now else None),
             Cell(number(one.domains)),
         )
         for one in audit.status.whole
@@ -165,10 +209,28 @@ def _whole(audit: AuditDocument) -> Table:
     return Table(columns, rows)
 
 
+def _at_least(one: AuditWhole) -> str:
+    """The possible number, or the range in which it is."""
+    if one.at_most is None or one.at_most == one.possible:
+        return number(one.possible)
+    least = f"at least {number(one.possible)}, " if one.possible else ""
+    return f"{least}at most {number(one.at_most)}"
+
+
+STARTS = {
+    "now": "now, without a move",
+    "others stood better": "once others move",
+    "others ended": "once others end",
+    "held": "once it is released",
+    "never": "never here",
+}
+"""What is said of each condition under which waiting gangs start, in this order."""
+
+
 def _waiting(audit: AuditDocument, *, wide: bool) -> Table:
     """Waiting gangs by what they wait for; each by itself in ``wide``."""
     columns = (
-        Column("STARTS IF"),
+        Column("STARTS"),
         Column("GANGS", right=True),
         Column("GPUS", right=True),
         Column("WHICH", fold=True),
@@ -176,18 +238,15 @@ def _waiting(audit: AuditDocument, *, wide: bool) -> Table:
     groups: dict[str, list[AuditWaiting]] = {}
     for one in audit.status.waiting:
         groups.setdefault(one.starts_if, []).append(one)
-    order = ("now", "others stood better", "others ended", "held", "never")
     rows = []
-    for starts_if in (name for name in order if name in groups):
+    for starts_if in (name for name in STARTS if name in groups):
         group = groups[starts_if]
         most = len(group) if wide else MAX_NAMES
         names = first_of([_with_moves(one) for one in group], most)
         total = sum(one.gpus for one in group)
-        style: Style | None
-        style = "good" if starts_if == "now" else "warn" if starts_if == order[1] else None
-        rows.append(
-            (Cell(starts_if, style), Cell(number(len(group))), Cell(number(total)), Cell(names))
-        )
+        style = _STYLES.get(starts_if)
+        which = Cell(STARTS[starts_if], style)
+        rows.append((which, Cell(number(len(group))), Cell(number(total)), Cell(names)))
     return Table(columns, tuple(rows))
 
 
@@ -209,14 +268,40 @@ def _moves(audit: AuditDocument) -> Table:
         Column("WHICH", fold=True),
     )
     rows = tuple(_move(n, one) for n, one in enumerate(audit.status.moves, 1))
-    notes = ("each move may be made without the others",) if len(rows) > 1 else ()
-    return Table(columns, rows, notes)
+    notes = ["each move can be made without the others"] if len(rows) > 1 else []
+    return Table(columns, rows, (*notes, *_remaining(audit)))
+
+
+def _remaining(audit: AuditDocument) -> Iterator[str]:
+    """What the listed moves regain of what placement costs, and what the rest takes; why none are listed."""
+    status, lost = audit.status, audit.status.lost
+    if status.move_search is None or status.whole_regain is None:  # of an earlier version
+        return
+    cost = gpu_amount(lost.placement)
+    gangs, gpus = (
+        plural(status.whole_regain.restarts, "gang"),
+        plural(status.whole_regain.gpus, "GPU"),
+    )
+    whole = f"to regain all of it takes restarting {gangs} with {gpus}"
+    if status.move_search == "none exists":
+        yield "proven: no move regains effective GPUs"
+    elif status.move_search == "none found" and lost.placement:
+        yield f"no move of a few gangs was found that regains a part of the {cost}; {whole}"
+    elif status.move_search == "none found":
+        yield "no move was found that regains effective GPUs; it is not proven that none exists"
+    elif lost.by_moves > lost.placement:
+        regained = gpu_amount(lost.by_moves)
+        yield f"the moves regain {regained} and the re-plan {cost}: it puts gangs of higher priority first"
+    elif lost.by_moves == lost.placement:
+        yield f"the moves together regain all of the {cost} that placement costs"
+    else:
+        yield f"the moves together regain {gpu_amount(lost.by_moves)} of {cost}; {whole}"
 
 
 def _move(n: int, one: AuditMove) -> tuple[Cell, ...]:
     lost = one.lost_runtime
     goes = [f"{gang.gang}: {compress(gang.leaves)} to {compress(gang.comes)}" for gang in one.gangs]
-    starts = [f"{gang.gang} starts on {compress(gang.nodes)}" for gang in one.starts]
+    starts = [_start(gang) for gang in one.starts]
     waits = [f"{name} waits" for name in one.waits]
     whole = f"{one.whole_nodes:+}" if one.whole_nodes else "-"
     return (
@@ -229,6 +314,11 @@ def _move(n: int, one: AuditMove) -> tuple[Cell, ...]:
         Cell("yes" if one.allowed else "no"),
         Cell(first_of([*starts, *goes, *waits], 2 * MAX_NAMES)),
     )
+
+
+def _start(gang: AuditStart) -> str:
+    instead = f" instead of {compress(gang.instead_of)}" if gang.instead_of else ""
+    return f"{gang.gang} starts on {compress(gang.nodes)}{instead}"
 
 
 def _objectives(audit: AuditDocument) -> Table:
@@ -255,34 +345,23 @@ def _objectives(audit: AuditDocument) -> Table:
 
 
 def _ending(audit: AuditDocument) -> list[str]:
-    """The loss in words."""
-    return [*_loss(audit), *audit.status.notes]
+    """Of what the loss consists, moves if none are listed, and the notes."""
+    moves = [] if audit.status.moves else list(_remaining(audit))
+    return [*moves, *_parts(audit), *audit.status.notes]
 
 
-def _loss(audit: AuditDocument) -> Iterator[str]:
+def _parts(audit: AuditDocument) -> Iterator[str]:
     lost = audit.status.lost
-    if not lost.at_most:
-        yield "the placement loses nothing: no re-plan has more effective GPUs"
-        return
-    proven = lost.at_most == lost.gpus
-    bounds = "proven: none regains more" if proven else f"at most {gpu_amount(lost.at_most)}"
-    yield f"a re-plan regains {gpu_amount(lost.gpus)} effective GPUs ({bounds})"
-    parts = (
-        (lost.startable, "without any move: gangs that could start now"),
-        (lost.placement, "are lost to where running gangs stand"),
-    )
-    yield from (f"  {gpu_amount(gpus)} {what}" for gpus, what in parts if gpus and lost.gpus)
-    if lost.gpus:
-        parts = ((lost.slow, "for running gangs"), (lost.waiting, "for gangs that wait now"))
-        yield "  " + ", ".join(f"{_signed(gpus)} {what}" for gpus, what in parts if gpus)
-        allowed = gpu_amount(lost.allowed) if lost.allowed else "nothing of it"
-        yield f"  {allowed} if only gangs move that say that they may"
-    if lost.money_per_day is not None:
-        most = lost.money_per_day_at_most
-        upper = "" if most == lost.money_per_day else f", at most {_money(most)}"
-        stranded = f"stranded GPUs: {_money(lost.stranded_money_per_day)} a day"
-        yield f"  {_money(lost.money_per_day)} a day{upper}; {stranded}"
-
-
-def _money(amount: float | None) -> str:
-    return "-" if amount is None else f"{amount:,.2f}"
+    parts = [f"gangs that start add {gpu_amount(lost.waiting)} effective GPUs"] * bool(lost.waiting)
+    if lost.slow:
+        verb = "gain" if lost.slow > 0 else "lose"
+        parts.append(f"running gangs {verb} {gpu_amount(abs(lost.slow))} by their speed")
+    if parts:
+        yield f"in the re-plan {' and '.join(parts)}"
+    regained = round(max(0.0, lost.allowed - lost.startable), 3)
+    if regained:
+        yield f"moving only gangs that are marked movable regains at least {gpu_amount(regained)}"
+    elif lost.placement and any(one.movable and not one.fixed for one in audit.status.gangs):
+        yield "no moves were found that regain a part with only gangs that are marked movable"
+    elif lost.placement:
+        yield "no running gang is marked movable: gangplan plan would move none"

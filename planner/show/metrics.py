@@ -101,24 +101,41 @@ def _audit_lines(audit: AuditDocument) -> Iterator[str]:
         ("lost_gpus", "Effective GPUs that the re-plan regains.", lost.gpus),
         ("lost_gpus_at_most", "Effective GPUs that any re-plan regains.", lost.at_most),
         ("placement_lost_gpus", "Of the lost, those not regained without moves.", lost.placement),
+        ("startable_gpus", "Of the lost, those regained without moves.", lost.startable),
+        ("moves_gpus", "Of the lost, those that the listed moves regain.", lost.by_moves),
         ("allowed_gpus", "Effective GPUs regained by moves that gangs allow.", lost.allowed),
         ("lost_money_per_day", "Price of the lost GPUs for a day.", lost.money_per_day),
+        (
+            "startable_money_per_day",
+            "Price of what is regained without moves, for a day.",
+            lost.startable_money_per_day,
+        ),
+        (
+            "placement_money_per_day",
+            "Price of what is lost to placement, for a day.",
+            lost.placement_money_per_day,
+        ),
         ("installed_gpus", "GPUs of all nodes.", status.gpus.installed),
         ("free_gpus", "GPUs that nobody holds.", status.gpus.free),
     ):
         yield from _gauge(f"gangplan_audit_{name}", said, value)
     yield from _labelled(
         "gangplan_audit_stranded_gpus",
-        "Free GPUs that are of no use, by cause.",
+        "Free GPUs that the next request cannot use, by cause.",
         [({"cause": one.cause}, one.gpus) for one in status.stranded_why],
     )
     yield from _labelled(
         "gangplan_audit_whole_domains",
-        "Wholly free nodes and domains, now and if running gangs stood closer.",
+        "Wholly free nodes and domains: now, and at least and at most if running gangs stood closer.",
         [
             ({"level": one.level, "when": when}, count)
             for one in status.whole
-            for when, count in (("now", one.now), ("possible", one.possible))
+            for when, count in (
+                ("now", one.now),
+                ("at_least", one.possible),
+                ("at_most", one.at_most),
+            )
+            if count is not None
         ],
     )
     waiting = Counter(one.starts_if for one in status.waiting)

@@ -8,7 +8,7 @@ from typing import Any
 from models.documents.audit import AuditDocument
 from models.documents.plan import PlanDocument
 from models.units import plural, time_text
-from planner.show.audit import sections_of
+from planner.show.audit import headline, sections_of
 from planner.show.cluster_map import cluster_map
 from planner.show.report.map_view import MapView
 from planner.show.report.page import Figure, Page, Part, Section
@@ -20,8 +20,8 @@ from planner.untrusted_text import safe
 _SECTIONS = {
     "RUNNING GANG": ("losses", "Running gangs, and what each lacks"),
     "MOVE": ("moves", "The moves that regain most"),
-    "STARTS IF": ("waiting", "What waits, and what it would take"),
-    "STRANDED": ("stranded", "Free GPUs of no use, and why"),
+    "STARTS": ("waiting", "Waiting gangs, and when each starts"),
+    "STRANDED": ("stranded", "Stranded GPUs: free, and of no use to the next request"),
     "WHOLLY FREE": ("whole", "Wholly free nodes and domains"),
     "TIER": ("tiers", "Tier by tier: now, re-planned, bound"),
 }
@@ -32,13 +32,11 @@ def audit_page(audit: AuditDocument) -> Page:
     """The page; its map shows the re-plan, where the audit holds it."""
     view, data, gangs = _map(audit.status.plan)
     found = sections_of(audit, wide=True)
-    said = [line.strip() for line in found[-1]] if isinstance(found[-1], list) else []
-    spoken = said[: len(said) - len(audit.status.notes)]
     return Page(
         title=f"Audit of {safe(audit.cluster.name)}",
         subject=f"{plural(audit.cluster.nodes, 'node')}, {plural(audit.cluster.gpus, 'GPU')}",
         made=f"made {time_text(audit.metadata.created_at)} by {safe(audit.metadata.generator)}",
-        headline=[f"{safe(line[:1].upper() + line[1:])}." for line in spoken],
+        headline=[f"{safe(line[:1].upper() + line[1:])}." for line in headline(audit)],
         figures=list(_figures(audit)),
         sections=list(_sections(audit, [one for one in found if isinstance(one, Table)])),
         map=view,
@@ -64,8 +62,8 @@ def _figures(audit: AuditDocument) -> Iterator[Figure]:
     bound = "proven: no re-plan regains more" if proven else f"at most {gpu_amount(lost.at_most)}"
     yield Figure("GPUs a re-plan regains", gpu_amount(lost.gpus), bound)
     style = "warn" * bool(lost.placement)
-    rest = f"the other {gpu_amount(lost.startable)} without any move" if lost.startable else ""
-    yield Figure("Of these, lost to placement", gpu_amount(lost.placement), rest, style)
+    rest = f"the other {gpu_amount(lost.startable)} start without a move" if lost.startable else ""
+    yield Figure("Of these, placement costs", gpu_amount(lost.placement), rest, style)
     if lost.money_per_day is not None:
         most = lost.money_per_day_at_most or 0.0
         yield Figure(
@@ -77,7 +75,7 @@ def _figures(audit: AuditDocument) -> Iterator[Figure]:
     free = f"of {number(status.gpus.free)} free GPUs"
     price = lost.stranded_money_per_day
     money = "" if price is None else f"; {price:,.0f} a day"
-    yield Figure("GPUs of no use", gpu_amount(status.gpus.stranded), free + money)
+    yield Figure("Stranded GPUs", gpu_amount(status.gpus.stranded), free + money)
     starts = [one for one in status.waiting if one.starts_if == "others stood better"]
     total = sum(one.gpus for one in starts)
     yield Figure(
