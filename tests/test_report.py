@@ -17,12 +17,15 @@ import handmade
 import pytest
 import report_plans
 from conftest import RunCli
+from hypothesis import given
+from hypothesis import strategies as st
 from plan_documents import V100_LINKS, sealed
 from test_walls import ROOT, SOURCES, module_name
 
 from models.documents.plan import PlanDocument
 from models.documents.server import ServerModelDocument
 from planner.show.cluster_map import FREE, UNHEALTHY, MapNode, cluster_map, natural
+from planner.show.report.map_view import short_names
 from planner.show.report.page import _environment, embedded, html
 from planner.show.report.plan_page import plan_page
 
@@ -199,6 +202,81 @@ def test_the_map_has_every_gpu_before_and_after() -> None:
     assert nodes["v100-4"].after == (old, old, *(FREE,) * 5, UNHEALTHY)
     assert not nodes["v100-4"].changes
     assert not any(big in node.after for node in nodes.values())
+
+
+def test_what_nodes_have_room_for_is_counted_before_and_after() -> None:
+    document = handmade.plan()
+    # v100-1 to -3 are free before; of v100-4 2 GPUs are held, 1 is unhealthy. whole takes v100-1 and -2,
+    # pair 4 GPUs of v100-3
+    said = " ".join(" ".join(Elements(page_of(document)).text).split())
+    assert "3 → 0 wholly free nodes, with 24 → 0 free GPUs" in said
+    assert "1 → 2 partly free nodes, with 5 → 9 free GPUs" in said
+    assert "0 → 2 full nodes 1 → 0 of 2 racks wholly free" in said
+    assert "take no new pods" not in said
+    document["instance"]["cluster"]["spec"]["nodes"][2]["unschedulable"] = True
+    said = " ".join(" ".join(Elements(page_of(document)).text).split())
+    assert "2 → 0 wholly free nodes, with 16 → 0 free GPUs" in said
+    assert "1 nodes that take no new pods" in said
+    assert "healthy GPU), with 8 → 4 free GPUs" in said
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (["gpu-1", "gpu-2"], ["gpu-1", "gpu-2"]),
+        # GKE, EKS, AKS, a company's own domain
+        (
+            ["gke-train-h100-a-1786895c-2601", "gke-train-h100-b-95d93add-312c"],
+            ["2601", "312c"],
+        ),
+        (
+            [
+                "ip-10-0-13-24.us-west-2.compute.internal",
+                "ip-10-0-14-24.us-west-2.compute.internal",
+            ],
+            ["13-24", "14-24"],
+        ),
+        (
+            ["aks-gpu-12345678-vmss000001", "aks-gpu-12345678-vmss00000a"],
+            ["vmss000001", "vmss00000a"],
+        ),
+        # hashes, which GKE gives to blocks; the second pair has 7 characters in common
+        (
+            ["922a1d14d66f7bf9911280b0252b4cde", "419293bd7b9b77be695e5e82d5d6a2b1"],
+            ["922a1d…", "419293…"],
+        ),
+        (
+            ["922a1d14d66f7bf9911280b0252b4cde", "922a1d1bd7b9b77be695e5e82d5d6a2b"],
+            ["922a1d14…", "922a1d1b…"],
+        ),
+        (["a-long-name-of-one-node"], ["a-long-name…"]),
+        (["x" * 30, "x" * 29], ["x" * 30, "x" * 29]),  # nothing shorter tells them apart
+        (["-" * 20, "-" * 19], ["-" * 20, "-" * 19]),
+    ],
+)
+def test_names_are_as_short_as_tells_them_apart(names: list[str], short: list[str]) -> None:
+    assert short_names(names, 12) == dict(zip(names, short, strict=True))
+
+
+@given(st.sets(st.text(alphabet="ab0-._", min_size=1, max_size=24), min_size=1, max_size=12))
+def test_no_two_short_names_are_alike(names: set[str]) -> None:
+    found = short_names(names, 12)
+    assert set(found) == names
+    assert len(set(found.values())) == len(names)
+    assert all(found.values())
+
+
+def test_a_cluster_without_a_name_is_known_by_its_uid_and_its_nodes() -> None:
+    document = handmade.plan()
+    assert "<title>Plan of two-racks \N{EN DASH} gangplan</title>" in page_of(document)
+    metadata = document["instance"]["cluster"]["metadata"]
+    metadata.update(name="kubernetes", uid="31be10a1-903e-43b1-beae-73a47f13da64")
+    name = "Plan of kubernetes 31be10a1, nodes v100-…"
+    assert f"<title>{name} \N{EN DASH} gangplan</title>" in page_of(document)
+    assert f"<h1>{name}</h1>" in page_of(document)
+    for node, other in zip(document["instance"]["cluster"]["spec"]["nodes"], "abcd", strict=True):
+        node["name"] = other
+    assert "<title>Plan of kubernetes 31be10a1 \N{EN DASH} gangplan</title>" in page_of(document)
 
 
 def test_gpus_of_unknown_index_take_the_lowest_places_that_are_left() -> None:

@@ -38,6 +38,9 @@ MAX_LEVELS = 10
 MAX_OVERSUBSCRIPTION = 10_000
 MAX_NODE_PODS = 1_000_000
 NODE_LEVEL = "node"
+NO_NAME = "kubernetes"
+"""The name of a cluster that was read from Kubernetes objects, which state none."""
+
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 
 Oversubscription = Annotated[Fraction, *decimal(1, MAX_OVERSUBSCRIPTION)]

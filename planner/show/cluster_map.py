@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 from models.documents.cluster import NodeDocument
 from models.documents.gang import GangDocument, PodDocument
@@ -18,6 +19,9 @@ from models.documents.server import ServerModelDocument
 
 FREE = -1
 UNHEALTHY = -2
+
+Room = Literal["whole", "part", "full", "closed"]
+"""What a node has room for: all its GPUs are free, some are, none is, or it takes no new pods."""
 
 Holders = tuple[int, ...]
 """Of each GPU of a node by its index: the number of the gang that holds it, FREE or UNHEALTHY."""
@@ -50,6 +54,13 @@ class MapNode:
     def changes(self) -> bool:
         return self.before != self.after
 
+    def room(self, holders: Holders) -> Room:
+        """What it has room for with these holders; closed, too, without a healthy GPU."""
+        if self.marks or all(holder == UNHEALTHY for holder in holders):
+            return "closed"
+        free = holders.count(FREE)
+        return "whole" if free == len(holders) else "part" if free else "full"
+
 
 @dataclass(frozen=True)
 class MapDomain:
@@ -69,6 +80,13 @@ class MapDomain:
         for domain in self.domains:
             yield from domain.all_nodes()
         yield from self.nodes
+
+    def innermost(self) -> Iterator[MapDomain]:
+        """Itself if it holds no other, or those inside it that hold no other."""
+        for domain in self.domains:
+            yield from domain.innermost()
+        if not self.domains:
+            yield self
 
     @cached_property
     def counts(self) -> Counts:
@@ -99,6 +117,34 @@ class Counts:
             after[UNHEALTHY],
             sum(node.gpus for node in every if node.marks),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """Nodes by what they have room for, and their free GPUs. ``domains``: innermost ones, wholly free."""
+
+    nodes: Counter[Room]
+    free: Counter[Room]
+    domains: int
+
+    @classmethod
+    def of(cls, cluster: MapDomain, *, after: bool) -> Rooms:
+        """The rooms before or after the plan; nodes without GPUs are left out."""
+        nodes, free = Counter[Room](), Counter[Room]()
+        domains = 0
+        for node in cluster.all_nodes():
+            holders = node.after if after else node.before
+            if holders:
+                room = node.room(holders)
+                nodes[room] += 1
+                free[room] += holders.count(FREE)
+        for domain in cluster.innermost():
+            with_gpus = [
+                (one, one.after if after else one.before) for one in domain.nodes if one.gpus
+            ]
+            wholly = all(one.room(holders) == "whole" for one, holders in with_gpus)
+            domains += bool(with_gpus) and wholly
+        return cls(nodes, free, domains)
 
 
 @dataclass(frozen=True)

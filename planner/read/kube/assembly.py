@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from models.cluster import Level
 from models.documents.base import API_VERSION
-from models.documents.cluster import ClusterDocument, NodeDocument
+from models.documents.cluster import NO_NAME, ClusterDocument, NodeDocument
 from models.documents.gang import GangDocument
 from models.documents.queue import QueueDocument
 from models.hardware import FindModel, ServerModel
@@ -60,7 +60,6 @@ MAX_LEFT_OUT = 20
 OTHERS = "others"
 
 SOURCE = "the Kubernetes objects"
-CLUSTER_NAME = "kubernetes"
 
 
 @dataclass(slots=True)
@@ -288,7 +287,7 @@ def _cluster(
         remarks = trees.remarks if node.shared is None and selected else Remarks()
         model = server_model(node, policy.kubernetes, trees.find, remarks)
         entries.append(_node(trees.tree(node, model, used[node.name]), node, trees.remarks))
-    metadata: Json = {"name": CLUSTER_NAME}
+    metadata: Json = {"name": NO_NAME}
     identity = objects.named("", "Namespace", "", "kube-system")
     if identity is not None and identity.uid is not None and is_name(identity.uid):
         metadata["uid"] = identity.uid

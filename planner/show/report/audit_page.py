@@ -12,7 +12,7 @@ from planner.show.audit import headline, sections_of
 from planner.show.cluster_map import cluster_map
 from planner.show.report.map_view import MapView
 from planner.show.report.page import Figure, Page, Part, Section
-from planner.show.report.plan_page import gang_data, lines_table, search_rows
+from planner.show.report.plan_page import cluster_name, gang_data, lines_table, search_rows
 from planner.show.table import Table
 from planner.show.text import gpu_amount, number
 from planner.untrusted_text import safe
@@ -30,10 +30,12 @@ _SECTIONS = {
 
 def audit_page(audit: AuditDocument) -> Page:
     """The page; its map shows the re-plan, where the audit holds it."""
-    view, data, gangs = _map(audit.status.plan)
+    plan = audit.status.plan
+    view, data, gangs = _map(plan)
+    name = safe(audit.cluster.name) if plan is None else cluster_name(plan.instance.cluster)
     found = sections_of(audit, wide=True)
     return Page(
-        title=f"Audit of {safe(audit.cluster.name)}",
+        title=f"Audit of {name}",
         subject=f"{plural(audit.cluster.nodes, 'node')}, {plural(audit.cluster.gpus, 'GPU')}",
         made=f"made {time_text(audit.metadata.created_at)} by {safe(audit.metadata.generator)}",
         headline=[f"{safe(line[:1].upper() + line[1:])}." for line in headline(audit)],
@@ -53,7 +55,7 @@ def _map(plan: PlanDocument | None) -> tuple[MapView | None, dict[str, Any], dic
     drawn = cluster_map(plan)
     view = MapView(drawn, states=("Now", "Re-planned"))
     numbers = {safe("/".join(gang.key)): number for number, gang in enumerate(plan.spec.gangs)}
-    return view, gang_data(plan, drawn, small=view.small), numbers
+    return view, {**gang_data(plan, drawn), **view.overview()}, numbers
 
 
 def _figures(audit: AuditDocument) -> Iterator[Figure]:

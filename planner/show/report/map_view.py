@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 from models.units import plural, shortened
-from planner.show.cluster_map import FREE, UNHEALTHY, ClusterMap, Holders, MapDomain, MapNode
-from planner.show.text import ranges
+from planner.show.cluster_map import (
+    FREE,
+    UNHEALTHY,
+    ClusterMap,
+    Holders,
+    MapDomain,
+    MapNode,
+    Room,
+    Rooms,
+)
+from planner.show.text import number, ranges
 from planner.untrusted_text import safe
 
 MAX_DRAWN = 800
@@ -17,8 +27,8 @@ MAX_DRAWN = 800
 
 MAX_DRAWN_GPUS = 8_000
 
-MAX_LABEL = 18
-"""Characters of a node's name next to its GPUs; of a longer one the end."""
+MAX_LABEL = 12
+"""Characters of names on the map; of longer ones the shortest part is shown that tells them apart."""
 
 GROUP_GAP = 3
 """Pixels between GPUs of two groups in a node."""
@@ -88,10 +98,47 @@ class MapView:
         self.guessed = any(node.guessed for node in drawn.cluster.all_nodes())
         self.changed = sum(node.changes for node in drawn.cluster.all_nodes())
         self.kinds = sorted({node.kind for node in drawn.cluster.all_nodes()} - {""})
+        self._short = short_names((node.name for node in drawn.cluster.all_nodes()), MAX_LABEL)
+        names: dict[str, list[str]] = {}
+        for domain in _domains(drawn.cluster):
+            names.setdefault(domain.level, []).append(domain.name)
+        self._short_domains = {level: short_names(own, MAX_LABEL) for level, own in names.items()}
 
     def title(self, domain: MapDomain) -> str:
         """``rack r1``."""
         return safe(f"{domain.level} {domain.name}")
+
+    def short_title(self, domain: MapDomain) -> str:
+        """The same with the shortest name that no other domain of the level has."""
+        return safe(f"{domain.level} {self._short_domains[domain.level][domain.name]}")
+
+    def rooms(self) -> list[tuple[str, str, str]]:
+        """What nodes have room for, in the two states: the kind, how many there are, and of what."""
+        before, after = (Rooms.of(self.cluster, after=after) for after in (False, True))
+
+        def way(old: int, new: int) -> str:
+            return number(new) if old == new else f"{number(old)} → {number(new)}"
+
+        def free(room: Room) -> str:
+            some = before.free[room] or after.free[room]
+            return f", with {way(before.free[room], after.free[room])} free GPUs" if some else ""
+
+        words: dict[Room, str] = {
+            "whole": "wholly free nodes",
+            "part": "partly free nodes",
+            "full": "full nodes",
+            "closed": "nodes that take no new pods (cordoned, not ready, or without a healthy GPU)",
+        }
+        found = [
+            (str(room), way(before.nodes[room], after.nodes[room]), said + free(room))
+            for room, said in words.items()
+            if room != "closed" or before.nodes[room] or after.nodes[room]
+        ]
+        if self.levels:
+            every = sum(1 for domain in self.cluster.innermost() if domain.counts.gpus)
+            level = f"of {plural(every, safe(self.levels[-1]))} wholly free"
+            found.append(("", way(before.domains, after.domains), level))
+        return found
 
     def summary(self, domain: MapDomain) -> str:
         """``8 nodes, 64 GPUs, 56 held``, and from where they were."""
@@ -99,14 +146,13 @@ class MapView:
 
     def node(self, node: MapNode) -> DrawnNode:
         """One node, drawn."""
-        name = safe(node.name)
         unit = self._gpu
         order = [gpu for island in node.islands for gpu in island]
         gaps = [GROUP_GAP * number for number, island in enumerate(node.islands) for _ in island]
         at = {gpu: place * unit + gaps[place] for place, gpu in enumerate(order)}
         return DrawnNode(
-            name,
-            name if len(name) <= MAX_LABEL else f"…{name[1 - MAX_LABEL :]}",
+            safe(node.name),
+            safe(self._short[node.name]),
             said(node, self._names, self.states),
             node.marks,
             len(order) * unit + (gaps[-1] if gaps else 0),
@@ -132,6 +178,37 @@ class MapView:
         name = safe(self._gangs[holder].name)
         label = name if len(name) <= room else f"{name[: room - 1]}…" if room >= 4 else ""
         return Run(x, width, f"s{style}", holder, label)
+
+    def overview(self) -> dict[str, Any]:
+        """The map for the script, compactly: the tree, and of every node its holders as runs.
+
+        A domain: [level, name, NVLink, [domains], [nodes], short name]. A node: [name, model, marks, after,
+        before or 0], holders as [gang, GPUs, gang, GPUs, ...] in the order in which they are drawn.
+        """
+        models: dict[str, int] = {}
+        longest = max(LEAST, MAX_NAMES // max(1, self.counts.nodes))
+
+        def node(one: MapNode) -> list[Any]:
+            model = models.setdefault(one.model, len(models))
+            before = _flat(one, one.before) if one.changes else 0
+            name = shortened(safe(one.name), longest)
+            return [name, model, list(one.marks), _flat(one, one.after), before]
+
+        def domain(one: MapDomain) -> list[Any]:
+            inner = [domain(below) for below in one.domains]
+            own = [node(below) for below in one.nodes]
+            short = self._short_domains[one.level][one.name]
+            return [safe(one.level), safe(one.name), int(one.nvlink), inner, own, safe(short)]
+
+        tree = domain(self.cluster)
+        return {"tree": tree, "models": [safe(name) for name in models]}
+
+
+def _domains(domain: MapDomain) -> Iterator[MapDomain]:
+    """The domain and all inside it."""
+    yield domain
+    for inner in domain.domains:
+        yield from _domains(inner)
 
 
 def summary(domain: MapDomain) -> str:
@@ -169,40 +246,55 @@ def _name(holder: int, names: Sequence[str]) -> str:
     return "unhealthy" if holder == UNHEALTHY else "free"
 
 
+def short_names(names: Iterable[str], most: int) -> dict[str, str]:
+    """The names, unless one is longer than ``most``: then the shortest part of each that no other shares.
+
+    The network domain goes first, then what all begin with, up to a separator. Of what is still too long the
+    last parts stay, as many as tell all apart, and of long parts, such as hashes, a beginning that does.
+    """
+    known = sorted(set(names))
+    if len(known) < 2 or all(len(name) <= most for name in known):
+        return {name: _cut(name, most) for name in known}
+    hosts = {name: name.partition(".")[0] or name for name in known}
+    if len(set(hosts.values())) < len(known):
+        hosts = {name: name for name in known}
+    parts = {name: _PARTS.findall(host) or [host] for name, host in hosts.items()}
+    fewest = min(len(own) for own in parts.values())
+    starts = (len({tuple(own[:n]) for own in parts.values()}) > 1 for n in range(1, fewest))
+    alike = next((n for n, differ in enumerate(starts) if differ), fewest - 1)
+    parts = {name: own[alike:] for name, own in parts.items()}
+    if any(len("".join(own)) > most for own in parts.values()):
+        longest = max(len(own) for own in parts.values())
+        tails = (
+            {name: tuple(own[-n:]) for name, own in parts.items()} for n in range(1, longest + 1)
+        )
+        last = next((one for one in tails if len(set(one.values())) == len(known)), parts)
+        parts = {name: list(own) for name, own in last.items()}
+    texts = {name: "".join(own).lstrip(_SEPARATORS) or name for name, own in parts.items()}
+    for length in range(LEAST_OF_A_NAME, most):
+        cut = {
+            name: text if len(text) <= most else _cut(text, length) for name, text in texts.items()
+        }
+        if len(set(cut.values())) == len(known):
+            return cut
+    return texts if len(set(texts.values())) == len(known) else {name: name for name in known}
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+_SEPARATORS = "-_./:"
+_PARTS = re.compile(rf"[{_SEPARATORS}]*[^{_SEPARATORS}]+")
+
+LEAST_OF_A_NAME = 7
+"""Characters of a shortened name at least, the dots included."""
+
 MAX_NAMES = 1_000_000
 """Characters of the names of nodes in an overview: of very many long ones the ends are left out."""
 
 LEAST = 24
 """Characters that every name keeps."""
-
-
-def overview(drawn: ClusterMap) -> dict[str, Any]:
-    """The same for the script, compactly: the tree, and of every node its holders as runs.
-
-    A domain: [level, name, NVLink, [domains], [nodes]]. A node: [name, model, marks, after, before or 0],
-    holders as [gang, GPUs, gang, GPUs, ...] in the order in which they are drawn.
-    """
-    models: dict[str, int] = {}
-    longest = max(LEAST, MAX_NAMES // max(1, drawn.cluster.counts.nodes))
-
-    def node(one: MapNode) -> list[Any]:
-        model = models.setdefault(one.model, len(models))
-        before = _flat(one, one.before) if one.changes else 0
-        return [
-            shortened(safe(one.name), longest),
-            model,
-            list(one.marks),
-            _flat(one, one.after),
-            before,
-        ]
-
-    def domain(one: MapDomain) -> list[Any]:
-        inner = [domain(below) for below in one.domains]
-        own = [node(below) for below in one.nodes]
-        return [safe(one.level), safe(one.name), int(one.nvlink), inner, own]
-
-    tree = domain(drawn.cluster)
-    return {"tree": tree, "models": [safe(name) for name in models]}
 
 
 def _flat(node: MapNode, holders: Holders) -> list[int]:

@@ -7,7 +7,7 @@
   const data = JSON.parse(find("#data").textContent);
   const gangs = data.gangs || [];
   const [NAME, DECISION, GPUS, SHARE, SPEED, STYLE, WHERE] = [0, 1, 2, 3, 4, 5, 6];
-  const said = find("#said"), tip = find("#tip"), drawn = find("#drawn");
+  const said = find("#said"), tip = find("#tip"), drawn = find("#drawn"), large = Boolean(find("#detail"));
   root.classList.add("script");
 
   const themes = [["", "System"], ["light", "Light"], ["dark", "Dark"]];
@@ -162,7 +162,7 @@
     cycle = { node, next: cycle.node === node ? (cycle.next + 1) % own.length : 0 };
     pin(new Set([own[cycle.next]]), about(own[cycle.next]));
   };
-  if (drawn && !data.tree) rove(drawn, ".node", follow);
+  if (drawn && !large) rove(drawn, ".node", follow);
 
   // ---- search ---------------------------------------------------------------------------------------
   const search = find("#search"), found = find("#found");
@@ -202,7 +202,7 @@
       if (event.key === "Enter" && found.firstChild) find("button", found).click();
     });
   }
-  if (drawn && !data.tree) {
+  if (drawn && !large) {
     for (const node of all(".node", drawn)) {
       nodes.push([node.dataset.n, () => { node.focus(); node.scrollIntoView({ block: "center" }); },
         () => node.classList.add("hit")]);
@@ -212,6 +212,7 @@
   // ---- the overview of a large cluster: one canvas for each rack -------------------------------------
   const SIZES = [[2, 3], [3, 4], [5, 6], [9, 10]]; // pixels of a GPU
   const CHUNK = 64; // nodes of a drawing, where a domain has more
+  const SHORT = 5; // of a domain: its short name
   const racks = [];
   let zoom = 0, colours = null, visible = null;
   function redraw() {
@@ -334,22 +335,32 @@
   };
   // The same of domains, up to a separator: the heading around them has it already.
   const known = (domains) => {
-    const names = domains.map((one) => one[1]);
+    const names = domains.map((one) => one[SHORT]);
     let length = names.length ? shared(names) : 0;
     while (length && !/[-_./]/.test(names[0][length - 1])) length--;
     return length;
   };
-  const domain = (one, parent, depth, cut = 0) => {
-    const [level, name, nvlink, inner, own] = one;
-    const title = `${level} ${name}`.trim();
+  // Nodes of no domain, or of a large one, in groups: [title, short name, nodes].
+  const grouped = (own) => {
     const groups = [];
     for (let n = 0; n < own.length; n += CHUNK) groups.push(own.slice(n, n + CHUNK));
-    if (!inner.length && depth && groups.length === 1) return rack(title, name.slice(cut), groups[0]);
+    const same = groups.length > 1 ? shared(groups.map((group) => group[0][0])) : 0;
+    return groups.map((group) => {
+      const first = group[0][0], last = group[group.length - 1][0];
+      return [`nodes ${first} to ${last}`, first.slice(same), group];
+    });
+  };
+  const alone = (one) => !one[3].length && one[4].length <= CHUNK;
+  const domain = (one, parent, depth, cut = 0) => {
+    const [level, name, nvlink, inner, own, short] = one;
+    const title = `${level} ${name}`.trim();
+    if (depth && own.length && alone(one)) return rack(title, short.slice(cut), own);
     const section = depth ? make("section", "domain") : parent;
     if (depth) {
       section.setAttribute("aria-label", title);
-      const head = make("h3");
-      head.append(make("b", "", title));
+      const head = make("h3"), bold = make("b", "", `${level} ${short}`);
+      bold.title = title;
+      head.append(bold);
       if (nvlink) head.append(" ", make("i", "", "one NVLink fabric"));
       section.append(head);
     }
@@ -359,11 +370,7 @@
       const element = domain(below, deeper, depth + 1, said);
       (element.matches(".rack") ? flow : deeper).append(element);
     }
-    const same = groups.length > 1 ? shared(groups.map((group) => group[0][0])) : 0;
-    for (const group of groups) {
-      const last = group[group.length - 1][0];
-      flow.append(rack(`nodes ${group[0][0]} to ${last}`, group[0][0].slice(same), group));
-    }
+    for (const [all, first, group] of grouped(own)) flow.append(rack(all, first, group));
     if (flow.firstChild) section.append(flow);
     if (deeper.firstChild) section.append(deeper);
     return section;
@@ -434,7 +441,68 @@
     if (wanted) wanted.focus();
   };
 
-  if (drawn && data.tree) domain(data.tree, drawn, 0);
+  if (large) domain(data.tree, drawn, 0);
+
+  // ---- where GPUs are free: a column for each node, by domain ----------------------------------------
+  const ROOMS = [["whole", "wholly free"], ["part", "partly free"], ["full", "full"], ["closed", "closed"]];
+  const TALL = 20;
+  const roomOf = (node) => {
+    let gpus = 0, free = 0, sick = 0;
+    const runs = state(node);
+    for (let n = 0; n < runs.length; n += 2) {
+      gpus += runs[n + 1];
+      if (runs[n] === -1) free += runs[n + 1];
+      if (runs[n] === -2) sick += runs[n + 1];
+    }
+    const room = node[2].length || sick === gpus ? 3 : free === gpus ? 0 : free ? 1 : 2;
+    return { room, free, gpus };
+  };
+  const paintRoom = ({ button, svg, title, nodes: own, wide }) => {
+    const columns = own.map(roomOf).filter((one) => one.gpus);
+    columns.sort((a, b) => a.room - b.room || b.free / b.gpus - a.free / a.gpus);
+    const paths = ["", "", "", ""];
+    columns.forEach(({ room, free, gpus }, n) => {
+      const x = n * wide, width = wide > 3 ? wide - 1 : wide;
+      const top = room === 1 ? Math.round(TALL * (1 - free / gpus)) : 0;
+      if (top) paths[2] += `M${x} 0h${width}v${top}h-${width}z`;
+      paths[room] += `M${x} ${top}h${width}V${TALL}h-${width}z`;
+    });
+    svg.replaceChildren(...paths.map((d, n) => d && shape("path", { class: `room-${ROOMS[n][0]}`, d })).filter(Boolean));
+    const counts = ROOMS.map(([, word], n) => {
+      const found = columns.filter((one) => one.room === n), free = found.reduce((sum, one) => sum + one.free, 0);
+      return found.length && `${found.length} ${word}${free ? ` (${free} GPU${free === 1 ? "" : "s"})` : ""}`;
+    });
+    button.setAttribute("aria-label", `${title}: ${counts.filter(Boolean).join(", ") || "no GPUs"}`);
+  };
+  const halls = find("#rooms"), rooms = [];
+  const room = (title, short, own) => {
+    const button = make("button", "room"), svg = shape("svg", { height: TALL, "aria-hidden": "true" });
+    const wide = nodes.length > 6000 ? 2 : nodes.length > 800 ? 4 : nodes.length > 100 ? 6 : 10;
+    button.type = "button";
+    svg.setAttribute("width", own.length * wide);
+    button.append(make("span", "", short), svg);
+    button.addEventListener("click", () => nodes.find(([name]) => name === own[0][0])[1]());
+    button.addEventListener("pointermove", (event) => point(event, button.getAttribute("aria-label")));
+    rooms.push({ button, svg, title, nodes: own, wide });
+    return button;
+  };
+  const hall = ([, , , inner, own], name) => {
+    const place = make("div", "hall"), cut = known(inner);
+    if (name) place.append(make("b", "", name));
+    for (const one of inner.filter(alone)) {
+      if (one[4].length) place.append(room(`${one[0]} ${one[1]}`, one[SHORT].slice(cut), one[4]));
+    }
+    for (const group of grouped(own)) place.append(room(...group));
+    if (find(".room", place)) halls.append(place);
+    for (const one of inner.filter((below) => !alone(below))) hall(one, `${name} ${one[0]} ${one[SHORT]}`.trim());
+  };
+  const paintRooms = () => rooms.forEach(paintRoom);
+  if (halls) {
+    hall(data.tree, "");
+    paintRooms();
+    rove(halls, ".room");
+    for (const input of all("input[name=state]")) input.addEventListener("change", paintRooms);
+  }
   if (racks.length) {
     visible = new IntersectionObserver((entries) => {
       for (const entry of entries) {

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 from models.documents.capacity import CapacityDocument
+from models.documents.cluster import NO_NAME, ClusterDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanSearch
 from models.instance import Instance
 from models.solution import STARTS, Decision
@@ -18,7 +20,7 @@ from planner.show.cluster_map import ClusterMap, cluster_map
 from planner.show.explanation import explanation
 from planner.show.gang_groups import Sharing, rank, why
 from planner.show.proofs import largest_gap, more_work, most_effective_gpus
-from planner.show.report.map_view import MapView, overview
+from planner.show.report.map_view import MapView
 from planner.show.report.page import MAX_ROWS, Figure, Page, Part, Section
 from planner.show.selection import Selection
 from planner.show.table import Cell, Column, Table
@@ -58,7 +60,7 @@ def plan_page(
     view = MapView(drawn)
     names = ["/".join(gang.key) for gang in plan.spec.gangs]
     return Page(
-        title=f"Plan of {safe(plan.instance.cluster.metadata.name)}",
+        title=f"Plan of {cluster_name(plan.instance.cluster)}",
         subject=_subject(plan),
         made=_made(plan),
         headline=_headline(plan),
@@ -67,8 +69,21 @@ def plan_page(
         map=view,
         warnings=list(_warnings(plan, changed=changed)),
         gangs={safe(name): index for index, name in enumerate(names)},
-        data=gang_data(plan, drawn, small=view.small),
+        data={**gang_data(plan, drawn), **view.overview()},
     )
+
+
+def cluster_name(cluster: ClusterDocument) -> str:
+    """Its name. One without a name is known by its uid and by what the names of its nodes begin with."""
+    metadata, name = cluster.metadata, safe(cluster.metadata.name)
+    if metadata.name != NO_NAME:
+        return name
+    uid = "" if metadata.uid is None else f" {safe(metadata.uid[:8])}"
+    names = [node.name for node in cluster.spec.nodes] or [""]
+    letters = zip(min(names), max(names), strict=False)
+    start = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], letters))
+    start = start[: 1 + max(start.rfind(separator) for separator in "-_.")]
+    return f"{name}{uid}" + (f", nodes {safe(start)}…" if start and len(names) > 1 else "")
 
 
 def _parts(section: Section) -> bool:
@@ -131,7 +146,7 @@ def _figures(plan: PlanDocument, drawn: ClusterMap) -> Iterator[Figure]:
     never = f"; {plural(of['never'], 'other')} can never start" * bool(of["never"])
     yield Figure("Gangs that wait", number(of["wait"]), f"for {plural(gpus['wait'], 'GPU')}{never}")
     touched = [f"{of[one]:,} {word}" for one, word in _TOUCHED if of[one]]
-    yield Figure("Running gangs disturbed", number(_sum(of, CHANGED)), ", ".join(touched))
+    yield Figure("Gangs disturbed", number(_sum(of, CHANGED)), ", ".join(touched))
 
 
 _TOUCHED = (("move", "moved"), ("resize", "resized"), ("preempt", "stopped"))
@@ -341,8 +356,8 @@ def lines_table(lines: Sequence[str]) -> Table:
     return Table((Column("what"),), tuple((Cell(line),) for line in lines), headless=True)
 
 
-def gang_data(plan: PlanDocument, drawn: ClusterMap, *, small: bool) -> dict[str, Any]:
-    """What the script says of each gang: [name, decision, GPUs, share, speed, style, where]; a large map."""
+def gang_data(plan: PlanDocument, drawn: ClusterMap) -> dict[str, Any]:
+    """What the script says of each gang: [name, decision, GPUs, share, speed, style, where]."""
     requests = plan.instance.gangs_by_key()
     count = max(1, len(plan.spec.gangs))
     longest, most = MAX_NAMES // count, min(MAX_WHERE, MAX_WHERES // count)
@@ -358,7 +373,7 @@ def gang_data(plan: PlanDocument, drawn: ClusterMap, *, small: bool) -> dict[str
         ]
         for number, gang in enumerate(plan.spec.gangs)
     ]
-    return {"gangs": facts, **({} if small else overview(drawn))}
+    return {"gangs": facts}
 
 
 MAX_WHERE = 160
