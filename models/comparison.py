@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from models.documents.base import API_VERSION
 from models.documents.comparison import (
     Change,
     ComparedDecision,
     ComparedGang,
+    ComparedInput,
     ComparedNodes,
     ComparedPlan,
     ComparedQueue,
@@ -17,10 +18,12 @@ from models.documents.comparison import (
     ComparedValue,
     ComparisonDocument,
     ComparisonStatus,
+    Effect,
     Side,
 )
 from models.documents.gang import GangDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanMetadata, PlanObjective
+from models.documents.policy import PolicyDocument
 from models.host_ranges import host_ranges
 from models.units import epoch_seconds
 
@@ -34,14 +37,18 @@ def compare(
     generator: str,
 ) -> ComparisonDocument:
     """The two plans side by side. ``created_at``: RFC 3339."""
-    tiers = tuple(_tiers(first, second))
-    gangs = tuple(_gangs(first, second))
+    base = _base(first, second)
+    given = _input(first, second, base)
+    tiers = tuple(_tiers(first, second, same=given.same))
+    gangs = tuple(_gangs(first, second, base))
     queues = tuple(_queues(first, second))
     nodes = _nodes(first, second)
     decided = next((tier for tier in tiers if tier.better is not None), None)
     unequal = not all(map(equal, tiers))
     status = ComparisonStatus.model_construct(
         same=not (unequal or gangs or queues or nodes.first or nodes.second or nodes.changed),
+        base=base,
+        input=given,
         better=None if decided is None else decided.better,
         decided_by=None if decided is None else decided.name,
         tiers=tiers,
@@ -79,8 +86,81 @@ def _plan(plan: PlanDocument, file: str) -> ComparedPlan:
     )
 
 
-def _tiers(first: PlanDocument, second: PlanDocument) -> Iterator[ComparedTier]:
-    """The tiers of both in the order of the first; one that only the second has follows its predecessor."""
+def _base(first: PlanDocument, second: PlanDocument) -> Side | None:
+    """The plan of which the other one supposes all that it does, and more; None for neither."""
+    a, b = _supposed(first), _supposed(second)
+    if a < b:
+        return "first"
+    return "second" if b < a else None
+
+
+def _supposed(plan: PlanDocument) -> set[tuple[str, str]]:
+    """What the plan supposes: (what, name)."""
+    stated = plan.instance.changes
+    if stated is None:
+        return set()
+    return {
+        *(("added", name) for name in stated.added),
+        *(("drained", name) for name in stated.drained),
+        *(("without", name) for name in stated.without),
+        *((f"relaxed {one.what}", one.gang) for one in stated.relaxed),
+    }
+
+
+def _input(first: PlanDocument, second: PlanDocument, base: Side | None) -> ComparedInput:
+    """How the inputs differ, besides what the plan that is not the base supposes."""
+    a, b = first.instance, second.instance
+    same = a.cluster.spec == b.cluster.spec and a.gangs == b.gangs and a.queues == b.queues
+    mine = {"/".join(gang.key): gang for gang in a.gangs}
+    other = {"/".join(gang.key): gang for gang in b.gangs}
+    nodes = [{node.name: node for node in one.cluster.spec.nodes} for one in (a, b)]
+    known = _supposed(first) ^ _supposed(second) if base is not None else set()
+    stated = {name for _, name in known}
+    added = any(what == "added" for what, _ in known)
+    drained = {name for what, name in known if what == "drained"}
+    evicted = {
+        name
+        for gangs in (mine, other)
+        for name, gang in gangs.items()
+        if any(pod.node in drained for pod in gang.running_pods)
+    }
+    left = stated | evicted
+
+    def alone(of: Mapping[str, object], than: Mapping[str, object], side: Side) -> set[str]:
+        if added and base is not None and side != base:
+            return set()  # what was added is in files that are not known here
+        return of.keys() - than.keys() - left
+
+    def differing(of: Mapping[str, object], than: Mapping[str, object]) -> set[str]:
+        return {name for name in of.keys() & than.keys() if of[name] != than[name]} - left
+
+    queues = [{queue.metadata.name: queue for queue in one.queues} for one in (a, b)]
+    both = queues[0].keys() | queues[1].keys()
+    return ComparedInput.model_construct(
+        same=same,
+        first_nodes=host_ranges(alone(nodes[0], nodes[1], "first")),
+        second_nodes=host_ranges(alone(nodes[1], nodes[0], "second")),
+        changed_nodes=host_ranges(differing(nodes[0], nodes[1])),
+        first_gangs=tuple(sorted(alone(mine, other, "first"))),
+        second_gangs=tuple(sorted(alone(other, mine, "second"))),
+        changed_gangs=tuple(sorted(differing(mine, other))),
+        queues=tuple(sorted(q for q in both if queues[0].get(q) != queues[1].get(q))),
+        policy=tuple(_policy(a.policy, b.policy)),
+    )
+
+
+def _policy(a: PolicyDocument, b: PolicyDocument) -> Iterator[str]:
+    """Fields of the policies that differ, by their names in the document."""
+    for name, field in type(a.spec).model_fields.items():
+        if getattr(a.spec, name) != getattr(b.spec, name):
+            yield field.alias or name
+
+
+def _tiers(first: PlanDocument, second: PlanDocument, *, same: bool) -> Iterator[ComparedTier]:
+    """The tiers of both in the order of the first; one that only the second has follows its predecessor.
+
+    ``same``: they have one input; else neither is better.
+    """
     mine = {tier.name: tier for tier in first.status.objectives}
     other = {tier.name: tier for tier in second.status.objectives}
     names = list(mine)
@@ -100,7 +180,7 @@ def _tiers(first: PlanDocument, second: PlanDocument) -> Iterator[ComparedTier]:
                 sense=stated.sense,
                 first=_value(a),
                 second=_value(b),
-                better=_better(a, b),
+                better=_better(a, b) if same else None,
             )
 
 
@@ -117,7 +197,7 @@ def _better(a: PlanObjective | None, b: PlanObjective | None) -> Side | None:
     return "first" if (a.value > b.value) == (a.sense == "max") else "second"
 
 
-def _gangs(first: PlanDocument, second: PlanDocument) -> Iterator[ComparedGang]:
+def _gangs(first: PlanDocument, second: PlanDocument, base: Side | None) -> Iterator[ComparedGang]:
     """The gangs that differ, by name."""
     mine = {gang.key: gang for gang in first.spec.gangs}
     other = {gang.key: gang for gang in second.spec.gangs}
@@ -130,7 +210,23 @@ def _gangs(first: PlanDocument, second: PlanDocument) -> Iterator[ComparedGang]:
                 first=None if a is None else _decision(a, asked[0].get(key)),
                 second=None if b is None else _decision(b, asked[1].get(key)),
                 changed=changed,
+                effect=_effect(b, a) if base == "second" else _effect(a, b),
             )
+
+
+def _effect(before: PlanGang | None, after: PlanGang | None) -> Effect:
+    """What the second plan does with the gang that the first does not."""
+    if before is None:
+        return "new"
+    if after is None:
+        return "gone"
+    if before.pods and not after.pods:
+        return "stops" if after.decision == "preempt" else "waits"
+    if after.pods and not before.pods:
+        return "runs"
+    if _seats(before) == _seats(after):
+        return "other"
+    return "moves" if after.decision == "move" != before.decision else "elsewhere"
 
 
 def _changed(a: PlanGang | None, b: PlanGang | None) -> Iterator[Change]:

@@ -33,31 +33,126 @@ def test_a_plan_does_not_differ_from_itself(cli: RunCli, plans: tuple[str, str])
     assert shown.out.splitlines()[-1] == "no difference"
 
 
-def test_tiers_gangs_and_the_better_plan_are_named(cli: RunCli, plans: tuple[str, str]) -> None:
+def test_a_what_if_says_what_changes_for_whom_and_is_not_called_better_or_worse(
+    cli: RunCli, plans: tuple[str, str]
+) -> None:
     done = cli("compare", *plans, "--detailed-exitcode", "-o", "json")
     assert done.code == 2
     found = ComparisonDocument.model_validate_json(done.out)
     assert found.second.what_if == "without default/vgg16"
-    # The quickstart: 13.92 effective GPUs with vgg16 at full speed; four less without it.
-    assert found.first.effective_gpus == 13.92
+    # The quickstart: 13.92 effective GPUs with vgg16 at full speed; four less without it, but resnet50 then
+    # gets its quad, which it had at 98 %: 13.92 - 4 + 0.08
+    assert (found.first.effective_gpus, found.second.effective_gpus) == (13.92, 10)
     status = found.status
-    assert (status.better, status.decided_by) == ("first", "goodput/0")
+    assert (status.base, status.better, status.decided_by) == ("first", None, None)
+    assert (status.input.same, status.input.first_gangs) == (False, ())  # vgg16 is stated
+    assert {tier.better for tier in status.tiers} == {None}
     (goodput,) = [tier for tier in status.tiers if tier.name == "goodput/0"]
     assert goodput.first is not None
     assert (goodput.first.value, goodput.first.bound, goodput.first.proven) == (13920, 13920, True)
+    effects = {gang.gang: gang.effect for gang in status.gangs}
+    assert effects == {"default/vgg16": "gone", "default/resnet50": "elsewhere"}
     (gone,) = [gang for gang in status.gangs if gang.gang == "default/vgg16"]
     assert (gone.changed, gone.second) == (("presence",), None)
     assert gone.first is not None
     assert (gone.first.decision, gone.first.gpus, gone.first.nodes) == ("place", 4, ("v100-1",))
-    # The other way round, the other one wins at the same tier.
-    turned = json.loads(cli("compare", *reversed(plans), "-o", "json").out)["status"]
-    assert (turned["better"], turned["decidedBy"]) == ("second", "goodput/0")
     assert cli("compare", *plans, "-o", "name").out == "".join(
         f"gang/{gang.gang}\n" for gang in status.gangs
     )
     table = cli("compare", *plans).out
     assert "default/vgg16     place -> absent" in table
-    assert table.splitlines()[-1] == "the first plan is better: it wins at goodput/0"
+    assert table.endswith(
+        "without default/vgg16, compared with the base:\n"
+        "1 gang is on other nodes: default/resnet50\n"
+        "1 gang is not there: default/vgg16\n"
+        "effective GPUs: 13.92 -> 10 (-3.92)\n"
+    )
+    assert "better" not in table.lower()
+
+
+def test_the_base_comes_first_in_whichever_order_the_plans_are_named(
+    cli: RunCli, plans: tuple[str, str]
+) -> None:
+    straight, turned = (cli("compare", *order).out for order in (plans, plans[::-1]))
+    assert turned == straight
+    status = json.loads(cli("compare", *reversed(plans), "-o", "json").out)["status"]
+    assert (status["base"], status["better"]) == ("second", None)
+
+
+def test_of_two_what_ifs_the_one_that_supposes_less_is_the_base(
+    cli: RunCli, plans: tuple[str, str], tmp_path: Path
+) -> None:
+    more = str(tmp_path / "more.json")
+    two = ("--without", "vgg16", "--drain", "v100-2")
+    assert cli("plan", QUICKSTART, *two, "--out", more, "-o", "name").code == 0
+    found = json.loads(cli("compare", more, plans[1], "-o", "json").out)["status"]
+    assert (found["base"], found["input"]) == ("second", {"same": False})
+    # v100-2 held speech (2 GPUs) and notebook-kim (1), which are placed anew or wait:
+    # whoever still waits with the drain was running without it
+    effects = {gang["gang"]: gang["effect"] for gang in found["gangs"]}
+    assert "runs" not in effects.values()
+    other = str(tmp_path / "other.json")
+    assert cli("plan", QUICKSTART, "--without", "ranking", "--out", other).code == 0
+    assert json.loads(cli("compare", plans[1], other, "-o", "json").out)["status"]["base"] is None
+
+
+def test_what_differs_besides_the_change_is_said(cli: RunCli, tmp_path: Path) -> None:
+    files = []
+    for count, options in ((2, ()), (3, ("--without", "b"))):
+        text = f"""
+apiVersion: gangplan.dev/v1alpha1
+kind: Cluster
+metadata: {{name: small}}
+spec: {{nodes: [{{name: "n-[1-{count}]", model: DGX H100}}]}}
+"""
+        for name, pods in (("a", 2), ("b", 1), ("c", count)):
+            text += f"""---
+apiVersion: gangplan.dev/v1alpha1
+kind: Gang
+metadata: {{name: {name}}}
+spec: {{submittedAt: 2026-11-20T08:00:00Z, roles: [{{name: w, replicas: {pods}, gpus: 8}}]}}
+"""
+        (tmp_path / "in.yaml").write_text(text, encoding="utf-8")
+        files.append(str(tmp_path / f"{count}.json"))
+        assert cli("plan", str(tmp_path / "in.yaml"), *options, "--out", files[-1]).code == 0
+    lines = cli("compare", *files).out.splitlines()
+    besides = "the inputs differ, besides what is supposed: "
+    assert f"{besides}nodes only in the what if plan: n-3" in lines
+    assert f"{besides}gangs whose requests or pods differ: default/c" in lines
+    assert not any("default/b" in line and line.startswith(besides) for line in lines)
+
+
+def test_of_one_input_the_better_plan_is_named_with_the_tier_that_decides(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    # the worse plan is the better one without its only gang
+    text = """
+apiVersion: gangplan.dev/v1alpha1
+kind: Cluster
+metadata: {name: small}
+spec: {nodes: [{name: "n-[1-2]", model: DGX H100}]}
+---
+apiVersion: gangplan.dev/v1alpha1
+kind: Gang
+metadata: {name: a}
+spec: {submittedAt: 2026-11-20T08:00:00Z, roles: [{name: w, replicas: 2, gpus: 8}]}
+"""
+    (tmp_path / "in.yaml").write_text(text, encoding="utf-8")
+    best, worse = str(tmp_path / "best.json"), str(tmp_path / "worse.json")
+    assert cli("plan", str(tmp_path / "in.yaml"), "--out", best).code == 0
+    plan = json.loads(Path(best).read_text(encoding="utf-8"))
+    plan["spec"]["gangs"][0] |= {"decision": "wait", "pods": []}
+    (goodput,) = (one for one in plan["status"]["objectives"] if one["name"] == "goodput/0")
+    goodput["value"] = 0
+    Path(worse).write_text(json.dumps(plan), encoding="utf-8")
+    done = cli("compare", worse, best)
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    assert lines[-1] == "the second plan is better: it wins at goodput/0"
+    assert "1 gang runs instead of waiting: default/a" in lines
+    turned = cli("compare", best, worse).out.splitlines()
+    assert turned[-1] == "the first plan is better: it wins at goodput/0"
+    assert "1 gang waits instead of running: default/a" in turned
 
 
 def test_a_tier_that_one_plan_lacks_decides_nothing(cli: RunCli, tmp_path: Path) -> None:

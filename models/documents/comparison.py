@@ -13,6 +13,7 @@ from models.tiers import Sense
 
 Natural = Annotated[int, Field(ge=0)]
 Side = Literal["first", "second"]
+Effect = Literal["runs", "waits", "stops", "moves", "elsewhere", "new", "gone", "other"]
 Change = Literal["presence", "decision", "pods", "nodes", "gpus", "bandwidth", "share", "speed"]
 
 
@@ -76,6 +77,10 @@ class ComparedGang(ComparisonPart):
     first: ComparedDecision | None = Field(description="null where the plan does not have the gang")
     second: ComparedDecision | None
     changed: Many[Change]
+    effect: Effect = Field(
+        description="From the base, else the first, to the other plan: `runs` instead of waiting, `waits`"
+        " instead of running, `stops`, `moves`, is `elsewhere`, `new` or `gone`, or differs in something else"
+    )
 
 
 class ComparedQueue(ComparisonPart):
@@ -96,11 +101,33 @@ class ComparedNodes(ComparisonPart):
     changed: Many[str]
 
 
+class ComparedInput(ComparisonPart):
+    """How the inputs of the plans differ, besides what the what-if states; nodes as host ranges."""
+
+    same: bool = Field(description="Both have the same nodes, gangs and queues")
+    first_nodes: Many[str] = omitted(default=(), description="Of the first alone")
+    second_nodes: Many[str] = omitted(default=())
+    changed_nodes: Many[str] = omitted(default=())
+    first_gangs: Many[str] = omitted(default=(), description="Of the first alone")
+    second_gangs: Many[str] = omitted(default=())
+    changed_gangs: Many[str] = omitted(
+        default=(), description="That ask for something else, or run elsewhere"
+    )
+    queues: Many[str] = omitted(default=(), description="That differ")
+    policy: Many[str] = omitted(default=(), description="Fields of the Policy that differ")
+
+
 class ComparisonStatus(ComparisonPart):
     """What differs."""
 
     same: bool = Field(description="Nothing below differs")
-    better: Side | None = Field(description="Better at the first tier of both that differs")
+    base: Side | None = Field(
+        description="Which one the other, a what-if, changes; null if neither states so"
+    )
+    input: ComparedInput
+    better: Side | None = Field(
+        description="Better at the first tier of both that differs; null where the inputs differ"
+    )
     decided_by: str | None = Field(description="That tier")
     tiers: Many[ComparedTier] = Field(description="All of them, in order")
     gangs: Many[ComparedGang] = Field(description="Those that differ")

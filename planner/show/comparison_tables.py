@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from models.comparison import equal
 from models.documents.comparison import (
     ComparedDecision,
-    ComparedGang,
     ComparedPlan,
     ComparedTier,
     ComparedValue,
     ComparisonDocument,
+    Effect,
+    Side,
 )
-from models.units import plural
+from models.units import first_of, plural
 from planner.show.table import Cell, Column, Table
 from planner.show.text import NO_BOUND, gpu_amount, number, permille, whole_percent
 
 MAX_GANGS = 40
 """Rows of gangs, unless all are asked for."""
 
+MAX_NAMES = 6
+"""Names in a sentence; the others are counted."""
+
 ABSENT = "absent"
+
+
+def _sides(found: ComparisonDocument) -> tuple[Side, Side]:
+    """The base first, in whichever order they were named."""
+    return ("second", "first") if found.status.base == "second" else ("first", "second")
+
+
+def _title(found: ComparisonDocument, side: Side) -> str:
+    if found.status.base is None:
+        return side
+    return "base" if side == found.status.base else "what if"
 
 
 def facts(found: ComparisonDocument) -> Table:
     """The two plans."""
-    rows = [_plan("first", found.first), _plan("second", found.second)]
+    rows = [_plan(_title(found, side), getattr(found, side)) for side in _sides(found)]
     columns = ("PLAN", "FILE", "OUTCOME", "NODES", "GANGS", "EFFECTIVE GPUS", "WHAT IF")
     titled = tuple(
         Column(title, right=title in ("NODES", "GANGS", "EFFECTIVE GPUS"), fold=title == "WHAT IF")
@@ -51,12 +65,14 @@ def _plan(side: str, plan: ComparedPlan) -> tuple[Cell, ...]:
 def tiers(found: ComparisonDocument, *, wide: bool) -> Table:
     """A row for each tier that differs, for every one if ``wide``; the first that differs decides."""
     shown = [tier for tier in found.status.tiers if wide or not equal(tier)]
+    sides = _sides(found)
+    titles = [_title(found, side).upper() for side in sides]
     columns = (
         Column("TIER", fold=True),
         Column("SENSE", droppable=True),
-        Column("FIRST", right=True),
+        Column(titles[0], right=True),
         Column("BOUND", right=True, droppable=True),
-        Column("SECOND", right=True),
+        Column(titles[1], right=True),
         Column("BOUND", right=True, droppable=True),
         Column("BETTER"),
     )
@@ -64,15 +80,16 @@ def tiers(found: ComparisonDocument, *, wide: bool) -> Table:
         (
             Cell(tier.name, "head" if tier.name == found.status.decided_by else None),
             Cell(tier.sense, "dim"),
-            *_value(tier.first),
-            *_value(tier.second),
+            *_value(getattr(tier, sides[0])),
+            *_value(getattr(tier, sides[1])),
             Cell(_better(tier, found.status.decided_by)),
         )
         for tier in shown
     ]
     rest = len(found.status.tiers) - len(shown)
     notes = (f"{plural(rest, 'tier')} with equal values (-o wide lists all)",) if rest else ()
-    return Table(columns, tuple(rows), notes)
+    table = Table(columns, tuple(rows), notes)
+    return table if found.status.input.same else table.of_columns([*range(len(columns) - 1)])
 
 
 def _value(value: ComparedValue | None) -> tuple[Cell, Cell]:
@@ -89,9 +106,10 @@ def _better(tier: ComparedTier, decided_by: str | None) -> str:
 
 
 def gangs(found: ComparisonDocument, *, every: bool) -> Table:
-    """A row for each gang that differs: ``first -> second``, or once what is equal or of one plan alone."""
+    """A row for each gang that differs: ``base -> what if``, or once what is equal or of one plan alone."""
     differing = found.status.gangs
     shown = differing if every else differing[:MAX_GANGS]
+    sides = _sides(found)
     columns = (
         Column("GANG", fold=True),
         Column("DECISION"),
@@ -100,44 +118,48 @@ def gangs(found: ComparisonDocument, *, every: bool) -> Table:
         Column("SPEED", right=True, droppable=True),
         Column("NODES", fold=True),
     )
+    pairs = [(gang, [getattr(gang, side) for side in sides]) for gang in shown]
     rows = [
         (
             Cell(gang.gang, "head"),
-            Cell(_decision(gang)),
-            Cell(_both(gang, lambda one: number(one.gpus) if one.pods else "-")),
-            Cell(_both(gang, lambda one: permille(one.share))),
-            Cell(_both(gang, lambda one: whole_percent(one.speed))),
-            Cell(_nodes(gang)),
+            Cell(_decision(both)),
+            Cell(_both(both, lambda one: number(one.gpus) if one.pods else "-")),
+            Cell(_both(both, lambda one: permille(one.share))),
+            Cell(_both(both, lambda one: whole_percent(one.speed))),
+            Cell(_seats(both, other_gpus="gpus" in gang.changed)),
         )
-        for gang in shown
+        for gang, both in pairs
     ]
     rest = len(differing) - len(shown)
     notes = (f"{plural(rest, 'more gang')} (-o wide lists all)",) if rest else ()
     return Table(columns, tuple(rows), notes)
 
 
-def _decision(gang: ComparedGang) -> str:
-    if gang.first is not None and gang.second is not None:
-        return _both(gang, lambda one: one.decision)
-    first, second = (ABSENT if one is None else one.decision for one in (gang.first, gang.second))
-    return f"{first} -> {second}"
+Both = Sequence[ComparedDecision | None]
 
 
-def _both(gang: ComparedGang, text: Callable[[ComparedDecision], str]) -> str:
-    texts = dict.fromkeys(text(one) or "-" for one in (gang.first, gang.second) if one is not None)
-    return " -> ".join(texts)
+def _decision(both: Both) -> str:
+    if None not in both:
+        return _both(both, lambda one: one.decision)
+    return " -> ".join(ABSENT if one is None else one.decision for one in both)
 
 
-def _nodes(gang: ComparedGang) -> str:
-    text = _both(gang, lambda one: ",".join(one.nodes))
-    return f"{text} (other GPUs)" if "gpus" in gang.changed else text
+def _both(both: Both, text: Callable[[ComparedDecision], str]) -> str:
+    return " -> ".join(dict.fromkeys(text(one) or "-" for one in both if one is not None))
+
+
+def _seats(both: Both, *, other_gpus: bool) -> str:
+    text = _both(both, lambda one: ",".join(one.nodes))
+    return f"{text} (other GPUs)" if other_gpus else text
 
 
 def queues(found: ComparisonDocument) -> Table:
     """A row for each queue that differs."""
+    turned = found.status.base == "second"
 
     def cell(first: int | None, second: int | None) -> Cell:
         texts = [ABSENT if one is None else number(one) for one in (first, second)]
+        texts = texts[::-1] if turned else texts
         return Cell(texts[0] if first == second else " -> ".join(texts))
 
     columns = (Column("QUEUE"), Column("HOLDS", right=True), Column("WAITS FOR", right=True))
@@ -152,29 +174,75 @@ def queues(found: ComparisonDocument) -> Table:
     return Table(columns, tuple(rows))
 
 
+EFFECTS: Mapping[Effect, tuple[str, str]] = {
+    "runs": ("runs instead of waiting", "run instead of waiting"),
+    "waits": ("waits instead of running", "wait instead of running"),
+    "stops": ("is stopped", "are stopped"),
+    "moves": ("moves", "move"),
+    "elsewhere": ("is on other nodes", "are on other nodes"),
+    "new": ("is new", "are new"),
+    "gone": ("is not there", "are not there"),
+    "other": ("has other GPUs, bandwidth or speed", "have other GPUs, bandwidth or speed"),
+}
+"""What happens to a gang, and to several."""
+
+
 def ending(found: ComparisonDocument) -> list[str]:
-    """What differs, in sentences; the last says which plan is better."""
+    """What changes for whom, in sentences; the last says which plan is better, if they have one input."""
     status = found.status
-    lines = [
-        f"nodes {what}: {', '.join(names)}"
-        for what, names in (
-            ("of the first plan alone", status.nodes.first),
-            ("of the second plan alone", status.nodes.second),
-            ("that differ", status.nodes.changed),
-        )
-        if names
-    ]
-    if status.gangs:
-        lines.append(f"{plural(len(status.gangs), 'gang')} differ: {_counted(status.gangs)}")
-    lines += [f"note: {remark}" for remark in status.remarks]
     if status.same:
-        return [*lines, "no difference"]
+        return [*_remarks(found), "no difference"]
+    lines = [*_given(found), *_effects(found), *_remarks(found)]
+    if not status.input.same:
+        if status.base is None:
+            lines.append("neither is called better: their inputs differ")
+        return lines
     if status.better is None:
         return [*lines, "neither is better: no tier of both differs"]
     return [*lines, f"the {status.better} plan is better: it wins at {status.decided_by}"]
 
 
-def _counted(gangs: Sequence[ComparedGang]) -> str:
-    """``3 in decision, 2 in nodes``."""
-    counts = Counter(change for gang in gangs for change in gang.changed)
-    return ", ".join(f"{count:,} in {change}" for change, count in counts.items())
+def _remarks(found: ComparisonDocument) -> list[str]:
+    return [f"note: {remark}" for remark in found.status.remarks]
+
+
+def _given(found: ComparisonDocument) -> Iterator[str]:
+    """What differs in the input, besides what a what-if states."""
+    given = found.status.input
+    besides = "" if found.status.base is None else ", besides what is supposed"
+    first, second = (_title(found, side) for side in ("first", "second"))
+    for what, names in (
+        (f"nodes only in the {first} plan", given.first_nodes),
+        (f"nodes only in the {second} plan", given.second_nodes),
+        ("nodes that differ", given.changed_nodes),
+        (f"gangs only in the {first} plan", given.first_gangs),
+        (f"gangs only in the {second} plan", given.second_gangs),
+        ("gangs whose requests or pods differ", given.changed_gangs),
+        ("queues that differ", given.queues),
+        ("fields of the Policy that differ", given.policy),
+    ):
+        if names:
+            yield f"the inputs differ{besides}: {what}: {first_of(names, MAX_NAMES)}"
+
+
+def _effects(found: ComparisonDocument) -> Iterator[str]:
+    """``with node a drained:``, and what happens to which gangs, a line each."""
+    other = getattr(found, _sides(found)[1])
+    lines = []
+    for effect, words in EFFECTS.items():
+        names = [one.gang for one in found.status.gangs if one.effect == effect]
+        if names:
+            count, what = plural(len(names), "gang"), words[len(names) > 1]
+            lines.append(f"{count} {what}: {first_of(names, MAX_NAMES)}")
+    before, after = (getattr(found, side).effective_gpus for side in _sides(found))
+    if before is not None and after is not None and before != after:
+        more = "+" if after > before else "-"
+        by = gpu_amount(round(abs(after - before), 3))
+        lines.append(f"effective GPUs: {gpu_amount(before)} -> {gpu_amount(after)} ({more}{by})")
+    if not lines:
+        return
+    if found.status.base is None:
+        yield "in the second plan, compared with the first:"
+    else:
+        yield f"{other.what_if}, compared with the base:"
+    yield from lines
