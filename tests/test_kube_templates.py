@@ -662,3 +662,41 @@ def test_indexes_that_succeeded_are_not_made_again() -> None:
     done["status"]["phase"] = "Succeeded"
     (gang,) = gangs(made, done).values()
     assert (shape(gang), gang.hold) == ({"worker": (3, 3, 8)}, None)
+
+
+# ---- lists that lack them
+
+
+LACKS = "Kueue: jobs that it suspends have no pods"
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [
+        thing("LocalQueue", KUEUE, "main", {"clusterQueue": "all"}),
+        {"apiVersion": KUEUE, "kind": "ClusterQueue", "metadata": {"name": "all"}, "spec": {}},
+        pod("p", gpus=1, on="n1", labels={"kueue.x-k8s.io/queue-name": "main"}),
+        # What Kueue writes on pods of a Job that it admitted with a topology.
+        pod("p", gpus=1, on="n1", annotations={"kueue.x-k8s.io/workload": "job-vit-1"}),
+        pod("kueue-controller-manager-5b9-x7k2p", namespace="kueue-system", on="n1"),
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kueue-system"}},
+    ],
+)
+def test_lists_without_what_kueue_suspends_say_so(sign: Tree) -> None:
+    """What the README's first command prints has nodes, pods and namespaces only."""
+    for policy in (ALL, {**ALL, "spec": {}}):
+        lines = planned(sign, policy=policy).remarks
+        assert [line.startswith(LACKS) for line in lines].count(True) == 1
+        assert any("gangplan snapshot --out DIR" in line for line in lines)
+    for listed in (
+        workload("Job", "batch/v1"),
+        thing("JobSet", "jobset.x-k8s.io/v1alpha2", "other", {"replicatedJobs": []}),
+        {"apiVersion": KUEUE, "kind": "WorkloadList", "items": []},
+    ):
+        assert not any(LACKS in line for line in planned(sign, listed, policy=ALL).remarks)
+
+
+def test_a_cluster_without_kueue_hears_nothing_of_it() -> None:
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}}
+    lines = planned(namespace, pod("p", gpus=1, on="n1"), policy=ALL).remarks
+    assert not any("Kueue" in line for line in lines)

@@ -49,7 +49,7 @@ from planner.read.kube.pods.host_ports import count_host_ports
 from planner.read.kube.pods.pods import read_pods
 from planner.read.kube.queues import read_quotas
 from planner.read.kube.records import KubeGang, KubeNode, KubePod, Objects
-from planner.read.kube.templates.waiting import expected_pods
+from planner.read.kube.templates.waiting import expected_pods, remark_unseen
 from planner.read.slurm.levels import SlurmTopology
 from planner.read.sources import KUBECTL, Source
 from planner.read.validation import Entry, describe_error, real_path
@@ -95,6 +95,7 @@ def assemble(
     """
     settings = policy.kubernetes
     nodes = _named_nodes(objects, policy, remarks)
+    remark_unseen(objects, remarks)
     expected = expected_pods(objects, settings, remarks)
     pods = read_pods(objects, nodes, settings, remarks, expected.pods)
     if not objects.has_all("Pod"):

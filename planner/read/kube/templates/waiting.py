@@ -17,6 +17,7 @@ from planner.read.kube.dialects import kueue, volcano
 from planner.read.kube.dialects.base import ControllerKey
 from planner.read.kube.dialects.job import completion_index
 from planner.read.kube.dialects.kubeflow import KINDS as TRAINING_KINDS
+from planner.read.kube.dialects.kueue_workloads import KIND as WORKLOAD
 from planner.read.kube.dialects.kueue_workloads import Workloads
 from planner.read.kube.dialects.registry import controller_readers
 from planner.read.kube.lookup import Tree, at, distinct, flag, mapping, objects, text, whole
@@ -48,6 +49,14 @@ UNREADABLE = (
     "waits without pods, and how many it would have, or what they request, cannot be read; it is left "
     "out of the plan"
 )
+
+UNSEEN = "jobs that it suspends have no pods, so these lists do not show them"
+WITH_WORKLOADS = (
+    "gangplan snapshot --out DIR records them, or list them too: "
+    "kubectl get nodes,pods,namespaces,workloads.kueue.x-k8s.io -A -o json"
+)
+KUEUE_SYSTEM = "kueue-system"
+"""The namespace that Kueue is installed in."""
 
 _OVER = frozenset({"Complete", "Completed", "Succeeded", "Failed", "Finished"}) | {
     "SUCCEEDED",
@@ -109,6 +118,26 @@ def expected_pods(api: Objects, policy: KubernetesPolicy, remarks: Remarks) -> E
             what = f"{beyond:,} waiting workloads without pods are {BEYOND}"
             remarks.add(f"namespace {namespace}", what)
     return found
+
+
+def remark_unseen(api: Objects, remarks: Remarks) -> None:
+    """A remark where Kueue is at work and the input has no list of what it suspends."""
+    suspended = {kind for _, kind in _CONTROLLERS} | {"TrainJob", WORKLOAD}
+    if not any(map(api.has_all, suspended)) and _has_kueue(api):
+        remarks.add("Kueue", UNSEEN, WITH_WORKLOADS)
+
+
+def _has_kueue(api: Objects) -> bool:
+    if any(api.of(kind, kueue.GROUP) for kind in ("ClusterQueue", "LocalQueue")):
+        return True
+    if api.named("", "Namespace", "", KUEUE_SYSTEM) is not None:
+        return True
+    marks = f"{kueue.GROUP}/"
+    return any(
+        one.namespace == KUEUE_SYSTEM
+        or any(key.startswith(marks) for part in (one.labels, one.annotations) for key in part)
+        for one in api.of("Pod", "")
+    )
 
 
 def _names_in_use(api: Objects, namespaces: Collection[str]) -> dict[str, set[str]]:
