@@ -88,6 +88,12 @@ GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "aliyun.com/gpu", "habana.ai/g
 EVERY_SCHEDULER = "*"
 """In place of the name of a scheduler: every one."""
 
+SLURM = "slurm"
+"""The scheduler of gangs that are jobs of Slurm."""
+
+SLURM_PRIORITIES = 8
+"""Most priorities of jobs of Slurm, unless the policy says otherwise."""
+
 SHOWN_SCHEDULERS = 4
 """Most schedulers that a sentence names."""
 
@@ -181,6 +187,7 @@ class Policy:
     ``patience``: of gangs that state none. ``spares``: (name of a level, nodes that stay free in each
     of its domains), sorted. ``per_gpu``: (resource, units) that a free GPU needs to be of use, sorted.
     ``gpu_hour_price``: of one GPU for an hour, in any currency; no tier depends on it.
+    ``slurm_priorities``: most priorities that gangs read from a queue of Slurm have.
     """
 
     name: str = "default"
@@ -202,6 +209,7 @@ class Policy:
     spares: tuple[tuple[str, int], ...] = ()
     per_gpu: tuple[tuple[str, int], ...] = ()
     gpu_hour_price: Fraction | None = None
+    slurm_priorities: int = SLURM_PRIORITIES
 
     def lists(self, objective: str) -> bool:
         """Whether the policy has the objective."""

@@ -73,6 +73,9 @@ def test_options_told_of_are_options(cli: RunCli, capsys: pytest.CaptureFixture[
     others |= {"--nnodes", "--nproc-per-node", "--node-rank", "--master-addr"}  # of torchrun
     others |= {"--by-speed"}  # of tests/exhaustive_sweep.py
     others |= {"--manifest", "--archive"}  # of krew
+    others |= {"--json", "--gpus-per-node", "--gres", "--gpus-per-task", "--gpus"}  # of Slurm
+    others |= {"--constraint", "--nodelist", "--exclude", "--partition", "--exclusive"}
+    others |= {"--segment", "--switches", "--contiguous"}
     ours = [
         path for path in DOCUMENTS if path.parent.name != "lingjun"
     ]  # tells of a script's options

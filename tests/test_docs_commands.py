@@ -106,6 +106,8 @@ def prepare(stage: Stage) -> None:
     (folder / "gangs.yaml").write_text(MORE, encoding="utf-8")
     for name in ("queue.yaml", "queue-now.yaml"):
         shutil.copy(ROOT / "inputs/stickiness/queue.yaml", folder / name)
+    for name in ("nodes.json", "queue.json"):
+        shutil.copy(ROOT / "inputs/slurm" / name, folder)
     (folder / "topology.conf").write_text("SwitchName=s1 Nodes=gpu-[01-04]\n", encoding="utf-8")
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from models.documents.cluster import HOSTNAME_LABEL, ClusterSpec
 from models.documents.gang import GangDocument, PodDocument, RoleDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanPod
+from models.policy import SLURM
 from models.units import requested, shown
 
 Key = tuple[str, str]
@@ -190,6 +191,11 @@ def actions_of(plan: PlanDocument, *, unknown_uid: str | None = None) -> PlanAct
             raise InapplicablePlanError(
                 f"the plan is a what-if {instance.what_if}: it is about other nodes or gangs than there are",
                 "plan without --add, --drain, --without and --relax",
+            )
+        if any(gang.status.scheduler == SLURM for gang in instance.gangs):
+            raise InapplicablePlanError(
+                f"the plan is a what-if {instance.what_if}: Slurm starts its jobs itself",
+                "docs/with-slurm.md says how to move a queue over",
             )
         raise InapplicablePlanError(
             f"the plan is a what-if {instance.what_if}: gangplan starts only what waits for it",

@@ -35,6 +35,7 @@ from models.policy import (
     DEFAULT_PRESET,
     MAX_BUDGET,
     QUEUE_LIMIT,
+    SLURM_PRIORITIES,
     Disruption,
     KubernetesPolicy,
     Moves,
@@ -375,6 +376,11 @@ class PolicySpec(Document):
     )
     gpu_hour_price: Price | None = omitted(
         description="Price of one GPU for an hour, in any currency, for the losses of an audit"
+    )
+    slurm_priorities: Annotated[int, whole(1, MAX_QUEUE)] = omitted(
+        default=SLURM_PRIORITIES,
+        description="Most different priorities of waiting jobs of Slurm; jobs whose priorities lie close "
+        "together count as equal",
     )
     spares: Mapped[LevelName, Annotated[int, whole(0, MAX_SPARES)]] = omitted(
         default={}, description="Nodes with GPUs kept free in every domain of a level, for failures"

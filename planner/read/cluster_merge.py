@@ -15,7 +15,7 @@ from models.documents.gang import GangDocument
 from models.documents.queue import QueueDocument
 from models.hardware import FindModel, ServerModel, slug
 from models.policy import Policy
-from models.units import shown
+from models.units import plural, shown
 from planner.errors import Fault
 from planner.read.compact_cluster import ServerModels
 from planner.read.document_kinds import Documents
@@ -25,6 +25,7 @@ from planner.read.validation import Entry
 
 if TYPE_CHECKING:
     from planner.read.kube.records import Objects
+    from planner.read.slurm.assembly import SlurmState
     from planner.read.slurm.levels import SlurmTopology
 
 ClusterEntry = Entry[ClusterDocument]
@@ -37,7 +38,7 @@ class ClusterInput:
     """Every Cluster, found ones first; gangs and queues of Kubernetes; the catalogue and inferred models.
 
     ``topology``: whose levels replace those of the merged Cluster. ``left_out``: waiting pods of other
-    schedulers that are not planned, by scheduler.
+    schedulers that are not planned, by scheduler. ``now``: when the input was recorded, None if unknown.
     """
 
     clusters: list[ClusterEntry]
@@ -48,12 +49,16 @@ class ClusterInput:
     topology: SlurmTopology | None = None
     left_out: dict[str, int] = field(default_factory=dict)
     queues: list[Entry[QueueDocument]] = field(default_factory=list)
+    now: int | None = None
 
 
 def collect_clusters(documents: Documents, policy: Policy, find: FindModel) -> ClusterInput:
     """The Clusters of the input, whatever they were read from."""
     topology = _only_topology(documents)
     objects = documents.objects
+    if documents.slurm is not None:
+        _check_one_cluster(documents, objects)
+        return _slurm_state(documents, documents.slurm, policy, find, topology)
     if objects is not None and objects.of("Node"):
         return _kubernetes(documents, objects, policy, find, topology)
     if objects is not None:
@@ -66,6 +71,49 @@ def collect_clusters(documents: Documents, policy: Policy, find: FindModel) -> C
     if topology is None or written or "Cluster" in documents.unusable:
         return ClusterInput(documents.clusters, find, topology=topology)
     return _slurm(documents, policy, find, topology)
+
+
+def _check_one_cluster(documents: Documents, objects: Objects | None) -> None:
+    if objects is not None and (objects.of("Node") or objects.of("Pod")):
+        what = "Kubernetes objects and the output of Slurm in one input"
+        documents.findings.fault(Fault(what, "plan one cluster at a time"))
+
+
+def _slurm_state(
+    documents: Documents,
+    state: SlurmState,
+    policy: Policy,
+    find: FindModel,
+    topology: SlurmTopology | None,
+) -> ClusterInput:
+    """What Slurm's commands wrote; nodes may also be those of Clusters, or of the topology."""
+    from planner.read.slurm.assembly import assemble  # only where there is such output
+    from planner.read.slurm.cluster import with_policy_levels
+
+    if topology is not None:
+        topology = with_policy_levels(topology, policy.kubernetes.levels, documents.remarks)
+    find = _inline_first(documents.clusters, find)
+    _check_policy_models(documents, find)
+    written = [entry.document for entry in documents.clusters]
+    made = assemble(
+        state, policy, find, documents.findings, documents.remarks, topology, written
+    )  # fmt: skip
+    if made.cluster is not None:
+
+        def found(name: str) -> ServerModel | None:
+            return made.models.get(slug(name)) or find(name)
+
+        source = topology.source if topology is not None else "the Policy"
+        levels = f"levels from {source}: {', '.join(made.levels)}" if made.levels else None
+        clusters = [made.cluster, *_adopt_levels(documents.clusters, made.cluster)]
+        result = ClusterInput(clusters, found, found=levels)
+    elif topology is not None and not any(one.spec.nodes for one in written):
+        result = _slurm(documents, policy, find, topology, made.gangs)
+    else:
+        result = ClusterInput(documents.clusters, find, topology=topology)
+    result.gangs = made.gangs
+    result.now = state.jobs.now
+    return result
 
 
 def _without_nodes(documents: Documents, objects: Objects) -> None:
@@ -160,18 +208,23 @@ def _add_gpu_labels(
 
 
 def _slurm(
-    documents: Documents, policy: Policy, find: FindModel, topology: SlurmTopology
+    documents: Documents,
+    policy: Policy,
+    find: FindModel,
+    topology: SlurmTopology,
+    jobs: Sequence[Entry[GangDocument]] = (),
 ) -> ClusterInput:
     """The nodes of the topology file alone; their server models are those of a Policy, or unknown.
 
-    Clusters of the input have no nodes; they may describe server models.
+    Clusters of the input have no nodes; they may describe server models. ``jobs``: of Slurm's queue.
     """
     from planner.read.kube.nodes.servers import unknown_model  # only where it is needed
     from planner.read.slurm.cluster import cluster_tree
 
     find = _inline_first(documents.clusters, find)
     _check_policy_models(documents, find)
-    asked = [role.gpus for entry in documents.gangs for role in entry.document.spec.roles]
+    gangs = (*documents.gangs, *jobs)
+    asked = [role.gpus for entry in gangs for role in entry.document.spec.roles]
     unknown = unknown_model("unknown", max(asked)) if any(asked) else None
     guessed: list[str] = []
 
@@ -187,17 +240,23 @@ def _slurm(
         return unknown if unknown is not None and slug(name) == slug(unknown.name) else find(name)
 
     tree = cluster_tree(topology, model_of)
-    if guessed and unknown is not None:
-        documents.remarks.add(
-            topology.source,
-            f"says nothing of GPUs: its nodes count as servers of {unknown.gpus} unknown GPUs, PCIe only",
-            "name their model in a Policy: kubernetes: {serverModels: [{nodeSelector: {}, model: DGX H100}]}",
-        )
+    if guessed:
+        counted = "nodes without GPUs"
+        if unknown is not None:
+            counted = f"servers of {unknown.gpus} unknown GPUs, PCIe only"
+        what = f"says nothing of GPUs: {plural(len(guessed), 'node')} of it count as {counted}"
+        documents.remarks.add(topology.source, what, _NO_MODELS)
     document = ClusterDocument.model_validate(tree)
     names = ", ".join(level.name for level in topology.levels) or "none"
     entry = Entry(Source(topology.source, "", "json"), (), document, documents.findings)
     clusters = [entry, *_adopt_levels(documents.clusters, entry)]
     return ClusterInput(clusters, found, found=f"levels from {topology.source}: {names}")
+
+
+_NO_MODELS = (
+    "add scontrol show nodes --json > nodes.json to the paths; or name their model in a Policy: "
+    "kubernetes: {serverModels: [{nodeSelector: {}, model: DGX H100}]}"
+)
 
 
 def _check_policy_models(documents: Documents, find: FindModel) -> None:

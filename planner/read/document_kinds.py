@@ -22,12 +22,20 @@ from planner.read.hived import is_hived
 from planner.read.kube.lookup import Tree, items, mapping, text
 from planner.read.mistaken_texts import mistaken
 from planner.read.parser import SKIMMED, Item, read_items
-from planner.read.sources import Malformed, Source, slurm_format, too_long
+from planner.read.sources import (
+    Malformed,
+    Source,
+    is_node_records,
+    is_slurm_output,
+    slurm_format,
+    too_long,
+)
 from planner.read.validation import Entry, validate
 
 if TYPE_CHECKING:
     from planner.read.kube.objects import Gatherer
     from planner.read.kube.records import Objects
+    from planner.read.slurm.assembly import SlurmState
     from planner.read.slurm.levels import SlurmTopology
 
 OWN_GROUP = API_VERSION.partition("/")[0]
@@ -103,7 +111,7 @@ def _is_ours(tree: Tree) -> bool:
 class Documents:
     """Every typed document. ``unusable``: kinds of which a document may have been lost.
 
-    ``topologies``: files of Slurm; ``hived``: configurations of HiveD.
+    ``topologies``: files of Slurm, ``slurm``: what its commands wrote; ``hived``: configurations of HiveD.
     """
 
     findings: Findings
@@ -115,6 +123,7 @@ class Documents:
     remarks: Remarks = field(default_factory=Remarks)
     topologies: list[tuple[Source, SlurmTopology]] = field(default_factory=list)
     hived: list[tuple[Source, Tree]] = field(default_factory=list)
+    slurm: SlurmState | None = None
     unrecognised: list[tuple[str, Finding]] = field(default_factory=list)
     _gatherer: Gatherer | None = None
 
@@ -151,8 +160,7 @@ class Documents:
 
     def read(self, source: Source) -> None:
         """Add every document of a text. Raises MissingPathError for a file that breaks off."""
-        if slurm_format(source.name, source.text) is not None:
-            self._topology(source)
+        if self._slurm_text(source):
             return
         if source.named and (mistake := mistaken(source)) is not None:
             self.findings.fault(mistake)
@@ -230,6 +238,8 @@ class Documents:
             self.gatherer.add(tree, source.name)
         elif is_hived(tree):
             self.hived.append((source, tree))
+        elif not depth and is_slurm_output(tree):
+            self._slurm_state().add(source, tree, self.findings, self.remarks)
         elif depth and (found := as_object(tree)) is not None:
             self.gatherer.add(found, source.name)
             what = "kind or apiVersion is unreadable; the kind is inferred from its fields"
@@ -240,13 +250,35 @@ class Documents:
             for i, item in enumerate(tree["items"]):
                 yield from self._unwrap(source, item, (*path, "items", i), depth + 1)
 
-    def _topology(self, source: Source) -> None:
-        from planner.read.slurm.cluster import read_topology  # only where there is one
+    def _slurm_state(self) -> SlurmState:
+        """What Slurm's commands wrote, of all files."""
+        if self.slurm is None:
+            # only where there is one
+            from planner.read.slurm.assembly import SlurmState
+            from planner.read.slurm.jobs import SlurmJobs
+            from planner.read.slurm.nodes import SlurmNodes
 
+            nodes, jobs = SlurmNodes(self.findings), SlurmJobs(self.findings, self.remarks)
+            self.slurm = SlurmState(nodes, jobs)
+        return self.slurm
+
+    def _slurm_text(self, source: Source) -> bool:
+        """Whether the text is a topology file or a list of nodes of Slurm; then it is read."""
+        topology = slurm_format(source.name, source.text) is not None
+        if not topology and not is_node_records(source.text):
+            return False
         if source.rest is not None:
             self.findings.fault(too_long(source.name))
             self.mark_all_unusable()
-            return
+        elif topology:
+            self._topology(source)
+        else:
+            self._slurm_state().nodes.add_text(source)
+        return True
+
+    def _topology(self, source: Source) -> None:
+        from planner.read.slurm.cluster import read_topology  # only where there is one
+
         try:
             self.topologies.append((source, read_topology(source)))
         except InputError as error:

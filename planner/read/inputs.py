@@ -78,6 +78,10 @@ def read_policy(paths: Sequence[str], *, policy: str | None = None) -> Policy:
     """
     findings = Findings()
     documents = _documents(paths if policy is None else [policy], None, findings)
+    if documents.slurm is not None:
+        what = "the output of Slurm does not go with a live Kubernetes cluster"
+        hint = "Slurm starts its jobs itself; gangplan plan shows what could start"
+        findings.fault(Fault(what, hint))
     if policy is not None and not documents.policies and not findings:
         findings.fault(Fault(f"no Policy in {shown(policy)}", "put a Policy there"))
     return policy_alone(documents)

@@ -136,8 +136,9 @@ def build(
     cluster = collect_clusters(documents, policy_of(document, (), now, queue), find)
     if not cluster.clusters:
         objects = documents.objects
-        pods_alone = objects is not None and objects.of("Pod")  # reported already
-        if "Cluster" not in documents.unusable and not pods_alone:
+        reported = objects is not None and bool(objects.of("Pod"))
+        reported = reported or (documents.slurm is not None and bool(findings))
+        if "Cluster" not in documents.unusable and not reported:
             findings.fault(_no_cluster(documents))
         _report_gangs(documents)
         findings.raise_all()
@@ -165,7 +166,8 @@ def build(
     if policy is not None:
         _check_spares(policy, merged)
     mix = default_mix(gangs, merged.cluster.nodes)
-    policy_used = policy_of(document, mix, now, queue)
+    recorded = cluster.now if document is None or document.spec.now is None else None
+    policy_used = policy_of(document, mix, recorded if now is None else now, queue)
     gangs = limit_queues(gangs, policy_used.queue_limit, documents.remarks)
     gangs = with_group_slices(gangs, merged.cluster, documents.remarks)
     instance = Instance(merged.cluster, gangs, policy_used, queues=queues)
@@ -207,6 +209,9 @@ def _observed(entry: GangEntry) -> bool:
 def _no_cluster(documents: Documents) -> Fault:
     if documents.objects:
         return Fault("no Node among the Kubernetes objects", NODES_HINT)
+    if documents.slurm is not None:
+        what = "jobs of Slurm, but none of its nodes"
+        return Fault(what, "add the nodes: scontrol show nodes --json > nodes.json")
     hint = f"add Kubernetes objects: {KUBECTL}; or a document of kind Cluster"
     return Fault("no Cluster in the input, and no Kubernetes Node", hint)
 
@@ -285,6 +290,7 @@ def policy_of(
         spares=tuple(sorted(spec.spares.items())),
         per_gpu=tuple(sorted((name, requested(name, u)) for name, u in spec.per_gpu.items())),
         gpu_hour_price=spec.gpu_hour_price,
+        slurm_priorities=spec.slurm_priorities,
     )
 
 

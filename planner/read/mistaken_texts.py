@@ -32,6 +32,23 @@ _MESSAGE = re.compile(
 _WARNING = re.compile(r"(?:Warning: |[IWE][0-9]{4} )[^\n]*\n(?:[^\n{]*\n)*\{")
 _PAGE = re.compile(r"<(?:!doctype|html|head|body|\?xml)\b", re.IGNORECASE)
 _TABLE = re.compile(r"(?:(?:NAMESPACE +)?NAME +[A-Z][A-Z0-9 ()-]+|Name: {3,}\S.*)$", re.MULTILINE)
+_SLURM_ERROR = re.compile(
+    r"(?:slurm_\w+ error|(?:squeue|scontrol|sinfo|slurm\w*): (?:fatal|error)): ?[^\n]*$",
+    re.MULTILINE,
+)
+_SLURM = (
+    (re.compile(r" *JOBID +(?:PARTITION|NAME)\b"), "a table of squeue"),
+    (re.compile(r"JobId=[0-9]+ "), "the output of scontrol show jobs"),
+    (re.compile(r"(?:PARTITION +AVAIL|NODELIST +NODES|HOSTNAMES)\b"), "a table of sinfo"),
+    (
+        re.compile(r"(?:#[^\n]*\n|\s)*(?:ClusterName|SlurmctldHost|NodeName)=", re.IGNORECASE),
+        "a slurm.conf",
+    ),
+)  # fmt: skip
+"""Texts of Slurm that are not read."""
+
+_SLURM_HINT = "write scontrol show nodes --json > nodes.json and squeue --json > queue.json"
+
 _NAMES = re.compile(r"[a-z][a-z.]*/[a-z0-9][a-z0-9.-]*$", re.MULTILINE)
 _STATUS = re.compile(r'\{(?:"metadata":\{\},|\s|"apiVersion":\s*"v1",)*"kind":\s*"Status"')
 
@@ -46,7 +63,7 @@ def mistaken(source: Source) -> Fault | None:
             f"run the command before the pipe alone: it printed no data. For Kubernetes: {KUBECTL}"
         )
         return Fault("standard input is empty", hint)
-    what, hint = _kind(source, start)
+    what, hint = _of_slurm(start) or _kind(source, start)
     return None if what is None else Fault(what, hint, source.name, 1, 1)
 
 
@@ -72,6 +89,15 @@ def _kind(source: Source, start: str) -> tuple[str | None, str]:
                 start
             )
     return None, ""
+
+
+def _of_slurm(start: str) -> tuple[str, str] | None:
+    """What is wrong with a text of Slurm, and what to do; None for any other text."""
+    line = _line(start)
+    if _SLURM_ERROR.match(start):
+        return f"an error message of Slurm: {line}", "run the command where Slurm's own tools work"
+    named = next((named for pattern, named in _SLURM if pattern.match(start)), None)
+    return None if named is None else (f"{named}: {line}", _SLURM_HINT)
 
 
 def _line(text: str) -> str:

@@ -325,6 +325,35 @@ def slurm_format(name: str, text: str) -> Literal["conf", "yaml"] | None:
     return "conf" if _CONF_NAME.fullmatch(name) is not None else None
 
 
+_NODE_RECORDS = re.compile(r"\s*NodeName=\S+\s+(?:Arch|CoresPerSocket|CPUAlloc)=")
+
+
+def is_node_records(text: str) -> bool:
+    """Whether a text is the output of ``scontrol show nodes``."""
+    return _NODE_RECORDS.match(text) is not None
+
+
+SLURM_LISTS = ("nodes", "jobs", "sinfo", "partitions", "reservations")
+"""Names of the lists that Slurm's commands write as JSON."""
+
+
+def is_slurm_output(tree: dict[str, object]) -> bool:
+    """Whether a document is what a command of Slurm wrote with ``--json``."""
+    if "kind" in tree or "apiVersion" in tree:
+        return False
+    known = any(isinstance(tree.get(name), list) for name in SLURM_LISTS)
+    return known and (isinstance(tree.get("meta"), dict) or _has_numbers(tree))
+
+
+def _has_numbers(tree: dict[str, object]) -> bool:
+    """Whether its first node or job looks like one of Slurm."""
+    for name, field in (("jobs", "job_id"), ("nodes", "real_memory"), ("sinfo", "partition")):
+        found = tree.get(name)
+        if isinstance(found, list) and found and isinstance(found[0], dict) and field in found[0]:
+            return True
+    return False
+
+
 def printable(name: str) -> str:
     """A file name for a message: control characters and undecodable bytes escaped."""
     return "".join(

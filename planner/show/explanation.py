@@ -20,6 +20,7 @@ from models.hardware import mask_of
 from models.instance import Instance
 from models.occupancy import PODS, Room, rooms
 from models.pod_rules import Kind
+from models.policy import SLURM
 from models.reservations import end_of, expected_end
 from models.room_holding import barred_by
 from models.solution import NEVER, RESERVED, GangDecision, PodPlacement, Reason
@@ -214,7 +215,8 @@ class Explanation:
             return ()
         hold = self.gang.hold
         if hold is not None:
-            return (_HOLDS[hold.code],) if hold.code in _HOLDS else ()
+            holds = _SLURM_HOLDS if self.gang.scheduler == SLURM else _HOLDS
+            return (holds[hold.code],) if hold.code in holds else ()
         reason = self.decisions[self.index].reason
         never = reason is not None and reason.code == NEVER
         givers = () if never else self._givers()  # nobody who gives way would help it
@@ -373,6 +375,13 @@ _HOLDS = {
     "Gated": "the controller that holds its pods must remove its scheduling gate",
     "Unsupported": "the constraint that is not modelled must be removed from its pods",
     "QueueLimit": "gangs before it in its namespace must start or go, or the Policy's queueLimit be raised",
+}
+
+_SLURM_HOLDS = {
+    "Incomplete": "the input must have all parts of the job: squeue --json without a filter",
+    "Gated": "Slurm must release the job: scontrol show job says what it waits for",
+    "Unsupported": "the option that is not modelled must be removed from the job",
+    "QueueLimit": _HOLDS["QueueLimit"],
 }
 
 

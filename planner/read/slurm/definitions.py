@@ -42,7 +42,7 @@ class HostList:
     def count(self, findings: Findings) -> int:
         """Number of its names, counted without making any; 0 with a fault if it is malformed."""
         try:
-            return sum(host_count(piece) for piece in _pieces(self.text))
+            return sum(host_count(piece) for piece in pieces(self.text))
         except InvalidValueError as refused:
             self.spot.fault(findings, refused.what, refused.hint)
             return 0
@@ -50,7 +50,7 @@ class HostList:
     def names(self, findings: Findings) -> Iterator[str]:
         """The names one by one, up to one that cannot be a name, which is a fault."""
         try:
-            for piece in _pieces(self.text):
+            for piece in pieces(self.text):
                 for name in hosts(piece):
                     if not is_name(name):
                         self.spot.fault(findings, f"{shown(name)} cannot be a name", NAME_HINT)
@@ -109,7 +109,7 @@ def is_name(text: str) -> bool:
     return True
 
 
-def _pieces(text: str) -> list[str]:
+def pieces(text: str) -> list[str]:
     """The host ranges of a hostlist. Raises InvalidValueError for an empty one among them."""
     found: list[str] = []
     start = depth = 0

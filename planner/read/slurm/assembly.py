@@ -1,0 +1,261 @@
+"""Nodes and jobs of Slurm as the compact documents of the same cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from models.cluster import Level
+from models.documents.base import API_VERSION
+from models.documents.cluster import ClusterDocument
+from models.documents.gang import GangDocument
+from models.hardware import FindModel, ServerModel
+from models.policy import Policy
+from models.units import number, plural, shown
+from planner.read.findings import Finding, Findings, Remarks
+from planner.read.kube.lookup import clean, objects
+from planner.read.slurm.constraints import Constraints
+from planner.read.slurm.fields import said
+from planner.read.slurm.gang_documents import GangDocuments, PriorityClasses
+from planner.read.slurm.jobs import SlurmJob, SlurmJobs
+from planner.read.slurm.levels import SlurmTopology
+from planner.read.slurm.node_documents import Held, NodeDocuments, count_pods
+from planner.read.slurm.nodes import SlurmNodes
+from planner.read.sources import Source
+from planner.read.validation import Entry, describe_error, real_path
+
+Json = dict[str, Any]
+
+SOURCE = "the output of Slurm"
+
+
+@dataclass(slots=True)
+class SlurmState:
+    """What the commands of Slurm said, of all files of the input."""
+
+    nodes: SlurmNodes
+    jobs: SlurmJobs
+
+    def add(self, source: Source, tree: Json, findings: Findings, remarks: Remarks) -> None:
+        """A document that a command of Slurm wrote."""
+        name = said(tree, "meta", "slurm", "cluster") or said(tree, "meta", "Slurm", "cluster")
+        if said_wrong := next(
+            (said(one, "error") or said(one, "description") for one in objects(tree, "errors")), ""
+        ):
+            what = f"Slurm could not answer: {shown(said_wrong)}"
+            findings.add(Finding(source, (*source.path, "errors"), what, "run the command again"))
+        if isinstance(tree.get("jobs"), list):
+            self.jobs.add(source, tree)
+            self.jobs.clusters += [name] * bool(name)
+        elif isinstance(tree.get("nodes"), list):
+            self.nodes.add_json(source, tree)
+            self.nodes.clusters += [name] * bool(name)
+        elif isinstance(tree.get("sinfo"), list):
+            self.nodes.add_sinfo(source, tree)
+            self.nodes.clusters += [name] * bool(name)
+        else:
+            what = "lists partitions or reservations of Slurm, which are not read; nodes and jobs name theirs"
+            remarks.add(source.name, what)
+
+    @property
+    def cluster(self) -> str:
+        """The name of the cluster."""
+        return next(iter((*self.nodes.clusters, *self.jobs.clusters)), "slurm")
+
+
+@dataclass(slots=True)
+class Assembled:
+    """The documents. ``cluster``: None where Slurm's nodes are not in the input."""
+
+    gangs: list[Entry[GangDocument]]
+    cluster: Entry[ClusterDocument] | None = None
+    models: dict[str, ServerModel] = field(default_factory=dict)
+    levels: tuple[str, ...] = ()
+
+
+def assemble(
+    state: SlurmState,
+    policy: Policy,
+    find: FindModel,
+    findings: Findings,
+    remarks: Remarks,
+    topology: SlurmTopology | None,
+    written: Sequence[ClusterDocument],
+) -> Assembled:
+    """One Cluster and its gangs. ``written``: Clusters of the input, which may state the nodes instead."""
+    nodes = None
+    labelled = {key for one in written for node in one.spec.nodes for key in node.labels}
+    if state.nodes.all:
+        nodes = NodeDocuments(state.nodes.all, policy, find, remarks)
+        labelled.update(key for labels in nodes.labels.values() for key in labels)
+    constraints = Constraints(nodes, labelled, remarks, nodes.largest if nodes is not None else 0)
+    _check_clusters(state, remarks)
+    jobs = list(state.jobs.throttled())
+    levels = _Levels(topology, policy, remarks)
+    names = set(state.nodes.all)
+    names.update(topology.domains if nodes is None and topology is not None else ())
+    names.update(name for one in written for node in one.spec.nodes for name in _hosts(node.name))
+    trees = GangDocuments(
+        constraints,
+        names,
+        remarks,
+        PriorityClasses([job for job in jobs if job.asks_for_gpus], policy.slurm_priorities),
+        levels.leaf,
+        levels.block,
+        policy.now or state.jobs.now or 0,
+    )
+    source = Source(SOURCE, "", "json")
+    entries: list[Entry[GangDocument]] = []
+    gangs: list[Json] = []
+    for tree in trees.trees(jobs):
+        if (document := _gang(tree, remarks)) is not None:
+            entries.append(Entry(source, ("items", len(gangs)), document, findings))
+            gangs.append(tree)
+    _say_left_out(trees, jobs, remarks)
+    if nodes is None:
+        return Assembled(entries)
+    cluster = _cluster(state, nodes, levels, gangs)
+    return Assembled(
+        entries, Entry(source, (), cluster, findings), nodes.models, tuple(levels.names)
+    )
+
+
+def _hosts(pattern: str) -> Sequence[str]:
+    from planner.read.slurm.fields import expanded
+
+    return expanded(pattern, 200_000) or ()
+
+
+def _check_clusters(state: SlurmState, remarks: Remarks) -> None:
+    names = {*state.nodes.clusters, *state.jobs.clusters}
+    if len(names) > 1:
+        what = "are in the input together; jobs of one may be taken for those of another"
+        remarks.add(
+            f"Slurm clusters {', '.join(sorted(names))}", what, "plan one cluster at a time"
+        )
+
+
+def _say_left_out(trees: GangDocuments, jobs: Sequence[SlurmJob], remarks: Remarks) -> None:
+    running, waiting = trees.without_gpus[True], trees.without_gpus[False]
+    if running or waiting:
+        what = (
+            f"{plural(running, 'running job')} and {plural(waiting, 'waiting job')} without whole GPUs are"
+            " left out; what they hold stays held"
+        )
+        remarks.add("Slurm queue", what)
+    if not jobs:
+        what = "no job in the input: GPUs that Slurm states as used are not given"
+        remarks.add("Slurm queue", what, "squeue --json > queue.json")
+
+
+@dataclass(slots=True)
+class _Levels:
+    """Levels and domains: of the topology file, else as the Policy states them."""
+
+    topology: SlurmTopology | None
+    policy: Policy
+    remarks: Remarks
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        if self.topology is not None:
+            return self.topology.levels
+        return self.policy.kubernetes.levels or ()
+
+    @property
+    def names(self) -> list[str]:
+        return [level.name for level in self.levels]
+
+    @property
+    def leaf(self) -> str | None:
+        """The level of leaf switches."""
+        return self.names[-1] if self.names and self.block is None else None
+
+    @property
+    def block(self) -> str | None:
+        """The level of base blocks."""
+        return "block" if self.topology is not None and self.names[-1:] == ["block"] else None
+
+    def domains(self, node: str, labels: Json) -> dict[str, str]:
+        if self.topology is not None:
+            own = zip(self.names, self.topology.domain(node), strict=True)
+            return {level: domain for level, domain in own if domain is not None}
+        found = {}
+        listed = dict(self.policy.kubernetes.level_domains)
+        for level in self.levels:
+            if level.label is not None and level.label in labels:
+                found[level.name] = labels[level.label]
+            for domain, members in listed.get(level.name, ()):
+                if node in members:
+                    found[level.name] = domain
+        return found
+
+
+def _cluster(
+    state: SlurmState, nodes: NodeDocuments, levels: _Levels, gangs: Sequence[Json]
+) -> ClusterDocument:
+    held = count_pods(gangs)
+    waits_without = any(
+        not role["gpus"]
+        for gang in gangs
+        if "hold" not in gang["status"]
+        for role in gang["spec"]["roles"]
+    )
+    entries = []
+    for name, node in sorted(state.nodes.all.items()):
+        if "FUTURE" in node.states:
+            continue
+        if nodes.installed[name].total or waits_without or name in held:
+            domains = levels.domains(name, nodes.labels[name])
+            entries.append(nodes.tree(node, domains, held.get(name, Held())))
+    if levels.topology is not None:
+        _check_topology(levels.topology, nodes, [one["name"] for one in entries])
+    return ClusterDocument.model_validate(
+        {
+            "apiVersion": API_VERSION,
+            "kind": "Cluster",
+            "metadata": {"name": clean(state.cluster)},
+            "spec": {"levels": [_level(one) for one in levels.levels], "nodes": entries},
+        }
+    )
+
+
+def _check_topology(topology: SlurmTopology, nodes: NodeDocuments, names: Sequence[str]) -> None:
+    for name in names:
+        if name not in topology.domains and nodes.installed[name].total:
+            what = "is not in the topology file: it is alone at every level"
+            nodes.remarks.add(f"node {name}", what)
+    known = set(nodes.nodes)
+    missing = sum(name not in known for name in topology.domains)
+    if missing:
+        what = f"names {plural(missing, 'node')} that Slurm's list of nodes does not have; left out"
+        nodes.remarks.add(topology.source, what)
+
+
+def _level(level: Level) -> Json:
+    tree: Json = {"name": level.name, "nvlink": level.nvlink}
+    tree["oversubscription"] = number(level.oversubscription)
+    if level.label is not None:
+        tree["label"] = level.label
+    if not level.counted:
+        tree["counted"] = False
+    return tree
+
+
+def _gang(tree: Json, remarks: Remarks) -> GangDocument | None:
+    """The document; if it is invalid, a remark: what its pods hold counts as used by others."""
+    try:
+        document = GangDocument.model_validate(tree)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        what = describe_error(GangDocument, dict(first), real_path(tree, first)[0])[0]
+    else:
+        wrong = next(iter(document.field_errors()), None)
+        if wrong is None:
+            return document
+        what = wrong.what
+    remarks.add(f"job {tree['metadata']['name']}", f"cannot be planned ({what}); it is left out")
+    return None

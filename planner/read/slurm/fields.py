@@ -1,0 +1,204 @@
+"""Values as Slurm writes them: numbers and lists of every data_parser version, GRES, TRES, host lists.
+
+Nothing here raises for what a tree holds: what cannot be read is None, or empty.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from models.documents.server import MAX_GPUS
+from models.host_ranges import host_count, hosts
+from models.units import InvalidValueError
+from planner.read.kube.lookup import at
+from planner.read.slurm.definitions import pieces
+
+NO_VALUES = frozenset({2**16 - 2, 2**16 - 1, 2**32 - 2, 2**32 - 1, 2**64 - 2, 2**64 - 1})
+"""Numbers that versions before 23.02 write for "not set" and "unlimited", of 16, 32 and 64 bits."""
+
+MAX_NUMBER = 2**53
+
+MIB_PER_UNIT = {
+    "": Fraction(1),
+    "K": Fraction(1, 1024),
+    "M": Fraction(1),
+    "G": Fraction(1024),
+    "T": Fraction(1024**2),
+    "P": Fraction(1024**3),
+}
+
+
+def number(tree: object, *path: str) -> int | None:
+    """A whole number, plain, as text, or as ``{"set": true, "infinite": false, "number": 5}``.
+
+    None where it is not set or unlimited. A negative number is returned: the caller says where it is.
+    """
+    value = at(tree, *path)
+    if isinstance(value, dict):
+        if value.get("set") is not True or value.get("infinite") is True:
+            return None
+        value = value.get("number")
+        plain = False
+    else:
+        plain = True
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > MAX_NUMBER:
+        return None
+    return None if plain and value in NO_VALUES else value
+
+
+def words(tree: object, *path: str) -> tuple[str, ...]:
+    """Texts of a list, or of a text with commas, plus signs or blanks between them."""
+    value = at(tree, *path)
+    found = value if isinstance(value, list) else [value]
+    return tuple(
+        word
+        for one in found
+        if isinstance(one, str)
+        for word in re.split(r"[,+\s]+", one)
+        if word and word != "(null)"
+    )
+
+
+def said(tree: object, *path: str) -> str:
+    """A text; empty for ``(null)``, ``N/A`` and anything else."""
+    value = at(tree, *path)
+    return value if isinstance(value, str) and value not in ("(null)", "N/A", "None") else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gres:
+    """Generic resources: ``gpu:h100:4(IDX:0-3)``. ``indices``: None where they are not written.
+
+    ``parts``: what is used of each device of a shared one, as in ``shard:8(4/8,4/8)``.
+    """
+
+    name: str
+    kind: str | None
+    count: int
+    indices: tuple[int, ...] | None = None
+    parts: tuple[int, ...] | None = None
+
+
+_GRES = re.compile(
+    r"(?:gres[:/])?(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
+    r"(?:[:/](?P<kind>[^:/=()]*[^:/=()0-9][^:/=()]*))?"
+    r"(?:[:=](?P<count>[0-9]{1,15})(?P<unit>[KMGTP]?))?(?:\((?P<more>[^()]*)\))?"
+)
+MAX_GRES = 100
+"""Most generic resources of one node or job."""
+
+_PART = re.compile(r"((?:[^,()]+|\([^()]*\))*+)(,|$)")
+
+
+def _parts(text: str) -> Iterator[str]:
+    """What stands between commas that are in no brackets, up to one that is malformed."""
+    start = 0
+    for _ in range(MAX_GRES):
+        match = _PART.match(text, start)
+        if match is None:
+            return
+        yield match[1]
+        if not match[2]:
+            return
+        start = match.end()
+
+
+def gres(text: str) -> tuple[Gres, ...]:
+    """Every generic resource in a list of them, of GRES or of ``tres_per_*``; others are left out."""
+    found = []
+    for part in _parts(text):
+        match = _GRES.fullmatch(part.strip())
+        if match is None or match["name"] in ("cpu", "mem", "node", "billing", "energy", "license"):
+            continue
+        more = match["more"] or ""
+        indices = _indices(more[4:]) if more.startswith("IDX:") else None
+        shares = re.fullmatch(r"[0-9]{1,9}/[0-9]{1,9}(?:,[0-9]{1,9}/[0-9]{1,9})*", more)
+        parts = tuple(int(one.split("/")[0]) for one in more.split(",")) if shares else None
+        if match["count"] is not None:
+            count = int(match["count"]) * (1024 ** " KMGTP".index(match["unit"] or " "))
+        else:
+            count = 1 if indices is None else len(indices)
+        found.append(Gres(match["name"].lower(), match["kind"], count, indices, parts))
+    return tuple(found)
+
+
+def malformed(text: str) -> str | None:
+    """The first generic resource of GPUs in a list that cannot be read."""
+    start = 0
+    for part in _parts(text):
+        start += len(part) + 1
+        if "gpu" in part.lower() and _GRES.fullmatch(part.strip()) is None:
+            return part
+    return text[start:] if start < len(text) and "gpu" in text[start:].lower() else None
+
+
+def gpus(text: str) -> tuple[Gres, ...]:
+    """The GPUs in a list of generic resources."""
+    return tuple(one for one in gres(text) if one.name == "gpu")
+
+
+_SLICE = re.compile(r"(^|[^0-9a-z])[0-9]{1,2}c?(_|\.)?[0-9]{0,2}g[._][0-9]{1,4}gb", re.IGNORECASE)
+
+
+def is_slice(kind: str | None) -> bool:
+    """Whether a type of GPUs is a MIG profile, such as ``1g.10gb`` or ``a100_3g.20gb``."""
+    return kind is not None and _SLICE.search(kind) is not None
+
+
+def _indices(text: str) -> tuple[int, ...] | None:
+    """``0-3,5`` as numbers; none for ``N/A``; None for anything else."""
+    if text == "N/A":
+        return ()
+    found: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"([0-9]{1,4})(?:-([0-9]{1,4}))?", part)
+        if match is None:
+            return None
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first or last >= MAX_GPUS:
+            return None
+        found += range(first, last + 1)
+    return tuple(found)
+
+
+def tres(text: str) -> dict[str, Fraction]:
+    """``cpu=8,mem=120000M,node=1,gres/gpu=8``: amounts by name, ``mem`` in MiB."""
+    found: dict[str, Fraction] = {}
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*([^=\s]+)=([0-9]{1,15}(?:\.[0-9]{1,6})?)([KMGTP]?)\s*", part)
+        if match is not None:
+            unit = (
+                MIB_PER_UNIT[match[3]]
+                if match[1] == "mem"
+                else 1024 ** " KMGTP".index(match[3] or " ")
+            )
+            found.setdefault(match[1], Fraction(match[2]) * unit)
+    return found
+
+
+def expanded(text: str, most: int) -> tuple[str, ...] | None:
+    """The names of a host list in order; None if it is malformed or has more than ``most``."""
+    if not text:
+        return ()
+    try:
+        parts = pieces(text)
+        if sum(host_count(part) for part in parts) > most:
+            return None
+        return tuple(name for part in parts for name in hosts(part))
+    except InvalidValueError:
+        return None
+
+
+def ceiling(amount: Fraction, parts: int) -> int:
+    """The amount of each of equal parts, rounded up."""
+    return -(-amount.numerator // (amount.denominator * max(1, parts)))
+
+
+def first_known(values: Iterable[int | None]) -> int | None:
+    """The first number that is set."""
+    return next((value for value in values if value is not None), None)
