@@ -75,6 +75,83 @@ EXPECTED = {
     "AMD MI210 8-GPU, two XGMI islands of 4": "MI210",
     "Intel Gaudi2 8-card": "Gaudi2",
     "Intel Gaudi3 8-card": "Gaudi3",
+    "AWS g4dn.xlarge": "T4",
+    "AWS g4dn.2xlarge": "T4",
+    "AWS g4dn.4xlarge": "T4",
+    "AWS g4dn.8xlarge": "T4",
+    "AWS g4dn.12xlarge": "T4",
+    "AWS g4dn.metal": "T4",
+    "AWS g5.xlarge": "A10G",
+    "AWS g5.2xlarge": "A10G",
+    "AWS g5.4xlarge": "A10G",
+    "AWS g5.8xlarge": "A10G",
+    "AWS g5.12xlarge": "A10G",
+    "AWS g5.24xlarge": "A10G",
+    "AWS g6.xlarge": "L4",
+    "AWS g6.2xlarge": "L4",
+    "AWS g6.4xlarge": "L4",
+    "AWS g6.8xlarge": "L4",
+    "AWS g6.12xlarge": "L4",
+    "AWS g6.24xlarge": "L4",
+    "AWS g6.48xlarge": "L4",
+    "AWS g6e.xlarge": "L40S",
+    "AWS g6e.2xlarge": "L40S",
+    "AWS g6e.4xlarge": "L40S",
+    "AWS g6e.8xlarge": "L40S",
+    "AWS g6e.16xlarge": "L40S",
+    "AWS g6e.12xlarge": "L40S",
+    "AWS g6e.24xlarge": "L40S",
+    "AWS g6e.48xlarge": "L40S",
+    "AWS g7e.2xlarge": "RTX PRO 6000",
+    "AWS g7e.8xlarge": "RTX PRO 6000",
+    "AWS g7e.12xlarge": "RTX PRO 6000",
+    "AWS g7e.24xlarge": "RTX PRO 6000",
+    "AWS g7e.48xlarge": "RTX PRO 6000",
+    "AWS p3.2xlarge": "V100",
+    "AWS p5.4xlarge": "H100",
+    "AWS p3.8xlarge": "V100",
+    "GCP g2-standard-4": "L4",
+    "GCP g2-standard-8": "L4",
+    "GCP g2-standard-16": "L4",
+    "GCP g2-standard-24": "L4",
+    "GCP g2-standard-48": "L4",
+    "GCP g2-standard-96": "L4",
+    "GCP g4-standard-48": "RTX PRO 6000",
+    "GCP g4-standard-96": "RTX PRO 6000",
+    "GCP g4-standard-192": "RTX PRO 6000",
+    "GCP g4-standard-384": "RTX PRO 6000",
+    "GCP a2-highgpu-1g": "A100",
+    "GCP a2-highgpu-2g": "A100",
+    "GCP a2-highgpu-4g": "A100",
+    "GCP a2-highgpu-8g": "A100",
+    "GCP a2-megagpu-16g": "A100",
+    "GCP a3-highgpu-1g": "H100",
+    "GCP a3-highgpu-2g": "H100",
+    "GCP a3-highgpu-4g": "H100",
+    "Azure NC24ads A100 v4": "A100",
+    "Azure NC48ads A100 v4": "A100",
+    "Azure NC40ads H100 v5": "H100 NVL",
+    "Azure NC80adis H100 v5": "H100 NVL",
+    "Azure NV36ads A10 v5": "A10",
+    "Azure NV36adms A10 v5": "A10",
+    "Azure NV72ads A10 v5": "A10",
+    "Azure NC4as T4 v3": "T4",
+    "Azure NC64as T4 v3": "T4",
+    "OCI VM.GPU.A10.1": "A10",
+    "OCI VM.GPU.A10.2": "A10",
+    "OCI BM.GPU.A10.4": "A10",
+    "OCI BM.GPU.L40S.4": "L40S",
+    "L4 8-GPU": "L4",
+    "L40 8-GPU": "L40",
+    "A30 8-GPU": "A30",
+    "A40 8-GPU": "A40",
+    "H100 PCIe 8-GPU": "H100 PCIe",
+    "RTX PRO 6000 8-GPU": "RTX PRO 6000",
+    "A2 4-GPU": "A2",
+    "GH200 1-GPU": "GH200",
+    "PowerEdge XE9680 H100": "H100",
+    "PowerEdge XE9680 H200": "H200",
+    "PowerEdge XE9680 B200": "B200",
 }
 
 # Planning rate of one link, MB/s, by NVLink generation; of others the rate their maker states.
@@ -89,8 +166,9 @@ LINK_RATES = {
     "MI355X": 76500,
     "Gaudi2": 12500,
     "Gaudi3": 25000,
-    **dict.fromkeys(["MI100", "MI210", "L40S", "A10", "T4", "A10G"], None),
+    **dict.fromkeys(["MI100", "MI210"], None),
 }
+"""Of GPUs that are never linked there is none, and no model of one GPU has links."""
 
 
 # Dense BF16 tensor peak of one GPU in TFLOP/s, as its maker publishes it; FP16 where that is faster.
@@ -101,8 +179,15 @@ PEAKS = {
     "A10": "125",
     "A10G": "70",
     **dict.fromkeys(["A100", "A800"], "312"),
+    "A2": "18",
+    "A30": "165",
+    "A40": "149.7",
+    "L4": "121",  # 242 with sparsity
+    "L40": "181.05",
     "L40S": "362.05",
-    **dict.fromkeys(["H100", "H800", "H200"], "989.5"),  # 1,979 with sparsity
+    "RTX PRO 6000": "500",  # FP4 of 4,000 with sparsity: 2,000 dense, FP8 half of it, BF16 half of that
+    **dict.fromkeys(["H100", "H800", "H200", "GH200"], "989.5"),  # 1,979 with sparsity
+    "H100 PCIe": "756.5",  # 1,513 with sparsity
     "H100 NVL": "835.5",  # 1,671 with sparsity
     "H20": "148",
     **dict.fromkeys(["B200", "B300"], "2250"),  # 36,000 / 8 GPUs / 2
@@ -148,7 +233,7 @@ def test_every_file_is_named_by_its_model_and_listed() -> None:
         f.name[:-5] for f in files("models.rates.catalogue").iterdir() if f.name.endswith("yaml")
     )
     assert stems == [slug(model.name).strip("-") for model in server_models()]
-    assert len(stems) == 47
+    assert len(stems) == 124
 
 
 @pytest.mark.parametrize("model", server_models(), ids=lambda model: model.name)
@@ -156,7 +241,8 @@ def test_a_model_is_consistent(model: ServerModel) -> None:
     assert model.vendor in {"NVIDIA", "AMD", "Intel"}
     assert model.sources
     assert model.confidence
-    assert model.link_MBps == LINK_RATES[model.gpu]
+    linked = model.fabric != "pcie" or model.vendor == "AMD"
+    assert model.link_MBps == (LINK_RATES[model.gpu] if linked else None)
     assert model.pcie_MBps in {10000, 20000, 40000}
     assert model.sys_MBps == 10000
     for groups in (model.numa, model.pcie_switch):

@@ -174,6 +174,98 @@ def test_an_instance_type_tells_the_model(instance: str, wanted: str) -> None:
         assert said == ""
 
 
+# What clouds publish of their instance types: the label of GPU feature discovery, GPUs, the GPU of the
+# catalogue, all network bandwidth in Gb/s (the baseline where it may burst).
+PUBLISHED = [
+    ("p3.2xlarge", "Tesla-V100-SXM2-16GB", 1, "V100", 2.5),
+    ("p3.8xlarge", "Tesla-V100-SXM2-16GB", 4, "V100", 10),
+    ("p5.4xlarge", "NVIDIA-H100-80GB-HBM3", 1, "H100", 100),
+    ("g4dn.xlarge", "Tesla-T4", 1, "T4", 5),
+    ("g4dn.16xlarge", "Tesla-T4", 1, "T4", 50),
+    ("g4dn.12xlarge", "Tesla-T4", 4, "T4", 50),
+    ("g4dn.metal", "Tesla-T4", 8, "T4", 100),
+    ("g5.xlarge", "NVIDIA-A10G", 1, "A10G", 2.5),
+    ("g5.16xlarge", "NVIDIA-A10G", 1, "A10G", 25),
+    ("g5.12xlarge", "NVIDIA-A10G", 4, "A10G", 40),
+    ("g5.24xlarge", "NVIDIA-A10G", 4, "A10G", 50),
+    ("g6.2xlarge", "NVIDIA-L4", 1, "L4", 5),
+    ("gr6.8xlarge", "NVIDIA-L4", 1, "L4", 25),
+    ("g6.24xlarge", "NVIDIA-L4", 4, "L4", 50),
+    ("g6.48xlarge", "NVIDIA-L4", 8, "L4", 100),
+    ("g6e.16xlarge", "NVIDIA-L40S", 1, "L40S", 35),
+    ("g6e.12xlarge", "NVIDIA-L40S", 4, "L40S", 100),
+    ("g6e.48xlarge", "NVIDIA-L40S", 8, "L40S", 400),
+    ("g7e.4xlarge", "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", 1, "RTX PRO 6000", 50),
+    ("g7e.12xlarge", "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", 2, "RTX PRO 6000", 400),
+    ("a2-highgpu-1g", "NVIDIA-A100-SXM4-40GB", 1, "A100", 24),
+    ("a2-highgpu-4g", "NVIDIA-A100-SXM4-40GB", 4, "A100", 50),
+    ("a2-ultragpu-2g", "NVIDIA-A100-SXM4-80GB", 2, "A100", 32),
+    ("a2-ultragpu-8g", "NVIDIA-A100-SXM4-80GB", 8, "A100", 100),
+    ("a2-megagpu-16g", "NVIDIA-A100-SXM4-40GB", 16, "A100", 100),
+    ("a3-highgpu-1g", "NVIDIA-H100-80GB-HBM3", 1, "H100", 25),
+    ("a3-highgpu-4g", "NVIDIA-H100-80GB-HBM3", 4, "H100", 100),
+    ("a4x-maxgpu-4g-metal", "NVIDIA-GB300", 4, "GB300", 3200),
+    ("g2-standard-4", "NVIDIA-L4", 1, "L4", 10),
+    ("g2-standard-32", "NVIDIA-L4", 1, "L4", 32),
+    ("g2-standard-24", "NVIDIA-L4", 2, "L4", 32),
+    ("g2-standard-96", "NVIDIA-L4", 8, "L4", 100),
+    ("g4-standard-384", "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", 8, "RTX PRO 6000", 400),
+    ("Standard_NC24ads_A100_v4", "NVIDIA-A100-80GB-PCIe", 1, "A100", 20),
+    ("Standard_NC48ads_A100_v4", "NVIDIA-A100-80GB-PCIe", 2, "A100", 40),
+    ("Standard_NC40ads_H100_v5", "NVIDIA-H100-NVL", 1, "H100 NVL", 40),
+    ("Standard_NC80adis_H100_v5", "NVIDIA-H100-NVL", 2, "H100 NVL", 80),
+    ("Standard_NV36ads_A10_v5", "NVIDIA-A10-24Q", 1, "A10", 40),
+    ("Standard_NV72ads_A10_v5", "NVIDIA-A10-24Q", 2, "A10", 80),
+    ("Standard_NC16as_T4_v3", "Tesla-T4", 1, "T4", 8),
+    ("Standard_NC64as_T4_v3", "Tesla-T4", 4, "T4", 32),
+    ("VM.GPU.A10.2", "NVIDIA-A10", 2, "A10", 48),
+    ("BM.GPU.A10.4", "NVIDIA-A10", 4, "A10", 100),
+    ("BM.GPU.L40S.4", "NVIDIA-L40S", 4, "L40S", 800),
+    ("BM.GPU.B300.8", "NVIDIA-B300-SXM6-AC", 8, "B300", 6400),
+]
+
+
+@pytest.mark.parametrize("published", PUBLISHED, ids=lambda one: one[0])
+def test_instance_types_of_every_size_are_known_with_their_gpus_and_network(
+    published: tuple[str, str, int, str, float],
+) -> None:
+    instance, name, gpus, gpu, gbps = published
+    labels = {INSTANCE: instance, PRODUCT: name, COUNT: str(gpus)}
+    model, said = model_of(node("n1", gpus=gpus, **labels))
+    assert model is not None
+    assert said == ""
+    assert (model.gpu, model.gpus) == (gpu, gpus)
+    assert model.relative_speed is not None
+    assert sum(nic.megabits or 0 for nic in model.nics) == 1000 * gbps
+    inside_MBps(model, model.all_gpus)  # it can be priced
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "speed"),
+    [
+        ("NVIDIA-H100-80GB-HBM3", "H100", "989.5"),
+        ("NVIDIA-H200", "H200", "989.5"),
+        ("NVIDIA-B200", "B200", "2250"),
+    ],
+)
+def test_a_machine_that_is_sold_with_several_gpus_is_known_by_both(
+    name: str, gpu: str, speed: str
+) -> None:
+    labels = {PRODUCT: name, COUNT: "8", MACHINE: "PowerEdge-XE9680"}  # as its firmware says
+    model, said = model_of(node("n1", **labels))
+    assert model is not None
+    assert (model.name, said) == (f"PowerEdge XE9680 {gpu}", "")
+    assert model.relative_speed == Fraction(speed)
+    assert find("PowerEdge XE9680") is find("PowerEdge XE9680 H100")
+
+
+def test_a_machine_of_a_known_name_with_gpus_it_is_not_sold_with_is_told_by_its_gpus() -> None:
+    labels = {PRODUCT: "NVIDIA-L40S", COUNT: "8", MACHINE: "PowerEdge-XE9680"}
+    model, said = model_of(node("n1", **labels))
+    assert model is find("L40S 8-GPU")
+    assert "has L40S GPUs, but 'PowerEdge XE9680 H100' does not" in said
+
+
 def test_gpus_that_are_missing_of_an_instance_are_sick_and_told() -> None:
     tree = node("n1", gpus=7, **{INSTANCE: "p5.48xlarge", COUNT: "7"})
     model, said = model_of(tree)
@@ -190,7 +282,7 @@ def test_a_label_that_counts_more_than_an_instance_has_is_not_believed() -> None
 def test_an_instance_type_against_the_gpus_is_not_believed() -> None:
     model, said = model_of(node("n1", **{INSTANCE: "p5.48xlarge", PRODUCT: "NVIDIA-L4"}))
     assert model is not None
-    assert (model.name, model.fabric) == ("unknown 8x L4", "pcie")
+    assert (model.name, model.fabric) == ("L4 8-GPU", "pcie")
     assert "has L4 GPUs, but 'AWS p5.48xlarge' does not" in said
 
 
@@ -209,7 +301,7 @@ PRODUCTS = [
     ("NVIDIA-H100-80GB-HBM3", 7, "", "DGX H100"),
     ("NVIDIA-H100-80GB-HBM3", 4, "", "unknown 4x H100"),
     ("NVIDIA-H100-80GB-HBM3", 1, "", "unknown 1x H100"),
-    ("NVIDIA-H100-PCIe", 8, "", "unknown 8x H100 PCIe"),
+    ("NVIDIA-H100-PCIe", 8, "", "H100 PCIe 8-GPU"),
     ("NVIDIA-H100-NVL", 8, "", "H100 NVL 8-GPU with NVLink bridges"),
     ("NVIDIA-H100-NVL", 2, "", "unknown 2x H100 NVL"),
     ("NVIDIA-H200", 8, "", "DGX H200"),
@@ -220,7 +312,7 @@ PRODUCTS = [
     ("NVIDIA-B300-SXM6-AC", 8, "", "DGX B300"),
     ("NVIDIA-GB200", 4, "", "GB200 NVL72 compute tray"),
     ("NVIDIA-GB300", 4, "", "GB300 NVL72 compute tray (Azure ND128isr_GB300_v6)"),
-    ("NVIDIA-GH200-480GB", 1, "", "unknown 1x GH200"),
+    ("NVIDIA-GH200-480GB", 1, "", "GH200 1-GPU"),
     ("NVIDIA-A100-SXM4-80GB", 8, "", "DGX A100"),
     ("A100-SXM4-40GB", 8, "some.cloud-8x", "AWS p4d.24xlarge"),
     ("A100-SXM4-40GB", 4, "", "HGX A100 4-GPU (direct)"),
@@ -231,16 +323,24 @@ PRODUCTS = [
     ("Tesla-V100-SXM2-32GB", 8, "", "DGX-1 V100"),
     ("Tesla-V100-SXM2-16GB", 8, "ecs.else", "V100 8-GPU cloud VM (p3.16xlarge-like)"),
     ("Tesla-V100-SXM2-16GB", 4, "", "V100 4-GPU full mesh (NV2)"),
-    ("Tesla-V100-SXM2-16GB", 4, "p3.8xlarge", "unknown 4x V100"),
+    ("Tesla-V100-SXM2-16GB", 4, "some.cloud-4x", "unknown 4x V100"),
     ("Tesla-V100-SXM3-32GB", 16, "", "DGX-2"),
     ("Tesla-V100-PCIE-32GB", 8, "", "unknown 8x V100"),
     ("Tesla-P100-SXM2-16GB", 8, "", "DGX-1 P100"),
-    ("Tesla-T4", 8, "g4dn.metal", "T4 8-GPU"),
-    ("Tesla-T4", 1, "g4dn.xlarge", "unknown 1x T4"),
-    ("NVIDIA-L40S", 8, "g6e.48xlarge", "L40S 8-GPU"),
-    ("NVIDIA-L4", 8, "g6.48xlarge", "unknown 8x L4"),
-    ("NVIDIA-L4", 2, "g2-standard-24", "unknown 2x L4"),
-    ("NVIDIA-A10G", 4, "g5.24xlarge", "unknown 4x A10G"),
+    ("Tesla-T4", 8, "", "T4 8-GPU"),
+    ("Tesla-T4", 1, "n1-standard-8", "unknown 1x T4"),
+    ("NVIDIA-L40S", 8, "gd-8xl40s-i128", "L40S 8-GPU"),
+    ("NVIDIA-L40S", 2, "", "unknown 2x L40S"),
+    ("NVIDIA-L4", 8, "", "L4 8-GPU"),
+    ("NVIDIA-L4", 3, "", "unknown 3x L4"),
+    ("NVIDIA-A2", 4, "", "A2 4-GPU"),
+    ("NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", 8, "", "RTX PRO 6000 8-GPU"),
+    (
+        "NVIDIA-RTX-PRO-6000-Blackwell-Max-Q-Workstation-Edition",
+        2,
+        "",
+        "unknown 2x NVIDIA-RTX-PRO-6000-BLACKWELL-MAX-Q-WORKSTATION-EDITION",
+    ),
     ("NVIDIA-GeForce-RTX-4090", 2, "", "unknown 2x NVIDIA-GEFORCE-RTX-4090"),
     ("Tesla-K80", 16, "HVM-domU", "unknown 16x K80"),
 ]

@@ -16,11 +16,18 @@ from models.hardware import ServerModel
 from models.rates import catalogue
 from planner.errors import InputError
 from planner.read.model_files import read_topologies
-from planner.read.topo.server_match import isomorphism
+from planner.read.topo.server_match import INFERRED, isomorphism
 from planner.read.topo.server_model import Recognition, recognise
 
 KNOWN = catalogue.server_models()
-NVIDIA = [model for model in KNOWN if model.vendor == "NVIDIA" and (model.matrix or model.switched)]
+NVIDIA = [
+    model
+    for model in KNOWN
+    if model.vendor == "NVIDIA"
+    and (model.matrix or model.switched)
+    and model.gpus > 1
+    and not model.confidence.startswith(INFERRED)
+]
 MESHES = [model for model in NVIDIA if model.matrix is not None]
 
 

@@ -116,17 +116,21 @@ def _list(console: Console, output: Format) -> None:
 
 
 def _of_gpu(name: str) -> list[ServerModel]:
-    """The servers of the catalogue with the GPU of this name or product name, the commonest first."""
+    """The servers of the catalogue with the GPU of this name or product name, the commonest first.
+
+    Of equally common ones those of eight GPUs, and the sizes of an instance type in order.
+    """
     from models.hardware import slug
     from models.rates import catalogue
     from planner.read.kube.nodes.products import product
+    from planner.show.cluster_map import natural
     from planner.show.server_model import commonness
 
     models = catalogue.server_models()
     found = [model for model in models if slug(model.gpu) == slug(name)]
     if not found and (named := product(name)).known and named.form != "card":
         found = [model for model in models if model.gpu == named.gpu]
-    return sorted(found, key=lambda model: (commonness(model), model.name))
+    return sorted(found, key=lambda m: (commonness(m), abs(m.gpus - 8), natural(m.name)))
 
 
 def _find(console: Console, name: str, gpu: str | None, made_name: str | None) -> Found:

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from models.canonical import server_model_document
+from models.hardware import slug
 from models.units import number as exact
 from models.units import plural
 from planner.show.bandwidth_table import bandwidth_table, bandwidth_tables
+from planner.show.cluster_map import natural
 from planner.show.table import Cell, Column, Table
 from planner.show.text import gigabytes, listed, number
 from planner.untrusted_text import document_safe
@@ -123,7 +125,7 @@ def commonness(model: ServerModel) -> int:
 
 
 def catalogue_table(models: Sequence[ServerModel]) -> Table:
-    """One row a server model."""
+    """One row a server model, 2xlarge before 12xlarge; aliases that its name does not contain."""
     rows = [
         (
             Cell(model.name, "head"),
@@ -131,9 +133,9 @@ def catalogue_table(models: Sequence[ServerModel]) -> Table:
             Cell(model.gpu),
             Cell(model.fabric if model.fabric == "pcie" else f"{model.fabric}, {_link(model)}"),
             Cell(_links_a_gpu(model)),
-            Cell(", ".join(model.aliases)),
+            Cell(", ".join(one for one in model.aliases if slug(one) not in slug(model.name))),
         )
-        for model in models
+        for model in sorted(models, key=lambda model: natural(model.name))
     ]
     columns = (
         Column("SERVER MODEL", fold=True),

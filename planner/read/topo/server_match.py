@@ -25,6 +25,9 @@ Near = Sequence[tuple[int, ...] | None]
 ASPECTS = ("pcie", "numa", "nics")
 """What ranks servers of the same links, the most significant first."""
 
+INFERRED = "links inferred"
+"""How ``confidence`` begins where nobody printed the links of a server: none is recognised by them."""
+
 MAX_STEPS = 20_000
 """Steps before the search gives up; a server of the catalogue takes a few hundred."""
 
@@ -56,7 +59,8 @@ class Match:
 
 def matching_servers(topology: Topology, models: Sequence[ServerModel]) -> tuple[Match, ...]:
     """Servers of the same links, the closest first."""
-    found = [match for model in models if (match := _match(topology, model)) is not None]
+    known = [one for one in models if one.gpus > 1 and not one.confidence.startswith(INFERRED)]
+    found = [match for model in known if (match := _match(topology, model)) is not None]
     return tuple(
         sorted(found, key=lambda match: tuple(-value for value in match.closeness))
     )  # fmt: skip

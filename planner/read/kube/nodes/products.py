@@ -52,6 +52,7 @@ _NAMES: tuple[tuple[str, str, Form], ...] = (
     (r"P100-(SXM2|NVLINK).*", "P100", "board"),
     (r"P100-PCI.*", "P100", "card"),
     (r"P100(-.*)?", "P100", "open"),
+    (r"RTX-PRO-(SERVER-)?6000(?!.*MAX-Q)(-.*)?", "RTX PRO 6000", "card"),
     (
         r"(L40S|L40G|L40|L20|L4|L2|T4G|T4|A10G|A10|A16|A2|A30|A40|P40|P4|K80|M60)(-.*)?",
         "{1}",
@@ -97,7 +98,15 @@ _BOARDS: dict[tuple[str, Form, int], tuple[str, str | None]] = {
     ("V100", "board", 8): ("DGX-1 V100", "p3.16xlarge"),
     ("V100", "board", 4): ("V100 4-GPU full mesh (NV2)", None),
     ("P100", "board", 8): ("DGX-1 P100", None),
+    ("GH200", "card", 1): ("GH200 1-GPU", "GH200 1-GPU"),
+    ("H100 PCIe", "card", 8): ("H100 PCIe 8-GPU", "H100 PCIe 8-GPU"),
+    ("RTX PRO 6000", "card", 8): ("RTX PRO 6000 8-GPU", "RTX PRO 6000 8-GPU"),
     ("L40S", "card", 8): ("L40S 8-GPU", "L40S 8-GPU"),
+    ("L40", "card", 8): ("L40 8-GPU", "L40 8-GPU"),
+    ("L4", "card", 8): ("L4 8-GPU", "L4 8-GPU"),
+    ("A40", "card", 8): ("A40 8-GPU", "A40 8-GPU"),
+    ("A30", "card", 8): ("A30 8-GPU", "A30 8-GPU"),
+    ("A2", "card", 4): ("A2 4-GPU", "A2 4-GPU"),
     ("A10", "card", 8): ("A10 8-GPU", "A10 8-GPU"),
     ("A10G", "card", 8): ("g5.48xlarge", "g5.48xlarge"),
     ("T4", "card", 8): ("T4 8-GPU", "T4 8-GPU"),
@@ -127,7 +136,11 @@ _INSTANCES = {
     "bm-gpu-a100-v2-8": "DGX A100",
     "bm-gpu4-8": "DGX A100",
     "bm-gpu-b4-8": "DGX A100",
+    "bm-gpu-b300-8": "DGX B300",
+    "bm-gpu3-8": "p3.16xlarge",
     "bm-gpu-gb200-4": "GB200 NVL72 compute tray",
+    "bm-gpu-gb300-4": "GB300 NVL72",
+    "a4x-maxgpu-4g-metal": "GB300 NVL72",
     "bm-gpu-mi300x-8": "AMD MI300X 8-GPU",
     "nd96isr-h200-v5": "DGX H200",
     "nd128isr-ndr-gb200-v6": "GB200 NVL72 compute tray",
@@ -138,8 +151,8 @@ _INSTANCES = {
 }
 """Instance types by slug whose links and NICs equal those of another server in the catalogue.
 
-OCI's A100 shapes have 16 x 100 Gb/s, a DGX A100 has 8 x 200; the two of Alibaba Cloud have one
-32 Gb/s interface, p3.16xlarge has 25: figures are never better than the server.
+OCI's A100 shapes have 16 x 100 Gb/s, a DGX A100 has 8 x 200; its V100 shape has 2 x 25, and the two of
+Alibaba Cloud one 32 Gb/s interface, p3.16xlarge has 25: figures are never better than the server.
 """
 
 GKE_ACCELERATORS = {

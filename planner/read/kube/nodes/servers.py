@@ -194,11 +194,15 @@ class _Server:
         return None
 
     def _machine(self, name: str) -> ServerModel | None:
-        """A model by the name of a machine: its own, an alias, or that of an equal machine."""
+        """A model by the name of a machine: its own, an alias, or that of an equal machine.
+
+        A machine that is sold with several GPUs is found by its name and its GPU.
+        """
         plain = plain_instance(name)
         if not plain or plain in NO_INSTANCE:
             return None
-        return self.find(instance(name) or plain)
+        found = self.find(f"{plain} {self.product.gpu}") if self.product.known else None
+        return found or self.find(instance(name) or plain)
 
     def _by_board(self) -> ServerModel | None:
         """The model with a board of so many of these GPUs."""
