@@ -333,13 +333,15 @@ def test_a_dry_run_tells_the_first_remarks_and_who_tells_the_rest(
     path.write_bytes(listed(*odd(12), *TRAIN))
     told = [line for line in cli("plan", str(path)).err.splitlines() if "warning:" in line]
     assert len(told) == MAX_REMARKS + 1
-    assert told[-1] == f"warning: and 5 more; gangplan validate {path} shows all"
+    assert told[-1] == f"warning: and 16 more; gangplan validate {path} shows all"
     every = [line for line in cli("validate", str(path)).err.splitlines() if "warning:" in line]
-    assert len(every) == 13  # of each node, and of all GPUs without a speed
+    assert len(every) == 24  # of each GPU model without a speed, and of each node
     assert every[:MAX_REMARKS] == told[:-1]
-    assert "and 9 more: no relativeSpeed is stated" in every[0]
-    assert every[1].startswith("warning: Node odd-0: server with 8 x ")
-    assert "gangplan.dev/server-model" in every[1]
+    for number, line in enumerate(every[:12]):
+        assert line.startswith("warning: ServerModel 'unknown 8x MYSTERY-")
+        assert "(1 node): no relativeSpeed is stated for MYSTERY-" in line, number
+    assert every[12].startswith("warning: Node odd-0: server with 8 x ")
+    assert "gangplan.dev/server-model" in every[12]
 
 
 def test_equal_remarks_are_told_together(cli: RunCli) -> None:
@@ -367,7 +369,7 @@ def test_remarks_are_in_the_plan_and_shown_with_it_and_do_not_disturb_the_check(
     shown = cli("show", str(saved))
     told = [line for line in shown.err.splitlines() if "warning:" in line]
     assert told[:-1] == every[:MAX_REMARKS]
-    assert told[-1] == f"warning: and 5 more; gangplan show {saved} -o wide shows all"
+    assert told[-1] == f"warning: and 16 more; gangplan show {saved} -o wide shows all"
     wide = cli("show", str(saved), "-o", "wide")
     assert [line for line in wide.err.splitlines() if "warning:" in line] == every
     for output in ("json", "yaml", "name"):
@@ -387,7 +389,7 @@ def test_every_remark_is_one_object_where_stderr_speaks_json(cli: RunCli) -> Non
     result = cli("plan", "-", "--log-format", "json", stdin=listed(*odd(12), *TRAIN))
     events = [json.loads(line) for line in result.err.splitlines()]
     assert [event["type"] for event in events[:2]] == ["levels", "warning"]
-    assert sum(event["type"] == "warning" for event in events) == 13
+    assert sum(event["type"] == "warning" for event in events) == 24
     assert events[-1]["type"] == "summary"
 
 

@@ -107,17 +107,17 @@ def _one_fabric(instance: Instance, gang: Gang, node: Node) -> bool:
 def remark_speeds(instance: Instance, remarks: Remarks) -> None:
     """One remark for each server model without ``relativeSpeed``, if there is another GPU model.
 
-    The models of most nodes come first; equal remarks become one line.
+    The models of most nodes come first; those with the same GPUs become one line.
     """
     speeds = instance.relative_speeds
     if not speeds.unknown or len({model.gpu for model in speeds.models}) < 2:
         return
     known = next((m for m in speeds.models if m.relative_speed == speeds.slowest), None)
     if known is None or speeds.slowest is None:
-        assumed = "no server model here states one, so all GPUs count as equally fast"
+        assumed = "no server model here states one, so all count as equally fast"
     else:
         pace = f"{shown(known.name)}, the slowest with one ({number(speeds.slowest)})"
-        assumed = f"its GPUs count as fast as those of {pace}"
+        assumed = f"they count as fast as those of {pace}"
     from models.rates.catalogue import relative_speed  # opened only when something asks for it
 
     nodes = Counter(id(node.model) for node in instance.cluster.nodes)
@@ -127,6 +127,6 @@ def remark_speeds(instance: Instance, remarks: Remarks) -> None:
             "write it under serverModels of a Cluster: dense BF16 tensor peak of one GPU, TFLOP/s"
         )
         if published is not None:
-            hint += f"; of {model.gpu} {number(published)}"
+            hint += f": {number(published)}"
         subject = f"ServerModel {shown(model.name)} ({plural(nodes[id(model)], 'node')})"
-        remarks.add(subject, f"no relativeSpeed is stated; {assumed}", hint)
+        remarks.add(subject, f"no relativeSpeed is stated for {model.gpu} GPUs; {assumed}", hint)
