@@ -16,7 +16,6 @@ from planner.show.console import Console
 if TYPE_CHECKING:
     from models.documents.capacity import CapacityDocument
     from models.documents.plan import PlanDocument
-    from models.instance import Instance
     from planner.read.saved_documents import Saved
     from planner.show.report.page import Page
 
@@ -58,7 +57,7 @@ def _page(found: Saved, document: dict[str, Any], content: bytes, path: str) -> 
 
         changed = changed_digest(document, found) is not None
         capacity = _capacity(found, content, path)
-        return plan_page(found, capacity, _instance(found, document), changed=changed)
+        return plan_page(found, capacity, changed=changed)
     if isinstance(found, AuditDocument):
         from planner.show.report.audit_page import audit_page
 
@@ -75,18 +74,5 @@ def _capacity(plan: PlanDocument, content: bytes, path: str) -> CapacityDocument
 
     try:
         return capacity_of_plan(content, path, time_text(plan.metadata.created_at))
-    except InputError as error:
-        return error.faults[0].what
-
-
-def _instance(plan: PlanDocument, document: dict[str, Any]) -> Instance | str | None:
-    """What the page counts with, or why it cannot be read; None if the page counts nothing."""
-    from planner.read.inputs import instance_from_document
-    from planner.show.report.plan_page import explains
-
-    if not explains(plan):
-        return None
-    try:
-        return instance_from_document(document["instance"])
     except InputError as error:
         return error.faults[0].what

@@ -358,6 +358,14 @@ def pods(plan: PlanDocument, only: Selection) -> Table:
 
 def ending(plan: PlanDocument) -> list[str]:
     """The outcome, line by line, and what the plan assumes."""
+    supposed = plan.instance.what_if
+    what_if = [] if supposed is None else [f"a what-if {supposed}: it cannot be applied"]
+    first, *rest = results(plan)
+    return [first, *what_if, *rest, *(f"note: {note}" for note in plan.status.notes)]
+
+
+def results(plan: PlanDocument) -> list[str]:
+    """What is decided, which waiting pods the plan leaves out, the work done, and how good that is."""
     counts: Counter[str] = Counter(gang.decision for gang in plan.spec.gangs if not gang.never)
     never = sum(gang.never for gang in plan.spec.gangs)
     parts = [
@@ -366,21 +374,13 @@ def ending(plan: PlanDocument) -> list[str]:
         if counts[decision]
     ]
     parts += [f"{never:,} can never start"] if never else []
-    status = plan.status
+    rest = left_out(plan.status.left_out)
     return [
         ", ".join(parts) or "no gangs",
-        *_queues(plan),
+        *([] if rest is None else [rest]),
         *effective_gpus(plan),
-        f"{outcome(plan)} (stopped by {status.search.stopped_by})",
-        *(f"note: {note}" for note in status.notes),
+        f"{outcome(plan)} (stopped by {plan.status.search.stopped_by})",
     ]
-
-
-def _queues(plan: PlanDocument) -> list[str]:
-    """What a what-if supposes, and which waiting pods a plan leaves out."""
-    supposed, rest = plan.instance.what_if, left_out(plan.status.left_out)
-    what_if = [] if supposed is None else [f"a what-if {supposed}: it cannot be applied"]
-    return [*what_if, *([] if rest is None else [rest])]
 
 
 def effective_gpus(plan: PlanDocument) -> list[str]:

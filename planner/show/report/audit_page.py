@@ -85,7 +85,11 @@ def _figures(audit: AuditDocument) -> Iterator[Figure]:
         number(len(starts)),
         f"of {number(len(status.waiting))} that wait; {plural(total, 'GPU')}",
     )
-    yield Figure("Moves that help", number(len(status.moves)), "each with its price below")
+    yield Figure(
+        "Moves that help",
+        number(len(status.moves)),
+        "each with its price below" * bool(status.moves),
+    )
 
 
 def _sections(audit: AuditDocument, tables: list[Table]) -> Iterator[Section]:

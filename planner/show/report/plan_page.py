@@ -11,14 +11,11 @@ from typing import Any
 from models.documents.capacity import CapacityDocument
 from models.documents.cluster import NO_NAME, ClusterDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanSearch
-from models.instance import Instance
 from models.solution import STARTS, Decision
 from models.units import plural, shortened, time_text
-from planner.errors import InputError
 from planner.show import capacity_tables, plan_tables, queue_table, running_changes
 from planner.show.cluster_map import ClusterMap, cluster_map
-from planner.show.explanation import explanation
-from planner.show.gang_groups import Sharing, rank, why
+from planner.show.gang_groups import Sharing, why
 from planner.show.proofs import largest_gap, more_work, most_effective_gpus
 from planner.show.report.map_view import MapView
 from planner.show.report.page import MAX_ROWS, Figure, Page, Part, Section
@@ -30,31 +27,15 @@ from planner.untrusted_text import safe
 CHANGED: tuple[Decision, ...] = ("move", "resize", "preempt")
 
 
-MAX_EXPLAINED = 20
-"""Waiting gangs of which the page says what would help; `explain` says it of any."""
-
-MAX_EXPLAINED_NODES = 2000
-"""Nodes of a cluster, and half of the gangs, up to which it says so: every sentence counts them all."""
-
-
-def explains(plan: PlanDocument) -> bool:
-    """Whether the page says what would help, for which it needs the instance."""
-    gangs, nodes = plan.spec.gangs, plan.instance.cluster.spec.nodes
-    waits = any(gang.decision == "wait" for gang in gangs)
-    return waits and max(len(nodes), len(gangs) // 2) <= MAX_EXPLAINED_NODES
-
-
 def plan_page(
     plan: PlanDocument,
     capacity: CapacityDocument | str | None = None,
-    instance: Instance | str | None = None,
     *,
     changed: bool = False,
 ) -> Page:
     """The page. ``capacity``: what else could start before and after the plan, or why that is not known.
 
-    ``instance``: of the plan, if the page is to say what would help gangs that wait, or why it cannot be
-    read. ``changed``: the plan's digests do not match, which is the first thing to know.
+    ``changed``: the plan's digests do not match, which is the first thing to know.
     """
     drawn = cluster_map(plan)
     view = MapView(drawn)
@@ -63,9 +44,9 @@ def plan_page(
         title=f"Plan of {cluster_name(plan.instance.cluster)}",
         subject=_subject(plan),
         made=_made(plan),
-        headline=_headline(plan),
+        headline=[_sentence(line) for line in plan_tables.results(plan)],
         figures=list(_figures(plan, drawn)),
-        sections=[one for one in _sections(plan, capacity, instance) if one.lines or _parts(one)],
+        sections=[one for one in _sections(plan, capacity) if one.lines or _parts(one)],
         map=view,
         warnings=list(_warnings(plan, changed=changed)),
         gangs={safe(name): index for index, name in enumerate(names)},
@@ -103,21 +84,13 @@ def _made(plan: PlanDocument) -> str:
 
 def _warnings(plan: PlanDocument, *, changed: bool) -> Iterator[str]:
     if changed:
-        yield "This plan was changed after it was saved: its digests do not match. `verify` lists why."
-    yield from (_sentence(line) for line in plan_tables.ending(plan) if line.startswith(_WHAT_IF))
-
-
-_WHAT_IF = "a what-if "
+        yield "This plan was changed after it was saved: `gangplan verify` lists what does not match."
+    if plan.instance.what_if is not None:
+        yield _sentence(f"a what-if {plan.instance.what_if}: it cannot be applied")
 
 
 def _sentence(line: str) -> str:
     return safe(f"{line[:1].upper()}{line[1:]}.")
-
-
-def _headline(plan: PlanDocument) -> list[str]:
-    """The lines of the plan's own summary, without what stands elsewhere on the page."""
-    elsewhere = ("note: ", _WHAT_IF)
-    return [_sentence(one) for one in plan_tables.ending(plan) if not one.startswith(elsewhere)]
 
 
 def _figures(plan: PlanDocument, drawn: ClusterMap) -> Iterator[Figure]:
@@ -190,9 +163,7 @@ ROUNDED = 1000
 """From so many GPUs on the headline figures are whole numbers; the summary below has them exactly."""
 
 
-def _sections(
-    plan: PlanDocument, capacity: CapacityDocument | str | None, instance: Instance | str | None
-) -> Iterator[Section]:
+def _sections(plan: PlanDocument, capacity: CapacityDocument | str | None) -> Iterator[Section]:
     yield Section("starts", "What starts", (), [Part(_gangs(plan, ("place", "complete")))])
     yield Section(
         "changes",
@@ -203,13 +174,13 @@ def _sections(
             Part(running_changes.moves(plan), "What the moves buy"),
         ],
     )
-    yield Section("waits", "What waits, and why", *_waits(plan, instance))
+    yield Section("waits", "What waits, and why", (), [Part(_gangs(plan, ("wait",)))])
     yield Section("reserved", "Reservations", (), [Part(_reservations(plan))])
     yield Section("running", "What keeps running", (), [Part(_gangs(plan, ("keep",)))])
     yield Section("queues", "Queues", (), [Part(queue_table.queues(plan, wide=True, every=True))])
     if capacity is not None:
         yield Section("capacity", "What else could start", *_capacity(capacity))
-    yield Section("proof", "How good the plan is, and how that is known", (), _proofs(plan))
+    yield Section("proof", "How good the plan is", (), _proofs(plan))
     notes = [safe(note) for note in (*plan.status.notes, *plan.status.remarks)]
     yield Section(
         "notes", "Assumptions and remarks", (), [Part(lines_table(notes))] if notes else ()
@@ -242,38 +213,6 @@ def _gangs(plan: PlanDocument, decisions: Sequence[str]) -> Table:
     return replace(table, columns=tuple(columns))
 
 
-def _waits(plan: PlanDocument, instance: Instance | str | None) -> tuple[list[str], list[Part]]:
-    parts = [Part(_gangs(plan, ("wait",)))]
-    if instance is None:
-        return [], parts
-    if not isinstance(instance, str):
-        try:
-            helps = _help(plan, instance)
-        except InputError as error:  # a plan that was edited
-            instance = error.faults[0].what
-        else:
-            return [], [*parts, Part(helps, "What would help, as far as counts show")]
-    return [f"What would help is not counted: {safe(instance)}."], parts
-
-
-def _help(plan: PlanDocument, instance: Instance) -> Table:
-    """What would let waiting gangs start, the highest priority first."""
-    requests = plan.instance.gangs_by_key()
-    waiting = [gang for gang in plan.spec.gangs if gang.decision == "wait"]
-    waiting.sort(key=lambda gang: rank(gang, requests.get(gang.key)))
-    rows = []
-    for gang in waiting[:MAX_EXPLAINED]:
-        sentences = explanation(plan, instance, gang.key).help
-        rows += [
-            (Cell("/".join(gang.key) if first else ""), Cell(sentence))
-            for first, sentence in zip((True, *(False for _ in sentences)), sentences, strict=False)
-        ]
-    left = len(waiting) - MAX_EXPLAINED
-    notes = (f"{number(left)} more wait: `gangplan explain PLAN GANG` explains any",)
-    columns = (Column("GANG"), Column("WHAT WOULD HELP", fold=True))
-    return Table(columns, tuple(rows), notes if left > 0 else ())
-
-
 def _reservations(plan: PlanDocument) -> Table:
     rows = [
         (
@@ -291,7 +230,7 @@ def _reservations(plan: PlanDocument) -> Table:
         Column("STARTS BY"),
         Column("IN", fold=True),
         Column("NODES", fold=True),
-        Column("GANGS BEFORE IT THAT MAY COME THERE", fold=True),
+        Column("GANGS AHEAD OF IT THAT MAY USE THEM", fold=True),
     )
     return Table(columns, tuple(rows)).without_empty_columns()
 
@@ -327,8 +266,8 @@ def _search(plan: PlanDocument) -> Table:
         rows.append(("start of the search", _start(gained.one_at_a_time, gained.after)))
     rows += [
         ("budget allowed", number(plan.instance.policy.spec.solve.budget)),
-        ("instance", status.digests.instance),
-        ("decisions", status.digests.spec),
+        ("digest of the instance", status.digests.instance),
+        ("digest of the decisions", status.digests.spec),
     ]
     return search_rows(status.search, rows)
 
@@ -340,7 +279,7 @@ def search_rows(search: PlanSearch, more: Sequence[tuple[str, str]]) -> Table:
         ("stopped because", _STOPPED.get(search.stopped_by, search.stopped_by)),
         ("budget used", gpu_amount(search.effort)),
         *more,
-        ("not recorded", "in which order the search found its plans, and the seconds it took"),
+        ("not recorded", "the order in which the search found its plans, and how long it took"),
     ]
     cells = tuple((Cell(name, "dim"), Cell(text)) for name, text in rows)
     return Table((Column("what"), Column("how")), cells, headless=True)
@@ -348,7 +287,7 @@ def search_rows(search: PlanSearch, more: Sequence[tuple[str, str]]) -> Table:
 
 def _start(alone: float, after: float) -> str:
     took = f"taking one gang after another gives {gpu_amount(alone)} effective GPUs"
-    return took if after == alone else f"{took}; the search made {gpu_amount(after)} of it"
+    return took if after == alone else f"{took}; this plan has {gpu_amount(after)}"
 
 
 def lines_table(lines: Sequence[str]) -> Table:

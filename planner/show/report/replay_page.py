@@ -55,9 +55,9 @@ def _headline(replay: ReplayDocument) -> Iterator[str]:
             f" {less} than under {safe(theirs.name)}, the best baseline ({_time(other)})."
         )
     yield (
-        f"The mean wait for a start is {_time(ours.queueing_seconds.mean)} and"
-        f" {_time(theirs.queueing_seconds.mean)}; {ours.utilisation:.1%} and {theirs.utilisation:.1%} of the"
-        " GPUs are in use."
+        f"Jobs wait {_time(ours.queueing_seconds.mean)} for their start on average under {safe(ours.name)},"
+        f" {_time(theirs.queueing_seconds.mean)} under {safe(theirs.name)}; {ours.utilisation:.1%} and"
+        f" {theirs.utilisation:.1%} of the GPUs are in use."
     )
 
 
@@ -175,13 +175,14 @@ def _fairness(replay: ReplayDocument) -> Table:
 def _spec(replay: ReplayDocument) -> Table:
     spec = replay.spec
     failures = spec.failures
+    faster = "" if spec.speedup == 1 else f"{spec.speedup:g} times as fast"
     rows = [
         ("trace", f"{spec.trace.name}, {plural(spec.trace.jobs, 'job')}"),
         ("from", lasting(spec.from_seconds)),
         ("until", "the end" if spec.until_seconds is None else lasting(spec.until_seconds)),
         ("planned every", lasting(spec.every_seconds) if spec.every_seconds else "event"),
         ("search budget of a plan", number(spec.budget)),
-        ("arrivals", f"{spec.speedup:g} times as fast as in the trace"),
+        ("arrivals", f"{faster} as in the trace".strip()),
         ("a restart takes", lasting(spec.restart_seconds)),
         ("checkpoints every", lasting(spec.checkpoint_seconds)),
         (
