@@ -168,6 +168,43 @@ def test_numbers_in_place_of_names(tmp_path: Path) -> None:
     assert [job.gpus for job in plain.jobs] == [job.gpus for job in trace.jobs]
 
 
+def test_numbers_in_place_of_taints_and_nodes(tmp_path: Path) -> None:
+    """A site writes its teams into taints; what every GPU node of a cloud has stays."""
+    gpu = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    every = {"operator": "Exists"}
+    team = {"key": "secret.example.com/team", "value": "secret-7", "effect": "NoExecute"}
+    lost = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
+    odd = {"key": "nvidia.com/gpu", "value": "secret-8", "effect": "NoSchedule"}
+    fields = [{"key": "metadata.name", "operator": "NotIn", "values": ["secret-node-3"]}]
+    affinity = {"nodeSelectorTerms": [{"matchFields": fields}]}
+    secret = pod("a", 0, 10)
+    secret["spec"]["tolerations"] = [gpu, every, team, lost, odd]
+    secret["spec"]["affinity"] = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": affinity}
+    }
+    paths = [snapshot(tmp_path, 600, secret), snapshot(tmp_path, 1200)]
+    (job,) = record(paths, anonymize=True).trace.jobs
+    (role,) = job.spec.roles
+    found = {(one.key, one.value, one.effect) for one in role.tolerations}
+    assert found == {
+        ("nvidia.com/gpu", "", "NoSchedule"),
+        ("", "", ""),
+        ("taint-1", "value-1", "NoExecute"),
+        ("node.kubernetes.io/unreachable", "", "NoExecute"),
+        ("nvidia.com/gpu", "value-2", "NoSchedule"),
+    }
+    assert [one.values for term in role.node_affinity for one in term] == [("node-1",)]
+    (named,) = record(paths).trace.jobs
+    assert [one.values for term in named.spec.roles[0].node_affinity for one in term] == [
+        ("secret-node-3",)
+    ]
+    trace = record(paths, anonymize=True).trace
+    assert "secret" not in json.dumps(trace.document().to_json())
+    out = tmp_path / "trace.json"
+    out.write_text(json.dumps(trace.document().to_json()))
+    assert read_trace(str(out)).jobs == trace.jobs
+
+
 def test_the_time_is_in_the_name_or_the_date_of_the_file(tmp_path: Path) -> None:
     named = Path(snapshot(tmp_path, 600, pod("a", 0, 10)))
     compact = named.rename(tmp_path / "20261120-081000.json")  # 600 s after 08:00

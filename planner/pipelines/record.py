@@ -14,9 +14,16 @@ from pathlib import Path
 from typing import BinaryIO
 
 from models.canonical import gang_document
-from models.documents.gang import GangSpec, NextToDocument, RoleDocument
+from models.documents.cluster import HOSTNAME_LABEL
+from models.documents.gang import (
+    GangSpec,
+    NextToDocument,
+    NodeExpressionDocument,
+    RoleDocument,
+    TolerationDocument,
+)
 from models.documents.trace import ObservedDocument
-from models.gang import Gang
+from models.gang import Gang, Role
 from models.policy import EVERY_SCHEDULER
 from models.units import InvalidValueError, epoch_seconds, time_text
 from planner.errors import Fault, InputError, MissingPathError
@@ -28,6 +35,24 @@ RUNS_ON = "that still run"
 WAIT = "that never ran"
 NO_GPUS = "without GPUs"
 _LONGEST_NAME = 253
+
+PUBLIC_TAINTS = frozenset(
+    {"", "nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "aliyun.com/gpu"}
+) | {
+    f"node.kubernetes.io/{name}"
+    for name in (
+        "not-ready",
+        "unreachable",
+        "unschedulable",
+        "memory-pressure",
+        "disk-pressure",
+        "pid-pressure",
+        "network-unavailable",
+    )
+}
+"""Keys of tolerations that Kubernetes and the vendors of GPUs chose, not the site; "" means every taint."""
+
+PUBLIC_VALUES = frozenset({"", "present", "true"})
 
 _IN_NAME = re.compile(
     r"(?<!\d)(\d{4})-?(\d\d)-?(\d\d)[T_ -](\d\d)[:-]?(\d\d)(?:[:-]?(\d\d))?(?!\d)"
@@ -246,7 +271,10 @@ def _job(
     sets: Collection[str],
 ) -> Job:
     """The job. Of an end between two snapshots it takes the middle; of no end what the gang expects."""
-    roles = tuple(_alone(role, sets) for role in known.spec.roles)
+    roles = tuple(
+        _alone(role, own, sets)
+        for role, own in zip(known.spec.roles, known.gang.roles, strict=True)
+    )
     spec = known.spec.model_copy(
         update={"submitted_at": None, "resize_after": None, "roles": roles}
     )
@@ -262,8 +290,8 @@ def _job(
     return Job(known.name, known.gang.namespace, arrival - start, duration, spec, observed)
 
 
-def _alone(role: RoleDocument, sets: Collection[str]) -> RoleDocument:
-    """The role without rules about pods that are in no job of the trace."""
+def _alone(role: RoleDocument, own: Role, sets: Collection[str]) -> RoleDocument:
+    """The role with its node affinity, and without rules about pods that are in no job of the trace."""
 
     def kept(rules: Iterable[NextToDocument]) -> tuple[NextToDocument, ...]:
         return tuple(rule for rule in rules if rule.pod_set is None or rule.pod_set in sets)
@@ -273,6 +301,9 @@ def _alone(role: RoleDocument, sets: Collection[str]) -> RoleDocument:
             "affinity": kept(role.affinity),
             "anti_affinity": kept(role.anti_affinity),
             "spread": kept(role.spread),
+            "node_affinity": tuple(
+                tuple(map(NodeExpressionDocument.of, term)) for term in own.node_affinity
+            ),
         }
     )
 
@@ -289,9 +320,9 @@ class _Numbers:
 
 
 def _anonymous(trace: Trace) -> Trace:
-    """The trace with numbers for names of gangs, namespaces, queues, services, roles and sets of pods.
+    """The trace with numbers for names of gangs, namespaces, queues, services, roles, sets, taints and nodes.
 
-    Numbers and no hashes: a hash of a name that can be guessed reveals it. What jobs ask of nodes stays.
+    Numbers and no hashes: a hash of a name that can be guessed reveals it. Labels that jobs ask for stay.
     """
     numbers = _Numbers()
     jobs = [
@@ -308,6 +339,19 @@ def _anonymous(trace: Trace) -> Trace:
     )
 
 
+def _unnamed_taint(one: TolerationDocument, numbers: _Numbers) -> TolerationDocument:
+    """A site writes its teams and projects into taints; those that vendors and Kubernetes set stay."""
+    key = one.key if one.key in PUBLIC_TAINTS else numbers.of("taint", one.key)
+    value = one.value if one.value in PUBLIC_VALUES else numbers.of("value", one.value)
+    return one.model_copy(update={"key": key, "value": value})
+
+
+def _unnamed_nodes(one: NodeExpressionDocument, numbers: _Numbers) -> NodeExpressionDocument:
+    if not one.field and one.key != HOSTNAME_LABEL:
+        return one
+    return one.model_copy(update={"values": tuple(numbers.of("node", v) for v in one.values)})
+
+
 def _unnamed(spec: GangSpec, numbers: _Numbers) -> GangSpec:
     queue = None if spec.queue is None else numbers.of("queue", spec.queue)
     service = None if spec.service is None else numbers.of("service", spec.service)
@@ -322,8 +366,17 @@ def _unnamed(spec: GangSpec, numbers: _Numbers) -> GangSpec:
             )
             for kind in ("affinity", "anti_affinity", "spread")
         }
-        sets = tuple(numbers.of("set", one) for one in role.pod_sets)
-        roles.append(
-            role.model_copy(update={"name": f"role-{number + 1}", "pod_sets": sets, **rules})
-        )
+        changed: dict[str, object] = {
+            "name": f"role-{number + 1}",
+            "pod_sets": tuple(numbers.of("set", one) for one in role.pod_sets),
+            "tolerations": tuple(_unnamed_taint(one, numbers) for one in role.tolerations),
+            "node_affinity": tuple(
+                tuple(_unnamed_nodes(one, numbers) for one in term) for term in role.node_affinity
+            ),
+            **rules,
+        }
+        if HOSTNAME_LABEL in role.node_selector:
+            node = numbers.of("node", role.node_selector[HOSTNAME_LABEL])
+            changed["node_selector"] = {**role.node_selector, HOSTNAME_LABEL: node}
+        roles.append(role.model_copy(update=changed))
     return spec.model_copy(update={"queue": queue, "service": service, "roles": tuple(roles)})
