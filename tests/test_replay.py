@@ -46,7 +46,7 @@ def test_the_table_has_a_row_a_run_and_says_what_is_left_out(trace: str, cli: Ru
     """j0 until 300; then j1, j2 and j3 at once. Their waits, 290, 280 and 270, are 210 on the average."""
     done = cli("replay", trace, "--cluster", CLUSTER, "--on-events", "--baseline", "fifo")
     assert done.code == 0
-    assert "1 job too large for the cluster, even if it were empty: left out" in done.err
+    assert "left out 1 job that would not fit on the cluster even when it is empty" in done.err
     rows = [line.split() for line in done.out.splitlines()]
     assert [row[0] for row in rows[1:3]] == ["default", "fifo"]
     assert rows[2][:2] == ["fifo", "4"]
@@ -120,7 +120,7 @@ def test_a_signal_keeps_the_runs_that_are_finished(trace: str, tmp_path: Path) -
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=30)
     assert process.returncode == 143
-    assert "interrupted: 1 of the runs are not finished" in said
+    assert "interrupted: 1 run not finished" in said
     found = document(out)
     assert [run["name"] for run in found["status"]["runs"]] == ["first-fit-decreasing"]
     assert found["status"]["missing"] == ["default"]
@@ -133,9 +133,9 @@ def test_a_signal_keeps_the_runs_that_are_finished(trace: str, tmp_path: Path) -
         (("--every", "0s"), 64, "--every is below one second"),
         (("--resume",), 64, "--resume without --out"),
         (("--failures", "1s"), 64, "--failures is below one hour"),
-        (("--speedup", "0"), 64, "--speedup: from 1/1000 to 1000"),
-        (("--speedup", "1e999999999"), 64, "--speedup: from 1/1000 to 1000"),
-        (("--from", "9d"), 65, "no job of the trace arrives in the part that is replayed"),
+        (("--speedup", "0"), 64, "--speedup must be from 1/1000 to 1000"),
+        (("--speedup", "1e999999999"), 64, "--speedup must be from 1/1000 to 1000"),
+        (("--from", "9d"), 65, "of the trace arrives in the replayed part"),
         (("--policy", "missing.yaml"), 66, "missing.yaml"),
     ],
 )

@@ -138,6 +138,45 @@ def test_a_job_that_failures_never_let_end_does_not_hold_up_the_end(
     assert ends(done) == {}
 
 
+DAY = 24 * 3600
+
+
+def test_a_gang_that_failures_stop_again_and_again_does_not_keep_a_replay_going() -> None:
+    """Four nodes, each up for one hour of five: all four for 1/625 of the time, and 15 minutes at a time.
+
+    b and c end. The checkpoints of a are 30 minutes apart: 24 hours of work would take years.
+    """
+    instance = build(nodes_per_rack=4)
+    jobs = [(gang("a", 4, 8), 0, DAY), (gang("b", 1, 8), 600, 7200), (gang("c", 2, 8), 900, 3600)]
+    played = scenario(instance, jobs, mtbf=3600, repair=4 * 3600, checkpoint=1800, restart=120)
+    for inner in (planner(instance, online=True), baseline(instance, "kai")):
+        watched = Watched(inner, every=10**9)
+        done = run(played, watched)
+        assert set(ends(done)) == {"b", "c"}
+        assert done.gave_up in ("idle", "stalled")
+        # 30 days, ten times a day and a repair after the last end, at most; not the years that it would take
+        assert done.now_ms < (max(ends(done).values()) + 41 * DAY) * MS
+        assert watched.times < 100
+
+
+def test_plans_that_nothing_can_come_of_are_not_made() -> None:
+    """a holds 8 of 8 GPUs, so that nobody asks what to do with b and c before a has ended."""
+    instance = build()
+    jobs = [(gang("a", 1, 8), 0, 100), (gang("b", 1, 8), 10, 10), (gang("c", 1, 8), 20, 10)]
+    watched = Watched(baseline(instance, "kai"), every=1)
+    done = run(scenario(instance, jobs), watched)
+    assert ends(done) == {"a": 100, "b": 110, "c": 120}
+    assert watched.times == 3  # at 0, 100 and 110
+
+
+def test_a_long_job_is_waited_for() -> None:
+    """Nothing ends for 90 days, which is no reason to give up."""
+    instance = build()
+    done = run(scenario(instance, [(gang("a", 1, 8), 0, 90 * DAY)]), baseline(instance, "kai"))
+    assert ends(done) == {"a": 90 * DAY}
+    assert done.gave_up is None
+
+
 def test_a_job_elsewhere_does_not_notice_a_failure() -> None:
     instance = build(nodes_per_rack=2)
     jobs = [(gang("a", 1, 8), 0, 100), (gang("b", 1, 8), 0, 100)]

@@ -13,6 +13,8 @@ from models.documents.base import ApiVersion, Document, Many, Time, omitted
 MAX_AMOUNT = 10**18
 """Largest number of a replay: far above any real one, far below where charts cannot be drawn."""
 
+Ending = Literal["idle", "stalled", "failures"]
+
 Natural = Annotated[int, Field(ge=0, le=MAX_AMOUNT)]
 Amount = Annotated[float, Field(ge=0, le=MAX_AMOUNT)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -32,7 +34,7 @@ class ReplayTrace(Document):
     name: str
     jobs: Natural = Field(description="Jobs that are replayed")
     left_out: Natural = Field(
-        default=0, description="Jobs that the cluster could not hold even if it were empty"
+        default=0, description="Jobs that do not fit on the cluster even when it is empty"
     )
     gpu_seconds: Amount = Field(description="Work: GPUs times duration at full speed")
 
@@ -66,13 +68,17 @@ class ReplaySpec(Document):
         description="Time between two plans; 0: a plan whenever a job comes or ends"
     )
     budget: Natural = Field(description="Search budget of one plan")
-    speedup: Amount = Field(description="Jobs arrive so many times as fast as in the trace")
+    speedup: Amount = Field(
+        description="The times between arrivals are those of the trace divided by this"
+    )
     prefer: str | None = omitted(
         description="Level that gangs of several pods prefer where the trace says nothing"
     )
-    restart_seconds: Natural = Field(description="What a start after an interruption takes")
+    restart_seconds: Natural = Field(
+        description="Time that an interrupted job takes to start again"
+    )
     checkpoint_seconds: Natural = Field(
-        description="Time between checkpoints: an interrupted job loses its work since the last one"
+        description="Time between two checkpoints: an interrupted job loses its work since the last one"
     )
     failures: ReplayFailures | None = omitted()
 
@@ -146,6 +152,14 @@ class ReplayRun(Document):
     jobs: Natural
     completed: Natural
     unfinished: Natural = Field(description="Jobs that never started, or never ended")
+    ended_early: Ending | None = omitted(
+        description="Why the simulation ended with unfinished jobs. idle: no job ran or arrived for 30 days. "
+        "stalled: no job ended for ten times as long as the longest one takes, because each was interrupted. "
+        "failures: more nodes failed than a replay simulates"
+    )
+    simulated_seconds: Amount | None = omitted(
+        description="When a simulation that ended early did so"
+    )
     end_seconds: Amount = Field(description="When the last job ended")
     jct_seconds: Distribution = Field(description="From submission to completion")
     queueing_seconds: Queueing
@@ -154,7 +168,7 @@ class ReplayRun(Document):
     )
     speed: Share | None = Field(description="Mean predicted speed of held GPUs, next to full speed")
     utilisation: Share = Field(
-        description="Share of the GPUs in order that jobs hold, until the last submission"
+        description="Share of the healthy GPUs that jobs hold, until the last submission"
     )
     gpu_gbps: Amount = Field(
         alias="gpuGBps", description="Mean of the sum of GPUs times GB/s of their gang, likewise"

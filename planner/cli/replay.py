@@ -40,7 +40,7 @@ def replay(
     trace: Annotated[
         str,
         typer.Argument(
-            metavar="TRACE", help="A Trace, or a table of jobs as clusters publish; - reads stdin."
+            metavar="TRACE", help="A Trace, or a published table of jobs; - reads stdin."
         ),
     ],
     *,
@@ -64,7 +64,7 @@ def replay(
             "--baseline",
             metavar="NAME",
             help="The rules of another scheduler: fifo, mostallocated, leastallocated, kueue, kai, "
-            "volcano, hived or others; repeatable.",
+            "volcano, hived, koordinator, fgd or first-fit-decreasing; repeatable.",
         ),
     ] = None,
     every: Annotated[
@@ -72,22 +72,39 @@ def replay(
     ] = "10m",
     on_events: Annotated[
         bool,
-        typer.Option("--on-events", help="Plan whenever a job comes or ends, in place of --every."),
+        typer.Option(
+            "--on-events", help="Plan whenever a job arrives or ends, instead of --every."
+        ),
     ] = False,
     from_: Annotated[
-        str, typer.Option("--from", metavar="DURATION", help="Start of the part to replay.")
+        str,
+        typer.Option(
+            "--from",
+            metavar="DURATION",
+            help="Start of the part to replay, in the time of the trace.",
+        ),
     ] = "0s",
     until: Annotated[
         str | None,
-        typer.Option("--until", metavar="DURATION", help="End of the submissions; default: all."),
+        typer.Option(
+            "--until",
+            metavar="DURATION",
+            help="Replay the jobs that arrive before this time; default: all.",
+        ),
     ] = None,
     speedup: Annotated[
         str,
-        typer.Option("--speedup", metavar="X", help="Jobs arrive so many times as fast."),
+        typer.Option("--speedup", metavar="X", help="Divide the times between arrivals by X."),
     ] = "1",
     seed: Annotated[
         int,
-        typer.Option("--seed", min=0, max=2**31 - 1, metavar="N", help="Of searches and failures."),
+        typer.Option(
+            "--seed",
+            min=0,
+            max=2**31 - 1,
+            metavar="N",
+            help="Seed of the searches and of the failures.",
+        ),
     ] = 0,
     budget: Annotated[
         int,
@@ -98,24 +115,31 @@ def replay(
     failures: Annotated[
         str | None,
         typer.Option(
-            "--failures", metavar="MTBF", help="Mean time between failures of a node, such as 60d."
+            "--failures",
+            metavar="MTBF",
+            help="Mean time between two failures of a node, such as 60d; default: no node fails.",
         ),
     ] = None,
     repair: Annotated[
-        str, typer.Option("--repair", metavar="DURATION", help="Until a failed node is back.")
+        str,
+        typer.Option(
+            "--repair", metavar="DURATION", help="Time until a failed node is ready again."
+        ),
     ] = "4h",
     checkpoint: Annotated[
         str,
         typer.Option(
             "--checkpoint",
             metavar="DURATION",
-            help="Between checkpoints: a job that is stopped loses its work since the last one.",
+            help="Time between two checkpoints: an interrupted job loses its work since the last one.",
         ),
     ] = "30m",
     restart: Annotated[
         str,
         typer.Option(
-            "--restart", metavar="DURATION", help="What a start after an interruption takes."
+            "--restart",
+            metavar="DURATION",
+            help="Time that an interrupted job takes to start again.",
         ),
     ] = "2m",
     node_gpus: Annotated[
@@ -125,7 +149,7 @@ def replay(
             min=1,
             max=1024,
             metavar="N",
-            help="Most GPUs of one pod, for tables that say only how many GPUs a job has.",
+            help="Most GPUs of one pod, for tables that only state the GPUs of a job.",
         ),
     ] = None,
     prefer: Annotated[
@@ -133,13 +157,17 @@ def replay(
         typer.Option(
             "--prefer",
             metavar="LEVEL",
-            help="Level, such as rack, that gangs of several pods prefer if the trace says nothing.",
+            help="Level, such as rack, that gangs of several pods prefer unless the trace names one.",
         ),
     ] = None,
     workers: Annotated[
         int | None,
         typer.Option(
-            "--workers", min=1, max=256, metavar="N", help="Runs at a time; default: one a core."
+            "--workers",
+            min=1,
+            max=256,
+            metavar="N",
+            help="Runs simulated at a time; default: one for each core.",
         ),
     ] = None,
     executor: Annotated[
@@ -152,15 +180,15 @@ def replay(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Save the replay here (JSON), run by run."),
+        typer.Option("--out", metavar="FILE", help="Save the replay here (JSON) after each run."),
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Keep what --out has of the same runs."),
+        typer.Option("--resume", help="Keep the finished runs that --out already has."),
     ] = False,
     output: Annotated[
         ReplayFormat,
-        typer.Option("-o", "--output", help="Format on stdout: wide adds queueing by size."),
+        typer.Option("-o", "--output", help="Format on stdout: wide adds queueing times by size."),
     ] = ReplayFormat.table,
 ) -> None:
     """Replay a trace under policies and the rules of other schedulers."""
@@ -174,7 +202,7 @@ def replay(
         raise UsageError(Fault("the trace and the cluster both read stdin", "name a file"))
     mtbf = None if failures is None else MS * _positive("--failures", failures)
     if mtbf is not None and mtbf < LEAST_MTBF_S * MS:
-        raise UsageError(Fault("--failures is below one hour", "no job would end; such as 60d"))
+        raise UsageError(Fault("--failures is below one hour", "use a value such as 60d"))
     settings = Settings(
         seed=seed,
         every_ms=MS * _positive("--every", every),
@@ -225,10 +253,12 @@ def _show(console: Console, output: ReplayFormat, replayed: Replayed) -> None:
 
 
 def _end(console: Console, request: ReplayRequest, replayed: Replayed) -> None:
+    from models.units import plural
+
     saved = None if request.out is None else shlex.quote(str(request.out))
     missing = replayed.replay.status.missing
     if replayed.signal_exit is not None:
-        console.say(f"interrupted: {len(missing)} of the runs are not finished")
+        console.say(f"interrupted: {plural(len(missing), 'run')} not finished")
     if saved is not None:
         console.say(f"saved {saved}")
     console.event(
@@ -271,5 +301,10 @@ def _speedup(text: str) -> Fraction:
     except (ValueError, ZeroDivisionError):
         found = Fraction(0)
     if not Fraction(1, MAX_SPEEDUP) <= found <= MAX_SPEEDUP:
-        raise UsageError(Fault(f"--speedup: from 1/{MAX_SPEEDUP} to {MAX_SPEEDUP}", "such as 1.5"))
+        raise UsageError(
+            Fault(
+                f"--speedup must be from 1/{MAX_SPEEDUP} to {MAX_SPEEDUP}",
+                "use a value such as 1.5",
+            )
+        )
     return found

@@ -236,16 +236,16 @@ def prepare(request: ReplayRequest, console: Console, stdin: BinaryIO | None = N
     if request.prefer is not None:
         trace = trace.preferring(request.prefer)
     if not trace.jobs:
-        what = f"no job of the trace arrives in the part that is replayed, of {len(whole.jobs):,}"
+        what = f"none of the {plural(len(whole.jobs), 'job')} of the trace arrives in the replayed part"
         raise InputError(Fault(what, "choose another --from and --until", request.trace))
     base = _scenario(request, trace, None)
     left_out = _too_large(base)
     if len(left_out) == len(base.jobs):
-        what = "no job of the trace fits the cluster, even if it were empty"
+        what = "no job of the trace fits on the cluster, even when it is empty"
         raise InputError(Fault(what, "give a larger cluster with --cluster", request.trace))
     if left_out:
         count = plural(len(left_out), "job")
-        console.warn(f"{count} too large for the cluster, even if it were empty: left out")
+        console.warn(f"left out {count} that would not fit on the cluster even when it is empty")
     scenarios = [(name, _scenario(request, trace, path)) for name, path in _names(request)]
     rules = [(name, _at_events(base), name) for name in request.baselines]
     runs = [*((name, scenario, None) for name, scenario in scenarios), *rules]

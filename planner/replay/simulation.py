@@ -12,6 +12,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from models.documents.replay import Ending
 from models.gang import ExistingPod, Gang
 from models.instance import Instance
 from models.policy import Policy
@@ -29,7 +30,13 @@ EPOCH = 1_577_836_800
 """2020-01-01: date of the start of a trace that does not know its own."""
 
 IDLE_MS = 30 * 24 * 60 * 60 * MS
-"""A replay ends once nothing has run, come or been repaired for so long: what waits never starts."""
+"""A replay ends once nothing has run or come for so long, and a repair longer: what waits never starts."""
+
+PATIENCE = 10
+"""It ends, too, once none of the jobs that are left has ended for so many times as long as one would take.
+
+Failures of nodes or plans then interrupt them again and again.
+"""
 
 MAX_FAILURES = 200_000
 """A replay ends after so many failures of nodes: what has not ended by then is interrupted for ever."""
@@ -95,8 +102,10 @@ class Simulation:
         self._down: set[int] = set()
         self._left = self._to_come = len(self.jobs)
         self._tick_ms: int | None = None
-        self._last_ms = 0
+        self._last_ms = self._ended_ms = 0
+        self._longest_ms = [job.facts.duration_ms for job in self.jobs]
         self._failures = 0
+        self.gave_up: Ending | None = None
 
     def run(self) -> None:
         """To the end of the last job that can end. Raises Stopped."""
@@ -106,18 +115,29 @@ class Simulation:
         while self._left:
             due = [event[0] for event in self._events[:1]]
             due += [] if self._tick_ms is None else [self._tick_ms]
-            if not due or (self._idle and min(due) - self._last_ms > IDLE_MS):
-                return
-            if self._failures > MAX_FAILURES:
+            self.gave_up = self._hopeless(min(due, default=None))
+            if self.gave_up is not None:
                 return
             if self._stop.is_set():
                 raise Stopped
             self._moment(min(due))
 
-    @property
-    def _idle(self) -> bool:
-        """Whether nothing runs and nothing more comes: only repairs and ages may still let jobs start."""
-        return not self._running and not self._to_come
+    def _hopeless(self, due_ms: int | None) -> Ending | None:
+        """Why the jobs that are left would never end; None as long as they may. ``due_ms``: the next event.
+
+        Where nothing runs and nothing more comes, only repairs and ages may still let jobs start.
+        """
+        if due_ms is None:
+            return "idle"
+        if self._failures > MAX_FAILURES:
+            return "failures"
+        least_ms = IDLE_MS + self.scenario.settings.repair_ms
+        if self._to_come or due_ms - self._ended_ms <= least_ms:
+            return None
+        if not self._running and due_ms - self._last_ms > least_ms:
+            return "idle"
+        longest_ms = max(self._longest_ms[number] for number in self._waiting | self._running)
+        return "stalled" if due_ms - self._ended_ms > least_ms + PATIENCE * longest_ms else None
 
     def _moment(self, now_ms: int) -> None:
         """Everything that happens at a time, and what is decided then."""
@@ -154,8 +174,8 @@ class Simulation:
             self._down.discard(number)
             self._use_nodes()
             self._next_failure(number)
-        if kind != Failure:
-            self._last_ms = self.now_ms
+        if kind == Arrival:
+            self._last_ms = self._ended_ms = self.now_ms
         return True
 
     # what jobs do
@@ -168,7 +188,7 @@ class Simulation:
         job.run, job.ended, job.left = None, self.now_ms, 0
         self._running.discard(number)
         self._left -= 1
-        self._last_ms = self.now_ms
+        self._last_ms = self._ended_ms = self.now_ms
         return True
 
     def _start(self, number: int, run: Run) -> None:
@@ -180,6 +200,7 @@ class Simulation:
         self._waiting.discard(number)
         self._running.add(number)
         self._last_ms = self.now_ms
+        self._longest_ms[number] = max(self._longest_ms[number], run.end_ms - self.now_ms)
         self._at(run.end_ms, End, number, job.starts)
 
     def _interrupt(self, number: int, *, saved: bool = False) -> None:
@@ -238,7 +259,8 @@ class Simulation:
     def _decide(self) -> None:
         """Ask the scheduler, and do what it says: first who gives GPUs back, then who takes some."""
         instance = self.instance()
-        if not self._waiting and not any(g.movable or g.elastic for g in instance.gangs):
+        if self._settled():
+            self._look_again(instance)
             return
         decisions = self.scheduler.decide(instance)
         if self._stop.is_set():
@@ -258,6 +280,17 @@ class Simulation:
                 run = self._placed(instance, number, decision.pods, known, before[number])
                 self._start(number, run)
         self._look_again(instance)
+
+    def _settled(self) -> bool:
+        """Whether no decision can change anything: nobody gives way, and what waits needs more GPUs."""
+        running = [job.run.gang for n in self._running if (job := self.jobs[n]).run is not None]
+        if any(gang.movable or gang.elastic for gang in running):
+            return False
+        if not self._waiting:
+            return True
+        least = min(self.jobs[number].facts.gpus for number in self._waiting)
+        held = sum(job.run.gpus for n in self._running if (job := self.jobs[n]).run is not None)
+        return least > self._usable - held and not any(gang.preemptible for gang in running)
 
     def _give_back(
         self, number: int, run: Run, changes: Sequence[tuple[int, Gang, GangDecision]]

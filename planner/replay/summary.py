@@ -47,6 +47,8 @@ def run_document(name: str, kind: str, inputs: str, done: Simulation) -> ReplayR
         jobs=len(jobs),
         completed=len(ended),
         unfinished=len(jobs) - len(ended),
+        ended_early=done.gave_up,
+        simulated_seconds=None if done.gave_up is None else _seconds(done.now_ms),
         end_seconds=_seconds(max((job.ended or 0 for job in ended), default=0)),
         jct_seconds=Distribution.model_construct(**distribution(completion)),
         queueing_seconds=_queueing(jobs),

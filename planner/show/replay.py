@@ -10,7 +10,12 @@ from planner.show.table import Cell, Column, Table
 from planner.show.text import gpu_amount, lasting, number
 
 if TYPE_CHECKING:
-    from models.documents.replay import ReplayDocument, ReplayRun, ReplayTiming
+    from models.documents.replay import (
+        ReplayDocument,
+        ReplayFailures,
+        ReplayRun,
+        ReplayTiming,
+    )
 
 Figure = Callable[["ReplayRun"], float | None]
 
@@ -120,7 +125,27 @@ def _notes(replay: ReplayDocument) -> tuple[str, ...]:
     policies = [run for run in replay.status.runs if run.kind == "policy"]
     jobs = plural(spec.trace.jobs, "job")
     what = f"{jobs} of {spec.trace.name} on {spec.cluster.gpus:,} GPUs of {spec.cluster.name}"
-    notes = [f"{what}; {every}" if policies else what, f"digest {replay.status.digests.runs}"]
+    times = "MEAN and P99: from submission to completion; QUEUEING: mean, from submission to the first start"
+    notes = [f"{what}; {every}" if policies else what, times]
+    notes.append(f"digest {replay.status.digests.runs}")
+    notes += endings(replay)
     if replay.status.missing:
         notes.append(f"not finished: {', '.join(replay.status.missing)}")
     return tuple(notes)
+
+
+def endings(replay: ReplayDocument) -> list[str]:
+    """Of every run that ended before all of its jobs did: why."""
+    failures = replay.spec.failures
+    return [_ending(run, failures) for run in replay.status.runs if run.ended_early]
+
+
+def _ending(run: ReplayRun, failures: ReplayFailures | None) -> str:
+    last = lasting(round((run.simulated_seconds or 0) - run.end_seconds))
+    left = f"{run.name}: the simulation ended with {plural(run.unfinished, 'unfinished job')}"
+    if run.ended_early == "idle":
+        return f"{left}: no job ran any more, and none was to arrive"
+    if run.ended_early == "stalled":
+        cause = "failures of nodes" if failures is not None else "plans"
+        return f"{left}: {cause} interrupted them, so that no job had ended for {last}"
+    return f"{left}: too many nodes had failed"

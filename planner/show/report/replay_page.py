@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from models.documents.replay import ReplayDocument, ReplayRun
 from models.units import plural, time_text
-from planner.show.replay import queueing, results
+from planner.show.replay import endings, queueing, results
 from planner.show.report.charts import Chart, Point, Series, chart
 from planner.show.report.page import Figure, Page, Part, Section
 from planner.show.table import Cell, Column, Table
@@ -27,7 +27,10 @@ def replay_page(replay: ReplayDocument) -> Page:
         headline=list(_headline(replay)),
         figures=list(_figures(replay)),
         sections=list(_sections(replay)),
-        warnings=[f"Stopped before these runs were finished: {missing}."] if missing else [],
+        warnings=[
+            *([f"Stopped before these runs were finished: {missing}."] if missing else []),
+            *(f"{safe(line)}." for line in endings(replay)),
+        ],
     )
 
 
@@ -128,7 +131,7 @@ def _charts(replay: ReplayDocument) -> Iterator[Chart | None]:
         done,
         x_text=lambda x: lasting(round(x)),
         y_text=lambda y: f"{y:.0%}",
-        summary=lambda one: f"half within {_time(means[one.name])}",
+        summary=lambda one: f"half of those complete within {_time(means[one.name])}",
         log=True,
         y_most=1.0,
     )
