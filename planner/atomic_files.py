@@ -78,7 +78,13 @@ def save(path: Path, text: str) -> None:
         raise cannot_write(path, error) from error
 
 
-def _replace(target: Path, content: bytes) -> None:
+def save_private(path: Path, content: bytes) -> None:
+    """Write for this user alone, with the folders above. A symbolic link is replaced. Raises OSError."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _replace(path, content, mode=0o600)
+
+
+def _replace(target: Path, content: bytes, *, mode: int | None = None) -> None:
     handle, name = tempfile.mkstemp(
         prefix=f".{target.name[:32]}.", suffix=".tmp", dir=target.parent
     )
@@ -87,7 +93,7 @@ def _replace(target: Path, content: bytes) -> None:
         with os.fdopen(handle, "wb") as stream:
             stream.write(content)
             stream.flush()
-            os.fchmod(stream.fileno(), _mode(target))
+            os.fchmod(stream.fileno(), _mode(target) if mode is None else mode)
             os.fsync(stream.fileno())
         aside.replace(target)
     except BaseException:

@@ -60,6 +60,14 @@ def no_search_clock() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Programs that tests start keep their last plan in a folder of the tests, not in the user's home."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture
 def search_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """The search obeys its time limit in this test."""

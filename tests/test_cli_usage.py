@@ -98,15 +98,16 @@ def test_the_examples_that_need_no_cluster_run(
         "kubectl get nodes,pods,namespaces -A -o json": json.dumps(objects).encode(),
         "ssh gpu-01 nvidia-smi topo -m": matrix.read_bytes(),
     }
+    environ = {"HOME": str(tmp_path)}
     if verb in ("show", "render"):
-        assert cli("plan", "monday", "--out", "plan.json").code == 0
+        assert cli("plan", "monday", "--out", "plan.json", environ=environ).code == 0
     if verb == "verify":
         plan = cli("plan", "monday", "-o", "json", "--out", "plan.json").out
         before["gangplan plan monday -o json"] = plan.encode()
     for example in examples_of(verb):
         first, _, second = example.rpartition(" | ")
         words = second.split()[1:]
-        result = cli(*words, stdin=before[first] if first else b"")
+        result = cli(*words, stdin=before[first] if first else b"", environ=environ)
         assert (result.code, "error" in result.err) == (0, False), example
 
 
@@ -134,7 +135,8 @@ def test_kubectl_is_named_where_it_called(cli: RunCli) -> None:
         ("report-without-out", ["report", "plan.json"]),
         ("unknown-option", ["plan", "x", "--budgte", "3"]),
         ("missing-path", ["plan"]),
-        ("missing-plan", ["show"]),
+        ("missing-plan", ["verify"]),
+        ("missing-gang", ["explain"]),
         ("one-too-many", ["verify", "a", "b"]),
         ("unknown-format", ["show", "x", "-o", "html"]),
         ("budget-below-one", ["plan", "x", "--budget", "0"]),

@@ -78,10 +78,10 @@ _VERBS = (
         "gangplan audit monday",
         "gangplan audit monday -o json --metrics-file audit.prom",
     ),
-    (show, "gangplan show plan.json -o wide", "gangplan show plan.json -o name"),
+    (show, "gangplan show -o wide", "gangplan show plan.json -o name"),
     (
         explain,
-        "gangplan explain plan.json research/llama-70b",
+        "gangplan explain research/llama-70b",
         "gangplan explain plan.json llama-70b -o json",
     ),
     (

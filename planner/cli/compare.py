@@ -21,7 +21,10 @@ _Plan = Annotated[str, typer.Argument(metavar="PLAN", help="A saved plan; - read
 def compare(
     console: Console,
     first: _Plan,
-    second: Annotated[str, typer.Argument(metavar="PLAN", help="The plan to compare it with.")],
+    second: Annotated[
+        str | None,
+        typer.Argument(metavar="PLAN", help="The plan to compare it with; none: the last plan."),
+    ] = None,
     *,
     detailed_exitcode: Annotated[
         bool, typer.Option("--detailed-exitcode", help="Exit 2 if the plans differ.")
@@ -35,6 +38,7 @@ def compare(
     """Compare two plans tier by tier and gang by gang."""
     from models.comparison import compare as compared
     from planner import __version__
+    from planner.cli.shown_plan import shown_plan
     from planner.pipelines.plan import now
     from planner.read import plan_files
     from planner.show import comparison_tables as tables
@@ -42,10 +46,11 @@ def compare(
 
     if first == second == "-":
         raise UsageError(Fault("both plans read stdin", "name a file"))
+    other = shown_plan(console, second)
     found = compared(
         plan_files.load(first, console.stdin),
-        plan_files.load(second, console.stdin),
-        (first, second),
+        plan_files.read_plan(other.content, other.path),
+        (first, second or "the last plan"),
         created_at=now(console.environ),
         generator=f"gangplan {__version__}",
     )

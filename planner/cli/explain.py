@@ -1,15 +1,17 @@
-"""``gangplan explain PLAN GANG``: one gang of a saved plan in full, and why it waits or is where it is."""
+"""``gangplan explain [PLAN] GANG``: one gang of a plan in full, and why it waits or is where it is."""
 
 from __future__ import annotations
 
 import shlex
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import PlanArgument, seconds_of, verb
+from planner.cli.options import seconds_of, verb
 from planner.cli.show import changed_digest, warn_if_changed
+from planner.cli.shown_plan import complete_gangs, shown_plan
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 from planner.untrusted_text import json_safe
@@ -30,10 +32,22 @@ class Format(StrEnum):
 @verb
 def explain(
     console: Console,
-    path: PlanArgument,
+    path: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PLAN",
+            autocompletion=complete_gangs,
+            help="A plan saved by `plan --out`; - reads stdin; none: the last plan that was made.",
+        ),
+    ] = None,
     gang: Annotated[
-        str, typer.Argument(metavar="GANG", help="The gang: [NAMESPACE/]NAME, as `show` lists it.")
-    ],
+        str | None,
+        typer.Argument(
+            metavar="GANG",
+            autocompletion=complete_gangs,
+            help="The gang: [NAMESPACE/]NAME, as `show` lists it.",
+        ),
+    ] = None,
     *,
     namespace: Annotated[
         str | None,
@@ -61,9 +75,10 @@ def explain(
     from planner.show.selection import matching
 
     seconds = seconds_of("--time-limit", time_limit)
-    content = plan_files.read_bytes(path, console.stdin)
-    plan = plan_files.read_plan(content, path)
-    document = plan_files.parse(content, path)
+    file, gang = _arguments(path, gang)
+    chosen = shown_plan(console, file)
+    plan = plan_files.read_plan(chosen.content, chosen.path)
+    document = plan_files.parse(chosen.content, chosen.path)
     by_key = {one.key: one for one in plan.spec.gangs}
     keys = matching(gang, namespace, by_key, "GANG")
     if len(keys) > 1:
@@ -79,11 +94,25 @@ def explain(
     else:
         tables = explanation_tables.tables(found, plan, stated, why, place)
         console.data("\n".join(console.drawn(table) for table in tables))
-    warn_if_changed(console, document, plan, path)
-    if path != "-":
-        console.next(f"{console.program} verify {shlex.quote(path)}")
+    warn_if_changed(console, document, plan, chosen)
+    if chosen.file is not None and chosen.again:
+        console.next(chosen.command(console.program, "verify"))
     if code is not None:
         raise typer.Exit(code)
+
+
+def _arguments(path: str | None, gang: str | None) -> tuple[str | None, str]:
+    """(file, gang): two words are a file and a gang, one is a gang of the last plan. Raises UsageError."""
+    if path is None:
+        hint = "gangplan show lists the gangs of the last plan"
+        raise UsageError(Fault("explain needs the name of a gang", hint))
+    if gang is not None:
+        return path, gang
+    if path == "-" or Path(path).is_file():
+        found = "standard input" if path == "-" else "a file"
+        what = f"explain needs the name of a gang: {path} is {found}"
+        raise UsageError(Fault(what, f"gangplan explain {shlex.quote(path)} [NAMESPACE/]NAME"))
+    return None, path
 
 
 Asked = tuple["Why | None", "PlaceReasons | None", int | None]

@@ -92,6 +92,13 @@ AllOption = Annotated[
 PlanArgument = Annotated[
     str, typer.Argument(metavar="PLAN", help="A plan saved by `plan --out`; - reads stdin.")
 ]
+LastPlanArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="PLAN",
+        help="A plan saved by `plan --out`; - reads stdin; none: the last plan that was made.",
+    ),
+]
 KubeContextOption = Annotated[
     str | None,
     typer.Option("--context", metavar="NAME", help="The kubectl context; default: the current."),

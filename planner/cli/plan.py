@@ -20,6 +20,7 @@ from planner.cli.options import (
     schedulers_of,
     verb,
 )
+from planner.cli.show import explain_next
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 from planner.show.text import Format
@@ -147,6 +148,7 @@ def plan(
     output: OutputOption = Format.table,
 ) -> None:
     """Plan which gangs start now, on which nodes and GPUs, with proof."""
+    from planner import last_plan
     from planner.pipelines import plan as planning
     from planner.pipelines.what_if import Changes
     from planner.show.plan_output import show
@@ -182,7 +184,8 @@ def plan(
     )
     show(console, output, planned.plan, lambda: planned.document, only)
     code = _exit_code(planned)
-    _report(console, request, planned)
+    kept = last_plan.keep(console.environ, planned.document, _made_from(request))
+    _report(console, request, planned, kept=kept)
     _summary(console, planned, code)
     if code:
         raise typer.Exit(code)
@@ -194,7 +197,14 @@ def _exit_code(planned: Planned) -> int:
     return NOT_ADMITTED if any(gang.proven for gang in planned.unmet) else 0
 
 
-def _report(console: Console, request: PlanRequest, planned: Planned) -> None:
+def _made_from(request: PlanRequest) -> str:
+    """The input in words."""
+    return " ".join(
+        "standard input" if one == "-" else shlex.quote(one) for one in request.read_paths
+    )
+
+
+def _report(console: Console, request: PlanRequest, planned: Planned, *, kept: bool) -> None:
     """Report required gangs that wait, where the plan is, and the next command."""
     for gang in planned.unmet:
         if gang.proven:
@@ -210,6 +220,8 @@ def _report(console: Console, request: PlanRequest, planned: Planned) -> None:
     if saved is not None:
         console.say(f"saved {saved}")
     plan = planned.plan
+    if kept and (explained := explain_next(console, plan)) is not None:
+        console.next(explained)
     spent = plan.instance.policy.spec.solve.budget
     ran_out = plan.status.search.stopped_by == "budget" and plan.status.outcome != "optimal"
     if ran_out and spent < MAX_BUDGET:

@@ -24,25 +24,26 @@ if TYPE_CHECKING:
 def report(
     console: Console,
     path: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="PLAN|AUDIT|REPLAY",
-            help="What `plan`, `audit` or `replay` saved with --out; - reads stdin.",
+            help="What `plan`, `audit` or `replay` saved with --out; - reads stdin; none: the last"
+            " plan that was made.",
         ),
-    ],
+    ] = None,
     *,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Write the page here (HTML).")],
 ) -> None:
     """Write one HTML page of a plan, an audit or a replay."""
     from planner.atomic_files import check_target, save
-    from planner.read import plan_files
+    from planner.cli.shown_plan import shown_plan
     from planner.read.saved_documents import read_saved
     from planner.show.report.page import html
 
-    check_target(out, [path])
-    content = plan_files.read_bytes(path, console.stdin)
-    found, document = read_saved(content, path)
-    text = html(_page(found, document, content, path))
+    check_target(out, [] if path is None else [path])
+    chosen = shown_plan(console, path)
+    found, document = read_saved(chosen.content, chosen.path)
+    text = html(_page(found, document, chosen.content, chosen.path))
     save(out, text)
     size = f"{len(text.encode()) / 1e6:,.2f} MB"
     console.say(f"saved {shlex.quote(str(out))} ({size}): open it in a browser")

@@ -1,4 +1,4 @@
-"""``gangplan show PLAN``: a saved plan as tables, names or the document itself."""
+"""``gangplan show [PLAN]``: a saved plan, or the last one, as tables, names or the document itself."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from planner.cli.options import (
     AllOption,
     DecisionFilter,
     GangFilter,
+    LastPlanArgument,
     NamespaceFilter,
     OutputOption,
-    PlanArgument,
     verb,
 )
 from planner.errors import Fault, UsageError
@@ -22,12 +22,13 @@ from planner.show.text import Format
 
 if TYPE_CHECKING:
     from models.documents.plan import PlanDocument
+    from planner.cli.shown_plan import ShownPlan
 
 
 @verb
 def show(
     console: Console,
-    path: PlanArgument,
+    path: LastPlanArgument = None,
     *,
     gang: GangFilter = None,
     namespace: NamespaceFilter = None,
@@ -41,7 +42,8 @@ def show(
     ] = False,
     output: OutputOption = Format.table,
 ) -> None:
-    """Show a saved plan."""
+    """Show a plan: a saved one, or the last one."""
+    from planner.cli.shown_plan import shown_plan
     from planner.read import plan_files
     from planner.show import plan_output, terminal_map
     from planner.show.selection import Selection
@@ -52,32 +54,42 @@ def show(
         what = f"--map with -o {output.value}"
         raise UsageError(Fault(what, "leave out one of them: the map is text"))
 
-    content = plan_files.read_bytes(path, console.stdin)
-    plan = plan_files.read_plan(content, path)
-    document = plan_files.parse(content, path)
+    chosen = shown_plan(console, path)
+    plan = plan_files.read_plan(chosen.content, chosen.path)
+    document = plan_files.parse(chosen.content, chosen.path)
     only.check({gang.key for gang in plan.spec.gangs})
     if drawn:
         console.data(terminal_map.drawn(console, plan, only))
     else:
         plan_output.show(console, output, plan, lambda: document, only)
-    warn_if_changed(console, document, plan, path)
+    warn_if_changed(console, document, plan, chosen)
     if output in (Format.table, Format.wide) and not drawn:
-        more = (
-            None if output is Format.wide else f"{console.program} show {shlex.quote(path)} -o wide"
-        )
+        wide = output is Format.wide
+        more = None if wide else chosen.command(console.program, "show", "-o wide")
         console.remarks(plan.status.remarks, all_with=more)
-    if path != "-":
-        console.next(f"{console.program} verify {shlex.quote(path)}")
+    if chosen.file is None:
+        console.next(explain_next(console, plan) or f"{console.program} show -o wide")
+    elif chosen.again:
+        console.next(chosen.command(console.program, "verify"))
+
+
+def explain_next(console: Console, plan: PlanDocument) -> str | None:
+    """The command that says why a gang waits, of the first that does; None if none waits."""
+    waits = (gang.key for gang in plan.spec.gangs if gang.decision == "wait")
+    first = next(waits, None)
+    if first is None:
+        return None
+    return f"{console.program} explain {shlex.quote('/'.join(first))}   (why it waits)"
 
 
 def warn_if_changed(
-    console: Console, document: dict[str, Any], plan: PlanDocument, path: str
+    console: Console, document: dict[str, Any], plan: PlanDocument, chosen: ShownPlan
 ) -> None:
     """Warn that a digest does not match."""
     if changed := changed_digest(document, plan):
-        check = f"{console.program} verify {shlex.quote(path)}"
-        what = "does not match: the plan was changed after it was saved"
-        console.remarks([f"{changed} {what}; {check} lists why"])
+        what = f"{changed} does not match: the plan was changed after it was saved"
+        check = chosen.command(console.program, "verify")
+        console.remarks([what if chosen.file is None else f"{what}; {check} lists why"])
 
 
 def changed_digest(document: dict[str, Any], plan: PlanDocument) -> str | None:

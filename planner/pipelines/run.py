@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
+from planner import last_plan
 from planner.atomic_files import check_target
 from planner.errors import (
     Fault,
@@ -337,6 +338,7 @@ class _LockedRun:
 
         run, reader = self.run, self.sender.reader
         planner = self._planner()
+        planned: Planned | None = None
         try:
             planned = self._make_plan(planner, None)
             plan = ordered(planned.plan)
@@ -357,6 +359,9 @@ class _LockedRun:
                 planned = self._make_plan(planner, planned)
                 self._apply(ordered(planned.plan))
         finally:
+            if planned is not None:
+                made_from = f"the cluster of context {run.report.context}"
+                last_plan.keep(run.console.environ, planned.document, made_from)
             run.report.warnings += planner.warnings
             for phase, seconds in planner.seconds.items():
                 run.add_seconds(phase, seconds)
