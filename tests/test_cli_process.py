@@ -195,7 +195,7 @@ def test_a_signal_long_after_the_first_one_does_not_wait(folder: Path) -> None:
 
 def test_a_terminal_that_closes_keeps_the_best_checked_plan(folder: Path, cli: RunCli) -> None:
     given = ("plan", "in.yaml", "--out", "saved.json")
-    code, _ = on_terminal(*given, before=HEARING + PATIENT, close_at=b"searching", cwd=folder)
+    code, _ = on_terminal(*given, before=HEARING + PATIENT, close_at=b"searching\r\n", cwd=folder)
     assert code == 129
     saved = json.loads((folder / "saved.json").read_text(encoding="utf-8"))
     assert saved["status"]["search"]["stoppedBy"] == "signal"
