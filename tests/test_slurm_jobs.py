@@ -89,7 +89,7 @@ def test_jobs_of_version_23_02_and_21_08_are_read_too(tmp_path: Path) -> None:
         8,
         128_000,
     )
-    assert (two.expected_duration_s, two.exclusive is not None) == (None, True)
+    assert two.expected_duration_s is None
     assert two.priority == 4294901700 // 3  # priorities of gangs end at two thousand million
 
 
@@ -344,6 +344,30 @@ def test_nodes_of_a_reservation_are_for_its_jobs(tmp_path: Path) -> None:
     assert [t.value for t in with_it.roles[0].tolerations] == ["demo"]
 
 
+@pytest.mark.parametrize(
+    ("nodes", "gpus", "cpus", "alone"),
+    [
+        # equal nodes: all GPUs and cpus of one leave nothing for others
+        ([node("n1"), node("n2")], 8, 128_000, False),
+        # nodes that differ: the four GPUs, and no gang with GPUs beside it; the fewest cpus of a node
+        ([node("n1"), node("n2", "gpu:h100:4", cpus=64, effective_cpus=64)], 4, 64_000, True),
+        # the node with two GPUs is too small to count
+        ([node("n1"), node("n2", "gpu:h100:2", cpus=64, effective_cpus=64)], 8, 128_000, False),
+    ],
+)
+def test_an_exclusive_job_takes_whole_nodes(
+    nodes: list[Tree], gpus: int, cpus: int, alone: bool, tmp_path: Path
+) -> None:
+    asks = {"tres_per_node": "gres/gpu:4", "shared": ["none"], "exclusive": ["true"]}
+    gang = only(tmp_path, job(1, **asks), nodes)
+    (role,) = gang.roles
+    assert (role.gpus, dict(role.requests)["cpu"], gang.exclusive is not None) == (
+        gpus,
+        cpus,
+        alone,
+    )
+
+
 def test_pods_of_a_job_are_on_different_nodes_where_two_would_fit(tmp_path: Path) -> None:
     half, whole = (
         job(1, node_count=number(2), tres_per_node="gres/gpu:4"),
@@ -409,6 +433,11 @@ def test_one_unreadable_job_does_not_end_the_work_for_others(tmp_path: Path) -> 
     odd = job(1, nodes=7, tres_per_node=[], features={}, time_limit="x", node_count=[], cpus=-1)
     found = gangs(tmp_path, odd, job(2))
     assert found["2-train"].hold is None
+
+
+def test_numbers_that_are_full_of_bits_are_numbers_of_jobs(tmp_path: Path) -> None:
+    found = gangs(tmp_path, job(65534, tasks_per_node=65534), job(65535, name=""))
+    assert sorted(found) == ["65534-train", "65535"]
 
 
 def test_a_job_without_a_number_is_refused_at_its_place(tmp_path: Path) -> None:

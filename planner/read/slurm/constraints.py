@@ -52,6 +52,15 @@ class Where:
     tolerations: list[Json] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """GPUs and cpus of a pod that takes a whole node. ``full``: these are all that any such node has."""
+
+    gpus: int
+    cpus: int
+    full: bool
+
+
 @dataclass(slots=True)
 class Constraints:
     """What jobs ask of nodes. ``nodes``: None where a Cluster states them, and not Slurm.
@@ -66,6 +75,7 @@ class Constraints:
     named: int = 0
     names: list[str] = field(default_factory=list)
     sets: LabelSets = field(default_factory=lambda: LabelSets([]))
+    _whole: dict[object, tuple[set[int], set[int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.nodes is not None:
@@ -170,23 +180,25 @@ class Constraints:
             found &= any_of
         return [self.names[i] for i in bits(found)]
 
-    def whole_nodes(self, job: SlurmJob, gpus: int, cpus: int) -> tuple[int, int]:
-        """(GPUs, cpus) of a whole node, if the nodes that the job may use are equal; else as asked for."""
+    def whole_nodes(self, job: SlurmJob, gpus: int, cpus: int) -> Whole:
+        """What a job that asks for whole nodes requests of each, on the nodes that it may use."""
         if self.nodes is None:
-            return gpus, cpus
-        where = self.of(job)
-        nodes = [
-            name
-            for name in self._eligible(where)
-            if self.nodes.installed[name].count >= max(gpus, 1)
-        ]
-        counts = {self.nodes.installed[name].count for name in nodes}
-        if len(counts) == 1 and job.per_node:
-            gpus = counts.pop()
-        elif counts:
+            return Whole(gpus, cpus, full=False)
+        asked = gpus if job.per_node else 0
+        key = (job.partitions, job.features, job.reservation, asked)
+        if key not in self._whole:
+            fitting = [
+                (self.nodes.installed[name].count, self.nodes.nodes[name].cpus)
+                for name in self._eligible(self.of(job))
+                if self.nodes.installed[name].count >= max(asked, 1)
+            ]
+            self._whole[key] = ({count for count, _ in fitting}, {own for _, own in fitting})
+        counts, every = self._whole[key]
+        full = len(counts) == len(every) == 1 and bool(asked)
+        if counts and not full:
             what = "asks for whole nodes, and they differ: no other job with GPUs comes to them"
             self.remarks.add(job.subject, what)
-        return gpus, min((self.nodes.nodes[name].cpus for name in nodes), default=cpus)
+        return Whole(min(counts) if full else gpus, min(every, default=cpus), full)
 
     def counted(self, requests: Json) -> Json:
         """The requests without memory, where Slurm gives jobs no memory."""

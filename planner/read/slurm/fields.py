@@ -16,8 +16,11 @@ from models.units import InvalidValueError
 from planner.read.kube.lookup import at
 from planner.read.slurm.definitions import pieces
 
-NO_VALUES = frozenset({2**16 - 2, 2**16 - 1, 2**32 - 2, 2**32 - 1, 2**64 - 2, 2**64 - 1})
-"""Numbers that versions before 23.02 write for "not set" and "unlimited", of 16, 32 and 64 bits."""
+NO_VALUES = frozenset({2**32 - 2, 2**32 - 1, 2**64 - 2, 2**64 - 1})
+"""Numbers that versions before 23.02 write for "not set" and "unlimited", of 32 and 64 bits."""
+
+NO_SHORT_VALUES = (2**16 - 2, 2**16 - 1)
+"""The same of 16 bits. In other fields these are numbers like any other."""
 
 MAX_NUMBER = 2**53
 

@@ -72,6 +72,7 @@ class GangDocuments:
         problems = [problem for part in parts for problem in part.problems]
         roles: list[Json] = []
         pods: list[Json] = []
+        alone = False
         for i, part in enumerate(parts):
             name = "node" if part.het is None else f"het-{i}"
             if part.runs:
@@ -79,7 +80,7 @@ class GangDocuments:
                 continue
             role: Json = {"name": name, "replicas": 1, "gpus": 0, "requests": {}}
             try:
-                self._fill(role, part)
+                alone = self._fill(role, part) or alone
             except NotExpressed as error:
                 problems.append(error.why)
             roles.append(role)
@@ -88,7 +89,7 @@ class GangDocuments:
         spec: Json = {
             "queue": clean(job.account) if job.account else None,
             "priority": self.classes.of(job),
-            "topology": self._topology(parts),
+            "topology": self._topology(parts) | ({"exclusive": "node"} if alone else {}),
             "roles": roles,
         }
         if job.submitted is not None:
@@ -163,13 +164,19 @@ class GangDocuments:
 
     # ---- jobs that wait
 
-    def _fill(self, role: Json, job: SlurmJob) -> None:
-        """State the pods of a job that waits, up to what cannot be expressed. Raises NotExpressed."""
+    def _fill(self, role: Json, job: SlurmJob) -> bool:
+        """State the pods of a job that waits, up to what cannot be expressed. Raises NotExpressed.
+
+        Returns whether nodes without other gangs have to be asked for, too.
+        """
+        alone = False
         pods, gpus = self._size(job)
         role |= {"replicas": pods, "gpus": gpus}
         cpus, memory = -(-job.cpus // pods), -(-job.memory // pods)
         if job.exclusive:
-            role["gpus"], cpus = self.constraints.whole_nodes(job, gpus, cpus)
+            whole = self.constraints.whole_nodes(job, gpus, cpus)
+            role["gpus"], cpus = whole.gpus, whole.cpus
+            alone = not whole.full
         requests = {"cpu": cpus} | ({"memory": f"{memory}Mi"} if memory else {})
         role["requests"] = self.constraints.counted(requests)
         self._keep_to(job, role)
@@ -180,6 +187,7 @@ class GangDocuments:
                 role["slice"] = {"size": job.segment, "required": self.block}
             else:
                 raise NotExpressed(f"its {pods} nodes are not whole segments of {job.segment}")
+        return alone
 
     def _keep_to(self, job: SlurmJob, role: Json) -> None:
         """Keep a role to the nodes that its job may use, one pod a node. Raises NotExpressed."""
@@ -232,11 +240,9 @@ class GangDocuments:
         return pods, gpus
 
     def _topology(self, parts: Sequence[SlurmJob]) -> Json:
-        """What ``--switches`` asks for, and whole nodes."""
+        """What ``--switches`` asks for."""
         job = parts[0]
         found: Json = {}
-        if any(part.exclusive and not part.runs for part in parts):
-            found["exclusive"] = "node"
         switches = [part.switches for part in parts if part.switches]
         if job.runs or not switches:
             return found

@@ -18,6 +18,7 @@ from models.units import described, shown
 from planner.read.findings import Finding, Findings, Remarks
 from planner.read.kube.lookup import Tree, at, flag, items
 from planner.read.slurm.fields import (
+    NO_SHORT_VALUES,
     Gres,
     expanded,
     first_known,
@@ -43,6 +44,9 @@ _FREE = frozenset(
     {"", "None", "Priority", "Resources", "ReqNodeNotAvail", "SchedDefer", "WaitingForScheduling"}
 )
 """Reasons of jobs that wait for nothing but room."""
+
+_SHORT_NUMBERS = ("tasks_per_node", "sockets_per_node", "segment_size")
+"""Fields of 16 bits."""
 
 _HELD_STATES = ("REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD")
 
@@ -277,6 +281,8 @@ def _het_parts(text: str) -> int:
 def _amount(tree: Tree, problems: list[str], *names: str) -> int:
     """The first of these numbers that is set; 0 without one, and a problem if it is negative."""
     found = first_known(number(tree, name) for name in names) or 0
+    if found in NO_SHORT_VALUES and names[0] in _SHORT_NUMBERS:
+        return 0
     if found < 0:
         problems.append(f"its {names[0]} is negative ({found:,})")
         return 0
