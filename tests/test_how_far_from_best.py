@@ -51,9 +51,15 @@ def test_bounds_count_up_to_the_tier_after_the_first_gap() -> None:
 
 
 def test_a_tier_of_gpus_bounds_effective_gpus_at_full_speed() -> None:
-    tiers = [TIER("admission/10", "max", 20), TIER("admission/5", "max", 0)]
-    found = plan(21.6, *tiers, TIER("admission/0", "max", 2), TIER("span", "min", 3, 0))
+    tiers = [
+        TIER("admission/10", "max", 20),
+        TIER("admission/5", "max", 0),
+        TIER("admission/0", "max", 2),
+    ]
+    found = plan(21.6, *tiers, TIER("span", "min", 3, 0))
     assert most_effective_gpus(found) == 22.0  # 20 + 0 + 2, at 100 %
+    found = plan(21.6, *tiers, TIER("span", "min", 3))  # no plan is better at all
+    assert most_effective_gpus(found) == 21.6
 
 
 @pytest.mark.parametrize(("preemptible", "most"), [(False, 21.0), (True, 22.0)])
@@ -73,7 +79,8 @@ def test_gangs_without_gpus_are_no_work(preemptible: bool, most: float) -> None:
     decided = next(gang for gang in document["spec"]["gangs"] if gang["name"] == "old")
     document["spec"]["gangs"].append({**decided, "name": "launcher"})
     tiers = [TIER("goodput/10", "max", 20_000), TIER("goodput/5", "max", 0)]
-    document["status"]["objectives"] = [*tiers, TIER("goodput/0", "max", 2000)]
+    tiers += [TIER("goodput/0", "max", 2000), TIER("span", "min", 3, 0)]
+    document["status"]["objectives"] = tiers
     document["status"]["effectiveGpus"] = {"before": 1.0, "after": 21.0}
     assert most_effective_gpus(PlanDocument.model_validate(document)) == most
 

@@ -38,7 +38,9 @@ def most_effective_gpus(plan: PlanDocument) -> float | None:
         if not gpus and gang.key in kept and not gang.spec.preemptible:
             without_gpus[gang.spec.priority] += FULL_SPEED
     tiers = plan.status.objectives
-    gap = next((at for at, tier in enumerate(tiers) if not tier.proven), len(tiers))
+    if all(tier.proven for tier in tiers):
+        return effective.after
+    gap = next(at for at, tier in enumerate(tiers) if not tier.proven)
     bounds = {tier.name: tier.bound for tier in tiers[: gap + 2]}
     for priority, asked in most.items():
         for name, unit in (("goodput", 1), ("admission", FULL_SPEED)):

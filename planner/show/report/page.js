@@ -489,10 +489,8 @@
   const hall = ([, , , inner, own], name) => {
     const place = make("div", "hall"), cut = known(inner);
     if (name) place.append(make("b", "", name));
-    for (const one of inner.filter(alone)) {
-      if (one[4].length) place.append(room(`${one[0]} ${one[1]}`, one[SHORT].slice(cut), one[4]));
-    }
-    for (const group of grouped(own)) place.append(room(...group));
+    const domains = inner.filter(alone).map((one) => [`${one[0]} ${one[1]}`, one[SHORT].slice(cut), one[4]]);
+    for (const one of [...domains, ...grouped(own)]) if (one[2].some(gpusOf)) place.append(room(...one));
     if (find(".room", place)) halls.append(place);
     for (const one of inner.filter((below) => !alone(below))) hall(one, `${name} ${one[0]} ${one[SHORT]}`.trim());
   };

@@ -159,7 +159,7 @@ def _way(before: float, after: float) -> str:
     return shown[1] if before == after else " → ".join(shown)
 
 
-ROUNDED = 1000
+ROUNDED = 100
 """From so many GPUs on the headline figures are whole numbers; the summary below has them exactly."""
 
 
