@@ -113,7 +113,7 @@ def test_a_gang_that_no_scheduler_binds_is_stuck_after_the_limit_and_goes_elsewh
 
     live.wait_until(lambda: ran(live, "run", *words, "--wait", "0s").code == 7, "the limit")
     late = ran(live, "run", *words, "--wait", "0s")
-    assert "nobody has not said why" in late.err, late.err
+    assert "scheduler 'nobody' has not said why" in late.err, late.err
     assert late.err.count("delete --raw") == 2
     status = ran(
         live, "status", "--lock-namespace", live.lock_namespace, "--policy", str(limited(live))

@@ -44,9 +44,13 @@ def policy(bench: RunBench, limit: str | None) -> Path:
 
 def test_within_the_limit_a_pending_gang_is_no_failure(bench: RunBench) -> None:
     first = bench.run()
-    assert (first.code, "not all bound yet" in first.err) == (0, True), first.err
+    assert (first.code, "not fully bound yet" in first.err) == (0, True), first.err
+    # Its 16 GPUs, at full speed on an NVSwitch and its NICs, do no work before the scheduler binds it.
+    unbound = "0 effective GPUs (0 before; 16 more once all pods are bound)"
+    assert f"gangs: 1 not fully bound yet; 0 waiting; {unbound}" in first.err, first.err
     bench.cluster.advance(300)  # not longer than the limit of 5 minutes
-    assert bench.run().code == 0
+    again = bench.run()
+    assert (again.code, "; 0 effective GPUs (0 before" in again.err) == (0, True), again.err
 
 
 def test_past_the_limit_it_is_reported_by_every_run_and_by_status(bench: RunBench) -> None:
@@ -60,6 +64,7 @@ def test_past_the_limit_it_is_reported_by_every_run_and_by_status(bench: RunBenc
             in late.err
         )
         assert WHY in late.err
+        assert "; 0 effective GPUs (0 before); " in late.err
         assert late.err.count("delete --raw") == 2
     status = bench.verb("status")
     assert "stuck" in status.out, status.out
@@ -69,9 +74,13 @@ def test_past_the_limit_it_is_reported_by_every_run_and_by_status(bench: RunBenc
 def test_it_counts_whatever_the_scheduler_says_or_does_not_say(bench: RunBench) -> None:
     bench.cluster.scheduler.on = False
     assert bench.run().code == 0
-    bench.cluster.advance(301)
+    bench.cluster.advance(100)
+    early = bench.run()
+    assert "; 0 effective GPUs (0 before; 16 more once all pods are bound)" in early.err, early.err
+    bench.cluster.advance(201)
     late = bench.run()
-    assert (late.code, "default-scheduler has not said why" in late.err) == (7, True), late.err
+    assert "; 0 effective GPUs (0 before); " in late.err
+    assert (late.code, "'default-scheduler' has not said why" in late.err) == (7, True), late.err
 
 
 def test_the_limit_runs_from_the_last_start_of_a_gang_that_was_cut_off(bench: RunBench) -> None:
@@ -85,7 +94,7 @@ def test_the_limit_runs_from_the_last_start_of_a_gang_that_was_cut_off(bench: Ru
     assert death.struck
     bench.cluster.advance(1000)
     done = bench.run("--evict-partial")
-    assert (done.code, "not all bound yet" in done.err) == (0, True), done.err
+    assert (done.code, "not fully bound yet" in done.err) == (0, True), done.err
     bench.cluster.advance(301)
     late = bench.run()
     assert (late.code, "within the pending limit" in late.err) == (7, True), late.err

@@ -58,7 +58,7 @@ def report() -> RunReport:
 def test_the_line_tells_every_gang_once_and_by_what_was_done_with_it() -> None:
     """a was started by the recovery and only found whole later: it counts as started."""
     assert report().line(12.34) == (
-        "run stopped part-way (exit 7): plan gp-2; gangs: 1 started, 1 started, not all bound yet, "
+        "run stopped part-way (exit 7): plan gp-2; gangs: 1 started, 1 not fully bound yet, "
         "1 skipped; 1 pod evicted; 2 waiting; 1,234.56 effective GPUs (8 before); "
         "1 of 2 tiers proven best; 12.3 s"
     )
@@ -133,3 +133,32 @@ def test_a_plan_of_an_older_version_says_nothing_of_effective_gpus() -> None:
     quiet.decided.status.__dict__["effective_gpus"] = None
     assert "effective" not in quiet.line(2)
     assert "effective_gpus" not in quiet.note("2026-11-21T18:00:00Z")
+
+
+def test_gpus_of_gangs_that_are_not_fully_bound_are_not_effective() -> None:
+    """old (2 GPUs, full speed) was not bound by an earlier run; whole (16 at 90 %) waits for its scheduler.
+
+    pair (4) was not started after all. The plan: 2 before, 2 + 4 + 14.4 = 20.4 after. Nothing runs: 0, and
+    2 + 14.4 = 16.4 once all pods are bound.
+    """
+    document = handmade.plan()
+    speeds = {"old": 1000, "pair": 1000, "whole": 900}
+    for entry in document["spec"]["gangs"]:
+        if entry["name"] in speeds:
+            entry["speed"] = speeds[entry["name"]]
+    document["status"]["effectiveGpus"] = {"before": 2.0, "after": 20.4}
+    document["status"]["digests"] = {"instance": "sha256:1", "spec": "sha256:2"}
+
+    def verdict(name: str, outcome: Outcome) -> GangVerdict:
+        return GangVerdict(("research", name), outcome, "gp-2")
+
+    found = RunReport(status="done", exit_code=0, plan="gp-2")
+    found.decided = PlanDocument.model_validate(document)
+    found.recovered = Verdict((verdict("old", Outcome.pending),))
+    found.applied = Verdict((verdict("pair", Outcome.skipped), verdict("whole", Outcome.pending)))
+    assert found.effective == {"before": 0.0, "after": 0.0}
+    assert "0 effective GPUs (0 before; 16.4 more once all pods are bound)" in found.line(1)
+    assert found.metrics(1000.0).effective == {"before": 0.0, "after": 0.0}
+    found.applied = Verdict((verdict("pair", Outcome.started), verdict("whole", Outcome.started)))
+    found.recovered = Verdict((verdict("old", Outcome.unchanged),))
+    assert "20.4 effective GPUs (2 before)" in found.line(1)

@@ -115,8 +115,12 @@ def _overdue(session: ApplySession, batch: PodBatch) -> str:
         pod = session.view.pods[order.key]
         why = f"pod {order.name} was not bound to node {order.node} within the pending limit of "
         why += duration_text(session.limits.pending_limit_s or 0)
-        return f"{why}: {pod.unschedulable or f'{pod.scheduler} has not said why'}"
+        return f"{why}: {pod.unschedulable or _silent(pod.scheduler)}"
     return ""
+
+
+def _silent(scheduler: str) -> str:
+    return f"scheduler '{scheduler}' has not said why"
 
 
 def obstacle(

@@ -417,6 +417,9 @@ class _LockedRun:
             run.record_signal(signal.exit_code)
             raise
         run.report.decided = planned.plan
+        if (view := self.sender.reader.view) is not None:
+            held = (key for key, pod in view.pods.items() if pod.held_at is not None)
+            run.report.unbound = frozenset(held)
         lock.plan = run.report.plan = plan_id(planned.plan)
         if planned.signal_exit is not None:
             run.record_signal(planned.signal_exit)

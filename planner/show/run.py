@@ -16,7 +16,7 @@ from planner.show.text import gpu_amount
 from planner.untrusted_text import safe
 
 if TYPE_CHECKING:
-    from models.documents.plan import PlanDocument
+    from models.documents.plan import PlanDocument, PlanGang
     from planner.show.console import Console
 
 Undo = Callable[[GangVerdict], list[str]]
@@ -27,9 +27,15 @@ WAITING = ("wait", "preempt")
 
 STARTING = ("place", "complete")
 
+_COUNTED = ("keep", *STARTING)
+"""Decisions after which a plan counts a gang as running whole, wherever it stood."""
+
+_NOT_RUNNING = (Outcome.pending, Outcome.partial, Outcome.halted, Outcome.skipped, Outcome.undone)
+"""Outcomes of gangs that do not run whole, although the plan counts on them."""
+
 _WORDS = {
     Outcome.started: "started",
-    Outcome.pending: "started, not all bound yet",
+    Outcome.pending: "not fully bound yet",
     Outcome.stopped: "stopped",
     Outcome.resized: "resized",
     Outcome.skipped: "skipped",
@@ -46,7 +52,8 @@ _WORDS = {
 class RunReport:
     """Filled in during the run. ``recovered``: verdict on gangs that earlier runs left incomplete.
 
-    ``applied``: verdict on this run's plan. ``plan``: its id; ``decided``: the plan itself.
+    ``applied``: verdict on this run's plan. ``plan``: its id; ``decided``: the plan itself; ``unbound``: pods
+    (namespace, name) that hold room before it and are not bound.
     ``cluster``: uid. ``seconds``: of each phase, summed if it runs twice. ``warnings``: as printed.
     """
 
@@ -57,6 +64,7 @@ class RunReport:
     plan: str | None = None
     replanned: bool = False
     decided: PlanDocument | None = None
+    unbound: Collection[tuple[str, str]] = ()
     recovered: Verdict | None = None
     applied: Verdict | None = None
     seconds: dict[str, float] = field(default_factory=dict)
@@ -112,9 +120,40 @@ class RunReport:
 
     @property
     def effective(self) -> dict[str, float] | None:
-        """Effective GPUs of its plan: before, after, one_at_a_time; None if it states none."""
+        """Effective GPUs: before, after, one_at_a_time; None if its plan states none.
+
+        Those of the plan, without gangs that it starts or counts as running and that do not run whole.
+        """
         stated = None if self.decided is None else self.decided.status.effective_gpus
-        return None if stated is None else stated.known()
+        if stated is None:
+            return None
+        found = stated.known()
+        for name, gpus in (
+            ("before", self._not_running(("keep",))),
+            ("after", self._not_running(_COUNTED)),
+        ):
+            found[name] = round(max(0.0, found[name] - gpus), 3)
+        return found
+
+    def _not_running(
+        self, decisions: Collection[str], outcomes: Collection[Outcome] = _NOT_RUNNING
+    ) -> float:
+        """Effective GPUs of gangs of these decisions with such an outcome, as the plan counts them."""
+        if self.decided is None:
+            return 0.0
+        away = {one.gang for one in self.verdicts if one.outcome in outcomes}
+        gpus = {gang.key: gang.min_gpus for gang in self.decided.instance.gangs}
+        if (
+            Outcome.pending in outcomes
+        ):  # perhaps since an earlier run: nothing was done with it now
+            touched = {one.gang for one in self.verdicts if one.outcome is not Outcome.unchanged}
+            away |= {g.key for g in self.decided.spec.gangs if self._is_unbound(g)} - touched
+        gangs = (g for g in self.decided.spec.gangs if g.key in away and g.decision in decisions)
+        return sum(gpus[gang.key] * (gang.speed or 0) for gang in gangs) / 1000
+
+    def _is_unbound(self, gang: PlanGang) -> bool:
+        pods = ((gang.namespace, pod.name) for pod in gang.pods)
+        return gang.decision == "keep" and any(pod in self.unbound for pod in pods)
 
     def _count(self, decisions: Iterable[str]) -> int:
         gangs = () if self.decided is None else self.decided.spec.gangs
@@ -133,10 +172,13 @@ class RunReport:
             facts.append(f"{self.waiting:,} waiting{never}")
         if self.effective is not None:
             after, before = (gpu_amount(self.effective[name]) for name in ("after", "before"))
-            facts.append(f"{after} effective GPUs ({before} before)")
+            bound = self._not_running(_COUNTED, (Outcome.pending,))
+            more = f"; {gpu_amount(bound)} more once all pods are bound" if bound else ""
+            facts.append(f"{after} effective GPUs ({before} before{more})")
         if self.decided is not None:
-            more = more_work(self.decided)
-            facts += [] if more is None or more == "0 %" else [f"at most {more} more possible"]
+            possible = more_work(self.decided)
+            if possible is not None and possible != "0 %":
+                facts.append(f"at most {possible} more possible")
             facts.append(tiers_proven(self.decided))
         if self.replanned:
             facts.append("planned twice")
