@@ -20,7 +20,7 @@ from models.documents.explanation import Why
 from models.instance import Instance
 from models.solution import GangDecision
 from planner.pipelines.explain import why_waiting
-from planner.search.blocking import Standing, blocking
+from planner.search.blocking import blocking
 from planner.search.causes import World
 from planner.search.counterfactual import Counterfactual, budget_of
 from planner.search.holders import Holders
@@ -45,8 +45,7 @@ def remedies_of(world: World) -> tuple[Remedy, ...]:
     """Those that are found in any time."""
     holders = Holders(world, lambda: False)
     found = blocking(Counterfactual(world, budget_of(60, threading.Event())), holders)
-    alone = found.causes if found.standing is Standing.EACH else ()
-    return RemedyFinder(holders, alone).remedies()
+    return RemedyFinder(holders, found).remedies()
 
 
 @pytest.mark.parametrize(("seed", "more"), spread(RANDOM, 9))
@@ -302,7 +301,7 @@ def test_many_causes_are_counted(cli: RunCli, tmp_path: Path) -> None:
     # it needs all four nodes whole: each of the 32 gangs of one GPU must go
     assert (document["standing"], len(document["causes"])) == ("together", 32)
     assert document["said"] == (
-        "until all of 32 gangs are gone: default/small-00 (1 GPU), default/small-01 (1 GPU),"
+        "until all of these 32 gangs are gone: default/small-00 (1 GPU), default/small-01 (1 GPU),"
         " default/small-02 (1 GPU) and 29 other gangs"
     )
     shown = cli("explain", out, "new").out
@@ -383,7 +382,7 @@ def test_where_no_single_gang_is_enough_the_fewest_are_named_together(explained:
     assert found["standing"] == "together"
     assert [one["name"] for one in found["causes"]] == ["default/b", "default/c"]
     assert found["said"] == (
-        "until all of 2 gangs are gone: default/b (48 GPUs), default/c (40 GPUs)"
+        "until both of these gangs are gone: default/b (48 GPUs), default/c (40 GPUs)"
     )
 
 

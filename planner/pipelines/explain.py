@@ -86,8 +86,7 @@ def why_waiting(world: World, seconds: int, stop: threading.Event) -> Why:
     found = blocking(questions, Holders(world, lambda: late() or budget.seconds_left() < until))
     remedies: tuple[Remedy, ...] = ()
     if found.standing not in (Standing.FITS, Standing.HOLD):
-        alone = found.causes if found.standing is Standing.EACH else ()
-        remedies = RemedyFinder(Holders(world, late), alone).remedies()
+        remedies = RemedyFinder(Holders(world, late), found).remedies()
     return Why.of(
         found,
         standing=found.standing.value,

@@ -66,6 +66,7 @@ class _Search:
         self._rules = [
             one for one in questions.causes if one.kind not in (CauseKind.GANG, CauseKind.NODE)
         ]
+        self._rules.sort(key=lambda one: one.kind is not CauseKind.TAINT)
 
     def run(self) -> Blocking:
         """Each that is enough by itself, or else a few together."""
@@ -118,12 +119,15 @@ class _Search:
         few = min(filter(None, found), key=cost, default=())
         gangs = [self._by_gang[index] for index in few]
         ways = [self._needed(self._nodes), tuple(gangs) if gangs and self._starts(gangs) else ()]
-        best = min(filter(None, ways), key=len, default=())
+        best = min(filter(None, ways), key=_cost, default=())
         held = sorted(self._by_gang.values(), key=lambda one: (one.weight, one.name))
-        wider = ([*self._nodes, *held], self._rules, [*self._rules, *self._nodes, *held])
-        for causes in wider:
-            if not best and not self._holders.late():
-                best = self._needed(causes)
+        asked = [one for one in self._rules if one.kind is not CauseKind.TAINT]
+        for rules in ([*self._nodes], asked, [*self._rules, *self._nodes]):
+            if best or self._holders.late():
+                break
+            with_gangs = [] if rules is asked else [held, held[::-1]]
+            tries = [self._needed([*rules, *gangs]) for gangs in with_gangs or [[]]]
+            best = min(filter(None, tries), key=_cost, default=())
         return best
 
     def _needed(self, causes: Sequence[Cause]) -> tuple[Cause, ...]:
@@ -153,3 +157,7 @@ class _Search:
                 return self.proven(rest)
             proven = proven and answer.blocked
         return few, proven
+
+
+def _cost(causes: Sequence[Cause]) -> tuple[int, int]:
+    return len(causes), sum(one.weight for one in causes)

@@ -25,12 +25,13 @@ MAX_STOPPED = 12
 
 
 class HolderRemedies:
-    """Of the gang of ``holders``."""
+    """Of the gang of ``holders``. ``together``: gangs without all of which it starts, if that is known."""
 
-    def __init__(self, holders: Holders) -> None:
+    def __init__(self, holders: Holders, together: Sequence[int]) -> None:
         self._world = holders.world
         self._late = holders.late
         self._holders = holders
+        self._together = together
 
     def remedies(self) -> Iterator[Remedy]:
         """Those that are found."""
@@ -108,12 +109,18 @@ class HolderRemedies:
         )
 
     def _several_stopped(self) -> Iterator[Remedy]:
-        """The cheapest few gangs of one domain: preemptible ones, or else those of lower priority."""
+        """The few gangs of which the fewest are not preemptible or not of lower priority."""
         own, gangs, holders = self._world.spec.priority, self._world.instance.gangs, self._holders
         may = [i for i in holders.order if gangs[i].preemptible or gangs[i].priority < own]
-        found = holders.few(may[::-1], lambda gone: (holders.sizes(gone), len(gone)))
-        if 0 < len(found) <= MAX_STOPPED:
-            yield from self._stopped(found)
+        easy = holders.few(may[::-1], lambda gone: (holders.sizes(gone), len(gone)))
+
+        def cost(gone: Sequence[int]) -> tuple[int, int]:
+            firm = sum(not gangs[i].preemptible or gangs[i].priority >= own for i in gone)
+            return firm, len(gone)
+
+        best = min(filter(None, (easy, self._together)), key=cost, default=())
+        if 0 < len(best) <= MAX_STOPPED:
+            yield from self._stopped(best)
 
     def _waiting(self) -> Iterator[Remedy]:
         """When so many gangs have ended as expected that it starts."""

@@ -63,10 +63,12 @@ _ORDER = (
     ("wait",),
     ("addNode",),
     (
-        *("queue", "holdRoom", "spares", "reservation", "cells", "policyNodeSelector", "taints"),
-        "several",
+        *("queue", "holdRoom", "spares", "reservation", "cells", "policyNodeSelector"),
+        "taints",
     ),
     ("byHand",),
+    ("several",),
+    ("addMany",),
     ("smallest", "fewestGpus"),
 )
 _RANKS = {kind: rank for rank, kinds in enumerate(_ORDER) for kind in kinds}

@@ -15,6 +15,7 @@ from models.cluster import Node
 from models.queue import Amount
 from models.queue_shares import gpus_held, queue_counts
 from models.units import in_bytes, quantity_text
+from planner.search.blocking import Blocking, Standing
 from planner.search.candidate_causes import causes_of
 from planner.search.causes import (
     Cause,
@@ -48,13 +49,14 @@ GI = 2**30
 
 
 class RemedyFinder:
-    """``alone``: causes without each of which alone the gang starts, where there are any."""
+    """``found``: what keeps the gang waiting."""
 
-    def __init__(self, holders: Holders, alone: Sequence[Cause]) -> None:
+    def __init__(self, holders: Holders, found: Blocking) -> None:
         self._world = holders.world
         self._late = holders.late
         self._holders = holders
-        self._alone = alone
+        self._found = found
+        self._alone = found.causes if found.standing is Standing.EACH else ()
         self._space = FreeSpace(self._world.instance, self._world.decisions)
 
     def remedies(self) -> tuple[Remedy, ...]:
@@ -75,7 +77,10 @@ class RemedyFinder:
         return tuple(sorted(found, key=lambda one: one.rank))
 
     def _others(self) -> Iterator[Remedy]:
-        return HolderRemedies(self._holders).remedies()
+        causes = self._found.causes
+        gangs = tuple(one.gang for one in causes if one.gang is not None)
+        together = gangs if len(gangs) == len(causes) else ()
+        return HolderRemedies(self._holders, together).remedies()
 
     # Wishes of the gang and rules of the policy
 
@@ -94,7 +99,8 @@ class RemedyFinder:
 
     def _several(self) -> Iterator[Remedy]:
         """A few wishes and rules to drop together, where no single one is enough."""
-        every = [one for one in causes_of(self._world) if one.kind not in _NOT_DROPPED]
+        left_alone = (*_NOT_DROPPED, CauseKind.TAINT)
+        every = [one for one in causes_of(self._world) if one.kind not in left_alone]
         if len(every) < 2 or placement(relaxed(self._world, every)) is None:
             return
         left = set(every)
@@ -280,7 +286,9 @@ class RemedyFinder:
                 "gpus": gpus,
                 **where,
             }
-            yield from tried("addNode", self._with_new(node, count), change=change)
+            asked = max(node.gpus, missing_demand(self._space, self._world.gang).gpus)
+            kind = "addNode" if gpus <= 2 * asked else "addMany"
+            yield from tried(kind, self._with_new(node, count), change=change)
 
     def _with_new(self, node: Node, count: int) -> World:
         nodes = (*self._world.instance.cluster.nodes, *_new(node, count))

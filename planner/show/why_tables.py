@@ -25,10 +25,11 @@ MAX_FIRST = 3
 """Gangs named that would take the room first."""
 
 NOTES = {
-    "each": "tried: without any one of these, and with everything else as planned, it starts",
-    "together": "proven: without all of these it starts; while any one of them stays, it does not",
-    "enough": "tried: without all of these it starts; perhaps fewer are enough: the time was up",
+    "each": "tried: without any one of these, and with everything else as planned, the gang starts",
+    "together": "proven: without all of these the gang starts; while any one of them stays, it does not",
+    "enough": "tried: without all of these the gang starts; perhaps fewer are enough: the time was up",
 }
+ALONE = "tried: without this, and with everything else as planned, the gang starts"
 
 
 def headline(gang: str, reason: str, why: Why) -> Table:
@@ -58,7 +59,9 @@ def _first_step(why: Why) -> str:
         return f"ask with more time, such as --time-limit {10 * max(1, why.limit_seconds)}s"
     if why.standing in ("hold", "size"):
         return ""
-    return "no single change that was tried makes it start"
+    if len(why.causes) > 1 and why.standing != "each":
+        return "all of the changes below together: no other way that was tried makes it start"
+    return "no way that was tried makes it start"
 
 
 def _of_one_that_fits(why: Why) -> str:
@@ -98,9 +101,9 @@ def _causes(why: Why) -> Table:
         gpus = plural(sum(one.gpus or 0 for one in rest), "GPU")
         notes.append(f"and {plural(len(rest), 'more gang')}, with {gpus}; -o json lists all")
     if why.standing in NOTES:
-        notes.append(NOTES[why.standing])
+        notes.append(ALONE if len(why.causes) == 1 else NOTES[why.standing])
     columns = (
-        Column("WHAT KEEPS IT WAITING"),
+        Column("WHAT KEEPS IT WAITING", fold=True),
         Column("WHAT IT DOES", fold=True),
         Column("GPUS", right=True, droppable=True),
         Column("UNTIL", fold=True, droppable=True),

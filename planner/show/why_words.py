@@ -101,7 +101,7 @@ UNTIL: Mapping[str, _Words] = {
         "that gang is gone, or this gang states an expectedDuration that ends before"
     ),
     "cells": _fixed("the cells of queues are dropped, or this gang is preemptible"),
-    "queue": _fixed("its queue may hold more"),
+    "queue": _fixed("they leave it more"),
     "hold": _fixed("the hold is removed"),
     "required": _named("it requires a wider level than {}, or none"),
     "balance": _fixed("balance is dropped"),
@@ -292,6 +292,7 @@ DO: Mapping[str, Callable[[WhyRemedy], str]] = {
     "queue": _limits,
     "node": _nodes,
     "addNode": _more_nodes,
+    "addMany": _more_nodes,
     "smaller": _smaller,
     "smallest": _smaller,
     "fewerGpus": _smaller,
@@ -304,7 +305,18 @@ DO: Mapping[str, Callable[[WhyRemedy], str]] = {
 """What is to be done; any other type drops what it is named after."""
 
 OPERATOR = (
-    *("node", "addNode", "move", "stop", "queue", "holdRoom", "spares", "reservation", "cells"),
+    *(
+        "node",
+        "addNode",
+        "addMany",
+        "move",
+        "stop",
+        "queue",
+        "holdRoom",
+        "spares",
+        "reservation",
+        "cells",
+    ),
     *("policyNodeSelector", "taints", "several"),
 )
 
@@ -344,8 +356,10 @@ def _changes(standing: str, causes: Sequence[WhyCause]) -> str:
     if standing == "each":
         more = f"; {len(causes) - 2:,} more below" if causes[2:] else ""
         return f"{_clause(causes[0])}, or {_clause(causes[1])}{more}"
+    if len(causes) == 2:
+        return f"both {_clause(causes[0])}, and {_clause(causes[1])}"
     names = first_of([label(one) for one in causes], NAMED)
-    return f"all of {len(causes):,} things change: {names}"
+    return f"{_every(len(causes))} change: {names}"
 
 
 def _gangs(standing: str, gangs: Sequence[WhyCause]) -> str:
@@ -361,7 +375,11 @@ def _gangs(standing: str, gangs: Sequence[WhyCause]) -> str:
     gone = " or ".join(words)
     if standing == "each":
         return f"any one of {len(gangs):,} gangs is {gone}: {names}"
-    return f"all of {len(gangs):,} gangs are {gone}: {names}"
+    return f"{_every(len(gangs))} gangs are {gone}: {names}"
+
+
+def _every(count: int) -> str:
+    return "both of these" if count == 2 else f"all of these {count:,}"
 
 
 def _gpus(one: WhyCause) -> str:
@@ -373,4 +391,8 @@ def _clause(one: WhyCause) -> str:
     text = until(one)
     if one.type in ("gang", "node"):
         return f"{_gpus(one) if one.type == 'gang' else one.name}{text.removeprefix('it')}"
-    return text
+    return (
+        f"limits and guarantees of queues {text.removeprefix('they ')}"
+        if one.type == "queue"
+        else text
+    )
