@@ -320,6 +320,20 @@ def test_one_switch_is_required_until_its_time_is_over(tmp_path: Path) -> None:
     assert any(one.startswith("job 3: asks for --switches=2") for one in remarks)
 
 
+def test_a_policy_states_levels_by_nodes_and_by_labels_of_slurm(tmp_path: Path) -> None:
+    policy = (
+        "apiVersion: gangplan.dev/v1alpha1\nkind: Policy\nspec: {kubernetes: {levels: ["
+        "{name: kind, label: slurm/gpu}, {name: rack, domains: {r1: ['n[1-2]'], r2: ['n3']}}]}}\n"
+    )
+    nodes = [node("n1"), node("n2", "gpu:a100:8"), node("n3"), node("n4")]
+    asks = job(1, node_count=number(2), required_switches=1)
+    found = read(tmp_path, nodes, [asks], policy_yaml=policy).instance
+    assert [one.domains for one in found.cluster.nodes] == [
+        ("h100", "r1"), ("a100", "r1"), ("h100", "r2"), ("h100", None),
+    ]  # fmt: skip
+    assert found.gangs[0].required == 1  # the innermost level
+
+
 def test_switches_without_a_topology_are_a_remark(tmp_path: Path) -> None:
     found = read(tmp_path, NODES, [job(1, required_switches=1)])
     assert found.instance.gangs[0].required is None
@@ -328,9 +342,19 @@ def test_switches_without_a_topology_are_a_remark(tmp_path: Path) -> None:
 
 def test_segments_are_slices_of_blocks(tmp_path: Path) -> None:
     tree = job(1, node_count=number(4), segment_size=2)
-    (gang,) = gangs(tmp_path, tree, topology_conf=BLOCKS).values()
-    (role,) = gang.roles
-    assert role.slice_layers == ((2, 0),)
+    nodes = [node(f"n{i}", "gpu:gb200:4") for i in range(1, 5)]
+    found = read(tmp_path, nodes, [tree], topology_conf=BLOCKS)
+    (gang,) = found.instance.gangs
+    assert gang.roles[0].slice_layers == ((2, 0),)
+    # GB200 trays share NVLink in racks, which topology.conf does not say of its blocks
+    assert any("levels: [{name: block, nvlink: true}]" in line for line in found.remarks)
+    policy = (
+        "apiVersion: gangplan.dev/v1alpha1\nkind: Policy\n"
+        "spec: {kubernetes: {levels: [{name: block, nvlink: true}]}}\n"
+    )
+    again = read(tmp_path, nodes, [tree], policy_yaml=policy)
+    assert [level.nvlink for level in again.instance.cluster.levels] == [True]
+    assert not any("NVLink" in line for line in again.remarks)
 
 
 def test_nodes_of_a_reservation_are_for_its_jobs(tmp_path: Path) -> None:

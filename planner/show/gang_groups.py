@@ -8,6 +8,7 @@ from enum import IntEnum
 
 from models.documents.gang import GangDocument
 from models.documents.plan import GangKey, PlanGang
+from models.policy import SLURM
 from models.units import plural, time_text
 from planner.show.text import compress, number
 
@@ -133,8 +134,13 @@ def priorities(gangs: Iterable[PlanGang], requests: Requests) -> str:
 
 
 def schedulers(gangs: Iterable[PlanGang], requests: Requests) -> str:
-    """Whose their waiting pods are, as in ``volcano``, ``3 schedulers``; ``-`` for gangplan's."""
+    """Whose their waiting pods are, as in ``volcano``, ``3 schedulers``; ``-`` for gangplan's.
+
+    Also ``-`` for jobs of Slurm, which has a cluster to itself: the summary says whose they all are.
+    """
     found = {requests[gang.key].status.scheduler or "-" for gang in gangs if gang.key in requests}
+    if found == {SLURM}:
+        return "-"
     return found.pop() if len(found) == 1 else plural(len(found), "scheduler") if found else "-"
 
 

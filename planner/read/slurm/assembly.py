@@ -94,7 +94,7 @@ def assemble(
     constraints = Constraints(nodes, labelled, remarks, nodes.largest if nodes is not None else 0)
     _check_clusters(state, remarks)
     jobs = list(state.jobs.throttled())
-    levels = _Levels(topology, policy, remarks)
+    levels = _Levels(topology, policy)
     names = set(state.nodes.all)
     names.update(topology.domains if nodes is None and topology is not None else ())
     names.update(name for one in written for node in one.spec.nodes for name in _hosts(node.name))
@@ -118,6 +118,7 @@ def assemble(
     if nodes is None:
         return Assembled(entries)
     cluster = _cluster(state, nodes, levels, gangs)
+    _check_nvlink(nodes, levels, remarks)
     return Assembled(
         entries, Entry(source, (), cluster, findings), nodes.models, tuple(levels.names)
     )
@@ -153,11 +154,20 @@ def _say_left_out(trees: GangDocuments, jobs: Sequence[SlurmJob], remarks: Remar
 
 @dataclass(slots=True)
 class _Levels:
-    """Levels and domains: of the topology file, else as the Policy states them."""
+    """Levels and domains: of the topology file, else as the Policy states them.
+
+    ``listed``: by node, its domains by level, where the Policy names the nodes of every domain.
+    """
 
     topology: SlurmTopology | None
     policy: Policy
-    remarks: Remarks
+    listed: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for level, domains in self.policy.kubernetes.level_domains:
+            for domain, members in domains:
+                for node in members:
+                    self.listed.setdefault(node, {})[level] = domain
 
     @property
     def levels(self) -> tuple[Level, ...]:
@@ -183,15 +193,12 @@ class _Levels:
         if self.topology is not None:
             own = zip(self.names, self.topology.domain(node), strict=True)
             return {level: domain for level, domain in own if domain is not None}
-        found = {}
-        listed = dict(self.policy.kubernetes.level_domains)
-        for level in self.levels:
-            if level.label is not None and level.label in labels:
-                found[level.name] = labels[level.label]
-            for domain, members in listed.get(level.name, ()):
-                if node in members:
-                    found[level.name] = domain
-        return found
+        found = {
+            level.name: labels[level.label]
+            for level in self.levels
+            if level.label is not None and level.label in labels
+        }
+        return found | self.listed.get(node, {})
 
 
 def _cluster(
@@ -233,6 +240,18 @@ def _check_topology(topology: SlurmTopology, nodes: NodeDocuments, names: Sequen
     if missing:
         what = f"names {plural(missing, 'node')} that Slurm's list of nodes does not have; left out"
         nodes.remarks.add(topology.source, what)
+
+
+def _check_nvlink(nodes: NodeDocuments, levels: _Levels, remarks: Remarks) -> None:
+    linked = sorted(name for name, model in nodes.servers.items() if model.nvlink_domain_nodes > 1)
+    if not linked or any(level.nvlink for level in levels.levels):
+        return
+    level = levels.names[-1] if levels.names else "rack"
+    stated = f"kubernetes: {{levels: [{{name: {level}, nvlink: true}}]}}"
+    hint = f"if each {level} is one NVLink domain, a Policy says so: {stated}"
+    what = "share NVLink with other servers, and no level says with which: it counts inside a server only"
+    for name in linked:
+        remarks.add(f"node {name}", what, hint)
 
 
 def _level(level: Level) -> Json:
