@@ -39,6 +39,7 @@ from models.effective_gpus import counted_gpus, gpus_at_speed
 from models.gang import Gang
 from models.gang_rates import gang_rates
 from models.instance import Instance
+from models.plan import Words, code_alone
 from models.program.base_state import base_decisions
 from models.program.options import standing_gpus
 from models.relocation import PlanWorth, plan_worth
@@ -89,7 +90,10 @@ def thousandths(permille: int | Fraction) -> float:
 class AuditWriter:
     """Writes the audit of one instance. ``stated``: the instance as it was read; ``free``: see above."""
 
-    def __init__(self, stated: Instance, free: Instance, found: Found) -> None:
+    def __init__(
+        self, stated: Instance, free: Instance, found: Found, words: Words = code_alone
+    ) -> None:
+        self._words = words
         self._stated = stated
         self._free = free
         self._found = found
@@ -353,7 +357,7 @@ class AuditWriter:
                     gpus=counted_gpus(gang),
                     starts_if=starts_if,
                     moves=tuple(moves),
-                    reason=None if starts_if == "now" or reason is None else reason.message,
+                    reason=None if starts_if == "now" or reason is None else self._words(reason),
                 )
             )
         return tuple(found)

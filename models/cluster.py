@@ -160,6 +160,12 @@ class Cluster:
                 return f"{self.level_name(level)} {name}"
         return None
 
+    def domain_name(self, level: int, n: int) -> str:
+        """The path of a node's domain at a level, such as ``b1/r1``; the node's name if it is alone there."""
+        values = self.nodes[n].domains[: level + 1]
+        alone = level == self.node_level or None in values
+        return self.nodes[n].name if alone else "/".join(v for v in values if v is not None)
+
     def _named(self, level: int, n: int) -> str | None:
         """The name of a node's domain at a level; None if it has none there or at a wider level."""
         node = self.nodes[n]

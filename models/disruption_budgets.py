@@ -132,9 +132,21 @@ def beyond_budgets(instance: Instance, decisions: Sequence[GangDecision]) -> lis
     return found
 
 
-def held_by_budgets(
-    instance: Instance, decisions: Sequence[GangDecision]
-) -> Iterator[tuple[int, str]]:
+@dataclass(frozen=True, slots=True)
+class Guarding:
+    """What keeps a running gang from giving way: one budget, or two that both guard one of its pods.
+
+    ``budgets``: their namespace/name. ``allowed``: evictions that the one has left beside a plan;
+    ``evictions``: that stopping the gang takes from it.
+    """
+
+    gang: int
+    budgets: tuple[str, ...]
+    allowed: int | None = None
+    evictions: int | None = None
+
+
+def held_by_budgets(instance: Instance, decisions: Sequence[GangDecision]) -> Iterator[Guarding]:
     """Running gangs that could stop or move, but that the budgets do not let go beside the plan, and why."""
     budgets, used = instance.cluster.budgets, taken(instance, decisions)
     for index, own in guards(instance).takings.items():
@@ -142,16 +154,12 @@ def held_by_budgets(
         if evicting(decisions[index]) or not (gang.preemptible or gang.movable):
             continue
         if names := two_budgets(gang):
-            yield index, f"a pod of it is in the disruption budgets {' and '.join(names[:2])}"
+            yield Guarding(index, tuple(f"{gang.namespace}/{name}" for name in names[:2]))
             continue
         for budget, evictions in own:
             left = max(0, budgets[budget].allowed - used[budget])
             if evictions > left:
-                name = "/".join(budgets[budget].key)
-                yield (
-                    index,
-                    f"the disruption budget {name} allows {left} of its {evictions} evictions",
-                )
+                yield Guarding(index, ("/".join(budgets[budget].key),), left, evictions)
                 break
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -29,19 +29,28 @@ from models.gang_rates import dealt_ranks
 from models.hardware import bits
 from models.instance import Instance
 from models.queue_status import queue_status
-from models.solution import GangDecision, MoveSet, PodPlacement, Solution
+from models.solution import GangDecision, MoveSet, PodPlacement, Reason, Solution
 from models.tier_values import Evaluation, Line, ValueCache, known_masks
 from models.units import epoch_seconds, time_text
+
+Words = Callable[[Reason], str]
+"""Makes the sentence of a reason."""
+
+
+def code_alone(reason: Reason) -> str:
+    """For plans that nobody reads: the code in the place of a sentence."""
+    return reason.code
 
 
 class PlanWriter:
     """Writes plans of one instance. What does not depend on the decisions is written once.
 
-    So the plans share their ``instance``, and equal parts in it may be one object.
+    So the plans share their ``instance``, and equal parts in it may be one object. ``words``: of reasons.
     """
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: Instance, words: Words = code_alone) -> None:
         self._instance = instance
+        self._words = words
         self._document = canonical_instance(instance)
         self._digest = digest(self._document)
         self._values: ValueCache = {}
@@ -58,7 +67,7 @@ class PlanWriter:
     ) -> dict[str, Any]:
         """The plan of a solution. ``created_at``: RFC 3339. ``remarks``, ``left_out``: of the reading."""
         evaluation = Evaluation(self._instance, solution.decisions, self._values)
-        gangs = _GangWriter(self._instance, solution)
+        gangs = _GangWriter(self._instance, solution, self._words)
         spec = {"gangs": [gangs.write(line) for line in evaluation.lines]}
         metadata = PlanMetadata.model_construct(
             name=name, created_at=epoch_seconds(created_at), generator=generator
@@ -101,9 +110,14 @@ class PlanWriter:
         )
 
 
-def compose(instance: Instance, solution: Solution, **stated: Any) -> dict[str, Any]:  # noqa: ANN401
+def compose(
+    instance: Instance,
+    solution: Solution,
+    words: Words = code_alone,
+    **stated: Any,  # noqa: ANN401
+) -> dict[str, Any]:
     """The one plan of an instance, as ``PlanWriter.compose`` writes it."""
-    return PlanWriter(instance).compose(solution, **stated)
+    return PlanWriter(instance, words).compose(solution, **stated)
 
 
 def dumps(plan: dict[str, Any]) -> str:
@@ -156,8 +170,9 @@ def _moves(instance: Instance, moves: MoveSet) -> PlanMoves:
 class _GangWriter:
     """Writes what is decided of gangs, in the form of ``PlanGang``."""
 
-    def __init__(self, instance: Instance, solution: Solution) -> None:
+    def __init__(self, instance: Instance, solution: Solution, words: Words) -> None:
         cluster = instance.cluster
+        self._words = words
         self._instance = instance
         self._decisions = solution.decisions
         self._levels = [cluster.level_name(level) for level in range(cluster.node_level + 1)]
@@ -165,7 +180,6 @@ class _GangWriter:
 
     def write(self, line: Line) -> dict[str, Any]:
         gang, decision, value = line.gang, line.decision, line.value
-        reason = decision.reason
         bandwidth = None if value is None else value.bandwidth
         domains = None if value is None else dict(zip(self._levels, value.domains, strict=True))
         return {
@@ -179,8 +193,15 @@ class _GangWriter:
             "speed": line.speed,
             **({"speedAfter": value.speed} if value and value.speed != line.speed else {}),
             "domains": domains,
-            "reason": None if reason is None else {"code": reason.code, "message": reason.message},
+            "reason": None if decision.reason is None else self._reason(decision.reason),
             **self._later(gang, decision),
+        }
+
+    def _reason(self, reason: Reason) -> dict[str, Any]:
+        return {
+            "code": reason.code,
+            "message": self._words(reason),
+            "fields": reason.fields.to_json(),
         }
 
     def _later(self, gang: Gang, decision: GangDecision) -> dict[str, Any]:

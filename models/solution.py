@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
+from models.documents.reason import ReasonFields
 from models.gang import ExistingPod, Gang
 from models.tiers import Sense
 
@@ -33,6 +34,9 @@ HELD_ROOM = "HeldRoom"
 QUOTA = "Quota"
 """Code of the reason of a gang that a limit or a guarantee of a queue holds back."""
 
+QUEUE_LIMIT = "QueueLimit"
+"""Code of gangs that wait because their namespace has too many that wait."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class PodPlacement:
@@ -55,10 +59,20 @@ def placed(gang: Gang, pods: Iterable[ExistingPod]) -> tuple[PodPlacement, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a gang waits: a code (NoRoom, Resources, ...) and one sentence."""
+    """Why a gang waits: a code (NoRoom, Resources, ...) and its facts (``models.documents.reason``)."""
 
     code: str
-    message: str
+    fields: ReasonFields = field(default_factory=ReasonFields)
+
+    @classmethod
+    def of(cls, code: str, **fields: Any) -> Reason:  # noqa: ANN401  # of every field's own type
+        """A reason with these fields, by their Python names."""
+        return cls(code, ReasonFields.with_values(**fields))
+
+    def with_fields(self, code: str | None = None, **fields: Any) -> Reason:  # noqa: ANN401
+        """The same reason with more fields, or of another code."""
+        more = ReasonFields.with_values(**fields).stated()
+        return Reason(code or self.code, self.fields.model_copy(update=more))
 
 
 QueuePlace = tuple[int, bool, int, str, str]

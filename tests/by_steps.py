@@ -22,6 +22,7 @@ from planner.search.greedy import greedy
 from planner.search.growth import grow
 from planner.search.reasons import with_reasons
 from planner.search.solve import solve
+from planner.show.reason_words import words
 
 NOW = "2026-11-21T00:00:00Z"
 
@@ -48,7 +49,7 @@ class Steps:
         """Code and message."""
         reason = self.of(name).reason
         assert reason is not None
-        return reason.code, reason.message
+        return reason.code, words(reason)
 
     def value(self, tier: str) -> int:
         return values(self.instance, self.decisions)[tier]

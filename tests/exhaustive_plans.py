@@ -71,25 +71,31 @@ def _reason(
 ) -> Reason | None:
     gang = instance.gangs[g]
     if kind == "preempt":
-        above = _above(instance, pods, g)
-        return Reason("Preempted", f"gives way to {instance.gangs[above].name}")
+        by = [
+            {"gang": "/".join(instance.gangs[i].key), "priority": instance.gangs[i].priority}
+            for i in _above(instance, pods, g)
+        ]
+        return Reason.of("Preempted", by=by)
     missing = not whole(gang, places(standing(gang)))
     if gang.hold is not None and (kind == "wait" or (kind == "keep" and missing)):
-        return Reason(gang.hold.code, gang.hold.message)
+        return Reason.of(gang.hold.code, text=gang.hold.message)
     if kind == "wait":
-        return Reason("NoRoom", "not in the best plan")
-    return Reason("Incomplete", "pods are missing") if kind == "keep" and missing else None
+        return Reason("NoRoom")
+    return Reason("Incomplete") if kind == "keep" and missing else None
 
 
-def _above(instance: Instance, pods: Sequence[Sequence[PodPlacement]], g: int) -> int:
-    """A gang that comes to a node of a gang that is stopped, of higher priority or to reclaim."""
+def _above(instance: Instance, pods: Sequence[Sequence[PodPlacement]], g: int) -> list[int]:
+    """The gangs that come to nodes of a gang that is stopped, of higher priority or to reclaim."""
+    found = []
     nodes = {pod.node for pod in standing(instance.gangs[g])}
     for other, gang in enumerate(instance.gangs):
         stood: Mapping[tuple[int, int], tuple[int, int | None]] = places(standing(gang))
         come = {p.node for p in pods[other] if stood.get((p.role, p.index), (-1, 0))[0] != p.node}
-        if gang.priority > instance.gangs[g].priority and come & nodes:
-            return other
-        for n, gpus in arrived(gang, [(p.role, p.index, p.node) for p in pods[other]]):
-            if n in nodes and promises(instance).reclaims(g, other, n, gpus=gpus):
-                return other
-    raise AssertionError(f"nobody comes for {instance.gangs[g].name}")
+        higher = gang.priority > instance.gangs[g].priority and bool(come & nodes)
+        if higher or any(
+            n in nodes and promises(instance).reclaims(g, other, n, gpus=gpus)
+            for n, gpus in arrived(gang, [(p.role, p.index, p.node) for p in pods[other]])
+        ):
+            found.append(other)
+    assert found, f"nobody comes for {instance.gangs[g].name}"
+    return found

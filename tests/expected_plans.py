@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fnmatch import fnmatch
 from functools import cache
@@ -140,8 +140,9 @@ def by_hand(instance: Instance, case: Case) -> tuple[GangDecision, ...]:
             chosen[name] += tuple(_coming(instance, gang, case, chosen[name], free))
         pods = tuple(sorted(chosen[name]))
         reserved = _reserved(instance, gang, case.reserved.get(name))
-        decisions.append(GangDecision(decided, pods, _why(instance, name, case), reserved))
-    return tuple(decisions)
+        decisions.append(GangDecision(decided, pods, None, reserved))
+    pairs = zip(instance.gangs, decisions, strict=True)
+    return tuple(replace(one, reason=_why(instance, gang, case, chosen)) for gang, one in pairs)
 
 
 def _reserved(instance: Instance, gang: Gang, stated: dict[str, Any] | None) -> Reserved | None:
@@ -158,14 +159,22 @@ def _reserved(instance: Instance, gang: Gang, stated: dict[str, Any] | None) -> 
     return Reserved(gang.key, queue_place(gang), start, None, tuple(sorted(nodes)), pods)
 
 
-def _why(instance: Instance, name: str, case: Case) -> Reason | None:
-    """The reason of a gang without pods; one that stops names all that start."""
+def _why(
+    instance: Instance, gang: Gang, case: Case, chosen: dict[str, tuple[PodPlacement, ...]]
+) -> Reason | None:
+    """The reason of a gang without pods; one that stops names all that start on its nodes."""
+    name, left = name_of(gang), {pod.node for pod in gang.running_pods}
     if case.decisions[name][0] == "wait":
-        return Reason("NoRoom", "worked out by hand")
+        return Reason.of("NoRoom", text="worked out by hand")
     if case.decisions[name][0] != "preempt":
         return None
-    start = [name_of(g) for g in instance.gangs if case.decisions[name_of(g)][0] == "place"]
-    return Reason("Preempted", f"gives way to {', '.join(start)}")
+    by = [
+        {"gang": name_of(g), "priority": g.priority}
+        for g in instance.gangs
+        if case.decisions[name_of(g)][0] == "place"
+        and any(pod.node in left for pod in chosen[name_of(g)])
+    ]
+    return Reason.of("Preempted", by=by)
 
 
 def _staying(instance: Instance, gang: Gang, case: Case) -> tuple[PodPlacement, ...]:

@@ -16,6 +16,7 @@ from models.instance import Instance
 from models.plan import compose
 from models.policy import Moves
 from models.solution import GangDecision, MoveSet, PodPlacement, Reason, Solution
+from planner.show.reason_words import words
 
 HOUR = 3600
 NOON = 1_795_348_800
@@ -83,8 +84,8 @@ def solution(given: Instance) -> Solution:
     )
     names = [one.name for one in given.gangs]
     reasons = {
-        "batch": Reason("Preempted", "default/llama (priority 10) takes its GPUs"),
-        "late": Reason("NoRoom", "8 GPUs of one node are free nowhere"),
+        "batch": Reason.of("Preempted", by=[{"gang": "default/llama", "priority": 10}]),
+        "late": Reason.of("NoRoom", text="8 GPUs of one node are free nowhere"),
     }
     named = {
         name: replace(decisions[names.index(name)], reason=why) for name, why in reasons.items()
@@ -108,6 +109,7 @@ def plan() -> dict[str, Any]:
         given,
         solution(given),
         name="changes",
+        words=words,
         created_at="2026-11-22T12:00:00Z",
         generator="gangplan 0.1.0",
     )

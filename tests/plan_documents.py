@@ -203,10 +203,10 @@ def decided(name: str, decision: str, *places: Place, role: str = "worker", why:
     }
 
 
-def stopped(name: str, comes: str, code: str = "Preempted") -> Doc:
-    """An entry of a gang that gives way to another."""
+def stopped(name: str, comes: str, code: str = "Preempted", priority: int = 0) -> Doc:
+    """An entry of a gang that gives way to another; ``restated`` corrects that one's priority."""
     entry = decided(name, "preempt", why=code)
-    entry["reason"]["message"] = f"gives way to default/{comes}"
+    entry["reason"]["fields"] = {"by": [{"gang": f"default/{comes}", "priority": priority}]}
     return entry
 
 
@@ -286,6 +286,10 @@ def restated(plan: Doc) -> Doc:
     Unless it says so otherwise, gangs that move do so in one set that bought nothing. It states no
     effective GPUs.
     """
+    asked = {g["metadata"]["name"]: g["spec"] for g in plan["instance"]["gangs"]}
+    for stated in plan["spec"]["gangs"]:
+        for one in ((stated["reason"] or {}).get("fields") or {}).get("by", ()):
+            one["priority"] = asked.get(one["gang"].rpartition("/")[2], {}).get("priority", 0)
     derived = figures(plan)
     for stated in plan["spec"]["gangs"]:
         found = derived[stated["namespace"], stated["name"]]

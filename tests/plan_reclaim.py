@@ -175,7 +175,7 @@ def _decisions() -> list[Doc]:
         ),
         (led("size", "keep", ("a5", LOW), ("a6", LOW)), 200000, 539, (2, 2, 3)),
         (decided("slim", "resize", ("a3", LOW), ("a4", LOW)), 200000, 539, far),
-        (stopped("stop", "high"), None, None, None),
+        (stopped("stop", "high", priority=9), None, None, None),
     ]
     part = entries[6][0]
     part["pods"] = decided(

@@ -26,6 +26,7 @@ from models.solution import GangDecision, PodPlacement, Solution
 from planner.search.greedy import greedy
 from planner.search.ledger import Ledger
 from planner.search.solve import solve
+from planner.show.reason_words import words
 
 RACK, NODE = LEVELS.index("rack"), LEVELS.index("node")
 
@@ -69,7 +70,7 @@ def test_the_last_rack_is_left_to_the_queue_that_is_promised_one() -> None:
     reason = found.decisions[2].reason
     assert reason is not None
     assert reason.code == "Quota"
-    assert reason.message == (
+    assert words(reason) == (
         "needs 8 GPUs and is not preemptible; where there is room, it would take 1 cell of the level rack "
         "from queue 'a'"
     )

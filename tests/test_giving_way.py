@@ -15,6 +15,7 @@ from models.gang import ExistingPod, Gang, PlannedPod
 from models.instance import Instance
 from models.policy import LOST_RUNTIME, Disruption, Moves
 from models.queue import Amount, Queue
+from models.solution import Reason
 from planner.search.solve import WHOLE_BELOW, solve
 
 FULL = mask(*range(8))
@@ -42,10 +43,8 @@ def test_a_lower_preemptible_gang_stops_for_one_that_waits() -> None:
     low = runs("low", (0, FULL), preemptible=True)
     plan = by_search(build(gangs=[low, gang("high", 1, 8, priority=10)]))
     assert plan.all() == {"high": "place", "low": "preempt"}
-    assert plan.reason("low") == (
-        "Preempted",
-        "stopped to make room for default/high (priority 10)",
-    )
+    by = [{"gang": "default/high", "priority": 10}]
+    assert plan.of("low").reason == Reason.of("Preempted", by=by)
 
 
 def test_no_gang_stops_for_a_peer() -> None:
@@ -103,12 +102,20 @@ def test_nobody_stops_where_the_winner_would_not_fit_all_the_same() -> None:
     ]
     plan = by_search(build(racks=2, nodes_per_rack=2, gangs=gangs))
     assert plan.all() == {"a": "keep", "b": "keep", "c": "keep", "d": "keep", "high": "wait"}
-    code, message = plan.reason("high")
-    assert code == "RequiredTopology"
-    assert message == (
-        "needs 2 pods of 8 GPUs in one rack; even if the 2 running gangs that may stop or move left, the "
-        "best rack has room for 1; 2 running gangs hold 16 GPUs there, most default/a (8); making running "
-        "gangs of lower priority preemptible may help"
+    # b would stop for it: a alone is in the way in that rack
+    assert plan.of("high").reason == Reason.of(
+        "RequiredTopology",
+        pods=2,
+        gpus_per_pod=8,
+        gpus=16,
+        level="rack",
+        counted="running",
+        without=2,
+        domain="b1/r1",
+        room_pods=1,
+        room_gpus=8,
+        holders=[{"gang": "default/a", "gpus": 8}],
+        help="preemptible",
     )
 
 

@@ -471,7 +471,7 @@ def test_v100_mpi_keeps_waiting_what_fits_no_server_and_what_is_not_all_there() 
     assert waiting["swin-l-cascade"] == "Incomplete"
     gpt2 = gang_in(snapshot_plan("v100-mpi"), "gpt2-medium-pretrain")
     # the facts: 2, 3, 1 and 4 GPUs are free on the four servers
-    assert "the best node has room for 4" in gpt2["reason"]["message"]
+    assert (gpt2["reason"]["fields"]["level"], gpt2["reason"]["fields"]["roomPods"]) == ("node", 4)
 
 
 def test_v100_mpi_starts_who_came_first_if_the_annotations_are_trusted() -> None:

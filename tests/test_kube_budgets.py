@@ -17,6 +17,7 @@ from outcomes import planned
 
 from models.canonical import canonical_instance
 from models.disruption_budgets import DisruptionBudgets
+from models.documents.reason import ReasonGuard
 from planner.read.findings import Remarks
 from planner.read.inputs import instance_from_document, load
 from planner.read.instance_builder import LoadedInput
@@ -303,9 +304,8 @@ def test_a_job_is_a_victim_only_if_its_budget_lets_all_its_pods_go(
     assert plan.decisions() == {"high": "wait" if allowed < 4 else "place", "victim": decision}
     reason = plan.of("high").reason
     if reason is not None:
-        assert reason.message.endswith(
-            "; default/victim may not stop or move: the disruption budget default/keep-three"
-            " allows 1 of its 4 evictions"
+        assert reason.fields.guarded == ReasonGuard(
+            gang="default/victim", budgets=("default/keep-three",), allowed=1, evictions=4
         )
 
 

@@ -13,6 +13,7 @@ from outcomes import planned
 from models.gang import Gang
 from models.instance import Instance
 from planner.read.inputs import load
+from planner.show.reason_words import words
 
 RACK = "example.com/rack"
 
@@ -103,7 +104,7 @@ def test_a_gang_that_another_gate_holds_waits_and_takes_no_room(tmp_path: Path) 
     assert outcome.decision("j") == "wait"
     reason = outcome.of("j").reason
     assert reason is not None
-    assert (reason.code, reason.message) == ("Gated", f"Gated by {KUEUE}")
+    assert (reason.code, words(reason)) == ("Gated", f"Gated by {KUEUE}")
     assert [outcome.decision(f"all-{i}") for i in range(4)] == ["place"] * 4
     free = planned(instance(tmp_path, job(2), *(worker(i, gated=True) for i in (0, 1)), *other))
     assert free.decision("j") == "place"

@@ -24,6 +24,7 @@ from planner.read.kube.gangs.roles import MAX_TIES
 from planner.read.kube.pods.volume_pools import MAX_SIZES
 from planner.read.kube.pods.volumes import MAX_CLAIMS, OWN_RESOURCE, TOO_MANY_CLAIMS, UNKNOWN
 from planner.search.solve import solve
+from planner.show.reason_words import words
 
 Tree = dict[str, Any]
 
@@ -52,7 +53,7 @@ def places(folder: Path, *trees: Tree, name: str = "j") -> list[str] | str:
     reason = outcome.of(name).reason
     if outcome.decision(name) == "wait":
         assert reason is not None
-        return f"{reason.code}: {reason.message}"
+        return f"{reason.code}: {words(reason)}"
     return sorted(outcome.nodes(name))
 
 
@@ -82,8 +83,9 @@ def test_a_gang_waits_where_one_of_its_pods_has_no_volume(tmp_path: Path) -> Non
         tmp_path, *nodes(4), storage_class(), *claims(2), volume("p0", "n1"), *gang(2, "c{}")
     )
     assert found == (
-        "Resources: needs 2 pods of 8 GPUs; the free volumes.gangplan.dev/local-10Gi on its nodes is enough "
-        "for 1; smaller requests would help"
+        "Resources: needs 2 pods of 8 GPUs; before this plan, the GPUs and the "
+        "volumes.gangplan.dev/local-10Gi of its nodes are enough for 1 pod; even if no gang ran its pods "
+        "would not fit: smaller requests would help"
     )
 
 

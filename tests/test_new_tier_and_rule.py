@@ -127,7 +127,9 @@ def too_few(instance: Instance, demand: Demand, free: Sequence[int]) -> Reason |
     best = max(sum(free[n] for n in side) for side in sides(instance))
     if best >= demand.gpus:
         return None
-    return Reason("NoRoom", f"needs {demand.gpus} GPUs on one side; the best side has {best}")
+    return Reason.of(
+        "NoRoom", text=f"needs {demand.gpus} GPUs on one side; the best side has {best}"
+    )
 
 
 def side_rows(model: Model, gang: GangVariables, _topology: Topology) -> None:
@@ -208,7 +210,7 @@ def test_a_gang_that_waits_because_of_a_rule_says_so(size: int | None) -> None:
     assert (decision.decision, decision.pods) == ("wait", ())
     assert decision.reason is not None
     assert decision.reason.code == "NoRoom"
-    assert "needs 16 GPUs on one side; the best side has 8" in decision.reason.message
+    assert decision.reason.fields.text == "needs 16 GPUs on one side; the best side has 8"
     assert judged(instance, solution) == []
 
 

@@ -21,7 +21,7 @@ from models.policy import SolveLimits
 from models.program.aggregated.model import AggregatedModel
 from models.queue import Amount, Cell, Queue
 from models.queue_shares import guarantees, queue_counts, within_guarantee
-from models.solution import Solution
+from models.solution import Reason, Solution
 from models.tier_values import tiers_of
 from models.tiers import larger_is_better
 from planner.search.budget import Budget
@@ -70,10 +70,7 @@ def test_a_queue_and_those_below_it_hold_at_most_its_limit() -> None:
     assert decided(solution) == ["wait", "place", "place"]
     reason = solution.decisions[0].reason
     assert reason is not None
-    assert (reason.code, reason.message) == (
-        "Quota",
-        "needs 4 GPUs; queue 'all' holds 8 of the 8 that it may hold",
-    )
+    assert reason == Reason.of("Quota", gpus=4, queue="all", held=8, limit=8)
 
 
 def test_a_gang_that_is_larger_than_its_limit_waits_for_the_limit_and_not_for_room() -> None:
@@ -83,10 +80,7 @@ def test_a_gang_that_is_larger_than_its_limit_waits_for_the_limit_and_not_for_ro
     assert decided(solution) == ["keep", "keep", "wait"]
     reason = solution.decisions[2].reason
     assert reason is not None
-    assert (reason.code, reason.message) == (
-        "Quota",
-        "needs 8 GPUs; queue 'all' holds 0 of the 6 that it may hold",
-    )
+    assert reason == Reason.of("Quota", gpus=8, queue="all", held=0, limit=6)
 
 
 def test_what_a_queue_holds_already_it_may_go_on_holding() -> None:
@@ -100,11 +94,7 @@ def test_only_gangs_that_can_be_stopped_borrow_what_is_promised() -> None:
     solution = solve(cluster(queues, [asks("a", "team", 8), asks("b", "team", 8)]))
     assert sorted(decided(solution)) == ["place", "wait"]
     reason = next(one.reason for one in solution.decisions if one.reason)
-    assert reason.code == "Quota"
-    assert reason.message == (
-        "needs 8 GPUs and is not preemptible; so many would leave too few for what queues are guaranteed: "
-        "'owner' may still take 8 of its 8"
-    )
+    assert reason == Reason.of("Quota", gpus=8, queue="owner", unused=8, guarantee=8)
     borrower = asks("b", "team", 8, firm=False)
     assert decided(solve(cluster(queues, [asks("a", "team", 8), borrower]))) == ["place", "place"]
 

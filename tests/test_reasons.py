@@ -1,4 +1,4 @@
-"""Why gangs wait or stop, in words: true with all that may give way, and "never" only where it is proven.
+"""Why gangs wait or stop: true with all that may give way, and never only where it is proven.
 
 Servers have 8 GPUs; every plan is judged by the checker.
 """
@@ -18,12 +18,13 @@ from tiny import tiny
 from tiny_busy import busy
 
 from models.cluster import Taint
+from models.documents.reason import ReasonFirst
 from models.gang import ExistingPod, Role
 from models.instance import Instance
 from models.plan import compose
 from models.policy import LOST_RUNTIME, Disruption, Objective, SolveLimits
 from models.program.base_state import base_decisions
-from models.solution import Solution
+from models.solution import Reason, Solution
 from models.verify.adaptor import read_case
 from models.verify.empty_cluster import EmptyCluster as JudgedCluster
 from models.verify.room import Work
@@ -36,41 +37,47 @@ from planner.search.shortage import EmptyCluster
 from planner.search.solve import solve
 
 FULL = mask(*range(8))
+NEEDS = {"pods": 2, "gpus_per_pod": 8, "gpus": 16}
 NOW = "2026-11-21T10:00:00Z"
-PREEMPTIBLE = "; making running gangs of lower priority preemptible may help"
+NONE_FIRST = {"higher": 0, "aged": 0, "peers": 0}
 
 
-def message(instance: Instance, name: str, proven: tuple[int, ...] = ()) -> tuple[str, str]:
+def why(instance: Instance, name: str, proven: tuple[int, ...] = ()) -> Reason:
     """Why a gang waits in the plan that changes nothing."""
     base = base_decisions(instance)
     found = with_reasons(instance, base, Budget(SolveLimits(), Event()), proven)
     (reason,) = (
         d.reason for g, d in zip(instance.gangs, found, strict=True) if g.name == name and d.reason
     )
-    return reason.code, reason.message
+    return reason
+
+
+def held(*holders: tuple[str, int]) -> list[dict[str, object]]:
+    """Holders, and the GPUs that each holds there."""
+    return [{"gang": f"default/{name}", "gpus": gpus} for name, gpus in holders]
 
 
 def test_a_stopped_gang_names_the_highest_who_come() -> None:
     low = gang("low", 1, 8, stands=[(0, 0, 0, FULL)], preemptible=True)
     queue = [gang(f"q{i}", 1, 2, priority=i) for i in (1, 2, 3, 4)]
     made = by_search(build(gangs=[low, *queue]))
-    code, text = made.reason("low")
-    assert code == "Preempted"
-    assert text == (
-        "stopped to make room for default/q4 (priority 4), default/q3 (priority 3), default/q2 "
-        "(priority 2) and 1 more gang"
-    )
+    by = [{"gang": f"default/q{i}", "priority": i} for i in (4, 3, 2)]
+    assert made.of("low").reason == Reason.of("Preempted", by=by, more=1)
 
 
 def test_a_count_says_no_even_without_those_that_may_give_way() -> None:
     low = gang("low", 1, 8, stands=[(0, 0, 0, FULL)], preemptible=True)
     firm = gang("firm", 1, 8, stands=[(0, 0, 1, FULL)], priority=9)
     gangs = [low, firm, gang("high", 2, 8, priority=9)]
-    code, text = message(build(nodes_per_rack=2, gangs=gangs), "high")
-    assert code == "NoRoom"
-    assert text == (
-        "needs 2 pods of 8 GPUs; even if the running gang that may stop or move left, there is room for 1 "
-        "on its nodes (8 GPUs free); default/firm holds 8 GPUs there; may start once it ends"
+    # low may be stopped for it: 8 of 16 GPUs; the others are those of firm, which it needs too.
+    assert why(build(nodes_per_rack=2, gangs=gangs), "high") == Reason.of(
+        "NoRoom",
+        **NEEDS,
+        counted="running",
+        without=1,
+        room_pods=1,
+        room_gpus=8,
+        holders=held(("firm", 8)),
     )
 
 
@@ -79,75 +86,66 @@ def test_preemption_is_proposed_only_where_it_would_make_room() -> None:
     for other, helps in ((1, True), (9, False)):
         firm = gang("firm", 1, 8, stands=[(0, 0, 1, FULL)], priority=other)
         gangs = [low, firm, gang("high", 2, 8, priority=9)]
-        _, text = message(build(nodes_per_rack=2, gangs=gangs), "high")
-        assert text.endswith(
-            "2 running gangs hold 16 GPUs there, most default/firm (8); "
-            + (
-                "making running gangs of lower priority preemptible may help"
-                if helps
-                else "may start once running gangs end"
-            )
-        )
+        found = why(build(nodes_per_rack=2, gangs=gangs), "high").fields
+        assert [(one.gang, one.gpus) for one in found.holders] == [
+            ("default/firm", 8),
+            ("default/low", 8),
+        ]
+        assert found.help == ("preemptible" if helps else None)
 
 
 def test_nodes_that_are_out_are_not_now_and_not_never() -> None:
     nodes = [node("n0", switched()), node("n1", switched(), unschedulable=True)]
-    code, text = message(build(nodes=nodes, gangs=[gang("a", 2, 8)]), "a")
-    assert (code, text) == (
-        "NoRoom",
-        (
-            "needs 2 pods of 8 GPUs; there is room for 1 on its nodes (8 GPUs free); needs nodes or GPUs "
-            "that are cordoned, not ready or unhealthy now"
-        ),
+    room = {"counted": "running", "room_pods": 1, "room_gpus": 8}
+    assert why(build(nodes=nodes, gangs=[gang("a", 2, 8)]), "a") == Reason.of(
+        "NoRoom", **NEEDS, **room, help="nodesInOrder"
     )
     only = [role("worker", 1, 8, selector={"kubernetes.io/hostname": "n1"})]
-    code, text = message(build(nodes=nodes, gangs=[gang("a", roles=only)]), "a")
-    assert (code, text) == (
-        "Selector",
-        (
-            "needs nodes with kubernetes.io/hostname=n1; those that would do (1) are cordoned, not ready or "
-            "tainted"
-        ),
+    assert why(build(nodes=nodes, gangs=[gang("a", roles=only)]), "a") == Reason.of(
+        "Selector", nodes_with="kubernetes.io/hostname=n1", matching=1
     )
 
 
 @pytest.mark.parametrize(
-    ("spec", "text"),
+    ("spec", "fields"),
     [
-        (
-            role("worker", 1, 16),
-            "needs pods of 16 GPUs; the largest node it may use has 8; smaller pods would help",
-        ),
+        (role("worker", 1, 16), {"gpus_per_pod": 16, "node_gpus": 8}),
         (
             role("worker", 40, 8),
-            (
-                "needs 40 pods of 8 GPUs; even on the empty cluster there is room for 4 on its nodes (32 "
-                "GPUs free); fewer or smaller pods, or more nodes, would help"
-            ),
+            {
+                "pods": 40,
+                "gpus_per_pod": 8,
+                "gpus": 320,
+                "counted": "empty",
+                "room_pods": 4,
+                "room_gpus": 32,
+            },
         ),
         (
             role("worker", 3, 8, same="rack"),
-            (
-                "needs 3 pods of 8 GPUs in one rack; even on the empty cluster the best rack has room for 2; "
-                "a wider level, or fewer pods, would help"
-            ),
+            {
+                "pods": 3,
+                "gpus_per_pod": 8,
+                "gpus": 24,
+                "level": "rack",
+                "counted": "empty",
+                "domain": "b1/r0",
+                "room_pods": 2,
+                "room_gpus": 16,
+            },
         ),
-        (
-            role("worker", 1, 8, model="B200"),
-            "needs nodes with model B200; the cluster has none; its GPU models are H100",
-        ),
-        (
-            role("worker", 1, 8, selector={"zone": "a"}),
-            "needs nodes with zone=a; the cluster has none",
-        ),
+        (role("worker", 1, 8, model="B200"), {"nodes_with": "model B200", "models": ["H100"]}),
+        (role("worker", 1, 8, selector={"zone": "a"}), {"nodes_with": "zone=a"}),
     ],
 )
-def test_what_could_not_start_if_nothing_ran_never_fits(spec: Role, text: str) -> None:
+def test_what_could_not_start_if_nothing_ran_never_fits(
+    spec: Role, fields: dict[str, object]
+) -> None:
     # The cluster is full and has a cordoned node: neither is why these cannot start.
     nodes = [node(f"n{i}", switched(), rack=f"r{i // 2}", unschedulable=i == 3) for i in range(4)]
     full = gang("full", 3, 8, stands=[(0, i, i, FULL) for i in range(3)])
     made = by_search(build(nodes=nodes, gangs=[full, gang("a", roles=[spec], priority=9)]))
-    assert made.reason("a") == ("Never", f"never fits: {text}")
+    assert made.of("a").reason == Reason.of("Never", **fields)
 
 
 def test_it_is_noted_who_starts_below_a_gang_that_waits() -> None:
@@ -197,9 +195,7 @@ def test_a_taint_of_a_condition_passes_and_others_stay() -> None:
         nodes = [node("n0", switched(), taints=[Taint(key, "", "NoSchedule")])]
         made = by_search(build(nodes=nodes, gangs=[gang("a", 1, 8)]))
         assert made.reason("a")[0] == code
-    assert made.reason("a")[1] == (
-        "never fits: tolerates no node (taints dedicated); tolerations would help"
-    )
+    assert made.of("a").reason == Reason.of("Never", taints=["dedicated"])
 
 
 def test_what_lower_gangs_take_is_no_reason_for_a_higher_one() -> None:
@@ -210,21 +206,32 @@ def test_what_lower_gangs_take_is_no_reason_for_a_higher_one() -> None:
     queue = [gang("high", 2, 8, same="rack", priority=8), gang("l1", 1, 8), gang("l2", 1, 4)]
     made = by_search(build(nodes=nodes, gangs=[firm, peer, *queue]))
     assert {made.of(name).decision for name in ("peer", "l1", "l2")} == {"place"}
-    code, text = made.reason("high")
-    assert code == "RequiredTopology"
-    assert "lower" not in text
+    # Of each rack firm holds one of two servers; peer, which starts, comes first and has four GPUs of one.
+    assert made.of("high").reason == Reason.of(
+        "RequiredTopology",
+        **NEEDS,
+        level="rack",
+        counted="running",
+        domain="b1/r0",
+        room_pods=1,
+        room_gpus=8,
+        holders=held(("firm", 8)),
+        instead=True,
+    )
 
 
 def test_what_the_higher_ones_leave_is_counted_without_the_lower_ones() -> None:
     queue = [gang("top", 1, 8, priority=9), gang("mid", 2, 8, priority=5), gang("low", 1, 8)]
     made = by_search(build(nodes_per_rack=2, gangs=queue))
     assert made.of("low").decision == "place"
-    assert made.reason("mid") == (
+    assert made.of("mid").reason == Reason.of(
         "Outranked",
-        (
-            "needs 2 pods of 8 GPUs; after 1 gang of higher priority (most to default/top, 8 GPUs) there is "
-            "room for 1 on its nodes (8 GPUs free); no plan that keeps the earlier tiers admits it (proven)"
-        ),
+        **NEEDS,
+        counted="first",
+        first={"higher": 1, "aged": 0, "peers": 0},
+        room_pods=1,
+        room_gpus=8,
+        proven="noPlanAdmits",
     )
 
 
@@ -232,41 +239,44 @@ def test_who_could_be_stopped_for_anybody_is_no_proof_against_anybody() -> None:
     # low stops for high, and peer may have what high leaves of it: so peer is not said to be impossible.
     low = gang("low", 1, 8, stands=[(0, 0, 0, FULL)], preemptible=True, priority=5)
     queue = [gang("high", 1, 4, priority=9), gang("peer", 1, 4, priority=5)]
-    code, text = message(build(gangs=[low, *queue]), "peer")
-    assert "even if" not in text
+    assert why(build(gangs=[low, *queue]), "peer").fields.counted == "first"
     # Without a higher gang in the queue nobody may stop it.
-    code, text = message(build(gangs=[low, queue[1]]), "peer")
-    assert (code, text) == (
+    assert why(build(gangs=[low, queue[1]]), "peer") == Reason.of(
         "NoRoom",
-        (
-            "needs 1 pod of 4 GPUs; there is room for 0 on its nodes (0 GPUs free); default/low holds 8 GPUs "
-            "there; may start once it ends"
-        ),
+        pods=1,
+        gpus_per_pod=4,
+        gpus=4,
+        counted="running",
+        room_pods=0,
+        room_gpus=0,
+        holders=held(("low", 8)),
     )
 
 
 def test_whole_slices_are_counted_by_domain() -> None:
     # Six servers for six pods, but a slice of three needs three servers of one rack, and racks have two.
     waits = gang("a", roles=[role("worker", 6, 8, slices=(3, "rack"))])
-    assert message(build(racks=3, nodes_per_rack=2, gangs=[waits]), "a") == (
+    assert why(build(racks=3, nodes_per_rack=2, gangs=[waits]), "a") == Reason.of(
         "Never",
-        (
-            "never fits: needs 2 slices of 3 pods of 8 GPUs, each in one rack; even on the empty cluster "
-            "there is room for 0 slices; a wider level, or fewer pods, would help"
-        ),
+        pods=6,
+        gpus_per_pod=8,
+        gpus=48,
+        slices=2,
+        slice_pods=3,
+        level="rack",
+        counted="empty",
+        room_slices=0,
+        room_gpus=48,
     )
 
 
 def test_all_roles_are_counted_together_where_they_share_a_domain() -> None:
     roles = [role("head", 1, 8), role("worker", 2, 8)]
     waits = gang("a", roles=roles, same="rack")
-    assert message(build(racks=2, nodes_per_rack=2, gangs=[waits]), "a") == (
-        "Never",
-        (
-            "never fits: needs 24 GPUs in one rack; even on the empty cluster the best rack has 16 free; "
-            "a wider level, or fewer pods, would help"
-        ),
-    )
+    found = why(build(racks=2, nodes_per_rack=2, gangs=[waits]), "a")
+    assert found.code == "Never"
+    assert (found.fields.gpus, found.fields.level, found.fields.room_gpus) == (24, "rack", 16)
+    assert (found.fields.role, found.fields.pods) == (None, None)
 
 
 def test_where_counts_allow_it_an_exact_search_says_no() -> None:
@@ -276,11 +286,8 @@ def test_where_counts_allow_it_an_exact_search_says_no() -> None:
     nodes = [node("n", switched(), allocatable={"cpu": 5000})]
     low = gang("low", 1, 1, stands=[(0, 0, 0, 1)], preemptible=True)
     waits = gang("a", roles=[heavy, light], priority=3)
-    code, text = message(build(nodes=nodes, gangs=[low, waits]), "a")
-    assert code == "NoRoom"
-    assert text == (
-        "even if the running gang that may stop or move left, its pods do not fit together on the "
-        "free GPUs, cpu, memory and pod slots"
+    assert why(build(nodes=nodes, gangs=[low, waits]), "a") == Reason.of(
+        "NoRoom", gpus=8, apart=True, without=1
     )
 
 
@@ -290,19 +297,13 @@ def test_what_the_search_proved_is_said_where_no_count_knows() -> None:
     stay = gang("stay", 1, 8, stands=[(0, 0, 1, FULL)])
     nodes = [node(f"n{i}", switched()) for i in range(2)]
     instance = build(nodes=nodes, gangs=[hop, stay, gang("high", 1, 8, priority=9)])
-    code, text = message(instance, "high")
-    assert code == "NoRoom"
-    assert text.endswith(
-        "; no way was found to make room by moving or stopping the running gang that may give way"
-        + PREEMPTIBLE
-    )
-    _, text = message(instance, "high", proven=(9,))
+    found = why(instance, "high")
+    assert (found.code, found.fields.tried, found.fields.help) == ("NoRoom", 1, "preemptible")
     # In place of a peer that waits as well it might start: proven is that not all of them run.
-    proof = "; starting it would displace gangs of its priority or higher (proven)"
-    assert text.endswith(proof + PREEMPTIBLE)
+    found = why(instance, "high", proven=(9,))
+    assert (found.fields.proven, found.fields.help) == ("displacesPeers", "preemptible")
     alone = build(nodes=nodes, gangs=[hop, stay, gang("high", 1, 8, priority=10)])
-    _, text = message(alone, "high", proven=(10,))
-    assert text.endswith(f"; no plan that keeps the earlier tiers admits it (proven){PREEMPTIBLE}")
+    assert why(alone, "high", proven=(10,)).fields.proven == "noPlanAdmits"
 
 
 def test_under_goodput_others_may_also_be_slower_and_that_is_said() -> None:
@@ -310,78 +311,60 @@ def test_under_goodput_others_may_also_be_slower_and_that_is_said() -> None:
     stay = gang("stay", 1, 8, stands=[(0, 0, 1, FULL)])
     nodes = [node(f"n{i}", switched()) for i in range(2)]
     for priority, what in (
-        (
-            9,
-            "starting it would slow or displace gangs of its priority or higher, or gain nothing",
-        ),
-        (10, "no plan that keeps the earlier tiers gains by starting it"),
+        (9, "slowsPeers"),
+        (10, "noPlanGains"),
     ):
         gangs = [hop, stay, gang("high", 1, 8, priority=priority)]
         instance = build(nodes=nodes, gangs=gangs, objectives=["goodput", "waiting"])
-        _, text = message(instance, "high", proven=(priority,))
-        assert text.endswith(f"; {what} (proven){PREEMPTIBLE}")
+        assert why(instance, "high", proven=(priority,)).fields.proven == what
         found = next(d.reason for d in solve(instance).decisions if d.reason is not None)
-        assert found.message.endswith(f"; {what} (proven){PREEMPTIBLE}")
+        assert (found.fields.proven, found.fields.help) == (what, "preemptible")
 
 
 def test_a_gang_that_fits_at_no_speed_is_told_so() -> None:
     slow = gang("slow", 2, 8)
     instance = build(racks=2, oversubscription=(1, 1000), gangs=[slow], objectives=["goodput"])
     (decision,) = solve(instance).decisions
-    assert decision.reason is not None
-    assert decision.reason.message == (
-        "needs 16 GPUs and would fit after the running gangs, but its speed there would be 0"
-    )
-    _, text = message(instance, "slow")  # not proven: perhaps it was not tried
-    assert text.endswith("but the search ended before it was placed")
+    fits = {"gpus": 16, "first": NONE_FIRST, "fits": "beside"}
+    assert decision.reason == Reason.of("Outranked", **fits, no_speed=True)
+    # not proven: perhaps it was not tried
+    assert why(instance, "slow") == Reason.of("Outranked", **fits, ended=True)
 
 
 def test_of_several_that_wait_it_is_said_what_is_proven_of_all() -> None:
     hop = gang("hop", 1, 1, stands=[(0, 0, 0, 1)], movable=True, priority=9)
     gangs = [hop, gang("a", 1, 8, priority=9), gang("b", 1, 8, priority=9)]
-    _, text = message(build(racks=1, nodes_per_rack=1, gangs=gangs), "b", proven=(9,))
-    assert text.endswith("; starting it would displace gangs of its priority or higher (proven)")
+    found = why(build(racks=1, nodes_per_rack=1, gangs=gangs), "b", proven=(9,))
+    assert found.fields.proven == "displacesPeers"
 
 
 def test_a_gang_that_fits_and_waits_is_told_what_counts_more() -> None:
     # Two servers of 8, all requests are for 8: one GPU taken leaves seven that no request can use.
     made = build(racks=1, nodes_per_rack=2, gangs=[gang("a", 1, 1)])
-    for names, but in (
-        (("stranded", "admission"), "stranded comes first"),
-        (("span", "stranded", "waiting"), "span, stranded come first"),
-        (
-            ("stranded",),
-            "no objective rewards it: the policy lists neither goodput, admission nor waiting",
-        ),
+    for names, fields in (
+        (("stranded", "admission"), {"earlier": ["stranded"], "proven": "noPlanAdmits"}),
+        (("span", "stranded", "waiting"), {"earlier": ["span", "stranded"], "proven": None}),
+        (("stranded",), {"unrewarded": True}),
     ):
         objectives = tuple(Objective(name) for name in names)
         policy = replace(made.policy, objectives=objectives, mix=((8, 1000),))
         (decision,) = solve(replace(made, policy=policy)).decisions
-        assert decision.reason is not None
-        assert decision.reason.code == "Outranked"
-        found = decision.reason.message
-        assert found.startswith(f"needs 1 GPU and would fit after the running gangs, but {but}"), (
-            found
-        )
+        fits = Reason.of("Outranked", gpus=1, first=NONE_FIRST, fits="beside")
+        assert decision.reason == fits.with_fields(**fields)
 
 
 def test_what_is_proven_of_a_gang_that_fits_is_said() -> None:
     made = build(racks=1, nodes_per_rack=2, gangs=[gang("a", 1, 1)])
     policy = replace(made.policy, objectives=(Objective("stranded"), Objective("admission")))
-    _, text = message(replace(made, policy=policy), "a", proven=(0,))
-    assert text == (
-        "needs 1 GPU and would fit after the running gangs, but stranded comes first; no plan that "
-        "keeps the earlier tiers admits it (proven)"
-    )
+    found = why(replace(made, policy=policy), "a", proven=(0,)).fields
+    assert (found.fits, found.earlier, found.proven) == ("beside", ("stranded",), "noPlanAdmits")
 
 
 def test_a_search_cut_short_is_owned_up_to() -> None:
     # Nothing counts more than admission, so that only the search itself can have left it out.
-    code, text = message(build(gangs=[gang("a", 1, 1)]), "a")
-    assert code == "Outranked"
-    assert text == (
-        "needs 1 GPU and would fit after the running gangs, but the search ended before it was placed"
-    )
+    fits = {"gpus": 1, "first": NONE_FIRST, "fits": "beside"}
+    found = why(build(gangs=[gang("a", 1, 1)]), "a")
+    assert found == Reason.of("Outranked", **fits, ended=True)
 
 
 def test_after_the_time_is_up_gangs_wait_for_a_cause_that_is_not_named(
@@ -405,10 +388,11 @@ def test_after_the_time_is_up_gangs_wait_for_a_cause_that_is_not_named(
             "broken": "Incomplete",
             "last": "Outranked",
         }
-        ended = "no placement was found after 1 gang of higher priority, and the "
-        ended += "search ended before the cause was established"
-        assert (by_name["last"].message == f"needs 8 GPUs; {ended}") is not causes
-        assert (by_name["broken"].message == f"1 pod missing: needs 8 GPUs; {ended}") is not causes
+        first = {"higher": 1, "aged": 0, "peers": 0}
+        ended = Reason.of("Outranked", gpus=8, first=first, ended=True)
+        lacks = ended.with_fields("Incomplete", missing=1, cause="Outranked")
+        assert (by_name["last"] == ended) is not causes
+        assert (by_name["broken"] == lacks) is not causes
 
 
 def test_a_peer_that_waited_too_long_is_named_as_what_outranks() -> None:
@@ -418,16 +402,11 @@ def test_a_peer_that_waited_too_long_is_named_as_what_outranks() -> None:
     instance = build(racks=1, nodes_per_rack=1, gangs=[new, old])
     ageing = replace(instance, policy=replace(instance.policy, starvation_after_s=24 * hour))
     instance = replace(instance, policy=replace(instance.policy, starvation_after_s=None))
-    for given, code, outranking in (
-        (ageing, "Outranked", " that waited too long"),
-        (instance, "NoRoom", ""),
-    ):
-        placed = by_steps(given)
-        assert placed.reason("new")[0] == code
-        assert (
-            f"after 1 gang of its priority{outranking} (most to default/old, 8 GPUs) there is"
-            in placed.reason("new")[1]
-        )
+    for given, code, aged in ((ageing, "Outranked", 1), (instance, "NoRoom", 0)):
+        found = by_steps(given).of("new").reason
+        assert found is not None
+        first = ReasonFirst(higher=0, aged=aged, peers=1 - aged)
+        assert (found.code, found.fields.first) == (code, first)
 
 
 def test_an_incomplete_gang_is_asked_about_with_its_own_pods_in_place() -> None:
@@ -436,11 +415,17 @@ def test_an_incomplete_gang_is_asked_about_with_its_own_pods_in_place() -> None:
     fixed = gang("fixed", 1, 8, stands=[(0, 0, 1, FULL)])
     high = gang("high", 1, 8, priority=9)
     instance = build(racks=2, nodes_per_rack=2, gangs=[broken, fixed, high])
-    code, text = message(instance, "broken")
-    assert code == "Incomplete"
-    assert text == (
-        "1 pod missing: needs 1 pod of 8 GPUs; there is room for 0 on its nodes (0 GPUs free); "
-        "default/fixed holds 8 GPUs there; may start once it ends"
+    assert why(instance, "broken") == Reason.of(
+        "Incomplete",
+        missing=1,
+        cause="NoRoom",
+        pods=1,
+        gpus_per_pod=8,
+        gpus=8,
+        counted="running",
+        room_pods=0,
+        room_gpus=0,
+        holders=held(("fixed", 8)),
     )
     maximal = MaximalSpace(instance)
     assert [instance.gangs[i].name for i in maximal.removed] == ["broken"]
@@ -449,10 +434,8 @@ def test_an_incomplete_gang_is_asked_about_with_its_own_pods_in_place() -> None:
 
 
 def test_a_held_gang_gives_its_hold_as_the_reason() -> None:
-    assert message(build(gangs=[gang("a", held="Unsupported")]), "a") == (
-        "Unsupported",
-        "it is held",
-    )
+    found = why(build(gangs=[gang("a", held="Unsupported")]), "a")
+    assert found == Reason.of("Unsupported", text="it is held")
 
 
 def test_notes_name_unknown_runtimes_and_ages() -> None:
@@ -486,7 +469,7 @@ def test_what_is_said_never_to_start_starts_in_no_best_plan() -> None:
         best = plan(instance).solution().decisions
         for gang_, decision, chosen in zip(instance.gangs, reasoned, best, strict=True):
             reason = decision.reason
-            if reason is None or gang_.hold is not None or "after " in reason.message:
+            if reason is None or gang_.hold is not None or reason.fields.first is not None:
                 continue
             said += 1
             assert chosen.decision in ("wait", "keep", "preempt"), (seed, gang_.name, reason)

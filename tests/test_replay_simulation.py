@@ -226,7 +226,7 @@ class Scripted:
         return [GangDecision("place", own if g.name == "a" else other) for g in instance.gangs]
 
 
-WAITS = Reason("NoRoom", "plans of a replay do not say why")
+WAITS = Reason.of("NoRoom", text="plans of a replay do not say why")
 
 
 @dataclass

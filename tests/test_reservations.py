@@ -24,6 +24,7 @@ from models.program.rules.declarations import eligible_nodes
 from models.queue import Amount, Queue
 from models.reservations import trespassing
 from models.solution import GangDecision, Solution
+from models.units import time_text
 from models.verify.check import check
 from models.verify.violation import Violation
 from planner.pipelines.previous_plan import with_previous
@@ -32,6 +33,7 @@ from planner.search import forecast, reservations
 from planner.search.budget import Budget
 from planner.search.holding_nodes import hold_nodes
 from planner.search.solve import AGGREGATED_FROM, Search, solve
+from planner.show.reason_words import words
 
 NOW, HOUR = 1_800_000_000, 3600
 ALL = 0b11111111
@@ -113,7 +115,7 @@ def test_others_come_to_reserved_nodes_in_time_or_where_they_may_be_stopped(
     if not comes and not other.running:
         assert decision.reason is not None
         assert decision.reason.code == "Reserved"
-        assert "default/big (priority 5, start 2027-01-15T09:00:00Z)" in decision.reason.message
+        assert "default/big (priority 5, start 2027-01-15T09:00:00Z)" in words(decision.reason)
     assert faults(instance, found) == []
 
 
@@ -324,9 +326,8 @@ def test_a_gang_waits_for_a_good_place_for_as_long_as_it_is_patient(
     assert (reason is not None) == waiting
     if reason is not None:
         assert reason.code == "Bandwidth"
-        assert "until 2027-01-15T08:30:00Z" in reason.message
-        assert "minBandwidthShare of 0.9" in reason.message
-        assert ("the best that was found has 0.134" in reason.message) == taken
+        assert time_text(reason.fields.until or 0) == "2027-01-15T08:30:00Z"
+        assert (reason.fields.share, reason.fields.best_share) == (0.9, 0.134 if taken else None)
     assert faults(instance, found) == []
 
 

@@ -41,6 +41,7 @@ from planner.search.ledger import Ledger
 from planner.search.shortage import EmptyCluster
 from planner.search.solve import solve
 from planner.show.explanation import Explanation
+from planner.show.reason_words import words
 
 NOW = "2026-11-21T10:00:00Z"
 FULL = gang("full", 1, 6, stands=[(0, 0, 0, mask(*range(6)))])
@@ -62,7 +63,7 @@ def test_nobody_starts_below_a_gang_for_which_room_is_held() -> None:
     for name in ("low", "tiny"):
         reason = found.of(name).reason
         assert reason is not None
-        assert (reason.code, reason.message) == ("HeldRoom", HELD)
+        assert (reason.code, words(reason)) == ("HeldRoom", HELD)
     assert found.reason("big") == "NoRoom"
     assert not any("in the Policy" in note for note in found.solution.notes)
 
@@ -164,29 +165,36 @@ def test_the_judge_names_who_passes_and_whom() -> None:
 
 
 @pytest.mark.parametrize(
-    ("least", "words", "says"),
+    ("least", "by", "says"),
     [
-        (5, HELD, None),
-        (5, HELD.replace("5", "6"), "no room is held for default/big of priority 6"),
-        (5, HELD.replace("big", "full"), "no room is held for default/full of priority 5"),
-        (6, HELD, "no gang of higher priority waits for which room is held"),
+        (5, ("big", 5), None),
+        (5, ("big", 6), "no room is held for default/big of priority 6"),
+        (5, ("full", 5), "no room is held for default/full of priority 5"),
+        (5, None, "names no gang for which room is held"),
+        (6, ("big", 5), "no gang of higher priority waits for which room is held"),
     ],
 )
 def test_the_judge_checks_for_whom_room_is_said_to_be_held(
-    least: int, words: str, says: str | None
+    least: int, by: tuple[str, int] | None, says: str | None
 ) -> None:
     instance = cluster(BIG, LOW)
     plan = compose(instance, solve(instance), name="p", created_at=NOW, generator="test")
-    entry(plan, "low")["reason"] = {"code": "HeldRoom", "message": words}
+    entry(plan, "low")["reason"] = held_for(by)
     found = [one.message for one in check(sealed(with_room(plan, least))) if one.rule == "reason"]
     assert found == ([] if says is None else [f"HeldRoom: {says}"])
 
 
-def test_another_code_does_not_fit_the_words() -> None:
+def held_for(by: tuple[str, int] | None) -> Doc:
+    """A reason that names the gang for which room is held, and its priority."""
+    named = [] if by is None else [{"gang": f"default/{by[0]}", "priority": by[1]}]
+    return {"code": "HeldRoom", "message": "", "fields": {"by": named}}
+
+
+def test_another_code_has_no_field_for_whom_room_is_held() -> None:
     instance = cluster(BIG, LOW)
     plan = compose(instance, solve(instance), name="p", created_at=NOW, generator="test")
     entry(plan, "low")["reason"]["code"] = "NoRoom"
-    assert [one.message for one in check(sealed(plan))] == ["NoRoom: its words mean HeldRoom"]
+    assert [one.message for one in check(sealed(plan))] == ["NoRoom: has no field by"]
 
 
 def test_program_judge_and_reference_agree_on_who_holds_room_and_it_is_who_may_ever_start() -> None:

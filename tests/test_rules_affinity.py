@@ -29,6 +29,7 @@ from planner.errors import InputError
 from planner.read.inputs import instance_from_document
 from planner.search.greedy import greedy
 from planner.search.solve import solve
+from planner.show.reason_words import words
 
 LABELS = {"zone": "a", "cores": "64", "name": "x64", "spot": "", "huge": "9" * 30}
 
@@ -160,7 +161,7 @@ def test_the_reason_names_it() -> None:
     reason = outcome.of("a").reason
     assert reason is not None
     assert reason.code == "Never"
-    assert f"needs nodes with {shown(asked)}; the cluster has none" in reason.message
+    assert f"needs nodes with {shown(asked)}; the cluster has none" in words(reason)
 
 
 def test_a_long_affinity_is_cut_in_the_reason() -> None:
@@ -168,7 +169,7 @@ def test_a_long_affinity_is_cut_in_the_reason() -> None:
     asked = role(affinity=((one("metadata.name", "In", *hosts, field=True),),))
     reason = planned(build(gangs=[gang("a", roles=[asked])]), small=False).of("a").reason
     assert reason is not None
-    assert len(reason.message) < 600
+    assert len(words(reason)) < 600
 
 
 @pytest.mark.parametrize("seed", first_fast(range(40), 10))

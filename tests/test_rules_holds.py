@@ -21,6 +21,7 @@ from models.verify.check import check
 from planner.pipelines.required_gangs import unmet
 from planner.read.inputs import instance_from_document
 from planner.search.solve import solve
+from planner.show.reason_words import words
 
 HELD = "it is held"
 
@@ -31,7 +32,7 @@ def test_a_held_gang_waits_beside_free_nodes_and_gives_its_reason() -> None:
     assert outcome.decisions() == {"a": "wait", "b": "place"}
     reason = outcome.of("a").reason
     assert reason is not None
-    assert (reason.code, reason.message) == ("Unsupported", HELD)
+    assert (reason.code, words(reason)) == ("Unsupported", HELD)
     assert outcome.value("admission/9") == 0
 
 

@@ -14,6 +14,7 @@ from building import LEVELS, build, gang, mask, node, role
 from building_servers import switched
 
 from models.cluster import Node
+from models.documents.reason import ReasonFirst
 from models.gang import Gang
 from models.instance import Instance
 from models.part import Standing
@@ -26,6 +27,7 @@ from planner.search.greedy import best_greedy
 from planner.search.ledger import Ledger
 from planner.search.rule_reasons import RuleReasons, without_joint_rules
 from planner.search.solve import solve
+from planner.show.reason_words import words
 
 ALL = mask(*range(8))
 
@@ -67,22 +69,26 @@ def test_gangs_of_16_of_18_nodes_leave_the_spares() -> None:
 
 
 PAIR = [gang("a", 1, 8, submitted=0), gang("b", 1, 8, submitted=5)]
-FOUR = "needs 32 GPUs; after the running gangs there is room, but none was found "
-TWO = "needs 8 GPUs; after 1 gang of its priority there is room, but none was found that "
+NONE, ONE = {"higher": 0, "aged": 0, "peers": 0}, {"higher": 0, "aged": 0, "peers": 1}
+"""Gangs that start before one that waits."""
 
 
 @pytest.mark.parametrize(
-    ("instance", "code", "words"),
+    ("instance", "code", "gpus", "first", "rule"),
     [
         (
             spared(build(nodes_per_rack=2, gangs=PAIR), rack=1),
             "Spares",
-            f"{TWO}leaves enough nodes free for failures (spares)",
+            8,
+            ONE,
+            "leaves enough nodes free for failures (spares)",
         ),
         (
             build(nodes_per_rack=2, gangs=[PAIR[0], shaped(PAIR[1], exclusive="rack")]),
             "Exclusive",
-            f"{TWO}keeps the exclusive domains of gangs",
+            8,
+            ONE,
+            "keeps the exclusive domains of gangs",
         ),
         (  # racks of three and of one: 2 + 2 do not fit
             build(
@@ -92,15 +98,20 @@ TWO = "needs 8 GPUs; after 1 gang of its priority there is room, but none was fo
                 gangs=[shaped(gang("b", 4, 8), balance="rack")],
             ),
             "Balance",
-            f"{FOUR}with equal shares over the domains that it uses (balance)",
+            32,
+            NONE,
+            "gives equal shares to the domains that it uses (balance)",
         ),
     ],
 )
-def test_a_reason_names_the_rule(instance: Instance, code: str, words: str) -> None:
+def test_a_reason_names_the_rule(
+    instance: Instance, code: str, gpus: int, first: dict[str, int], rule: str
+) -> None:
     (waits,) = (d for d in solve(instance).decisions if not d.pods)
     assert waits.reason is not None
     assert waits.reason.code == code
-    assert waits.reason.message.startswith(f"{words}; ")
+    assert (waits.reason.fields.gpus, waits.reason.fields.first) == (gpus, ReasonFirst(**first))
+    assert f"but no place was found that {rule}; " in words(waits.reason)
 
 
 @pytest.mark.parametrize(

@@ -41,121 +41,199 @@ def plan() -> Doc:
     return made(cluster([dgx()], nodes), gangs, stated)
 
 
-def faults(code: str, message: str) -> list[str]:
+Fields = dict[str, object]
+
+
+def faults(code: str, fields: Fields | None, words: str = "") -> list[str]:
     """What is wrong with the reason of ``wide``, every violation being of that rule."""
     made_plan = plan()
-    entry(made_plan, "wide")["reason"] = {"code": code, "message": message}
+    reason: Doc = {"code": code, "message": words}
+    entry(made_plan, "wide")["reason"] = reason | ({} if fields is None else {"fields": fields})
     found = check(sealed(made_plan))
     assert {(v.rule, v.gang) for v in found} <= {("reason", "default/wide")}
     return [v.message for v in found]
 
 
 RACK = {"required": "rack", "preferred": None}
-NEEDS = "needs 2 pods of 8 GPUs; "
-AFTER = "after 1 gang of higher priority "
-ROOM = "there is room for 0 on its nodes (4 GPUs free)"
-SHORT = NEEDS + AFTER + ROOM
+NEEDS: Fields = {"pods": 2, "gpusPerPod": 8, "gpus": 16}
+AFTER: Fields = {"counted": "first", "first": {"higher": 1, "aged": 0, "peers": 0}}
+ROOM: Fields = {"roomPods": 0, "roomGpus": 4}
+SHORT = NEEDS | AFTER | ROOM
+NOW: Fields = NEEDS | {"counted": "running"}
+"""Before the plan h0 is empty: one of two pods fits, 12 GPUs are free."""
+
+HERE = NOW | {"roomPods": 1, "roomGpus": 12}
+OLD = {"holders": [{"gang": "default/old", "gpus": 4}]}
 
 
 @pytest.mark.parametrize(
-    ("code", "message"),
+    ("code", "fields"),
     [
         ("Outranked", SHORT),
-        ("Outranked", SHORT.replace("priority ", "priority (most to default/big, 8 GPUs) ")),
-        ("Outranked", "needs 16 GPUs; no placement was found " + AFTER),
-        ("NoRoom", NEEDS + ROOM + "; default/old holds 4 GPUs there"),
-        ("NoRoom", NEEDS + ROOM + "; 1 running gangs hold 4 GPUs there, most default/old (4)"),
-        ("NoRoom", "the dog ate it"),
-        ("Later", "needs nothing"),
-        ("Outranked", "other gangs are worth more"),
+        ("Outranked", {"gpus": 16, "first": AFTER["first"], "ended": True}),
+        ("NoRoom", HERE),
+        ("NoRoom", None),
+        ("NoRoom", {"text": "the dog ate it"}),
+        ("Later", {"newField": 3}),
+        ("Outranked", AFTER | {"gpus": 16, "roomGpus": 4}),
     ],
 )
-def test_a_reason_that_the_plan_does_not_contradict_passes(code: str, message: str) -> None:
-    assert faults(code, message) == []
+def test_a_reason_that_the_plan_does_not_contradict_passes(
+    code: str, fields: Fields | None
+) -> None:
+    assert faults(code, fields) == []
 
 
 @pytest.mark.parametrize(
-    ("code", "message", "what"),
+    ("code", "fields", "what"),
     [
-        ("Selector", "no node", "every role has a node that accepts its pods"),
-        ("Bandwidth", "too slow", "it has no minBandwidthShare"),
-        ("RequiredTopology", "torn", "it has no topology rule"),
-        ("NoRoom", SHORT, "its words mean Outranked"),
-        ("Outranked", NEEDS + ROOM, "its words mean NoRoom"),
+        ("Selector", {}, "every role has a node that accepts its pods"),
+        ("Selector", None, "every role has a node that accepts its pods"),
+        ("Bandwidth", {}, "it has no minBandwidthShare"),
+        ("RequiredTopology", {}, "it has no topology rule"),
+        ("NoRoom", SHORT, "its fields mean Outranked"),
+        ("Outranked", HERE, "its fields mean that it has no room whoever starts"),
+        ("NoRoom", SHORT | {"counted": "empty"}, "its fields mean Never"),
         (
             "Outranked",
-            SHORT.replace("1 gang", "2 gangs"),
+            SHORT | {"first": {"higher": 2, "aged": 0, "peers": 0}},
             "2 gangs of higher priority start, but 1 do",
         ),
         (
             "Outranked",
-            NEEDS + "after 1 gang of higher priority and 3 of its priority " + ROOM,
+            SHORT | {"first": {"higher": 1, "aged": 0, "peers": 3}},
             "3 gangs of its priority start, but 0 do",
         ),
         (
             "NoRoom",
-            NEEDS + "after the running gangs " + ROOM,
+            SHORT | {"first": {"higher": 0, "aged": 0, "peers": 0}},
             "0 gangs of higher priority start, but 1 do",
         ),
+        ("Outranked", SHORT | {"pods": 3}, "role worker asks for 2 pods of 8 GPUs"),
+        ("Outranked", SHORT | {"gpusPerPod": 4}, "role worker asks for 2 pods of 8 GPUs"),
+        ("Outranked", SHORT | {"roomGpus": 5}, "5 GPUs are free on its nodes, but 4 are"),
+        ("Outranked", SHORT | {"roomPods": 1}, "there is room for 1 pods, but it is 0"),
+        ("Outranked", SHORT | {"gpus": 8}, "needs 8 GPUs, but it asks for 16"),
         (
             "Outranked",
-            SHORT.replace("priority ", "priority (most to default/big, 9 GPUs) "),
-            "default/big takes 9 GPUs there first, but it takes 8",
-        ),
-        (
-            "Outranked",
-            SHORT.replace("priority ", "priority (most to default/old, 4 GPUs) "),
-            "default/old takes 4 GPUs there first, but it takes 0",
-        ),
-        (
-            "Outranked",
-            SHORT.replace("2 pods", "3 pods"),
-            "role worker asks for 2 pods of 8 GPUs",
-        ),
-        (
-            "Outranked",
-            SHORT.replace("4 GPUs", "5 GPUs"),
-            "there is room for 0 and 5 GPUs are free, but it is 0 and 4",
-        ),
-        ("Outranked", "needs 8 GPUs", "needs 8 GPUs, but it asks for 16"),
-        (
-            "Outranked",
-            f"needs 16 GPUs and would fit {AFTER}",
+            {"gpus": 16, "fits": "beside"},
             "role worker needs 2 pods, 0 fit after the plan",
         ),
+        ("Outranked", {"gpus": 16, "fits": "instead"}, "no gang of lower priority starts"),
+        ("NoRoom", HERE | {"roomPods": 2}, "which is enough"),
+        ("NoRoom", HERE | {"roomPods": 0}, "there is room for 0 pods, but it is 1"),
+        ("NoRoom", HERE | {"roomGpus": 16}, "16 GPUs are free on its nodes, but 12 are"),
         (
             "Outranked",
-            f"needs 16 GPUs and would fit in place of gangs of lower priority {AFTER}",
-            "no gang of lower priority starts",
-        ),
-        ("NoRoom", NEEDS + ROOM.replace("for 0", "for 2"), "which is enough"),
-        (
-            "Outranked",
-            f"needs 16 GPUs; {AFTER}12 GPUs are free on its nodes, and no placement was found on them",
+            AFTER | {"gpus": 16, "roomGpus": 12},
             "12 GPUs are free on its nodes, but 4 are",
         ),
-        (
-            "Selector",
-            "needs nodes with a=b; those that would do (1) are cordoned, not ready or tainted",
-            "1 nodes would do, but 2 would",
-        ),
-        ("NoRoom", "role launcher needs 1 pod of 1 GPU", "there is no role launcher"),
+        ("Selector", {"nodesWith": "a=b", "matching": 1}, "1 nodes have what it needs, but 2 do"),
+        ("NoRoom", {"role": "launcher", "pods": 1}, "there is no role launcher"),
+        # old holds 4 GPUs of h1: no number but that is its own
         (
             "NoRoom",
-            NEEDS + ROOM + "; default/old holds 5 GPUs there",
+            HERE | {"holders": [{"gang": "default/old", "gpus": 5}]},
             "default/old holds 5 GPUs there, but it holds 4",
         ),
+        # big starts in this plan
         (
             "NoRoom",
-            NEEDS + ROOM + "; 2 running gangs hold 4 GPUs there, most default/old (4)",
-            "only 1 running gangs hold GPUs there, 4 in all",
+            HERE | {"holders": [{"gang": "default/big", "gpus": 8}]},
+            "default/big is no gang that runs on",
         ),
-        ("NoRoom", "never fits: needs 2 pods of 8 GPUs", "its words mean Never"),
-        ("Never", "never fits: it is Tuesday", "no count says that it could not start"),
+        # big stays on h0, so that old alone is not what is in the way
+        ("NoRoom", HERE | OLD, "without those that it names it would not fit there"),
+        ("NoRoom", HERE | OLD | {"instead": True}, "it would not fit there"),
+        ("NoRoom", {"queue": "a"}, "has no field queue"),
+        ("Quota", {"queue": "a"}, "no queue limits it"),
+        ("Never", {"counted": "empty"}, "no count says that it could not start"),
     ],
 )
-def test_a_reason_that_the_plan_contradicts_is_found(code: str, message: str, what: str) -> None:
-    assert any(what in found for found in faults(code, message)), faults(code, message)
+def test_a_reason_that_the_plan_contradicts_is_found(
+    code: str, fields: Fields | None, what: str
+) -> None:
+    assert any(what in found for found in faults(code, fields)), faults(code, fields)
+
+
+def test_the_sentence_is_not_read() -> None:
+    words = "needs 99 pods of 7 GPUs; after 12 gangs of higher priority there is room for 98"
+    for text in (words, "after " * 200_000, ""):
+        assert faults("Outranked", SHORT, text) == []
+        assert faults("Outranked", None, text) == []
+
+
+def holding(*names: str, gpus: int = 4) -> Fields:
+    return {"holders": [{"gang": f"default/{name}", "gpus": gpus} for name in names]}
+
+
+@pytest.mark.parametrize(
+    ("named", "what"),
+    [
+        # either server is free once those on it end; wide needs one
+        (("a", "b"), None),
+        (("c",), None),
+        (("a",), "without those that it names it would not fit there"),
+        (("a", "c"), "it would fit although default/a stays"),
+    ],
+)
+def test_holders_are_enough_and_none_is_needless(named: tuple[str, ...], what: str | None) -> None:
+    """a and b hold h0, c half of h1: wide asks for a whole server."""
+    nodes = [node(f"h{i}", "DGX H100", "b1/r1") for i in range(2)]
+    high = [4, 5, 6, 7]
+    gangs = [
+        gang("a", role("worker", 1, 4), pods=(standing("a", "h0", LOW),)),
+        gang("b", role("worker", 1, 4), pods=(standing("b", "h0", high),)),
+        gang("c", role("worker", 1, 4), pods=(standing("c", "h1", LOW),)),
+        gang("wide", role("worker", 1, 8)),
+    ]
+    stated = [
+        decided("a", "keep", ("h0", LOW)),
+        decided("b", "keep", ("h0", high)),
+        decided("c", "keep", ("h1", LOW)),
+        decided("wide", "wait", why="NoRoom"),
+    ]
+    made_plan = made(cluster([dgx()], nodes), gangs, stated)
+    fields = {"pods": 1, "gpusPerPod": 8, "gpus": 8, "counted": "running"}
+    entry(made_plan, "wide")["reason"]["fields"] = (
+        fields | {"roomPods": 0, "roomGpus": 4} | holding(*named)
+    )
+    found = [v.message for v in check(sealed(made_plan))]
+    assert found == ([] if what is None else [f"NoRoom: {what}"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ({}, None),
+        ({"domain": "h0", "roomPods": 3, "roomGpus": 3}, "there is room for 3 pods, but it is 4"),
+        ({"domain": "h0", "roomPods": 4, "roomGpus": 3}, "there is more room elsewhere"),
+        ({"domain": "h2"}, "4 GPUs are free on its nodes, but 0 are"),
+        ({"level": "row"}, "no rule of it is about the level row"),
+        ({"level": "rack"}, "no rule of it is about the level rack"),
+        ({"roomGpus": 7}, "7 GPUs are free on its nodes, but 4 are"),
+    ],
+)
+def test_room_is_counted_in_the_domain_that_is_named(fields: Fields, what: str | None) -> None:
+    """Of h0 five GPUs are held and of h1 four: h1 has most room for eight pods of one GPU on one node."""
+    nodes = [node(f"h{i}", "DGX H100") for i in range(2)]
+    five = [0, 1, 2, 3, 4]
+    gangs = [
+        gang("a", role("worker", 1, 5), pods=(standing("a", "h0", five),)),
+        gang("b", role("worker", 1, 4), pods=(standing("b", "h1", LOW),)),
+        gang("wide", role("worker", 8, 1), topology={"required": "node", "preferred": None}),
+    ]
+    stated = [
+        decided("a", "keep", ("h0", five)),
+        decided("b", "keep", ("h1", LOW)),
+        decided("wide", "wait", why="RequiredTopology"),
+    ]
+    made_plan = made(cluster([dgx()], nodes), gangs, stated)
+    right = {"pods": 8, "gpusPerPod": 1, "gpus": 8, "counted": "running", "level": "node"}
+    right |= {"domain": "h1", "roomPods": 4, "roomGpus": 4}
+    entry(made_plan, "wide")["reason"]["fields"] = right | fields
+    found = [v.message for v in check(sealed(made_plan))]
+    assert (not found) if what is None else any(what in one for one in found), found
 
 
 def test_what_the_higher_ones_leave_includes_what_lower_ones_take() -> None:
@@ -171,11 +249,11 @@ def test_what_the_higher_ones_leave_includes_what_lower_ones_take() -> None:
         decided("wide", "wait", why="Outranked"),
     ]
     made_plan = made(cluster([dgx()], nodes), gangs, stated)
-    for room, good in (("1 on its nodes (8", True), ("0 on its nodes (0", False)):
-        entry(made_plan, "wide")["reason"]["message"] = (
-            f"{NEEDS}{AFTER}there is room for {room} GPUs free)"
+    for pods, gpus, faulty in ((1, 8, 0), (0, 0, 2)):
+        entry(made_plan, "wide")["reason"]["fields"] = (
+            NEEDS | AFTER | {"roomPods": pods, "roomGpus": gpus}
         )
-        assert [v.rule for v in check(sealed(made_plan))] == ["reason"] * (not good)
+        assert [v.rule for v in check(sealed(made_plan))] == ["reason"] * faulty
 
 
 @pytest.mark.parametrize(
@@ -216,8 +294,7 @@ def test_a_gang_that_fits_beside_the_others_can_start() -> None:
         [decided("a", "wait", why="NoRoom")],
     )
     assert check(stated) == []
-    message = "even alone its pods do not fit together on the free GPUs, cpu, memory and pod slots"
-    entry(stated, "a")["reason"]["message"] = message
+    entry(stated, "a")["reason"]["fields"] = {"gpus": 8, "apart": True}
     assert [(v.rule, v.message) for v in check(sealed(stated))] == [
         ("reason", "NoRoom: it fits beside the others, on h0")
     ]
@@ -227,9 +304,10 @@ def test_gangs_of_the_same_priority_do_not_outrank_what_does_not_fit_anyhow() ->
     nodes = [node("h0", "DGX H100", "b1/r1")]
     gangs = [gang("a", role("worker", 2, 8))]
     outranked = made(cluster([dgx()], nodes), gangs, [decided("a", "wait", why="Outranked")])
-    (found,) = check(outranked)
+    entry(outranked, "a")["reason"]["fields"] = NEEDS
+    (found,) = check(sealed(outranked))
     assert (found.rule, found.gang) == ("reason", "default/a")
-    assert "no gang of its priority or a higher one starts" in found.message
+    assert "no gang of higher priority, and none that waited too long, starts" in found.message
 
 
 def test_those_named_as_taking_the_nodes_of_a_stopped_gang_do_so() -> None:
@@ -239,13 +317,16 @@ def test_those_named_as_taking_the_nodes_of_a_stopped_gang_do_so() -> None:
     stated = [decided("new", "place", ("h0", ALL)), stopped("old", "new")]
     made_plan = made(cluster([dgx()], nodes), gangs, stated)
     reason = entry(made_plan, "old")["reason"]
-    for words, good in (
-        ("default/new (priority 2)", True),
-        ("default/new (priority 3)", False),
-        ("default/new (priority 2), default/older (priority 9)", False),
+    new, older = {"gang": "default/new", "priority": 2}, {"gang": "default/older", "priority": 9}
+    for by, more, faulty in (
+        ([new], 0, 0),
+        ([new | {"priority": 3}], 0, 1),
+        ([new, older], 0, 2),  # nobody of that name, and one too many
+        ([new], 1, 1),
+        ([], 0, 1),
     ):
-        reason["message"] = f"stopped to make room for {words}"
-        assert [v.rule for v in check(sealed(made_plan))] == ["reason"] * (not good)
+        reason["fields"] = {"by": by, "more": more}
+        assert [v.rule for v in check(sealed(made_plan))] == ["reason"] * faulty
 
 
 @pytest.mark.parametrize(("count", "good"), [(1, True), (2, False)])
@@ -254,16 +335,11 @@ def test_missing_pods_are_counted(count: int, *, good: bool) -> None:
     old = gang("a", role("worker", 3, 4), pods=tuple(standing("a", "h0", [i], i) for i in (0, 2)))
     stated = decided("a", "keep", ("h0", [0]), ("h0", [2]), why="Incomplete")
     stated["pods"][1].update(name="a-worker-2", index=2)
-    stated["reason"]["message"] = f"{count} pods missing: no room"
+    stated["reason"]["fields"] = {"missing": count, "cause": "NoRoom"}
     found = check(made(cluster([dgx()], nodes), [old], [stated]))
     assert [v.rule for v in found] == ["reason"] * (not good)
 
 
-def test_a_long_reason_is_read_in_part() -> None:
-    assert faults("Outranked", "after " * 200_000 + "needs 8 GPUs") == []
-    assert faults("Outranked", "x" * stated_reasons.MAX_WORDS + ": needs 8 GPUs") == []
-
-
 def test_counting_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stated_reasons, "WORK", 0)
-    assert faults("Selector", "none") == []
+    assert faults("Selector", {"matching": 2}) == []

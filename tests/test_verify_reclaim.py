@@ -77,7 +77,7 @@ def _entry(name: str, /, **changes: object) -> Change:
 
 
 def _reason(code: str) -> Doc:
-    """In a sentence that names who comes."""
+    """As older versions wrote it, with nothing but words."""
     return {"code": code, "message": "gives a2 to high."}
 
 
@@ -297,7 +297,7 @@ ALLOWED: list[tuple[str, Change]] = [
     ("a gang waited exactly the limit", _all(_policy(starvation={"after": "14400s"}), _unmarked)),
     ("no gang is aged", _all(_policy(starvation=None), _unmarked)),
     (
-        "the reason of a stopped gang names the other in a sentence",
+        "the reason of a stopped gang has only words, which are not read",
         _entry("stop", reason=_reason("Preempted")),
     ),
     ("a gain of an integer", lambda p: p["status"]["moves"][0].update(gain=5)),

@@ -280,16 +280,24 @@ def test_a_holder_that_starts_keeps_its_nodes_from_those_behind_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("by", "says"),
     [
-        ("n02 is reserved for default/big", None),
-        ("n02 is reserved", "names no gang that holds a reservation, such as default/big"),
+        ([{"gang": "default/big", "priority": 5}], None),
+        ([{"gang": "default/big", "priority": 6}], "default/big does not have priority 6"),
+        ([{"gang": "default/runs", "priority": 5}], "default/runs holds no reservation"),
+        (
+            [{"gang": "default/big", "priority": 5, "start": "2031-01-01T00:00:00Z"}],
+            "nodes are reserved for default/big from another time",
+        ),
+        ([], "names no gang that holds a reservation, such as default/big"),
     ],
 )
-def test_a_reason_names_the_gang_that_holds_the_reservation(words: str, says: str | None) -> None:
+def test_a_reason_names_the_gang_that_holds_the_reservation(
+    by: list[Doc], says: str | None
+) -> None:
     instance = cluster(expected_duration_s=2 * HOUR)
     document = best(instance, promise(instance))
-    entry(document, "short")["reason"] = {"code": "Reserved", "message": words}
+    entry(document, "short")["reason"] = {"code": "Reserved", "message": "", "fields": {"by": by}}
     found = [one.message for one in check(sealed(document))]
     assert found == ([] if says is None else [f"Reserved: {says}"])
     del entry(document, "big")["reserved"]

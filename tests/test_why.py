@@ -228,7 +228,10 @@ def test_a_placed_gang_is_compared_with_other_domains(explained: Any) -> None:  
     assert (found["level"], found["domain"]) == ("rack", "b")
     (other,) = found["others"]
     assert (other["domain"], other["possible"]) == ("a", False)
-    assert other["why"] == "needs 2 pods of 8 GPUs; there is room for 1 on its nodes (8 GPUs free)"
+    assert (
+        other["why"]
+        == "needs 2 pods of 8 GPUs; after this plan, there is room for 1 pod (8 GPUs free)"
+    )
 
 
 @pytest.mark.parametrize("name", ["quickstart", "queues", "snapshots/v100-mpi"])

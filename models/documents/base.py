@@ -1,6 +1,7 @@
 """The strict base of every document, and the field types and hints that documents share."""
 
 import bisect
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -100,6 +101,32 @@ class Document(BaseModel):
     def to_json(self) -> dict[str, Any]:
         """The canonical JSON object: fields in order, every quantity written one way."""
         return self.model_dump(mode="json", by_alias=True)
+
+
+def _finite(value: object) -> object:
+    """The value, unless a number in it is beyond what JSON can be written with again."""
+    ahead, seen = [value], set()
+    while ahead:
+        one = ahead.pop()
+        if isinstance(one, dict | list):
+            if id(one) in seen:
+                continue  # shared, or inside itself, which a text cannot be
+            seen.add(id(one))
+        if isinstance(one, float) and not math.isfinite(one):
+            raise InvalidValueError("this number is too large", "write a finite number")
+        if isinstance(one, dict):
+            ahead.extend(one.values())
+        elif isinstance(one, list):
+            ahead.extend(one)
+    return value
+
+
+class Open(Document):
+    """An object that may have fields of a newer minor version."""
+
+    model_config = ConfigDict(extra="allow")
+
+    __pydantic_extra__: dict[str, Annotated[Any, AfterValidator(_finite)]] = Field(init=False)
 
 
 def omitted(default: Any = None, **field: Any) -> Any:  # noqa: ANN401  # as pydantic's Field
@@ -239,6 +266,9 @@ Prose = Annotated[str, AfterValidator(_prose)]
 
 Sentence = Annotated[str, Field(min_length=1), AfterValidator(_prose)]
 """Prose that is not empty."""
+
+
+Natural = Annotated[int, Field(ge=0)]
 
 
 def whole(least: int, most: int) -> FieldInfo:

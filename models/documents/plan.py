@@ -4,57 +4,41 @@ The schema of a plan and its only reader. The instance is read as strictly as an
 fields are kept, so that an older program reads the plans of a newer one.
 """
 
-import math
 from collections import Counter
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import Field
 
-from models.documents.base import ApiVersion, Document, Many, Mapped, Name, Time, omitted, whole
+from models.documents.base import (
+    ApiVersion,
+    Document,
+    Many,
+    Mapped,
+    Name,
+    Natural,
+    Open,
+    Time,
+    omitted,
+    whole,
+)
 from models.documents.cluster import ClusterDocument
 from models.documents.gang import MAX_PODS, MAX_RANK, GangDocument
 from models.documents.policy import PolicyDocument
 from models.documents.queue import QueueDocument
+from models.documents.reason import ReasonFields
 from models.documents.server import GpuIndices
 from models.documents.what_if import WhatIfDocument
 from models.policy import EVERY_SCHEDULER, NO_COST, SHOWN_SCHEDULERS
 from models.solution import NEVER, Decision, Proof, StoppedBy
 from models.tiers import Sense
-from models.units import InvalidValueError, plural
+from models.units import plural
 
-Natural = Annotated[int, Field(ge=0)]
 EffectiveGpus = Annotated[float, Field(ge=0)]
 GangKey = tuple[str, str]
 """(namespace, name)."""
 
 
-def _finite(value: object) -> object:
-    """The value, unless a number in it is beyond what JSON can be written with again."""
-    ahead, seen = [value], set()
-    while ahead:
-        one = ahead.pop()
-        if isinstance(one, dict | list):
-            if id(one) in seen:
-                continue  # shared, or inside itself, which a text cannot be
-            seen.add(id(one))
-        if isinstance(one, float) and not math.isfinite(one):
-            raise InvalidValueError("this number is too large", "write a finite number")
-        if isinstance(one, dict):
-            ahead.extend(one.values())
-        elif isinstance(one, list):
-            ahead.extend(one)
-    return value
-
-
-class _Open(Document):
-    """An object that may have fields of a newer minor version."""
-
-    model_config = ConfigDict(extra="allow")
-
-    __pydantic_extra__: dict[str, Annotated[Any, AfterValidator(_finite)]] = Field(init=False)
-
-
-class PlanMetadata(_Open):
+class PlanMetadata(Open):
     """Name, time and maker of a plan."""
 
     name: str
@@ -115,7 +99,7 @@ class PlanInstance(Document):
         return {node.name: gpus.get(node.model or "", 0) for node in self.cluster.spec.nodes}
 
 
-class PlanPod(_Open):
+class PlanPod(Open):
     """A pod after the plan."""
 
     name: Name
@@ -129,7 +113,7 @@ class PlanPod(_Open):
     )
 
 
-class PlanReservation(_Open):
+class PlanReservation(Open):
     """When and where a gang starts at the latest, if gangs that run end as expected.
 
     Of a gang that the plan places: what was held for it, so that others did not take it.
@@ -147,14 +131,15 @@ class PlanReservation(_Open):
     )
 
 
-class PlanReason(_Open):
-    """Why a gang waits."""
+class PlanReason(Open):
+    """Why a gang waits, is stopped or lacks pods."""
 
     code: Name
-    message: str
+    message: str = Field(description="The fields in words, for people; no program reads them")
+    fields: ReasonFields | None = omitted(description="Absent in plans of older versions")
 
 
-class PlanGang(_Open):
+class PlanGang(Open):
     """One decision."""
 
     namespace: Name
@@ -200,13 +185,13 @@ class PlanGang(_Open):
         return self.decision == "keep" and self.reason is not None
 
 
-class PlanSpec(_Open):
+class PlanSpec(Open):
     """One decision a gang, by (namespace, name)."""
 
     gangs: Many[PlanGang]
 
 
-class PlanObjective(_Open):
+class PlanObjective(Open):
     """One tier: its value and what was proven of it."""
 
     name: str
@@ -232,7 +217,7 @@ class PlanObjective(_Open):
         return self.gap == 0 or self.proof is not None
 
 
-class PlanSearch(_Open):
+class PlanSearch(Open):
     """How the plan was found."""
 
     solver: str
@@ -241,7 +226,7 @@ class PlanSearch(_Open):
     stopped_by: StoppedBy
 
 
-class PlanEffectiveGpus(_Open):
+class PlanEffectiveGpus(Open):
     """GPUs of the gangs that run whole, times their predicted speed; exact, with up to three digits."""
 
     before: EffectiveGpus = Field(description="Of the gangs that run now")
@@ -258,7 +243,7 @@ class PlanEffectiveGpus(_Open):
         return figures
 
 
-class PlanBought(_Open):
+class PlanBought(Open):
     """What a plan has beyond the best plan found without a set of moves."""
 
     gangs: Many[str] = Field(description="namespace/name of the gangs admitted beyond it")
@@ -271,7 +256,7 @@ class PlanBought(_Open):
     whole_domains: int = Field(description="Innermost domains left wholly free")
 
 
-class PlanMoves(_Open):
+class PlanMoves(Open):
     """Gangs that restart elsewhere together, and what that bought."""
 
     gangs: Many[str] = Field(description="namespace/name of the gangs that move")
@@ -282,7 +267,7 @@ class PlanMoves(_Open):
     )
 
 
-class PlanQueueModel(_Open):
+class PlanQueueModel(Open):
     """GPUs of one model that a queue is promised, may hold and holds."""
 
     model: str
@@ -292,7 +277,7 @@ class PlanQueueModel(_Open):
     after: Natural
 
 
-class PlanQueueCell(_Open):
+class PlanQueueCell(Open):
     """Equal cells of a queue."""
 
     count: Natural
@@ -301,7 +286,7 @@ class PlanQueueCell(_Open):
     model: str | None = omitted()
 
 
-class PlanQueue(_Open):
+class PlanQueue(Open):
     """GPUs that gangs in a queue, and in those below it, are promised, may hold and hold."""
 
     name: str
@@ -318,14 +303,14 @@ class PlanQueue(_Open):
     cells: Many[PlanQueueCell] = omitted(default=(), description="Its cells, equal ones together")
 
 
-class PlanDigests(_Open):
+class PlanDigests(Open):
     """``sha256:<hex>`` of parts of the plan, as compact JSON with sorted keys."""
 
     instance: str
     spec: str
 
 
-class PlanStatus(_Open):
+class PlanStatus(Open):
     """What was proven, how it was found, and digests of what it is about."""
 
     outcome: Literal["optimal", "feasible"]

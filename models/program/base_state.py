@@ -107,12 +107,12 @@ def _base_decisions(instance: Instance) -> tuple[GangDecision, ...]:
 def base_decision(instance: Instance, index: int) -> GangDecision:
     """The decision about a gang when nothing changes."""
     gang = instance.gangs[index]
-    held = None if gang.hold is None else Reason(gang.hold.code, gang.hold.message)
+    held = None if gang.hold is None else Reason.of(gang.hold.code, text=gang.hold.message)
     if not gang.running:
         return GangDecision("wait", (), held)
     reason = None
     if index in instance.incomplete:
-        reason = held or Reason("Incomplete", f"{len(gang.missing())} of its pods are missing")
+        reason = held or Reason.of("Incomplete", missing=len(gang.missing()))
     return GangDecision("keep", standing_pods(instance)[index], reason)
 
 

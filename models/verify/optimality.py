@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from models.verify.counting import Counts
 from models.verify.outcome import Outcome
-from models.verify.refutation import Witness, fitting, required, witnesses
+from models.verify.refutation import Witness, fitting, needless, required, witnesses
 from models.verify.tier_values import tiers
 from models.verify.violation import Violation, printable, quoted
 
@@ -43,6 +43,11 @@ def examine(
         nodes = sorted({outcome.facts.nodes[p.node].name for p in step.pods[step.gang].values()})
         what = f"{code}: it fits beside the others, on {printable(', '.join(nodes))}"
         denied.append(outcome.changes[step.gang].violation("reason", what))
+    for gang, holder in needless(outcome, rules):
+        what = f"it would fit although {printable(outcome.changes[holder].label)} stays"
+        reason = outcome.case.gangs[gang].document.reason
+        code = "" if reason is None else printable(reason.code)
+        denied.append(outcome.changes[gang].violation("reason", f"{code}: {what}"))
     if denied:
         return Optimality(tuple(denied), (), frozenset())
     stated = outcome.case.status.objectives

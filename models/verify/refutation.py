@@ -20,7 +20,7 @@ from models.verify.facts import Gang, Pod, PodKey
 from models.verify.outcome import Outcome
 from models.verify.room import Grounds, Room, Work, placements
 from models.verify.rules.bandwidth import BOUND
-from models.verify.stated_reasons import denies_room, missing_pods
+from models.verify.stated_reasons import Reasons, denies_room, missing_pods
 from models.verify.tier_values import VALUES, tiers
 from models.verify.variant import Part, Variant
 from models.verify.violation import Violation
@@ -90,6 +90,11 @@ def fitting(outcome: Outcome, rules: Sequence[Check]) -> Iterator[Step]:
     return _Search(outcome, outcome.case.status.objectives, rules).fitting()
 
 
+def needless(outcome: Outcome, rules: Sequence[Check]) -> Iterator[tuple[int, int]]:
+    """(gang that waits, holder that its reason names): it could start without the other holders alone."""
+    return _Search(outcome, outcome.case.status.objectives, rules).needless()
+
+
 def required(stated: PlanObjective, tolerance: Fraction) -> int:
     """What later tiers must keep of a tier: ceil(v - t|v|), of a minimised one floor(v + t|v|)."""
     slack = tolerance * abs(stated.best)
@@ -143,6 +148,39 @@ class _Search:
                 if self._feasible(Variant(self.outcome, {i: pods})):
                     yield Step(i, "starting beside the others", {i: pods})
                     break
+
+    def needless(self) -> Iterator[tuple[int, int]]:
+        """(gang that waits, holder that its reason names, without which being gone it could start)."""
+        reasons = Reasons(self.outcome)
+        self.work.part(WORK)
+        for i, stated in enumerate(self.outcome.case.gangs):
+            reason = stated.document.reason
+            fields = None if reason is None else reason.fields
+            if fields is None or not fields.holders or self.outcome.changes[i].kind != "wait":
+                continue
+            gone = reasons.gone(self.facts.gangs[i], fields)
+            holders = reasons.named_holders(fields)
+            for holder in sorted(holders):
+                if self._starts_without(i, gone | (holders - {holder})):
+                    yield i, holder
+
+    def _starts_without(self, i: int, gone: set[int]) -> bool:
+        """Whether a gang finds a place if others are gone, which breaks no rule that held without it."""
+        without: dict[int, Pods] = {g: {} for g in gone}
+        if not gone:
+            return False  # then ``fitting`` finds it
+        alone = Variant(self.outcome, without)
+        self.work.spend(ROOM_VISITS + self.size // ROOM_VISITS)
+        for pods in self._placed(self.room.beside(alone), i, {}):
+            if not self.certified.spend(2 * self.checked):
+                return False
+            both = Variant(self.outcome, {**without, i: pods})
+            before = {fault for rule in self.rules for fault in rule(alone)}
+            if self._reaches(both, i) and all(
+                fault in before for rule in self.rules for fault in rule(both)
+            ):
+                return True
+        return False
 
     def run(self) -> list[Witness]:
         for steps in (
@@ -214,14 +252,17 @@ class _Search:
                 return None
         return None
 
+    def _reaches(self, variant: Variant, i: int) -> bool:
+        """Whether a gang certainly has its least share."""
+        change, found = variant.changes[i], variant.bandwidths[i]
+        least = change.gang.min_share
+        if not least or change.kind not in BOUND or found.reached is None:
+            return True
+        return found.ideal is not None and found.reached.low >= least * found.ideal.high
+
     def _feasible(self, variant: Variant) -> bool:
-        for i in variant.altered:
-            change, found = variant.changes[i], variant.bandwidths[i]
-            least = change.gang.min_share
-            if not least or change.kind not in BOUND or found.reached is None:
-                continue
-            if found.ideal is None or found.reached.low < least * found.ideal.high:
-                return False
+        if not all(self._reaches(variant, i) for i in variant.altered):
+            return False
         return not any(True for rule in self.rules for _ in rule(variant))
 
     # Steps

@@ -1,11 +1,10 @@
 """What a plan states of every gang: names, decision, reason, age, bandwidth, share, speed and domains.
 
-Of a reason only the code is checked, and that a stopped gang names one that takes its place.
+Of a reason only the code is checked, and that a stopped gang names who takes its place.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
 from models.verify.adaptor import StatedGang
@@ -50,13 +49,14 @@ def _must_state_speed(outcome: Outcome, stated: StatedGang) -> bool:
 
 def _reason(outcome: Outcome, change: Change, stated: StatedGang) -> Iterator[Violation]:
     reason = stated.document.reason
-    code, message = (None, "") if reason is None else (reason.code, reason.message)
+    code = None if reason is None else reason.code
     fault = _fault(change, code)
     if fault is not None:
         yield change.violation("reason", fault)
     if change.kind == "preempt":
         arriving = outcome.gives_way_to(change, change.gang.running_pods)
-        if arriving and not any(_named(other.gang.name, message) for other in arriving):
+        named = None if reason is None or reason.fields is None else reason.fields.by
+        if arriving and named == ():
             what = f"names no gang that gets its nodes, such as {arriving[0].label}"
             yield change.violation("reason", what)
 
@@ -84,12 +84,6 @@ def _wanted(change: Change) -> str | None:
     if change.kind == "preempt":
         return PREEMPTED
     return INCOMPLETE if change.kind == "keep" and change.incomplete else None
-
-
-def _named(name: str, message: str) -> bool:
-    """Whether a message contains a name, not as a part of another."""
-    part = r"[A-Za-z0-9_-]"
-    return re.search(f"(?<!{part}){re.escape(name)}(?!{part})", message) is not None
 
 
 def misnamed(

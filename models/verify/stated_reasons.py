@@ -1,26 +1,27 @@
 """What a plan states of gangs that wait, are stopped or lack pods, against what it does.
 
-A code or a number that the plan itself contradicts is a violation. Words are only read in the forms that
-this program writes; other words prove nothing.
+A code, or a field of its reason, that the plan itself contradicts is a violation. The sentence beside them is
+not read. Plans of older versions have nothing but the code to check.
 """
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
+from models.documents.reason import ReasonFields, ReasonGuard, unlisted
 from models.verify.adaptor import StatedGang
 from models.verify.changes import Change
 from models.verify.empty_cluster import EmptyCluster
-from models.verify.facts import Facts, Gang, Pod, PodKey, Role
+from models.verify.facts import Facts, Gang, PodKey, Role
 from models.verify.outcome import Outcome
-from models.verify.room import Grounds, Room, Work
+from models.verify.queues import ALL
+from models.verify.reason_rooms import Nodes, Rooms, held
+from models.verify.room import Room, Work
 from models.verify.rules.hold_room import holding
 from models.verify.rules.running import evictions
-from models.verify.variant import Variant
 from models.verify.violation import Violation, printable
 
 OUTRANKED = "Outranked"
@@ -29,6 +30,7 @@ STARTS = ("place", "complete")
 NEVER = "Never"
 HELD_ROOM = "HeldRoom"
 QUOTA = "Quota"
+QUEUE_LIMIT = "QueueLimit"
 RESERVED = "Reserved"
 POD_RULES = {"AntiAffinity": "anti-affinity", "Affinity": "affinity", "Spread": "spread"}
 """Rules about pods of sets, by the code of the reason."""
@@ -36,99 +38,144 @@ POD_RULES = {"AntiAffinity": "anti-affinity", "Affinity": "affinity", "Spread": 
 SHAPES = ("Balance", "Exclusive", "Spares")
 """Codes of rules about where the pods of whole gangs may be."""
 
-NO_ROOM = ("NoRoom", "RequiredTopology", "Resources", "Bandwidth", SELECTOR, *POD_RULES, *SHAPES)
+COUNTED = ("NoRoom", "RequiredTopology", "Resources")
+"""Codes of a shortage, which is Outranked where gangs that come first start."""
+
+NO_ROOM = (*COUNTED, "Bandwidth", SELECTOR, *POD_RULES, *SHAPES)
 RULE = "reason"
 
 WORK = 1_000_000
 """Visits of nodes for counting what is free."""
 
-MAX_WORDS = 2000
-"""Characters of a reason that are read."""
-
-
-_COUNT = r"(\d[\d,]{0,25})"
-_BANDS = ("of higher priority", "of its priority that waited too long", "of its priority")
-_BAND = re.compile(rf"{_COUNT} (?:gangs? )?({'|'.join(_BANDS)})")
-_FIRST = re.compile(rf"\bafter ((?:(?:, | and )?{_COUNT} (?:gangs? )?(?:{'|'.join(_BANDS)}))+)")
-_NONE = "after the running gangs"
-_NEEDS = re.compile(rf"(?:^|: )needs {_COUNT} GPUs?\b")
-_ROLE_NEEDS = re.compile(
-    rf"(?:^|: )(?:role (\S{{1,253}}) )?needs {_COUNT} pods? of {_COUNT} GPUs?\b"
-)
-_FREE = re.compile(
-    rf"; (?:after [^;:]{{0,900}} )?(?<![\d,]){_COUNT} GPUs? (?:is|are) free on its nodes\b"
-)
-_ENOUGH = re.compile(
-    rf"(?:^|: )(?:role (\S{{1,253}}) )?needs [^;:]{{0,250}}; ([^;:]{{0,900}}?)"
-    rf"there is room for {_COUNT} on its nodes \({_COUNT} GPUs? free\)"
-)
-_DENIES = re.compile(
-    r"\beven (?:if|alone|on)\b|\bthere is room for\b|\bon its nodes (?:is|are) enough for\b"
-    r"|\bhas (?:room for|[\d,]{1,25} free)\b|\bthose that would do \([\d,]{1,25}\) are\b"
-)
-"""Words of a proof that a gang does not fit."""
-
-IN_PLACE = "would fit in place of gangs of lower priority"
-
-_CODES = (
-    (re.compile(r"\bnever fits\b"), NEVER),
-    (re.compile(r"\broom is held for\b"), HELD_ROOM),
-    (re.compile(r"\bwould fit\b"), OUTRANKED),
-    (re.compile(r"\bthose that would do \([\d,]{1,25}\) are\b"), SELECTOR),
-    (re.compile(r"\breaches its minBandwidthShare\b"), "Bandwidth"),
-    (re.compile(r"\bthe best \S{1,253} has (?:room for|[\d,]{1,25} free)\b"), "RequiredTopology"),
-    (re.compile(r"\bthere is room for [\d,]{1,25} slices?\b"), "RequiredTopology"),
-    (re.compile(r"\bdo not fit together\b.{0,250} under its topology rules"), "RequiredTopology"),
-    (re.compile(r"\bthe free [^;]{1,253} on its nodes (?:is|are) enough for\b"), "Resources"),
-    (re.compile(r"\bthere is room for\b|\bno placement was found\b"), "NoRoom"),
-)
-"""Words that belong to a code, or after gangs that start and come first, to Outranked."""
-
-_NAME = r"(\S{1,253}/\S{1,253})"
-_MOST = re.compile(rf" \(most to {_NAME}, {_COUNT} GPUs?\)")
-_HOLDS = re.compile(rf"; {_NAME} holds {_COUNT} GPUs? there\b")
-_HOLD = re.compile(
-    rf"; {_COUNT} running gangs hold {_COUNT} GPUs? there, most {_NAME} \({_COUNT}\)"
-)
-_BUDGET = re.compile(
-    rf"\b(\S{{1,253}}/\S{{1,253}}) may not stop or move: the disruption budget (\S{{1,253}}/\S{{1,253}})"
-    rf" allows {_COUNT} of its {_COUNT} evictions\b"
-)
-_BUDGETS = re.compile(
-    r"\b(\S{1,253}/\S{1,253}) may not stop or move: a pod of it is in the disruption budgets"
-    r" (\S{1,253}) and (\S{1,253})"
-)
-_NODES = re.compile(r"(?:^|: )(?:role (\S{1,253}) )?needs nodes\b")
-_CLOSED = re.compile(rf"; those that would do \({_COUNT}\) are\b")
-_MISSING = re.compile(rf"^{_COUNT} pods? missing\b")
-_HELD_FOR = re.compile(
-    r"\broom is held for (\S{1,253}/\S{1,253}) \(priority (-?\d{1,10})\), which waits"
-)
-_PREEMPTOR = re.compile(r"(\S{1,253}/\S{1,253}) \(priority (-?\d{1,10})\)")
+NOTHING = ReasonFields()
 
 
 def check(outcome: Outcome) -> Iterator[Violation]:
-    reasons = _Reasons(outcome)
+    reasons = Reasons(outcome)
     for change, stated in zip(outcome.changes, outcome.case.gangs, strict=True):
         reason = stated.document.reason
-        if reason is None or change.held_back:
+        if reason is None:
             continue
         for what in reasons.faults(change, stated):
             yield change.violation(RULE, f"{printable(reason.code)}: {what}")
 
 
-class _Reasons:
+class Reasons:
     """Counts that many gangs share are made once."""
 
     def __init__(self, outcome: Outcome) -> None:
         self.outcome = outcome
         self.facts: Facts = outcome.facts
         self.work = Work(WORK)
-        self._above: dict[int, Room] = {}
+        self.rooms = Rooms(outcome, self.work)
 
-    @cached_property
-    def room(self) -> Room:
-        return Room(self.outcome, Grounds(self.facts, self.work))
+    def faults(self, change: Change, stated: StatedGang) -> Iterator[str]:
+        reason = stated.document.reason
+        assert reason is not None, "see check"
+        code, fields = reason.code, reason.fields or NOTHING
+        for name in unlisted(code, fields):
+            yield f"has no field {printable(name)}"
+        if change.held_back:
+            if code == QUEUE_LIMIT and fields.limit not in (None, self.facts.policy.queue_limit):
+                yield f"says that {fields.limit} gangs are planned"
+        elif change.kind == "preempt":
+            yield from self._preempted(change, fields)
+        elif change.kind == "keep":
+            yield from _incomplete(change, fields)
+        elif change.kind == "wait":
+            yield from self._code(change.gang, code)
+            yield from self._held_for(change.gang, code, reason.fields)
+            yield from self._reserved_for(change.gang, code, reason.fields)
+            if reason.fields is not None:
+                yield from self._fields(change.gang, code, fields)
+            if change.gang.service is None and self.work.left > 0:
+                yield from self._room(change.gang, code, reason.fields)
+
+    # Stopped, and lacking pods
+
+    def _preempted(self, change: Change, fields: ReasonFields) -> Iterator[str]:
+        arrivals = {
+            other.label: other.gang.priority
+            for other in self.outcome.gives_way_to(change, change.gang.running_pods)
+        }
+        if not arrivals:
+            return  # it may not be stopped at all
+        for one in fields.by:
+            if arrivals.get(one.gang) != one.priority:
+                yield f"{printable(one.gang)} of priority {one.priority} takes none of its nodes"
+        if fields.by and len(fields.by) + fields.more != len(arrivals):
+            yield f"{len(fields.by) + fields.more} gangs come to its nodes, but {len(arrivals)} do"
+
+    # The code
+
+    def _code(self, gang: Gang, code: str) -> Iterator[str]:
+        """Whether there is such a rule as the code names, about this gang."""
+        if code == "Bandwidth" and not gang.min_share:
+            yield "it has no minBandwidthShare"
+        levels = (gang.required, *(role.required for role in gang.roles))
+        slices = any(role.slices for role in gang.roles)
+        if code == "RequiredTopology" and not slices and all(level is None for level in levels):
+            yield "it has no topology rule"
+        if code == QUOTA and not self._in_reach_of_queues(gang):
+            yield "no queue limits it, and none is guaranteed anything"
+        if code in POD_RULES and not self._pod_rules(POD_RULES[code], gang):
+            yield f"no {POD_RULES[code]} is about its pods"
+        if code in SHAPES and not self._shaped(code, gang):
+            yield "neither it, nor another gang, nor the policy has such a rule"
+        if code == NEVER and (gang.running or self.empty.fits(gang)):
+            yield "no count says that it could not start on the empty cluster"
+
+    def _fields(self, gang: Gang, code: str, fields: ReasonFields) -> Iterator[str]:
+        """Whether the fields fit the code, the gang and the plan, whatever room there is."""
+        outranked = any(self._first(gang)[:2])
+        shown = fields.counted == "first" or (fields.ended and fields.fits is None)
+        if (fields.counted == "empty") and code != NEVER:
+            yield f"its fields mean {NEVER}"
+        elif shown and code in COUNTED and outranked:
+            yield f"its fields mean {OUTRANKED}"
+        elif code == OUTRANKED and fields.fits is None and not outranked:
+            yield "no gang of higher priority, and none that waited too long, starts"
+        elif code == OUTRANKED and fields.counted == "running":
+            yield "its fields mean that it has no room whoever starts"
+        yield from self._starts(gang, fields)
+        yield from self._levels(gang, code, fields)
+        yield from _sizes(gang, code, fields)
+        yield from self._quota(gang, code, fields)
+        if fields.guarded is not None:
+            yield from self._guarded(fields.guarded)
+        if fields.share not in (None, float(gang.min_share)):
+            yield f"its minBandwidthShare is {float(gang.min_share):g}"
+
+    def _levels(self, gang: Gang, code: str, fields: ReasonFields) -> Iterator[str]:
+        """Whether a rule of the gang is about the level; how many nodes have what a role needs."""
+        if code != QUOTA and fields.level is not None:
+            levels = {gang.required, *(one.required for one in gang.roles)}
+            levels |= {level for one in gang.roles for _, level in one.slices}
+            if self.rooms.level(fields.level) not in levels - {None}:
+                yield f"no rule of it is about the level {printable(fields.level)}"
+        role = _role(gang, fields.role)
+        if fields.matching is not None and role is not None:
+            there = len(self.empty.of(role))
+            if fields.matching != there:
+                yield f"{fields.matching} nodes have what it needs, but {there} do"
+
+    def _starts(self, gang: Gang, fields: ReasonFields) -> Iterator[str]:
+        """How many gangs of its priority or higher start, and how many of them come first."""
+        first = fields.first
+        if first is None:
+            return
+        bands = ("of higher priority", "of its priority that waited too long", "of its priority")
+        stated = (first.higher, first.aged, first.peers)
+        for which, says, there in zip(bands, stated, self._first(gang), strict=True):
+            if says != there:
+                yield f"{says} gangs {which} start, but {there} do"
+
+    def _first(self, gang: Gang) -> tuple[int, int, int]:
+        """Gangs that start: of higher priority, aged ones of its priority if it is not aged, and others."""
+        higher = len(self.priorities) - bisect_right(self.priorities, gang.priority)
+        peers = len(self.priorities) - higher - bisect_left(self.priorities, gang.priority)
+        aged = 0 if self.facts.aged(gang) else self.aged[gang.priority]
+        return higher, aged, peers - aged
 
     @cached_property
     def starting(self) -> list[Change]:
@@ -145,107 +192,25 @@ class _Reasons:
         aged = self.facts.aged
         return Counter(change.gang.priority for change in self.starting if aged(change.gang))
 
-    def faults(self, change: Change, stated: StatedGang) -> Iterator[str]:
-        assert stated.document.reason is not None, "see check"
-        code, words = stated.document.reason.code, stated.document.reason.message[:MAX_WORDS]
-        if change.kind == "preempt":
-            yield from self._preempted(change, words)
-        elif change.kind == "keep":
-            yield from _incomplete(change, words)
-        elif change.kind == "wait":
-            yield from self._code(change.gang, code, words)
-            yield from self._starts(change.gang, words)
-            yield from _sizes(change.gang, words)
-            yield from self._guarded(words)
-            yield from self._held_for(change.gang, code, words)
-            yield from self._reserved_for(change.gang, code, words)
-            if change.gang.service is None:
-                yield from self._room(change.gang, code, words)
+    # Rules about several gangs
 
-    def _preempted(self, change: Change, words: str) -> Iterator[str]:
-        arrivals = {
-            other.label: other.gang.priority
-            for other in self.outcome.gives_way_to(change, change.gang.running_pods)
-        }
-        for name, priority in _PREEMPTOR.findall(words):
-            if str(arrivals.get(name)) != priority:
-                yield f"{printable(name)} of priority {printable(priority)} takes none of its nodes"
-
-    def _starts(self, gang: Gang, words: str) -> Iterator[str]:
-        """How many gangs of its priority or higher start, and how many of them come first."""
-        said = _FIRST.search(words)
-        if said is None and _NONE not in words:
-            return
-        bands = _BAND.findall("" if said is None else said[1])
-        stated = {which: _number(count) for count, which in bands}
-        higher, aged = self._first(gang)
-        peers = bisect_right(self.priorities, gang.priority) - bisect_left(
-            self.priorities, gang.priority
-        )
-        for which, there in zip(_BANDS, (higher, aged, peers - aged), strict=True):
-            if stated.get(which, 0) != there:
-                yield f"{stated.get(which, 0)} gangs {which} start, but {there} do"
-
-    def _code(self, gang: Gang, code: str, words: str) -> Iterator[str]:
-        """Whether the gang and the words fit the code."""
-        if code == "Bandwidth" and not gang.min_share:
-            yield "it has no minBandwidthShare"
-        levels = (gang.required, *(role.required for role in gang.roles))
-        slices = any(role.slices for role in gang.roles)
-        if code == "RequiredTopology" and not slices and all(level is None for level in levels):
-            yield "it has no topology rule"
-        yield from self._rule(gang, code)
-        meant = next((own for pattern, own in _CODES if pattern.search(words)), None)
-        if meant not in (None, NEVER) and _FIRST.search(words) and any(self._first(gang)):
-            meant = OUTRANKED
-        if meant not in (None, code):
-            yield f"its words mean {meant}"
-        if code == NEVER and (gang.running or self.empty.fits(gang)):
-            yield "no count says that it could not start on the empty cluster"
-        wanted, said = _NODES.search(words), _CLOSED.search(words)
-        role = None if wanted is None else _role(gang, wanted[1])
-        if said is not None and role is not None:
-            there = len(self.empty.of(role))
-            if _number(said[1]) != there:
-                yield f"{_number(said[1])} nodes would do, but {there} would"
-
-    def _rule(self, gang: Gang, code: str) -> Iterator[str]:
-        """Whether there is such a rule as the code names, about this gang."""
-        if code == QUOTA and not self._in_reach_of_queues(gang):
-            yield "no queue limits it, and none is guaranteed anything"
-        if code in POD_RULES and not self._pod_rules(POD_RULES[code], gang):
-            yield f"no {POD_RULES[code]} is about its pods"
-        if code in SHAPES and not self._shaped(code, gang):
-            yield "neither it, nor another gang, nor the policy has such a rule"
-
-    def _held_for(self, gang: Gang, code: str, words: str) -> Iterator[str]:
-        """Whether some gang of higher priority holds room and waits, and the one that the words name."""
+    def _held_for(self, gang: Gang, code: str, stated: ReasonFields | None) -> Iterator[str]:
+        """Whether some gang of higher priority holds room and waits, and the one that is named."""
         if code != HELD_ROOM:
             return
         above = {
-            change.label: str(change.gang.priority)
+            change.label: change.gang.priority
             for change in self.holding
             if change.gang.priority > gang.priority
         }
-        said = _HELD_FOR.search(words)
         if not above:
             yield "no gang of higher priority waits for which room is held"
-        elif said is not None and above.get(said[1]) != said[2]:
-            yield f"no room is held for {printable(said[1])} of priority {printable(said[2])}"
-
-    def _reserved_for(self, gang: Gang, code: str, words: str) -> Iterator[str]:
-        """Whether nodes are reserved for another gang, one that the words name."""
-        if code != RESERVED:
             return
-        others = [
-            stated.label
-            for stated in self.outcome.case.gangs
-            if stated.document.reserved is not None and stated.document.key != gang.key
-        ]
-        if not others:
-            yield "no other gang holds a reservation"
-        elif not any(label in words for label in others):
-            yield f"names no gang that holds a reservation, such as {printable(others[0])}"
+        if stated is not None and not stated.by:
+            yield "names no gang for which room is held"
+        for one in () if stated is None else stated.by:
+            if above.get(one.gang) != one.priority:
+                yield f"no room is held for {printable(one.gang)} of priority {one.priority}"
 
     @cached_property
     def holding(self) -> list[Change]:
@@ -254,9 +219,30 @@ class _Reasons:
             return []
         return [change for change in holding(self.outcome) if change.kind == "wait"]
 
-    @cached_property
-    def empty(self) -> EmptyCluster:
-        return EmptyCluster(self.facts, Work(WORK))
+    def _reserved_for(self, gang: Gang, code: str, stated: ReasonFields | None) -> Iterator[str]:
+        """Whether nodes are reserved for other gangs, and for those that are named."""
+        if code != RESERVED:
+            return
+        others = {
+            stated.label: stated.document.reserved
+            for stated in self.outcome.case.gangs
+            if stated.document.reserved is not None and stated.document.key != gang.key
+        }
+        if not others:
+            yield "no other gang holds a reservation"
+            return
+        if stated is not None and not stated.by:
+            yield f"names no gang that holds a reservation, such as {printable(min(others))}"
+        for one in () if stated is None else stated.by:
+            held_for = others.get(one.gang)
+            if held_for is None:
+                yield f"{printable(one.gang)} holds no reservation"
+            elif one.start not in (None, held_for.start):
+                yield f"nodes are reserved for {printable(one.gang)} from another time"
+            elif one.priority != self.by_name[one.gang].gang.priority:
+                yield f"{printable(one.gang)} does not have priority {one.priority}"
+        if stated is not None and stated.endless and gang.duration is not None:
+            yield "it says how long it runs"
 
     def _in_reach_of_queues(self, gang: Gang) -> bool:
         """Whether a queue that it is in has a limit, or one has a guarantee that the gang could take."""
@@ -266,6 +252,31 @@ class _Reasons:
         return any(queues.limit[name] for name in queues.above(gang.queue)) or (
             gang.counts_against_promises and bool(queues.guaranteed or queues.cells.grounds)
         )
+
+    def _quota(self, gang: Gang, code: str, fields: ReasonFields) -> Iterator[str]:
+        """What the queue that is named holds and may hold, or is guaranteed."""
+        if code != QUOTA or fields.queue is None:
+            return
+        queues, name, key = self.outcome.queues, fields.queue, fields.model or ALL
+        if name not in queues.specs:
+            yield f"there is no queue {printable(name)}"
+        elif fields.limit is not None:
+            before, most = queues.held_before[name][key], queues.limit[name].get(key)
+            holds, limit = self.queue_gpus[name][key], None if most is None else max(before, most)
+            if name not in queues.above(gang.queue):
+                yield f"it is not in queue {printable(name)}"
+            elif (fields.held, fields.limit) != (holds, limit):
+                yield f"queue {printable(name)} holds {holds} of {limit}"
+            elif fields.gpus is not None and holds + fields.gpus <= fields.limit:
+                yield f"queue {printable(name)} may hold {fields.gpus} more"
+        elif fields.guarantee is not None:
+            promised = queues.guarantee[name].get(key, 0)
+            if fields.guarantee != promised or (fields.unused or 0) > promised:
+                yield f"queue {printable(name)} is guaranteed {promised}"
+
+    @cached_property
+    def queue_gpus(self) -> dict[str, Counter[str]]:
+        return self.outcome.queues.sums(self.outcome.queue_gpus)
 
     def _pod_rules(self, rule: str, gang: Gang) -> bool:
         """Whether the gang has such a rule, or is in a set that such a rule of any gang names."""
@@ -292,25 +303,29 @@ class _Reasons:
                 found[one.rule].add(one.pod_set)
         return found
 
-    def _guarded(self, words: str) -> Iterator[str]:
-        """Whether disruption budgets guard the gang that the words name."""
-        one, both = _BUDGET.search(words), _BUDGETS.search(words)
-        for said in (one, both):
-            if said is not None and said[1] not in self.by_name:
-                yield f"there is no gang {printable(said[1])}"
-        if one is not None and (named := self.by_name.get(one[1])) is not None:
-            gang = named.gang
-            namespace, _, name = one[2].partition("/")
-            wanted = sum(name in names for names in gang.budgets.values())
-            allowed = self.facts.budgets.get((namespace, name), 0)
-            left = max(0, allowed - self.evicted[namespace, name])
-            if namespace != gang.namespace or (_number(one[3]), _number(one[4])) != (left, wanted):
-                yield f"the budget allows {left} of the {wanted} evictions"
-        if both is not None and (named := self.by_name.get(both[1])) is not None:
-            gang = named.gang
-            names = {both[2], both[3]}
-            if not any(names <= set(own) for own in gang.budgets.values()):
+    def _guarded(self, guard: ReasonGuard) -> Iterator[str]:
+        """Whether disruption budgets guard the gang that is named."""
+        named = self.by_name.get(guard.gang)
+        if named is None:
+            yield f"there is no gang {printable(guard.gang)}"
+            return
+        gang, names = named.gang, list[str]()
+        for budget in guard.budgets:
+            namespace, _, name = budget.partition("/")
+            if namespace != gang.namespace:
+                yield f"{printable(budget)} guards no pod of the gang"
+                return
+            names.append(name)
+        if guard.allowed is None:
+            if len(names) < 2 or not any(set(names) <= {*own} for own in gang.budgets.values()):
                 yield "no pod of the gang is in both budgets"
+            return
+        for name in names:
+            wanted = sum(name in own for own in gang.budgets.values())
+            allowed = self.facts.budgets.get((gang.namespace, name), 0)
+            left = max(0, allowed - self.evicted[gang.namespace, name])
+            if (guard.allowed, guard.evictions) != (left, wanted):
+                yield f"the budget allows {left} of the {wanted} evictions"
 
     @cached_property
     def by_name(self) -> dict[str, Change]:
@@ -320,106 +335,150 @@ class _Reasons:
     def evicted(self) -> Counter[tuple[str, str]]:
         return evictions(self.outcome)
 
-    def _first(self, gang: Gang) -> tuple[int, int]:
-        """Gangs of higher priority that start, and aged ones of its priority if it is not aged."""
-        higher = len(self.priorities) - bisect_right(self.priorities, gang.priority)
-        return higher, 0 if self.facts.aged(gang) else self.aged[gang.priority]
+    # Room
 
-    def _room(self, gang: Gang, code: str, words: str) -> Iterator[str]:
-        if self.work.left <= 0:
-            return
+    @cached_property
+    def empty(self) -> EmptyCluster:
+        return EmptyCluster(self.facts, Work(WORK))
+
+    def _room(self, gang: Gang, code: str, stated: ReasonFields | None) -> Iterator[str]:
         if code == SELECTOR and all(self._has_node(role) for role in gang.roles):
             yield "every role has a node that accepts its pods"
+        if stated is None:
+            return
         short = next((role for role in gang.roles if self._fits(role) < role.min), None)
-        peers = bool(self.priorities) and self.priorities[-1] >= gang.priority
-        if code == OUTRANKED and IN_PLACE in words:
+        if stated.fits == "instead":
             if not self.priorities or self.priorities[0] >= gang.priority:
                 yield "no gang of lower priority starts"
-        elif code == OUTRANKED and short is not None and (not peers or "would fit" in words):
-            what = (
-                f"role {short.name} needs {short.min} pods, {self._fits(short)} fit after the plan"
-            )
-            yield what if peers else f"{what}, and no gang of its priority or a higher one starts"
-        said = _FREE.search(words)
-        nodes = {n for role in gang.roles for n in self.room.grounds.of(role)}
-        if said is not None:
-            left = self._left_above(gang.priority)
-            free = sum(left.left(n)[0] for n in nodes)
-            self.work.spend(len(nodes))
-            if free != _number(said[1]):
-                yield f"{_number(said[1])} GPUs are free on its nodes, but {free} are"
-        yield from self._enough(gang, words)
-        yield from self._holders(nodes, words)
-        yield from self._largest(gang, nodes, words)
+        elif stated.fits == "beside" and short is not None:
+            yield f"role {short.name} needs {short.min} pods, {self._fits(short)} fit after the plan"
+        role = _role(gang, stated.role)
+        if role is None and stated.pods is not None:
+            return  # a fault of its size
+        yield from self._counted(gang, role if stated.pods is not None else None, stated)
+        yield from self._holders(gang, role if stated.pods is not None else None, stated)
 
-    def _largest(self, gang: Gang, nodes: Collection[int], words: str) -> Iterator[str]:
-        """The gang that is said to take most of what it could use."""
-        said = _MOST.search(words)
-        change = None if said is None else self.by_name.get(said[1])
-        if said is None:
+    def _counted(self, gang: Gang, role: Role | None, fields: ReasonFields) -> Iterator[str]:
+        """The room that the reason states."""
+        if role is not None and fields.room_pods is not None and fields.room_pods >= role.min:
+            yield f"there is room for {fields.room_pods} pods of role {role.name}, which is enough"
+        if fields.counted == "empty":
+            yield from self._on_empty(role, fields)
             return
-        first = (
-            change is not None and change.kind in STARTS and change.gang.priority >= gang.priority
-        )
-        taken = self._held(change, nodes) if change is not None and first else 0
-        if taken != _number(said[2]):
-            yield f"{printable(said[1])} takes {_number(said[2])} GPUs there first, but it takes {taken}"
-
-    def _left_above(self, priority: int) -> Room:
-        """What the plan leaves without the gangs of lower priority that start."""
-        if priority not in self._above:
-            lower: dict[int, Mapping[PodKey, Pod]] = {
-                i: {}
-                for i, change in enumerate(self.outcome.changes)
-                if change.kind == "place" and change.gang.priority < priority
-            }
-            self.work.spend(len(self.outcome.changes))
-            self._above[priority] = self.room.beside(Variant(self.outcome, lower))
-        return self._above[priority]
-
-    def _enough(self, gang: Gang, words: str) -> Iterator[str]:
-        said = _ENOUGH.search(words)
-        role = None if said is None else _role(gang, said[1])
-        if said is None or role is None or not role.gpus:
+        room = self.rooms.counted(gang, fields)
+        if room is None:  # counted without gangs that may stop or move
             return
-        pods, gpus = _number(said[3]), _number(said[4])
-        if pods >= role.min:
-            yield f"there is room for {pods} pods of role {role.name}, which is enough"
-        if said[2].startswith("after "):
-            room, nodes = self._left_above(gang.priority), self.room.grounds.of(role)
-            left = [room.left(n)[0] for n in nodes]
-            self.work.spend(len(nodes))
-            there = sum(free // role.gpus for free in left), sum(left)
-        elif said[2].startswith("even on the empty cluster "):
-            there = self.empty.room(role)
-        else:  # counted without gangs that may stop or move
+        place = self.rooms.place(gang, role, fields)
+        free = self.rooms.free(room, place)
+        if fields.room_gpus is not None and fields.room_gpus != free:
+            yield f"{fields.room_gpus} GPUs are free on its nodes, but {free} are"
+        if role is not None:
+            yield from self._pods(room, role, place, fields)
+        elif fields.domain is not None and (level := self.rooms.level(fields.level)) is not None:
+            sums: Counter[int] = Counter()
+            for n in self.rooms.nodes(gang, None):
+                sums[self.facts.nodes[n].domain[level]] += room.left(n)[0]
+            if free < max(sums.values(), default=0):
+                yield f"another {printable(fields.level or '')} has more GPUs free"
+
+    def _pods(self, room: Room, role: Role, place: Nodes, fields: ReasonFields) -> Iterator[str]:
+        """Pods or slices of a role for which there is room."""
+        rooms, level = self.rooms, self.rooms.level(fields.level)
+        if fields.slice_pods and level is not None:
+            sums = rooms.pods(room, role, None, level)
+            there = sum(pods // fields.slice_pods for pods in sums.values())
+            if fields.room_slices != there:
+                yield f"there is room for {fields.room_slices} slices, but it is {there}"
+        elif fields.room_pods is not None:
+            if level is not None:
+                sums = rooms.pods(room, role, None, level)
+                own: set[object] = {self.facts.nodes[n].domain[level] for n in place}
+            elif fields.one_model:
+                sums, own = rooms.by_model(room, role), {fields.model}
+            else:
+                sums, own = rooms.pods(room, role, fields.resources), {None}
+            there = max(sums.values(), default=0)
+            if fields.room_pods != there:
+                yield f"there is room for {fields.room_pods} pods, but it is {there}"
+            elif not any(sums.get(one, 0) == there for one in own):
+                yield "there is more room elsewhere"
+
+    def _on_empty(self, role: Role | None, fields: ReasonFields) -> Iterator[str]:
+        if role is None or fields.level is not None or fields.one_model or fields.slices:
             return
-        if (pods, gpus) != there:
-            yield (
-                f"there is room for {pods} and {gpus} GPUs are free, but it is {there[0]} and {there[1]}"
-            )
+        there = self.empty.room(role)
+        if (fields.room_pods, fields.room_gpus) != there:
+            yield f"there is room for {there[0]} pods on {there[1]} GPUs of the empty cluster"
 
-    def _holders(self, nodes: Collection[int], words: str) -> Iterator[str]:
-        """Running gangs that are said to hold what a gang could use."""
-        one, many = _HOLDS.search(words), _HOLD.search(words)
-        for name, gpus in [(one[1], one[2])] if one else [(many[3], many[4])] if many else []:
-            change = self.by_name.get(name)
-            held = 0 if change is None or not change.gang.running else self._held(change, nodes)
-            if held != _number(gpus):
-                yield f"{printable(name)} holds {_number(gpus)} GPUs there, but it holds {held}"
-        if many is not None:
-            running = [change for change in self.outcome.changes if change.gang.running]
-            self.work.spend(sum(len(change.pods) for change in running))
-            amounts = [held for change in running if (held := self._held(change, nodes))]
-            if _number(many[1]) > len(amounts) or _number(many[2]) > sum(amounts):
-                yield f"only {len(amounts)} running gangs hold GPUs there, {sum(amounts)} in all"
+    def _holders(self, gang: Gang, role: Role | None, fields: ReasonFields) -> Iterator[str]:
+        """Running gangs that are named: without all of them it must fit, by counts."""
+        if not fields.holders:
+            return
+        place = set(self.rooms.place(gang, role, fields))
+        for one in fields.holders:
+            change = self.by_name.get(one.gang)
+            if change is None or not change.gang.running or change.kind in STARTS:
+                yield f"{printable(one.gang)} is no gang that runs on"
+                return
+            if (there := held(change, place)) != one.gpus:
+                yield f"{printable(one.gang)} holds {one.gpus} GPUs there, but it holds {there}"
+        gone = self.gone(gang, fields, place)
+        roles = gang.roles if role is None or gang.required is not None else (role,)
+        inside = place if fields.domain is None else self._inside(fields, place)
+        alone = self.rooms.without(gone | self.named_holders(fields))
+        if not self.rooms.suffices(alone, gang, inside, roles):
+            yield "without those that it names it would not fit there"
 
-    def _held(self, change: Change, nodes: Collection[int]) -> int:
-        return sum(change.gang.held(pod) for pod in change.pods.values() if pod.node in nodes)
+    def _inside(self, fields: ReasonFields, place: Nodes) -> Nodes:
+        """All nodes of the domain, for roles with other nodes than the one that is named."""
+        level = self.rooms.level(fields.level)
+        if level is None:
+            return place
+        nodes = self.facts.nodes
+        domains = {nodes[n].domain[level] for n in place}
+        return {n for n, node in enumerate(nodes) if node.domain[level] in domains}
+
+    def gone(self, gang: Gang, fields: ReasonFields, place: Nodes | None = None) -> set[int]:
+        """Gangs in the place besides the holders that do not count: stopped for this one, or starting.
+
+        The latter only if it could start ``instead`` of them, which are not of higher priority.
+        """
+        if place is None:
+            role = _role(gang, fields.role) if fields.pods is not None else None
+            place = set(self.rooms.place(gang, role, fields))
+        self.work.spend(len(self.outcome.changes))
+        found = set()
+        for i, change in enumerate(self.outcome.changes):
+            starts = change.kind == "place" and change.gang.priority <= gang.priority
+            if (starts and fields.instead) or (
+                change.gang.running
+                and change.kind not in STARTS
+                and change.gang.priority < gang.priority
+                and self._may_stop(change.gang)
+            ):
+                found |= {i} if held(change, place) else set()
+        return found
+
+    def _may_stop(self, gang: Gang) -> bool:
+        """Whether it is preemptible, and the budgets of its pods allow that all of them are evicted."""
+        if not gang.preemptible or any(len(names) > 1 for names in gang.budgets.values()):
+            return False
+        wanted = Counter(name for names in gang.budgets.values() for name in names)
+        allowed = self.facts.budgets
+        return all(n <= allowed.get((gang.namespace, name), 0) for name, n in wanted.items())
+
+    def named_holders(self, fields: ReasonFields) -> set[int]:
+        """Positions of the gangs that a reason names as holders."""
+        named = (self.by_name.get(one.gang) for one in fields.holders)
+        return {self._position[one.gang.key] for one in named if one is not None}
+
+    @cached_property
+    def _position(self) -> dict[tuple[str, str], int]:
+        return {change.gang.key: i for i, change in enumerate(self.outcome.changes)}
 
     def _fits(self, role: Role) -> int:
         """Pods of the role that fit after the plan, each node by itself."""
-        return self.room.sums(role, -1).get(0, 0)
+        return self.rooms.after.sums(role, -1).get(0, 0)
 
     def _has_node(self, role: Role) -> bool:
         """Whether a node that accepts the role could hold one of its pods if it were empty."""
@@ -431,36 +490,47 @@ class _Reasons:
                 amount <= nodes[n].allocatable.get(resource, amount)
                 for resource, amount in role.requests.items()
             )
-            for n in self.room.grounds.of(role)
+            for n in self.rooms.after.grounds.of(role)
         )
 
 
 def denies_room(stated: StatedGang) -> bool:
     """Whether the reason claims a proof that the gang does not fit."""
     reason = stated.document.reason
-    if reason is None or reason.code not in NO_ROOM:
-        return reason is not None and reason.code == NEVER
-    return _DENIES.search(reason.message[:MAX_WORDS]) is not None
+    if reason is None or reason.code == NEVER:
+        return reason is not None
+    f = reason.fields
+    if f is None or reason.code not in NO_ROOM:
+        return False
+    counted = f.room_pods is not None or f.room_slices is not None or f.matching is not None
+    few = f.room_gpus is not None and f.gpus is not None and f.room_gpus < f.gpus
+    return counted or few or f.apart or (f.share is not None and f.best_share is None)
 
 
-def _sizes(gang: Gang, words: str) -> Iterator[str]:
+def _sizes(gang: Gang, code: str, fields: ReasonFields) -> Iterator[str]:
     """GPUs and pods that the gang asks for, at ``min``."""
-    said = _NEEDS.search(words)
-    if said is not None and _number(said[1]) != gang.gpus_at_min:
-        yield f"needs {_number(said[1])} GPUs, but it asks for {gang.gpus_at_min}"
-    for name, pods, gpus in _ROLE_NEEDS.findall(words):
-        role = _role(gang, name)
-        if role is None:
-            yield f"there is no role {printable(name)}"
-        elif (_number(pods), _number(gpus)) != (role.min, role.gpus):
+    if fields.gpus is not None:
+        most = fields.model is not None and code in (QUOTA, NEVER) and not fields.one_model
+        if fields.gpus > gang.gpus_at_min or (fields.gpus < gang.gpus_at_min and not most):
+            yield f"needs {fields.gpus} GPUs, but it asks for {gang.gpus_at_min}"
+    role = _role(gang, fields.role)
+    if fields.role is not None and role is None:
+        yield f"there is no role {printable(fields.role)}"
+    elif fields.pods is not None and role is None:
+        yield "does not say which role lacks pods"
+    elif role is not None:
+        stated = (fields.pods, fields.gpus_per_pod)
+        if any(
+            own is not None and own != is_
+            for own, is_ in zip(stated, (role.min, role.gpus), strict=True)
+        ):
             yield f"role {role.name} asks for {role.min} pods of {role.gpus} GPUs"
 
 
-def _incomplete(change: Change, words: str) -> Iterator[str]:
-    said = _MISSING.search(words)
+def _incomplete(change: Change, fields: ReasonFields) -> Iterator[str]:
     missing = sum(1 for _ in missing_pods(change.gang, change.gang.running_pods))
-    if said is not None and _number(said[1]) != missing:
-        yield f"{_number(said[1])} pods are missing, but {missing} are"
+    if fields.missing not in (None, missing):
+        yield f"{fields.missing} pods are missing, but {missing} are"
 
 
 def missing_pods(gang: Gang, standing: Iterable[PodKey]) -> Iterator[PodKey]:
@@ -474,13 +544,8 @@ def missing_pods(gang: Gang, standing: Iterable[PodKey]) -> Iterator[PodKey]:
                 yield number, index
 
 
-def _role(gang: Gang, name: str) -> Role | None:
+def _role(gang: Gang, name: str | None) -> Role | None:
     """The role of that name; without a name the only one."""
-    if not name:
+    if name is None:
         return gang.roles[0] if len(gang.roles) == 1 else None
     return next((role for role in gang.roles if role.name == name), None)
-
-
-def _number(text: str) -> int:
-    """A count with thousands separators; of a long text the first digits."""
-    return int(text.replace(",", "")[:30])

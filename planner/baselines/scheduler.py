@@ -146,8 +146,12 @@ def schedule(instance: Instance, rules: Rules) -> tuple[GangDecision, ...]:
         elif not gang.running:
             refused.add(shape)
             stopped = rules.strict
-            decisions[index] = GangDecision("wait", (), Reason("NoRoom", f"not by {rules.name}"))
+            decisions[index] = GangDecision("wait", (), NOT_PLACED)
     return tuple(decisions)
+
+
+NOT_PLACED = Reason.of("NoRoom", text="not placed by these rules")
+"""Rules of other schedulers do not say why."""
 
 
 def _shape(instance: Instance, gang: Gang) -> Hashable:

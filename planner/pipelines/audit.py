@@ -180,6 +180,7 @@ class _Auditor:
         from models.audit import AuditWriter, Found
         from models.audit_figures import fixed_gangs, most_whole, wholly_free
         from models.documents.audit import AuditDocument
+        from planner.show.reason_words import words
 
         instance = self._built.instance
         running = {i for i, gang in enumerate(instance.gangs) if gang.running}
@@ -212,7 +213,7 @@ class _Auditor:
             [one.decisions for one in moves],
             few,
         )
-        written = AuditWriter(instance, free, found).compose(
+        written = AuditWriter(instance, free, found, words).compose(
             name=document["metadata"]["name"],
             created_at=self._created_at,
             generator=f"gangplan {__version__}",
@@ -354,7 +355,7 @@ def _unproven(free: Instance, decisions: Sequence[GangDecision], unmoved: Soluti
     from models.tier_values import Evaluation, tiers_of
     from planner.search.moves import with_moves_as_one
 
-    waits = GangDecision("wait", (), Reason("NoRoom", "not by these moves"))
+    waits = GangDecision("wait", (), Reason.of("NoRoom", text="it does not start by these moves"))
     decisions = tuple(
         waits if one.decision == "wait" and gang.hold is None else replace(one, expected_start=None)
         for one, gang in zip(decisions, free.gangs, strict=True)

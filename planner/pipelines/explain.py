@@ -23,7 +23,7 @@ from models.program.base_state import outcome
 from models.reservations import queue_place
 from models.solution import GangDecision, PodPlacement, Reserved
 from models.tier_values import Evaluation, tiers_of
-from planner.search.alternatives import alternatives
+from planner.search.alternatives import Alternative, alternatives
 from planner.search.blocking import Standing, blocking
 from planner.search.causes import Cause, World
 from planner.search.counterfactual import Counterfactual, budget_of
@@ -31,6 +31,7 @@ from planner.search.free_space import FreeSpace
 from planner.search.holders import Holders
 from planner.search.remedy import Remedy
 from planner.search.verified_remedies import RemedyFinder
+from planner.show.reason_words import words
 
 CAUSES_SHARE = 0.5
 """Part of the time in which smaller sets of causes are looked for; remedies get the rest."""
@@ -164,8 +165,15 @@ def why_there(world: World, seconds: int, stop: threading.Event) -> PlaceReasons
             tier=None
             if one.tier is None
             else WhyTier(name=one.tier.name, sense=one.tier.sense, here=one.here, there=one.there),
-            why=one.why,
+            why=_why_not(one),
         )
         for one in found.others
     )
     return PlaceReasons(level=found.level, domain=found.domain, tried=found.tried, others=others)
+
+
+def _why_not(one: Alternative) -> str:
+    """Why the gang has no place in another domain; empty if it has one."""
+    if one.pods:
+        return ""
+    return "no place was found under its rules" if one.why is None else words(one.why)

@@ -197,8 +197,9 @@ class Maker:
     @cached_property
     def _writer(self) -> PlanWriter:
         from models.plan import PlanWriter
+        from planner.show.reason_words import words
 
-        return PlanWriter(self._built.instance)
+        return PlanWriter(self._built.instance, words)
 
     @cached_property
     def _judge(self) -> Judge:

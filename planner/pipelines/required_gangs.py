@@ -20,6 +20,7 @@ from models.solution import NEVER
 from models.tier_values import tiers_of
 from models.tiers import TIERS, family
 from planner.errors import Fault, UsageError
+from planner.show.reason_words import words
 
 if TYPE_CHECKING:
     from models.gang import Gang
@@ -82,7 +83,7 @@ def unmet(
     left_out = []
     for index in asked:
         gang, decision = instance.gangs[index], solution.decisions[index]
-        why = decision.reason.message if decision.reason else "the plan leaves it out"
+        why = words(decision.reason) if decision.reason else "the plan leaves it out"
         proven = (
             gang.hold is not None
             or (decision.reason is not None and decision.reason.code == NEVER)

@@ -15,12 +15,13 @@ from models.documents.base import suggestion
 from models.gang import Gang, Patience, Role, Toleration
 from models.host_ranges import hosts
 from models.instance import Instance
+from models.solution import QUEUE_LIMIT
 from models.units import InvalidValueError, first_of, plural, shortened, shown
 from models.what_if import RELAXABLE, WhatIf
 from planner.errors import Fault, UsageError
 from planner.pipelines.required_gangs import resolve
 from planner.read.findings import Remarks
-from planner.read.instance_builder import QUEUE_LIMIT, limit_queues
+from planner.read.instance_builder import limit_queues
 from planner.untrusted_text import safe
 
 MAX_FILE_NAME = 500

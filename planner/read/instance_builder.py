@@ -19,6 +19,7 @@ from models.gang import Gang, Hold, turn
 from models.hardware import FindModel
 from models.instance import Instance
 from models.policy import KubernetesPolicy, Policy, SolveLimits
+from models.solution import QUEUE_LIMIT
 from models.units import requested, shown
 from planner.errors import Fault
 from planner.read.cluster_merge import NODES_HINT, collect_clusters
@@ -33,9 +34,6 @@ from planner.read.sources import KUBECTL
 from planner.read.unkeepable_promises import remark_promises
 from planner.read.unknown_rates import check_rates, remark_speeds
 from planner.read.validation import Entry
-
-QUEUE_LIMIT = "QueueLimit"
-"""Code of gangs that wait because their namespace has too many that wait."""
 
 
 def default_mix(gangs: Iterable[Gang], nodes: Iterable[Node]) -> tuple[tuple[int, int], ...]:

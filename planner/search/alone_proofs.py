@@ -59,28 +59,17 @@ class AloneProofs:
         share = instance.min_share(gang)
         if not self._impossible(demand, instance):
             return None
+        without = {"without": len(self._maximal.removed)}
         if share and not self._impossible(demand, _without_min_share(instance, demand.gang)):
             until = instance.patient_until(gang)
-            asked = f"minBandwidthShare of {float(share):g}"
-            if until is not None:
-                asked += f", for which it waits until {time_text(until)}"
-            return Reason(
-                "Bandwidth",
-                f"{if_all_left(self._maximal)}no placement on the free GPUs reaches its {asked}",
-            )
+            when = None if until is None else time_text(until)
+            return Reason.of("Bandwidth", share=float(share), until=when, **without)
+        needs = {"gpus": demand.gpus, "apart": True, **without}
         level = gang.required
-        alone = if_all_left(self._maximal) or "even alone "
         if level is not None or any(r.required is not None or r.slice_size for r in gang.roles):
-            name = "" if level is None else f" in one {instance.cluster.level_name(level)}"
-            return Reason(
-                "RequiredTopology",
-                f"{alone}its {sum(r.count for r in demand.roles)} pods do not fit together{name} "
-                "under its topology rules",
-            )
-        return Reason(
-            "NoRoom",
-            f"{alone}its pods do not fit together on the free GPUs, cpu, memory and pod slots",
-        )
+            name = None if level is None else instance.cluster.level_name(level)
+            return Reason.of("RequiredTopology", level=name, **needs)
+        return Reason.of("NoRoom", **needs)
 
     def _impossible(self, demand: Demand, instance: Instance) -> bool:
         """Whether CP-SAT proves that the gang cannot be admitted alone, in the time there is."""
@@ -105,13 +94,3 @@ def _without_min_share(instance: Instance, index: int) -> Instance:
         instance.gangs[index], min_bandwidth_share=nothing, patience=Patience(nothing, 0)
     )
     return replace(instance, gangs=(*instance.gangs[:index], gang, *instance.gangs[index + 1 :]))
-
-
-def if_all_left(maximal: MaximalSpace) -> str:
-    """The running gangs without which this space was counted, as the start of a sentence."""
-    removed = len(maximal.removed)
-    return f"even if {running_gangs(removed)} that may stop or move left, " if removed else ""
-
-
-def running_gangs(count: int) -> str:
-    return "the running gang" if count == 1 else f"the {count} running gangs"

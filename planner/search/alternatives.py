@@ -13,7 +13,7 @@ from itertools import islice
 from models.program.base_state import outcome
 from models.program.demand_builder import remaining_demand
 from models.program.demands import Demand
-from models.solution import PodPlacement
+from models.solution import PodPlacement, Reason
 from models.tier_values import Evaluation, tiers_of
 from models.tiers import Tier, larger_is_better
 from planner.search.causes import World
@@ -45,7 +45,7 @@ class Alternative:
     tier: Tier | None = None
     here: int = 0
     there: int = 0
-    why: str = ""
+    why: Reason | None = None
 
     @property
     def better(self) -> bool:
@@ -158,12 +158,13 @@ class _Comparing:
         decisions[self._world.gang] = outcome(self._instance, self._world.gang, pods)
         return Evaluation(self._instance, decisions).vector()
 
-    def _why_not(self, demand: Demand) -> str:
+    def _why_not(self, demand: Demand) -> Reason | None:
+        """What a count says against the domain; None if the rules do."""
         if any(not role.nodes for role in demand.roles):
-            return "none of its nodes is open to the gang"
+            return Reason.of("Selector")
         counts = FreeCounts(without_joint_rules(self._instance), self._space.arrays)
         short = shortage(counts, demand)
-        return short.said() if short is not None else "no place was found under its rules"
+        return None if short is None else short.reason(counted="first")
 
     def _rank(self, one: Alternative) -> tuple[object, ...]:
         """Sort key: the best values first, those without a place last."""

@@ -16,7 +16,6 @@ from models.gang import Role
 from models.giving_way import claim, takes
 from models.instance import Instance
 from models.solution import STARTS, GangDecision, PodPlacement
-from models.units import plural
 from planner.search.free_arrays import IntArray
 from planner.search.free_space import FreeSpace
 from planner.search.shortage import FreeCounts
@@ -94,28 +93,13 @@ class Others:
         self._priorities = sorted(gangs[i].priority for i in self._stoppable)
         self._holding: dict[tuple[bool, frozenset[int]], list[tuple[int, int]]] = {}
 
-    def that_start_first(self, index: int) -> tuple[str, bool]:
-        """The gangs that start of its priority or higher, in words, and whether some precede this gang.
-
-        If none does, the words name the running gangs.
-        """
+    def first(self, index: int) -> dict[str, int]:
+        """How many gangs of its priority or higher start: fields of ``ReasonFirst``."""
         gang = self._instance.gangs[index]
         peers = self._by_priority[gang.priority]
         higher = len(self._starting) - bisect_left(self._starting, gang.priority) - peers
         aged = 0 if self._instance.aged(gang) else self._aged[gang.priority]
-        bands = [
-            (higher, "of higher priority"),
-            (aged, "of its priority that waited too long"),
-            (peers - aged, "of its priority"),
-        ]
-        named = [(count, which) for count, which in bands if count]
-        if not named:
-            return "after the running gangs", False
-        (count, which), *rest = named
-        text = f"after {plural(count, 'gang')} {which}"
-        for n, (count, which) in enumerate(rest, 1):
-            text += f"{' and' if n == len(rest) else ','} {count:,} {which}"
-        return text, bool(higher or aged)
+        return {"higher": higher, "aged": aged, "peers": peers - aged}
 
     def has_peers(self, index: int) -> bool:
         """Whether another gang has its priority."""
@@ -128,14 +112,6 @@ class Others:
         if own.rights:
             return movable + sum(takes(self._instance, own, index) for index in self._stoppable)
         return movable + bisect_left(self._priorities, own.priority)
-
-    def largest_first(self, index: int, nodes: frozenset[int]) -> tuple[int, int] | None:
-        """(gang, its GPUs on these nodes) of that with the most, of those that start first."""
-        least = self._instance.gangs[index].priority
-        starting = self.holders(nodes, starting=True)
-        return next(
-            (one for one in starting if self._instance.gangs[one[0]].priority >= least), None
-        )
 
     def holders(self, nodes: frozenset[int], *, starting: bool = False) -> list[tuple[int, int]]:
         """(gang, its GPUs on these nodes) of running gangs that go on, or of those that start; most first."""
@@ -156,7 +132,7 @@ class Others:
 
     @cached_property
     def _taken(self) -> tuple[IntArray, IntArray, IntArray]:
-        return self._pods(STARTS)
+        return self._pods(("place",))
 
     def _pods(self, decisions: Collection[str]) -> tuple[IntArray, IntArray, IntArray]:
         """(gang, node, GPUs) of every pod of the gangs of which one of these is decided."""

@@ -1,8 +1,8 @@
-"""Why a gang waits, stays incomplete or is stopped: a code and one sentence.
+"""Why a gang waits, stays incomplete or is stopped: a code and its facts.
 
-It says what the gang needs, what those that come first leave of it, who holds the rest and what would
-help. ``Never`` is proven by counting on the empty cluster; "even if ... left" by a count, or an exact
-search, in which every gang that may give way is removed.
+They are what the gang needs, what those that come first leave of it, who holds the rest and what would
+help. ``Never`` is proven by counting on the empty cluster; what holds ``without`` gangs that may give way by
+a count, or an exact search, in which every one of them is removed.
 """
 
 from __future__ import annotations
@@ -12,32 +12,29 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
+from typing import Any
 
+from models.documents.reason import MAX_NAMED
+from models.gang import Hold
 from models.instance import Instance
 from models.pod_rules import Kind
 from models.program.demand_builder import identity
 from models.program.demands import Demand
 from models.room_holding import barred_by
 from models.shape import ShapeRule
-from models.solution import HELD_ROOM, NEVER, QUOTA, GangDecision, Reason
+from models.solution import HELD_ROOM, QUEUE_LIMIT, GangDecision, Reason
 from models.tier_values import tiers_of
-from models.tiers import MAINS, family
-from models.units import first_of, plural, time_text
-from planner.search.alone_proofs import AloneProofs, if_all_left, running_gangs
+from models.tiers import family
+from models.units import time_text
+from planner.search.alone_proofs import AloneProofs
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace, MaximalSpace
 from planner.search.greedy import missing_demand, place, placements, value_of
 from planner.search.precedence import LeftByAbove, Others
+from planner.search.reason_holders import ReasonHolders
 from planner.search.remedies import Remedies
-from planner.search.rule_reasons import THAT_KEEPS, RuleReasons, without_joint_rules
-from planner.search.shortage import (
-    MAX_NAMED,
-    EmptyCluster,
-    FreeCounts,
-    Shortage,
-    shortage,
-    unselected,
-)
+from planner.search.rule_reasons import RuleReasons, without_joint_rules
+from planner.search.shortage import EmptyCluster, FreeCounts, Shortage, shortage, unselected
 
 WAYS = 16
 """Places that are compared for a gang that waits for a better one."""
@@ -93,8 +90,8 @@ class _Left:
     """What those that come first leave for a kind of gang: a shortage, or whether a placement was found.
 
     ``beside``: whether one was found beside the gangs of lower priority too. ``barred``: the rule about
-    pods or whole domains without which there would be one. ``cells``: of a queue, that every placement
-    found would take away.
+    pods or whole domains without which there would be one. ``cells``: that every placement found would take
+    cells of a queue away.
     """
 
     short: Shortage | None
@@ -102,7 +99,7 @@ class _Left:
     beside: bool
     free: int
     barred: Kind | ShapeRule | None
-    cells: str | None
+    cells: Reason | None
 
 
 class _ReasonFinder:
@@ -135,7 +132,8 @@ class _ReasonFinder:
         self._others = Others(instance, decisions, self._removable)
         self._rules = RuleReasons(instance, decisions, self._plain)
         self._remedies = Remedies(instance, decisions, self._plain, self._maximal, self._others)
-        self._empty: dict[object, str | None] = {}
+        self._holders = ReasonHolders(instance, decisions, self._others)
+        self._empty: dict[object, Reason | None] = {}
         self._known: dict[object, Shortage | Reason | None] = {}
         self._left: dict[object, _Left] = {}
         self._nowhere: set[object] = set()
@@ -144,39 +142,43 @@ class _ReasonFinder:
         """The reason for one gang, None if it needs none."""
         gang, decision = self._instance.gangs[index], self._decisions[index].decision
         if decision == "preempt":
-            return Reason("Preempted", self._preemptors(index))
+            return self._preempted(index)
         incomplete = decision == "keep" and index in self._instance.incomplete
         if decision != "wait" and not incomplete:
             return None
         if gang.hold is not None:
-            return Reason(gang.hold.code, gang.hold.message)
+            return self._held(gang.hold)
         waiting = self._unexplained(index) if self._clock.is_over() else self._waiting(index)
         if not incomplete:
             return waiting
-        return Reason(
-            "Incomplete", f"{plural(len(gang.missing()), 'pod')} missing: {waiting.message}"
-        )
+        return waiting.with_fields("Incomplete", missing=len(gang.missing()), cause=waiting.code)
 
-    def _preemptors(self, index: int) -> str:
+    def _held(self, hold: Hold) -> Reason:
+        """What the reader found, or that the policy plans no more gangs of the namespace."""
+        if hold.code == QUEUE_LIMIT:
+            return Reason.of(hold.code, limit=self._instance.policy.queue_limit)
+        return Reason.of(hold.code, text=hold.message)
+
+    def _preempted(self, index: int) -> Reason:
         """The gangs that take the nodes it leaves."""
         gangs, space = self._instance.gangs, self._after
         arrivals = {
             other for pod in space.original[index] for other in space.arrivals(pod.node, index)
         }
         ordered = sorted(arrivals, key=lambda other: (-gangs[other].priority, other))
-        names = [f"{'/'.join(gangs[o].key)} (priority {gangs[o].priority})" for o in ordered]
-        return f"stopped to make room for {first_of(names, MAX_NAMED, 'more gang')}"
+        by = [
+            {"gang": "/".join(gangs[o].key), "priority": gangs[o].priority}
+            for o in ordered[:MAX_NAMED]
+        ]
+        return Reason.of("Preempted", by=by, more=len(ordered) - len(by))
 
     def _unexplained(self, index: int) -> Reason:
         """For a gang whose cause of waiting is not known when the time is up."""
         gang = self._instance.gangs[index]
         gpus = sum(gang.roles[role].gpus for role, _ in gang.missing())
-        first, outranked = self._others.that_start_first(index)
-        return Reason(
-            "Outranked" if outranked else "NoRoom",
-            f"needs {plural(gpus, 'GPU')}; no placement was found {first}, and the search ended "
-            "before the cause was established",
-        )
+        first = self._others.first(index)
+        code = "Outranked" if _outranks(first) else "NoRoom"
+        return Reason.of(code, gpus=gpus, first=first, ended=True)
 
     def _waiting(self, index: int) -> Reason:
         """The first reason that applies to a gang that lacks pods."""
@@ -184,10 +186,7 @@ class _ReasonFinder:
         self._exempt(index)
         demand = missing_demand(self._maximal.space, index)
         if not demand.possible:
-            return Reason(
-                "RequiredTopology",
-                "its running pods already violate its required topology or GPU model",
-            )
+            return Reason.of("RequiredTopology", broken=True)
         kind = (identity(self._instance, demand), gang.roles)
         if kind not in self._known:
             self._known[kind] = self._not_now(demand, kind[0])
@@ -195,15 +194,15 @@ class _ReasonFinder:
         if isinstance(known, Shortage):
             never = None if gang.running else self._never(index, kind)
             if never is not None:
-                return Reason(NEVER, never)
+                return never
             if self._rules.above_limit(demand):
                 return self._rules.beyond_queues(demand) or self._short_now(demand, kind, known)
             return self._short_now(demand, kind, known)
         if known is not None:
-            return replace(known, message=known.message + self._remedies.guarded(demand, kind))
+            return known.with_fields(**self._remedies.guarded(demand, kind))
         return self._rules.beyond_queues(demand) or self._after_others(demand, kind)
 
-    def _never(self, index: int, kind: object) -> str | None:
+    def _never(self, index: int, kind: object) -> Reason | None:
         """Why a waiting gang, for which a count finds no space now, could not start on the empty cluster."""
         if kind not in self._empty:
             self._empty[kind] = self._best.never(self._best.demand(index))
@@ -224,12 +223,13 @@ class _ReasonFinder:
     def _short_now(self, demand: Demand, kind: object, short: Shortage) -> Reason:
         """A count says no, whoever gives way: who holds the rest, and what would help."""
         if short.code == "Selector":
-            return Reason(short.code, short.said())
-        text = short.said(if_all_left(self._maximal))
-        held = "" if short.code == "Resources" else self._remedies.held_by(demand)
-        helps = self._remedies.guarded(demand, kind)
-        helps = helps or self._remedies.would_help(demand, kind, named=bool(held))
-        return Reason(short.code, text + held + helps)
+            return short.reason()
+        found = None if self._clock.in_grace() else self._holders.of(demand, kind, short)
+        named = {} if found is None else found.fields(self._instance)
+        helps = self._remedies.help(demand, kind, named=bool(named))
+        place = None if found is None else found.place
+        without = len(self._maximal.removed)
+        return short.reason(place, counted="running", without=without, **named, **helps)
 
     def _exempt(self, index: int) -> None:
         """Let this gang, and only this one, keep its pods in the most space it could find."""
@@ -253,47 +253,36 @@ class _ReasonFinder:
         if reserved is not None:
             return reserved
         left = self._left_for(demand, kind)
-        first, outranked = self._others.that_start_first(demand.gang)
+        first = self._others.first(demand.gang)
         ruled_out = self._ruled_out(demand, left, first)
         if ruled_out is not None:
             return ruled_out
         if left.fits:
-            return Reason("Outranked", self._fitting(demand, first, beside=left.beside))
+            return self._fitting(demand, first, beside=left.beside)
         patient = self._patient(demand)
-        if patient:
-            return Reason("Bandwidth", patient)
-        largest = self._others.largest_first(demand.gang, demand.nodes)
-        if largest is not None:
-            name = "/".join(self._instance.gangs[largest[0]].key)
-            first += f" (most to {name}, {plural(largest[1], 'GPU')})"
+        if patient is not None:
+            return patient
+        helps = self._remedies.guarded(demand, kind) or self._remedies.preemption(demand, kind)
+        more = {"counted": "first", "first": first, **self._reclaiming(demand.gang), **helps}
         if left.short is not None:
-            text = left.short.said(f"{first} ")
+            found = left.short.reason(**more)
         else:
-            free = f"{plural(left.free, 'GPU')} {'is' if left.free == 1 else 'are'} free"
-            text = (
-                f"needs {plural(demand.gpus, 'GPU')}; {first} {free} on its nodes, and no placement was "
-                "found on them"
-            )
-        text += self._reclaiming(demand.gang)
-        text += self._remedies.guarded(demand, kind) or self._remedies.preemption(demand, kind)
-        code = "NoRoom" if left.short is None else left.short.code
-        return Reason("Outranked" if outranked else code, text)
+            found = Reason.of("NoRoom", gpus=demand.gpus, room_gpus=left.free, **more)
+        return replace(found, code="Outranked") if _outranks(first) else found
 
-    def _ruled_out(self, demand: Demand, left: _Left, first: str) -> Reason | None:
+    def _ruled_out(self, demand: Demand, left: _Left, first: dict[str, int]) -> Reason | None:
         """The rule about several gangs that keeps it from room that is there."""
-        needs = f"needs {plural(demand.gpus, 'GPU')}"
         if left.barred is not None:
-            text = f"{needs}; {first} there is room, but none was found {THAT_KEEPS[left.barred]}"
-            return Reason(left.barred.value, text + self._reclaiming(demand.gang))
+            more = self._reclaiming(demand.gang)
+            return Reason.of(left.barred.value, gpus=demand.gpus, first=first, **more)
         if left.cells is not None:
-            text = f"{needs} and is not preemptible; where there is room, {left.cells}"
-            return Reason(QUOTA, text)
+            return left.cells.with_fields(gpus=demand.gpus)
         above = barred_by(self._instance, self._pods, demand.gang) if left.fits else None
         if above is None:
             return None
         other = self._instance.gangs[above]
-        named = f"{'/'.join(other.key)} (priority {other.priority})"
-        return Reason(HELD_ROOM, f"room is held for {named}, which waits")
+        by = {"gang": "/".join(other.key), "priority": other.priority}
+        return Reason.of(HELD_ROOM, by=[by])
 
     def _left_for(self, demand: Demand, kind: object) -> _Left:
         """Counted once for all gangs of a kind that the same gangs precede."""
@@ -316,78 +305,69 @@ class _ReasonFinder:
             self._left[key] = _Left(short, fits, beside, free, barred, cells)
         return self._left[key]
 
-    def _patient(self, demand: Demand) -> str:
-        """Until when it waits for a better place than there is; empty if that does not keep it waiting."""
+    def _patient(self, demand: Demand) -> Reason | None:
+        """Until when it waits for a better place than there is; None if that does not keep it waiting."""
         gang = self._instance.gangs[demand.gang]
         until = self._instance.patient_until(gang)
         if until is None:
-            return ""
+            return None
         ways = islice(placements(self._above.space, demand, bound=False), WAYS)
         least = self._instance.least_share(gang)
         shares = (value_of(self._above.space, demand.gang, pods).share for pods in ways)
         best = max((s for s in shares if s is not None and s >= 1000 * least), default=None)
         if best is None:
-            return ""
-        share = self._instance.min_share(gang)
-        return (
-            f"waits until {time_text(until)} for a place that reaches its minBandwidthShare of"
-            f" {float(share):g}; the best that was found has {best / 1000:g}"
-        )
+            return None
+        share = float(self._instance.min_share(gang))
+        when = time_text(until)
+        return Reason.of("Bandwidth", share=share, until=when, best_share=best / 1000)
 
-    def _fitting(self, demand: Demand, first: str, *, beside: bool) -> str:
+    def _fitting(self, demand: Demand, first: dict[str, int], *, beside: bool) -> Reason:
         """The gang would fit but waits, because earlier tiers or the end of the search decide so."""
         listed = [objective.name for objective in self._instance.policy.objectives]
         rewarding = [n for n, name in enumerate(listed) if family(name).fused]
-        where = "" if beside else " in place of gangs of lower priority"
-        text = f"needs {plural(demand.gpus, 'GPU')} and would fit{where} {first}, but "
+        fits = "beside" if beside else "instead"
+        found = Reason.of("Outranked", gpus=demand.gpus, first=first, fits=fits)
         if not rewarding:
-            which = f"{', '.join(MAINS)} nor waiting"
-            return f"{text}no objective rewards it: the policy lists neither {which}"
+            return found.with_fields(unrewarded=True)
         earlier = listed[: min(rewarding)]
-        if not beside and self._guarantees:
-            earlier.insert(0, "what queues are guaranteed")
+        guaranteed = not beside and self._guarantees
         proven = self._instance.gangs[demand.gang].priority in self._proven
-        if not earlier and proven and self._instance.by_speed:  # what fits adds w x speed
-            return f"{text}its speed there would be 0"
-        if not earlier:
-            return f"{text}the search ended before it was placed"
-        text += f"{', '.join(earlier)} {'comes' if len(earlier) == 1 else 'come'} first"
-        return text + (self._reclaiming(demand.gang) if proven else "")
+        if earlier or guaranteed:
+            more = self._reclaiming(demand.gang) if proven else {}
+            return found.with_fields(earlier=earlier, guaranteed=guaranteed, **more)
+        if proven and self._instance.by_speed:  # what fits adds w x speed
+            return found.with_fields(no_speed=True)
+        return found.with_fields(ended=True)
 
-    def _reclaiming(self, index: int) -> str:
+    def _reclaiming(self, index: int) -> dict[str, Any]:
         """What is known about making room for the gang by moving or stopping others.
 
         Under goodput, starting it may also slow others down, and gains nothing at a speed of 0.
         """
         if barred_by(self._instance, self._pods, index) is not None:
-            return ""  # whatever room there were would be held
+            return {}  # whatever room there were would be held
         if self._instance.gangs[index].priority in self._proven:
-            by_speed, proof = self._instance.by_speed, f"(proven{self._restriction()})"
+            by_speed = self._instance.by_speed
+            fields: dict[str, Any] = self._restriction()
             if not self._others.has_peers(index):
-                what = "gains by starting it" if by_speed else "admits it"
-                return f"; no plan that keeps the earlier tiers {what} {proof}"
-            peers = "gangs of its priority or higher"
-            if self._guarantees:
-                peers += " or within their guarantees"
-            if by_speed:
-                return f"; starting it would slow or displace {peers}, or gain nothing {proof}"
-            return f"; starting it would displace {peers} {proof}"
+                return fields | {"proven": "noPlanGains" if by_speed else "noPlanAdmits"}
+            fields["within"] = self._guarantees
+            return fields | {"proven": "slowsPeers" if by_speed else "displacesPeers"}
         candidates = self._others.candidates(index)
-        if not candidates:
-            return ""
-        return (
-            f"; no way was found to make room by moving or stopping {running_gangs(candidates)} "
-            "that may give way"
-        )
+        return {"tried": candidates} if candidates else {}
 
     @property
     def _guarantees(self) -> bool:
         """Whether guarantees of queues come before all other tiers."""
         return any(tier.row.first for tier in tiers_of(self._instance))
 
-    def _restriction(self) -> str:
+    def _restriction(self) -> dict[str, Any]:
         """The restriction of a proof to plans in which some gangs do not move."""
-        if not self._immovable:
-            return ""
-        names = ["/".join(self._instance.gangs[i].key) for i in self._immovable]
-        return f" while {first_of(names, MAX_NAMED, 'other gang')} may not move"
+        names = ["/".join(self._instance.gangs[i].key) for i in self._immovable[:MAX_NAMED]]
+        more = len(self._immovable) - len(names)
+        return {"unmoved": names, "more": more} if names else {}
+
+
+def _outranks(first: dict[str, int]) -> bool:
+    """Whether some of the gangs that start first precede this one."""
+    return bool(first["higher"] or first["aged"])

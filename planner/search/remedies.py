@@ -1,16 +1,16 @@
-"""Who holds what a waiting gang lacks, and what would let it start, by counts."""
+"""What would let a waiting gang start, by counts."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
-from models.disruption_budgets import held_by_budgets
+from models.disruption_budgets import Guarding, held_by_budgets
 from models.instance import Instance
 from models.program.demands import Demand
 from models.solution import GangDecision
-from models.units import plural
 from planner.search.free_space import MaximalSpace
 from planner.search.precedence import Others, WithoutBelow
 from planner.search.shortage import FreeCounts, Shortage, shortage
@@ -45,48 +45,33 @@ class Remedies:
     def _undercut(self) -> WithoutBelow:
         return WithoutBelow(self._plain, self._decisions)
 
-    def held_by(self, demand: Demand) -> str:
-        """The running gangs that hold what it lacks."""
-        gangs, holders = self._instance.gangs, self._staying(demand)
-        if not holders:
-            return ""
-        largest, most = holders[0]
-        name = "/".join(gangs[largest].key)
-        if len(holders) == 1:
-            return f"; {name} holds {plural(most, 'GPU')} there"
-        gpus = plural(sum(gpus for _, gpus in holders), "GPU")
-        return f"; {len(holders):,} running gangs hold {gpus} there, most {name} ({most:,})"
-
-    def would_help(self, demand: Demand, kind: object, *, named: bool) -> str:
+    def help(self, demand: Demand, kind: object, *, named: bool) -> dict[str, Any]:
         """What might let it start, by counts: nodes that are out, preemption, or only that gangs end.
 
-        ``named``: the words before name a single gang that holds what it lacks.
+        ``named``: the reason names those that hold what it lacks.
         """
+        if guarded := self.guarded(demand, kind):
+            return guarded
         if kind not in self._short_at_best:
             self._short_at_best[kind] = shortage(self._idle, demand)
         short = self._short_at_best[kind]
-        if short is not None and short.code == "Resources":
-            return "; smaller requests would help"
         if short is not None:
-            return "; needs nodes or GPUs that are cordoned, not ready or unhealthy now"
-        stay = self._staying(demand)
+            return {"help": "smallerRequests" if short.code == "Resources" else "nodesInOrder"}
         may = self.preemption(demand, kind)
-        if may or not stay:
+        if may or named or not self._staying(demand):
             return may
-        whose = "it ends" if len(stay) == 1 and named else "running gangs end"
-        return f"; may start once {whose}"
+        return {"help": "othersEnd"}
 
-    def preemption(self, demand: Demand, kind: object) -> str:
+    def preemption(self, demand: Demand, kind: object) -> dict[str, Any]:
         """Whether there would be room, by counts, if no gang of lower priority ran or started."""
         priority = self._instance.gangs[demand.gang].priority
         if self._lowest_staying(demand) >= priority:
-            return ""
+            return {}
         self._undercut.lower_to(priority)
         key = (kind, self._undercut.stage)
         if key not in self._preemption_helps:
             self._preemption_helps[key] = shortage(self._undercut.counts, demand) is None
-        helps = self._preemption_helps[key]
-        return "; making running gangs of lower priority preemptible may help" if helps else ""
+        return {"help": "preemptible"} if self._preemption_helps[key] else {}
 
     def _staying(self, demand: Demand) -> list[tuple[int, int]]:
         """(gang, GPUs) of running gangs where it may run that no plan stops or moves for it, most first."""
@@ -111,25 +96,31 @@ class Remedies:
         """The nodes as they are, without any pod of a gang."""
         return FreeCounts.without_pods(self._plain)
 
-    def guarded(self, demand: Demand, kind: object) -> str:
+    def guarded(self, demand: Demand, kind: object) -> dict[str, Any]:
         """A running gang that only disruption budgets keep from giving way, if that might help."""
         if not self._instance.cluster.budgets:
-            return ""
+            return {}
         if kind not in self._helps:
             self._helps[kind] = shortage(self._unguarded, demand) is None
-        for index, why in self._held if self._helps[kind] else ():
-            other = self._instance.gangs[index]
+        for one in self._held if self._helps[kind] else ():
+            other = self._instance.gangs[one.gang]
             lower = other.priority < self._instance.gangs[demand.gang].priority
-            gives_way = index != demand.gang and (other.movable or lower)
-            if gives_way and self._stands_on(index, demand.nodes):
-                return f"; {'/'.join(other.key)} may not stop or move: {why}"
-        return ""
+            gives_way = one.gang != demand.gang and (other.movable or lower)
+            if gives_way and self._stands_on(one.gang, demand.nodes):
+                guard = {
+                    "gang": "/".join(other.key),
+                    "budgets": one.budgets,
+                    "allowed": one.allowed,
+                    "evictions": one.evictions,
+                }
+                return {"guarded": guard}
+        return {}
 
     def _stands_on(self, index: int, nodes: Collection[int]) -> bool:
         return any(pod.node in nodes for pod in self._instance.gangs[index].running_pods)
 
     @cached_property
-    def _held(self) -> list[tuple[int, str]]:
+    def _held(self) -> list[Guarding]:
         """Gangs that budgets keep from stopping or moving beside what the plan does, and why."""
         return list(held_by_budgets(self._instance, self._decisions))
 

@@ -12,6 +12,7 @@ from functools import cached_property
 
 from models.cell_places import Reach
 from models.cells import cells_by_model, is_firm, without_cells
+from models.documents.reason import MAX_NAMED
 from models.gang import Gang
 from models.hardware import slug
 from models.instance import Instance
@@ -21,21 +22,10 @@ from models.queue_shares import Gpu, QueueCounts, queue_counts, queue_of, shares
 from models.reservations import closes
 from models.shape import ShapeRule, shapes_about, without_shape
 from models.solution import QUOTA, RESERVED, GangDecision, PodPlacement, Reason, Reserved
-from models.units import first_of, plural, shown, time_text
+from models.units import time_text
 from planner.search.free_space import FreeSpace
 from planner.search.greedy import missing_demand, place
 from planner.search.precedence import LeftByAbove
-from planner.search.shortage import MAX_NAMED
-
-THAT_KEEPS: dict[Kind | ShapeRule, str] = {
-    Kind.APART: "that keeps the anti-affinity of its pods",
-    Kind.TOGETHER: "that keeps the affinity of its pods",
-    Kind.SPREAD: "that keeps the even spread of its pods",
-    ShapeRule.BALANCE: "with equal shares over the domains that it uses (balance)",
-    ShapeRule.EXCLUSIVE: "that keeps the exclusive domains of gangs",
-    ShapeRule.SPARES: "that leaves enough nodes free for failures (spares)",
-}
-"""What a placement does that keeps a rule."""
 
 
 class RuleReasons:
@@ -67,21 +57,13 @@ class RuleReasons:
         if counts is None or first is None:
             return None
         queue, gpu = first
-        needs = f"needs {_gpus(asked[gpu], gpu)}"
+        needs, names = {"gpus": asked[gpu], "model": gpu}, counts.shares.names
         if queue is not None:
-            most = counts.shares.most[gpu][queue]
-            named = shown(counts.shares.names[queue])
-            held = counts.held[gpu][queue]
-            return Reason(
-                QUOTA, f"{needs}; queue {named} holds {held:,} of the {most:,} that it may hold"
-            )
-        unused, owner = max((counts.unused(q, gpu), -q) for q in range(len(counts.shares.names)))
-        named, guarantee = shown(counts.shares.names[-owner]), counts.shares.guarantee(-owner, gpu)
-        return Reason(
-            QUOTA,
-            f"{needs} and is not preemptible; so many would leave too few for what queues are guaranteed: "
-            f"{named} may still take {unused:,} of its {guarantee:,}",
-        )
+            most, held = counts.shares.most[gpu][queue], counts.held[gpu][queue]
+            return Reason.of(QUOTA, queue=names[queue], held=held, limit=most, **needs)
+        unused, owner = max((counts.unused(q, gpu), -q) for q in range(len(names)))
+        guarantee = counts.shares.guarantee(-owner, gpu)
+        return Reason.of(QUOTA, queue=names[-owner], unused=unused, guarantee=guarantee, **needs)
 
     def above_limit(self, demand: Demand) -> bool:
         """Whether it lacks more GPUs than a queue may hold, whatever the others in it hold."""
@@ -131,19 +113,25 @@ class RuleReasons:
     def _reserved_for(self, gang: Gang, holders: Sequence[Reserved]) -> Reason:
         """For whom the nodes are reserved, and why the gang may not start there until then."""
         nodes = {n for one in holders for n in one.nodes}
-        names = [
-            f"{'/'.join(one.gang)} (priority {-one.place[0]}, start {time_text(one.start)})"
+        by = [
+            {
+                "gang": "/".join(one.gang),
+                "priority": -one.place[0],
+                "start": time_text(one.start),
+            }
             for one in holders
         ]
-        unknown = gang.expected_duration_s is None
-        why = "how long it runs is not known" if unknown else "it would run beyond that"
-        there = f"{plural(len(nodes), 'node')} {'is' if len(nodes) == 1 else 'are'}"
-        whom = first_of(names, MAX_NAMED, "other gang")
-        return Reason(RESERVED, f"{there} reserved for {whom}; {why}")
+        return Reason.of(
+            RESERVED,
+            reserved_nodes=len(nodes),
+            by=by[:MAX_NAMED],
+            more=max(0, len(by) - MAX_NAMED),
+            endless=gang.expected_duration_s is None,
+        )
 
     def taken_away(
         self, gang: int, first: Sequence[Sequence[PodPlacement]], pods: Sequence[PodPlacement]
-    ) -> str | None:
+    ) -> Reason | None:
         """Whose cells a gang would take with these pods beside those that come first; None if it need not."""
         instance = self._instance
         if not cells_by_model(instance) or not is_firm(instance.gangs[gang]):
@@ -158,11 +146,17 @@ class RuleReasons:
         for name, kind, missing in reach.lacking():
             lost = missing - known.get((name, kind), 0)
             if lost > 0:
-                size = plural(kind.gpus, "GPU")
+                level = None
                 if kind.level is not None:
-                    size = f"the level {instance.cluster.level_name(kind.level)}"
-                return f"it would take {plural(lost, 'cell')} of {size} from queue {shown(name)}"
-        return "it would take cells from other queues"
+                    level = instance.cluster.level_name(kind.level)
+                return Reason.of(
+                    QUOTA,
+                    queue=name,
+                    cells=lost,
+                    level=level,
+                    cell_gpus=kind.gpus if level is None else None,
+                )
+        return Reason.of(QUOTA)
 
     def barred(self, gang: int) -> Kind | ShapeRule | None:
         """The rule that keeps a gang from the room that is left; None if it finds a place."""
@@ -209,8 +203,3 @@ def without_joint_rules(instance: Instance) -> Instance:
         queues = without_cells(instance.queues)
         instance = replace(instance, queues=queues, shares=known.unlimited())
     return without_shape(without(instance))
-
-
-def _gpus(count: int, gpu: Gpu) -> str:
-    """So many GPUs, of one model or of all."""
-    return plural(count, "GPU" if gpu is None else f"{shown(gpu)} GPU")

@@ -5,30 +5,30 @@ A result holds for every placement on the given free space; None proves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 
+from models.documents.reason import MAX_NAMED
 from models.eligibility import tolerated, without_conditions
 from models.gang import Role, Toleration, shown
 from models.instance import Instance
 from models.occupancy import PODS
 from models.program.demands import Demand, RoleDemand
 from models.program.rules.declarations import declared_shortage
-from models.units import first_of, plural, shortened
+from models.solution import NEVER, Reason
+from models.units import shortened
 from planner.search.free_arrays import UNLIMITED, FreeArrays, IntArray, sums
 from planner.search.free_space import FreeSpace
 
 MAX_REQUIRED = 300
 """Most characters of a reason about what a role asks of its nodes."""
 
-MAX_NAMED = 3
-"""Names listed in one reason."""
-
-SMALLER = "fewer or smaller pods, or more nodes, would help"
-WIDER = "a wider level, or fewer pods, would help"
+MAX_PLACES = 16
+"""Domains with equally much room that are compared."""
 
 
 class FreeCounts:
@@ -88,6 +88,10 @@ class FreeCounts:
         of = [-1 if node.model is None else position[node.model.gpu] for node in nodes]
         return names, np.array(of, np.int64)
 
+    def limits(self, resource: str) -> bool:
+        """Whether any node states the resource."""
+        return resource in self._arrays.left
+
     def by_resource(self, resource: str, amount: int, most: int) -> IntArray:
         """Pods that request this amount and fit on each node; ``most`` where it does not limit."""
         left = self._arrays.left.get(resource)
@@ -100,19 +104,51 @@ class FreeCounts:
         tree = self._arrays.tree
         return sums(tree.domain_of[level][nodes], amounts, tree.sizes[level])
 
+    def best_domains(
+        self, level: int, nodes: IntArray, amounts: IntArray
+    ) -> tuple[int, tuple[Place, ...]]:
+        """The largest sum of a domain, and the first domains that have it, with those of the nodes."""
+        cluster, of = self.instance.cluster, self._arrays.tree.domain_of[level]
+        found = self.by_domain(level, nodes, amounts)
+        used = np.unique(of[nodes])
+        best = int(found[used].max())
+        places = []
+        for domain in used[found[used] == best][:MAX_PLACES].tolist():
+            inside = nodes[of[nodes] == domain]
+            name = cluster.domain_name(level, int(inside[0]))
+            gpus = int(self.free[inside].sum())
+            places.append(Place(name, frozenset(inside.tolist()), gpus))
+        return best, tuple(places)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a shortage was counted: a domain by its name, or all nodes of a role. ``gpus``: free there."""
+
+    name: str | None
+    nodes: frozenset[int]
+    gpus: int
+
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """What a gang or a role needs, what there is of it, and what would help if there is never more."""
+    """What a gang or a role lacks, as fields of a reason.
+
+    ``places``: with most room, of equals the first few; one without a name has all nodes of the role.
+    ``level``: of which one domain must hold the pods; ``role``: that is short, None for all together.
+    """
 
     code: str
-    needs: str
-    there: str
-    helps: str = ""
+    fields: Mapping[str, Any]
+    places: tuple[Place, ...] = ()
+    level: int | None = None
+    role: int | None = None
 
-    def said(self, when: str = "") -> str:
-        """In words. ``when``: on which space this was counted, such as "after 2 gangs ... "."""
-        return f"{self.needs}; {when}{self.there}" if self.needs else f"{when}{self.there}"
+    def reason(self, place: Place | None = None, **more: Any) -> Reason:  # noqa: ANN401  # see ``fields``
+        """The reason with more fields, as counted at one of the places; else at the first."""
+        place = place or next(iter(self.places), None)
+        own = {} if place is None else {"domain": place.name, "room_gpus": place.gpus}
+        return Reason.of(self.code, **own, **self.fields, **more)
 
 
 def shortage(counts: FreeCounts, demand: Demand) -> Shortage | None:
@@ -121,12 +157,12 @@ def shortage(counts: FreeCounts, demand: Demand) -> Shortage | None:
     if found is not None:
         return found
     declared = declared_shortage(counts.instance, demand, counts.by_node())
-    return None if declared is None else Shortage(declared.code, "", declared.message)
+    return None if declared is None else Shortage(declared.code, declared.fields.stated())
 
 
 def _counted(counts: FreeCounts, demand: Demand) -> Shortage | None:
     for role in demand.roles:
-        short = _role(counts, demand, role)
+        short = next(_role(counts, demand, role), None)
         if short is not None:
             return short
     return _together(counts, demand)
@@ -138,14 +174,13 @@ def unselected(instance: Instance, demand: Demand) -> Shortage | None:
         if role.nodes:
             continue
         spec = instance.gangs[demand.gang].roles[role.role]
-        why = "are cordoned, not ready or tainted"
-        if instance.eligible_nodes(spec):
-            why = "are excluded by other rules"
-        return Shortage(
-            "Selector",
-            f"{_who(instance, demand, role)}needs nodes {_required(spec) or 'that it tolerates'}",
-            f"those that would do ({len(instance.matching_nodes(spec)):,}) {why}",
-        )
+        fields = {
+            **_who(instance, demand, role),
+            "nodes_with": _required(spec),
+            "matching": len(instance.matching_nodes(spec)),
+            "by_rules": bool(instance.eligible_nodes(spec)),
+        }
+        return Shortage("Selector", fields)
     return None
 
 
@@ -178,95 +213,88 @@ class EmptyCluster:
         )
         return Demand(index, tuple(roles), possible=True)
 
-    def never(self, demand: Demand) -> str | None:
+    def never(self, demand: Demand) -> Reason | None:
         """Why a waiting gang could not start even here, by counts alone; None if it could."""
         instance = self._instance
         for role in demand.roles:
             spec = instance.gangs[demand.gang].roles[role.role]
+            who = _who(instance, demand, role)
             if not role.nodes:
-                return f"never fits: {_who(instance, demand, role)}{self._unmatched(spec)}"
+                return Reason.of(NEVER, **who, **self._unmatched(spec))
             largest = int(self._counts.free[_array(role.nodes)].max())
             if role.gpus > largest:
-                return (
-                    f"never fits: {_who(instance, demand, role)}needs pods of "
-                    f"{plural(role.gpus, 'GPU')}; the largest node it may use has {largest}; smaller "
-                    "pods would help"
-                )
+                return Reason.of(NEVER, **who, gpus_per_pod=role.gpus, node_gpus=largest)
         short = _counted(self._counts, demand)
-        if short is None:
-            return None
-        return f"never fits: {short.said('even on the empty cluster ')}; {short.helps}"
+        return None if short is None else replace(short, code=NEVER).reason(counted="empty")
 
-    def _unmatched(self, spec: Role) -> str:
+    def _unmatched(self, spec: Role) -> dict[str, Any]:
         """What no node has; of GPU models also those that there are."""
         instance = self._instance
         nodes = instance.cluster.nodes
-        required = _required(spec)
         tainted = instance.matching_nodes(replace(spec, tolerations=(Toleration("", "Exists"),)))
+        found: dict[str, Any] = {"nodes_with": _required(spec)}
         if tainted:
-            found = {t for n in tainted for t in without_conditions(nodes[n]).taints}
-            keys = sorted({t.key for t in found if not tolerated(spec.tolerations, (t,))})
-            taints = first_of(keys, MAX_NAMED, "other")
-            return (
-                f"tolerates no node{' ' * bool(required)}{required} (taints {taints}); tolerations "
-                "would help"
-            )
-        selected = " that the policy selects" if instance.policy.node_selector else ""
+            taints = {t for n in tainted for t in without_conditions(nodes[n]).taints}
+            keys = sorted({t.key for t in taints if not tolerated(spec.tolerations, (t,))})
+            return found | {"taints": keys[:MAX_NAMED], "more": max(0, len(keys) - MAX_NAMED)}
+        found["selected"] = bool(instance.policy.node_selector)
         known = sorted(instance.gpu_names(frozenset(range(len(nodes)))))
-        models = ""
         if spec.model and known:
-            models = f"; its GPU models are {first_of(known, MAX_NAMED, 'other')}"
-        return (
-            f"needs nodes{' ' * bool(required)}{required}; the cluster has none{selected}{models}"
-        )
+            found |= {"models": known[:MAX_NAMED], "more": max(0, len(known) - MAX_NAMED)}
+        return found
 
 
-def _who(instance: Instance, demand: Demand, role: RoleDemand) -> str:
+def _who(instance: Instance, demand: Demand, role: RoleDemand) -> dict[str, Any]:
     """The role, where the gang has several."""
     roles = instance.gangs[demand.gang].roles
-    return f"role {roles[role.role].name} " if len(roles) > 1 else ""
+    return {"role": roles[role.role].name} if len(roles) > 1 else {}
 
 
-def _pods(count: int, role: RoleDemand) -> str:
-    return plural(count, "pod") + (f" of {plural(role.gpus, 'GPU')}" if role.gpus else "")
-
-
-def _required(spec: Role) -> str:
+def _required(spec: Role) -> str | None:
     """What a role asks of its nodes."""
     terms = [f"{key}={value}" for key, value in spec.node_selector]
     terms += [shown(spec.node_affinity)] if spec.node_affinity else []
     terms += [f"model {spec.model}"] if spec.model else []
-    return f"with {shortened(', '.join(terms), MAX_REQUIRED)}" if terms else ""
+    return shortened(", ".join(terms), MAX_REQUIRED) if terms else None
 
 
-def _role(counts: FreeCounts, demand: Demand, role: RoleDemand) -> Shortage | None:
+def _role(counts: FreeCounts, demand: Demand, role: RoleDemand) -> Iterator[Shortage]:
+    """Every count that a role fails, the plainest first."""
     spec = counts.instance.gangs[demand.gang].roles[role.role]
     count = role.count
     nodes = _array(role.nodes)
-    by_gpus = counts.free[nodes] // role.gpus if role.gpus else np.full(len(nodes), count, np.int64)
-    fits = int(by_gpus.sum())
-    needs = f"{_who(counts.instance, demand, role)}needs {_pods(count, role)}"
-    if fits < count:
-        free = int(counts.free[nodes].sum())
-        there = f"there is room for {fits} on its nodes ({plural(free, 'GPU')} free)"
-        return Shortage("NoRoom", needs, there, SMALLER)
-    if role.gpus and not spec.mix_models:
-        gpu, room = _best_model(counts, nodes, by_gpus)
-        if gpu is not None and room < count:
-            there = f"the best, {gpu}, has room for {room}"
-            return Shortage("NoRoom", f"{needs} on one GPU model", there, "mixModels may help")
+    fits = counts.free[nodes] // role.gpus if role.gpus else np.full(len(nodes), count, np.int64)
+    needs = {
+        **_who(counts.instance, demand, role),
+        "pods": count,
+        "gpus_per_pod": role.gpus,
+        "gpus": demand.gpus,
+    }
+    every = Place(None, role.nodes, int(counts.free[nodes].sum()))
+    if (room := int(fits.sum())) < count:
+        yield Shortage("NoRoom", {**needs, "room_pods": room}, (every,), role=role.role)
+    scarce = {}
     for resource, amount in ((PODS, 1), *role.requests):
-        if not amount:
-            continue
-        by_resource = counts.by_resource(resource, amount, count)[nodes]
-        enough = int(np.minimum(by_gpus, by_resource).sum())
-        if enough < count:
-            what = "pod slots" if resource == PODS else resource
-            there = f"the free {what} on its nodes {'are' if resource == PODS else 'is'} enough for {enough}"
-            return Shortage("Resources", needs, there)
-    return _one_domain(counts, demand, role, nodes, by_gpus, needs) or _slices(
-        counts, demand, role, nodes, by_gpus
-    )
+        if amount and counts.limits(resource):
+            scarce[resource] = counts.by_resource(resource, amount, count)[nodes]
+            enough = int(np.minimum(fits, scarce[resource]).sum())
+            if enough < count:
+                fields = {**needs, "resources": [resource], "room_pods": enough}
+                yield Shortage("Resources", fields, (every,), role=role.role)
+    for pods in scarce.values():
+        fits = np.minimum(fits, pods)
+    if len(scarce) > 1 and (room := int(fits.sum())) < count:
+        fields = {**needs, "resources": [*scarce], "room_pods": room}
+        yield Shortage("Resources", fields, (every,), role=role.role)
+    if role.gpus and not spec.mix_models:
+        gpu, room = _best_model(counts, nodes, fits)
+        if gpu is not None and room < count:
+            own = counts.instance.nodes_of_model(role.nodes, gpu)
+            place = Place(None, own, counts.on(own))
+            fields = {**needs, "one_model": True, "model": gpu, "room_pods": room}
+            yield Shortage("NoRoom", fields, (place,), role=role.role)
+    yield from _one_domain(counts, demand, role, nodes, fits, needs)
+    yield from _slices(counts, demand, role, nodes, fits, needs)
 
 
 def _best_model(counts: FreeCounts, nodes: IntArray, pods: IntArray) -> tuple[str | None, int]:
@@ -284,42 +312,43 @@ def _one_domain(
     demand: Demand,
     role: RoleDemand,
     nodes: IntArray,
-    by_gpus: IntArray,
-    needs: str,
-) -> Shortage | None:
+    fits: IntArray,
+    needs: Mapping[str, Any],
+) -> Iterator[Shortage]:
     gang = counts.instance.gangs[demand.gang]
     spec = gang.roles[role.role]
     levels = [level for level in (gang.required, spec.required) if level is not None]
-    if not levels:
-        return None
-    best = int(counts.by_domain(max(levels), nodes, by_gpus).max())
-    if best >= role.count:
-        return None
-    name = counts.instance.cluster.level_name(max(levels))
-    there = f"the best {name} has room for {best}"
-    return Shortage("RequiredTopology", f"{needs} in one {name}", there, WIDER)
+    if levels:
+        level = max(levels)
+        best, places = counts.best_domains(level, nodes, fits)
+        if best < role.count:
+            name = counts.instance.cluster.level_name(level)
+            fields = {**needs, "level": name, "room_pods": best}
+            yield Shortage("RequiredTopology", fields, places, level, role.role)
 
 
 def _slices(
-    counts: FreeCounts, demand: Demand, role: RoleDemand, nodes: IntArray, by_gpus: IntArray
-) -> Shortage | None:
+    counts: FreeCounts,
+    demand: Demand,
+    role: RoleDemand,
+    nodes: IntArray,
+    fits: IntArray,
+    needs: Mapping[str, Any],
+) -> Iterator[Shortage]:
     """Slices needed against the slices for which the domains have space."""
     spec = counts.instance.gangs[demand.gang].roles[role.role]
-    if demand.standing_nodes:
-        return None
-    for size, level in spec.slice_layers:
-        name = counts.instance.cluster.level_name(level)
+    for size, level in spec.slice_layers if not demand.standing_nodes else ():
         needed = role.cut(size).whole
-        enough = int((counts.by_domain(level, nodes, by_gpus) // size).sum())
+        enough = int((counts.by_domain(level, nodes, fits) // size).sum())
         if enough < needed:
-            return Shortage(
-                "RequiredTopology",
-                f"{_who(counts.instance, demand, role)}needs {plural(needed, 'slice')} of "
-                f"{_pods(size, role)}, each in one {name}",
-                f"there is room for {plural(enough, 'slice')}",
-                WIDER,
-            )
-    return None
+            fields = {
+                "level": counts.instance.cluster.level_name(level),
+                "slices": needed,
+                "slice_pods": size,
+                "room_slices": enough,
+            }
+            place = Place(None, role.nodes, int(counts.free[nodes].sum()))
+            yield Shortage("RequiredTopology", {**needs, **fields}, (place,), role=role.role)
 
 
 def _together(counts: FreeCounts, demand: Demand) -> Shortage | None:
@@ -330,23 +359,16 @@ def _together(counts: FreeCounts, demand: Demand) -> Shortage | None:
         return None
     if level is None and len(demand.gpu_roles) == 1:
         return None  # counted with its pods
-    nodes = _array(frozenset().union(*(role.nodes for role in demand.gpu_roles)))
+    every = frozenset().union(*(role.nodes for role in demand.gpu_roles))
+    nodes, fields = _array(every), {"gpus": demand.gpus}
     if level is None:
         free = int(counts.free[nodes].sum())
-        if free >= demand.gpus:
-            return None
-        there = f"there is room for {plural(free, 'GPU')} on its nodes"
-        return Shortage("NoRoom", f"needs {plural(demand.gpus, 'GPU')}", there, SMALLER)
+        short = Shortage("NoRoom", fields, (Place(None, every, free),))
+        return short if free < demand.gpus else None
+    best, places = counts.best_domains(level, nodes, counts.free[nodes])
     name = instance.cluster.level_name(level)
-    best = int(counts.by_domain(level, nodes, counts.free[nodes]).max())
-    if best >= demand.gpus:
-        return None
-    return Shortage(
-        "RequiredTopology",
-        f"needs {plural(demand.gpus, 'GPU')} in one {name}",
-        f"the best {name} has {best} free",
-        WIDER,
-    )
+    short = Shortage("RequiredTopology", {**fields, "level": name}, places, level)
+    return short if best < demand.gpus else None
 
 
 @lru_cache(maxsize=64)

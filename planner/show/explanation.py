@@ -13,6 +13,7 @@ from functools import cached_property
 
 from models.cluster import Domain, Node
 from models.documents.plan import PlanDocument, PlanGang, PlanReservation
+from models.documents.reason import ReasonFields
 from models.eligibility import model_matches, tolerated
 from models.gang import Gang, Role, matches
 from models.gang import shown as affinity_text
@@ -458,5 +459,7 @@ def _decision(gang: Gang, stated: PlanGang | None, nodes: Mapping[str, int]) -> 
         for pod in stated.pods
         if pod.role in roles and pod.node in nodes
     )
-    reason = None if stated.reason is None else Reason(stated.reason.code, stated.reason.message)
+    reason = None
+    if stated.reason is not None:
+        reason = Reason(stated.reason.code, stated.reason.fields or ReasonFields())
     return GangDecision(stated.decision, pods, reason)

@@ -10,6 +10,7 @@ from models.documents.gang import GangDocument
 from models.documents.plan import GangKey, PlanGang
 from models.policy import SLURM
 from models.units import plural, time_text
+from planner.show.reason_words import sentence
 from planner.show.text import compress, number
 
 Requests = Mapping[GangKey, GangDocument]
@@ -146,11 +147,11 @@ def schedulers(gangs: Iterable[PlanGang], requests: Requests) -> str:
 
 def why(gang: PlanGang) -> str:
     """``Code: sentence``; empty without a reason."""
-    if gang.reason is None:
+    reason = gang.reason
+    if reason is None:
         return ""
-    code, message = gang.reason.code, gang.reason.message
-    named = message.casefold().startswith(f"{code.casefold()} ")
-    return message if named else f"{code}: {message}"
+    said = reason.message if reason.fields is None else sentence(reason.code, reason.fields)
+    return f"{reason.code}: {said}"
 
 
 def starts(gangs: Iterable[PlanGang]) -> str:

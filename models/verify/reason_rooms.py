@@ -1,0 +1,163 @@
+"""Room for a waiting gang on the states of the cluster that reasons count on, by counting alone.
+
+``first``: after the plan, without the starts of lower priority; ``running``: before the plan.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from fractions import Fraction
+from functools import cached_property
+
+from models.documents.reason import ReasonFields
+from models.verify.changes import Change
+from models.verify.facts import Facts, Gang, Pod, PodKey, Role
+from models.verify.outcome import Outcome
+from models.verify.room import Grounds, Left, Room, Work, fitting
+from models.verify.variant import Variant
+
+Nodes = Collection[int]
+Limits = tuple[str, ...] | None
+"""Resources that count besides GPUs; None: all."""
+
+
+class Rooms:
+    """Counts that many gangs share are made once; ``work`` limits them."""
+
+    def __init__(self, outcome: Outcome, work: Work) -> None:
+        self.outcome = outcome
+        self.facts: Facts = outcome.facts
+        self.work = work
+        self._above: dict[int, Room] = {}
+        self._sums: dict[object, Mapping[object, int]] = {}
+
+    @cached_property
+    def after(self) -> Room:
+        return Room(self.outcome, Grounds(self.facts, self.work))
+
+    @cached_property
+    def before(self) -> Room:
+        """What running gangs leave before the plan."""
+        back: dict[int, Mapping[PodKey, Pod]] = {
+            i: change.gang.running_pods
+            for i, change in enumerate(self.outcome.changes)
+            if change.pods != change.gang.running_pods
+        }
+        self.work.spend(len(self.outcome.changes))
+        return self.after.beside(Variant(self.outcome, back))
+
+    def above(self, priority: int) -> Room:
+        """What the plan leaves without the gangs of lower priority that start."""
+        if priority not in self._above:
+            lower: dict[int, Mapping[PodKey, Pod]] = {
+                i: {}
+                for i, change in enumerate(self.outcome.changes)
+                if change.kind == "place" and change.gang.priority < priority
+            }
+            self.work.spend(len(self.outcome.changes))
+            self._above[priority] = self.after.beside(Variant(self.outcome, lower))
+        return self._above[priority]
+
+    def without(self, gone: Collection[int]) -> Room:
+        """What the plan leaves without some gangs."""
+        self.work.spend(len(self.outcome.changes))
+        return self.after.beside(Variant(self.outcome, {i: {} for i in gone}))
+
+    def counted(self, gang: Gang, fields: ReasonFields) -> Room | None:
+        """The state that a reason counted on; None for one that is not counted again here."""
+        if fields.counted == "first":
+            return self.above(gang.priority)
+        return self.before if fields.counted == "running" and not fields.without else None
+
+    def nodes(self, gang: Gang, role: Role | None) -> Nodes:
+        """Nodes that accept pods of a role; of all roles with GPUs if it is None."""
+        if role is not None:
+            return self.after.grounds.of(role)
+        return sorted({n for one in gang.roles if one.gpus for n in self.after.grounds.of(one)})
+
+    def place(self, gang: Gang, role: Role | None, fields: ReasonFields) -> list[int]:
+        """The nodes that the reason is about: of its domain or GPU model, or all."""
+        nodes, level = self.nodes(gang, role), self.level(fields.level)
+        self.work.spend(len(nodes))
+        if fields.domain is not None and level is not None:
+            return [n for n in nodes if self.domain_name(level, n) == fields.domain]
+        if fields.one_model:
+            models = ((n, self.facts.nodes[n].model) for n in nodes)
+            return [n for n, model in models if model is not None and model.gpu == fields.model]
+        return list(nodes)
+
+    def level(self, name: str | None) -> int | None:
+        """The index of a level; None for a name that there is not."""
+        return None if name is None else self._levels.get(name)
+
+    @cached_property
+    def _levels(self) -> dict[str, int]:
+        return {self.facts.level_name(i): i for i in range(self.facts.node_level + 1)}
+
+    def domain_name(self, level: int, n: int) -> str:
+        """The path of a domain; the name of a node that is alone there."""
+        node = self.facts.nodes[n]
+        if level == self.facts.node_level or not node.has(level):
+            return node.name
+        return "/".join(node.names[: level + 1])
+
+    def free(self, room: Room, nodes: Nodes) -> int:
+        """GPUs that are free on these nodes."""
+        self.work.spend(len(nodes))
+        return sum(room.left(n)[0] for n in nodes)
+
+    def pods(
+        self, room: Room, role: Role, limits: Limits, level: int | None = None
+    ) -> Mapping[object, int]:
+        """Pods of a role that fit by domain of a level, or in all (None), each node by itself."""
+        nodes = self.after.grounds.of(role)
+        asked = (id(nodes), role.gpus, tuple(role.requests.items()), role.min * (not role.gpus))
+        key = (id(room), asked, limits, level)
+        if key not in self._sums:
+            found: defaultdict[object, int] = defaultdict(int)
+            self.work.spend(len(nodes))
+            for n in nodes:
+                domain = None if level is None else self.facts.nodes[n].domain[level]
+                found[domain] += _cap(role, room.left(n), limits)
+            self._sums[key] = found
+        return self._sums[key]
+
+    def by_model(self, room: Room, role: Role) -> Mapping[object, int]:
+        """Pods of a role that fit by GPU model."""
+        key = (id(room), "models", role.name, id(role))
+        if key not in self._sums:
+            found: defaultdict[object, int] = defaultdict(int)
+            nodes = self.after.grounds.of(role)
+            self.work.spend(len(nodes))
+            for n in nodes:
+                model = self.facts.nodes[n].model
+                if model is not None:
+                    found[model.gpu] += _cap(role, room.left(n), None)
+            self._sums[key] = found
+        return self._sums[key]
+
+    def suffices(self, room: Room, gang: Gang, nodes: Nodes, roles: Collection[Role]) -> bool:
+        """Whether by counts these roles fit on the nodes, and the others anywhere."""
+        inside = set(nodes)
+        for role in gang.roles:
+            own = self.after.grounds.of(role)
+            self.work.spend(len(own))
+            here = [n for n in own if n in inside] if role in roles else own
+            if sum(_cap(role, room.left(n), None) for n in here) < role.min:
+                return False
+        return True
+
+
+def _cap(role: Role, left: Left, limits: Limits) -> int:
+    """Pods of a role that fit on a node; of one without GPUs at most all of them."""
+    free, resources = left
+    kept: Mapping[str, Fraction] = resources
+    if limits is not None:
+        kept = {name: amount for name, amount in resources.items() if name in limits}
+    return fitting(role, (free, kept), 1 << 20 if role.gpus else role.min)
+
+
+def held(change: Change, nodes: Nodes) -> int:
+    """GPUs of a gang's pods on these nodes after the plan."""
+    return sum(change.gang.held(pod) for pod in change.pods.values() if pod.node in nodes)

@@ -1,0 +1,159 @@
+"""The running gangs that keep a waiting gang from starting: all of them are needed, and enough.
+
+With the plan otherwise as it is, the gang could start once they are gone: a place is found. With any of them
+back, a count says no. Whoever starts in the plan is no holder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from models.disruption_budgets import may_stop
+from models.documents.reason import MAX_HOLDERS
+from models.instance import Instance
+from models.program.demands import Demand
+from models.solution import GangDecision
+from planner.search.free_space import FreeSpace
+from planner.search.greedy import admit, missing_demand
+from planner.search.precedence import Others
+from planner.search.shortage import FreeCounts, Place, Shortage, shortage
+
+MAX_OTHERS = 64
+"""Gangs in one place that may be stopped, or that start there, beyond which no holder is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """``place``: of the shortage. ``holders``: (gang, GPUs there), most first.
+
+    ``instead``: the gang could start there only in place of gangs that start in the plan.
+    """
+
+    place: Place
+    holders: tuple[tuple[int, int], ...]
+    instead: bool
+
+    @property
+    def rank(self) -> tuple[bool, int]:
+        """Sort key: places that are free of others first, then few holders."""
+        return self.instead, len(self.holders)
+
+    def fields(self, instance: Instance) -> dict[str, Any]:
+        """Fields of a reason."""
+        named = (("/".join(instance.gangs[i].key), gpus) for i, gpus in self.holders)
+        listed = [{"gang": gang, "gpus": gpus} for gang, gpus in named]
+        return {"holders": listed, "instead": self.instead}
+
+
+class ReasonHolders:
+    """Looks for them once a kind of gang and priority."""
+
+    def __init__(
+        self, instance: Instance, decisions: Sequence[GangDecision], others: Others
+    ) -> None:
+        self._instance = instance
+        self._decisions = decisions
+        self._others = others
+        self._known: dict[object, Found | None] = {}
+
+    @cached_property
+    def _space(self) -> FreeSpace:
+        """What the plan leaves."""
+        return FreeSpace(self._instance, self._decisions)
+
+    def of(self, demand: Demand, kind: object, short: Shortage) -> Found | None:
+        """Those in the place with most room where they are fewest; None if none are known, or too many."""
+        key = (kind, self._instance.gangs[demand.gang].priority)
+        if key not in self._known:
+            places = [self._at(demand, short, place) for place in short.places]
+            found = [one for one in places if one is not None]
+            self._known[key] = min(found, key=lambda one: one.rank, default=None)
+        return self._known[key]
+
+    def _at(self, demand: Demand, short: Shortage, place: Place) -> Found | None:
+        mine = self._instance.gangs[demand.gang].priority
+        running = [one for one in self._others.holders(place.nodes) if one[0] != demand.gang]
+        givers = [one for one in running if self._gives_way(one[0], mine)]
+        firm = [one for one in running if one not in givers]
+        starting = [
+            one
+            for one in self._others.holders(place.nodes, starting=True)
+            if self._instance.gangs[one[0]].priority <= mine
+        ]
+        if max(len(givers), len(starting)) > MAX_OTHERS:
+            return None
+        for instead, gone in ((False, givers), (True, [*givers, *starting])):
+            if instead and not starting:
+                break
+            if self._reach(gone, firm, place) < _lacking(demand, short):
+                continue
+            named = self._needed(demand, short, place, [i for i, _ in gone], firm)
+            if named:
+                return Found(place, named, instead)
+        return None
+
+    def _gives_way(self, index: int, priority: int) -> bool:
+        """Whether a gang of this priority may stop it."""
+        return self._instance.gangs[index].priority < priority and may_stop(self._instance, index)
+
+    def _reach(
+        self, gone: Sequence[tuple[int, int]], firm: Sequence[tuple[int, int]], place: Place
+    ) -> int:
+        """GPUs that are free in a place without some gangs and the largest holders."""
+        free = FreeCounts.of(self._space).on(place.nodes)
+        return free + sum(gpus for _, gpus in (*gone, *firm[:MAX_HOLDERS]))
+
+    def _needed(
+        self,
+        demand: Demand,
+        short: Shortage,
+        place: Place,
+        gone: Sequence[int],
+        firm: Sequence[tuple[int, int]],
+    ) -> tuple[tuple[int, int], ...]:
+        """The holders without which, and without those that are gone, a place is found; () if none."""
+        space, counts = self._space, FreeCounts.of(self._space)
+        mark = space.mark()
+        for index in gone:
+            space.set(index, ())
+        wanted = self._inside(missing_demand(space, demand.gang), short, place)
+        named: list[tuple[int, int]] = []
+        for one in firm[:MAX_HOLDERS]:
+            if shortage(counts, wanted) is None:
+                break
+            space.set(one[0], ())
+            named.append(one)
+        enough = bool(named) and shortage(counts, wanted) is None
+        for one in reversed(tuple(named)) if enough else ():
+            before = space.mark()
+            space.set(one[0], self._decisions[one[0]].pods)
+            if shortage(counts, wanted) is None:
+                named.remove(one)
+            else:
+                space.undo(before)
+        enough = enough and wanted.possible and admit(space, wanted)
+        space.undo(mark)
+        return tuple(named) if enough else ()
+
+    def _inside(self, demand: Demand, short: Shortage, place: Place) -> Demand:
+        """The demand in the domain of the place, as far as its roles have to be there."""
+        if short.level is None or place.name is None:
+            return demand
+        cluster, level = self._instance.cluster, short.level
+        domain = cluster.domain_of[level][next(iter(place.nodes))]
+        inside = frozenset(cluster.domains[level][domain].nodes)
+        every = self._instance.gangs[demand.gang].required == level
+        roles = (
+            replace(role, nodes=role.nodes & inside) if every or role.role == short.role else role
+            for role in demand.roles
+        )
+        return replace(demand, roles=tuple(roles))
+
+
+def _lacking(demand: Demand, short: Shortage) -> int:
+    """GPUs that have to be free in the place."""
+    roles = [role for role in demand.roles if short.role in (None, role.role)]
+    return sum(role.gpus * role.count for role in roles)
