@@ -83,9 +83,15 @@ def test_300_gangs_are_80_lines_of_100_columns_that_name_all_that_happens(
     assert len(happens) == 190
     assert named(out) & happens == happens
     assert "120 start, 30 move, 40 are stopped, 60 wait, 50 stay as they are" in out
-    assert re.search(r"^   60 gangs +0 to 2  wait +480$", out, re.MULTILINE), out
+    # each reason has a number of its own: as many rows as fit, and a count of the others
+    shown = len(re.findall(r"^   team-\d/\S+late\S+ .*wait", out, re.MULTILINE))
+    assert shown in (3, 4, 6, 8, 10)
+    left, gpus = 60 - shown, 8 * (60 - shown)  # each asks for 8
+    assert f"and {left} more gangs wait, for {gpus} GPUs: NoRoom {left}; --all" in " ".join(
+        out.split()
+    )
     assert "50 running gangs stay as they are, on 200 GPUs" in out  # 4 GPUs each
-    for row in (r"\+  120 gangs  0 to 2  place", "-  40 gangs   0 to 2  preempt", ">  30 gangs "):
+    for row in (r"\+  120 gangs +0 to 2  place", "-  40 gangs +0 to 2  preempt", ">  30 gangs "):
         assert re.search(f"^{row}", out, re.MULTILINE), out
 
 
@@ -123,15 +129,54 @@ def test_a_plan_that_fits_has_a_row_for_each_gang_that_changes(cli: RunCli, tmp_
     assert order == sorted(order)
 
 
-def test_gangs_that_wait_for_one_kind_of_reason_share_a_row(cli: RunCli, tmp_path: Path) -> None:
+NEEDS = {"pods": 2, "gpusPerPod": 4, "gpus": 8, "counted": "running", "roomPods": 1, "roomGpus": 7}
+
+
+@pytest.mark.parametrize("columns", [80, 100, 160])
+def test_gangs_share_a_row_only_if_they_wait_for_the_very_same_reason(
+    columns: int, cli: RunCli, tmp_path: Path
+) -> None:
+    """Nine gangs: five wait for a reason, three for one with another number, one for one of other words."""
     plan = crowd(1, 0, 0, 9, 0, "job")
-    plan["spec"]["gangs"][-1]["reason"]["message"] = "another sentence"
-    out = cli("show", save(plan, tmp_path)).out
-    # of priority 2 are the third, the sixth and the ninth, with the other sentence; then come those of 1
-    said = "team-0: job-late-0035; team-2: job-late-0014; team-1: job-late-0007 and 5 more"
-    assert "   8 gangs " in out
-    assert f"NoRoom: needs 5 GPUs; 3 are free ({said}; the numbers of the first)" in out, out
-    assert "NoRoom: another sentence" in out
+    late = [gang for gang in plan["spec"]["gangs"] if "late" in gang["name"]]
+    for i, gang in enumerate(late):
+        fields = NEEDS | ({} if i < 5 else {"roomGpus": 6})
+        gang["reason"] = {"code": "NoRoom", "message": "not shown", "fields": fields}
+    late[-1]["reason"] = {"code": "NoRoom", "message": "another sentence"}
+    out = cli("show", save(plan, tmp_path), environ={"COLUMNS": str(columns)}).out
+    flat = " ".join(out.split())
+    assert flat.count("needs 2 pods of 4 GPUs") == 4  # one row of five, and three rows
+    assert flat.count("(7 GPUs free)") == 1
+    assert flat.count("(6 GPUs free)") == 3
+    assert flat.count("another sentence") == 1
+    assert "5 gangs" in flat
+    assert "the numbers of the first" not in flat
+
+
+@pytest.mark.parametrize("columns", [80, 100, 160])
+def test_whoever_is_folded_is_counted_by_code_and_no_sentence_is_theirs(
+    columns: int, cli: RunCli, tmp_path: Path
+) -> None:
+    plan = crowd(60, 20, 10, 200, 50, "job")
+    late = [gang for gang in plan["spec"]["gangs"] if "late" in gang["name"]]
+    for i, gang in enumerate(late):
+        code = "Outranked" if i % 4 == 0 else "NoRoom"
+        fields = {"gpus": 8, "roomGpus": i, "counted": "running"}
+        gang["reason"] = {"code": code, "message": "", "fields": fields}
+    path = save(plan, tmp_path)
+    flat = " ".join(cli("show", path, environ={"COLUMNS": str(columns)}).out.split())
+    found = re.search(
+        r"and (\d+) more gangs wait, for ([\d,]+) GPUs: NoRoom (\d+), Outranked (\d+)", flat
+    )
+    assert found is not None, flat
+    left, gpus, no_room, outranked = (int(one.replace(",", "")) for one in found.groups())
+    assert (left, gpus) == (no_room + outranked, 8 * left)
+    assert no_room <= 150
+    assert outranked <= 50
+    # what is shown of the others is theirs alone
+    assert len(re.findall(r"(?:NoRoom|Outranked): needs 8 GPUs", flat)) == 200 - left
+    every = " ".join(cli("show", path, "--all", environ={"COLUMNS": str(columns)}).out.split())
+    assert len(re.findall(r"(?:NoRoom|Outranked): needs 8 GPUs", every)) == 200
 
 
 def rows(out: str) -> list[str]:

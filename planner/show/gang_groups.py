@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from enum import IntEnum
 
@@ -19,12 +20,13 @@ Requests = Mapping[GangKey, GangDocument]
 class Sharing(IntEnum):
     """Which gangs share a row, from none to all of one decision, with numbered names as ranges.
 
-    ``alike`` and ``code``: only those that wait for one kind of reason, or for reasons of one code.
+    ``alike``: those that wait for equal reasons, if they are many. From ``folded`` on, however few they
+    are, and only the first rows of gangs that wait are shown. Different reasons never share a row.
     """
 
     none = 0
     alike = 1
-    code = 2
+    folded = 2
     size = 3
     priority = 4
     decision = 5
@@ -37,7 +39,16 @@ class Sharing(IntEnum):
 
 
 MANY_ALIKE = 3
-"""More gangs that wait for one kind of reason share a row under ``Sharing.alike``."""
+"""More gangs that wait for equal reasons share a row under ``Sharing.alike``."""
+
+WAITING_ROWS = {
+    Sharing.folded: 10,
+    Sharing.size: 8,
+    Sharing.priority: 6,
+    Sharing.decision: 4,
+    Sharing.ranges: 3,
+}
+"""Rows of gangs that wait; the others are counted by the code of their reason."""
 
 FIRST_NAMES = 3
 """Waiting gangs of a row that are named; the others are counted."""
@@ -67,32 +78,42 @@ def groups(
     return rows
 
 
+def fold(
+    rows: Sequence[list[PlanGang]], sharing: Sharing
+) -> tuple[list[list[PlanGang]], list[PlanGang]]:
+    """The rows that are shown, and the gangs of the others, which all wait."""
+    most = WAITING_ROWS.get(sharing)
+    waiting = [row for row in rows if row[0].decision == "wait"]
+    hidden = waiting[most:] if most is not None else []
+    positions = {id(row) for row in hidden}
+    return [row for row in rows if id(row) not in positions], [g for row in hidden for g in row]
+
+
+def folded_note(hidden: Sequence[PlanGang], gpus: int) -> str:
+    """``and 150 more gangs wait, for 1,200 GPUs: NoRoom 120, Outranked 30``."""
+    codes = Counter("Unknown" if one.reason is None else one.reason.code for one in hidden)
+    ordered = sorted(codes.items(), key=lambda one: (-one[1], one[0]))
+    listed = ", ".join(f"{code} {count:,}" for code, count in ordered)
+    waits = "gang waits" if len(hidden) == 1 else "gangs wait"
+    return f"and {len(hidden):,} more {waits}, for {plural(gpus, 'GPU')}: {listed}"
+
+
 def _shared(gang: PlanGang, request: GangDocument | None, sharing: Sharing) -> Hashable:
     """Equal for gangs that share a row."""
     if sharing == Sharing.none or request is None:
         return gang.key
-    if gang.reserved is not None and sharing <= Sharing.code:
+    if gang.reserved is not None and gang.decision == "wait":
         return gang.key
     if gang.reason is not None and gang.decision in ("wait", "keep"):
-        alike = _kind(gang.reason.message) if sharing == Sharing.alike else ()
-        return gang.decision, gang.reason.code, gang.aged, alike
-    if sharing <= Sharing.code:
+        facts = gang.reason.message if gang.reason.fields is None else gang.reason.fields
+        return gang.decision, gang.reason.code, gang.aged, facts
+    if sharing <= Sharing.folded:
         return gang.key
     differs = {
         Sharing.size: (gang.aged, request.spec.priority, request.min_gpus),
         Sharing.priority: (request.spec.priority,),
     }
     return gang.decision, differs.get(sharing, ())
-
-
-def _kind(message: str) -> tuple[str, ...]:
-    """A sentence without what differs between those of one kind: numbers, names and plurals."""
-    words = (word.strip("();:,.") for word in message.split())
-    return tuple(
-        word.removesuffix("s")
-        for word in words
-        if "/" not in word and not any(map(str.isdigit, word))
-    )
 
 
 def names(gangs: Sequence[PlanGang], *, most: int | None = None, folded: bool = False) -> str:
@@ -165,12 +186,10 @@ def starts(gangs: Iterable[PlanGang]) -> str:
 
 
 def text(gangs: Sequence[PlanGang], sharing: Sharing) -> str:
-    """The names of a row, and why they wait, in the words for the first of them."""
+    """The names of a row, and why they wait, which is the same for all."""
     if gangs[0].reason is None or gangs[0].decision == "preempt":
         return names(gangs, folded=sharing == Sharing.ranges)
-    named = names(gangs, most=FIRST_NAMES)
-    differ = len({why(gang) for gang in gangs}) > 1
-    return f"{why(gangs[0])} ({named}{'; the numbers of the first' * differ})"
+    return f"{why(gangs[0])} ({names(gangs, most=FIRST_NAMES)})"
 
 
 def kept_note(kept: Sequence[PlanGang], gpus: int, sharing: Sharing) -> str:

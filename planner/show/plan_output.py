@@ -24,7 +24,7 @@ MAX_LINES = 78
 FORMS = (
     (Sharing.alike, True),
     (Sharing.alike, False),
-    (Sharing.code, False),
+    (Sharing.folded, False),
     (Sharing.size, False),
     (Sharing.priority, False),
     (Sharing.decision, False),

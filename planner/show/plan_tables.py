@@ -13,6 +13,8 @@ from planner.show.gang_groups import (
     ORDER,
     Requests,
     Sharing,
+    fold,
+    folded_note,
     groups,
     kept_note,
     priorities,
@@ -229,7 +231,10 @@ def gangs(
     if sharing and kept:
         listed = [gang for gang in listed if gang.decision != "keep" or gang.incomplete]
         notes.append(f"{kept_note(kept, gpu_sum(kept, requests), sharing)}; --all shows every gang")
-    shared = groups(listed, requests, sharing)
+    shared, hidden = fold(groups(listed, requests, sharing), sharing)
+    if hidden:
+        more = folded_note(hidden, gpu_sum(hidden, requests))
+        notes.append(f"{more}; --all or --gang NAME shows why")
     gpus_of = plan.instance.installed_gpus()
     if sharing.compact:
         return _compact(shared, requests, gpus_of, sharing, notes)

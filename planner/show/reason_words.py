@@ -57,7 +57,7 @@ def _needs(f: ReasonFields) -> str:
     who = "needs" if f.role is None else f"role {f.role} needs"
     if f.pods is None or f.gpus_per_pod is None:
         model = "" if f.model is None or f.counted is not None else f" {shown(f.model)}"
-        needs = f"{who} {f.gpus:,}{model} GPU{'s' * (f.gpus != 1)}"
+        needs = f"{who} {f.gpus or 0:,}{model} GPU{'s' * (f.gpus != 1)}"
     elif f.slices is not None and f.slice_pods is not None and f.level is not None:
         pods = _pods(f.slice_pods, f.gpus_per_pod)
         return f"{who} {plural(f.slices, 'slice')} of {pods}, each {_in_one(f.level)}"
@@ -361,10 +361,10 @@ def _incomplete(f: ReasonFields) -> Clauses:
         return
     are = "is" if f.missing == 1 else "are"
     missing = f"{plural(f.missing or 0, 'pod')} {are} missing"
-    if f.cause is None:
+    if f.cause in (None, "Incomplete"):
         yield missing
     else:
-        yield f"{missing}: {sentence(f.cause, f)}"
+        yield f"{missing}: {sentence(f.cause or '', f)}"
 
 
 def _queue_limit(f: ReasonFields) -> Clauses:

@@ -1,0 +1,193 @@
+"""The one table of reasons: what docs say of it, and that every code and field has words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from models.documents.reason import CODES, ReasonFields, unlisted
+from models.solution import Reason
+from planner.show.reason_words import words
+
+PAGE = Path(__file__).parent.parent / "docs" / "plan.md"
+
+
+def alias(name: str) -> str:
+    return str(ReasonFields.model_fields[name].alias)
+
+
+def tables() -> tuple[list[str], list[str]]:
+    """Rows of docs/plan.md: a code each, and a field each."""
+    codes = []
+    for name, code in CODES.items():
+        every = len(code.fields) == len(ReasonFields.model_fields)
+        own = ", ".join(f"`{alias(field)}`" for field in code.fields)
+        codes.append(f"| `{name}` | {code.meaning} | {'all' if every else own} |")
+    fields = [
+        f"| `{alias(name)}` | {one.description} |"
+        for name, one in ReasonFields.model_fields.items()
+    ]
+    return codes, fields
+
+
+def test_the_page_has_every_code_with_its_fields() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    codes, fields = tables()
+    assert "\n".join(codes) in page
+    assert "\n".join(fields) in page
+
+
+def test_a_field_of_another_code_is_found_and_of_an_unknown_code_nothing_is_known() -> None:
+    fields = ReasonFields.with_values(queue="a", room_pods=3)
+    assert unlisted("NoRoom", fields) == ["queue"]
+    assert unlisted("Selector", fields) == ["roomPods", "queue"]
+    assert unlisted("NewerThanThis", fields) == []
+
+
+NEEDS = {"pods": 4, "gpus_per_pod": 8, "gpus": 32}
+FIRST = {"higher": 3, "aged": 0, "peers": 1}
+ROOM = {"room_pods": 1, "room_gpus": 12}
+HOLDERS = [{"gang": "ml/a", "gpus": 16}, {"gang": "ml/b", "gpus": 8}]
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        (
+            Reason.of("NoRoom", **NEEDS, **ROOM, counted="running", help="othersEnd"),
+            (
+                "needs 4 pods of 8 GPUs; before this plan, there is room for 1 pod (12 GPUs free); it "
+                "has to wait until running gangs end"
+            ),
+        ),
+        (
+            Reason.of("NoRoom", **NEEDS, **ROOM, counted="running", holders=HOLDERS),
+            (
+                "needs 4 pods of 8 GPUs; before this plan, there is room for 1 pod (12 GPUs free); 24 "
+                "GPUs on the nodes that it may use are held by ml/a (16) and ml/b (8); it can start when "
+                "they end"
+            ),
+        ),
+        (
+            Reason.of("NoRoom", **NEEDS, **ROOM, counted="running", without=1, help="preemptible"),
+            (
+                "needs 4 pods of 8 GPUs; even without the running gang that may be stopped or moved, "
+                "there is room for 1 pod (12 GPUs free); making running gangs of lower priority "
+                "preemptible may help"
+            ),
+        ),
+        (
+            Reason.of("Outranked", **NEEDS, **ROOM, counted="first", first=FIRST, tried=2),
+            (
+                "needs 4 pods of 8 GPUs; after 3 gangs of higher priority and 1 of its priority start, "
+                "there is room for 1 pod (12 GPUs free); no way was found to make room by moving or "
+                "stopping the 2 running gangs that may give way"
+            ),
+        ),
+        (
+            Reason.of("Outranked", gpus=1, first=FIRST, fits="beside", earlier=["stranded"]),
+            (
+                "needs 1 GPU; it would fit after 3 gangs of higher priority and 1 of its priority start, "
+                "but stranded comes first"
+            ),
+        ),
+        (
+            Reason.of(
+                "RequiredTopology",
+                pods=8,
+                gpus_per_pod=1,
+                gpus=8,
+                level="node",
+                counted="running",
+                domain="v100-1",
+                room_pods=5,
+                room_gpus=5,
+                holders=[{"gang": "default/ranking", "gpus": 3}],
+            ),
+            (
+                "needs 8 GPUs on one node; before this plan, the node with the most room, v100-1, has 5 "
+                "free; 3 GPUs there are held by default/ranking; it can start when default/ranking ends"
+            ),
+        ),
+        (
+            Reason.of("Resources", **NEEDS, counted="running", resources=["cpu"], room_pods=2),
+            (
+                "needs 4 pods of 8 GPUs; before this plan, the GPUs and the cpu of its nodes are enough "
+                "for 2 pods"
+            ),
+        ),
+        (
+            Reason.of("Never", resources=["cpu"], asked="120", offered="100"),
+            "each pod requests 120 cpu; the most that a node which it may use offers is 100",
+        ),
+        (
+            Reason.of("Never", gpus=16, queue="team-a", limit=8),
+            "needs 16 GPUs; queue 'team-a' may hold at most 8",
+        ),
+        (
+            Reason.of("Quota", gpus=16, queue="team-a", held=24, limit=32),
+            "needs 16 GPUs; queue 'team-a' holds 24 of the 32 that it may hold",
+        ),
+        (
+            Reason.of("Incomplete", missing=1, cause="NoRoom", **NEEDS, ended=True),
+            (
+                "1 pod is missing: needs 4 pods of 8 GPUs; no place was found, and the search ended "
+                "before the cause was known"
+            ),
+        ),
+        (
+            Reason.of(
+                "NoRoom",
+                gpus=8,
+                guarded={"gang": "a/b", "budgets": ["a/c"], "allowed": 0, "evictions": 2},
+            ),
+            (
+                "needs 8 GPUs; a/b may not be stopped or moved: that takes 2 evictions, and the "
+                "disruption budget 'a/c' allows 0"
+            ),
+        ),
+        (
+            Reason.of("QueueLimit", limit=5000),
+            (
+                "5,000 waiting gangs of its namespace are older or of higher priority, and the Policy's "
+                "queueLimit plans no more of one namespace"
+            ),
+        ),
+        (Reason.of("NewerThanThis", text="as a newer version says"), "as a newer version says"),
+        (Reason("NewerThanThis"), "no more is known"),
+    ],
+)
+def test_a_reason_is_said_in_one_sentence(reason: Reason, text: str) -> None:
+    assert words(reason) == text
+    assert unlisted(reason.code, reason.fields) == []
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_no_field_of_a_code_ends_in_an_error(code: str) -> None:
+    """Stated alone, and with nothing stated: hostile plans may leave out whatever they like."""
+    values: dict[str, object] = {
+        "first": FIRST,
+        "holders": HOLDERS,
+        "by": [{"gang": "a/b", "priority": 3}],
+        "guarded": {"gang": "a/b", "budgets": []},
+        "until": "2026-11-23T08:00:00Z",
+        "counted": "first",
+        "proven": "slowsPeers",
+        "help": "othersEnd",
+        "fits": "instead",
+        "asked": "3",
+        "offered": "2Gi",
+        "cause": "Incomplete",
+    }
+    assert words(Reason(code))
+    for name in CODES[code].fields:
+        kind = str(ReasonFields.model_fields[name].annotation)
+        value: object = values.get(name)
+        if value is None:
+            value = (
+                True if "bool" in kind else 3 if "int" in kind else 0.5 if "float" in kind else None
+            )
+        if value is None:
+            value = ["x"] if "tuple" in kind else "x"
+        assert words(Reason.of(code, **{name: value})), name
