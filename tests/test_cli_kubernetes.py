@@ -97,9 +97,11 @@ def test_control_characters_in_the_level_a_pod_asks_for_are_escaped_in_the_reaso
     plan = document(
         cli, "-", stdin=listed(h100("n-1"), kube.pod("p", gpus=8, gated=True, annotations=ask))
     )
+    said = "it requires level \\x1b[41mrack\\nred, which this cluster does not have"
     assert plan["spec"]["gangs"][0]["reason"] == {
         "code": "Unsupported",
-        "message": "it requires level \\x1b[41mrack\\nred, which this cluster does not have",
+        "message": said,
+        "fields": {"text": said},
     }
 
 

@@ -13,7 +13,6 @@ from outcomes import planned
 from models.gang import Gang
 from models.instance import Instance
 from planner.read.inputs import load
-from planner.show.reason_words import words
 
 RACK = "example.com/rack"
 
@@ -104,7 +103,8 @@ def test_a_gang_that_another_gate_holds_waits_and_takes_no_room(tmp_path: Path) 
     assert outcome.decision("j") == "wait"
     reason = outcome.of("j").reason
     assert reason is not None
-    assert (reason.code, words(reason)) == ("Gated", f"Gated by {KUEUE}")
+    gated = f"its pods have the scheduling gate {KUEUE}"
+    assert (reason.code, reason.fields.text) == ("Gated", gated)
     assert [outcome.decision(f"all-{i}") for i in range(4)] == ["place"] * 4
     free = planned(instance(tmp_path, job(2), *(worker(i, gated=True) for i in (0, 1)), *other))
     assert free.decision("j") == "place"
@@ -116,7 +116,10 @@ def test_of_several_gates_the_first_is_named_and_text_of_others_is_harmless(
     pods = [held_by(worker(0, gated=True), "a/\x1b[31m", "b"), held_by(worker(1, gated=True), "b")]
     hold = gang_of(instance(tmp_path, job(2), *pods), "j").hold
     assert hold is not None
-    assert (hold.code, hold.message) == ("Gated", "Gated by a/\\x1b[31m and 1 more")
+    assert (hold.code, hold.message) == (
+        "Gated",
+        "its pods have the scheduling gate a/\\x1b[31m and 1 more",
+    )
     long = [held_by(worker(i, gated=True), "x" * 5000) for i in (0, 1)]
     hold = gang_of(instance(tmp_path, job(2), *long), "j").hold
     assert hold is not None

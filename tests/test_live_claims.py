@@ -85,4 +85,4 @@ def test_a_gang_with_a_shared_claim_waits_and_the_others_start(devices: Live) ->
     )
     gangs = json.loads(plan.read_text(encoding="utf-8"))["spec"]["gangs"]
     (reason,) = [gang["reason"] for gang in gangs if gang["name"] == "shared"]
-    assert reason == {"code": "Unsupported", "message": SHARED}
+    assert reason == {"code": "Unsupported", "message": SHARED, "fields": {"text": SHARED}}

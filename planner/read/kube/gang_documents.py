@@ -286,7 +286,10 @@ class GangDocuments:
             return {"code": INCOMPLETE, "message": _bounded("; ".join(missing))}
         if gates := self._other_gates(gang, waiting):
             more = f" and {len(gates) - 1} more" if len(gates) > 1 else ""
-            return {"code": GATED, "message": _bounded(f"{GATED} by {gates[0]}{more}")}
+            return {
+                "code": GATED,
+                "message": _bounded(f"its pods have the scheduling gate {gates[0]}{more}"),
+            }
         return None
 
     def _other_gates(self, gang: KubeGang, waiting: Sequence[KubePod]) -> list[str]:
