@@ -12,6 +12,8 @@ from models.gang import Gang
 from planner.errors import InputError
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
+from planner.read.slurm import constraints
+from planner.read.slurm import jobs as slurm_jobs
 
 MIB = 2**20
 TREE = "SwitchName=leaf1 Nodes=n[1-2]\nSwitchName=leaf2 Nodes=n[3-4]\nSwitchName=top Switches=leaf[1-2]\n"
@@ -282,6 +284,36 @@ def test_an_array_is_expanded_up_to_a_bound_which_is_a_remark(tmp_path: Path) ->
     assert any(
         "more tasks that wait than the 1,000 that are planned" in one for one in found.remarks
     )
+
+
+def test_all_arrays_together_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm_jobs, "MAX_ALL_TASKS", 5)
+    jobs = [job(i, array_job_id=number(i), array_task_string="1-3") for i in (10, 20, 30)]
+    found = read(tmp_path, NODES, jobs)
+    assert [gang.name for gang in found.instance.gangs] == [
+        "10_1-train", "10_2-train", "10_3-train", "20_1-train", "20_2-train",
+    ]  # fmt: skip
+    assert any(line.startswith("job 20: has more tasks") for line in found.remarks)
+
+
+def test_alternatives_of_a_job_have_a_bound(tmp_path: Path) -> None:
+    # 8 x 8 alternatives are 64, 8 x 9 are more
+    eight, nine = (
+        "|".join(f"{name}{i}" for i in range(count)) for name, count in (("a", 8), ("b", 9))
+    )
+    jobs = [job(1, features=f"({eight})&({eight})"), job(2, features=f"({eight})&({nine})")]
+    found = gangs(tmp_path, *jobs)
+    assert len(found["1-train"].roles[0].node_affinity) == 64
+    assert (held(found["2-train"]) or ("", ""))[0] == "Unsupported"
+
+
+def test_nodes_that_jobs_name_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constraints, "MAX_NAMED", 3)
+    monkeypatch.setattr(constraints, "MAX_ALL_NAMED", 5)
+    lists = ("n[1-3]", "n[1-4]", "n[1-2]", "n1")
+    found = gangs(tmp_path, *(job(i, excluded_nodes=text) for i, text in enumerate(lists)))
+    codes = [(held(found[f"{i}-train"]) or ("-", ""))[0] for i in range(4)]
+    assert codes == ["-", "Unsupported", "-", "Unsupported"]  # 3, too many, 3 + 2, one more
 
 
 def test_a_list_of_tasks_that_slurm_cut_says_how_to_get_all(tmp_path: Path) -> None:

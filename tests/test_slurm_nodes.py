@@ -116,6 +116,11 @@ def test_generic_resources_are_read_in_every_form(text: str, expected: list[Gres
     assert list(gres(text)) == expected
 
 
+def test_generic_resources_end() -> None:
+    assert len(gres(",".join(f"r{i}:1" for i in range(101)))) == 100
+    assert len(gres(",".join(f"r{i}:1" for i in range(99)))) == 99
+
+
 def test_types_of_mig_are_told_from_gpus() -> None:
     assert [is_slice(one) for one in ("1g.10gb", "nvidia_a100_3g.20gb", "a100_1g.5gb")] == [
         True
