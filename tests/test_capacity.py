@@ -232,7 +232,7 @@ def test_the_usual_shapes_are_those_of_the_mix_and_of_what_waits(
     assert [shape.text(instance) for shape in shapes] == ["1x1", "3x2@rack", "2x4"]
     shown = cli("capacity", QUICKSTART)
     assert shown.code == 0
-    assert shown.out.startswith("two-v100-servers: 2 nodes with 16 GPUs can be used; 10 free\n")
+    assert shown.out.startswith("two-v100-servers: 2 usable nodes with 16 GPUs; 10 free\n")
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_the_usual_shapes_are_those_of_the_mix_and_of_what_waits(
         (("--shape", "0x8"), "--shape '0x8' is out of range"),
         (("--shape", "1x1@rak"), "--shape '1x1@rak': no level 'rak'"),
         (("--shape", "9999999x1"), "out of range"),
-        (("--model", "V10"), "--model 'V10': no node that can be used has it\nhint: did you mean"),
+        (("--model", "V10"), "--model 'V10': no usable node has it\nhint: did you mean"),
         (("--selector", "pool"), "--selector pool: not KEY=VALUE"),
     ],
 )
@@ -291,6 +291,7 @@ def test_the_documented_counts_are_what_the_command_prints(
     cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     documented = (ROOT / "docs" / "what-if.md").read_text(encoding="utf-8")
-    command, _, shown = documented.partition("$ gangplan ")[2].partition("```")[0].partition("\n")
+    example = documented.partition("$ gangplan capacity ")[2].partition("```")[0]
+    options, _, shown = example.partition("\n")
     monkeypatch.chdir(ROOT)
-    assert cli(*command.split()).out == shown
+    assert cli("capacity", *options.split()).out == shown

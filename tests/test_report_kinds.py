@@ -227,7 +227,7 @@ def test_an_audit_says_what_is_lost_in_gpus_and_money(page: Written) -> None:
     assert "Regained a day, in money 816 at most 912" in text
     assert "Of these, placement costs 13 the other 4 start without a move" in text
     assert "Stranded GPUs 1.5 of 30 free GPUs; 72 a day" in text
-    assert "Gangs that others block 1 of 1 that wait; 16 GPUs" in text
+    assert "Gangs that start only in the re-plan 1 of 1 that wait; 16 GPUs" in text
     assert "research/old: v100-4 to v100-3" in text
     assert "The cluster now, and re-planned" in text
     assert report_plans.SCRIPT in text
@@ -293,7 +293,7 @@ def test_a_plan_says_what_else_could_start(page: Written, cli: RunCli) -> None:
     assert cli("plan", str(ROOT / "inputs/quickstart"), "--out", "plan.json").code == 0
     text = said(page(json.loads(Path("plan.json").read_text())))
     # 6 of 16 GPUs are held before the plan, 14 after it
-    assert "2 nodes with 16 GPUs can be used; 10 free now, 2 after the plan." in text
+    assert "2 usable nodes with 16 GPUs; 10 free now, 2 after the plan." in text
     assert "The largest gang that could start" in text
 
 

@@ -27,7 +27,8 @@ def audit(
         typer.Option(
             "--queue",
             metavar="mine|all|NAME,...",
-            help="Whose waiting pods count: gangplan's, every scheduler's or those of the named ones too.",
+            help="Whose waiting pods count: gangplan's, every scheduler's, or gangplan's and those of the "
+            "named schedulers.",
         ),
     ] = "all",
     policy: Annotated[
@@ -39,7 +40,7 @@ def audit(
         typer.Option(
             "--time-limit",
             metavar="DURATION",
-            help="Limit on the time after reading, such as 90s; default: the policy's, at most 50s.",
+            help="Limit on the time after reading, such as 90s; default: the policy's, at most 45s.",
         ),
     ] = None,
     now: Annotated[
@@ -61,7 +62,7 @@ def audit(
     drawn: Annotated[
         bool,
         typer.Option(
-            "--map", help="Draw the cluster, too: who holds which GPUs now and re-planned."
+            "--map", help="Also draw the cluster: who holds which GPUs, now and in the re-plan."
         ),
     ] = False,
     output: Annotated[
@@ -69,7 +70,7 @@ def audit(
         typer.Option("-o", "--output", help="Format on stdout: wide lists every running gang."),
     ] = AuditFormat.table,
 ) -> None:
-    """State what the present placement costs, and what would help."""
+    """State what the placement costs, and which moves would help."""
     from planner.cli.plan import seconds_of_limit, time_of
     from planner.pipelines import audit as auditing
     from planner.pipelines import plan as planning
@@ -107,7 +108,7 @@ def audit(
 def _report(console: Console, audited: Audited, out: Path | None, out_plan: Path | None) -> None:
     """Say what was saved, and the next command."""
     if audited.signal_exit is not None:
-        console.say("interrupted: this is what was found so far; more may be lost")
+        console.say("interrupted: this is what was found so far; the loss may be larger")
     for path in (out, out_plan):
         if path is not None:
             console.say(f"saved {shlex.quote(str(path))}")

@@ -32,8 +32,8 @@ def capacity(
         typer.Option(
             "--shape",
             metavar="PODSxGPUS[@LEVEL]",
-            help="Count gangs of this shape, such as 4x8@rack; repeatable. Default: the policy's mix and "
-            "what waits.",
+            help="Count gangs of this shape, such as 4x8@rack; repeatable. Default: the sizes of the "
+            "policy's mix and of the waiting gangs.",
         ),
     ] = None,
     model: Annotated[
@@ -49,7 +49,7 @@ def capacity(
     tolerate: Annotated[
         list[str] | None,
         typer.Option(
-            "--tolerate", metavar="KEY", help="Count nodes with this taint, too; repeatable."
+            "--tolerate", metavar="KEY", help="Also count nodes with this taint; repeatable."
         ),
     ] = None,
     queue: QueueOption = None,
@@ -59,7 +59,7 @@ def capacity(
     ] = None,
     output: Annotated[
         CapacityFormat,
-        typer.Option("-o", "--output", help="Format on stdout: wide adds every domain."),
+        typer.Option("-o", "--output", help="Format on stdout: wide lists every domain."),
     ] = CapacityFormat.table,
 ) -> None:
     """Count the gangs that could start, now and after a plan."""

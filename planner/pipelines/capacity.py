@@ -239,7 +239,7 @@ def capacity_document(
     )
     if question.model is not None and not nodes:
         models = {node.model.gpu for node in instance.cluster.nodes if node.model is not None}
-        what = f"--model {shown(question.model)}: no node that can be used has it"
+        what = f"--model {shown(question.model)}: no usable node has it"
         raise UsageError(Fault(what, suggestion(question.model, models, "GPU models")))
     asked = shapes_of(shapes, instance) or default_shapes(instance, nodes, occupied.waiting)
     cluster, status = capacity(instance, asked, nodes, occupied.before, occupied.after)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from models.cluster import Node
 from models.documents.capacity import (
     CapacityCluster,
     CapacityLargest,
@@ -330,16 +331,24 @@ def _notes(instance: Instance, nodes: Sequence[int]) -> Iterable[str]:
     others = [node for n, node in enumerate(cluster.nodes) if node.gpus and n not in counted]
     if others:
         gpus = sum(node.gpus for node in others)
-        yield (
-            f"{plural(len(others), 'node')} with {plural(gpus, 'GPU')} cannot be used: not ready, cordoned, "
-            "tainted, or not selected"
-        )
+        causes = Counter(_closed(node) for node in others)
+        why = ", ".join(f"{number:,} {cause}" for cause, number in causes.most_common())
+        yield f"{plural(len(others), 'node')} with {plural(gpus, 'GPU')} not counted: {why}"
     if not any(policy.per_gpu):
-        yield "CPU and memory beside GPUs are not counted: perGpu in the Policy says what a GPU needs"
+        yield "cpu and memory are not counted: set perGpu in the Policy to what each GPU needs"
     if policy.spares:
-        yield "nodes that `spares` keeps free are left out; with another choice of them more might fit"
+        yield "nodes that `spares` keeps free are not counted; if others were kept free, more might fit"
     if instance.queues:
-        yield "limits and guarantees of queues are not counted"
+        yield "limits and guarantees of queues are ignored"
+
+
+def _closed(node: Node) -> str:
+    """Why the node is not counted, in a word."""
+    if not node.ready:
+        return "not ready"
+    if node.unschedulable:
+        return "cordoned"
+    return "tainted or not selected"
 
 
 class _Groups:

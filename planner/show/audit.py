@@ -219,7 +219,7 @@ def _at_least(one: AuditWhole) -> str:
 
 STARTS = {
     "now": "now, without a move",
-    "others stood better": "once others move",
+    "others stood better": "only in the re-plan",
     "others ended": "once others end",
     "held": "once it is released",
     "never": "never here",

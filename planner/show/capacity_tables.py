@@ -15,8 +15,8 @@ ANYWHERE = "ANYWHERE"
 def facts(found: CapacityDocument) -> list[str]:
     """What was counted, in one line."""
     cluster = found.cluster
-    line = f"{cluster.name}: {plural(cluster.nodes, 'node')} with {plural(cluster.gpus, 'GPU')} can be used; "
-    line += f"{number(cluster.before)} free"
+    usable = f"{number(cluster.nodes)} usable {'node' if cluster.nodes == 1 else 'nodes'}"
+    line = f"{cluster.name}: {usable} with {plural(cluster.gpus, 'GPU')}; {number(cluster.before)} free"
     return [
         line if cluster.after is None else f"{line} now, {number(cluster.after)} after the plan"
     ]
@@ -42,7 +42,13 @@ def shapes(found: CapacityDocument) -> Table:
         )
         for shape in found.status.shapes
     ]
-    return Table(columns, tuple(rows), ("below a level: with each gang in one domain of it",))
+    return Table(
+        columns,
+        tuple(rows),
+        (
+            "the number of gangs that could start together; below a level, each within one domain of it",
+        ),
+    )
 
 
 def _counts(shape: CapacityShape, levels: Sequence[str]) -> list[Cell]:
@@ -78,7 +84,11 @@ def largest(found: CapacityDocument) -> Table:
         )
         for gpus, own in by_size.items()
     ]
-    return Table(columns, tuple(rows), ("the most pods of one gang",))
+    return Table(
+        columns,
+        tuple(rows),
+        ("the most pods that one gang could have; below a level, within one domain of it",),
+    )
 
 
 def domains(found: CapacityDocument) -> Table:

@@ -81,7 +81,7 @@ def _figures(audit: AuditDocument) -> Iterator[Figure]:
     starts = [one for one in status.waiting if one.starts_if == "others stood better"]
     total = sum(one.gpus for one in starts)
     yield Figure(
-        "Gangs that others block",
+        "Gangs that start only in the re-plan",
         number(len(starts)),
         f"of {number(len(status.waiting))} that wait; {plural(total, 'GPU')}",
     )
