@@ -415,7 +415,7 @@ def test_a_pod_that_kueue_does_not_manage_is_planned_as_kube_scheduler_would(
     assert decisions == {"server": ("place", None)}
     assert said(
         found,
-        "1 gang of schedulers that know no promises wait for 4 GPUs; if they start, queues cannot have 4 of",
+        "other schedulers may start 1 gang with 4 GPUs, which no promise holds back; queues then lack 4 of",
     )
     # What gangplan starts keeps to the promises, as before.
     _, decisions = plan_all(tmp_path, *promised(24), wanting("ours"))
@@ -423,7 +423,7 @@ def test_a_pod_that_kueue_does_not_manage_is_planned_as_kube_scheduler_would(
     # With room beyond the promises nothing is short, and nothing is said.
     found, decisions = plan_all(tmp_path, *promised(20), server)
     assert decisions == {"server": ("place", None)}
-    assert not said(found, "know no promises")
+    assert not said(found, "no promise holds back")
 
 
 def test_a_gang_of_a_queue_goes_before_pods_that_no_queue_has(tmp_path: Path) -> None:

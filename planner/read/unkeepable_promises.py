@@ -82,8 +82,8 @@ def _outside(instance: Instance) -> str | None:
     if lacking <= 0:
         return None
     return (
-        f"{plural(len(gangs), 'gang')} of schedulers that know no promises wait for {plural(asked, 'GPU')};"
-        f" if they start, queues cannot have {lacking:,} of the GPUs that they are promised"
+        f"other schedulers may start {plural(len(gangs), 'gang')} with {plural(asked, 'GPU')},"
+        f" which no promise holds back; queues then lack {lacking:,} of the GPUs that they are promised"
     )
 
 
