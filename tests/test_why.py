@@ -208,6 +208,22 @@ def test_who_would_take_the_room_first_is_said(explained: Any) -> None:  # noqa:
     assert "first" not in remedies(explained(text, "before"))["addNode"]
 
 
+def test_who_would_take_the_room_of_a_gang_that_goes_is_said_at_once(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    # without held, before (priority 5) starts, and new waits on
+    held = gang("held", 4, nodes=["a-1", "a-2", "b-1", "b-2"])
+    text = cluster() + held + gang("before", 4, "priority: 5") + gang("new", 1)
+    (tmp_path / "in.yaml").write_text(text, encoding="utf-8")
+    out = str(tmp_path / "plan.json")
+    assert cli("plan", str(tmp_path / "in.yaml"), "--out", out).code == 0
+    lines = cli("explain", out, "new").out.splitlines()
+    assert lines[2] == (
+        "until  default/held (32 GPUs) ends, is stopped or moves away; then default/before would start"
+        " before it"
+    )
+
+
 def test_what_fits_nowhere_has_its_size_as_the_cause(explained: Any) -> None:  # noqa: ANN401
     found = explained(cluster() + gang("new", 5), "new")
     assert causes(found) == [("size", "default/new")]

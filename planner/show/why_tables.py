@@ -37,7 +37,7 @@ def headline(gang: str, reason: str, why: Why) -> Table:
     rows = [("why", Cell(reason or "no reason is stated", "bad"))]
     if why.standing != "hold":
         word, said = why_words.summary(why.standing, why.causes, why.limit_seconds)
-        rows.append((word, Cell(said, "warn")))
+        rows.append((word, Cell(said + _before_it(why), "warn")))
     do = _first_step(why)
     if do:
         rows.append(("do", Cell(do, "good")))
@@ -46,6 +46,15 @@ def headline(gang: str, reason: str, why: Why) -> Table:
         ((Cell("gang", "dim"), Cell(gang, "head")), *((Cell(n, "dim"), cell) for n, cell in rows)),
         headless=True,
     )
+
+
+def _before_it(why: Why) -> str:
+    """Who would take the room of gangs that go, where that was found."""
+    causes = {one.name for one in why.causes if one.type == "gang"}
+    firsts = [one.first for one in why.remedies if one.gangs and causes.issuperset(one.gangs)]
+    if not firsts or not firsts[0]:
+        return ""
+    return f"; then {first_of(firsts[0], MAX_FIRST, 'other gang')} would start before it"
 
 
 def _first_step(why: Why) -> str:
