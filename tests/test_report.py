@@ -202,15 +202,15 @@ def test_what_nodes_have_room_for_is_counted_before_and_after() -> None:
     # v100-1 to -3 are free before; of v100-4 2 GPUs are held, 1 is unhealthy. whole takes v100-1 and -2,
     # pair 4 GPUs of v100-3
     said = " ".join(" ".join(Elements(page_of(document)).text).split())
-    assert "3 → 0 wholly free nodes, with 24 → 0 free GPUs" in said
-    assert "1 → 2 partly free nodes, with 5 → 9 free GPUs" in said
-    assert "0 → 2 full nodes 1 → 0 of 2 racks wholly free" in said
-    assert "take no new pods" not in said
+    assert "3 → 0 nodes wholly free, 24 → 0 free GPUs" in said
+    assert "1 → 2 nodes partly free, 5 → 9 free GPUs" in said
+    assert "0 → 2 nodes full 1 → 0 of 2 racks wholly free" in said
+    assert "closed" not in said
     document["instance"]["cluster"]["spec"]["nodes"][2]["unschedulable"] = True
     said = " ".join(" ".join(Elements(page_of(document)).text).split())
-    assert "2 → 0 wholly free nodes, with 16 → 0 free GPUs" in said
-    assert "1 nodes that take no new pods" in said
-    assert "healthy GPU), with 8 → 4 free GPUs" in said
+    assert "2 → 0 nodes wholly free, 16 → 0 free GPUs" in said
+    assert "1 node closed to new pods" in said
+    assert "healthy GPU), 8 → 4 free GPUs" in said
 
 
 @pytest.mark.parametrize(

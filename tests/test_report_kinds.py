@@ -290,11 +290,15 @@ def test_the_mean_of_a_curve_counts_each_value_until_the_next() -> None:
 
 
 def test_a_plan_says_what_else_could_start(page: Written, cli: RunCli) -> None:
-    assert cli("plan", str(ROOT / "inputs/quickstart"), "--out", "plan.json").code == 0
+    planned = cli("plan", str(ROOT / "inputs/quickstart"), "--out", "plan.json")
+    (reason,) = re.findall(r"RequiredTopology: .*", planned.out)
     text = said(page(json.loads(Path("plan.json").read_text())))
     # 6 of 16 GPUs are held before the plan, 14 after it
     assert "2 usable nodes with 16 GPUs; 10 free now, 2 after the plan." in text
     assert "The largest gang that could start" in text
+    assert (
+        text.count(reason) == text.count("RequiredTopology") == 1
+    )  # what `plan` says, and no other
 
 
 def test_a_document_with_a_fault_names_its_place(

@@ -119,21 +119,20 @@ class MapView:
         def way(old: int, new: int) -> str:
             return number(new) if old == new else f"{number(old)} → {number(new)}"
 
-        def free(room: Room) -> str:
-            some = before.free[room] or after.free[room]
-            return f", with {way(before.free[room], after.free[room])} free GPUs" if some else ""
-
         words: dict[Room, str] = {
-            "whole": "wholly free nodes",
-            "part": "partly free nodes",
-            "full": "full nodes",
-            "closed": "nodes that take no new pods (cordoned, not ready, or without a healthy GPU)",
+            "whole": "wholly free",
+            "part": "partly free",
+            "full": "full",
+            "closed": "closed to new pods (cordoned, not ready, or without a healthy GPU)",
         }
-        found = [
-            (str(room), way(before.nodes[room], after.nodes[room]), said + free(room))
-            for room, said in words.items()
-            if room != "closed" or before.nodes[room] or after.nodes[room]
-        ]
+        found = []
+        for room, said in words.items():
+            nodes = before.nodes[room], after.nodes[room]
+            gpus = before.free[room], after.free[room]
+            if room == "closed" and not any(nodes):
+                continue
+            free = f", {way(*gpus)} free GPU{'s' * (gpus != (1, 1))}" if any(gpus) else ""
+            found.append((str(room), way(*nodes), f"node{'s' * (nodes != (1, 1))} {said}{free}"))
         if self.levels:
             every = sum(1 for domain in self.cluster.innermost() if domain.counts.gpus)
             level = f"of {plural(every, safe(self.levels[-1]))} wholly free"
