@@ -103,8 +103,8 @@ def test_gpus_of_a_pod_are_capped() -> None:
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_priorities_are_capped(sign: int) -> None:
-    assert pods._bounded(sign * 10**30) == sign * pods.MAX_PRIORITY
-    assert pods._bounded(sign * 5) == sign * 5
+    assert pods.bounded_priority(sign * 10**30) == sign * pods.MAX_PRIORITY
+    assert pods.bounded_priority(sign * 5) == sign * 5
 
 
 def test_a_long_annotation_is_not_parsed() -> None:
