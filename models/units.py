@@ -47,9 +47,15 @@ def plural(count: int, noun: str) -> str:
 
 def first_of(names: Sequence[str], most: int, noun: str = "") -> str:
     """``a, b and 3 more``: the first names, and how many follow; ``noun``: what those are, if it is said."""
+    most = shown_of(len(names), most)
     rest = len(names) - most
     more = plural(rest, noun) if noun else f"{rest:,} more"
     return ", ".join(names[:most]) + (f" and {more}" if rest > 0 else "")
+
+
+def shown_of(count: int, most: int) -> int:
+    """How many of ``count`` are shown where about ``most`` are: a single other one is named, not counted."""
+    return count if count <= most + 1 else most
 
 
 def shortened(text: str, most: int) -> str:

@@ -1,25 +1,146 @@
-"""Colour only repeats what the text says: nothing else changes, and no line outgrows its terminal."""
+"""Every verb that shows something, on every shipped input, in colour and in three widths.
+
+Colour only repeats what the text says, so that the text is the same without; nothing is unexpected, and no
+line is wider than its terminal.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from conftest import RunCli
+from effort import examples, first_fast
+
+from planner.cli.app import app
+from planner.show.text import width as width_of
 
 INPUTS = Path(__file__).parent.parent / "inputs"
 WIDTHS = (80, 100, 160)
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+TOOK = re.compile(r" *[0-9.]+s/[0-9.]+s")
+
+# One that has every kind of table first: queues, what reservations and moves show, NVLink domains.
+FIRST = ("queues", "quickstart", "reservations", "moves", "nvl72", "parallelism", "elastic")
+OTHERS = sorted(
+    str(file.parent.relative_to(INPUTS))
+    for file in (*INPUTS.rglob("cluster.yaml"), *INPUTS.rglob("expected.facts"))
+    if file.parts[len(INPUTS.parts)] != "refused"
+)
+SMALL = [*FIRST, *(name for name in OTHERS if name not in FIRST)]
+ALL = ("--queue", "all", "--budget", "1")
+
+VERBS = ["", *(one.callback.__name__ for one in app.registered_commands if one.callback)]
+
+Saved = Callable[[str], str]
 
 
+@pytest.fixture(scope="session")
+def plans(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The plans that were made, by the name of their input."""
+    return {"": str(tmp_path_factory.mktemp("plans"))}
+
+
+@pytest.fixture
+def saved(plans: dict[str, str], cli: RunCli) -> Saved:
+    """The plan of an input, made once; briefly, since what is shown does not depend on how good it is."""
+
+    def make(name: str) -> str:
+        if name not in plans:
+            path = Path(plans[""]) / f"{name.replace('/', '-')}.json"
+            made = cli("plan", str(INPUTS / name), *ALL, "--out", str(path))
+            assert made.code == 0, made.err
+            plans[name] = str(path)
+        return plans[name]
+
+    return make
+
+
+def seen(
+    cli: RunCli, *words: str, code: int = 0, widths: tuple[int, ...] = WIDTHS, folded: bool = True
+) -> None:
+    """A command in each width, with and without colour. ``folded``: whether its lines fit the width."""
+    for width in widths:
+        environ = {"COLUMNS": str(width)}
+        coloured = cli(*words, "--color", "always", environ=environ)
+        plain = cli(*words, "--color", "never", environ=environ)
+        told = f"{' '.join(words)} at {width}: {coloured.err}"
+        assert (coloured.code, plain.code) == (code, code), told
+        assert "unexpected" not in coloured.err, told
+        assert "\x1b" not in plain.out, told
+        # What a replay took differs each time.
+        first, second = (TOOK.sub("", one.out) for one in (coloured, plain))
+        assert COLOUR.sub("", first) == second, told
+        wide = [line for line in plain.out.splitlines() if width_of(line) > width]
+        assert not folded or not wide, f"{told}\n{wide[:3]}"
+
+
+def gang_of(plan: str, *decisions: str) -> str | None:
+    """The first gang with such a decision."""
+    gangs = json.loads(Path(plan).read_text())["spec"]["gangs"]
+    found = (f"{one['namespace']}/{one['name']}" for one in gangs if one["decision"] in decisions)
+    return next(found, None)
+
+
+@pytest.mark.parametrize("name", first_fast(SMALL, examples(len(SMALL), len(FIRST))))
+def test_a_plan_is_shown_in_colour_by_every_verb(name: str, saved: Saved, cli: RunCli) -> None:
+    plan = saved(name)
+    for form in ("table", "wide"):
+        seen(cli, "show", plan, "-o", form)
+        seen(cli, "show", plan, "-o", form, "--all")
+    seen(cli, "show", plan, "--map")
+    for form in ("json", "yaml", "name"):
+        seen(cli, "show", plan, "-o", form, widths=(80,), folded=False)
+    for kind in (("wait",), ("place", "complete"), ("keep",), ("preempt", "move", "resize")):
+        if (gang := gang_of(plan, *kind)) is not None:
+            seen(cli, "explain", plan, gang, "--time-limit", "0s")
+    seen(cli, "compare", plan, saved("quickstart"))
+    seen(cli, "compare", plan, plan, "-o", "wide")
+    seen(cli, "verify", plan)
+    seen(cli, "capacity", plan)
+    seen(cli, "capacity", plan, "-o", "wide", folded=False)  # a column for each size
+
+
+@pytest.mark.parametrize("name", first_fast(SMALL, examples(len(SMALL), 2)))
+def test_an_input_is_read_planned_and_audited_in_colour(name: str, cli: RunCli) -> None:
+    path = str(INPUTS / name)
+    seen(cli, "validate", path)
+    seen(cli, "plan", path, *ALL)
+    seen(cli, "audit", path)
+
+
+@pytest.mark.parametrize("name", first_fast(["quickstart", "moves", "preemption", "nvl72"]))
+def test_what_explain_proves_is_shown_in_colour(name: str, saved: Saved, cli: RunCli) -> None:
+    plan = saved(name)
+    for kind in (("wait", "preempt"), ("place", "move")):
+        if (gang := gang_of(plan, *kind)) is not None:
+            seen(cli, "explain", plan, gang, "--time-limit", "60s")
+
+
+def test_a_replay_is_shown_in_colour(cli: RunCli, tmp_path: Path) -> None:
+    rows = "".join(f"j{i},v,{i * 10},600,8\n" for i in range(2))
+    (tmp_path / "jobs.csv").write_text(f"job_id,vc,submit_s,duration_s,num_gpus\n{rows}")
+    cluster = str(INPUTS / "quickstart" / "cluster.yaml")
+    words = ("--cluster", cluster, "--baseline", "fifo", "--every", "1h")
+    seen(cli, "replay", str(tmp_path / "jobs.csv"), *words)
+
+
+@pytest.mark.parametrize("model", [(), ("dgx-1-v100",), ("h100",), ("gb200",)])
+def test_server_models_are_shown_in_colour(model: tuple[str, ...], cli: RunCli) -> None:
+    seen(cli, "topo", *model)
+
+
+@pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("width", WIDTHS)
-def test_a_queue_without_waiting_gangs_is_shown_in_colour(width: int, cli: RunCli) -> None:
-    columns = {"COLUMNS": str(width)}
-    plain, coloured = (
-        cli("plan", str(INPUTS / "queues"), "--color", when, environ=columns)
-        for when in ("never", "always")
-    )
-    assert (plain.code, coloured.code, plain.err) == (0, 0, coloured.err)
-    assert "\x1b[" in coloured.out
-    assert COLOUR.sub("", coloured.out) == plain.out
+def test_help_fits(
+    verb: str, width: int, cli: RunCli, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert cli(*verb.split(), "--help").code == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 5
+    assert max(map(len, lines)) <= width, verb

@@ -118,7 +118,7 @@ def test_of_several_gates_the_first_is_named_and_text_of_others_is_harmless(
     assert hold is not None
     assert (hold.code, hold.message) == (
         "Gated",
-        "its pods have the scheduling gate a/\\x1b[31m and 1 more",
+        "its pods have the scheduling gates a/\\x1b[31m, b",
     )
     long = [held_by(worker(i, gated=True), "x" * 5000) for i in (0, 1)]
     hold = gang_of(instance(tmp_path, job(2), *long), "j").hold

@@ -40,6 +40,7 @@ from models.units import (
     quantity_text,
     seconds,
     shown,
+    shown_of,
     significant_digits,
     time_text,
 )
@@ -398,7 +399,7 @@ def suggestion(word: str, known: Iterable[str], called: str = "known") -> str:
         return f"did you mean {shown(folded[near[0]])}?"
     if not options:
         return f"{called}: none"
-    first = options if len(options) <= _ALL_LISTED else options[:_LISTED]
+    first = options if len(options) <= _ALL_LISTED else options[: shown_of(len(options), _LISTED)]
     more = f" and {len(options) - len(first)} more" if len(options) > len(first) else ""
     # A name that contains a comma would look like two names.
     listed = (shown(option) if "," in option else option for option in first)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from models.units import plural, shortened
+from models.units import plural, shortened, shown_of
 from planner.cli.options import (
     KubeconfigOption,
     KubeContextOption,
@@ -105,10 +105,11 @@ def _warn(console: Console, plan: VerifiedPlan, view: ClusterView, stale: list[s
         console.warn(one_line(f"withheld: gang {'/'.join(gang)}: {why}"))
 
     found = [*stale, *plan.backend.check(plan.orders, view)]
-    for warning in found[:MAX_WARNINGS]:
+    shown = shown_of(len(found), MAX_WARNINGS)
+    for warning in found[:shown]:
         console.warn(one_line(warning))
-    if len(found) > MAX_WARNINGS:
-        console.warn(f"and {len(found) - MAX_WARNINGS:,} more")
+    if rest := len(found) - shown:
+        console.warn(f"and {rest:,} more")
     return len(found)
 
 

@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import IO, TYPE_CHECKING
 
 from models.apply.live_state import ClusterView, LiveNode, LivePod
-from models.units import plural
+from models.units import plural, shown_of
 from planner import __version__
 from planner.cluster import api_paths, rights
 from planner.cluster.api_paths import POD_GROUPS, RESOURCE_SLICES, core, grouped
@@ -559,8 +559,10 @@ def _usable(node: LiveNode) -> bool:
 
 
 def _named(opened: list[tuple[str, str]]) -> str:
-    named = "; ".join(f"{name}: {why}" for name, why in opened[:_SHOWN])
-    return named + (f"; and {len(opened) - _SHOWN:,} more" if len(opened) > _SHOWN else "")
+    shown = shown_of(len(opened), _SHOWN)
+    named = "; ".join(f"{name}: {why}" for name, why in opened[:shown])
+    rest = len(opened) - shown
+    return named + (f"; and {rest:,} more" if rest else "")
 
 
 def check_pod_groups(transport: Transport) -> Finding:

@@ -21,6 +21,6 @@ def verify(
     plan, verdict = judge_file(plan_files.read_bytes(path, console.stdin), path)
     console.event("verify_done", violations=0)
     console.remarks(verdict.remarks)
-    console.data("".join(f"{line}\n" for line in proofs(plan, verdict.counted)))
+    console.data(console.lines(proofs(plan, verdict.counted)))
     if path != "-":
         console.next(f"{console.program} show {shlex.quote(path)}")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 from models.apply.outcomes import ApplyLimits, Outcome, Verdict
+from models.units import shown_of
 from planner.errors import Fault, InputError, StaleError
 from planner.pipelines.plan import verify_file
 from planner.show.text import lasting
@@ -294,9 +295,9 @@ def check_open_nodes(plan: VerifiedPlan, view: ClusterView, *, one_by_one: bool 
 
 def _faults(found: list[str], hint: str) -> list[Fault]:
     """One fault each, at most MAX_SHOWN; the hint once, at the end."""
-    shown = [one_line(one) for one in found[:MAX_SHOWN]]
-    if len(found) > MAX_SHOWN:
-        shown[-1] = f"{shown[-1]} (and {len(found) - MAX_SHOWN:,} more)"
+    shown = [one_line(one) for one in found[: shown_of(len(found), MAX_SHOWN)]]
+    if rest := len(found) - len(shown):
+        shown[-1] = f"{shown[-1]} (and {rest:,} more)"
     return [Fault(one, hint if one is shown[-1] else None) for one in shown]
 
 

@@ -129,10 +129,12 @@ class LivePlanner:
         if self._reported:
             return
         self._reported = True
-        for line in built.remarks[:MAX_WARNINGS]:
+        from models.units import shown_of
+
+        shown = shown_of(len(built.remarks), MAX_WARNINGS)
+        for line in built.remarks[:shown]:
             self._warn(line)
-        rest = len(built.remarks) - MAX_WARNINGS
-        if rest > 0:
+        if rest := len(built.remarks) - shown:
             self._warn(f"and {rest:,} more, all in the plan: --out FILE")
 
     def _warn(self, line: str) -> None:

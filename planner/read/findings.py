@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from models.documents.base import Path
-from models.units import shortened
+from models.units import shortened, shown_of
 from planner.errors import Fault, InputError
 from planner.read.parser import places
 from planner.read.sources import Malformed, Source, printable
@@ -78,7 +78,7 @@ def _subjects_text(subjects: list[str], unnamed: int) -> str:
     ``unnamed``: how many more there are.
     """
     distinct = list(dict.fromkeys(subjects))
-    for count in range(_SHOWN_SUBJECTS, 0, -1):
+    for count in range(shown_of(len(distinct) + unnamed, _SHOWN_SUBJECTS), 0, -1):
         named = _joined(distinct[:count])
         if len(named) <= _SHOWN_CHARACTERS:
             break

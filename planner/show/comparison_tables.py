@@ -43,7 +43,11 @@ def facts(found: ComparisonDocument) -> Table:
     rows = [_plan(_title(found, side), getattr(found, side)) for side in _sides(found)]
     columns = ("PLAN", "FILE", "OUTCOME", "NODES", "GANGS", "EFFECTIVE GPUS", "WHAT IF")
     titled = tuple(
-        Column(title, right=title in ("NODES", "GANGS", "EFFECTIVE GPUS"), fold=title == "WHAT IF")
+        Column(
+            title,
+            right=title in ("NODES", "GANGS", "EFFECTIVE GPUS"),
+            fold=title in ("FILE", "WHAT IF"),
+        )
         for title in columns
     )
     return Table(titled, tuple(rows)).without_empty_columns()

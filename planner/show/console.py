@@ -236,13 +236,15 @@ class Console:
 
         ``all_with``: the command that shows all of them; None shows them here.
         """
-        shown = remarks if all_with is None else remarks[:MAX_REMARKS]
+        from models.units import shown_of
+
+        shown = remarks if all_with is None else remarks[: shown_of(len(remarks), MAX_REMARKS)]
         for line in shown:
             self.warn(line)
         for line in remarks:
             self.event("warning", warning=line)
         if rest := len(remarks) - len(shown):
-            self.warn(f"and {rest:,} more; {all_with} shows {'it' if rest == 1 else 'all'}")
+            self.warn(f"and {rest:,} more; {all_with} shows all")
 
     def event(self, kind: str, **fields: EventValue) -> None:
         """One JSON object on stderr, only in JSON mode."""

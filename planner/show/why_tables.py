@@ -13,7 +13,7 @@ from models.documents.explanation import (
     WhyRemedy,
     WhyTier,
 )
-from models.units import first_of, plural
+from models.units import first_of, plural, shown_of
 from planner.show import why_words
 from planner.show.table import Cell, Column, Table
 from planner.show.text import nodes_and_gpus, number, ranges
@@ -93,7 +93,10 @@ def tables(why: Why) -> list[Table]:
 
 def _causes(why: Why) -> Table:
     gangs = [one for one in why.causes if one.type == "gang"]
-    shown = [*(one for one in why.causes if one.type != "gang"), *gangs[:MAX_GANGS]]
+    shown = [
+        *(one for one in why.causes if one.type != "gang"),
+        *gangs[: shown_of(len(gangs), MAX_GANGS)],
+    ]
     rows = [
         (
             Cell(why_words.label(one)),
@@ -104,7 +107,7 @@ def _causes(why: Why) -> Table:
         for one in shown
         if why.standing in NOTES
     ]
-    rest = gangs[MAX_GANGS:]
+    rest = gangs[shown_of(len(gangs), MAX_GANGS) :]
     notes = []
     if rest:
         gpus = plural(sum(one.gpus or 0 for one in rest), "GPU")

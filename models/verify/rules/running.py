@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from models.units import first_of
 from models.verify.changes import Change
 from models.verify.facts import Gang, PodKey, Role
 from models.verify.outcome import Outcome
@@ -119,9 +120,7 @@ def _gives_room(outcome: Outcome, change: Change, leaving: Iterable[PodKey]) -> 
 
 
 def _pods(gang: Gang, keys: Sequence[PodKey]) -> str:
-    names = [f"{gang.roles[role].name}/{index}" for role, index in keys[:3]]
-    more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
-    return f"pods {', '.join(names)}{more}"
+    return f"pods {first_of([f'{gang.roles[role].name}/{index}' for role, index in keys], 3)}"
 
 
 def _sizes(outcome: Outcome) -> Iterator[Violation]:

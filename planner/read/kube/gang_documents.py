@@ -23,7 +23,7 @@ from models.documents.gang import (
 )
 from models.gang import NodeExpression, Toleration, whole_number
 from models.policy import EVERY_SCHEDULER, KubernetesPolicy
-from models.units import duration_text, shortened, time_text
+from models.units import duration_text, first_of, shortened, shown_of, time_text
 from planner.read.findings import Remarks
 from planner.read.kube.gangs.communication import PARALLELISM
 from planner.read.kube.levels.levels import Levels
@@ -285,11 +285,8 @@ class GangDocuments:
         if missing := [*filter(None, [gang.missing]), *_volumes(waiting)]:
             return {"code": INCOMPLETE, "message": _bounded("; ".join(missing))}
         if gates := self._other_gates(gang, waiting):
-            more = f" and {len(gates) - 1} more" if len(gates) > 1 else ""
-            return {
-                "code": GATED,
-                "message": _bounded(f"its pods have the scheduling gate {gates[0]}{more}"),
-            }
+            gate = f"scheduling gate{'s' * (len(gates) > 1)} {first_of(gates, 1)}"
+            return {"code": GATED, "message": _bounded(f"its pods have the {gate}")}
         return None
 
     def _other_gates(self, gang: KubeGang, waiting: Sequence[KubePod]) -> list[str]:
@@ -470,8 +467,9 @@ def _is_rooted(gang: KubeGang) -> bool:
 def _volumes(waiting: Sequence[KubePod]) -> list[str]:
     """What the volumes of these pods need first."""
     found = dict.fromkeys(words for pod in waiting for words in pod.waits_for)
-    more = len(found) - _SHOWN
-    return [*list(found)[:_SHOWN], *([f"and {more:,} more like that"] if more > 0 else [])]
+    shown = shown_of(len(found), _SHOWN)
+    more = len(found) - shown
+    return [*list(found)[:shown], *([f"and {more:,} more like that"] if more else [])]
 
 
 def _wants_more(role: KubeRole) -> bool:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from models.units import first_of
+from models.units import first_of, shown_of
 from planner.read.findings import Remarks
 from planner.read.kube.dialects.base import (
     Controller,
@@ -479,7 +479,7 @@ def _missing_pods(role: KubeRole) -> list[str]:
 def _not_created(names: Sequence[str], roles: Sequence[KubeRole], existing: int) -> str:
     count = sum(max(role.missing, 0) for role in roles)
     total = existing + sum(role.missing for role in roles)
-    shown = names[: min(count, _SHOWN)]
+    shown = names[: min(count, shown_of(count, _SHOWN))]
     if count > len(shown):
         who = f"{', '.join(shown)} and {count - len(shown)} more have"
     elif len(shown) > 1:
