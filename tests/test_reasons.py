@@ -61,8 +61,10 @@ def test_a_stopped_gang_names_the_highest_who_come() -> None:
     low = gang("low", 1, 8, stands=[(0, 0, 0, FULL)], preemptible=True)
     queue = [gang(f"q{i}", 1, 2, priority=i) for i in (1, 2, 3, 4)]
     made = by_search(build(gangs=[low, *queue]))
-    by = [{"gang": f"default/q{i}", "priority": i} for i in (4, 3, 2)]
-    assert made.of("low").reason == Reason.of("Preempted", by=by, more=1)
+    by = [
+        {"gang": f"default/q{i}", "priority": i} for i in (4, 3, 2, 1)
+    ]  # a single other one is named, too
+    assert made.of("low").reason == Reason.of("Preempted", by=by, more=0)
 
 
 def test_a_count_says_no_even_without_those_that_may_give_way() -> None:

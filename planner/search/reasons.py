@@ -25,7 +25,7 @@ from models.shape import ShapeRule
 from models.solution import HELD_ROOM, QUEUE_LIMIT, GangDecision, Reason
 from models.tier_values import tiers_of
 from models.tiers import family
-from models.units import time_text
+from models.units import shown_of, time_text
 from planner.search.alone_proofs import AloneProofs
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace, MaximalSpace
@@ -168,7 +168,7 @@ class _ReasonFinder:
         ordered = sorted(arrivals, key=lambda other: (-gangs[other].priority, other))
         by = [
             {"gang": "/".join(gangs[o].key), "priority": gangs[o].priority}
-            for o in ordered[:MAX_NAMED]
+            for o in ordered[: shown_of(len(ordered), MAX_NAMED)]
         ]
         return Reason.of("Preempted", by=by, more=len(ordered) - len(by))
 

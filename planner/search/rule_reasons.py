@@ -22,7 +22,7 @@ from models.queue_shares import Gpu, QueueCounts, queue_counts, queue_of, shares
 from models.reservations import closes
 from models.shape import ShapeRule, shapes_about, without_shape
 from models.solution import QUOTA, RESERVED, GangDecision, PodPlacement, Reason, Reserved
-from models.units import time_text
+from models.units import shown_of, time_text
 from planner.search.free_space import FreeSpace
 from planner.search.greedy import missing_demand, place
 from planner.search.precedence import LeftByAbove
@@ -121,11 +121,12 @@ class RuleReasons:
             }
             for one in holders
         ]
+        shown = shown_of(len(by), MAX_NAMED)
         return Reason.of(
             RESERVED,
             reserved_nodes=len(nodes),
-            by=by[:MAX_NAMED],
-            more=max(0, len(by) - MAX_NAMED),
+            by=by[:shown],
+            more=len(by) - shown,
             endless=gang.expected_duration_s is None,
         )
 
