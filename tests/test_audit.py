@@ -23,7 +23,7 @@ from models.instance import Instance
 from models.leftover import stranded
 from models.occupancy import free_after
 from models.plan import PlanWriter
-from models.policy import Objective, SolveLimits
+from models.policy import EVERY_SCHEDULER, Objective, SolveLimits
 from models.program.base_state import base_decisions
 from models.solution import GangDecision
 from models.stranded_gpus import stranded_by_cause
@@ -32,6 +32,7 @@ from planner.baselines.rules import BASELINES
 from planner.baselines.scheduler import schedule
 from planner.pipelines.adjustments import at_no_price
 from planner.pipelines.audit import together
+from planner.read.inputs import load
 from planner.search.regaining_moves import regaining_moves
 from planner.search.solve import solve
 
@@ -202,6 +203,23 @@ def test_each_move_alone_and_all_together_regain_what_they_say(
             free.gangs[i].roles[p.role].gpus for i in running for p in free.gangs[i].running_pods
         )
     assert sum(move.effective for move in moves) == value(list(moves)) - before
+
+
+@pytest.mark.slow
+def test_moves_of_a_recorded_cluster_are_found() -> None:
+    """``asr-distill`` runs at 58 % on two servers; on one it has 8 x 0.42 = 3.36 effective GPUs more."""
+    snapshot = Path(__file__).parent.parent / "inputs/snapshots/h100-gke"
+    instance = load((str(snapshot),), queue=(EVERY_SCHEDULER,)).instance
+    instance = replace(instance, policy=replace(instance.policy, **BRIEF))
+    free, unmoved, moves = parts(instance)
+    asr = next(i for i, gang in enumerate(free.gangs) if gang.name == "asr-distill")
+    (move,) = (one for one in moves if asr in one.decisions)
+    assert len({pod.node for pod in move.decisions[asr].pods}) == 1
+    assert sum(free.gangs[i].running for i in move.decisions) <= 3
+    assert move.effective >= 3360
+    texts = {"name": "x", "created_at": "2026-11-23T00:00:00Z", "generator": "x"}
+    plan = PlanWriter(free).compose(together(free, unmoved, moves), **texts)
+    assert Judge().check(plan, refute=False).violations == []
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import islice
+from itertools import islice, zip_longest
 
 from models.effective_gpus import counted_gpus, gpus_at_speed
 from models.gang import Role
@@ -44,7 +44,7 @@ MAX_EVICTED = 12
 """Gangs that make room for one gang."""
 
 MAX_CHAIN = 60
-"""Gangs of one move that follows the re-plan."""
+"""Gangs that go where the re-plan has them, before those return that need not: MAX_EVICTED may remain."""
 
 PLACEMENTS = 3
 """Places of one gang that are compared."""
@@ -184,8 +184,8 @@ class _Finder:
                 self._tenants[n].append(index)
 
     def targets(self, best_speeds: Mapping[int, int]) -> list[tuple[int, int]]:
-        """(gang, permille-GPU that it could gain), the most first."""
-        found = []
+        """(gang, permille-GPU that it could gain), the most first, of those that run and wait in turn."""
+        found: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
         for index, gang in enumerate(self.instance.gangs):
             waits = not gang.running or index in self.instance.incomplete
             if gang.hold is not None if waits else not gang.movable:
@@ -193,8 +193,11 @@ class _Finder:
             most = best_speeds.get(index, FULL_SPEED)
             potential = counted_gpus(gang) * (most - self.speeds[index])
             if potential > 0:
-                found.append((index, potential))
-        return sorted(found, key=lambda pair: (-pair[1], pair[0]))[:MAX_TARGETS]
+                found[waits].append((index, potential))
+        for gangs in found.values():
+            gangs.sort(key=lambda pair: (-pair[1], pair[0]))
+        in_turn = (one for pair in zip_longest(found[False], found[True]) for one in pair)
+        return [one for one in in_turn if one is not None][:MAX_TARGETS]
 
     def emptiable(self) -> list[int]:
         """Servers that are partly held, by gangs that may move, those with the fewest GPUs held first."""
@@ -222,11 +225,11 @@ class _Finder:
         return not one.nodes <= self._open or not self._gangs.isdisjoint(one.decisions)
 
     def hasten(self, index: int) -> Regain | None:
-        """The best move found after which the gang is faster, or starts."""
+        """The move after which the gang is faster or starts that regains most for each GPU that restarts."""
         if not self._may_follow(index):
             return None
         found = [one for one in self._ways(index) if one is not None]
-        return min(found, key=lambda one: one.order, default=None)
+        return min(found, key=lambda one: one.gainful, default=None)
 
     def empty(self, n: int) -> Regain | None:
         """The move of all gangs off a node to others that are not wholly free, none of them slower."""
@@ -357,7 +360,11 @@ class _Finder:
             pass
         for gang in [i for i in self.by_size(gone) if not space.pods[i]]:
             self.replaced(gang, self._open)
-        return self._gaining(gone)
+        found = self._gaining(gone)
+        restarts = (
+            0 if found is None else sum(self.instance.gangs[i].running for i in found.decisions)
+        )
+        return found if restarts <= MAX_EVICTED else None
 
     def _leaving(self, n: int, gone: Collection[int]) -> int | None:
         """A gang on the node that leaves it in the re-plan: one whose way is free, else the smallest."""
