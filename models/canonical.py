@@ -217,6 +217,7 @@ def _node(node: Node) -> NodeDocument:
         taints=_all(TaintDocument, node.taints),
         nics=None if node.nics is None else _all(NicDocument, node.nics),
         pod_sets=dict(node.pod_sets),
+        held=_amounts(node.held),
     )
 
 

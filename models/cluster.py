@@ -32,6 +32,15 @@ class Taint:
     effect: str
 
 
+MADE_UP = ".gangplan.dev/"
+"""In the names of resources that exist in plans alone, such as free volumes: more of them may come."""
+
+
+def is_made_up(resource: str) -> bool:
+    """Whether a resource exists in plans alone."""
+    return MADE_UP in resource
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """One server of the cluster.
@@ -42,6 +51,7 @@ class Node:
     sorted by resource; an absent resource does not limit.
     ``unhealthy``: bit mask of unhealthy GPUs; ``unknown_unhealthy``: number of others, of unknown index.
     ``pod_sets``: (set, its pods that are in no gang and stay on the node), sorted by set.
+    ``held``: by which ``allocatable`` is less while pods of no gang run, in the same units.
     """
 
     name: str
@@ -56,6 +66,7 @@ class Node:
     unhealthy: int = 0
     unknown_unhealthy: int = 0
     pod_sets: tuple[tuple[str, int], ...] = ()
+    held: tuple[tuple[str, int], ...] = ()
 
     @property
     def gpus(self) -> int:
@@ -71,6 +82,13 @@ class Node:
     def healthy_gpus(self) -> int:
         """Installed GPUs without the unhealthy ones, free or not."""
         return max(0, self.healthy.bit_count() - self.unknown_unhealthy)
+
+    @property
+    def at_most(self) -> dict[str, int]:
+        """What it offers of each resource if no pod runs; what exists in plans alone has no limit."""
+        held = dict(self.held)
+        stated = ((name, most) for name, most in self.allocatable if not is_made_up(name))
+        return {name: most + held.get(name, 0) for name, most in stated}
 
     @property
     def effective_nics(self) -> tuple[Nic, ...]:

@@ -60,7 +60,8 @@ class QueueShares:
 
     ``paths``: the queue and all above it, itself first. ``guarantees``, ``before``: by GPU model, what a
     queue is promised, and what gangs in it hold before the plan; a model without guarantees is not in the
-    first. ``most``: what they may hold after it, None for any number. ``healthy``: GPUs of usable nodes.
+    first. ``limits``: what they may hold if nothing runs before, None for any number; ``most``: after the
+    plan. ``healthy``: GPUs of usable nodes.
     ``shortfall``: how many promised GPUs there are not, before the plan. ``within``: keys of the
     gangs that are within the guarantee of a queue. ``parts``: f of the queues that gangs name. ``totals``:
     GPUs and RESOURCES of all selected nodes. ``outside``: what gangs outside of a part hold.
@@ -69,6 +70,7 @@ class QueueShares:
     names: tuple[str, ...]
     paths: tuple[tuple[int, ...], ...]
     guarantees: Mapping[Gpu, tuple[int, ...]]
+    limits: Mapping[Gpu, tuple[int | None, ...]]
     most: Mapping[Gpu, tuple[int | None, ...]]
     before: Mapping[Gpu, tuple[int, ...]]
     reclaim: tuple[bool, ...]
@@ -105,7 +107,7 @@ class QueueShares:
     def unlimited(self) -> QueueShares:
         """The same without limits and guarantees; who may reclaim from whom stays."""
         most = {gpu: (None,) * len(self.names) for gpu in self.most}
-        return replace(self, most=most, healthy={}, outside=QueueUse())
+        return replace(self, limits=most, most=most, healthy={}, outside=QueueUse())
 
     def fairness(self, rank: int, fair: Mapping[int, int]) -> int:
         """The sum of the ``rank`` smallest x of the queues that gangs name."""
@@ -351,6 +353,35 @@ class QueueCounts:
         self._total[gpu] += added
 
 
+class Excess(NamedTuple):
+    """More GPUs than a queue may ever hold. ``gpu``: of this model, None for all models together."""
+
+    queue: int
+    gpu: Gpu
+    asked: int
+    limit: int
+
+
+def beyond_limit(instance: Instance, gang: Gang) -> Excess | None:
+    """What a gang at its least asks of more than some queue that it is in may hold, whatever runs."""
+    known = shares(instance)
+    path = () if known is None else known.path(known.number(gang.queue))
+    if known is None or not path:
+        return None
+    asked: Counter[Gpu] = Counter()
+    for role, count in zip(gang.roles, gang.target_counts(), strict=True):
+        asked[None] += role.gpus * count
+        names = {slug(n) for n in instance.gpu_names(instance.matching_nodes(role))}
+        if role.gpus and len(names) == 1:
+            asked[names.pop()] += role.gpus * count
+    for gpu, gpus in asked.items():
+        for queue in path if gpu in known.limits else ():
+            limit = known.limits[gpu][queue]
+            if limit is not None and gpus > limit:
+                return Excess(queue, gpu, gpus, limit)
+    return None
+
+
 def queue_counts(instance: Instance, pods: Iterable[Sequence[PodPlacement]]) -> QueueCounts | None:
     """What gangs in queues hold with these pods, of every gang; None where there are no queues."""
     known = shares(instance)
@@ -429,10 +460,15 @@ def _shares(instance: Instance) -> QueueShares:
     models = tuple(sorted({name for amount in amounts for name, _ in amount.models}))
     paths = tuple(_path(queues, q) for q in range(len(queues)))
     use = QueueUse()
+    limits = {
+        gpu: tuple(_limit(queues[q], promised, q, gpu) for q in range(len(queues)))
+        for gpu in (None, *models)
+    }
     bare = QueueShares(
         tuple(queue.name for queue in queues),
         paths,
         promised,
+        limits,
         {gpu: (None,) * len(queues) for gpu in (None, *models)},
         {},
         tuple(queue.reclaim for queue in queues),
@@ -454,7 +490,8 @@ def _shares(instance: Instance) -> QueueShares:
         before={gpu: tuple(held) for gpu, held in now.held.items()},
         most={
             gpu: tuple(
-                _most(queues[q], promised, q, gpu, now.held[gpu][q]) for q in range(len(queues))
+                None if limit is None else max(held, limit)
+                for held, limit in zip(now.held[gpu], limits[gpu], strict=True)
             )
             for gpu in bare.gpus
         },
@@ -475,9 +512,7 @@ def _path(queues: Sequence[Queue], q: int) -> tuple[int, ...]:
         at = parent
 
 
-def _most(
-    queue: Queue, promised: Mapping[Gpu, tuple[int, ...]], q: int, gpu: Gpu, before: int
-) -> int | None:
+def _limit(queue: Queue, promised: Mapping[Gpu, tuple[int, ...]], q: int, gpu: Gpu) -> int | None:
     """What gangs in the queue may hold; without borrowing no more than is promised."""
     if gpu is None:
         stated = [queue.limit.gpus]
@@ -488,8 +523,7 @@ def _most(
         named = dict(queue.guarantee.models)
         own, borrows = named.get(gpu, 0), queue.borrowing or gpu not in named
     stated += [] if borrows else [own]
-    limits = [limit for limit in stated if limit is not None]
-    return max(before, min(limits)) if limits else None
+    return min((limit for limit in stated if limit is not None), default=None)
 
 
 def _parts(

@@ -47,6 +47,7 @@ def node(
     ready: bool = True,
     unhealthy: Sequence[int] = (),
     unknown_unhealthy: int = 0,
+    held: dict[str, int] | None = None,
 ) -> Node:
     """One node of ``build``'s cluster; ``unhealthy`` are GPU indices."""
     return Node(
@@ -61,6 +62,7 @@ def node(
         ready=ready,
         unhealthy=mask(*unhealthy),
         unknown_unhealthy=unknown_unhealthy,
+        held=tuple(sorted((held or {}).items())),
     )
 
 

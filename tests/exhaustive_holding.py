@@ -12,8 +12,10 @@ from dataclasses import replace
 
 from exhaustive_nodes import may_stand
 from exhaustive_prices import domain
+from exhaustive_queues import ANY, promises
 from exhaustive_values import running
 
+from models.cluster import Node
 from models.gang import Gang, Role
 from models.instance import Instance
 
@@ -31,6 +33,7 @@ def holders(instance: Instance) -> frozenset[int]:
         and not running(gang)
         and gang.hold is None
         and _could_start(instance, gang)
+        and _within_limits(instance, g)
     )
 
 
@@ -46,14 +49,14 @@ def _could_start(instance: Instance, gang: Gang) -> bool:
 
 def _role_fits(instance: Instance, gang: Gang, role: Role, nodes: Sequence[int]) -> bool:
     cluster = instance.cluster
-    if role.gpus == 0:
-        return bool(nodes)
-    room = {n: cluster.nodes[n].gpus // role.gpus for n in nodes}
+    room = {n: _room(cluster.nodes[n], role) for n in nodes}
+    if role.gpus == 0 and not nodes:
+        return False
     models: Counter[str] = Counter()
     for n, pods in room.items():
         model = cluster.nodes[n].model
         models[model.gpu if model else ""] += pods
-    if not role.mix_models and max(models.values(), default=0) < role.min:
+    if role.gpus and not role.mix_models and max(models.values(), default=0) < role.min:
         return False
     levels = (None, gang.required, role.required)
     if any(_best(instance, level, room) < role.min for level in levels):
@@ -65,6 +68,35 @@ def _role_fits(instance: Instance, gang: Gang, role: Role, nodes: Sequence[int])
         if sum(pods // size for pods in _by_domain(instance, level, room).values()) < whole:
             return False
     return True
+
+
+def _room(node: Node, role: Role) -> int:
+    """Pods of a role for which an empty node has room, at most all of those without GPUs."""
+    room = node.gpus // role.gpus if role.gpus else role.min
+    held = dict(node.held)
+    for resource, stated in node.allocatable:
+        asked = 1 if resource == "pods" else dict(role.requests).get(resource, 0)
+        if asked and ".gangplan.dev/" not in resource:
+            room = min(room, (stated + held.get(resource, 0)) // asked)
+    return room
+
+
+def _within_limits(instance: Instance, g: int) -> bool:
+    """Whether what the gang asks for at least is within the limit of each queue that it is in."""
+    known, gang = promises(instance), instance.gangs[g]
+    if not known.queues:
+        return True
+    asked: Counter[str] = Counter()
+    for role in gang.roles:
+        asked[ANY] += role.min * role.gpus
+        models = {known.models[n] for n in _nodes(instance, role)} - {None}
+        if role.gpus and len(models) == 1:
+            asked[str(models.pop())] += role.min * role.gpus
+    return all(
+        gpus <= known.limits[queue].get(key, gpus)
+        for queue in known.line(known.named[g])
+        for key, gpus in asked.items()
+    )
 
 
 def _nodes(instance: Instance, role: Role) -> list[int]:

@@ -73,14 +73,14 @@ def test_a_queue_and_those_below_it_hold_at_most_its_limit() -> None:
     assert reason == Reason.of("Quota", gpus=4, queue="all", held=8, limit=8)
 
 
-def test_a_gang_that_is_larger_than_its_limit_waits_for_the_limit_and_not_for_room() -> None:
+def test_a_gang_that_is_larger_than_its_limit_can_never_start_whatever_room_there_is() -> None:
     queues = [Queue("all", limit=Amount(6)), Queue("team", parent=0)]
     others = [runs("a", None, 0), runs("b", None, 1)]
     solution = solve(cluster(queues, [*others, asks("c", "team", 8)]))
     assert decided(solution) == ["keep", "keep", "wait"]
     reason = solution.decisions[2].reason
     assert reason is not None
-    assert reason == Reason.of("Quota", gpus=8, queue="all", held=0, limit=6)
+    assert reason == Reason.of("Never", gpus=8, queue="all", limit=6)
 
 
 def test_what_a_queue_holds_already_it_may_go_on_holding() -> None:

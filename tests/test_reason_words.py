@@ -119,7 +119,7 @@ HOLDERS = [{"gang": "ml/a", "gpus": 16}, {"gang": "ml/b", "gpus": 8}]
         ),
         (
             Reason.of("Never", resources=["cpu"], asked="120", offered="100"),
-            "each pod requests 120 cpu; the most that a node which it may use offers is 100",
+            "a pod requests 120 cpu; no node that it may use offers more than 100",
         ),
         (
             Reason.of("Never", gpus=16, queue="team-a", limit=8),

@@ -24,6 +24,7 @@ from models.instance import Instance
 from models.plan import compose
 from models.policy import LOST_RUNTIME, Disruption, Objective, SolveLimits
 from models.program.base_state import base_decisions
+from models.queue_shares import beyond_limit
 from models.solution import Reason, Solution
 from models.verify.adaptor import read_case
 from models.verify.empty_cluster import EmptyCluster as JudgedCluster
@@ -164,10 +165,22 @@ def test_it_is_noted_who_starts_below_a_gang_that_waits() -> None:
     assert not any("no room is held" in note for note in notes)
 
 
+NEVERS = (
+    "selectors",
+    "taints",
+    "role_model",
+    "ours",
+    "cordons",
+    "resources",
+    "queues",
+    "launchers",
+)
+
+
 def test_program_and_judge_agree_on_what_can_never_start_and_it_never_does() -> None:
     found = 0
     for seed in range(examples(150, 40)):
-        instance = tiny(seed, more=("selectors", "taints", "role_model", "ours", "cordons"))
+        instance = tiny(seed, more=NEVERS)
         nothing = Solution(base_decisions(instance), (), "budget", "made up")
         document = compose(instance, nothing, name="p", created_at=NOW, generator="test")
         reading = read_case(document).instance
@@ -176,7 +189,10 @@ def test_program_and_judge_agree_on_what_can_never_start_and_it_never_does() -> 
         for index, one in enumerate(instance.gangs):
             if one.running:
                 continue
-            never = best.never(best.demand(index)) is not None
+            never = (
+                best.never(best.demand(index)) is not None
+                or beyond_limit(instance, one) is not None
+            )
             assert judged.fits(reading.facts.gangs[index]) is not never, (seed, one.name)
             if never:
                 found += 1
@@ -186,9 +202,12 @@ def test_program_and_judge_agree_on_what_can_never_start_and_it_never_does() -> 
 
 
 def in_order(instance: Instance) -> Instance:
-    """The instance with every node ready and healthy, and without limits on resources."""
+    """The instance with every node ready and healthy, and no pods of no gang."""
     changes = {"ready": True, "unschedulable": False, "unhealthy": 0, "unknown_unhealthy": 0}
-    nodes = (replace(n, allocatable=(), **changes) for n in instance.cluster.nodes)
+    nodes = (
+        replace(n, allocatable=tuple(sorted(n.at_most.items())), held=(), **changes)
+        for n in instance.cluster.nodes
+    )
     return replace(instance, cluster=replace(instance.cluster, nodes=tuple(nodes)))
 
 

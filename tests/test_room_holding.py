@@ -28,6 +28,7 @@ from models.part import Standing
 from models.plan import compose
 from models.policy import SolveLimits
 from models.program.base_state import base_decisions
+from models.queue_shares import beyond_limit
 from models.room_holding import blockers, passing
 from models.solution import GangDecision, PodPlacement
 from models.verify.adaptor import read_case
@@ -207,6 +208,9 @@ def test_program_judge_and_reference_agree_on_who_holds_room_and_it_is_who_may_e
         "slices",
         "required",
         "held",
+        "resources",
+        "queues",
+        "launchers",
     )
     found = 0
     for seed in range(examples(200, 40)):
@@ -223,7 +227,12 @@ def test_program_judge_and_reference_agree_on_who_holds_room_and_it_is_who_may_e
             for i, one in enumerate(instance.gangs)
             if not one.running and one.hold is None and one.priority >= least
         }
-        able = {i for i in waiting if empty.never(empty.demand(i)) is None}
+        able = {
+            i
+            for i in waiting
+            if empty.never(empty.demand(i)) is None
+            and beyond_limit(instance, instance.gangs[i]) is None
+        }
         assert set(blockers(instance)) == able == holders(instance), seed
         judged = {change.label for change in holding(Outcome(case))}
         assert judged == {"/".join(instance.gangs[i].key) for i in able}, seed

@@ -28,7 +28,11 @@ def test_resource_rule_allows_the_last_unit_and_forbids_one_more(
     assert planned(full).decision("a") == "place"
     short = build(nodes=[node("n", switched(), allocatable={resource: room - 1})], gangs=gangs)
     assert planned(short).decision("a") == "wait"
-    assert planned(short).reason("a") == "Resources"
+    assert planned(short).reason("a") == "Never"
+    # what a pod of no gang holds may come back
+    held = node("n", switched(), allocatable={resource: room - 1}, held={resource: 1})
+    later = planned(build(nodes=[held], gangs=gangs))
+    assert (later.decision("a"), later.reason("a")) == ("wait", "Resources")
 
 
 def test_resource_rule_counts_one_of_pods_for_every_pod() -> None:

@@ -110,6 +110,10 @@ class NodeDocument(Document):
     pod_sets: Mapped[Title, Annotated[int, whole(1, MAX_NODE_PODS)]] = omitted(
         default={}, description="Pods of sets, by set, that are in no gang and stay on the node"
     )
+    held: Resources = omitted(
+        default={},
+        description="What pods of no gang hold: `allocatable` is less by that while they run",
+    )
 
     def field_errors(self, levels: Mapping[str, str | None]) -> Iterator[FieldError]:
         """Contradictions inside the node and with the levels (name to label); paths start at the node."""

@@ -1,21 +1,27 @@
 """Which gangs could never start: counted on the cluster without any pod and with every node in order.
 
-Nodes that are cordoned or not ready come back, and so do unhealthy GPUs; labels, the policy's selection and
-taints stay, except taints of a node's condition. Resources do not count.
+Nodes that are cordoned or not ready come back, and so do unhealthy GPUs and what pods of no gang hold.
+Labels, the policy's selection, limits of queues and taints stay, except taints of a node's condition.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
+from functools import cached_property
 
 from models.verify.eligibility import accepting, accepts
 from models.verify.facts import Facts, Gang, Role
-from models.verify.room import Work
+from models.verify.queues import ALL, Queues
+from models.verify.room import Work, fitting
 
 PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """Beginnings of taints that go when a node's condition does."""
+
+MADE_UP = ".gangplan.dev/"
+"""In the names of resources that exist in plans alone."""
 
 MODEL = -1
 """In place of a level: nodes are counted by their GPU model."""
@@ -46,24 +52,52 @@ class EmptyCluster:
             self._of[key] = [n for n, node in enumerate(self._nodes) if accepts(node, role)]
         return self._of[key]
 
-    def room(self, role: Role) -> tuple[int, int]:
-        """(pods of the role, GPUs) for which there would be room."""
+    def room(self, role: Role, limits: Collection[str]) -> tuple[int, int]:
+        """(pods of the role, GPUs) for which there would be room. ``limits``: resources that count."""
         nodes = self.of(role)
-        pods = sum(self._pods(role, None)) if role.gpus else len(nodes) * role.min
+        pods = sum(self._pods(role, None, tuple(limits)))
         return pods, sum(self._nodes[n].gpus for n in nodes)
+
+    def offered(self, role: Role, resource: str) -> Fraction | None:
+        """The most of a resource that one of its nodes offers; None where one does not limit it."""
+        offers = [self._offers[n].get(resource) for n in self.of(role)]
+        known = [most for most in offers if most is not None]
+        return max(known) if known and len(known) == len(offers) else None
 
     def fits(self, gang: Gang) -> bool:
         """Whether no count says that the gang could not start; True if the work is used up."""
         return self.work.left <= 0 or (
-            all(self._role_fits(gang, role) for role in gang.roles) and self._all_fit(gang)
+            all(self._role_fits(gang, role) for role in gang.roles)
+            and self._all_fit(gang)
+            and not any(self.beyond_limits(gang))
         )
 
+    def beyond_limits(self, gang: Gang) -> Iterator[tuple[str, str, int, int]]:
+        """(queue, GPU model or ALL, GPUs at the least, limit) of what a queue never may hold."""
+        if not self.facts.queues:
+            return
+        queues, asked = self.queues, Counter({ALL: gang.gpus_at_min})
+        for role in gang.roles:
+            on = {queues.models[n] for n in self.of(role)} if role.gpus else set()
+            names = {model for model in on if model is not None}
+            if len(names) == 1:
+                asked[names.pop()] += role.gpus * role.min
+        for name in queues.above(gang.queue):
+            for key, gpus in asked.items():
+                limit = queues.limit[name].get(key)
+                if limit is not None and gpus > limit:
+                    yield name, key, gpus, limit
+
+    @cached_property
+    def queues(self) -> Queues:
+        return Queues(self.facts)
+
     def _role_fits(self, gang: Gang, role: Role) -> bool:
-        if not (role.min and role.gpus):
-            return not role.min or bool(self.of(role))
-        if sum(self._pods(role, None)) < role.min:
+        if not role.min:
+            return True
+        if not self.of(role) or sum(self._pods(role, None)) < role.min:
             return False
-        if not role.mix_models and max(self._pods(role, MODEL), default=0) < role.min:
+        if role.gpus and not role.mix_models and max(self._pods(role, MODEL), default=0) < role.min:
             return False
         for level in (gang.required, role.required):
             if level is not None and max(self._pods(role, level)) < role.min:
@@ -86,19 +120,37 @@ class EmptyCluster:
             self._sums[key] = self._grouped({n: self._nodes[n].gpus for n in nodes}, gang.required)
         return max(self._sums[key], default=0) >= gang.gpus_at_min
 
-    def _pods(self, role: Role, level: int | None) -> Collection[int]:
-        """Pods of a role with GPUs for which there would be room in each domain of a level, or in all."""
-        key = (accepting(role), role.gpus, level)
+    def _pods(
+        self, role: Role, level: int | None, limits: tuple[str, ...] | None = None
+    ) -> Collection[int]:
+        """Pods of a role for which there would be room in each domain of a level, or in all."""
+        alike = (accepting(role), role.gpus, tuple(role.requests.items()), role.gpus or role.min)
+        key = (alike, level, limits)
         if key not in self._sums:
-            caps = {n: self._nodes[n].gpus // role.gpus for n in self.of(role)}
+            caps = {n: self._cap(role, n, limits) for n in self.of(role)}
             self._sums[key] = self._grouped(caps, level)
         return self._sums[key]
 
+    def _cap(self, role: Role, n: int, limits: tuple[str, ...] | None) -> int:
+        offers = self._offers[n]
+        if limits is not None:
+            offers = {name: most for name, most in offers.items() if name in limits}
+        return fitting(role, (self._nodes[n].gpus, offers), 1 << 20 if role.gpus else role.min)
+
+    @cached_property
+    def _offers(self) -> list[dict[str, Fraction]]:
+        """What each node offers if no pod runs; what exists in plans alone has no limit."""
+        return [
+            {
+                name: most + node.held.get(name, 0)
+                for name, most in node.allocatable.items()
+                if MADE_UP not in name
+            }
+            for node in self._nodes
+        ]
+
     def _slices(self, role: Role, size: int, level: int) -> int:
-        key = ("slices", accepting(role), role.gpus, size, level)
-        if key not in self._sums:
-            self._sums[key] = (sum(pods // size for pods in self._pods(role, level)),)
-        return sum(self._sums[key])
+        return sum(pods // size for pods in self._pods(role, level))
 
     def _grouped(self, amounts: Mapping[int, int], level: int | None) -> tuple[int, ...]:
         """Sums of the nodes' amounts in every domain of a level, in all, or for every GPU model."""

@@ -42,6 +42,7 @@ class Node:
     ``named``: levels, from the widest, at which it has a value, and ``names`` of its domains there.
     ``labels`` include the implied ones. ``selected``: by the policy. ``usable``: that, ready and not
     cordoned. ``pod_sets``: by set, its pods of no gang.
+    ``held``: what those hold of each resource, which is not in ``allocatable``.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Node:
     unhealthy: int
     unknown_unhealthy: int
     pod_sets: Mapping[str, int]
+    held: Mapping[str, Fraction]
 
     def has(self, level: int) -> bool:
         """Whether it has a value at a level; without one it is a domain of its own there."""

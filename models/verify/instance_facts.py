@@ -231,6 +231,7 @@ class _NodeReader:
             ),
             unknown_unhealthy=document.unknown_unhealthy,
             pod_sets=document.pod_sets,
+            held=document.held,
         )
 
     def _model(self, name: str | None, where: Place) -> ServerModel | None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from models.documents.reason import ReasonFields, ReasonGuard, unlisted
+from models.units import quantity
 from models.verify.adaptor import StatedGang
 from models.verify.changes import Change
 from models.verify.empty_cluster import EmptyCluster
@@ -141,6 +142,8 @@ class Reasons:
         yield from self._levels(gang, code, fields)
         yield from _sizes(gang, code, fields)
         yield from self._quota(gang, code, fields)
+        if code == NEVER:
+            yield from self._never(gang, fields)
         if fields.guarded is not None:
             yield from self._guarded(fields.guarded)
         if fields.share not in (None, float(gang.min_share)):
@@ -406,9 +409,30 @@ class Reasons:
     def _on_empty(self, role: Role | None, fields: ReasonFields) -> Iterator[str]:
         if role is None or fields.level is not None or fields.one_model or fields.slices:
             return
-        there = self.empty.room(role)
+        there = self.empty.room(role, fields.resources)
         if (fields.room_pods, fields.room_gpus) != there:
             yield f"there is room for {there[0]} pods on {there[1]} GPUs of the empty cluster"
+
+    def _never(self, gang: Gang, fields: ReasonFields) -> Iterator[str]:
+        """What no node, or no queue, has for the gang."""
+        role = _role(gang, fields.role)
+        if fields.queue is not None:
+            stated = (fields.queue, fields.model or ALL, fields.gpus, fields.limit)
+            if not any(stated == one for one in self.empty.beyond_limits(gang)):
+                yield f"queue {printable(fields.queue)} has no such limit"
+        if role is None:
+            return
+        nodes = self.empty.of(role)
+        if fields.node_gpus is not None:
+            there = max((self.facts.nodes[n].gpus for n in nodes), default=0)
+            if fields.node_gpus != there or role.gpus <= there:
+                yield f"the largest node that it may use has {there} GPUs"
+        if fields.asked is not None and fields.offered is not None and fields.resources:
+            resource = fields.resources[0]
+            most = self.empty.offered(role, resource)
+            wanted = role.requests.get(resource, 0)
+            if (quantity(fields.asked), quantity(fields.offered)) != (wanted, most):
+                yield f"a pod requests {wanted} of {printable(resource)}, nodes offer {most}"
 
     def _holders(self, gang: Gang, role: Role | None, fields: ReasonFields) -> Iterator[str]:
         """Running gangs that are named: without all of them it must fit, by counts."""

@@ -6,8 +6,9 @@ for a name that is not inline. Clashes are reported at their second place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from models.cluster import Cluster, DisruptionBudget, Level, Node, Taint
 from models.documents.base import FieldError, Path, similar, suggestion
@@ -235,6 +236,7 @@ def _named(node: Node, name: str) -> Node:
     return Node(
         name, node.model, node.domains, node.allocatable, node.labels, node.taints, node.nics,
         node.unschedulable, node.ready, node.unhealthy, node.unknown_unhealthy, node.pod_sets,
+        node.held,
     )  # fmt: skip
 
 
@@ -285,10 +287,7 @@ def _node(document: NodeDocument, model: ServerModel | None, levels: tuple[Level
         name=document.name,
         model=model,
         domains=tuple(document.domains.get(level.name) for level in levels),
-        allocatable=tuple(
-            (resource, offered(resource, document.allocatable[resource]))
-            for resource in sorted(document.allocatable)
-        ),
+        allocatable=_offered(document.allocatable),
         labels=tuple(sorted(document.labels.items())),
         taints=tuple(Taint(t.key, t.value, t.effect) for t in document.taints),
         nics=None if document.nics is None else tuple(nic.to_nic() for nic in document.nics),
@@ -297,4 +296,10 @@ def _node(document: NodeDocument, model: ServerModel | None, levels: tuple[Level
         unhealthy=sum(1 << gpu for gpu in set(document.unhealthy_gpus)),
         unknown_unhealthy=document.unknown_unhealthy,
         pod_sets=tuple(sorted(document.pod_sets.items())),
+        held=_offered(document.held),
     )
+
+
+def _offered(amounts: Mapping[str, Fraction]) -> tuple[tuple[str, int], ...]:
+    """Units of each resource, sorted by resource."""
+    return tuple((resource, offered(resource, amounts[resource])) for resource in sorted(amounts))

@@ -148,6 +148,9 @@ class _ReasonFinder:
             return None
         if gang.hold is not None:
             return self._held(gang.hold)
+        beyond = None if gang.running else self._rules.never(index)
+        if beyond is not None:
+            return beyond
         waiting = self._unexplained(index) if self._clock.is_over() else self._waiting(index)
         if not incomplete:
             return waiting

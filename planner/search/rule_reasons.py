@@ -18,10 +18,17 @@ from models.hardware import slug
 from models.instance import Instance
 from models.pod_rules import Kind, about, without
 from models.program.demands import Demand
-from models.queue_shares import Gpu, QueueCounts, queue_counts, queue_of, shares
+from models.queue_shares import (
+    Gpu,
+    QueueCounts,
+    beyond_limit,
+    queue_counts,
+    queue_of,
+    shares,
+)
 from models.reservations import closes
 from models.shape import ShapeRule, shapes_about, without_shape
-from models.solution import QUOTA, RESERVED, GangDecision, PodPlacement, Reason, Reserved
+from models.solution import NEVER, QUOTA, RESERVED, GangDecision, PodPlacement, Reason, Reserved
 from models.units import shown_of, time_text
 from planner.search.free_space import FreeSpace
 from planner.search.greedy import missing_demand, place
@@ -64,6 +71,15 @@ class RuleReasons:
         unused, owner = max((counts.unused(q, gpu), -q) for q in range(len(names)))
         guarantee = counts.shares.guarantee(-owner, gpu)
         return Reason.of(QUOTA, queue=names[-owner], unused=unused, guarantee=guarantee, **needs)
+
+    def never(self, index: int) -> Reason | None:
+        """That a gang asks for more than a queue may hold, whatever runs."""
+        found = beyond_limit(self._instance, self._instance.gangs[index])
+        if found is None or self._queues is None:
+            return None
+        name = self._queues.shares.names[found.queue]
+        asked = {"gpus": found.asked, "model": found.gpu}
+        return Reason.of(NEVER, queue=name, limit=found.limit, **asked)
 
     def above_limit(self, demand: Demand) -> bool:
         """Whether it lacks more GPUs than a queue may hold, whatever the others in it hold."""

@@ -20,7 +20,7 @@ from models.occupancy import PODS
 from models.program.demands import Demand, RoleDemand
 from models.program.rules.declarations import declared_shortage
 from models.solution import NEVER, Reason
-from models.units import shortened
+from models.units import quantity_text, shortened
 from planner.search.free_arrays import UNLIMITED, FreeArrays, IntArray, sums
 from planner.search.free_space import FreeSpace
 
@@ -52,10 +52,10 @@ class FreeCounts:
 
     @classmethod
     def at_best(cls, instance: Instance) -> FreeCounts:
-        """On the empty cluster, with every node in order; resources do not count."""
+        """On the empty cluster, with every node in order."""
         nodes = instance.cluster.nodes
         free = [node.gpus for node in nodes]
-        return cls(instance, FreeArrays(instance.cluster, free, [{}] * len(nodes)))
+        return cls(instance, FreeArrays(instance.cluster, free, [node.at_most for node in nodes]))
 
     @property
     def free(self) -> IntArray:
@@ -87,6 +87,12 @@ class FreeCounts:
         position = {name: i for i, name in enumerate(names)}
         of = [-1 if node.model is None else position[node.model.gpu] for node in nodes]
         return names, np.array(of, np.int64)
+
+    def most(self, resource: str, nodes: frozenset[int]) -> int | None:
+        """The most of a resource that is left on one of these nodes; None where one has no limit."""
+        left = self._arrays.left.get(resource)
+        most = UNLIMITED if left is None else int(left[_array(nodes)].max())
+        return None if most == UNLIMITED else most
 
     def limits(self, resource: str) -> bool:
         """Whether any node states the resource."""
@@ -188,7 +194,6 @@ class EmptyCluster:
     """The cluster as it would be at its best: no pod runs, every node is ready, every GPU healthy.
 
     Labels, the policy's selection and taints stay as they are, except taints for a node's condition.
-    Resources do not count: what an input says is allocatable may be less the requests of pods of no gang.
     """
 
     def __init__(self, instance: Instance) -> None:
@@ -203,7 +208,7 @@ class EmptyCluster:
                 number,
                 tuple(role.indices(count)),
                 role.gpus,
-                (),
+                role.requests,
                 self._instance.matching_nodes(role),
             )
             for number, (role, count) in enumerate(
@@ -224,6 +229,12 @@ class EmptyCluster:
             largest = int(self._counts.free[_array(role.nodes)].max())
             if role.gpus > largest:
                 return Reason.of(NEVER, **who, gpus_per_pod=role.gpus, node_gpus=largest)
+            for resource, amount in role.requests:
+                most = self._counts.most(resource, role.nodes)
+                if most is not None and amount > most:
+                    texts = [quantity_text(resource, units) for units in (amount, most)]
+                    fields = {"resources": [resource], "asked": texts[0], "offered": texts[1]}
+                    return Reason.of(NEVER, **who, **fields)
         short = _counted(self._counts, demand)
         return None if short is None else replace(short, code=NEVER).reason(counted="empty")
 

@@ -331,8 +331,9 @@ def _never(f: ReasonFields) -> Clauses:
         yield "smaller pods would help"
     elif f.asked is not None and f.offered is not None:
         resource = listed([_RESOURCE.get(one, one) for one in f.resources], "and")
-        yield f"each pod {f'of {who}' * bool(who)}requests {f.asked} {resource}"
-        yield f"the most that a node which it may use offers is {f.offered}"
+        pod = "a pod" if f.role is None else f"a pod of role {f.role}"
+        yield f"{pod} requests {f.asked} {resource}"
+        yield f"no node that it may use offers more than {f.offered}"
     elif f.counted is not None:
         yield _needs(f)
         yield _room(f)

@@ -143,7 +143,7 @@ class NodeDocuments:
         tree: Json = {
             "name": node.name,
             "domains": {level.name: value for level, value in domains if value is not None},
-            "allocatable": self._allocatable(node, use),
+            **self._amounts(node, use),
             "unschedulable": node.unschedulable,
             "ready": node.ready,
             "labels": self._labels(node),
@@ -161,8 +161,8 @@ class NodeDocuments:
                 tree["nics"] = [_nic(nic) for nic in nics]
         return tree
 
-    def _allocatable(self, node: KubeNode, use: Use) -> Json:
-        """What is left for gangs: allocatable less pods of no gang."""
+    def _amounts(self, node: KubeNode, use: Use) -> Json:
+        """What is left for gangs: allocatable less pods of no gang, and what those hold."""
         left = dict(node.allocatable)
         for resource in self.requested:
             if "/" in resource:
@@ -172,11 +172,16 @@ class NodeDocuments:
             if node.allocatable.get(resource, amount) < amount:
                 what = f"its pods request more {resource} than it has; none is free there"
                 self.remarks.add(node.object.where, what)
+        held: dict[str, int] = {}
         for resource, amount in taken.items():
-            if resource in left:
-                left[resource] = max(0, left[resource] - amount)
-        kept = (name for name in left if is_label_key(name) and not is_gpu_name(name))
-        return amounts({name: left[name] for name in kept})
+            if resource in left and (less := min(amount, left[resource])) > 0:
+                left[resource] -= less
+                held[resource] = less
+        kept = {name for name in left if is_label_key(name) and not is_gpu_name(name)}
+        found: Json = {"allocatable": amounts({n: left[n] for n in left if n in kept})}
+        if own := {name: held[name] for name in sorted(kept & held.keys())}:
+            found["held"] = amounts(own)
+        return found
 
     def _labels(self, node: KubeNode) -> Json:
         kept = {}
