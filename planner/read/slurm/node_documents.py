@@ -125,7 +125,7 @@ class NodeDocuments:
         tree: Json = {
             "name": node.name,
             "domains": dict(domains),
-            "allocatable": self._allocatable(node, held),
+            **self._amounts(node, held),
             "labels": self.labels[node.name],
             "ready": not dead,
         }
@@ -144,14 +144,15 @@ class NodeDocuments:
             tree |= {"unhealthyGpus": sick, "unknownUnhealthy": unknown}
         return tree
 
-    def _allocatable(self, node: SlurmNode, held: Held) -> Json:
-        """What is left for gangs: what the node has, less what others than its gangs use."""
-        others = max(0, (node.cpus_used or 0) - held.cpus)
-        found: Json = {"cpu": max(0, node.cpus - others)}
+    def _amounts(self, node: SlurmNode, held: Held) -> Json:
+        """What is left for gangs: what the node has, less what others than its gangs use; and that."""
+        cpus = min(node.cpus, max(0, (node.cpus_used or 0) - held.cpus))
+        left, others = {"cpu": str(node.cpus - cpus)}, {"cpu": str(cpus)} if cpus else {}
         if self.memory_counts:
-            others = max(0, (node.memory_used or 0) - held.memory)
-            found["memory"] = f"{max(0, node.memory - others)}Mi"
-        return found
+            memory = min(node.memory, max(0, (node.memory_used or 0) - held.memory))
+            left["memory"] = f"{node.memory - memory}Mi"
+            others |= {"memory": f"{memory}Mi"} if memory else {}
+        return {"allocatable": left, **({"held": others} if others else {})}
 
     def _unusable(self, node: SlurmNode, model: ServerModel, held: Held) -> tuple[list[int], int]:
         """GPUs that no gang can have: indices, and how many more of unknown index."""
