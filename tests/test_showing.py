@@ -333,6 +333,21 @@ def test_the_live_line_says_phase_and_tier_and_what_is_left() -> None:
     ]
 
 
+def test_the_tier_stays_in_sight_while_the_first_plan_is_verified() -> None:
+    err, clock = Terminal(), Clock()
+    progress = started(err, clock, COLUMNS="120")
+    progress.update("bandwidth", 1000, 1100)
+    progress.meanwhile = "verifying the first plan"
+    clock.now += 12.25
+    progress.tick("solving", 47.6)
+    assert err.getvalue().split("\r\x1b[2K")[1:] == [
+        (
+            " 12.2s  tier 2 of 3 bandwidth  value 1,000  bound 1,100  gap 10.00 %"
+            "  verifying the first plan  left: 108s, budget 48"
+        )
+    ]
+
+
 def test_off_a_terminal_phases_are_told_as_rarely_and_stopping_at_once() -> None:
     err, clock = io.StringIO(), Clock()
     progress = started(err, clock)

@@ -105,6 +105,40 @@ def test_a_long_search_has_its_first_plan_verified_once() -> None:
     assert timed.decided(early) == ["place", "wait"]
 
 
+class Terminal(io.StringIO):
+    """A terminal that tells when it shows that the first plan is verified."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown = threading.Event()
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        if "verifying the first plan" in text:
+            self.shown.set()
+        return super().write(text)
+
+
+@pytest.mark.usefixtures("stuck")
+def test_progress_goes_on_while_the_first_plan_is_verified() -> None:
+    timed, err = Timed(limit=10_000), Terminal()
+    timed.console = Console(
+        "gangplan", stdout=io.StringIO(), stderr=err, environ={"COLUMNS": "200"}
+    )
+
+    def early(solution: Solution) -> None:
+        assert err.shown.wait(60)
+        timed.early.append(solution)
+        timed.stop.set()
+
+    TimedSearch(timed.instance, timed.console, timed.stop, timed.clock, early).run()
+    assert len(timed.early) == 1
+    line = next(one for one in err.getvalue().split("\r") if "verifying the first plan" in one)
+    assert "left: " in line  # the line of the progress, which goes on
+
+
 @pytest.mark.usefixtures("stuck")
 def test_a_first_plan_is_not_verified_where_that_would_take_the_time_of_the_last(
     monkeypatch: pytest.MonkeyPatch,

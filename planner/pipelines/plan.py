@@ -227,8 +227,7 @@ class Maker:
 
     def keep(self, solution: Solution) -> None:
         """Verify an early plan and save it if requested, so that something usable exists."""
-        self._console.doing("verifying the first plan, while the search goes on")
-        self.made(solution, Phases(time.monotonic))
+        self.made(solution, Phases(time.monotonic), last=False)
         out = self._request.out
         self._console.event("first_plan", saved=out is not None)
         if out is not None:
@@ -236,12 +235,12 @@ class Maker:
             self._console.say(f"first plan verified, saved {saved}")
 
     def made(
-        self, solution: Solution, phases: Phases, *, refute: bool = True
+        self, solution: Solution, phases: Phases, *, refute: bool = True, last: bool = True
     ) -> tuple[PlanDocument, dict[str, Any]]:
         """The verified plan, saved if requested. Raises RefusedPlanError, CannotWriteError.
 
         ``refute``: whether the judge looks for a better plan. A proof that it refutes is an engine's
-        error, and given up: the plan itself breaks no rule.
+        error, and given up: the plan itself breaks no rule. ``last``: no search goes on beside it.
         """
         from models.plan import dumps
 
@@ -256,7 +255,8 @@ class Maker:
         if verdict.violations or verdict.document is None:
             raise RefusedPlanError(*refusals(verdict.violations))
         if self._request.out is not None:
-            self._console.doing("saving the plan")
+            if last:
+                self._console.doing("saving the plan")
             with phases.phase("save"):
                 save(self._request.out, dumps(document))
         return verdict.document, document

@@ -7,10 +7,11 @@ limit and signals hold whatever the search is doing.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from planner.show.progress import STOPPING, SearchProgress
+from planner.show.progress import STOPPING, VERIFYING_FIRST, SearchProgress
 
 if TYPE_CHECKING:
     from models.instance import Instance
@@ -118,9 +119,29 @@ class TimedSearch:
     def _keep_first(self) -> None:
         """Verify and keep the first plan, and learn how long the last one will take."""
         before = self._clock()
-        self._early(self._search.best())
+        with self._ticking():
+            self._early(self._search.best())
         self._finish = FINISH_FACTOR * (self._clock() - before)
         self._search.finish_by(self._limit - self._finish)
+
+    @contextmanager
+    def _ticking(self) -> Iterator[None]:
+        """The progress goes on, so that tier and bound stay in sight, while this thread verifies."""
+        done = threading.Event()
+
+        def tick() -> None:
+            while not done.wait(TICK_S):
+                self._tick()
+
+        ticker = threading.Thread(target=tick, name="progress", daemon=True)
+        self._progress.meanwhile = VERIFYING_FIRST
+        ticker.start()
+        try:
+            yield
+        finally:
+            done.set()
+            ticker.join()
+            self._progress.meanwhile = None
 
     def _work(self) -> None:
         try:

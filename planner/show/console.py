@@ -9,6 +9,7 @@ import os
 import shutil
 import stat
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, BinaryIO, TextIO
@@ -72,6 +73,8 @@ class Console:
         self._color = Color.auto
         self._log_format = LogFormat.text
         self._live = False
+        self._writing = threading.RLock()
+        """Held for a line on stderr: the progress of a search may come from another thread."""
 
     def configure(self, *, color: Color, log_format: LogFormat, debug: bool) -> None:
         """Apply the options of the command line."""
@@ -270,8 +273,9 @@ class Console:
         stream = self.stderr
         if stream is None:
             return
-        self._write(stream, f"\r\x1b[2K{text[: self.live_width - 1]}")
-        self._live = True
+        with self._writing:
+            self._write(stream, f"\r\x1b[2K{text[: self.live_width - 1]}")
+            self._live = True
 
     @property
     def live_width(self) -> int:
@@ -289,9 +293,10 @@ class Console:
 
     def clear_live(self) -> None:
         """Clear the live line."""
-        if self._live and self.stderr is not None:
-            self._live = False
-            self._write(self.stderr, "\r\x1b[2K")
+        with self._writing:
+            if self._live and self.stderr is not None:
+                self._live = False
+                self._write(self.stderr, "\r\x1b[2K")
 
     def _error_lines(self, fault: Fault) -> list[str]:
         color = self.use_color(self.stderr)
@@ -308,8 +313,9 @@ class Console:
 
     def _talk(self, text: str) -> None:
         if self.stderr is not None:
-            self.clear_live()
-            self._write(self.stderr, text + "\n")
+            with self._writing:
+                self.clear_live()
+                self._write(self.stderr, text + "\n")
 
     @staticmethod
     def _write(stream: TextIO, text: str) -> None:

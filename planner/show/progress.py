@@ -33,6 +33,9 @@ PHASES = {
 }
 """What is said of a phase. Nothing in ``solving``, in which the tier says it."""
 
+VERIFYING_FIRST = "verifying the first plan"
+"""What is said behind the tier while that is done beside the search."""
+
 WITH_TIER = (None, SOLVING, "improving")
 """Phases in which the tier that was reported last is the one that is worked on."""
 
@@ -60,6 +63,8 @@ class SearchProgress:
         self._state: tuple[str, int | None, int | None] | None = None
         self._phase: str | None = None
         self._news = False
+        self.meanwhile: str | None = None
+        """What is done beside the search."""
         self._live = console.is_terminal(console.stderr) and not console.json_log
         self._due = self._start + (0 if self._live else FIRST_AFTER_S)
 
@@ -123,7 +128,8 @@ class SearchProgress:
             doing.append(f"value {number(value)}")
             bounds = [NO_BOUND] if bound is None else [f"bound {number(bound)}"]
         gaps = [] if bound is None else [f"gap {percent(gap)}"]
-        parts = [f"{seconds:5.1f}s", *doing, *bounds, *gaps]
+        beside = [self.meanwhile] if self.meanwhile and phase != STOPPING else []
+        parts = [f"{seconds:5.1f}s", *doing, *bounds, *gaps, *beside]
         if not self._live:
             self._console.say("  ".join(parts))
             return
