@@ -6,7 +6,7 @@ them change, and waits while one of them stays. Everything else is as planned.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -79,23 +79,18 @@ class _Search:
         few = tuple(sorted(few, key=lambda one: (one.kind is CauseKind.GANG, -one.weight)))
         return Blocking(Standing.TOGETHER if proven else Standing.ENOUGH, few)
 
-    def each(self) -> Iterator[Cause]:
-        """Causes without each of which alone it starts: what is asked for, nodes, gangs."""
-        for one in reversed(self._rules):
-            if self._alone(one):
-                yield one
-        if self._nodes and self._starts(self._nodes):
-            yield from (one for one in self._nodes if self._alone(one))
-        for index in self._holders.single:
-            one = self._by_gang[index]
-            if not self._changes_rules or self._alone(one):
-                yield one
+    def each(self) -> list[Cause]:
+        """Causes without each of which alone it starts: what is asked for, nodes, gangs.
+
+        Gangs are asked before nodes: one free space answers for all of them, each node needs its own.
+        """
+        rules = [one for one in reversed(self._rules) if self._alone(one)]
+        single = (self._by_gang[index] for index in self._holders.single)
+        gangs = [one for one in single if not self._changes_rules or self._alone(one)]
+        nodes = self._nodes if self._nodes and self._starts(self._nodes) else []
+        return [*rules, *(one for one in nodes if self._alone(one)), *gangs]
 
     def _alone(self, one: Cause) -> bool:
-        if self._holders.late():
-            return False
-        if self._questions.counted(self._questions.all - {one}).blocked:
-            return False
         return self._starts((one,))
 
     def _starts(self, dropped: Sequence[Cause]) -> bool:

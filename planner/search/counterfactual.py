@@ -109,13 +109,11 @@ class Counterfactual:
         solver = AssumptionSolver(small.program, self.budget, CORE_EFFORT)
         return small.literals, solver
 
-    def start(self, kept: Iterable[Cause], *, count: bool = True) -> Answer:
-        """Whether the gang can start if only these causes hold. ``count``: ask the small program first."""
+    def start(self, kept: Iterable[Cause]) -> Answer:
+        """Whether the gang can start if only these causes hold."""
         held = frozenset(kept)
         if held not in self._answers:
-            found = self.counted(held) if count else UNKNOWN
-            if not found.blocked and not self.interrupted():
-                found = self._exactly(held)
+            found = self._exactly(held)
             if not (found.starts or found.blocked):
                 return found  # with more time it may be known
             self._answers[held] = found
@@ -132,7 +130,10 @@ class Counterfactual:
             return UNKNOWN
         if self._short(world):
             return Answer(core=kept)
-        return self._proven(world, kept)
+        counted = self.counted(
+            kept
+        )  # after counts: with thousands of gangs the program is slow to build
+        return counted if counted.blocked else self._proven(world, kept)
 
     def _short(self, world: World) -> bool:
         """Whether a count shows that the gang does not fit."""

@@ -251,7 +251,9 @@ class RemedyFinder:
                 left.difference_update(chunk)
                 return True
 
-            yield from self._healed(sorted(needed(broken, put_back, self._late)))
+            few = needed(broken, put_back, self._late)
+            if not self._late():  # else some may be superfluous
+                yield from self._healed(sorted(few))
 
     def _healed(self, group: Sequence[int]) -> Iterator[Remedy]:
         nodes = self._world.instance.cluster.nodes

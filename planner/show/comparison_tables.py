@@ -62,7 +62,7 @@ def _plan(side: str, plan: ComparedPlan) -> tuple[Cell, ...]:
         Cell(number(plan.nodes)),
         Cell(number(plan.gangs)),
         Cell(effective),
-        Cell(plan.what_if or "-"),
+        Cell(plan.what_if or ""),
     )
 
 
