@@ -191,6 +191,10 @@ class _Auditor:
             standing = at_no_price(instance, ())
             unmoved = self._checked("gangs that could start now", standing, UNMOVED)
             possible = self._search("the re-plan", free, POSSIBLE)
+            if not any(one.decision == "move" for one in possible.decisions):
+                stated = _unproven(free, unmoved.decisions, unmoved)
+                if _best(free, stated, (possible,)) is possible:
+                    unmoved = possible
             moves = self._moves(free, unmoved, possible)
             allowed = unmoved
             if movable:

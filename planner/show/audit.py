@@ -285,6 +285,8 @@ def _remaining(audit: AuditDocument) -> Iterator[str]:
     whole = f"to regain all of it takes restarting {gangs} with {gpus}"
     if status.move_search == "none exists":
         yield "proven: no move regains effective GPUs"
+    elif status.move_search == "none found" and not status.whole_regain.restarts:
+        yield "no move was found that regains effective GPUs; it is not proven that none exists"
     elif status.move_search == "none found" and lost.placement:
         yield f"no move of a few gangs was found that regains a part of the {cost}; {whole}"
     elif status.move_search == "none found":
