@@ -20,6 +20,9 @@ from planner.search.free_arrays import IntArray
 from planner.search.free_space import FreeSpace
 from planner.search.shortage import FreeCounts
 
+FEW_NODES = 64
+"""Nodes with fewest gangs that are looked at for one gang."""
+
 RUNNING = ("keep", "move", "resize")
 """Decisions of running gangs that go on."""
 
@@ -91,6 +94,7 @@ class Others:
         self._movable = frozenset(i for i in remaining if gangs[i].movable)
         self._stoppable = [i for i in remaining if not gangs[i].movable]
         self._priorities = sorted(gangs[i].priority for i in self._stoppable)
+        self._fewest: dict[frozenset[int], list[int]] = {}
         self._holding: dict[tuple[bool, frozenset[int]], list[tuple[int, int]]] = {}
 
     def first(self, index: int) -> dict[str, int]:
@@ -125,6 +129,33 @@ class Others:
             found = [(int(i), int(held[i])) for i in np.flatnonzero(held)]
             self._holding[key] = sorted(found, key=lambda one: (-one[1], one[0]))
         return self._holding[key]
+
+    @cached_property
+    def on_nodes(self) -> dict[int, set[int]]:
+        """Gangs with GPUs on each node: running ones that go on, and those that start."""
+        found: dict[int, set[int]] = {}
+        for owners, nodes, gpus in (self._held, self._taken):
+            for owner, n in zip(owners[gpus > 0].tolist(), nodes[gpus > 0].tolist(), strict=True):
+                found.setdefault(n, set()).add(owner)
+        return found
+
+    def shared_by_fewest(self, nodes: frozenset[int]) -> list[int]:
+        """The first of these nodes, in order of how many gangs have GPUs there; free ones left out."""
+        if nodes not in self._fewest:
+            here = np.fromiter(nodes, np.int64, len(nodes))
+            here.sort()
+            counts = self._sharing[here]
+            order = np.argsort(counts, kind="stable")
+            self._fewest[nodes] = here[order[counts[order] > 0]][:FEW_NODES].tolist()
+        return self._fewest[nodes]
+
+    @cached_property
+    def _sharing(self) -> IntArray:
+        """How many gangs have GPUs on each node."""
+        counts = np.zeros(len(self._instance.cluster.nodes), np.int64)
+        for n, gangs in self.on_nodes.items():
+            counts[n] = len(gangs)
+        return counts
 
     @cached_property
     def _held(self) -> tuple[IntArray, IntArray, IntArray]:

@@ -25,6 +25,10 @@ MAX_OTHERS = 64
 """Gangs in one place that may be stopped, or that start there, beyond which no holder is looked for."""
 
 
+Amounts = list[tuple[int, int]]
+"""(gang, GPUs), most GPUs first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """``place``: of the shortage. ``holders``: (gang, GPUs there), most first.
@@ -58,6 +62,7 @@ class ReasonHolders:
         self._decisions = decisions
         self._others = others
         self._known: dict[object, Found | None] = {}
+        self._split: dict[tuple[frozenset[int], int], tuple[Amounts, Amounts]] = {}
 
     @cached_property
     def _space(self) -> FreeSpace:
@@ -74,14 +79,15 @@ class ReasonHolders:
         return self._known[key]
 
     def _at(self, demand: Demand, short: Shortage, place: Place) -> Found | None:
-        mine = self._instance.gangs[demand.gang].priority
-        running = [one for one in self._others.holders(place.nodes) if one[0] != demand.gang]
-        givers = [one for one in running if self._gives_way(one[0], mine)]
-        firm = [one for one in running if one not in givers]
+        gangs = self._instance.gangs
+        mine = gangs[demand.gang].priority
+        givers, firm = self._there(place.nodes, mine)
+        if gangs[demand.gang].running:
+            firm = [one for one in firm if one[0] != demand.gang]
         starting = [
             one
             for one in self._others.holders(place.nodes, starting=True)
-            if self._instance.gangs[one[0]].priority <= mine
+            if gangs[one[0]].priority <= mine
         ]
         if max(len(givers), len(starting)) > MAX_OTHERS:
             return None
@@ -90,14 +96,53 @@ class ReasonHolders:
                 break
             if self._reach(gone, firm, place) < _lacking(demand, short):
                 continue
-            named = self._needed(demand, short, place, [i for i, _ in gone], firm)
-            if named:
-                return Found(place, named, instead)
+            for few in (firm[:MAX_HOLDERS], self._on_few_nodes(demand, place, firm, starting)):
+                named = self._needed(demand, short, place, [i for i, _ in gone], few)
+                if named:
+                    return Found(place, named, instead)
         return None
 
-    def _gives_way(self, index: int, priority: int) -> bool:
-        """Whether a gang of this priority may stop it."""
-        return self._instance.gangs[index].priority < priority and may_stop(self._instance, index)
+    def _there(self, nodes: frozenset[int], priority: int) -> tuple[Amounts, Amounts]:
+        """Running gangs there with their GPUs, most first: those that a gang may stop, and the others."""
+        if (nodes, priority) not in self._split:
+            givers, firm = list[tuple[int, int]](), list[tuple[int, int]]()
+            for one in self._others.holders(nodes):
+                lower = self._instance.gangs[one[0]].priority < priority
+                (givers if lower and one[0] in self._stoppable else firm).append(one)
+            self._split[nodes, priority] = givers, firm
+        return self._split[nodes, priority]
+
+    @cached_property
+    def _stoppable(self) -> frozenset[int]:
+        """Running gangs that some gang of higher priority may stop."""
+        gangs = enumerate(self._instance.gangs)
+        return frozenset(i for i, g in gangs if g.running and may_stop(self._instance, i))
+
+    def _on_few_nodes(
+        self,
+        demand: Demand,
+        place: Place,
+        firm: Sequence[tuple[int, int]],
+        starting: Sequence[tuple[int, int]],
+    ) -> list[tuple[int, int]]:
+        """The holders of the nodes that fewest share, of nodes that are large enough, most GPUs first."""
+        least = max((role.gpus for role in demand.gpu_roles), default=0)
+        nodes = self._instance.cluster.nodes
+        there, taken = self._others.on_nodes, {i for i, _ in starting}
+        suited = [
+            n
+            for n in self._others.shared_by_fewest(place.nodes)
+            if nodes[n].healthy_gpus >= least and taken.isdisjoint(there.get(n, ()))
+        ]
+        if not suited:
+            return []
+        known, found = dict(firm), dict[int, int]()
+        for n in suited:
+            own = {i: known[i] for i in there.get(n, ()) if i in known}
+            if len(found.keys() | own.keys()) > MAX_HOLDERS:
+                break
+            found |= own
+        return sorted(found.items(), key=lambda one: (-one[1], one[0]))
 
     def _reach(
         self, gone: Sequence[tuple[int, int]], firm: Sequence[tuple[int, int]], place: Place
@@ -114,14 +159,14 @@ class ReasonHolders:
         gone: Sequence[int],
         firm: Sequence[tuple[int, int]],
     ) -> tuple[tuple[int, int], ...]:
-        """The holders without which, and without those that are gone, a place is found; () if none."""
+        """Those of a few holders without which, and without those gone, a place is found; () if none is."""
         space, counts = self._space, FreeCounts.of(self._space)
         mark = space.mark()
         for index in gone:
             space.set(index, ())
         wanted = self._inside(missing_demand(space, demand.gang), short, place)
         named: list[tuple[int, int]] = []
-        for one in firm[:MAX_HOLDERS]:
+        for one in firm:
             if shortage(counts, wanted) is None:
                 break
             space.set(one[0], ())
