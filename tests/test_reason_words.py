@@ -2,15 +2,47 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from conftest import RunCli
+from plan_documents import sealed
 
 from models.documents.reason import CODES, ReasonFields, unlisted
 from models.solution import Reason
 from planner.show.reason_words import words
 
+INPUTS = Path(__file__).parent.parent / "inputs"
 PAGE = Path(__file__).parent.parent / "docs" / "plan.md"
+
+
+def test_a_plan_of_an_older_version_is_shown_in_its_own_words_and_checked_by_its_codes(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    out, old = (
+        tmp_path / "plan.json",
+        "the best node has room for 5; may start once running gangs end",
+    )
+    assert cli("plan", str(INPUTS / "quickstart"), "--out", str(out)).code == 0
+    assert "not checked" not in cli("verify", str(out)).out
+    plan = json.loads(out.read_text())
+    (waits,) = (gang for gang in plan["spec"]["gangs"] if gang["decision"] == "wait")
+    del waits["reason"]["fields"]
+    waits["reason"]["message"] = old
+    out.write_text(json.dumps(sealed(plan)))
+    verified = cli("verify", str(out))
+    assert verified.code == 0
+    assert verified.out.endswith(
+        "not checked: 1 reason without fields, as older versions wrote them: only the code is checked\n"
+    )
+    for verb in (("show",), ("explain",)):
+        name = () if verb == ("show",) else ("gpt2-medium",)
+        assert f"RequiredTopology: {old}" in cli(*verb, str(out), *name).out
+    waits["reason"]["code"] = "Bandwidth"
+    out.write_text(json.dumps(sealed(plan)))
+    refused = cli("verify", str(out))
+    assert (refused.code, "it has no minBandwidthShare" in refused.err) == (5, True)
 
 
 def alias(name: str) -> str:

@@ -123,10 +123,14 @@ def proofs(plan: PlanDocument, counted: Collection[str]) -> list[str]:
         ("not proven best", open_, ""),
     )
     supposed = plan.instance.what_if
+    stated = (gang.reason for gang in plan.spec.gangs if gang.reason is not None)
+    unread = sum(reason.fields is None for reason in stated)
+    older = "as older versions wrote them: only the code is checked"
     return [
         f"verified: {gangs} break no rule{values}",
         *([] if supposed is None else [f"a what-if {safe(supposed)}: it cannot be applied"]),
         *(f"{what}: {_listed(names)}{why}" for what, names, why in lines if names),
+        *([f"not checked: {plural(unread, 'reason')} without fields, {older}"] if unread else []),
     ]
 
 
