@@ -424,6 +424,17 @@ def test_an_exclusive_job_takes_whole_nodes(
     )
 
 
+def test_an_exclusive_job_takes_whole_nodes_of_the_gpus_that_it_asks_for(tmp_path: Path) -> None:
+    nodes = [node("n1"), node("n2", "gpu:a100:8", cpus=64, effective_cpus=64)]
+    asks = {"tres_per_node": "gres/gpu:a100:4", "shared": ["none"], "exclusive": ["true"]}
+    found = read(tmp_path, nodes, [job(1, **asks)])
+    (gang,) = found.instance.gangs
+    (role,) = gang.roles
+    # all a100 nodes are equal, with 8 GPUs and 64 cpus; the h100 node has 128, and is none of them
+    assert (role.gpus, dict(role.requests)["cpu"], gang.exclusive) == (8, 64_000, None)
+    assert not [line for line in found.remarks if "whole nodes" in line]
+
+
 def test_pods_of_a_job_are_on_different_nodes_where_two_would_fit(tmp_path: Path) -> None:
     half, whole = (
         job(1, node_count=number(2), tres_per_node="gres/gpu:4"),

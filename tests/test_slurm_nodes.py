@@ -290,6 +290,12 @@ def test_the_text_of_scontrol_is_read_with_one_line_or_several_a_node(tmp_path: 
     checked(load([str(single)]).instance.cluster.nodes)
 
 
+def test_the_text_of_scontrol_is_found_in_a_folder_and_notes_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "nodes.txt").write_text(TEXT)
+    (tmp_path / "README.txt").write_text("how these were made: [\n")
+    checked(load([str(tmp_path)]).instance.cluster.nodes)
+
+
 def entry(
     partition: str, names: list[str], used: str = "gpu:h100:0(IDX:N/A)", cpus: int = 0
 ) -> Tree:

@@ -180,23 +180,30 @@ class Constraints:
             found &= any_of
         return [self.names[i] for i in bits(found)]
 
-    def whole_nodes(self, job: SlurmJob, gpus: int, cpus: int) -> Whole:
-        """What a job that asks for whole nodes requests of each, on the nodes that it may use."""
+    def whole_nodes(self, job: SlurmJob, kind: str | None, gpus: int, cpus: int) -> Whole:
+        """What a job that asks for whole nodes requests of each, on the nodes that it may use.
+
+        ``kind``: the type of the GPUs that it asks for, None for any.
+        """
         if self.nodes is None:
             return Whole(gpus, cpus, full=False)
         asked = gpus if job.per_node else 0
-        key = (job.partitions, job.features, job.reservation, asked)
+        key = (job.partitions, job.features, job.reservation, kind, asked)
         if key not in self._whole:
             fitting = [
                 (self.nodes.installed[name].count, self.nodes.nodes[name].cpus)
                 for name in self._eligible(self.of(job))
                 if self.nodes.installed[name].count >= max(asked, 1)
+                and kind in (None, self.nodes.installed[name].kind)
             ]
             self._whole[key] = ({count for count, _ in fitting}, {own for _, own in fitting})
         counts, every = self._whole[key]
         full = len(counts) == len(every) == 1 and bool(asked)
         if counts and not full:
-            what = "asks for whole nodes, and they differ: no other job with GPUs comes to them"
+            what = (
+                "asks for whole nodes, and those that it may use differ: it counts with the GPUs that"
+                " it asks for, on nodes without other jobs with GPUs"
+            )
             self.remarks.add(job.subject, what)
         return Whole(min(counts) if full else gpus, min(every, default=cpus), full)
 

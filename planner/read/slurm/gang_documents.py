@@ -174,7 +174,8 @@ class GangDocuments:
         role |= {"replicas": pods, "gpus": gpus}
         cpus, memory = -(-job.cpus // pods), -(-job.memory // pods)
         if job.exclusive:
-            whole = self.constraints.whole_nodes(job, gpus, cpus)
+            kind = next(iter(_kinds(job)), None)
+            whole = self.constraints.whole_nodes(job, kind, gpus, cpus)
             role["gpus"], cpus = whole.gpus, whole.cpus
             alone = not whole.full
         requests = {"cpu": cpus} | ({"memory": f"{memory}Mi"} if memory else {})
