@@ -90,7 +90,7 @@ HOLDERS = [{"gang": "ml/a", "gpus": 16}, {"gang": "ml/b", "gpus": 8}]
             Reason.of("NoRoom", **NEEDS, **ROOM, counted="running", help="othersEnd"),
             (
                 "needs 4 pods of 8 GPUs; before this plan, there is room for 1 pod (12 GPUs free); it "
-                "has to wait until running gangs end"
+                "may start once enough running gangs end"
             ),
         ),
         (

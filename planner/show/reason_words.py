@@ -171,7 +171,7 @@ def _holders(f: ReasonFields) -> Clauses:
     where = "there" if f.domain is not None else "on the nodes that it may use"
     are = "is" if total == 1 else "are"
     if len(f.holders) == 1:
-        named, they, end = f.holders[0].gang, "it", f"{f.holders[0].gang} ends"
+        named, they, end = f.holders[0].gang, "that gang", f"{f.holders[0].gang} ends"
     else:
         named = listed([f"{one.gang} ({one.gpus:,})" for one in f.holders], "and")
         they, end = "them", "they end"
@@ -218,7 +218,7 @@ _HELP = {
     "smallerRequests": "even if no gang ran its pods would not fit: smaller requests would help",
     "nodesInOrder": "it needs nodes or GPUs that are cordoned, not ready or unhealthy now",
     "preemptible": "making running gangs of lower priority preemptible may help",
-    "othersEnd": "it has to wait until running gangs end",
+    "othersEnd": "it may start once enough running gangs end",
 }
 
 
@@ -321,7 +321,7 @@ def _never(f: ReasonFields) -> Clauses:
     if f.taints:
         nodes = _wanted(f).removeprefix("nodes")
         taints = _some(f.taints, f.more, "other")
-        yield f"{who}tolerates no node{nodes}: their taints are {taints}"
+        yield f"{who}tolerates the taints of no node{nodes}: {taints}"
     elif f.queue is not None and f.limit is not None:
         yield _needs(f)
         yield f"queue {shown(f.queue)} may hold at most {f.limit:,}"
