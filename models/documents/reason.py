@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field
 
-from models.documents.base import Many, Natural, Open, Time, omitted
+from models.documents.base import Many, Open, Time, omitted, whole
 from models.units import quantity
 
 MAX_NAMED = 3
@@ -23,6 +23,11 @@ def _quantity(text: str) -> str:
     quantity(text)
     return text
 
+
+Natural = Annotated[int, whole(0, 10**12)]
+"""A count, bounded so that no text of it is long."""
+
+Priority = Annotated[int, whole(-(10**10), 10**10)]
 
 QuantityText = Annotated[str, AfterValidator(_quantity)]
 """A Kubernetes quantity, as it is written."""
@@ -51,7 +56,7 @@ class ReasonGang(Open):
     """A gang of higher priority."""
 
     gang: str = Field(description="namespace/name")
-    priority: int
+    priority: Priority
     start: Time | None = omitted(description="From when nodes are reserved for it")
 
 
