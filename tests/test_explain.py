@@ -111,8 +111,8 @@ def test_what_would_help_follows_from_counts(mixed: str, cli: RunCli) -> None:
     huge = explained(cli, mixed, "research/huge")
     assert huge["decision"] == "wait"
     assert huge["help"][0] == (
-        "role worker: ask for at most 2 pods, or add nodes: even empty, the 3 eligible nodes would"
-        " hold at most 2 pods of 4"
+        "role worker: ask for at most 2 pods, or add nodes: even if empty, the 3 eligible nodes would"
+        " hold 2 of its 4 pods"
     )
     assert huge["help"][1] == "role worker: 1 node is excluded for this reason alone: cordoned"
     assert not any("priority" in sentence for sentence in huge["help"])  # it never fits

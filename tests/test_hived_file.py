@@ -85,7 +85,7 @@ def test_a_virtual_cluster_is_a_queue_with_cells(tmp_path: Path) -> None:
     assert len(found.remarks) == 3
     assert hived.PINNED in found.remarks[0]
     assert "no level has such domains" in found.remarks[1]
-    assert "cells of level node of v100: 8 promised in all" in found.remarks[2]
+    assert "cells of level node of v100: 8 promised to all queues together" in found.remarks[2]
 
 
 def test_without_the_names_of_nodes_sizes_and_names_of_devices_decide(tmp_path: Path) -> None:

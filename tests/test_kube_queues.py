@@ -483,5 +483,6 @@ def test_more_promised_than_is_usable_is_a_remark_about_the_promises(tmp_path: P
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     found = load([str(path)])
     assert said(
-        found, "24 promised in all, and the cluster has 16 that are usable and 8 that are not"
+        found,
+        "24 promised to all queues together, and the cluster has 16 that are usable and 8 that are not",
     )

@@ -99,6 +99,14 @@ def test_only_gangs_that_can_be_stopped_borrow_what_is_promised() -> None:
     assert decided(solve(cluster(queues, [asks("a", "team", 8), borrower]))) == ["place", "place"]
 
 
+def test_a_gang_beyond_its_own_guarantee_is_told_whose_promise_it_would_take() -> None:
+    # 24 GPUs: with 16 for the gang of "mine", 12 promised to it, and 10 promised to "other", 26 are bound.
+    # "mine" itself has the most GPUs left of its guarantee, 12, but nobody is kept from those.
+    gangs = [replace(gang("a", 2, 8), queue="mine")]
+    found = solve(cluster([promised("mine", 12), promised("other", 10)], gangs, 3)).decisions[0]
+    assert found.reason == Reason.of("Quota", gpus=16, queue="other", unused=10, guarantee=10)
+
+
 @pytest.mark.parametrize(
     ("victim", "comer", "stopped"),
     [

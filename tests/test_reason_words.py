@@ -94,11 +94,15 @@ HOLDERS = [{"gang": "ml/a", "gpus": 16}, {"gang": "ml/b", "gpus": 8}]
             ),
         ),
         (
+            Reason.of("NoRoom", **NEEDS, **{**ROOM, "room_gpus": 1}, counted="running"),
+            "needs 4 pods of 8 GPUs; before this plan, there is room for 1 pod (1 GPU free)",
+        ),
+        (
             Reason.of("NoRoom", **NEEDS, **ROOM, counted="running", holders=HOLDERS),
             (
                 "needs 4 pods of 8 GPUs; before this plan, there is room for 1 pod (12 GPUs free); 24 "
-                "GPUs on the nodes that it may use are held by ml/a (16) and ml/b (8); it can start when "
-                "they end"
+                "GPUs on the nodes that it may use are held by ml/a (16) and ml/b (8); there is room "
+                "for it once they end"
             ),
         ),
         (
@@ -139,7 +143,8 @@ HOLDERS = [{"gang": "ml/a", "gpus": 16}, {"gang": "ml/b", "gpus": 8}]
             ),
             (
                 "needs 8 GPUs on one node; before this plan, the node with the most room, v100-1, has 5 "
-                "free; 3 GPUs there are held by default/ranking; it can start when default/ranking ends"
+                "free; 3 GPUs there are held by default/ranking; there is room "
+                "for it once default/ranking ends"
             ),
         ),
         (

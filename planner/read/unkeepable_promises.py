@@ -55,7 +55,7 @@ def remark_promises(instance: Instance, remarks: Remarks) -> None:
         there = f"{promise.there:,}" if promise.there else "none"
         if promise.unusable:
             there += f" that are usable and {promise.unusable:,} that are not"
-        what = f"{promise.what}: {promised:,} promised in all, and the cluster has {there}"
+        what = f"{promise.what}: {promised:,} promised to all queues together, and the cluster has {there}"
         for q, own in enumerate(promise.own):
             if own and q not in said:
                 said.add(q)

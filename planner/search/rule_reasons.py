@@ -68,7 +68,9 @@ class RuleReasons:
         if queue is not None:
             most, held = counts.shares.most[gpu][queue], counts.held[gpu][queue]
             return Reason.of(QUOTA, queue=names[queue], held=held, limit=most, **needs)
-        unused, owner = max((counts.unused(q, gpu), -q) for q in range(len(names)))
+        own = counts.shares.path(queue_of(self._instance)[demand.gang])
+        others = [q for q in range(len(names)) if q not in own] or own
+        unused, owner = max((counts.unused(q, gpu), -q) for q in others)
         guarantee = counts.shares.guarantee(-owner, gpu)
         return Reason.of(QUOTA, queue=names[-owner], unused=unused, guarantee=guarantee, **needs)
 

@@ -281,9 +281,9 @@ class Explanation:
             add = "add"
             if there.if_empty:
                 add = f"ask for at most {plural(there.if_empty, 'pod')}, or add"
-            most = plural(there.if_empty, "pod")
-            hold = f"{plural(there.nodes, 'eligible node')} would hold at most {most}"
-            yield f"{add} nodes: even empty, the {hold} of {needed:,}"
+            most = f"{there.if_empty:,} of its {plural(needed, 'pod')}"
+            nodes_there = f"the {plural(there.nodes, 'eligible node')}"
+            yield f"{add} nodes: even if empty, {nodes_there} would hold {most}"
         if one.largest is not None and one.largest < needed:
             hold = f"the best {one.required} would hold {plural(one.largest, 'pod')} of {needed:,}"
             yield f"do not require one {one.required}, or ask for fewer pods: even empty, {hold}"
@@ -293,7 +293,8 @@ class Explanation:
             every = f"all eligible nodes have room for {there.pods:,}"
             yield f"room must become free in one {one.required}: {room}; {every}"
         if 0 < there.most_gpus < role.gpus:
-            free = f"{plural(there.gpus, 'GPU')} are free, at most {there.most_gpus:,} on one node"
+            are = "is" if there.most_gpus == 1 else "are"
+            free = f"at most {there.most_gpus:,} {are} free on one node after this plan"
             yield f"{plural(role.gpus, 'GPU')} must become free on one node for each pod: {free}"
         lacking = needed * role.gpus - there.gpus
         if lacking > 0:

@@ -91,7 +91,7 @@ def _room(f: ReasonFields) -> str:
     elif f.one_model:
         most = f"the GPU model with the most room, {f.model},"
     there = f"{most} has" if most else "there is"
-    free = "GPUs" if f.counted == "empty" else "GPUs free"
+    free = " free" * (f.counted != "empty")
     if f.room_slices is not None:
         text = f"{there} room for {plural(f.room_slices, 'slice')}"
     elif f.resources and f.room_pods is not None:
@@ -101,9 +101,9 @@ def _room(f: ReasonFields) -> str:
     elif f.room_pods is not None and not _counts_gpus(f):
         text = f"{there} room for {plural(f.room_pods, 'pod')}"
         if f.room_gpus is not None:
-            text += f" ({f.room_gpus:,} {free})"
+            text += f" ({plural(f.room_gpus, 'GPU')}{free})"
     elif most:
-        text = f"{most} has {f.room_gpus or 0:,}{' free' * (f.counted != 'empty')}"
+        text = f"{most} has {f.room_gpus or 0:,}{free}"
     else:
         are = "is" if f.room_gpus == 1 else "are"
         text = f"{f.room_gpus or 0:,} {are} free on the nodes that it may use"
@@ -164,7 +164,10 @@ def _start_first(first: ReasonFirst | None) -> str:
 
 
 def _holders(f: ReasonFields) -> Clauses:
-    """``3 GPUs there are held by a/b (2) and a/c (1); it can start when they end``."""
+    """``3 GPUs there are held by a/b (2) and a/c (1); there is room for it once they end``.
+
+    Room, not a start: another gang that waits may come first.
+    """
     if not f.holders:
         return
     total = sum(one.gpus for one in f.holders)
@@ -179,7 +182,7 @@ def _holders(f: ReasonFields) -> Clauses:
     if f.instead:
         yield f"without {they}, it could start there in place of gangs that this plan starts"
     else:
-        yield f"it can start when {end}"
+        yield f"there is room for it once {end}"
 
 
 def _tried(f: ReasonFields) -> Clauses:

@@ -357,7 +357,7 @@ def _changes(standing: str, causes: Sequence[WhyCause]) -> str:
         more = f"; {len(causes) - 2:,} more below" if causes[2:] else ""
         return f"{_clause(causes[0])}, or {_clause(causes[1])}{more}"
     if len(causes) == 2:
-        return f"both {_clause(causes[0])}, and {_clause(causes[1])}"
+        return f"{_clause(causes[0])}, and {_clause(causes[1])}"
     names = first_of([label(one) for one in causes], NAMED)
     return f"{_every(len(causes))} change: {names}"
 
