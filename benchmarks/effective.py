@@ -14,6 +14,7 @@ import typer
 
 from benchmarks.busy import busy
 from models.effective_gpus import effective_of
+from models.instance import Instance
 from models.policy import SolveLimits
 from planner.baselines.rules import BASELINES
 from planner.baselines.scheduler import schedule
@@ -37,11 +38,20 @@ class Run:
         return max(self.rules.values())
 
 
-def measure(nodes: int, waiting: int, seed: int, budget: int) -> Run:
-    """Plan the instance once, and let every rule plan it."""
+def instance_of(nodes: int, waiting: int, seed: int, budget: int, *, fixed: bool) -> Instance:
+    """The instance of a seed. ``fixed``: nothing that runs may be stopped or moved."""
     drawn = busy(nodes, waiting, seed)
-    limits = SolveLimits(budget=budget, seed=seed)
-    instance = replace(drawn, policy=replace(drawn.policy, solve=limits))
+    gangs = (
+        replace(gang, preemptible=False, movable=False) if fixed and gang.pods else gang
+        for gang in drawn.gangs
+    )
+    policy = replace(drawn.policy, solve=SolveLimits(budget=budget, seed=seed))
+    return replace(drawn, gangs=tuple(gangs), policy=policy)
+
+
+def measure(nodes: int, waiting: int, seed: int, budget: int, *, fixed: bool = False) -> Run:
+    """Plan the instance once, and let every rule plan it."""
+    instance = instance_of(nodes, waiting, seed, budget, fixed=fixed)
     plan = effective_of(instance, solve(instance).decisions)
     rules = {
         name: effective_of(instance, schedule(instance, rule)) for name, rule in BASELINES.items()
@@ -77,11 +87,14 @@ def main(
     waiting: Annotated[int, typer.Option(min=1)] = 60,
     seeds: Annotated[int, typer.Option(min=2, help="Instances: seeds 1 to this.")] = 20,
     budget: Annotated[int, typer.Option(min=1, help="Of each search, deterministic.")] = 20,
+    fixed: Annotated[  # noqa: FBT002  # an option
+        bool, typer.Option("--fixed", help="Plans, too, stop and move nothing that runs.")
+    ] = False,
 ) -> None:
     """Print the table."""
     runs = []
     for seed in range(1, seeds + 1):
-        runs.append(measure(nodes, waiting, seed, budget))
+        runs.append(measure(nodes, waiting, seed, budget, fixed=fixed))
         typer.echo(
             f"seed {seed}: plan {runs[-1].plan:,.2f}, best rule {runs[-1].best:,.2f}", err=True
         )
