@@ -10,6 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from conftest import RunCli
 from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -18,9 +19,11 @@ from models.documents.cluster import ClusterDocument
 from models.documents.gang import GangSpec
 from models.documents.trace import JobDocument, ObservedDocument, worker
 from planner.errors import Fault, InputError, MissingPathError
+from planner.read.findings import Findings
+from planner.read.sources import open_sources
 from planner.read.traces import rows
 from planner.read.traces.formats import GPU_MODEL_LABEL, roles_of
-from planner.read.traces.machines import read_machines
+from planner.read.traces.machines import machines
 from planner.read.traces.trace_files import read_trace
 from planner.replay.trace import Job, Trace
 
@@ -42,6 +45,18 @@ MACHINES = (
 )
 
 Write = Callable[[str], Path]
+
+
+def machines_of(path: Path) -> ClusterDocument:
+    """The cluster of a table of machines. Raises InputError."""
+    (source,) = open_sources([str(path)], None)
+    if isinstance(source, Fault):
+        raise InputError(source)
+    findings = Findings()
+    cluster = machines(source, findings)
+    if cluster is None:
+        findings.raise_all()
+    return cluster
 
 
 @pytest.fixture
@@ -280,7 +295,7 @@ def test_openb_has_requests_models_and_pods_that_are_left_out(write: Write) -> N
     ((term,),) = second.spec.roles[0].node_affinity
     assert (term.key, term.values) == (GPU_MODEL_LABEL, ("V100M16", "V100M32"))
     assert second.spec.roles[0].requests["cpu"] == Fraction(3, 2)
-    assert trace.left_out == (("that share a GPU", 1), ("without GPUs", 1))
+    assert trace.left_out == (("with a part of a GPU", 1), ("without GPUs", 1))
 
 
 @given(st.integers(1, 2000), st.sampled_from([1, 2, 4, 8, 16]))
@@ -428,18 +443,14 @@ def test_a_job_becomes_a_waiting_gang() -> None:
 
 
 def test_the_machines_of_philly_and_of_openb_are_clusters(write: Write) -> None:
-    philly = read_machines(
-        str(write("machineId,number of GPUs,single GPU mem\nm31,8, 24GB\nm1,2,12GB\n"))
-    )
-    assert philly is not None
+    philly = machines_of(write("machineId,number of GPUs,single GPU mem\nm31,8, 24GB\nm1,2,12GB\n"))
     assert list(philly.field_errors()) == []
     assert [(node.name, node.model) for node in philly.spec.nodes] == [
         ("m31", "Philly 24GB x 8"),
         ("m1", "Philly 12GB x 2"),
     ]
     head = "node,cpu_milli,memory_mib,gpus,gpu_model\n"
-    openb = read_machines(str(write(head + "n0,32000,262144,0,\nn1,96000,1024,8,V100M32\n")))
-    assert openb is not None
+    openb = machines_of(write(head + "n0,32000,262144,0,\nn1,96000,1024,8,V100M32\n"))
     first, second = openb.spec.nodes
     assert (first.model, first.allocatable) == (None, {"cpu": 32, "memory": 2**38})
     assert (second.model, second.labels) == ("openb V100M32 x 8", {GPU_MODEL_LABEL: "V100M32"})
@@ -456,10 +467,50 @@ def test_a_bad_list_of_machines_is_an_error_at_its_place(write: Write) -> None:
         ("a,b\n", "no list of machines: its columns are not known", 1),
     ):
         with pytest.raises(InputError) as raised:
-            read_machines(str(write(text)))
+            machines_of(write(text))
         ((fault),) = raised.value.faults
         assert (fault.what, fault.line) == (what, line)
-    assert read_machines("cluster.yaml") is None
+
+
+NODES_OF_OPENB = """sn,cpu_milli,memory_mib,gpu,model
+openb-node-0227,32000,262144,0,
+openb-node-0228,128000,786432,8,G3
+openb-node-0229,96000,786432,8,V100M32
+"""
+"""The first lines of openb_node_list_all_node.csv with each kind of row."""
+
+PODS_OF_OPENB = """\
+name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,\
+scheduled_time
+openb-pod-0017,88000,327680,8,1000,,Burstable,Succeeded,9437497,9440497,9437497
+openb-pod-0022,4000,15258,1,220,,BE,Running,9479175,9973826,9479175
+openb-pod-0035,16000,32768,1,1000,V100M16|V100M32,LS,Running,9437500,9438500,9437503
+openb-pod-0036,16000,32768,1,1000,T4,LS,Running,9437500,9438500,9437503
+"""
+
+
+def test_the_files_of_openb_are_replayed_as_they_are_published(cli: RunCli, tmp_path: Path) -> None:
+    """Of four pods one shares a GPU, and one asks for a T4, which no machine has."""
+    (tmp_path / "nodes.csv").write_text(NODES_OF_OPENB)
+    (tmp_path / "pods.csv").write_text(PODS_OF_OPENB)
+    nodes, pods = str(tmp_path / "nodes.csv"), str(tmp_path / "pods.csv")
+    read = cli("validate", nodes)
+    assert read.out == "valid: 3 nodes, 16 GPUs, 0 gangs (0 running, 0 waiting)\n"
+    done = cli("replay", pods, "--cluster", nodes, "--baseline", "fifo")
+    assert done.code == 0, done.err
+    assert "2 jobs of openb on 16 GPUs of openb" in done.out
+    assert "jobs of the trace left out: 1 with a part of a GPU" in done.err
+    assert (
+        "1 job left out, there is no place even on the empty cluster: LS/openb-pod-0036" in done.err
+    )
+
+
+def test_jobs_in_the_place_of_machines_are_sent_to_replay(cli: RunCli, tmp_path: Path) -> None:
+    (tmp_path / "pods.csv").write_text(PODS_OF_OPENB)
+    refused = cli("plan", str(tmp_path / "pods.csv"))
+    assert refused.code == 65
+    assert "no list of machines: its columns are not known" in refused.err
+    assert "a table of jobs is for gangplan replay" in refused.err
 
 
 ODD = (
@@ -510,7 +561,7 @@ def check_jobs(text: bytes, path: Path) -> None:
 
 def check_machines(text: bytes, path: Path) -> None:
     path.write_bytes(text)
-    found = refused_or_read(read_machines, path)
+    found = refused_or_read(lambda name: machines_of(Path(name)), path)
     if isinstance(found, ClusterDocument):
         ClusterDocument.model_validate_json(found.model_dump_json(by_alias=True))
 

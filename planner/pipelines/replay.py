@@ -228,6 +228,10 @@ class Prepared:
     spec: ReplaySpec
 
 
+_NAMED = 3
+"""Jobs that a warning names."""
+
+
 def prepare(request: ReplayRequest, console: Console, stdin: BinaryIO | None = None) -> Prepared:
     """Read the trace, the cluster and the policies. Raises InputError, MissingPathError, UsageError."""
     more = {} if request.node_gpus is None else {"node_gpus": request.node_gpus}
@@ -243,9 +247,14 @@ def prepare(request: ReplayRequest, console: Console, stdin: BinaryIO | None = N
     if len(left_out) == len(base.jobs):
         what = "no job of the trace fits on the cluster, even when it is empty"
         raise InputError(Fault(what, "give a larger cluster with --cluster", request.trace))
+    if whole.left_out:
+        counts = ", ".join(f"{count:,} {why}" for why, count in whole.left_out)
+        console.warn(f"jobs of the trace left out: {counts}")
     if left_out:
-        count = plural(len(left_out), "job")
-        console.warn(f"left out {count} that would not fit on the cluster even when it is empty")
+        named = ", ".join("/".join(key) for key in sorted(left_out)[:_NAMED])
+        others = f" and {len(left_out) - _NAMED:,} more" if len(left_out) > _NAMED else ""
+        what = "left out, there is no place even on the empty cluster"
+        console.warn(f"{plural(len(left_out), 'job')} {what}: {named}{others}")
     scenarios = [(name, _scenario(request, trace, path)) for name, path in _names(request)]
     rules = [(name, _at_events(base), name) for name in request.baselines]
     runs = [*((name, scenario, None) for name, scenario in scenarios), *rules]

@@ -160,7 +160,7 @@ class Documents:
 
     def read(self, source: Source) -> None:
         """Add every document of a text. Raises MissingPathError for a file that breaks off."""
-        if self._slurm_text(source):
+        if self._slurm_text(source) or self._machines(source):
             return
         if source.named and (mistake := mistaken(source)) is not None:
             self.findings.fault(mistake)
@@ -274,6 +274,19 @@ class Documents:
             self._topology(source)
         else:
             self._slurm_state().nodes.add_text(source)
+        return True
+
+    def _machines(self, source: Source) -> bool:
+        """Whether the text is a table; then it is read as the machines of a published trace."""
+        from planner.read.traces.machines import is_table, machines  # only few inputs have one
+
+        if not is_table(source):
+            return False
+        cluster = machines(source, self.findings)
+        if cluster is None:
+            self.mark_all_unusable()
+        else:
+            self.clusters.append(Entry(source, (), cluster, self.findings))
         return True
 
     def _topology(self, source: Source) -> None:

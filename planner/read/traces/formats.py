@@ -28,7 +28,7 @@ GPU_MODEL_LABEL = "gangplan.dev/gpu-model"
 """Label of nodes by which openb's pods choose GPU models; ``machines`` writes it."""
 
 NO_GPUS = "without GPUs"
-FRACTION = "that share a GPU"
+FRACTION = "with a part of a GPU"
 NO_TIMES = "without a time of arrival or an end"
 TWICE = "that appear twice"
 

@@ -7,7 +7,6 @@ sockets with one NIC of 100 Gb/s and GPUs of unknown relative speed, without rac
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from models.documents.base import API_VERSION
@@ -19,9 +18,8 @@ from models.documents.cluster import (
 )
 from models.documents.server import MAX_GPUS, NicDocument, ServerModelDocument
 from models.hardware import MAX_MESH_GPUS
-from planner.errors import Fault, InputError
 from planner.read.findings import MAX_FAULTS, Findings
-from planner.read.sources import Malformed, Source, open_sources
+from planner.read.sources import Malformed, Source
 from planner.read.traces.formats import GPU_MODEL_LABEL
 from planner.read.traces.rows import Row, Table, read_table
 
@@ -45,23 +43,19 @@ _LISTS = (
 )
 
 
-def read_machines(path: str) -> ClusterDocument | None:
-    """The cluster of a table of machines; None for a file that is no such table.
+def is_table(source: Source) -> bool:
+    """Whether a text is a table: its name, as the user gave it, ends in ``.csv`` or ``.csv.gz``."""
+    return source.named and source.name.lower().removesuffix(".gz").endswith(".csv")
 
-    Raises InputError, MissingPathError.
-    """
-    if not path.lower().removesuffix(".gz").endswith(".csv") or Path(path).is_dir():
-        return None
-    for source in open_sources([path], None):
-        if isinstance(source, Fault):
-            raise InputError(source)
-        findings = Findings()
-        try:
-            return _cluster(source, findings)
-        except Malformed as fault:
-            findings.malformed(source, fault)
-            findings.raise_all()
-    raise AssertionError("one path is one source")
+
+def machines(source: Source, findings: Findings) -> ClusterDocument | None:
+    """The cluster of a table of machines; None where ``findings`` have what is wrong with it."""
+    known = len(findings.placed)
+    try:
+        cluster = _cluster(source, findings)
+    except Malformed as fault:
+        findings.malformed(source, fault)
+    return None if len(findings.placed) > known else cluster
 
 
 def _cluster(source: Source, findings: Findings) -> ClusterDocument:
@@ -81,8 +75,6 @@ def _cluster(source: Source, findings: Findings) -> ClusterDocument:
                 break
         else:
             nodes[node.name] = node
-    if findings:
-        findings.raise_all()
     return ClusterDocument.model_construct(
         api_version=API_VERSION,
         kind="Cluster",
@@ -98,7 +90,8 @@ def _known(table: Table) -> _Columns:
         if all(name in table.columns for name in (one.name, one.gpus, one.kind, *(one.more or ()))):
             return one
     known = "; ".join(f"{one.title}: {one.name}, {one.gpus}, {one.kind}" for one in _LISTS)
-    raise Malformed("no list of machines: its columns are not known", 1, 1, known)
+    what = "no list of machines: its columns are not known"
+    raise Malformed(what, 1, 1, f"{known}; a table of jobs is for gangplan replay")
 
 
 def _node(row: Row, columns: _Columns, models: dict[str, ServerModelDocument]) -> NodeDocument:

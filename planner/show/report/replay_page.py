@@ -80,7 +80,7 @@ def _figures(replay: ReplayDocument) -> Iterator[Figure]:
 
 def _left_out(replay: ReplayDocument) -> str:
     left_out = replay.spec.trace.left_out
-    return f"{number(left_out)} larger than the cluster left out" if left_out else ""
+    return f"{number(left_out)} left out: no place on the empty cluster" if left_out else ""
 
 
 def _sections(replay: ReplayDocument) -> Iterator[Section]:
