@@ -295,3 +295,34 @@ def test_the_documented_counts_are_what_the_command_prints(
     options, _, shown = example.partition("\n")
     monkeypatch.chdir(ROOT)
     assert cli("capacity", *options.split()).out == shown
+
+
+HASHED = """
+apiVersion: gangplan.dev/v1alpha1
+kind: Cluster
+metadata: {name: hashed}
+spec:
+  levels: [{name: hypernode-tier-2}, {name: hypernode-tier-1}, {name: clique}]
+  nodes:
+  - name: n[1-4]
+    model: DGX H100
+    domains:
+      {hypernode-tier-2: spine-1, hypernode-tier-1: leaf-1, clique: b7462c37-3c54-4d25-aa02-f4cbab50c107.1}
+  - name: m[1-4]
+    model: DGX H100
+    domains:
+      {hypernode-tier-2: spine-2, hypernode-tier-1: leaf-2, clique: 949a026b-2a7c-4edb-a507-061b9ff6fe13.1}
+"""
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_hashed_names_of_domains_fit_on_a_terminal(width: int, cli: RunCli, tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_text(HASHED, encoding="utf-8")
+    counted = cli(
+        "capacity", str(tmp_path), "--shape", "2x8@clique", environ={"COLUMNS": str(width)}
+    )
+    assert counted.code == 0, counted.err
+    assert max(map(len, counted.out.splitlines())) <= width
+    assert "3c54-4d25" not in counted.out
+    whole = cli("capacity", str(tmp_path), "--shape", "2x8@clique", "-o", "json").out
+    assert "b7462c37-3c54-4d25-aa02-f4cbab50c107.1" in whole

@@ -24,9 +24,9 @@ from test_walls import ROOT, SOURCES, module_name
 from models.documents.plan import PlanDocument
 from models.documents.server import ServerModelDocument
 from planner.show.cluster_map import FREE, UNHEALTHY, MapNode, cluster_map, natural
-from planner.show.report.map_view import short_names
 from planner.show.report.page import _environment, embedded, html
 from planner.show.report.plan_page import plan_page
+from planner.show.text import short_names
 
 MAX_BYTES = 5_000_000
 

@@ -391,3 +391,32 @@ def test_a_dumb_terminal_gets_lines() -> None:
     clock.now += 3
     progress.tick()
     assert err.getvalue() == "  3.0s  span  value 7  bound 5  gap 28.57 %\n"
+
+
+def test_long_names_of_levels_do_not_take_the_width_of_what_matters() -> None:
+    """A title in lines leaves room for all columns: 4 + 5 + 5 + 17 and three gaps."""
+    columns = (
+        Column("GANG"),
+        Column("NODE-TIER-ONE", right=True),
+        Column("NODE-TIER-TWO", right=True),
+        Column("WHERE", fold=True),
+    )
+    table = Table(columns, ((Cell("a"), Cell("1"), Cell("2"), Cell("n1 n2 n3 n4 n5 n6")),))
+    assert draw(table, width=60, color=False).splitlines()[0] == (
+        "GANG  NODE-TIER-ONE  NODE-TIER-TWO  WHERE"
+    )
+    assert draw(table, width=42, color=False).splitlines() == [
+        "      NODE-  NODE-",
+        "      TIER-  TIER-",
+        "GANG    ONE    TWO  WHERE",
+        "a         1      2  n1 n2 n3 n4 n5 n6",
+    ]
+
+
+def test_optional_columns_go_before_the_last_one_is_a_sliver() -> None:
+    """A third of the line at least is for the last column, if it needs that much."""
+    columns = (Column("GANG"), Column("L" * 24, optional=True), Column("WHERE", fold=True))
+    where = " ".join(["node"] * 20)
+    table = Table(columns, ((Cell("a"), Cell("1"), Cell(where)),))
+    assert "L" * 24 in draw(table, width=60, color=False)  # 60 - 4 - 24 - 4 = 28 for the last
+    assert "L" * 24 not in draw(table, width=47, color=False)  # 15 of 47 would be left

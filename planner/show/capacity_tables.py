@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from models.documents.capacity import CapacityDocument, CapacityLargest, CapacityShape
 from models.units import plural
 from planner.show.table import Cell, Column, Table
-from planner.show.text import number
+from planner.show.text import number, short_names
 
 ANYWHERE = "ANYWHERE"
 
@@ -67,6 +67,7 @@ def _counts(shape: CapacityShape, levels: Sequence[str]) -> list[Cell]:
 def largest(found: CapacityDocument) -> Table:
     """A row for each size of pods: how many of them one gang could have in one domain of a level."""
     levels = _levels(found)
+    short = _short_domains(found)
     columns = (
         Column("PODS OF"),
         Column(ANYWHERE, right=True),
@@ -80,7 +81,7 @@ def largest(found: CapacityDocument) -> Table:
         (
             Cell(plural(gpus, "GPU"), "head"),
             *(_cell(one.before, one.after) for one in own),
-            *(Cell(one.domain or "-", "dim") for one in own[1:]),
+            *(Cell(short.get((one.level, one.domain), "-"), "dim") for one in own[1:]),
         )
         for gpus, own in by_size.items()
     ]
@@ -89,6 +90,24 @@ def largest(found: CapacityDocument) -> Table:
         tuple(rows),
         ("the most pods that one gang could have; below a level, within one domain of it",),
     )
+
+
+MAX_DOMAIN = 24
+"""Characters of the name of a domain beside the counts; ``domains`` has it whole."""
+
+
+def _short_domains(found: CapacityDocument) -> dict[tuple[str | None, str | None], str]:
+    """(level, domain) to a name that tells it from the others of its level that have room."""
+    known = [row for shape in found.status.shapes for row in shape.levels]
+    names: dict[str | None, set[str]] = {}
+    for one in (*known, *found.status.largest):
+        if one.domain is not None:
+            names.setdefault(one.level, set()).add(one.domain)
+    return {
+        (level, domain): text
+        for level, own in names.items()
+        for domain, text in short_names(own, MAX_DOMAIN).items()
+    }
 
 
 def domains(found: CapacityDocument) -> Table:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from planner.show.text import width
@@ -135,7 +136,7 @@ class Table:
             max(
                 (
                     *(width(row[c].text) for row in self.rows),
-                    0 if self.headless else width(column.title),
+                    0 if self.headless else max(map(width, column.title.split("\n"))),
                 ),
                 default=0,
             )
@@ -178,8 +179,8 @@ _APART = 2
 def draw(table: Table, *, width: int, color: bool) -> str:
     """The table as text for a terminal of ``width`` columns.
 
-    If it is too narrow, optional columns are dropped first, then droppable ones, then words break. If that
-    does not help, lines run over.
+    If it is too narrow, titles such as HYPERNODE-TIER-1 take several lines, optional columns are dropped,
+    then droppable ones, then words break. If that does not help, lines run over.
     """
     fitting = _fitting(table, width)
     if fitting is None:
@@ -187,9 +188,12 @@ def draw(table: Table, *, width: int, color: bool) -> str:
     widths = _widths(fitting, width)
     lines: list[str] = []
     if not table.headless:
-        titles = tuple(Cell(column.title, "head") for column in fitting.columns)
-        titles = titles if widths[-1] else (*titles[:-1], Cell(""))
-        lines += _folded(fitting, titles, widths, color=color)
+        titles = [column.title.split("\n") for column in fitting.columns]
+        titles = titles if widths[-1] else [*titles[:-1], [""]]
+        most = max(map(len, titles))
+        for texts in zip(*(("",) * (most - len(own)) + (*own,) for own in titles), strict=True):
+            cells = tuple(Cell(text, "head") for text in texts)
+            lines += _folded(fitting, cells, widths, color=color)
     for row in fitting.rows:
         lines += _row(fitting, row, widths, width, color=color)
     lines += [line for note in table.notes for line in wrapped(safe(note), width)]
@@ -234,7 +238,10 @@ def _folded(table: Table, row: tuple[Cell, ...], widths: list[int], *, color: bo
 
 def _fitting(table: Table, width: int) -> Table | None:
     """The table without the columns that must go; None if it cannot fit."""
-    if _fits(table, width, hanging=False, broken=False):
+    if _needed(table.widths()) <= width:
+        return table
+    table = replace(table, columns=tuple(map(_with_broken_title, table.columns)))
+    if _fits(table, width, hanging=False, broken=False) and _roomy(table, width):
         return table
     less = table.of_columns([c for c, column in enumerate(table.columns) if not column.optional])
     narrower = [less]
@@ -246,6 +253,25 @@ def _fitting(table: Table, width: int) -> Table | None:
     return next(
         (one for one, broken in ways if _fits(one, width, hanging=True, broken=broken)), None
     )
+
+
+def _with_broken_title(column: Column) -> Column:
+    """The title in lines as short as its longest part, broken after hyphens."""
+    parts = re.findall(r"[^-]*-+|[^-]+", column.title)
+    most = max(map(text_width, parts), default=0)
+    lines = [""]
+    for part in parts:
+        fits = text_width(lines[-1] + part) <= most
+        lines = [*lines[:-1], lines[-1] + part] if fits else [*lines, part]
+    return replace(column, title="\n".join(lines))
+
+
+def _roomy(table: Table, width: int) -> bool:
+    """Whether optional columns leave the last one, if it folds, a third of the line or what it needs."""
+    if not table.columns[-1].fold or not any(column.optional for column in table.columns):
+        return True
+    widths = table.widths()
+    return width - _needed([*widths[:-1], 0]) >= min(widths[-1], width // 3)
 
 
 def _fits(table: Table, width: int, *, hanging: bool, broken: bool) -> bool:

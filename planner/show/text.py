@@ -155,3 +155,48 @@ def nodes_and_gpus(used: Mapping[str, str]) -> str:
         for gpus, nodes in groups.items()
         for part in compress(nodes, " ").split(" ")
     )
+
+
+def short_names(names: Iterable[str], most: int) -> dict[str, str]:
+    """The names, unless one is longer than ``most``: then the shortest part of each that no other shares.
+
+    The network domain goes first, then what all begin with, up to a separator. Of what is still too long the
+    last parts stay, as many as tell all apart, and of long parts, such as hashes, a beginning that does.
+    """
+    known = sorted(set(names))
+    if len(known) < 2 or all(len(name) <= most for name in known):
+        return {name: _cut(name, most) for name in known}
+    hosts = {name: name.partition(".")[0] or name for name in known}
+    if len(set(hosts.values())) < len(known):
+        hosts = {name: name for name in known}
+    parts = {name: _PARTS.findall(host) or [host] for name, host in hosts.items()}
+    fewest = min(len(own) for own in parts.values())
+    starts = (len({tuple(own[:n]) for own in parts.values()}) > 1 for n in range(1, fewest))
+    alike = next((n for n, differ in enumerate(starts) if differ), fewest - 1)
+    parts = {name: own[alike:] for name, own in parts.items()}
+    if any(len("".join(own)) > most for own in parts.values()):
+        longest = max(len(own) for own in parts.values())
+        tails = (
+            {name: tuple(own[-n:]) for name, own in parts.items()} for n in range(1, longest + 1)
+        )
+        last = next((one for one in tails if len(set(one.values())) == len(known)), parts)
+        parts = {name: list(own) for name, own in last.items()}
+    texts = {name: "".join(own).lstrip(_SEPARATORS) or name for name, own in parts.items()}
+    for length in range(LEAST_OF_A_NAME, most):
+        cut = {
+            name: text if len(text) <= most else _cut(text, length) for name, text in texts.items()
+        }
+        if len(set(cut.values())) == len(known):
+            return cut
+    return texts if len(set(texts.values())) == len(known) else {name: name for name in known}
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+_SEPARATORS = "-_./:"
+_PARTS = re.compile(rf"[{_SEPARATORS}]*[^{_SEPARATORS}]+")
+
+LEAST_OF_A_NAME = 7
+"""Characters of a shortened name at least, the dots included."""
