@@ -98,11 +98,12 @@ MAX_DOMAIN = 24
 
 def _short_domains(found: CapacityDocument) -> dict[tuple[str | None, str | None], str]:
     """(level, domain) to a name that tells it from the others of its level that have room."""
-    known = [row for shape in found.status.shapes for row in shape.levels]
-    names: dict[str | None, set[str]] = {}
-    for one in (*known, *found.status.largest):
-        if one.domain is not None:
-            names.setdefault(one.level, set()).add(one.domain)
+    known = [(row.level, row.domain) for shape in found.status.shapes for row in shape.levels]
+    known += [(one.level, one.domain) for one in found.status.largest if one.level is not None]
+    names: dict[str, set[str]] = {}
+    for level, domain in known:
+        if domain is not None:
+            names.setdefault(level, set()).add(domain)
     return {
         (level, domain): text
         for level, own in names.items()
