@@ -7,7 +7,7 @@ Cluster.nodes.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -226,6 +226,24 @@ class Role:
     def allowed_counts(self) -> range:
         """Every pod count the role may run with, ascending."""
         return range(self.min, self.max + 1, self.step)
+
+
+OFFERS = "offers.gangplan.dev/"
+"""Begins labels that nodes have in plans alone: names by which they offer GPUs, ``-`` for ``/``."""
+
+
+def label_texts(selector: Iterable[tuple[str, str]]) -> list[str]:
+    """The terms of a node selector as its owner knows them: of ``OFFERS`` the name of the resource."""
+    return [
+        _resource(key.removeprefix(OFFERS)) if key.startswith(OFFERS) else f"{key}={value}"
+        for key, value in selector
+    ]
+
+
+def _resource(name: str) -> str:
+    """``nvidia.com-gpu`` as it is written in requests."""
+    domain, dot, rest = name.partition(".")
+    return domain + dot + rest.replace("-", "/", 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,3 +175,23 @@ def test_of_a_recorded_cluster_one_gang_holds_claims(
 
 def finished(fact: dict[str, Any]) -> bool:
     return fact["phase"] in ("Succeeded", "Failed")
+
+
+def test_gangs_that_reach_no_tray_are_not_warned_of() -> None:
+    label = {"scheduling.x-k8s.io/pod-group": "train"}
+    group, *_ = pods()
+    h100 = node("h1", gpus=8)
+    h100["metadata"]["labels"]["pool"] = "h100"
+    mi300x = node("m1", gpus=0)
+    mi300x["status"]["allocatable"]["amd.com/gpu"] = "8"
+    selects = [pod(f"train-{i}", gpus=4, gated=True, labels=label) for i in range(2)]
+    for one in selects:
+        one["spec"]["nodeSelector"] = {"pool": "h100"}
+    asks_amd = [pod(f"train-{i}", gpus=0, gated=True, labels=label) for i in range(2)]
+    for one in asks_amd:
+        one["spec"]["containers"][0]["resources"]["requests"]["amd.com/gpu"] = "4"
+    for members in (selects, asks_amd):
+        assert warnings(built(*trays(), h100, mi300x, group, *members)) == []
+    for one in selects:
+        one["spec"]["nodeSelector"] = {}
+    assert len(warnings(built(*trays(), h100, mi300x, group, *selects))) == 1

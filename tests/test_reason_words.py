@@ -164,7 +164,7 @@ HOLDERS = [{"gang": "ml/a", "gpus": 16}, {"gang": "ml/b", "gpus": 8}]
         ),
         (
             Reason.of("Quota", gpus=16, queue="team-a", held=24, limit=32),
-            "needs 16 GPUs; queue 'team-a' holds 24 of the 32 that it may hold",
+            "needs 16 GPUs; with this plan, queue 'team-a' holds 24 of the 32 that it may hold",
         ),
         (
             Reason.of("Incomplete", missing=1, cause="NoRoom", **NEEDS, ended=True),
@@ -228,3 +228,15 @@ def test_no_field_of_a_code_ends_in_an_error(code: str) -> None:
         if value is None:
             value = ["x"] if "tuple" in kind else "x"
         assert words(Reason.of(code, **{name: value})), name
+
+
+def test_a_long_domain_is_named_by_its_innermost_names() -> None:
+    # As Volcano's discovery names HyperNodes: 33 characters each; the last two of the second path are 13.
+    fields = {**NEEDS, **ROOM, "level": "hypernode-tier-1", "counted": "running"}
+    leaf = "hypernode-ib-tier1-x2kzm-6f7d9c8b"
+    long = words(Reason.of("RequiredTopology", **fields, domain=f"site/spine-0123456789/{leaf}"))
+    assert f"the hypernode-tier-1 with the most room, {leaf}, has room" in long
+    mixed = words(Reason.of("RequiredTopology", **fields, domain=f"{leaf}/block-1/rack1"))
+    assert "with the most room, block-1/rack1, has room" in mixed
+    short = words(Reason.of("RequiredTopology", **fields, domain="block-1/rack1"))
+    assert "with the most room, block-1/rack1, has room" in short

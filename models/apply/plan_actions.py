@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from models.documents.cluster import HOSTNAME_LABEL, ClusterSpec
 from models.documents.gang import GangDocument, PodDocument, RoleDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanPod
+from models.gang import OFFERS
 from models.policy import SLURM
 from models.units import requested, shown
 
@@ -158,9 +159,6 @@ class PlanActions:
 
 Slot = tuple[str, int]
 """(role, index) of a pod in its gang."""
-
-_OWN_LABELS = "offers.gangplan.dev/"
-"""Labels that nodes have in plans alone."""
 
 
 class InapplicablePlanError(ValueError):
@@ -380,7 +378,7 @@ def _relied(cluster: ClusterSpec, selected: Mapping[str, set[str]]) -> Iterator[
     for node in cluster.nodes:
         if node.name not in selected:
             continue
-        wanted = {key for key in selected[node.name] if not key.startswith(_OWN_LABELS)}
+        wanted = {key for key in selected[node.name] if not key.startswith(OFFERS)}
         wanted -= {*level_labels.values(), HOSTNAME_LABEL}
         installed = 0 if node.model is None else models[node.model]
         taints = (t for t in node.taints if t.effect != "PreferNoSchedule")

@@ -11,7 +11,7 @@ from typing import Any
 from models.cells import without_cells
 from models.cluster import Node
 from models.eligibility import model_matches, tolerated, without_conditions
-from models.gang import Patience, Role, Toleration, matches, shown
+from models.gang import OFFERS, Patience, Role, Toleration, label_texts, matches, shown
 from models.instance import Instance
 from models.queue import Amount
 from models.queue_shares import shares
@@ -207,8 +207,9 @@ def _role_wishes(world: World, number: int, role: Role) -> Iterator[Cause]:
             slice_level=None,
             outer_slices=(),
         )
-    if role.node_selector:
-        yield wish(CauseKind.SELECTOR, _labels(role.node_selector), node_selector=())
+    offers = _offers(role)
+    if own := tuple(pair for pair in role.node_selector if pair not in offers):
+        yield wish(CauseKind.SELECTOR, _labels(own), node_selector=offers)
     if role.node_affinity:
         asked = shortened(shown(role.node_affinity), MAX_TEXT)
         yield wish(CauseKind.AFFINITY, asked, node_affinity=())
@@ -248,7 +249,18 @@ def _taints(world: World, role: Role) -> list[str]:
 
 
 def _labels(pairs: Sequence[tuple[str, str]]) -> str:
-    return shortened(", ".join(f"{key}={value}" for key, value in pairs), MAX_TEXT)
+    return shortened(", ".join(label_texts(pairs)), MAX_TEXT)
+
+
+def _offers(role: Role) -> tuple[tuple[str, str], ...]:
+    """The names by which its pods request GPUs, which no change of selectors alters."""
+    return tuple(pair for pair in role.node_selector if pair[0].startswith(OFFERS))
+
+
+def offers_gpus(instance: Instance, role: Role, node: Node) -> bool:
+    """Whether the node offers its GPUs by the names by which pods of the role request them."""
+    labels = instance.labels_of(node)
+    return all(labels.get(key) == value for key, value in _offers(role))
 
 
 def excluding(instance: Instance, role: Role, node: Node) -> Iterator[CauseKind]:

@@ -203,7 +203,14 @@ class _ReasonFinder:
             return self._short_now(demand, kind, known)
         if known is not None:
             return known.with_fields(**self._remedies.guarded(demand, kind))
-        return self._rules.beyond_queues(demand) or self._after_others(demand, kind)
+        return self._for_queues(demand, kind) or self._after_others(demand, kind)
+
+    def _for_queues(self, demand: Demand, kind: object) -> Reason | None:
+        """That its queues are full; None if only lower gangs that start fill them, and room lacks."""
+        limited = self._rules.beyond_queues(demand)
+        if limited is None or self._rules.beyond_without_lower(demand):
+            return limited
+        return limited if self._left_for(demand, kind).fits else None
 
     def _never(self, index: int, kind: object) -> Reason | None:
         """Why a waiting gang, for which a count finds no space now, could not start on the empty cluster."""

@@ -51,10 +51,25 @@ class RuleReasons:
         self._pods = [decision.pods for decision in decisions]
         self._closed: dict[object, bool] = {}
         self._spaces: dict[object, FreeSpace] = {}
+        self._without_lower: dict[int, QueueCounts | None] = {}
 
     @cached_property
     def _queues(self) -> QueueCounts | None:
         return queue_counts(self._instance, self._pods)
+
+    def beyond_without_lower(self, demand: Demand) -> bool:
+        """Whether a limit or a guarantee refuses the gang even without the starts of lower priority."""
+        priority = self._instance.gangs[demand.gang].priority
+        if priority not in self._without_lower:
+            pairs = zip(self._instance.gangs, self._decisions, strict=True)
+            first = [
+                () if one.decision == "place" and gang.priority < priority else one.pods
+                for gang, one in pairs
+            ]
+            self._without_lower[priority] = queue_counts(self._instance, first)
+        counts = self._without_lower[priority]
+        asked = {} if counts is None else self._asked(demand, counts)
+        return counts is not None and counts.refusal(demand.gang, asked) is not None
 
     def beyond_queues(self, demand: Demand) -> Reason | None:
         """The limit or the guarantee of a queue that keeps the gang from so many GPUs, if one does."""

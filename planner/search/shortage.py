@@ -14,7 +14,7 @@ import numpy as np
 
 from models.documents.reason import MAX_NAMED
 from models.eligibility import tolerated, without_conditions
-from models.gang import Role, Toleration, shown
+from models.gang import Role, Toleration, label_texts, shown
 from models.instance import Instance
 from models.occupancy import PODS
 from models.program.demands import Demand, RoleDemand
@@ -263,7 +263,7 @@ def _who(instance: Instance, demand: Demand, role: RoleDemand) -> dict[str, Any]
 
 def _required(spec: Role) -> str | None:
     """What a role asks of its nodes."""
-    terms = [f"{key}={value}" for key, value in spec.node_selector]
+    terms = label_texts(spec.node_selector)
     terms += [shown(spec.node_affinity)] if spec.node_affinity else []
     terms += [f"model {spec.model}"] if spec.model else []
     return shortened(", ".join(terms), MAX_REQUIRED) if terms else None

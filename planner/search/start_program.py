@@ -16,7 +16,7 @@ from models.program.interruption import Question
 from models.program.linear_program import Linear, Program
 from models.reservations import closes
 from models.shape import held_nodes, spare_nodes, tenants
-from planner.search.candidate_causes import excluding
+from planner.search.candidate_causes import excluding, offers_gpus
 from planner.search.causes import Cause, CauseKind, World
 
 Missing = tuple[int, int]
@@ -69,8 +69,13 @@ class _Builder:
 
     def build(self) -> StartProgram:
         for role, count in self._missing:
-            gpus = self._world.spec.roles[role].gpus
-            most = (node.gpus // gpus if gpus else count for node in self._nodes)
+            spec = self._world.spec.roles[role]
+            most = (
+                (node.gpus // spec.gpus if spec.gpus else count)
+                if offers_gpus(self._instance, spec, node)
+                else 0
+                for node in self._nodes
+            )
             self._found.pods[role] = [self._program.integer(0, min(count, m)) for m in most]
             self._program.equal(Linear().add_all(self._found.pods[role]), count)
             self._on_eligible_nodes(role, count)

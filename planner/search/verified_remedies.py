@@ -219,6 +219,8 @@ class RemedyFinder:
         for q in path:
             total, models = queues[q].limit.gpus, dict(queues[q].limit.models)
             for gpu in (None, *sorted(model for model in asked if model is not None)):
+                if gpu not in counts.shares.most:
+                    continue  # no queue names the model
                 most, needs = counts.shares.most[gpu][q], counts.held[gpu][q] + asked[gpu]
                 if most is None or most >= needs:
                     continue

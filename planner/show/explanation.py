@@ -15,7 +15,7 @@ from models.cluster import Domain, Node
 from models.documents.plan import PlanDocument, PlanGang, PlanReservation
 from models.documents.reason import ReasonFields
 from models.eligibility import model_matches, tolerated
-from models.gang import Gang, Role, matches
+from models.gang import Gang, Role, label_texts, matches
 from models.gang import shown as affinity_text
 from models.hardware import mask_of
 from models.instance import Instance
@@ -27,7 +27,7 @@ from models.room_holding import barred_by
 from models.solution import NEVER, RESERVED, GangDecision, PodPlacement, Reason
 from models.units import plural, shortened
 from planner.errors import Fault, InputError
-from planner.show.text import listed
+from planner.show.text import domain_text, listed
 
 MAX_CAUSES = 4
 """Causes named in one hint."""
@@ -282,14 +282,16 @@ class Explanation:
             if there.if_empty:
                 add = f"ask for at most {plural(there.if_empty, 'pod')}, or add"
             most = f"{there.if_empty:,} of its {plural(needed, 'pod')}"
-            nodes_there = f"the {plural(there.nodes, 'eligible node')}"
-            yield f"{add} nodes: even if empty, {nodes_there} would hold {most}"
+            hold = f"the {plural(there.nodes, 'eligible node')} would hold {most}"
+            why = f"even if empty, {hold}" if there.nodes else "none is eligible"
+            yield f"{add} nodes: {why}"
         if one.largest is not None and one.largest < needed:
             hold = f"the best {one.required} would hold {plural(one.largest, 'pod')} of {needed:,}"
             yield f"do not require one {one.required}, or ask for fewer pods: even empty, {hold}"
         best = dict(one.best).get(one.required or "")
         if best is not None and best.pods < needed:
-            room = f"the best, {best.name}, has room for {plural(best.pods, 'pod')} of {needed:,}"
+            name = domain_text(best.name or "")
+            room = f"the best, {name}, has room for {plural(best.pods, 'pod')} of {needed:,}"
             every = f"all eligible nodes have room for {there.pods:,}"
             yield f"room must become free in one {one.required}: {room}; {every}"
         if 0 < there.most_gpus < role.gpus:
@@ -396,7 +398,7 @@ def _causes(instance: Instance, role: Role, node: Node) -> Iterator[str]:
         (not node.unschedulable, lambda: "cordoned"),
         (
             all(labels.get(key) == value for key, value in role.node_selector),
-            lambda: "without " + listed([f"{k}={v}" for k, v in role.node_selector], "and"),
+            lambda: "without " + listed(label_texts(role.node_selector), "and"),
         ),
         (
             matches(role.node_affinity, labels, node.name),

@@ -17,7 +17,15 @@ from planner.show.plan_tables import MARK, STYLE, below_full, places
 from planner.show.rank_tables import degrees_text, rank_rows
 from planner.show.slowdown import Slowdowns
 from planner.show.table import Cell, Column, Table
-from planner.show.text import gigabytes, lasting, listed, number, permille, whole_percent
+from planner.show.text import (
+    domain_text,
+    gigabytes,
+    lasting,
+    listed,
+    number,
+    permille,
+    whole_percent,
+)
 
 MAX_OVERDUE = 3
 """Overdue gangs named whose assumed ends a start rests on."""
@@ -278,7 +286,8 @@ def _candidates(one: Candidates) -> Table:
 
 def _best_row(level: str, place: Place, one: Candidates) -> tuple[Cell, ...]:
     required = ", which is required" if level == one.required else ""
-    return (Cell(f"best {level}{required}: {place.name}"), *_room(place))
+    name = domain_text(place.name or "")
+    return (Cell(f"best {level}{required}: {name}"), *_room(place))
 
 
 def _room(place: Place) -> tuple[Cell, ...]:

@@ -31,6 +31,7 @@ from planner.show.table import Cell, Column, Style, Table
 from planner.show.text import (
     NO_BOUND,
     compress,
+    domain_text,
     gigabytes,
     gpu_amount,
     left_out,
@@ -436,4 +437,4 @@ def gpu_count(gang: PlanGang, request: GangDocument | None) -> int | None:
 def _where(gang: PlanGang, domains_of: dict[str, dict[str, str]]) -> str:
     """Domains used, by whole path."""
     paths = {"/".join(domains_of.get(pod.node, {}).values()) for pod in gang.pods}
-    return compress(path for path in paths if path)
+    return compress({domain_text(path) for path in paths if path})

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from models.documents.reason import ReasonFields, ReasonFirst
 from models.solution import Reason
 from models.units import plural, shown, time_text
-from planner.show.text import listed
+from planner.show.text import domain_text, listed
 
 Clauses = Iterator[str]
 
@@ -87,7 +87,7 @@ def _room(f: ReasonFields) -> str:
     """``before this plan, the rack with the most room, b1/r1, has room for 2 pods (16 GPUs free)``."""
     most = ""
     if f.domain is not None:
-        most = f"the {f.level} with the most room, {f.domain},"
+        most = f"the {f.level} with the most room, {domain_text(f.domain)},"
     elif f.one_model:
         most = f"the GPU model with the most room, {f.model},"
     there = f"{most} has" if most else "there is"
@@ -307,7 +307,7 @@ def _quota(f: ReasonFields) -> Clauses:
         model = "" if f.model is None else f" {shown(f.model)}"
         yield f"needs {f.gpus:,}{model} GPU{'s' * (f.gpus != 1)}{firm}"
     if f.limit is not None:
-        yield f"{queue} holds {f.held or 0:,} of the {f.limit:,} that it may hold"
+        yield f"with this plan, {queue} holds {f.held or 0:,} of the {f.limit:,} that it may hold"
     elif f.guarantee is not None:
         left = f"{queue} may still take {f.unused or 0:,} of its {f.guarantee:,}"
         yield f"so many would leave too few for what queues are guaranteed: {left}"

@@ -108,6 +108,18 @@ def percent(gap: float | None) -> str:
 _NUMBERED = re.compile(r"(.*\D)?(\d+)(\D*)", re.DOTALL)
 
 
+def domain_text(path: str) -> str:
+    """The path of a domain; of a long one its innermost names, at least one."""
+    names = path.split("/")
+    while len(names) > 1 and len("/".join(names)) > LONG_PATH:
+        names = names[1:]
+    return "/".join(names)
+
+
+LONG_PATH = 40
+"""Most characters of the path of a domain in a sentence or a table."""
+
+
 def compress(names: Iterable[str], separator: str = ",") -> str:
     """The names with their last numbers folded into ranges of equal width; no name is invented."""
     groups: dict[tuple[str, str, int], list[int]] = {}

@@ -16,7 +16,7 @@ from models.documents.explanation import (
 from models.units import first_of, plural, shown_of
 from planner.show import why_words
 from planner.show.table import Cell, Column, Table
-from planner.show.text import nodes_and_gpus, number, ranges
+from planner.show.text import domain_text, nodes_and_gpus, number, ranges
 
 MAX_GANGS = 6
 """Gangs listed among the causes; the others are counted."""
@@ -182,11 +182,11 @@ def place(reasons: PlaceReasons) -> Table:
     for one in reasons.others:
         alike.setdefault((one.why,) if not one.possible else (one.why, one.domain), []).append(one)
     rows = tuple(
-        (Cell(first_of([one.domain for one in ones], 1, "other")), *_compared(ones[0]))
+        (Cell(first_of([domain_text(one.domain) for one in ones], 1, "other")), *_compared(ones[0]))
         for ones in alike.values()
     )
     columns = (
-        Column(f"INSTEAD OF {reasons.level} {reasons.domain}", fold=True),
+        Column(f"INSTEAD OF {reasons.level} {domain_text(reasons.domain)}", fold=True),
         Column("WOULD BE"),
         Column("FIRST TIER THAT DIFFERS", fold=True),
         Column("HERE", right=True, droppable=True),
@@ -216,14 +216,15 @@ def _compared(one: OtherPlace) -> tuple[Cell, ...]:
 
 def summary(reasons: PlaceReasons) -> str:
     """Why it is there, in a sentence."""
-    where = f"{reasons.level} {reasons.domain}"
+    where = f"{reasons.level} {domain_text(reasons.domain)}"
     if not reasons.others:
         return f"no other {reasons.level} was tried" if not reasons.tried else where
     best = reasons.others[0]
     if not best.possible:
         return f"no other {reasons.level} of those tried has a place for it"
+    other = domain_text(best.domain)
     if best.tier is None:
-        return f"{best.domain} would be as good in every tier: one of equals"
+        return f"{other} would be as good in every tier: one of equals"
     if best.tier.better:
-        return f"{best.domain} would be better in the tier {best.tier.name}: the search did not find it"
-    return f"the next best, {best.domain}, would be worse in the tier {best.tier.name}"
+        return f"{other} would be better in the tier {best.tier.name}: the search did not find it"
+    return f"the next best, {other}, would be worse in the tier {best.tier.name}"

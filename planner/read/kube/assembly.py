@@ -136,8 +136,9 @@ def assemble(
     used = node_uses(nodes, pods, members)
     kept = _relevant(nodes, used, documents, sets.nodes)
     cluster = _cluster(objects, kept, used, node_trees, policy, gang_trees.named)
-    if any(model.nvlink_domain_nodes > 1 for model in node_trees.models.values()):
-        warn_of_missing_claims(gangs, levels, settings, remarks)
+    joined = [node for node in kept if node.name in node_trees.joined]
+    if joined:
+        warn_of_missing_claims(gangs, joined, levels, settings, remarks)
     source = Source(SOURCE, "", "json")
     return Assembled(
         Entry(source, (), ClusterDocument.model_validate(cluster), findings),

@@ -45,7 +45,7 @@ from planner.read.kube.pods.constraints import (
     node_parts,
 )
 from planner.read.kube.pods.placement import is_proven
-from planner.read.kube.records import KubeGang, KubePod, KubeRole, LevelAsk
+from planner.read.kube.records import KubeGang, KubeNode, KubePod, KubeRole, LevelAsk
 from planner.read.kube.shares import beyond_share, by_age, hold
 from planner.read.sources import printable
 
@@ -400,12 +400,33 @@ def is_network_only(gang: KubeGang, policy: KubernetesPolicy) -> bool:
 
 
 def warn_of_missing_claims(
-    gangs: Sequence[KubeGang], levels: Levels, policy: KubernetesPolicy, remarks: Remarks
+    gangs: Sequence[KubeGang],
+    nodes: Sequence[KubeNode],
+    levels: Levels,
+    policy: KubernetesPolicy,
+    remarks: Remarks,
 ) -> None:
-    """Report the gangs without claims, if there is NVLink between servers."""
+    """Report the gangs without claims that run, or may run, on these nodes, which NVLink joins."""
     if not any(level.nvlink for level in levels.levels):
         return
+    names = {node.name for node in nodes}
+    known: dict[object, bool] = {}
+
+    def may_use(pod: KubePod) -> bool:
+        if pod.node is not None:
+            return pod.node in names
+        asked = (pod.gpu_resource, frozenset(pod.selector.items()))
+        if asked not in known:
+            known[asked] = any(
+                pod.selector.items() <= node.labels.items()
+                and pod.gpu_resource in (None, *node.gpu_names)
+                for node in nodes
+            )
+        return known[asked]
+
     for gang in gangs:
+        if not any(pod.gpus and not pod.finished and may_use(pod) for pod in gang.pods()):
+            continue
         if is_network_only(gang, policy):
             remarks.add(
                 gang.subject,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from models.documents.cluster import HOSTNAME_LABEL
+from models.gang import OFFERS
 from models.hardware import FindModel, Nic, ServerModel, slug
 from models.units import exact, number
 from planner.read.findings import Remarks
@@ -40,7 +41,7 @@ def partial_gpu_names(nodes: Sequence[KubeNode], gangs: Sequence[KubeGang]) -> f
 
 def gpu_label(name: str) -> str:
     """The label of nodes whose GPUs are requested by this name."""
-    return "offers.gangplan.dev/" + clean(name.replace("/", "-"), SHORT)
+    return OFFERS + clean(name.replace("/", "-"), SHORT)
 
 
 def gpu_labels(names: Collection[str], partial: Collection[str]) -> dict[str, str]:
@@ -130,6 +131,7 @@ class NodeDocuments:
     remarks: Remarks
     pod_sets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     models: dict[str, ServerModel] = field(default_factory=dict)
+    joined: set[str] = field(default_factory=set)
 
     def tree(self, node: KubeNode, model: ServerModel | None, use: Use) -> Json:
         """The entry of a node."""
@@ -153,6 +155,8 @@ class NodeDocuments:
             tree["podSets"] = dict(self.pod_sets[node.name])
         if model is not None:
             self.models[slug(model.name)] = model
+            if model.nvlink_domain_nodes > 1:
+                self.joined.add(node.name)
             tree["model"] = model.name
             sick = [gpu for gpu in sorted(set(node.sick)) if gpu < model.gpus]
             tree["unhealthyGpus"] = sick
