@@ -20,13 +20,14 @@ import pytest
 import yaml
 from conftest import RunCli
 
-from models.documents.audit import AuditDocument
+from models.documents.audit import AuditDocument, AuditGang
 from models.instance import Instance
 from models.solution import Solution
 from planner.errors import Fault, RefusedPlanError
 from planner.pipelines import audit as pipeline
 from planner.pipelines.timed_search import TimedSearch
 from planner.search.regaining_moves import Regain
+from planner.show.audit import sections_of
 
 ROOT = Path(__file__).parent.parent
 
@@ -405,3 +406,36 @@ def test_moves_that_break_a_rule_together_are_stated_as_far_as_they_keep_it(
     assert audited.code == 0, audited.err
     assert sizes == [2, 0, 1, 2]  # both, none, the first alone, and again both
     assert len(json.loads(audited.out)["status"]["moves"]) == 1
+
+
+def test_what_starts_now_and_what_starts_in_the_replan_is_not_added_up(cli: RunCli) -> None:
+    """10 GPUs are free. Two gangs of 4 fit as things are; the re-plan starts one of 8 that waits for longer.
+
+    4 + 4 + 8 is more than the 8 effective GPUs that the re-plan regains.
+    """
+    said = cli("audit", str(ROOT / "inputs" / "quickstart"))
+    assert said.code == 0, said.err
+    assert "the re-plan regains 8 effective GPUs in all" in said.out
+    assert (
+        "of those that fit now, default/resnet50, default/vgg16 wait in the re-plan, which starts others"
+        in said.out
+    )
+
+
+def test_gangs_at_full_speed_that_the_replan_slows_down_are_counted(
+    audit: Callable[..., AuditDocument],
+) -> None:
+    """The speeds of the re-plan add up: 6.4 of one gang less 3 and 1.5 of two that are not listed."""
+    found = audit(SPLIT, NOTE)
+    (first, *_), status = found.status.gangs, found.status
+    gangs = (
+        AuditGang.of(first, gang="a/slow", lost_gpus=6.4, regains_gpus=6.4),
+        AuditGang.of(first, gang="a/one", lost_gpus=0, regains_gpus=-3),
+        AuditGang.of(first, gang="a/two", lost_gpus=0, regains_gpus=-1.5),
+        AuditGang.of(first, gang="a/three", lost_gpus=0, regains_gpus=0),
+    )
+    changed = type(found).of(found, status=type(status).of(status, gangs=gangs))
+    tables = [one for one in sections_of(changed, wide=False) if not isinstance(one, list)]
+    (notes,) = [one.notes for one in tables if one.columns[0].title == "RUNNING GANG"]
+    text = "3 gangs run at full speed; the re-plan slows down 2 of them, by 4.5 effective GPUs"
+    assert notes == (text,)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from models.solution import ADMITTED
 from models.units import first_of, plural
 from planner.show.plan_output import yaml_text
 from planner.show.table import Cell, Column, Style, Table
@@ -163,7 +164,12 @@ def _gangs(audit: AuditDocument, *, wide: bool) -> Table:
     full = len(gangs) - len(slow)
     notes = notes * (len(slow) > len(listed))
     if full:
-        notes.append(f"{plural(full, 'gang')} {'runs' if full == 1 else 'run'} at full speed")
+        slowed = [one.regains_gpus for one in gangs if not one.lost_gpus and one.regains_gpus < 0]
+        text = f"{plural(full, 'gang')} {'runs' if full == 1 else 'run'} at full speed"
+        if slowed and not wide:
+            lost = f"{gpu_amount(-sum(slowed))} effective GPUs"
+            text += f"; the re-plan slows down {len(slowed):,} of them, by {lost}"
+        notes.append(text)
     return Table(
         columns, tuple(_gang(one, wide=wide) for one in listed), tuple(notes if listed else ())
     )
@@ -247,7 +253,21 @@ def _waiting(audit: AuditDocument, *, wide: bool) -> Table:
         style = _STYLES.get(starts_if)
         which = Cell(STARTS[starts_if], style)
         rows.append((which, Cell(number(len(group))), Cell(number(total)), Cell(names)))
-    return Table(columns, tuple(rows))
+    return Table(columns, tuple(rows), tuple(_in_place_of(audit)))
+
+
+def _in_place_of(audit: AuditDocument) -> Iterator[str]:
+    """Gangs that fit now and wait in the re-plan: what both start does not add up."""
+    plan, known = audit.status.plan, audit.status.waiting
+    if plan is None:  # a large one
+        return
+    starting = {"/".join(one.key) for one in plan.spec.gangs if one.decision in ADMITTED}
+    waits = [one.gang for one in known if one.starts_if == "now" and one.gang not in starting]
+    if waits:
+        verb = "waits" if len(waits) == 1 else "wait"
+        others = any(one.starts_if == "others stood better" for one in known)
+        named = first_of(waits, MAX_NAMES)
+        yield f"of those that fit now, {named} {verb} in the re-plan{', which starts others' * others}"
 
 
 def _with_moves(one: AuditWaiting) -> str:

@@ -255,8 +255,14 @@ def _fitting(table: Table, width: int) -> Table | None:
     )
 
 
+_SHORT_TITLE = 12
+"""Width of titles that stay in one line, such as RE-PLANNED."""
+
+
 def _with_broken_title(column: Column) -> Column:
-    """The title in lines as short as its longest part, broken after hyphens."""
+    """A long title in lines as short as its longest part, broken after hyphens."""
+    if text_width(column.title) <= _SHORT_TITLE:
+        return column
     parts = re.findall(r"[^-]*-+|[^-]+", column.title)
     most = max(map(text_width, parts), default=0)
     lines = [""]
