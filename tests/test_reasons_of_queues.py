@@ -204,6 +204,6 @@ def test_a_volcano_job_names_who_holds_the_hypernode_with_most_room() -> None:
     assert held(found) == [("default/busy-0", 8)]
     assert words(found) == (
         "needs 3 pods of 8 GPUs in one hypernode-tier-1; before this plan, the hypernode-tier-1 with the "
-        "most room, s0, has room for 2 pods (16 GPUs free); 8 GPUs there are held by default/busy-0; there is "
-        "room for it once default/busy-0 ends"
+        "most room, s0, has room for 2 pods (16 GPUs free); 8 GPUs there are held by default/busy-0; there "
+        "is room for it once default/busy-0 ends"
     )
