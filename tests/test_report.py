@@ -213,6 +213,20 @@ def test_what_nodes_have_room_for_is_counted_before_and_after() -> None:
     assert "healthy GPU), 8 → 4 free GPUs" in said
 
 
+def test_innermost_domains_of_two_levels_are_not_counted_as_one_of_them() -> None:
+    document = handmade.plan()
+    spec = document["instance"]["cluster"]["spec"]
+    spec["levels"].append({**spec["levels"][-1], "name": "clique", "label": None, "nvlink": True})
+    racks = {node["domains"]["rack"] for node in spec["nodes"]}
+    (first, *_) = sorted(racks)
+    for node in spec["nodes"]:
+        if node["domains"]["rack"] == first:
+            node["domains"]["clique"] = "c1"
+    said = " ".join(" ".join(Elements(page_of(document)).text).split())
+    # two racks, of which one is a clique: as many innermost domains, and not two cliques
+    assert f"of {len(racks)} innermost domains wholly free" in said
+
+
 @pytest.mark.parametrize(
     ("names", "short"),
     [

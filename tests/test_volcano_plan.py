@@ -32,7 +32,7 @@ def node(name: str, resource: str, labels: dict[str, str]) -> Tree:
     }
 
 
-def queue(name: str, **spec: Tree) -> Tree:
+def queue(name: str, **spec: Tree | bool) -> Tree:
     return {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "Queue",
@@ -169,3 +169,22 @@ def test_a_limit_is_the_reason_where_gangs_of_its_priority_use_it_up(plan: Plann
     assert waits["reason"]["message"] == (
         "needs 8 GPUs; with this plan, queue 'team' holds 8 of the 8 that it may hold"
     )
+
+
+def test_the_queue_above_all_is_no_surprise(cli: RunCli, tmp_path: Path) -> None:
+    # Volcano makes `root` itself, and it is never reclaimable; `serving` somebody wrote.
+    deserved = {"deserved": {NVIDIA: "4"}}
+    queues = [queue("root", reclaimable=False), queue("serving", reclaimable=False, **deserved)]
+    listed = {"apiVersion": "v1", "kind": "List", "items": [node("h1", NVIDIA, H100), *queues]}
+    (tmp_path / "all.json").write_text(json.dumps(listed), encoding="utf-8")
+    said = cli("validate", str(tmp_path / "all.json")).err
+    assert "warning: Queue serving: is not reclaimable" in said
+    assert "Queue root" not in said
+
+
+def test_a_gang_is_found_by_what_o_name_prints(cli: RunCli, plan: Planned) -> None:
+    out, _ = plan(node("h1", NVIDIA, H100), *job("one", 1, 8))
+    printed = cli("show", out, "-o", "name").out.split()
+    assert printed == ["gang/default/one"]
+    assert cli("explain", out, *printed).code == 0
+    assert cli("explain", out, "gang/other/one").code == 64

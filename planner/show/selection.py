@@ -87,6 +87,10 @@ def matching(
     raise UsageError(Fault(f"{option} {name}: no such gang{where}", hint))
 
 
+_KIND = "gang/"
+"""Begins what ``-o name`` prints."""
+
+
 def _is(name: str, key: GangKey) -> bool:
     namespace, slash, bare = name.rpartition("/")
-    return bare == key[1] and (not slash or namespace == key[0])
+    return bare == key[1] and (not slash or namespace in (key[0], _KIND + key[0]))

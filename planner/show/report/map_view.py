@@ -133,8 +133,9 @@ class MapView:
             free = f", {way(*gpus)} free GPU{'s' * (gpus != (1, 1))}" if any(gpus) else ""
             found.append((str(room), way(*nodes), f"node{'s' * (nodes != (1, 1))} {said}{free}"))
         if self.levels:
-            every = sum(1 for domain in self.cluster.innermost() if domain.counts.gpus)
-            level = f"of {plural(every, safe(self.levels[-1]))} wholly free"
+            levels = [domain.level for domain in self.cluster.innermost() if domain.counts.gpus]
+            noun = levels[0] if len(set(levels)) == 1 and levels[0] else "innermost domain"
+            level = f"of {plural(len(levels), safe(noun))} wholly free"
             found.append(("", way(before.domains, after.domains), level))
         return found
 

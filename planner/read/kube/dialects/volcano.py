@@ -245,7 +245,7 @@ def read_queues(sources: QuotaSources) -> Iterable[Quota]:
     found = [_queue(one, sources, rooted=rooted) for one in made]
     if any(one.guarantee.gpus for one in found):  # else nobody takes anything back
         for one in made:
-            if at(one.tree, "spec", "reclaimable") is False:
+            if one.name != ROOT and at(one.tree, "spec", "reclaimable") is False:  # root never is
                 sources.remarks.add(one.where, NOT_RECLAIMABLE)
     return found
 
