@@ -256,6 +256,22 @@ def test_what_the_higher_ones_leave_is_counted_without_the_lower_ones() -> None:
     )
 
 
+def test_gangs_that_start_on_nodes_of_another_pool_do_not_come_first() -> None:
+    # top and peer start on h1, which old and new may not use: of those one gets a1, the other waits.
+    nodes = [node(n, switched(), labels={"pool": n[0]}) for n in ("h1", "a1")]
+    on_h, on_a = (role(gpus_per_pod=gpus, selector={"pool": p}) for p, gpus in (("h", 4), ("a", 8)))
+    queue = [
+        gang("top", roles=[on_h], priority=9),
+        gang("peer", roles=[on_h], priority=5),
+        gang("new", roles=[on_a], priority=5, submitted=3600),
+        gang("old", roles=[on_a], priority=5, submitted=0),
+    ]
+    made = by_search(build(nodes=nodes, gangs=queue))
+    found = made.of("new").reason
+    assert found is not None
+    assert (found.code, found.fields.first) == ("NoRoom", ReasonFirst(higher=0, aged=0, peers=1))
+
+
 def test_who_could_be_stopped_for_anybody_is_no_proof_against_anybody() -> None:
     # low stops for high, and peer may have what high leaves of it: so peer is not said to be impossible.
     low = gang("low", 1, 8, stands=[(0, 0, 0, FULL)], preemptible=True, priority=5)

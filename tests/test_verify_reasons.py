@@ -97,17 +97,17 @@ def test_a_reason_that_the_plan_does_not_contradict_passes(
         (
             "Outranked",
             SHORT | {"first": {"higher": 2, "aged": 0, "peers": 0}},
-            "2 gangs of higher priority start, but 1 do",
+            "2 gangs of higher priority start where it could, but 1 do",
         ),
         (
             "Outranked",
             SHORT | {"first": {"higher": 1, "aged": 0, "peers": 3}},
-            "3 gangs of its priority start, but 0 do",
+            "3 gangs of its priority start where it could, but 0 do",
         ),
         (
             "NoRoom",
             SHORT | {"first": {"higher": 0, "aged": 0, "peers": 0}},
-            "0 gangs of higher priority start, but 1 do",
+            "0 gangs of higher priority start where it could, but 1 do",
         ),
         ("Outranked", SHORT | {"pods": 3}, "role worker asks for 2 pods of 8 GPUs"),
         ("Outranked", SHORT | {"gpusPerPod": 4}, "role worker asks for 2 pods of 8 GPUs"),

@@ -38,7 +38,7 @@ Proven = Literal["noPlanAdmits", "noPlanGains", "displacesPeers", "slowsPeers"]
 
 
 class ReasonFirst(Open):
-    """How many gangs start in this plan that come before the gang, or are its equals."""
+    """How many gangs start on nodes that the gang may use, and come before it or are its equals."""
 
     higher: Natural = Field(description="Of higher priority")
     aged: Natural = Field(description="Of its priority, that waited longer than `starvation.after`")
@@ -103,7 +103,9 @@ class ReasonFields(Open):
     without: Natural = omitted(
         default=0, description="Running gangs that may be stopped or moved, which were not counted"
     )
-    first: ReasonFirst | None = omitted(description="Gangs that start in this plan before it")
+    first: ReasonFirst | None = omitted(
+        description="Gangs that start in this plan before it, on nodes that it may use"
+    )
     domain: str | None = omitted(description="The domain with most room, by its path, or the node")
     model: str | None = omitted(description="The GPU model with most room, or that is limited")
     resources: Many[str] = omitted(

@@ -69,6 +69,7 @@ class Reasons:
         self.facts: Facts = outcome.facts
         self.work = Work(WORK)
         self.rooms = Rooms(outcome, self.work)
+        self._where: dict[tuple[int, ...], tuple[list[int], Counter[int]]] = {}
 
     def faults(self, change: Change, stated: StatedGang) -> Iterator[str]:
         reason = stated.document.reason
@@ -171,14 +172,35 @@ class Reasons:
         stated = (first.higher, first.aged, first.peers)
         for which, says, there in zip(bands, stated, self._first(gang), strict=True):
             if says != there:
-                yield f"{says} gangs {which} start, but {there} do"
+                yield f"{says} gangs {which} start where it could, but {there} do"
 
     def _first(self, gang: Gang) -> tuple[int, int, int]:
-        """Gangs that start: of higher priority, aged ones of its priority if it is not aged, and others."""
-        higher = len(self.priorities) - bisect_right(self.priorities, gang.priority)
-        peers = len(self.priorities) - higher - bisect_left(self.priorities, gang.priority)
-        aged = 0 if self.facts.aged(gang) else self.aged[gang.priority]
+        """Gangs that start where it could: of higher priority, aged ones of its own if it is not, others."""
+        priorities, aged_there = self._starting_where(gang)
+        higher = len(priorities) - bisect_right(priorities, gang.priority)
+        peers = len(priorities) - higher - bisect_left(priorities, gang.priority)
+        aged = 0 if self.facts.aged(gang) else aged_there[gang.priority]
         return higher, aged, peers - aged
+
+    def _starting_where(self, gang: Gang) -> tuple[list[int], Counter[int]]:
+        """Priorities, ascending, of gangs that start on nodes of its GPU roles; the aged ones by priority.
+
+        The nodes of all roles count where none has GPUs.
+        """
+        roles = [role for role in gang.roles if role.gpus] or list(gang.roles)
+        grounds = [self.rooms.nodes(gang, role) for role in roles]
+        key = tuple(map(id, grounds))
+        if key not in self._where:
+            self.work.spend(sum(map(len, grounds)) + len(self.starting))
+            nodes = set[int]().union(*grounds)
+            found = [
+                change.gang
+                for change in self.starting
+                if any(pod.node in nodes for pod in change.pods.values())
+            ]
+            aged = Counter(one.priority for one in found if self.facts.aged(one))
+            self._where[key] = sorted(one.priority for one in found), aged
+        return self._where[key]
 
     @cached_property
     def starting(self) -> list[Change]:
@@ -188,12 +210,6 @@ class Reasons:
     def priorities(self) -> list[int]:
         """Of the gangs that start, ascending."""
         return sorted(change.gang.priority for change in self.starting)
-
-    @cached_property
-    def aged(self) -> Counter[int]:
-        """Aged gangs that start, by priority."""
-        aged = self.facts.aged
-        return Counter(change.gang.priority for change in self.starting if aged(change.gang))
 
     # Rules about several gangs
 

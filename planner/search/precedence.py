@@ -5,14 +5,15 @@ Gangs of lower priority never count: in the order of the tiers they get what the
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
-from models.gang import Role
+from models.gang import Gang, Role
 from models.giving_way import claim, takes
 from models.instance import Instance
 from models.solution import STARTS, GangDecision, PodPlacement
@@ -76,6 +77,13 @@ class WithoutBelow:
             self.stage += 1
 
 
+class Starting(NamedTuple):
+    """Gangs that start on some nodes: their priorities, ascending, and how many of each have aged."""
+
+    priorities: list[int]
+    aged: Counter[int]
+
+
 class Others:
     """What the other gangs of a plan do, counted once. ``removable``: gangs that some plan stops or moves."""
 
@@ -85,10 +93,6 @@ class Others:
         self._instance = instance
         self._decisions = decisions
         gangs = instance.gangs
-        starts = [g for g, d in zip(gangs, decisions, strict=True) if d.decision in STARTS]
-        self._starting = sorted(gang.priority for gang in starts)
-        self._by_priority = Counter(self._starting)
-        self._aged = Counter(gang.priority for gang in starts if instance.aged(gang))
         self._of_priority = Counter(gang.priority for gang in gangs)
         remaining = [i for i in removable if decisions[i].decision in ("keep", "resize")]
         self._movable = frozenset(i for i in remaining if gangs[i].movable)
@@ -96,14 +100,32 @@ class Others:
         self._priorities = sorted(gangs[i].priority for i in self._stoppable)
         self._fewest: dict[frozenset[int], list[int]] = {}
         self._holding: dict[tuple[bool, frozenset[int]], list[tuple[int, int]]] = {}
+        self._starting: dict[tuple[frozenset[int], ...], Starting] = {}
 
     def first(self, index: int) -> dict[str, int]:
-        """How many gangs of its priority or higher start: fields of ``ReasonFirst``."""
+        """``ReasonFirst``: how many gangs of its priority or higher start on nodes that it may use."""
         gang = self._instance.gangs[index]
-        peers = self._by_priority[gang.priority]
-        higher = len(self._starting) - bisect_left(self._starting, gang.priority) - peers
-        aged = 0 if self._instance.aged(gang) else self._aged[gang.priority]
-        return {"higher": higher, "aged": aged, "peers": peers - aged}
+        there = self._starting_for(gang)
+        below = bisect_right(there.priorities, gang.priority)
+        peers = below - bisect_left(there.priorities, gang.priority)
+        aged = 0 if self._instance.aged(gang) else there.aged[gang.priority]
+        return {"higher": len(there.priorities) - below, "aged": aged, "peers": peers - aged}
+
+    def _starting_for(self, gang: Gang) -> Starting:
+        """The gangs that start on nodes of its roles with GPUs; of all roles if none has any."""
+        roles = [role for role in gang.roles if role.gpus] or gang.roles
+        sets = tuple(self._instance.eligible_nodes(role) for role in roles)
+        if sets not in self._starting:
+            nodes = frozenset[int]().union(*sets)
+            here = np.zeros(len(self._instance.cluster.nodes), bool)
+            here[np.fromiter(nodes, np.int64, len(nodes))] = True
+            owners, places, _ = self._arriving
+            found = [self._instance.gangs[int(i)] for i in np.unique(owners[here[places]])]
+            self._starting[sets] = Starting(
+                sorted(one.priority for one in found),
+                Counter(one.priority for one in found if self._instance.aged(one)),
+            )
+        return self._starting[sets]
 
     def has_peers(self, index: int) -> bool:
         """Whether another gang has its priority."""
@@ -164,6 +186,10 @@ class Others:
     @cached_property
     def _taken(self) -> tuple[IntArray, IntArray, IntArray]:
         return self._pods(("place",))
+
+    @cached_property
+    def _arriving(self) -> tuple[IntArray, IntArray, IntArray]:
+        return self._pods(STARTS)
 
     def _pods(self, decisions: Collection[str]) -> tuple[IntArray, IntArray, IntArray]:
         """(gang, node, GPUs) of every pod of the gangs of which one of these is decided."""
