@@ -153,6 +153,23 @@ def test_what_holds_a_job_of_slurm_is_said_in_its_own_words(cli: RunCli, tmp_pat
     assert "the option that is not modelled" in cli("explain", out, "42025-halo").out
 
 
+def test_the_next_command_explains_the_first_job_that_slurm_does_not_hold(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    # 42002 has the highest priority of those that wait for room; 42025 asks for what is not planned
+    said = cli("plan", str(FOLDER), "--budget", "1", environ={"HOME": str(tmp_path)}).err
+    assert "next: gangplan explain mchen/42002-moe-128   (why it waits)\n" in said
+
+
+def test_nodes_that_a_job_excludes_are_told_by_its_node_affinity(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    out = str(tmp_path / "plan.json")
+    cli("plan", str(FOLDER), "--budget", "1", "--out", out)
+    shown = " ".join(cli("explain", out, "42026-distil").out.split())
+    assert "excluded: node affinity metadata.name not in (h100-019, h100-020" in shown
+
+
 def test_a_topology_alone_says_at_once_that_it_has_no_gpus(cli: RunCli, tmp_path: Path) -> None:
     shutil.copy(FOLDER / "topology.conf", tmp_path)
     done = cli("validate", str(tmp_path / "topology.conf"))

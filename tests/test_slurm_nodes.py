@@ -391,6 +391,7 @@ def test_jobs_without_any_node_are_refused_with_the_command_that_lists_nodes(
             "a table of sinfo",
         ),
         ("# slurm.conf\nClusterName=atlas\nNodeName=gpu[01-16] CPUs=8\n", "a slurm.conf"),
+        ("PartitionName=gpu Nodes=gpu[01-16] Default=YES State=UP\n", "a slurm.conf"),
         ("JobId=41001 JobName=train\n   UserId=a(1)\n", "the output of scontrol show jobs"),
         (
             "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n",

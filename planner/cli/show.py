@@ -74,11 +74,17 @@ def show(
 
 
 def explain_next(console: Console, plan: PlanDocument) -> str | None:
-    """The command that says why a gang waits, of the first that does; None if none waits."""
-    waits = (gang.key for gang in plan.spec.gangs if gang.decision == "wait")
-    first = next(waits, None)
-    if first is None:
+    """The command that says why a gang waits; None if none waits.
+
+    Of those that nobody holds, the one of highest priority: why the others wait is known to who holds them.
+    """
+    waits = {gang.key for gang in plan.spec.gangs if gang.decision == "wait"}
+    gangs = [gang for gang in plan.instance.gangs if gang.key in waits]
+    if not gangs:
         return None
+    first = min(
+        gangs, key=lambda gang: (gang.status.hold is not None, -gang.spec.priority, gang.key)
+    ).key
     return f"{console.program} explain {shlex.quote('/'.join(first))}   (why it waits)"
 
 

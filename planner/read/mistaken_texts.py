@@ -41,7 +41,7 @@ _SLURM = (
     (re.compile(r"JobId=[0-9]+ "), "the output of scontrol show jobs"),
     (re.compile(r"(?:PARTITION +AVAIL|NODELIST +NODES|HOSTNAMES)\b"), "a table of sinfo"),
     (
-        re.compile(r"(?:#[^\n]*\n|\s)*(?:ClusterName|SlurmctldHost|NodeName)=", re.IGNORECASE),
+        re.compile(r"(?:#[^\n]*\n|\s)*(?:ClusterName|SlurmctldHost|NodeName|PartitionName)=", re.IGNORECASE),
         "a slurm.conf",
     ),
 )  # fmt: skip

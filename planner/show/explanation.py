@@ -402,7 +402,7 @@ def _causes(instance: Instance, role: Role, node: Node) -> Iterator[str]:
         ),
         (
             matches(role.node_affinity, labels, node.name),
-            lambda: f"without {shortened(affinity_text(role.node_affinity), _MAX_AFFINITY)}",
+            lambda: f"node affinity {shortened(affinity_text(role.node_affinity), _MAX_AFFINITY)}",
         ),
         (tolerated(role.tolerations, node.taints), lambda: _taint(role, node)),
         (

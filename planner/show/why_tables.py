@@ -26,7 +26,10 @@ MAX_FIRST = 3
 
 NOTES = {
     "each": "tried: without any one of these, and with everything else as planned, the gang starts",
-    "together": "proven: without all of these the gang starts; while any one of them stays, it does not",
+    "together": (
+        "proven: without all of these, and with everything else as planned, the gang starts;"
+        " without only some of them it does not"
+    ),
     "enough": "tried: without all of these the gang starts; perhaps fewer are enough: the time was up",
 }
 ALONE = "tried: without this, and with everything else as planned, the gang starts"

@@ -237,7 +237,7 @@ class GangDocuments:
     @staticmethod
     def _bounded(pods: int, gpus: int) -> tuple[int, int]:
         if pods > MAX_PODS or gpus > MAX_GPUS_A_POD:
-            raise NotExpressed(f"it asks for {gpus:,} GPUs on {pods:,} nodes")
+            raise NotExpressed(f"it asks for {plural(gpus, 'GPU')} on {plural(pods, 'node')}")
         return pods, gpus
 
     def _topology(self, parts: Sequence[SlurmJob]) -> Json:
