@@ -50,6 +50,23 @@ def test_a_large_cluster_is_folded_to_fit(
     golden(f"show-map-folded-{columns}.txt", out)
 
 
+def test_long_names_of_domains_are_cut_at_their_beginning(cli: RunCli) -> None:
+    document = handmade.plan()
+    for node in document["instance"]["cluster"]["spec"]["nodes"]:
+        node["domains"]["rack"] = (
+            f"hypernode-topology-infiniband-tier1-{node['domains']['rack']}-7d8c9b6f55"
+        )
+    Path("long.json").write_text(json.dumps(document))
+    names = {node["domains"]["rack"] for node in document["instance"]["cluster"]["spec"]["nodes"]}
+    for columns in (60, 80, 160):
+        out = cli("show", "long.json", "--map", environ={"COLUMNS": str(columns)}).out
+        titles = [line for line in out.splitlines() if line.strip().startswith("rack ")]
+        assert len(titles) == len(names)
+        assert all(len(line) <= columns for line in titles)
+        assert all("7d8c9b6f55: " in line for line in titles)
+        assert all(any(name in line for line in titles) for name in names) == (columns > 60)
+
+
 def test_hostile_texts_drive_no_terminal(cli: RunCli) -> None:
     Path("hostile.json").write_text(json.dumps(report_plans.hostile()))
     out = cli("show", "hostile.json", "--map").out

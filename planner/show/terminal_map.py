@@ -87,7 +87,7 @@ class _Detail:
         """The domain's own line, the domains in it, then its nodes in columns."""
         pad = "  " * max(0, depth - 1)
         if depth:
-            yield pad + self._bold(_title(domain))
+            yield pad + self._bold(_title(domain, width - len(pad)))
         for inner in domain.domains:
             yield from self.lines(inner, depth + 1, width)
         yield from self._nodes(domain.nodes, "  " * depth, width)
@@ -156,13 +156,17 @@ def _end(name: str, columns: int) -> str:
     return name if text_width(name) <= columns else f"..{name[2 - columns :]}"
 
 
-def _title(domain: MapDomain) -> str:
+def _title(domain: MapDomain, columns: int) -> str:
+    """``rack r1: 24 GPUs, 16 held``; of a name that is too long its end."""
     fabric = ", one NVLink fabric" if domain.nvlink else ""
     counts = domain.counts
     held = f"{counts.held_after:,} held"
     if counts.held_before != counts.held_after:
         held = f"{counts.held_before:,} -> {held}"
-    return safe(f"{domain.level} {domain.name}: {plural(counts.gpus, 'GPU')}, {held}{fabric}")
+    rest = f": {plural(counts.gpus, 'GPU')}, {held}{fabric}"
+    level = safe(domain.level)
+    room = columns - text_width(level) - 1 - len(rest)
+    return f"{level} {_end(safe(domain.name), max(LEAST_NAME, room))}{rest}"
 
 
 def _legend(found: ClusterMap, only: Selection, requests: Requests) -> Table:
