@@ -453,8 +453,9 @@ def test_a_gang_of_a_queue_goes_before_pods_that_no_queue_has(tmp_path: Path) ->
 def test_a_pod_that_a_system_of_queues_manages_is_bound_by_promises(
     tmp_path: Path, scheduler: str, labels: dict[str, str]
 ) -> None:
-    _, decisions = plan_all(tmp_path, *promised(24), theirs("p", scheduler, **labels))
+    found, decisions = plan_all(tmp_path, *promised(24), theirs("p", scheduler, **labels))
     assert decisions == {"p": ("wait", "Quota")}
+    assert said(found, queues.UNKNOWN) == bool(labels)
 
 
 def test_a_pod_of_kube_scheduler_is_free_next_to_queues_of_volcano_and_kai(tmp_path: Path) -> None:

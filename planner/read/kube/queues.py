@@ -43,7 +43,10 @@ CIRCLE = "is below itself; its parent is ignored"
 TOO_DEEP = f"is below more than {MAX_DEPTH} queues; its parent is ignored"
 NO_PARENT = "names a parent that is not in the input; it counts as one without a parent"
 NO_NAME = "has a name that no queue of a plan can have; it is left out"
-UNKNOWN = "names a queue that it is not in, or that is not in the input; no queue counts it"
+UNKNOWN = (
+    "names a queue that it is not in, or that is not in the input: no quota is known for it, and it gets no "
+    "GPU that a queue is promised"
+)
 SEVERAL = "is in queues of several systems; that of {} counts"
 
 Key = tuple[str, str]
@@ -104,9 +107,9 @@ class Quotas:
                 system = next(iter(found))
                 self.sources.remarks.add(gang.subject, SEVERAL.format(system))
             queue = next(iter(found.values()), gang.queue)
-            if not found and gang.queue in taken:
+            if not found and gang.queue is not None:
                 self.sources.remarks.add(gang.subject, UNKNOWN)
-                queue = None
+                queue = None if gang.queue in taken else gang.queue
             gang.queue = queue or self._elsewhere(gang, taken)
             if "HiveD" in found and all(hived.is_opportunistic(p.annotations) for p in gang.pods()):
                 gang.preemptible = True
