@@ -424,6 +424,22 @@ def test_an_exclusive_job_takes_whole_nodes(
     )
 
 
+@pytest.mark.parametrize("state", ["CONFIGURING", "RESIZING", "SUSPENDED", "COMPLETING"])
+def test_a_job_that_an_old_slurm_gives_one_state_holds_its_nodes(
+    state: str, tmp_path: Path
+) -> None:
+    # job_state_string() of 22.05 returns the flag alone, not the state below it
+    old = running(1, "n1", ["gpu:h100:8(IDX:0-7)"]) | {"job_state": state}
+    gang = only(tmp_path, old)
+    assert [(pod.node, pod.gpus) for pod in gang.pods] == [(0, 0xFF)]
+
+
+@pytest.mark.parametrize("state", ["REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"])
+def test_a_job_that_an_old_slurm_holds_by_its_state_waits(state: str, tmp_path: Path) -> None:
+    gang = only(tmp_path, job(1) | {"job_state": state, "state_reason": "JobHeldAdmin"})
+    assert held(gang) == ("Gated", f"Slurm holds it: {state}")
+
+
 def test_an_exclusive_job_takes_whole_nodes_of_the_gpus_that_it_asks_for(tmp_path: Path) -> None:
     nodes = [node("n1"), node("n2", "gpu:a100:8", cpus=64, effective_cpus=64)]
     asks = {"tres_per_node": "gres/gpu:a100:4", "shared": ["none"], "exclusive": ["true"]}

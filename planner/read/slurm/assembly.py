@@ -13,12 +13,13 @@ from models.documents.base import API_VERSION
 from models.documents.cluster import ClusterDocument
 from models.documents.gang import GangDocument
 from models.hardware import FindModel, ServerModel
+from models.host_ranges import MAX_NAMES
 from models.policy import Policy
 from models.units import number, plural, shown
 from planner.read.findings import Finding, Findings, Remarks
 from planner.read.kube.lookup import clean, objects
 from planner.read.slurm.constraints import Constraints
-from planner.read.slurm.fields import said
+from planner.read.slurm.fields import expanded, said
 from planner.read.slurm.gang_documents import GangDocuments, PriorityClasses
 from planner.read.slurm.jobs import SlurmJob, SlurmJobs
 from planner.read.slurm.levels import SlurmTopology
@@ -97,7 +98,9 @@ def assemble(
     levels = _Levels(topology, policy)
     names = set(state.nodes.all)
     names.update(topology.domains if nodes is None and topology is not None else ())
-    names.update(name for one in written for node in one.spec.nodes for name in _hosts(node.name))
+    for one in written:
+        for node in one.spec.nodes:
+            names.update(expanded(node.name, MAX_NAMES) or ())
     trees = GangDocuments(
         constraints,
         names,
@@ -122,12 +125,6 @@ def assemble(
     return Assembled(
         entries, Entry(source, (), cluster, findings), nodes.models, tuple(levels.names)
     )
-
-
-def _hosts(pattern: str) -> Sequence[str]:
-    from planner.read.slurm.fields import expanded
-
-    return expanded(pattern, 200_000) or ()
 
 
 def _check_clusters(state: SlurmState, remarks: Remarks) -> None:

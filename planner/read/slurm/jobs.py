@@ -37,8 +37,13 @@ MAX_TASKS = 1_000
 MAX_ALL_TASKS = 20_000
 """Most waiting tasks of all arrays."""
 
-HOLDS = frozenset({"RUNNING", "SUSPENDED", "COMPLETING", "STOPPED", "SIGNALING", "STAGE_OUT"})
-"""States of jobs that hold their nodes."""
+HOLDS = frozenset(
+    {
+        "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "RESIZING", "STOPPED", "SIGNALING",
+        "STAGE_OUT",
+    }
+)  # fmt: skip
+"""States of jobs that hold their nodes; versions before 23.11 name one only, without RUNNING."""
 
 _FREE = frozenset(
     {"", "None", "Priority", "Resources", "ReqNodeNotAvail", "SchedDefer", "WaitingForScheduling"}
@@ -49,6 +54,7 @@ _SHORT_NUMBERS = ("tasks_per_node", "sockets_per_node", "segment_size")
 """Fields of 16 bits."""
 
 _HELD_STATES = ("REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD")
+"""States of jobs that wait; versions before 23.11 name one only, without PENDING."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +223,8 @@ def _job(tree: Tree, job_id: int) -> SlurmJob | None:
     """The job of an entry; None if it has ended."""
     states = {word.upper() for word in words(tree, "job_state")}
     runs = bool(states & HOLDS)
-    if not runs and ("PENDING" not in states or "REVOKED" in states):
+    waits = not states.isdisjoint(("PENDING", *_HELD_STATES)) and "REVOKED" not in states
+    if not runs and not waits:
         return None
     problems: list[str] = []
     count = _count(tree, problems)
@@ -232,7 +239,8 @@ def _job(tree: Tree, job_id: int) -> SlurmJob | None:
         own["job"] = _from_tres(asked)
     if shared := _shared(tree):
         problems.append(f"it asks for {shared}, parts of GPUs, which are not planned")
-    problems += _unplanned(tree, states)
+    if not runs:
+        problems += _unplanned(tree)
     return SlurmJob(
         number=job_id,
         label=str(job_id),
@@ -351,10 +359,8 @@ def _exclusive(tree: Tree) -> bool:
     return "none" in shared or bool(exclusive & {"true", "exclusive"})
 
 
-def _unplanned(tree: Tree, states: set[str]) -> Iterator[str]:
-    """What it asks for that a plan cannot express."""
-    if "PENDING" not in states:
-        return
+def _unplanned(tree: Tree) -> Iterator[str]:
+    """What a job that waits asks for that a plan cannot express."""
     shared = {word.lower() for word in (*words(tree, "shared"), *words(tree, "exclusive"))}
     for word in sorted(shared & {"user", "mcs", "topo"}):
         yield f"it asks for nodes with --exclusive={word}"
