@@ -155,6 +155,28 @@ HOLDERS = [{"gang": "ml/a", "gpus": 16}, {"gang": "ml/b", "gpus": 8}]
             ),
         ),
         (
+            Reason.of("Resources", **NEEDS, counted="running", resources=["cpu"], room_pods=0),
+            (
+                "needs 4 pods of 8 GPUs; before this plan, the GPUs and the cpu of its nodes are not "
+                "enough for one pod"
+            ),
+        ),
+        (
+            Reason.of(
+                "Resources",
+                pods=4,
+                gpus_per_pod=0,
+                counted="running",
+                resources=["cpu"],
+                room_pods=1,
+            ),
+            "needs 4 pods; before this plan, the cpu of its nodes is enough for 1 pod",
+        ),
+        (
+            Reason.of("NoRoom", **NEEDS, counted="running", room_pods=0, room_gpus=4),
+            "needs 4 pods of 8 GPUs; before this plan, there is room for none (4 GPUs free)",
+        ),
+        (
             Reason.of("Never", resources=["cpu"], asked="120", offered="100"),
             "a pod requests 120 cpu; no node that it may use offers more than 100",
         ),

@@ -492,7 +492,7 @@ def test_notes_name_unknown_runtimes_and_ages() -> None:
         "lost runtime, the maximum"
     )
     assert age == (
-        "1 waiting gang without submittedAt: their waiting time is unknown, so they do not age"
+        "1 waiting gang without submittedAt: its waiting time is unknown, so it does not age"
     )
     assert notes_of(instance, base_decisions(instance), exact=True)[1:] == ()
 

@@ -132,11 +132,10 @@ def _ageless(instance: Instance) -> list[str]:
     ageless = sum(1 for g in instance.gangs if not g.running and g.submitted_at is None)
     if not ageless:
         return []
-    note = (
-        f"{plural(ageless, 'waiting gang')} without submittedAt: their waiting time is unknown, so they "
-        "do not age"
-    )
-    return [note]
+    what = "its waiting time is unknown, so it does not age"
+    if ageless > 1:
+        what = "their waiting time is unknown, so they do not age"
+    return [f"{plural(ageless, 'waiting gang')} without submittedAt: {what}"]
 
 
 def _shared_nics(instance: Instance, decisions: Sequence[GangDecision]) -> int:

@@ -83,6 +83,10 @@ def _in_one(level: str) -> str:
     return "on one node" if level == "node" else f"in one {level}"
 
 
+def _some_of(count: int, what: str) -> str:
+    return plural(count, what) if count else "none"
+
+
 def _room(f: ReasonFields) -> str:
     """``before this plan, the rack with the most room, b1/r1, has room for 2 pods (16 GPUs free)``."""
     most = ""
@@ -93,20 +97,26 @@ def _room(f: ReasonFields) -> str:
     there = f"{most} has" if most else "there is"
     free = " free" * (f.counted != "empty")
     if f.room_slices is not None:
-        text = f"{there} room for {plural(f.room_slices, 'slice')}"
+        text = f"{there} room for {_some_of(f.room_slices, 'slice')}"
     elif f.resources and f.room_pods is not None:
         scarce = listed([_RESOURCE.get(one, one) for one in f.resources], "and")
         gpus = "the GPUs and " * bool(f.gpus_per_pod)
-        text = f"{gpus}the {scarce} of its nodes are enough for {plural(f.room_pods, 'pod')}"
+        are = "is" if not gpus and len(f.resources) == 1 and not scarce.endswith("s") else "are"
+        enough = (
+            f"enough for {plural(f.room_pods, 'pod')}" if f.room_pods else "not enough for one pod"
+        )
+        text = f"{gpus}the {scarce} of its nodes {are} {enough}"
     elif f.room_pods is not None and not _counts_gpus(f):
-        text = f"{there} room for {plural(f.room_pods, 'pod')}"
+        text = f"{there} room for {_some_of(f.room_pods, 'pod')}"
         if f.room_gpus is not None:
             text += f" ({plural(f.room_gpus, 'GPU')}{free})"
     elif most:
         text = f"{most} has {f.room_gpus or 0:,}{free}"
     else:
-        are = "is" if f.room_gpus == 1 else "are"
-        text = f"{f.room_gpus or 0:,} {are} free on the nodes that it may use"
+        some = (
+            f"{f.room_gpus:,} {'is' if f.room_gpus == 1 else 'are'}" if f.room_gpus else "none is"
+        )
+        text = f"{some} free on the nodes that it may use"
         if (
             f.pods is None
             and f.role is None
