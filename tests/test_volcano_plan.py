@@ -188,3 +188,23 @@ def test_a_gang_is_found_by_what_o_name_prints(cli: RunCli, plan: Planned) -> No
     assert printed == ["gang/default/one"]
     assert cli("explain", out, *printed).code == 0
     assert cli("explain", out, "gang/other/one").code == 64
+
+
+def test_a_gang_that_may_be_stopped_elsewhere_is_not_brought_up(plan: Planned) -> None:
+    # `spare` may be stopped and runs on AMD's node; `whole` needs 8 GPUs of h1, where 4 are held for good.
+    nodes = [node("h1", NVIDIA, H100), node("m1", AMD, MI300X)]
+    spare = job("spare", 1, 8, at=("m1",), resource=AMD)
+    spare[-1]["metadata"]["annotations"]["volcano.sh/preemptable"] = "true"
+    held = job("held", 1, 4, at=("h1",))
+    _, gangs = plan(*nodes, *spare, *held, *job("whole", 1, 8, priority=100))
+    assert gangs["whole"]["reason"]["message"].startswith(
+        "needs 1 pod of 8 GPUs; before this plan, there is room for 0 pods (4 GPUs free)"
+    )
+    # On its own nodes such a gang is said.
+    spare = job("spare", 1, 2, at=("h1",))
+    spare[-1]["metadata"]["annotations"]["volcano.sh/preemptable"] = "true"
+    _, gangs = plan(*nodes, *spare, *held, *job("whole", 1, 8, priority=100))
+    assert gangs["whole"]["reason"]["message"].startswith(
+        "needs 1 pod of 8 GPUs; even without the running gang that may be stopped or moved, "
+        "there is room for 0 pods (4 GPUs free)"
+    )

@@ -137,6 +137,7 @@ class _ReasonFinder:
         self._known: dict[object, Shortage | Reason | None] = {}
         self._left: dict[object, _Left] = {}
         self._nowhere: set[object] = set()
+        self._removed_on: dict[object, int] = {}
 
     def reason(self, index: int) -> Reason | None:
         """The reason for one gang, None if it needs none."""
@@ -238,8 +239,19 @@ class _ReasonFinder:
         named = {} if found is None else found.fields(self._instance)
         helps = self._remedies.help(demand, kind, named=bool(named))
         place = None if found is None else found.place
-        without = len(self._maximal.removed)
+        without = self._removed_there(demand)
         return short.reason(place, counted="running", without=without, **named, **helps)
+
+    def _removed_there(self, demand: Demand) -> int:
+        """How many of the gangs that may be stopped or moved have pods on nodes that it may use."""
+        key = (demand.nodes, self._maximal.removed)
+        if key not in self._removed_on:
+            pods = self._maximal.space.original
+            self._removed_on[key] = sum(
+                any(pod.node in demand.nodes for pod in pods[index])
+                for index in self._maximal.removed
+            )
+        return self._removed_on[key]
 
     def _exempt(self, index: int) -> None:
         """Let this gang, and only this one, keep its pods in the most space it could find."""
