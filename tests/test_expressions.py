@@ -14,10 +14,6 @@ from backtracking import Mode, faults
 
 ROOT = Path(__file__).resolve().parents[1]
 
-UNKNOWN_BEFORE_THE_RUN = {
-    "models/verify/stated_gangs.py",  # a name of at most 253 characters, escaped
-}
-
 
 @pytest.fixture(scope="module")
 def expressions() -> list[dict[str, Any]]:
@@ -40,8 +36,7 @@ def test_no_expression_is_matched_in_more_than_linear_time(
         and (found := faults(one["pattern"], one["flags"], one["mode"]))
     }
     assert not slow
-    unknown = {one["file"] for one in expressions if one["pattern"] is None}
-    assert unknown == UNKNOWN_BEFORE_THE_RUN
+    assert not {one["file"] for one in expressions if one["pattern"] is None}
 
 
 def test_every_call_of_re_is_among_the_expressions(expressions: list[dict[str, Any]]) -> None:

@@ -279,16 +279,17 @@ def test_a_reason_names_a_rule_that_is_about_the_gang(code: str, rule: str, mine
     assert broken(stated("alone")) == no_rule
 
 
-DENIED = "needs 1 GPU; even alone it finds no place"
+DENIED = {"gpus": 1, "apart": True}
+"""Fields of a reason that claims a proof."""
 
 
 @pytest.mark.parametrize(
     ("node", "code", "fits"),
     [
         ("a1", "NoRoom", True),
-        ("lone", "AntiAffinity", True),
+        ("lone", "NoRoom", True),
         ("c1", "NoRoom", False),  # guard keeps it out of that rack
-        ("", "AntiAffinity", False),
+        ("", "NoRoom", False),
     ],
 )
 def test_free_gpus_refute_a_reason_only_where_no_rule_keeps_the_gang_out(
@@ -303,7 +304,7 @@ def test_free_gpus_refute_a_reason_only_where_no_rule_keeps_the_gang_out(
 
     def denied(plan: Doc) -> None:
         entry(plan, "job").update(decided("job", "wait", why=code))
-        entry(plan, "job")["reason"]["message"] = DENIED
+        entry(plan, "job")["reason"]["fields"] = DENIED
 
     words = {("reason", "default/job"): f"{code}: it fits beside the others, on {node}"}
     assert broken(_both(*taken, apart, denied)) == (words if fits else {})

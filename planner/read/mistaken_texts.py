@@ -36,15 +36,19 @@ _SLURM_ERROR = re.compile(
     r"(?:slurm_\w+ error|(?:squeue|scontrol|sinfo|slurm\w*): (?:fatal|error)): ?[^\n]*$",
     re.MULTILINE,
 )
-_SLURM = (
-    (re.compile(r" *JOBID +(?:PARTITION|NAME)\b"), "a table of squeue"),
-    (re.compile(r"JobId=[0-9]+ "), "the output of scontrol show jobs"),
-    (re.compile(r"(?:PARTITION +AVAIL|NODELIST +NODES|HOSTNAMES)\b"), "a table of sinfo"),
-    (
-        re.compile(r"(?:#[^\n]*\n|\s)*(?:ClusterName|SlurmctldHost|NodeName|PartitionName)=", re.IGNORECASE),
-        "a slurm.conf",
-    ),
-)  # fmt: skip
+_SLURM = re.compile(
+    r"(?P<squeue>JOBID +(?:PARTITION|NAME)\b)"
+    r"|(?P<jobs>JobId=[0-9]+ )"
+    r"|(?P<sinfo>(?:PARTITION +AVAIL|NODELIST +NODES|HOSTNAMES)\b)"
+    r"|(?P<conf>(?:#[^\n]*\n|\s)*(?:ClusterName|SlurmctldHost|NodeName|PartitionName)=)",
+    re.IGNORECASE,
+)
+_OF_SLURM = {
+    "squeue": "a table of squeue",
+    "jobs": "the output of scontrol show jobs",
+    "sinfo": "a table of sinfo",
+    "conf": "a slurm.conf",
+}
 """Texts of Slurm that are not read."""
 
 _SLURM_HINT = "write scontrol show nodes --json > nodes.json and squeue --json > queue.json"
@@ -96,8 +100,10 @@ def _of_slurm(start: str) -> tuple[str, str] | None:
     line = _line(start)
     if _SLURM_ERROR.match(start):
         return f"an error message of Slurm: {line}", "run the command where Slurm's own tools work"
-    named = next((named for pattern, named in _SLURM if pattern.match(start)), None)
-    return None if named is None else (f"{named}: {line}", _SLURM_HINT)
+    found = _SLURM.match(start)
+    if found is None or found.lastgroup is None:
+        return None
+    return f"{_OF_SLURM[found.lastgroup]}: {line}", _SLURM_HINT
 
 
 def _line(text: str) -> str:

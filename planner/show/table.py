@@ -263,7 +263,7 @@ def _with_broken_title(column: Column) -> Column:
     """A long title in lines as short as its longest part, broken after hyphens."""
     if text_width(column.title) <= _SHORT_TITLE:
         return column
-    parts = re.findall(r"[^-]*-+|[^-]+", column.title)
+    parts = re.findall(r"[^-]+-*|-+", column.title)
     most = max(map(text_width, parts), default=0)
     lines = [""]
     for part in parts:

@@ -208,7 +208,7 @@ def _cut(text: str, most: int) -> str:
 
 
 _SEPARATORS = "-_./:"
-_PARTS = re.compile(rf"[{_SEPARATORS}]*[^{_SEPARATORS}]+")
+_PARTS = re.compile(rf"[{_SEPARATORS}]{{0,253}}[^{_SEPARATORS}]+")
 
 LEAST_OF_A_NAME = 7
 """Characters of a shortened name at least, the dots included."""

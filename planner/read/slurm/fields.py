@@ -89,26 +89,23 @@ class Gres:
 
 _GRES = re.compile(
     r"(?:gres[:/])?(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
-    r"(?:[:/](?P<kind>[^:/=()]*[^:/=()0-9][^:/=()]*))?"
+    r"(?:[:/](?P<kind>[0-9]*[^:/=()0-9][^:/=()]*))?"
     r"(?:[:=](?P<count>[0-9]{1,15})(?P<unit>[KMGTP]?))?(?:\((?P<more>[^()]*)\))?"
 )
 MAX_GRES = 100
 """Most generic resources of one node or job."""
 
-_PART = re.compile(r"((?:[^,()]+|\([^()]*\))*+)(,|$)")
-
 
 def _parts(text: str) -> Iterator[str]:
     """What stands between commas that are in no brackets, up to one that is malformed."""
-    start = 0
-    for _ in range(MAX_GRES):
-        match = _PART.match(text, start)
-        if match is None:
+    start = depth = found = 0
+    for here, char in enumerate(f"{text},"):
+        depth += (char == "(") - (char == ")")
+        if not 0 <= depth <= 1 or found == MAX_GRES:
             return
-        yield match[1]
-        if not match[2]:
-            return
-        start = match.end()
+        if char == "," and not depth:
+            yield text[start:here]
+            start, found = here + 1, found + 1
 
 
 def gres(text: str) -> tuple[Gres, ...]:
