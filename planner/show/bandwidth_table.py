@@ -134,8 +134,8 @@ def _with_speeds(
         note = "-o wide shows the predicted speed of VGG16 and ResNet50."
         return replace(shown, notes=(*shown.notes, note))
     note = (
-        "`VGG16`, `ResNet` (ResNet50): predicted speed of training in one server, in percent of the best"
-        " set of that size."
+        "`VGG16`, `ResNet` (ResNet50; not on a narrow terminal): predicted speed of training in one server,"
+        " in percent of the best set of that size."
     )
     return replace(both, notes=(*shown.notes, note))
 
