@@ -99,6 +99,27 @@ def test_only_gangs_that_can_be_stopped_borrow_what_is_promised() -> None:
     assert decided(solve(cluster(queues, [asks("a", "team", 8), borrower]))) == ["place", "place"]
 
 
+def test_a_limit_that_lower_gangs_fill_is_no_reason_where_a_promise_is_one() -> None:
+    # "all" may hold 16, and 16 GPUs are there: 6 of pa and 4 of pb run. With high pa would hold 10, which
+    # with the 8 of pb are more than 16. Low, within the promise to pb, starts and fills "all" up to 14.
+    held = [
+        gang("r", 1, 6, stands=[(0, 0, 0, 63)], priority=9),
+        gang("s", 1, 4, stands=[(0, 0, 1, 15)]),
+    ]
+    queues = [
+        Queue("all", limit=Amount(16)),
+        promised("pa", 8, parent=0),
+        promised("pb", 8, parent=0),
+    ]
+    asking = [asks("high", "pa", 4, priority=9), asks("low", "pb", 4)]
+    gangs = [replace(held[0], queue="pa"), replace(held[1], queue="pb"), *asking]
+    found = solve(cluster(queues, gangs))  # high, low, r, s
+    assert decided(found) == ["wait", "place", "keep", "keep"]
+    assert found.decisions[0].reason == Reason.of(
+        "Quota", gpus=4, queue="pb", unused=4, guarantee=8
+    )
+
+
 def test_a_gang_beyond_its_own_guarantee_is_told_whose_promise_it_would_take() -> None:
     # 24 GPUs: with 16 for the gang of "mine", 12 promised to it, and 10 promised to "other", 26 are bound.
     # "mine" itself has the most GPUs left of its guarantee, 12, but nobody is kept from those.

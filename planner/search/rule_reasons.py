@@ -59,7 +59,12 @@ class RuleReasons:
 
     def beyond_without_lower(self, demand: Demand) -> bool:
         """Whether a limit or a guarantee refuses the gang even without the starts of lower priority."""
-        priority = self._instance.gangs[demand.gang].priority
+        counts = self._counts_without_lower(self._instance.gangs[demand.gang].priority)
+        asked = {} if counts is None else self._asked(demand, counts)
+        return counts is not None and counts.refusal(demand.gang, asked) is not None
+
+    def _counts_without_lower(self, priority: int) -> QueueCounts | None:
+        """What queues hold with the plan, without its starts of lower priority."""
         if priority not in self._without_lower:
             pairs = zip(self._instance.gangs, self._decisions, strict=True)
             first = [
@@ -67,17 +72,23 @@ class RuleReasons:
                 for gang, one in pairs
             ]
             self._without_lower[priority] = queue_counts(self._instance, first)
-        counts = self._without_lower[priority]
-        asked = {} if counts is None else self._asked(demand, counts)
-        return counts is not None and counts.refusal(demand.gang, asked) is not None
+        return self._without_lower[priority]
 
     def beyond_queues(self, demand: Demand) -> Reason | None:
-        """The limit or the guarantee of a queue that keeps the gang from so many GPUs, if one does."""
+        """The limit or the guarantee of a queue that keeps the gang from so many GPUs, if one does.
+
+        A guarantee that refuses it without the starts of lower priority comes first: a limit that those fill
+        is not why it waits.
+        """
         counts = self._queues
         asked = {} if counts is None else self._asked(demand, counts)
         first = None if counts is None else counts.refusal(demand.gang, asked)
         if counts is None or first is None:
             return None
+        above = self._counts_without_lower(self._instance.gangs[demand.gang].priority)
+        refusal = None if above is None else above.refusal(demand.gang, asked)
+        if above is not None and refusal is not None and refusal[0] is None:
+            counts, first = above, refusal
         queue, gpu = first
         needs, names = {"gpus": asked[gpu], "model": gpu}, counts.shares.names
         if queue is not None:
