@@ -116,7 +116,7 @@ spec: {{submittedAt: 2026-11-20T08:00:00Z, roles: [{{name: w, replicas: {pods}, 
         files.append(str(tmp_path / f"{count}.json"))
         assert cli("plan", str(tmp_path / "in.yaml"), *options, "--out", files[-1]).code == 0
     lines = cli("compare", *files).out.splitlines()
-    besides = "the inputs differ, besides what is supposed: "
+    besides = "the inputs differ, besides the what-if: "
     assert f"{besides}nodes only in the what if plan: n-3" in lines
     assert f"{besides}gangs whose requests or pods differ: default/c" in lines
     assert not any("default/b" in line and line.startswith(besides) for line in lines)

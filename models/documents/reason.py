@@ -101,7 +101,8 @@ class ReasonFields(Open):
         " `first`, and the running ones; the `empty` cluster, with every node in order"
     )
     without: Natural = omitted(
-        default=0, description="Running gangs that may be stopped or moved, which were not counted"
+        default=0,
+        description="Running gangs on its nodes that may be stopped or moved, which were not counted",
     )
     first: ReasonFirst | None = omitted(
         description="Gangs that start in this plan before it, on nodes that it may use"

@@ -213,7 +213,7 @@ def _remarks(found: ComparisonDocument) -> list[str]:
 def _given(found: ComparisonDocument) -> Iterator[str]:
     """What differs in the input, besides what a what-if states."""
     given = found.status.input
-    besides = "" if found.status.base is None else ", besides what is supposed"
+    besides = "" if found.status.base is None else ", besides the what-if"
     first, second = (_title(found, side) for side in ("first", "second"))
     for what, names in (
         (f"nodes only in the {first} plan", given.first_nodes),
