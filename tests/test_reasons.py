@@ -84,6 +84,24 @@ def test_a_count_says_no_even_without_those_that_may_give_way() -> None:
     )
 
 
+@pytest.mark.parametrize(("hours", "first"), [((9, 2, 5), "g1"), ((2, 9, None), "g0")])
+def test_of_gangs_of_which_any_is_enough_the_one_that_ends_first_is_named(
+    hours: tuple[int | None, ...], first: str
+) -> None:
+    # g0 holds most there, but each holds a server of 8, which is what is asked for.
+    held_nodes = ((0, 1), (2,), (3,))
+    gangs = [
+        replace(
+            gang(f"g{i}", len(nodes), 8, stands=[(0, k, n, FULL) for k, n in enumerate(nodes)]),
+            expected_duration_s=None if hours[i] is None else hours[i] * 3600,
+            started_at=0,
+        )
+        for i, nodes in enumerate(held_nodes)
+    ]
+    found = why(build(nodes_per_rack=4, gangs=[*gangs, gang("new", 1, 8)]), "new").fields
+    assert [one.gang for one in found.holders] == [f"default/{first}"]
+
+
 def test_preemption_is_proposed_only_where_it_would_make_room() -> None:
     low = gang("low", 1, 8, stands=[(0, 0, 0, FULL)], priority=1)
     for other, helps in ((1, True), (9, False)):

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from heapq import nsmallest
 from typing import Any
 
 from models.disruption_budgets import may_stop
 from models.documents.reason import MAX_HOLDERS
 from models.instance import Instance
 from models.program.demands import Demand
+from models.reservations import end_of
 from models.solution import GangDecision
 from planner.search.free_space import FreeSpace
 from planner.search.greedy import admit, missing_demand
@@ -24,6 +26,8 @@ from planner.search.shortage import FreeCounts, Place, Shortage, shortage
 MAX_OTHERS = 64
 """Gangs in one place that may be stopped, or that start there, beyond which no holder is looked for."""
 
+MAX_SOONEST = 8
+"""Gangs that end first which are tried as the only holder."""
 
 Amounts = list[tuple[int, int]]
 """(gang, GPUs), most GPUs first."""
@@ -98,9 +102,34 @@ class ReasonHolders:
                 continue
             for few in (firm[:MAX_HOLDERS], self._on_few_nodes(demand, place, firm, starting)):
                 named = self._needed(demand, short, place, [i for i, _ in gone], few)
+                if len(named) == 1:
+                    named = self._soonest(demand, short, place, gone, firm) or named
                 if named:
                     return Found(place, named, instead)
         return None
+
+    def _soonest(
+        self,
+        demand: Demand,
+        short: Shortage,
+        place: Place,
+        gone: Sequence[tuple[int, int]],
+        firm: Sequence[tuple[int, int]],
+    ) -> tuple[tuple[int, int], ...]:
+        """Of the gangs of which any one alone is enough, that which ends first; () if none is found."""
+        lacking = _lacking(demand, short) - self._reach(gone, (), place)
+        ends = (
+            (end, gpus, i)
+            for i, gpus in firm
+            if gpus >= lacking
+            and (end := end_of(self._instance, i, self._decisions[i])) is not None
+        )
+        removed = [i for i, _ in gone]
+        tried = (
+            self._needed(demand, short, place, removed, [(i, gpus)])
+            for _, gpus, i in nsmallest(MAX_SOONEST, ends)
+        )
+        return next(filter(None, tried), ())
 
     def _there(self, nodes: frozenset[int], priority: int) -> tuple[Amounts, Amounts]:
         """Running gangs there with their GPUs, most first: those that a gang may stop, and the others."""
