@@ -130,6 +130,29 @@ def test_a_nesting_without_end_is_refused_while_it_is_read(
     assert fault.hint is not None
 
 
+@pytest.mark.parametrize(
+    ("start", "more"),
+    [
+        ('{"kind": "List", "items": [\n {"kind": "Pod"}, [', "[],"),
+        ('{"kind": "List", "items": [\n {"kind": "Pod"}, {"a":[0,', '{"b":1},'),
+    ],
+)
+def test_an_item_without_end_is_refused_while_it_is_read(
+    tmp_path: Path, start: str, more: str
+) -> None:
+    path = tmp_path / "wide.json.gz"
+    # 100 million values: read whole they take many minutes, and gigabytes.
+    with gzip.open(path, "wt", compresslevel=1) as file:
+        file.write(start)
+        for _ in range(50):
+            file.write(more * 1_000_000)
+    result = child("-c", CHILD, str(path))
+    assert result.returncode == 65, result.stderr[-2000:]
+    what, place = result.stdout.splitlines()[:2]
+    assert what == "error: an item of more than 1,000,000 values"
+    assert place == f"  --> {path}:2:19"  # behind a blank and the pod
+
+
 @pytest.mark.slow
 def test_a_large_cluster_is_read_in_seconds(tmp_path: Path) -> None:
     def node(i: int) -> dict[str, object]:

@@ -78,6 +78,7 @@ def audit(
     from planner.show.audit import show
     from planner.show.metrics import write_audit
     from planner.show.selection import Selection
+    from planner.show.short_names import shortener_of_plans
 
     if drawn and output not in (AuditFormat.table, AuditFormat.wide):
         what = f"--map with -o {output.value}"
@@ -94,6 +95,8 @@ def audit(
         metrics=metrics_file,
     )
     audited = auditing.audit(request, console, created_at=created_at, stdin=console.stdin)
+    if output is AuditFormat.table:
+        console.shorten = shortener_of_plans(audited.plan.instance)
     show(console, output, audited.audit, audited.document)
     if drawn:
         replanned = ("now", "re-planned")

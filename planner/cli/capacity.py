@@ -83,12 +83,15 @@ def capacity(
         console.data(yaml_text(found.to_json()))
     else:
         from planner.show import capacity_tables
+        from planner.show.short_names import shortener
 
-        tables = [capacity_tables.shapes(found), capacity_tables.largest(found)]
-        tables += [capacity_tables.domains(found)] if output is CapacityFormat.wide else []
+        wide = output is CapacityFormat.wide
+        if not wide:
+            console.shorten = shortener(occupied.instance)
         facts = console.lines(capacity_tables.facts(found))
+        tables = capacity_tables.tables(found, console.width, console.shorten, wide=wide)
         notes = console.lines([f"note: {note}" for note in found.status.notes])
-        console.data("\n".join([facts, *(console.drawn(one) for one in tables if one.rows), notes]))
+        console.data("\n".join([facts, *map(console.drawn, tables), notes]))
     console.event(
         "summary",
         verb="capacity",

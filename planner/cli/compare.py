@@ -42,14 +42,17 @@ def compare(
     from planner.pipelines.plan import now
     from planner.read import plan_files
     from planner.show import comparison_tables as tables
+    from planner.show.short_names import shortener_of_plans
     from planner.untrusted_text import json_safe, safe
 
     if first == second == "-":
         raise UsageError(Fault("both plans read stdin", "name a file"))
     other = shown_plan(console, second)
+    before = plan_files.load(first, console.stdin)
+    after = plan_files.read_plan(other.content, other.path)
     found = compared(
-        plan_files.load(first, console.stdin),
-        plan_files.read_plan(other.content, other.path),
+        before,
+        after,
         (first, second or "the last plan"),
         created_at=now(console.environ),
         generator=f"gangplan {__version__}",
@@ -64,6 +67,8 @@ def compare(
         console.data("".join(f"gang/{safe(one.gang)}\n" for one in found.status.gangs))
     else:
         wide = output is Format.wide
+        if not wide:
+            console.shorten = shortener_of_plans(before.instance, after.instance)
         drawn = [
             tables.facts(found),
             tables.tiers(found, wide=wide),

@@ -73,6 +73,7 @@ def explain(
     from planner.show import explanation_tables
     from planner.show.explanation import explanation
     from planner.show.selection import matching
+    from planner.show.short_names import shortener_of_plans
 
     seconds = seconds_of("--time-limit", time_limit)
     file, gang = _arguments(path, gang)
@@ -92,6 +93,7 @@ def explain(
         shown = explanation_tables.document(found, plan, stated, why, place)
         console.data(json_safe(json.dumps(shown, indent=2, ensure_ascii=False)) + "\n")
     else:
+        console.shorten = shortener_of_plans(plan.instance)
         tables = explanation_tables.tables(found, plan, stated, why, place)
         console.data("\n".join(console.drawn(table) for table in tables))
     warn_if_changed(console, document, plan, chosen)

@@ -47,6 +47,7 @@ def show(
     from planner.read import plan_files
     from planner.show import plan_output, terminal_map
     from planner.show.selection import Selection
+    from planner.show.short_names import shortener_of_plans
 
     only = Selection(tuple(gang or ()), namespace, tuple(decision or ()), everything)
     only.check_options(output)
@@ -59,6 +60,7 @@ def show(
     document = plan_files.parse(chosen.content, chosen.path)
     only.check({gang.key for gang in plan.spec.gangs})
     if drawn:
+        console.shorten = shortener_of_plans(plan.instance)
         console.data(terminal_map.drawn(console, plan, only))
     else:
         plan_output.show(console, output, plan, lambda: document, only)

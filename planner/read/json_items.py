@@ -33,8 +33,9 @@ MAX_OBJECT = 32 * 2**20
 """Longest item of a long text that is read whole. An API server stores at most 1.5 MiB of an object,
 which JSON may write ten times as long."""
 
-MAX_SKIPPED_LEVELS = 1_000_000
-"""Deepest nesting of an item that is skimmed: more than the 1.5 MiB of an object can have."""
+MAX_SKIPPED_VALUES = 1_000_000
+"""Most values, also inside each other, of an item that is skimmed: more than the 1.5 MiB of an object can
+have."""
 
 MAX_JSON_MARKS = 8_000_000
 """Most brackets and commas of one document of a long text, counted before any value is built."""
@@ -74,7 +75,7 @@ class _JsonItems:
         self.at = 0
         self._rest = source.rest
         self._counted, self._line, self._column = 0, 1, 1
-        self._marks = 0
+        self._marks = self._item_marks = 0
         self._forgot = False
         self._odd = self._wide = False
         self._strict = json.JSONDecoder(
@@ -173,13 +174,15 @@ class _JsonItems:
     def _value(self, *, item: bool) -> tuple[Any, tuple[str, ...]]:
         """The next value and what is odd about it."""
         decode = self._strict
+        self._item_marks = 0
         while True:
             self._odd = False
             try:
                 tree, end = decode(self.text, self.at)
             except json.JSONDecodeError as error:
                 if error.pos >= len(self.text) - _ESCAPE or error.msg.startswith("Unterminated"):
-                    if item and len(self.text) - self.at > MAX_OBJECT:
+                    large = len(self.text) - self.at > MAX_OBJECT
+                    if item and (large or self._item_marks > MAX_SKIPPED_VALUES):
                         return self._skim(), (SKIMMED,)
                     if self._grow(item=item):
                         continue
@@ -200,6 +203,7 @@ class _JsonItems:
     def _skim(self) -> Any:  # noqa: ANN401  # the sketch of any value
         """Pass over the value; its sketch."""
         sketch = _Sketch()
+        start, values = self._place_from(self.at), 0
         too_deep: tuple[int, int] | None = None
         while not sketch.whole:
             self._forget()
@@ -216,8 +220,9 @@ class _JsonItems:
                 continue  # half a number
             if too_deep is None and sketch.depth > MAX_DEPTH and word in "[{":
                 too_deep = self._place_from(self.at)
-            if too_deep is not None and sketch.depth > MAX_SKIPPED_LEVELS:
-                raise nested_too_deep(*too_deep)
+            values += word in "[{,"
+            if values > MAX_SKIPPED_VALUES:
+                raise _endless(start) if too_deep is None else nested_too_deep(*too_deep)
             self.at = token.end()
             sketch.add(word)
         return sketch.value
@@ -263,8 +268,9 @@ class _JsonItems:
                 break
             pieces.append(piece)
             wanted -= len(piece)
-            if not item:
-                self._marks += sum(piece.count(mark) for mark in ",[{")
+            marks = sum(piece.count(mark) for mark in ",[{")
+            self._item_marks += marks
+            self._marks += 0 if item else marks
         self.text = "".join(pieces)
         if not item and (self._marks > MAX_JSON_MARKS or len(self.text) > MAX_BYTES):
             much = f"{MAX_JSON_MARKS:,} values or {MAX_BYTES // 2**20} MiB"
@@ -325,6 +331,11 @@ class _JsonItems:
                 pass  # an exponent beyond what Decimal holds
         self._odd = True
         return None
+
+
+def _endless(start: tuple[int, int]) -> Malformed:
+    what = f"an item of more than {MAX_SKIPPED_VALUES:,} values"
+    return Malformed(what, *start, "leave it out: no object of an API server has so many")
 
 
 _TEXT_END = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*(")?', re.DOTALL)

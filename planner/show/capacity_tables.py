@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from models.documents.capacity import CapacityDocument, CapacityLargest, CapacityShape
 from models.units import plural
 from planner.show.table import Cell, Column, Table
-from planner.show.text import number, short_names
+from planner.show.text import number
 
 ANYWHERE = "ANYWHERE"
 
@@ -22,7 +22,39 @@ def facts(found: CapacityDocument) -> list[str]:
     ]
 
 
-def shapes(found: CapacityDocument) -> Table:
+def tables(
+    found: CapacityDocument, width: int | None, shorten: Callable[[str], str] | None, *, wide: bool
+) -> list[Table]:
+    """What is printed; on a terminal that is too narrow in more tables, or in lists.
+
+    ``wide``: with every domain that has room, and no column left out.
+    """
+    every = [shapes(found, wide=wide), largest(found, wide=wide)]
+    if shorten is not None:
+        every = [one.reworded(shorten) for one in every]
+    parts = [part for one in every if one.rows for part in one.parts(width)]
+    grid = domains(found)
+    if wide and grid.rows:
+        parts.append(grid if grid.fits(width) else _listed(grid))
+    return parts
+
+
+def _listed(grid: Table) -> Table:
+    """The domains with their counts in one cell, those of 0 left out."""
+    rows = []
+    for level, domain, *counts in grid.rows:
+        titles = (column.title for column in grid.columns[2:])
+        room = (
+            f"{title}: {one.text}"
+            for title, one in zip(titles, counts, strict=True)
+            if one.text != "0"
+        )
+        rows.append((level, domain, Cell(", ".join(room) or "-")))
+    columns = (*grid.columns[:2], Column("GANGS", fold=True))
+    return Table(columns, tuple(rows))
+
+
+def shapes(found: CapacityDocument, *, wide: bool = False) -> Table:
     """A row for each shape: how many gangs could start together if each stays in one domain of a level.
 
     Nothing in the columns of levels wider than the one that the shape asks for.
@@ -30,7 +62,7 @@ def shapes(found: CapacityDocument) -> Table:
     levels = _levels(found)
     columns = (
         Column("GANGS OF"),
-        Column("GPUS", right=True, droppable=True),
+        Column("GPUS", right=True, droppable=not wide),
         Column(ANYWHERE, right=True),
         *(Column(level.upper(), right=True) for level in levels),
     )
@@ -64,15 +96,14 @@ def _counts(shape: CapacityShape, levels: Sequence[str]) -> list[Cell]:
     ]
 
 
-def largest(found: CapacityDocument) -> Table:
+def largest(found: CapacityDocument, *, wide: bool = False) -> Table:
     """A row for each size of pods: how many of them one gang could have in one domain of a level."""
     levels = _levels(found)
-    short = _short_domains(found)
     columns = (
         Column("PODS OF"),
         Column(ANYWHERE, right=True),
         *(Column(level.upper(), right=True) for level in levels),
-        *(Column(f"WHICH {level.upper()}", droppable=True) for level in levels),
+        *(Column(f"WHICH {level.upper()}", fold=wide, droppable=not wide) for level in levels),
     )
     by_size: dict[int, list[CapacityLargest]] = {}
     for row in found.status.largest:
@@ -81,7 +112,7 @@ def largest(found: CapacityDocument) -> Table:
         (
             Cell(plural(gpus, "GPU"), "head"),
             *(_cell(one.before, one.after) for one in own),
-            *(Cell(short.get((one.level, one.domain), "-"), "dim") for one in own[1:]),
+            *(Cell(one.domain or "-", "dim") for one in own[1:]),
         )
         for gpus, own in by_size.items()
     ]
@@ -90,25 +121,6 @@ def largest(found: CapacityDocument) -> Table:
         tuple(rows),
         ("the most pods that one gang could have; below a level, within one domain of it",),
     )
-
-
-MAX_DOMAIN = 24
-"""Characters of the name of a domain beside the counts; ``domains`` has it whole."""
-
-
-def _short_domains(found: CapacityDocument) -> dict[tuple[str | None, str | None], str]:
-    """(level, domain) to a name that tells it from the others of its level that have room."""
-    known = [(row.level, row.domain) for shape in found.status.shapes for row in shape.levels]
-    known += [(one.level, one.domain) for one in found.status.largest if one.level is not None]
-    names: dict[str, set[str]] = {}
-    for level, domain in known:
-        if domain is not None:
-            names.setdefault(level, set()).add(domain)
-    return {
-        (level, domain): text
-        for level, own in names.items()
-        for domain, text in short_names(own, MAX_DOMAIN).items()
-    }
 
 
 def domains(found: CapacityDocument) -> Table:
@@ -130,7 +142,8 @@ def domains(found: CapacityDocument) -> Table:
         )
         for level, domain in sorted(counts, key=lambda key: (order[key[0]], key[1]))
     ]
-    columns = (Column("LEVEL"), Column("DOMAIN"), *(Column(name, right=True) for name in names))
+    shaped = (Column(name, right=True) for name in names)
+    columns = (Column("LEVEL", fold=True), Column("DOMAIN", fold=True), *shaped)
     return Table(columns, tuple(rows))
 
 

@@ -10,7 +10,7 @@ import shutil
 import stat
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
@@ -73,6 +73,8 @@ class Console:
         self._color = Color.auto
         self._log_format = LogFormat.text
         self._live = False
+        self.shorten: Callable[[str], str] | None = None
+        """What shortens names that are too long for the tables and lines of this run."""
         self._writing = threading.RLock()
         """Held for a line on stderr: the progress of a search may come from another thread."""
 
@@ -156,6 +158,8 @@ class Console:
         """The table as it goes to stdout. ``width``: in place of its own."""
         from planner.show.table import draw
 
+        if self.shorten is not None:
+            table = table.reworded(self.shorten)
         color, room = self.use_color(self.stdout), width or self.width
         return table.plain(color=color) if room is None else draw(table, width=room, color=color)
 
@@ -164,6 +168,7 @@ class Console:
         from planner.show.table import wrapped
 
         room = width or self.width
+        lines = lines if self.shorten is None else [*map(self.shorten, lines)]
         parts = [[safe(one)] if room is None else wrapped(safe(one), room) for one in lines]
         return "".join(f"{part}\n" for line in parts for part in line)
 

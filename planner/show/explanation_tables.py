@@ -276,9 +276,9 @@ def _candidates(one: Candidates) -> Table:
     columns = (
         Column(f"NODES FOR ROLE {one.role.name}", fold=True),
         Column("NODES", right=True),
-        Column("FREE GPUS", right=True, droppable=True),
+        Column("FREE GPUS", right=True),
         Column("ROOM FOR PODS", right=True),
-        Column("IF EMPTY", right=True, droppable=True),
+        Column("IF EMPTY", right=True),
     )
     notes = (f"it needs room for {plural(one.needed, 'pod')}",) if one.needed else ()
     return Table(columns, tuple(rows), notes)
@@ -286,7 +286,9 @@ def _candidates(one: Candidates) -> Table:
 
 def _best_row(level: str, place: Place, one: Candidates) -> tuple[Cell, ...]:
     required = ", which is required" if level == one.required else ""
-    name = domain_text(place.name or "")
+    name = (
+        (place.name or "").rpartition("/")[2] if level == "node" else domain_text(place.name or "")
+    )
     return (Cell(f"best {level}{required}: {name}"), *_room(place))
 
 

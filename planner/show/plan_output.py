@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.show.console import WIDTH
 from planner.show.gang_groups import Sharing
+from planner.show.short_names import shortener_of_plans
 from planner.show.text import Format
 from planner.untrusted_text import document_safe, json_safe, safe
 
@@ -59,6 +60,8 @@ def show(
         )
         console.data("".join(f"gang/{safe(g.namespace)}/{safe(g.name)}\n" for g in listed))
     else:
+        if output is Format.table:
+            console.shorten = shortener_of_plans(plan.instance)
         console.data(_text(console, plan, only, wide=output is Format.wide))
 
 

@@ -31,8 +31,9 @@ def queues(plan: PlanDocument, *, wide: bool, every: bool) -> Table:
         Column("CELLS", fold=True, droppable=True),
     )
     rows = [row for queue in shown for row in _rows(queue, wide=wide)]
-    left_out = len(found) - len(shown)
-    notes = (f"{plural(left_out, 'more queue')}; --all shows every queue",) if left_out else ()
+    left_out = [queue.name for queue in found if queue not in shown]
+    more = plural(len(left_out), "more queue") + (f" ({left_out[0]})" if len(left_out) == 1 else "")
+    notes = (f"{more}; --all shows every queue",) if left_out else ()
     return Table(columns, tuple(rows), notes if rows else ()).without_empty_columns()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -121,6 +121,40 @@ class Table:
             self.notes,
             self.headless or not keep,
         )
+
+    def reworded(self, words: Callable[[str], str]) -> Table:
+        """The table with ``words`` applied to every text in it."""
+        return Table(
+            tuple(replace(column, title=words(column.title)) for column in self.columns),
+            tuple(tuple(Cell(words(cell.text), cell.style) for cell in row) for row in self.rows),
+            tuple(map(words, self.notes)),
+            self.headless,
+        )
+
+    def fits(self, width: int | None) -> bool:
+        """Whether every row has room in one line; None: there is room for all."""
+        narrowest = replace(self, columns=tuple(map(_with_broken_title, self.columns)))
+        return width is None or _needed(narrowest.widths()) <= width
+
+    def parts(self, width: int | None) -> Iterator[Table]:
+        """The table; if it does not fit, its columns in tables below each other that repeat the first one.
+
+        Droppable columns are left out first, from the right.
+        """
+        less = self
+        for c in reversed(range(len(self.columns))):
+            if self.columns[c].droppable and not less.fits(width):
+                less = less.of_columns([n for n in range(len(less.columns)) if n != c])
+        if less.fits(width):
+            yield less
+            return
+        part = [0]
+        for c in range(1, len(less.columns)):
+            if len(part) > 1 and not less.of_columns([*part, c]).fits(width):
+                yield replace(less.of_columns(part), notes=())
+                part = [0]
+            part.append(c)
+        yield less.of_columns(part)
 
     def plain(self, *, color: bool = False) -> str:
         """Columns two spaces apart, one line per row."""

@@ -5,7 +5,7 @@ The letters tell gangs apart where there is no colour; the table below says whos
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from string import ascii_letters
 
 from models.documents.plan import PlanDocument
@@ -24,7 +24,7 @@ from planner.show.gang_groups import Requests
 from planner.show.plan_tables import STYLE, gpu_count
 from planner.show.selection import Selection
 from planner.show.table import STYLES, Cell, Column, Table
-from planner.show.text import compress, number
+from planner.show.text import compress, number, short_names
 from planner.show.text import width as text_width
 from planner.untrusted_text import safe
 
@@ -43,7 +43,7 @@ COLOURS = ("33", "36", "32", "93", "34", "31", "35")
 """SGR codes of gangs; colour only repeats what the letters say."""
 
 LEAST_NAME = 12
-"""Characters of a node's name that are shown at least; of longer ones the end."""
+"""Characters of a node's name that fit at least; of longer ones what tells them apart, or the end."""
 
 BAR = 24
 """Characters of the bar of a folded domain."""
@@ -66,8 +66,10 @@ def drawn(
         table = console.drawn(_folded(found))
         bars = "HELD" in table.partition("\n")[0]  # unless the terminal is too narrow
         return f"{table}\n{console.lines([_BAR_LEGEND])}" if bars else table
-    detail = _Detail(found, only, color=console.use_color(console.stdout))
-    lines = list(detail.lines(found.cluster, 0, console.width or WIDTH))
+    width = console.width or WIDTH
+    most = max(LEAST_NAME, width // 3)
+    detail = _Detail(found, only, most, console.shorten, color=console.use_color(console.stdout))
+    lines = list(detail.lines(found.cluster, 0, width))
     whose = _legend(found, only, plan.instance.gangs_by_key())
     legend = console.drawn(whose) if whose.rows else ""
     signs = console.lines(list(detail.signs(found, states)))
@@ -75,10 +77,25 @@ def drawn(
 
 
 class _Detail:
-    """Every GPU of every node."""
+    """Every GPU of every node. ``most``: characters of a node's name. ``shorten``: names in titles."""
 
-    def __init__(self, found: ClusterMap, only: Selection, *, color: bool) -> None:
+    def __init__(
+        self,
+        found: ClusterMap,
+        only: Selection,
+        most: int,
+        shorten: Callable[[str], str] | None,
+        *,
+        color: bool,
+    ) -> None:
         self._color = color
+        self._names = {
+            name: _end(safe(short), most)
+            for name, short in short_names(
+                (node.name for node in found.cluster.all_nodes()), most
+            ).items()
+        }
+        self._shorten = shorten or str
         self._letters = {FREE: FREE_SIGN, UNHEALTHY: UNHEALTHY_SIGN}
         for gang, (stated, style) in enumerate(zip(found.gangs, found.styles, strict=True)):
             self._letters[gang] = LETTERS[style] if only.takes(stated) else OTHER
@@ -87,7 +104,7 @@ class _Detail:
         """The domain's own line, the domains in it, then its nodes in columns."""
         pad = "  " * max(0, depth - 1)
         if depth:
-            yield pad + self._bold(_title(domain, width - len(pad)))
+            yield pad + self._bold(_title(domain, width - len(pad), self._shorten))
         for inner in domain.domains:
             yield from self.lines(inner, depth + 1, width)
         yield from self._nodes(domain.nodes, "  " * depth, width)
@@ -96,8 +113,7 @@ class _Detail:
         """As many to a line as fit, from top to bottom."""
         if not nodes:
             return
-        most = max(LEAST_NAME, width // 3)
-        named = min(most, max(text_width(safe(node.name)) for node in nodes))
+        named = max(text_width(self._names[node.name]) for node in nodes)
         cells = [self._node(node, named) for node in nodes]
         widest = max(size for _, size in cells)
         columns = max(1, (width - len(pad) + _APART) // (widest + _APART))
@@ -108,7 +124,7 @@ class _Detail:
 
     def _node(self, node: MapNode, named: int) -> tuple[str, int]:
         """``gpu-01  ....aaaa > bbbbaaaa  cordoned``, and its width."""
-        name = _end(safe(node.name), named)
+        name = self._names[node.name]
         parts = [name + " " * (named - text_width(name))]
         if node.gpus:
             states = (node.before, node.after) if node.changes else (node.after,)
@@ -156,7 +172,7 @@ def _end(name: str, columns: int) -> str:
     return name if text_width(name) <= columns else f"..{name[2 - columns :]}"
 
 
-def _title(domain: MapDomain, columns: int) -> str:
+def _title(domain: MapDomain, columns: int, shorten: Callable[[str], str]) -> str:
     """``rack r1: 24 GPUs, 16 held``; of a name that is too long its end."""
     fabric = ", one NVLink fabric" if domain.nvlink else ""
     counts = domain.counts
@@ -164,9 +180,9 @@ def _title(domain: MapDomain, columns: int) -> str:
     if counts.held_before != counts.held_after:
         held = f"{counts.held_before:,} -> {held}"
     rest = f": {plural(counts.gpus, 'GPU')}, {held}{fabric}"
-    level = safe(domain.level)
+    level = safe(shorten(domain.level))
     room = columns - text_width(level) - 1 - len(rest)
-    return f"{level} {_end(safe(domain.name), max(LEAST_NAME, room))}{rest}"
+    return f"{level} {_end(safe(shorten(domain.name)), max(LEAST_NAME, room))}{rest}"
 
 
 def _legend(found: ClusterMap, only: Selection, requests: Requests) -> Table:

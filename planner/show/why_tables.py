@@ -64,9 +64,9 @@ def _first_step(why: Why) -> str:
     if why.standing == "fits":
         return _of_one_that_fits(why)
     if why.remedies:
-        rest = len(why.remedies) - 1
-        more = f" ({plural(rest, 'other way')} below)" if rest else ""
-        return f"{why_words.do(why.remedies[0])}{more}"
+        first, *others = map(why_words.do, why.remedies)
+        more = f" ({plural(len(others), 'other way')} below)" if others else ""
+        return f"{first}, or {others[0]}" if len(others) == 1 else f"{first}{more}"
     if why.standing == "unknown" or not why.complete:
         return f"ask with more time, such as --time-limit {10 * max(1, why.limit_seconds)}s"
     if why.standing in ("hold", "size"):

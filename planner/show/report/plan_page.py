@@ -20,6 +20,7 @@ from planner.show.proofs import largest_gap, more_work, most_effective_gpus
 from planner.show.report.map_view import MapView
 from planner.show.report.page import MAX_ROWS, Figure, Page, Part, Section
 from planner.show.selection import Selection
+from planner.show.short_names import shortener_of_plans
 from planner.show.table import Cell, Column, Table
 from planner.show.text import compress, gpu_amount, listed, number
 from planner.untrusted_text import safe
@@ -179,7 +180,7 @@ def _sections(plan: PlanDocument, capacity: CapacityDocument | str | None) -> It
     yield Section("running", "What keeps running", (), [Part(_gangs(plan, ("keep",)))])
     yield Section("queues", "Queues", (), [Part(queue_table.queues(plan, wide=True, every=True))])
     if capacity is not None:
-        yield Section("capacity", "What else could start", *_capacity(capacity))
+        yield Section("capacity", "What else could start", *_capacity(plan, capacity))
     yield Section("proof", "How good the plan is", (), _proofs(plan))
     notes = [safe(note) for note in (*plan.status.notes, *plan.status.remarks)]
     yield Section(
@@ -235,13 +236,14 @@ def _reservations(plan: PlanDocument) -> Table:
     return Table(columns, tuple(rows)).without_empty_columns()
 
 
-def _capacity(found: CapacityDocument | str) -> tuple[list[str], list[Part]]:
+def _capacity(plan: PlanDocument, found: CapacityDocument | str) -> tuple[list[str], list[Part]]:
     if isinstance(found, str):
         return [f"Not counted: {safe(found)}."], []
     lines = [safe(line) + "." for line in capacity_tables.facts(found)]
+    largest = capacity_tables.largest(found).reworded(shortener_of_plans(plan.instance))
     return [*lines, *map(safe, found.status.notes)], [
         Part(capacity_tables.shapes(found), "Gangs that could start together, before -> after"),
-        Part(capacity_tables.largest(found), "The largest gang that could start, in pods"),
+        Part(largest, "The largest gang that could start, in pods"),
     ]
 
 
