@@ -94,6 +94,13 @@ HOLDERS = [{"gang": "ml/a", "gpus": 16}, {"gang": "ml/b", "gpus": 8}]
             ),
         ),
         (
+            Reason.of("NoRoom", **NEEDS, **ROOM, counted="first", first=dict.fromkeys(FIRST, 0)),
+            (
+                "needs 4 pods of 8 GPUs; before gangs of lower priority start, there is room for 1 pod "
+                "(12 GPUs free)"
+            ),
+        ),
+        (
             Reason.of("NoRoom", **NEEDS, **{**ROOM, "room_gpus": 1}, counted="running"),
             "needs 4 pods of 8 GPUs; before this plan, there is room for 1 pod (1 GPU free)",
         ),

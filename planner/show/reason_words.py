@@ -136,7 +136,9 @@ def _when(f: ReasonFields) -> str:
         return "even on the empty cluster, "
     if f.counted == "first":
         first = _first(f.first)
-        return f"after {first} start{'s' * _alone(f.first)}, " if first else "after this plan, "
+        if first:
+            return f"after {first} start{'s' * _alone(f.first)}, "
+        return "after this plan, " if f.first is None else "before gangs of lower priority start, "
     return _without(f) or "before this plan, "
 
 
