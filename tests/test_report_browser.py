@@ -234,7 +234,12 @@ def test_a_large_cluster_is_an_overview_that_opens(tab: Open) -> None:
     assert page.locator(".rack").count() == 391  # 12,500 nodes in racks of 32
     first = page.locator(".rack canvas").first
     first.scroll_into_view_if_needed()
-    assert first.evaluate(COLOURS) > 3
+    for _ in range(200):  # drawn once it is in sight
+        if first.evaluate(COLOURS) > 3:
+            break
+        page.wait_for_timeout(50)
+    else:
+        pytest.fail("the first rack is not drawn")
     width = first.bounding_box()["width"]
     page.click("#larger")
     assert first.bounding_box()["width"] > width
