@@ -183,7 +183,7 @@ class Bench:
         self.cluster.calls.clear()
         return path
 
-    def run(self, *words: str, answers: bytes | None = None) -> Said:
+    def run(self, *words: str, answers: bytes | None = None, **environ: str) -> Said:
         """The program; ``answers``: what is typed at a terminal, None where there is no terminal."""
         out = io.StringIO()
         err, stdin = (
@@ -191,7 +191,7 @@ class Bench:
             if answers is not None
             else (io.StringIO(), io.BytesIO())
         )
-        environ = {"USER": "tester", "TERM": "xterm"}
+        environ = {"USER": "tester", "TERM": "xterm", **environ}
         code = run(list(words), Console(stdout=out, stderr=err, stdin=stdin, environ=environ))
         return Said(code, out.getvalue(), err.getvalue())
 

@@ -44,12 +44,13 @@ def validate(
     running = sum(gang.running for gang in instance.gangs)
     waiting = len(instance.gangs) - running
     queues = f", {plural(len(instance.queues), 'queue')}" if instance.queues else ""
-    console.data(
+    counts = (
         f"valid: {plural(len(nodes), 'node')}, {plural(sum(node.gpus for node in nodes), 'GPU')},"
-        f" {plural(len(instance.gangs), 'gang')} ({running:,} running, {waiting:,} waiting){queues}\n"
+        f" {plural(len(instance.gangs), 'gang')} ({running:,} running, {waiting:,} waiting){queues}"
     )
+    console.data(console.lines([counts]))
     if (rest := left_out(built.left_out)) is not None:
-        console.data(f"{rest}\n")
+        console.data(console.lines([rest]))
     console.levels_source(built.levels_source)
     console.remarks(built.remarks)
     if save_policy is not None:

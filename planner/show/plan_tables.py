@@ -359,7 +359,7 @@ def pods(plan: PlanDocument, only: Selection) -> Table:
         if only.takes(gang)
         for pod in gang.pods
     ]
-    return Table((Column("POD"), Column("NODE"), Column("GPUS")), tuple(rows))
+    return Table((Column("POD", fold=True), Column("NODE"), Column("GPUS")), tuple(rows))
 
 
 def ending(plan: PlanDocument) -> list[str]:
