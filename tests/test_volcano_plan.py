@@ -198,7 +198,7 @@ def test_a_gang_that_may_be_stopped_elsewhere_is_not_brought_up(plan: Planned) -
     held = job("held", 1, 4, at=("h1",))
     _, gangs = plan(*nodes, *spare, *held, *job("whole", 1, 8, priority=100))
     assert gangs["whole"]["reason"]["message"].startswith(
-        "needs 1 pod of 8 GPUs; before this plan, there is room for 0 pods (4 GPUs free)"
+        "needs 1 pod of 8 GPUs; before this plan, there is room for none (4 GPUs free)"
     )
     # On its own nodes such a gang is said.
     spare = job("spare", 1, 2, at=("h1",))
@@ -206,5 +206,5 @@ def test_a_gang_that_may_be_stopped_elsewhere_is_not_brought_up(plan: Planned) -
     _, gangs = plan(*nodes, *spare, *held, *job("whole", 1, 8, priority=100))
     assert gangs["whole"]["reason"]["message"].startswith(
         "needs 1 pod of 8 GPUs; even without the running gang that may be stopped or moved, "
-        "there is room for 0 pods (4 GPUs free)"
+        "there is room for none (4 GPUs free)"
     )

@@ -62,7 +62,12 @@ def domain_shortener(domains: Mapping[str, Iterable[str]], copied: Iterable[str]
         short.pop(name, None)
     if not short:
         return lambda text: text
-    return lambda text: _NAME.sub(lambda found: short.get(found[0], found[0]), text)
+
+    def shortened(found: re.Match[str]) -> str:
+        name = found[0].rstrip(".-")
+        return short.get(name, name) + found[0][len(name) :]
+
+    return lambda text: _NAME.sub(shortened, text)
 
 
 def _shorter(names: Iterable[str]) -> dict[str, str]:
@@ -74,5 +79,5 @@ def _shorter(names: Iterable[str]) -> dict[str, str]:
     return {long: one for long, one in short.items() if one not in every}
 
 
-_NAME = re.compile(r"(?<![\w.=-])[\w.-]*\w")
-"""A whole word, with the signs that names may have inside; none that follows a ``=``."""
+_NAME = re.compile(r"=?[\w.-]+")
+"""A whole word, with the signs that names may have inside, and the ``=`` that it follows."""
