@@ -13,14 +13,12 @@ from types import MappingProxyType
 
 from pydantic import ValidationError
 
-from models.cluster import Level
 from models.documents.base import API_VERSION
-from models.documents.cluster import NO_NAME, ClusterDocument, NodeDocument
+from models.documents.cluster import NO_NAME, ClusterDocument, LevelDocument, NodeDocument
 from models.documents.gang import GangDocument
 from models.documents.queue import QueueDocument
 from models.hardware import FindModel, ServerModel
 from models.policy import Policy
-from models.units import number
 from planner.read.findings import Findings, Remarks
 from planner.read.kube.gang_documents import (
     UNSUPPORTED,
@@ -298,7 +296,7 @@ def _cluster(
         "kind": "Cluster",
         "metadata": metadata,
         "spec": {
-            "levels": [_level(one) for one in trees.levels.levels],
+            "levels": [LevelDocument.of(one).to_json() for one in trees.levels.levels],
             "nodes": entries,
             "disruptionBudgets": [
                 {"namespace": namespace, "name": name, "allowed": allowed}
@@ -318,13 +316,3 @@ def _node(tree: Json, node: KubeNode, remarks: Remarks) -> NodeDocument:
     remarks.add(node.object.where, f"{what}; nothing is placed on it")
     safe = {name: tree[name] for name in ("name", "model", "domains", "podSets") if name in tree}
     return NodeDocument.model_validate({**safe, "unschedulable": True})
-
-
-def _level(level: Level) -> Json:
-    tree: Json = {"name": level.name, "nvlink": level.nvlink}
-    tree["oversubscription"] = number(level.oversubscription)
-    if level.label is not None:
-        tree["label"] = level.label
-    if not level.counted:
-        tree["counted"] = False
-    return tree

@@ -10,12 +10,12 @@ from pydantic import ValidationError
 
 from models.cluster import Level
 from models.documents.base import API_VERSION
-from models.documents.cluster import ClusterDocument
+from models.documents.cluster import ClusterDocument, LevelDocument
 from models.documents.gang import GangDocument
 from models.hardware import FindModel, ServerModel
 from models.host_ranges import MAX_NAMES
 from models.policy import Policy
-from models.units import number, plural, shown
+from models.units import plural, shown
 from planner.read.findings import Finding, Findings, Remarks
 from planner.read.kube.lookup import clean, objects
 from planner.read.slurm.constraints import Constraints
@@ -222,7 +222,10 @@ def _cluster(
             "apiVersion": API_VERSION,
             "kind": "Cluster",
             "metadata": {"name": clean(state.cluster)},
-            "spec": {"levels": [_level(one) for one in levels.levels], "nodes": entries},
+            "spec": {
+                "levels": [LevelDocument.of(one).to_json() for one in levels.levels],
+                "nodes": entries,
+            },
         }
     )
 
@@ -249,16 +252,6 @@ def _check_nvlink(nodes: NodeDocuments, levels: _Levels, remarks: Remarks) -> No
     what = "share NVLink with other servers, and no level says with which: it counts inside a server only"
     for name in linked:
         remarks.add(f"node {name}", what, hint)
-
-
-def _level(level: Level) -> Json:
-    tree: Json = {"name": level.name, "nvlink": level.nvlink}
-    tree["oversubscription"] = number(level.oversubscription)
-    if level.label is not None:
-        tree["label"] = level.label
-    if not level.counted:
-        tree["counted"] = False
-    return tree
 
 
 def _gang(tree: Json, remarks: Remarks) -> GangDocument | None:
