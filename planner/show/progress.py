@@ -34,7 +34,7 @@ PHASES = {
 """What is said of a phase. Nothing in ``solving``, in which the tier says it."""
 
 VERIFYING_FIRST = "verifying the first plan"
-"""What is said behind the tier while that is done beside the search."""
+"""Shown after the tier while the search goes on."""
 
 WITH_TIER = (None, SOLVING, "improving")
 """Phases in which the tier that was reported last is the one that is worked on."""
@@ -64,7 +64,7 @@ class SearchProgress:
         self._phase: str | None = None
         self._news = False
         self.meanwhile: str | None = None
-        """What is done beside the search."""
+        """What is done while the search goes on."""
         self._live = console.is_terminal(console.stderr) and not console.json_log
         self._due = self._start + (0 if self._live else FIRST_AFTER_S)
 

@@ -1,4 +1,4 @@
-"""Names of domains and levels in the shortest form that tells them apart, for a whole output."""
+"""Names of domains and levels in their shortest unique form, for a whole output."""
 
 from __future__ import annotations
 

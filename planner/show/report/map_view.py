@@ -27,7 +27,7 @@ MAX_DRAWN = 800
 MAX_DRAWN_GPUS = 8_000
 
 MAX_LABEL = 12
-"""Characters of names on the map; of longer ones the shortest part is shown that tells them apart."""
+"""Characters of names on the map; longer ones are shown by their shortest unique part."""
 
 GROUP_GAP = 3
 """Pixels between GPUs of two groups in a node."""
