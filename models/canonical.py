@@ -50,6 +50,7 @@ from models.documents.gang import (
 )
 from models.documents.policy import (
     DisruptionDocument,
+    EvictionBackoffDocument,
     HoldRoomDocument,
     KubernetesDocument,
     MovesDocument,
@@ -121,7 +122,16 @@ def reference_time(instance: Instance) -> int | None:
         or policy.disruption.weight == LOST_RUNTIME
         or policy.patience is not None
         or policy.reservations is not None
-        or any(g.resize_after is not None or g.patience is not None for g in instance.gangs)
+        or policy.lists("suspect")
+        or policy.min_run_time_s
+        or any(queue.min_run_time_s for queue in instance.queues)
+        or any(
+            g.resize_after is not None
+            or g.patience is not None
+            or g.min_run_time_s is not None
+            or g.evicted_at is not None
+            for g in instance.gangs
+        )
     )
     return instance.now if decides else policy.now
 
@@ -151,8 +161,12 @@ def _queues(instance: Instance) -> list[dict[str, Any]]:
             spec=QueueSpec.of(
                 queue,
                 parent=None if queue.parent is None else queues[queue.parent].name,
+                min_run_time=queue.min_run_time_s,
                 guarantee=_amount(queue.guarantee),
                 limit=_amount(queue.limit),
+                lending_limit=_amount(queue.lending_limit),
+                non_preemptible_limit=_amount(queue.non_preemptible_limit),
+                order="strict" if queue.strict else "bestEffort",
                 cells=tuple(
                     CellDocument.of(cell, level=_level_name(cell.level, cluster))
                     for cell in queue.cells
@@ -229,9 +243,12 @@ def _amounts(units: Iterable[tuple[str, int]]) -> dict[str, Fraction]:
 _OWN_TIMES = (
     ("spec", "submittedAt", "submitted_at", time_text),
     ("spec", "expectedDuration", "expected_duration_s", duration_text),
+    ("spec", "minRunTime", "min_run_time_s", duration_text),
     ("spec", "resizeAfter", "resize_after", time_text),
     ("status", "startedAt", "started_at", time_text),
+    ("status", "runsSince", "runs_since", time_text),
     ("status", "lastCheckpoint", "last_checkpoint", time_text),
+    ("status", "evictedAt", "evicted_at", time_text),
 )
 """Optional times of a gang: (part and field of the document, attribute, its text)."""
 
@@ -315,6 +332,7 @@ def gang_document(gang: Gang, cluster: Cluster) -> GangDocument:
         spec=GangSpec.of(
             gang,
             expected_duration=gang.expected_duration_s,
+            min_run_time=gang.min_run_time_s,
             topology=GangTopology.of(
                 gang,
                 required=_level_name(gang.required, cluster),
@@ -325,6 +343,7 @@ def gang_document(gang: Gang, cluster: Cluster) -> GangDocument:
             ),
             patience=_patience(gang.patience),
             roles=tuple(_role(role, cluster) for role in gang.roles),
+            groups=(),  # read as rules about pods
             communication=Communication.of(
                 gang, model=None, speed="count" if gang.counts_speed else "ignore"
             ),
@@ -369,6 +388,7 @@ def _role(role: Role, cluster: Cluster) -> RoleDocument:
         affinity=_rules(NextToDocument, role.affinity, cluster),
         spread=_rules(SpreadDocument, role.spread, cluster),
         parallelism=None if role.parallelism is None else ParallelismDocument.of(role.parallelism),
+        shape=None,  # read as a role for each domain
     )
 
 
@@ -380,6 +400,7 @@ def _policy(policy: Policy, *, now: int | None) -> PolicyDocument:
     """The policy with mix and objectives as they are used. ``now``: of ``reference_time``."""
     after, solve, disruption = policy.starvation_after_s, policy.solve, policy.disruption
     least, reserved = policy.hold_room_from, policy.reservations
+    backoff = policy.eviction_backoff
     return PolicyDocument.model_construct(
         api_version=API_VERSION,
         kind="Policy",
@@ -395,12 +416,17 @@ def _policy(policy: Policy, *, now: int | None) -> PolicyDocument:
             disruption=DisruptionDocument.of(disruption, cap=disruption.cap_s),
             starvation=None if after is None else StarvationDocument.model_construct(after=after),
             now=now,
+            min_run_time=policy.min_run_time_s,
+            eviction_backoff=None
+            if backoff is None
+            else EvictionBackoffDocument.of(backoff, base=backoff.base_s, max=backoff.max_s),
             hold_room=None if least is None else HoldRoomDocument.model_construct(least=least),
             reservations=None
             if reserved is None
             else ReservationsDocument.of(reserved, horizon=reserved.horizon_s),
             patience=_patience(policy.patience),
             spares=dict(policy.spares),
+            suspect_for=policy.suspect_for_s,
             per_gpu=_amounts(policy.per_gpu),
             kubernetes=_kubernetes(policy.kubernetes),
         ),

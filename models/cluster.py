@@ -52,6 +52,7 @@ class Node:
     ``unhealthy``: bit mask of unhealthy GPUs; ``unknown_unhealthy``: number of others, of unknown index.
     ``pod_sets``: (set, its pods that are in no gang and stay on the node), sorted by set.
     ``held``: by which ``allocatable`` is less while pods of no gang run, in the same units.
+    ``last_failure``: seconds since the epoch.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Node:
     unknown_unhealthy: int = 0
     pod_sets: tuple[tuple[str, int], ...] = ()
     held: tuple[tuple[str, int], ...] = ()
+    last_failure: int | None = None
 
     @property
     def gpus(self) -> int:

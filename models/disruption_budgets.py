@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from models.cluster import DisruptionBudget
 from models.gang import Gang
 from models.instance import Instance
+from models.run_times import protected, protected_until
 from models.solution import GangDecision
 
 Key = tuple[str, str]
@@ -29,10 +30,12 @@ class DisruptionBudgets:
 
     ``allowed``: the evictions that each allows now. ``guards``: by namespace and name of a pod, the names of
     the budgets that count its eviction; with more than one it can never be evicted. Every other pod may go.
+    ``forbids``: likewise of pods that wait to start, the budgets that would not let them go again.
     """
 
     allowed: Mapping[Key, int] = field(default_factory=dict)
     guards: Mapping[Key, tuple[str, ...]] = field(default_factory=dict)
+    forbids: Mapping[Key, tuple[str, ...]] = field(default_factory=dict)
 
     def refusal(self, pods: Iterable[Key]) -> str | None:
         """Why these pods, each given once, may not all be evicted; None if they may."""
@@ -89,14 +92,29 @@ def two_budgets(gang: Gang) -> tuple[str, ...]:
     return next((pod.budgets for pod in gang.running_pods if len(pod.budgets) > 1), ())
 
 
+def fixed(instance: Instance) -> frozenset[int]:
+    """Running gangs that are neither stopped nor moved now, by budgets or their minimum run time."""
+    return guards(instance).fixed | protected(instance)
+
+
 def may_stop(instance: Instance, index: int) -> bool:
     """Whether some plan may stop the gang, for one of higher priority."""
-    return instance.gangs[index].preemptible and index not in guards(instance).fixed
+    return instance.gangs[index].preemptible and _free(instance, index)
 
 
 def may_move(instance: Instance, index: int) -> bool:
     """Whether some plan may move the gang."""
-    return instance.gangs[index].movable and index not in guards(instance).fixed
+    return instance.gangs[index].movable and _free(instance, index)
+
+
+def _free(instance: Instance, index: int) -> bool:
+    return index not in guards(instance).fixed and index not in protected(instance)
+
+
+def may_shrink(instance: Instance, index: int) -> bool:
+    """Whether some plan may take pods of the gang away and leave others; budgets do not count that."""
+    gang = instance.gangs[index]
+    return (gang.movable or gang.preemptible) and index not in protected(instance)
 
 
 def evicting(decision: GangDecision) -> bool:
@@ -132,18 +150,41 @@ def beyond_budgets(instance: Instance, decisions: Sequence[GangDecision]) -> lis
     return found
 
 
+def leaving_early(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
+    """Gangs of which a pod leaves or moves before their minimum run time is over, ascending."""
+    found = []
+    for index in sorted(protected(instance)):
+        there = {(pod.role, pod.index) for pod in decisions[index].pods}
+        gone = any((pod.role, pod.index) not in there for pod in instance.gangs[index].running_pods)
+        if gone or evicting(decisions[index]):
+            found.append(index)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Guarding:
-    """What keeps a running gang from giving way: one budget, or two that both guard one of its pods.
+    """What keeps a running gang from giving way: its minimum run time, one budget, or two of one pod.
 
     ``budgets``: their namespace/name. ``allowed``: evictions that the one has left beside a plan;
-    ``evictions``: that stopping the gang takes from it.
+    ``evictions``: that stopping the gang takes from it. ``until``: when the run time ends.
     """
 
     gang: int
-    budgets: tuple[str, ...]
+    budgets: tuple[str, ...] = ()
     allowed: int | None = None
     evictions: int | None = None
+    until: int | None = None
+
+
+def held_by_run_times(instance: Instance) -> list[Guarding]:
+    """Running gangs that could stop or move, but for their minimum run time; the first to end it first."""
+    found = [
+        (until, index)
+        for index in protected(instance)
+        if (until := protected_until(instance, index)) is not None
+        and (instance.gangs[index].preemptible or instance.gangs[index].movable)
+    ]
+    return [Guarding(index, until=until) for until, index in sorted(found)]
 
 
 def held_by_budgets(instance: Instance, decisions: Sequence[GangDecision]) -> Iterator[Guarding]:

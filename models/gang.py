@@ -108,9 +108,9 @@ def shown(affinity: NodeAffinity) -> str:
     return ", or ".join(" and ".join(str(one) for one in term) or "nothing" for term in affinity)
 
 
-def turn(priority: int, submitted_at: int | None, name: str) -> tuple[int, bool, int, str]:
+def turn(priority: int, queued_at: int | None, name: str) -> tuple[int, bool, int, str]:
     """Sort key of the waiting gangs of a namespace: higher priority, then older, undated ones last."""
-    return -priority, submitted_at is None, submitted_at or 0, name
+    return -priority, queued_at is None, queued_at or 0, name
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +294,10 @@ class Gang:
     slower GPU models slow it down. ``service``: gangs of one namespace and service run on one GPU model.
     ``hold``: while set, the gang is neither placed nor completed. ``scheduler``: whose its waiting
     pods are, so that gangplan cannot start them; None for its own.
-    ``started_at``, ``last_checkpoint``: seconds since the epoch, None if unknown.
+    ``started_at``, ``last_checkpoint``: seconds since the epoch, None if unknown. ``runs_since``:
+    when the first of its running pods started, None for ``started_at``. ``evicted_at``: when a
+    plan stopped it last, ``evictions``: how often plans did. ``min_run_time_s``: its own, None for that of
+    its queue or the policy (``models.run_times``).
     ``resize_after``: until then it keeps its number of pods. ``planned``: by an earlier plan.
     ``balance``: level over whose used domains its pods with GPUs are spread evenly. ``exclusive``: level of
     which no domain with a GPU pod of it has one of another gang. ``ordered``: consecutive pods of a role
@@ -323,7 +326,11 @@ class Gang:
     hold: Hold | None = None
     scheduler: str | None = None
     started_at: int | None = None
+    runs_since: int | None = None
     last_checkpoint: int | None = None
+    evicted_at: int | None = None
+    evictions: int = 0
+    min_run_time_s: int | None = None
     resize_after: int | None = None
     planned: tuple[PlannedPod, ...] = ()
     balance: int | None = None
@@ -355,6 +362,13 @@ class Gang:
     def firm(self) -> bool:
         """Whether what it holds is off what queues are promised: it may not be stopped, and is managed."""
         return not (self.preemptible or self.unmanaged)
+
+    @property
+    def queued_at(self) -> int | None:
+        """Since when it has been in the queue: an eviction counts as a new submission. None if undated."""
+        if self.submitted_at is None or self.evicted_at is None:
+            return self.submitted_at
+        return max(self.submitted_at, self.evicted_at)
 
     @property
     def elastic(self) -> bool:

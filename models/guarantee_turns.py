@@ -5,41 +5,56 @@ Gangs use guarantees up in turn; one that is within goes before all that borrow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from models.gang import Gang, Role
 from models.instance import Instance
 
 
-def gangs_within(
+class Turn(NamedTuple):
+    """A gang uses up guarantees of the queues that it is in. ``gpus``: of each GPU model, None for all.
+
+    ``within``: whether it fits into what is left; else it holds its GPUs whatever the plan does.
+    """
+
+    gang: int
+    gpus: Mapping[str | None, int]
+    within: bool
+
+
+def turns(
     instance: Instance,
     named: Sequence[int | None],
     paths: Sequence[tuple[int, ...]],
     guarantees: Mapping[str | None, Sequence[int]],
     models: Sequence[str | None],
-) -> frozenset[tuple[str, str]]:
-    """Keys of the gangs that fit, one after another, into what those before them leave of a guarantee.
+    can_start: Callable[[int], bool],
+) -> Iterator[Turn]:
+    """The gangs that use up guarantees, one after another.
 
     ``named``: the queue that each gang names. ``paths``: of each queue, itself and all above it.
     ``guarantees``: by GPU model, None for all, of each queue. ``models``: GPU model of each node.
+    ``can_start``: whether a gang is known to be able to; one that waits and is not uses nothing up.
     """
-    left, found = {gpu: list(own) for gpu, own in guarantees.items()}, set()
+    left, found = {gpu: list(own) for gpu, own in guarantees.items()}, set[int]()
     models_of = _Models(instance, models)
     for _, index, tested in sorted(_turns(instance, named, paths)):
         gang, queue = instance.gangs[index], named[index]
         gpus = sum(role.min * role.gpus for role in gang.roles)
-        if queue is None or not gpus or gang.key in found:
+        if queue is None or not gpus or index in found:
             continue
         fitting = [gpu for gpu, own in left.items() if any(own[q] >= gpus for q in tested)]
         suited = sorted(gpu for gpu in fitting if gpu is not None and models_of.have(gang, gpu))
-        if None in fitting or suited:
-            found.add(gang.key)
-        elif not _stays(gang):
+        within = (None in fitting or bool(suited)) and (gang.running or can_start(index))
+        if not within and not _stays(gang):
             continue
-        for gpu in {None, *suited[:1]} & left.keys():
+        found.add(index)
+        used = {None, *suited[:1]} & left.keys()
+        for gpu in used:
             for q in paths[queue]:
                 left[gpu][q] -= gpus
-    return frozenset(found)
+        yield Turn(index, dict.fromkeys(used, gpus), within)
 
 
 def _turns(
@@ -53,7 +68,7 @@ def _turns(
     for index, (gang, queue) in enumerate(zip(instance.gangs, named, strict=True)):
         if queue is None or (gang.hold is not None and not gang.running):
             continue
-        dated = gang.submitted_at is None, gang.submitted_at or 0
+        dated = (since := gang.queued_at) is None, since or 0
         turn = -gang.priority, not gang.running, dated, gang.key
         if _stays(gang):
             yield (0, turn), index, paths[queue]

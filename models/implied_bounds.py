@@ -14,6 +14,7 @@ from itertools import accumulate
 
 from models.gang import Gang
 from models.instance import Instance
+from models.leftover import suspects
 from models.queue_shares import (
     QueueShares,
     fair_units,
@@ -61,9 +62,9 @@ class ImpliedBounds:
         """
         if tier.sense == "min":
             return 0
-        if tier.family == "defragment":
-            return 2 * sum(node.gpus for node in self._instance.cluster.nodes)
-        if tier.family == "growth":
+        if tier.row.subject == "cluster":
+            return self._cluster(tier)
+        if tier.row.subject == "growth":
             return self._growth(tier, kept)
         if tier.family == "fair":
             return self._fairness(tier)
@@ -80,6 +81,13 @@ class ImpliedBounds:
         return sum(
             self._worths(tier.family, priority).most(gpus) for priority, gpus in admitted.items()
         )
+
+    def _cluster(self, tier: Tier) -> int:
+        """Where every GPU that the tier counts is free."""
+        nodes = self._instance.cluster.nodes
+        if tier.family == "suspect":
+            return sum(nodes[n].gpus for n in suspects(self._instance))
+        return 2 * sum(node.gpus for node in nodes)
 
     def _fairness(self, tier: Tier) -> int:
         """Where every gang has all pods that it may have."""
@@ -121,6 +129,9 @@ class ImpliedBounds:
         )
 
     def _growth(self, tier: Tier, kept: Mapping[Tier, int]) -> int:
+        if tier.family == "growth-pods":
+            roles = (role for gang in self._gangs(tier.priority) for role in gang.roles)
+            return sum(role.max - role.min for role in roles if not role.gpus)
         most = sum(
             (role.max - role.min) * role.gpus
             for gang in self._gangs(tier.priority)

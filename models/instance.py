@@ -25,12 +25,16 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 
+Lines = tuple[tuple[int, ...], ...]
+"""Gangs of strict queues in their order, a line each."""
+
 
 @dataclass(frozen=True)
 class Outside:
     """What the rest of an instance asks of a part of it. Nodes and gangs are those of the part.
 
     ``latest``, ``speeds``: of the whole input. ``blockers``: gangs that hold room (``models.room_holding``).
+    ``lines``: of strict queues (``models.queue_order``).
     ``spares``: (nodes, how many of them stay free). ``closed``: nodes to which no pod with GPUs of a gang may
     come, by its key: domains that others have for themselves, and places of cells.
     """
@@ -38,8 +42,22 @@ class Outside:
     latest: int
     speeds: RelativeSpeeds
     blockers: tuple[int, ...] = ()
+    lines: Lines = ()
     spares: tuple[tuple[tuple[int, ...], int], ...] = ()
     closed: Mapping[tuple[str, str], frozenset[int]] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class EarlierPlan:
+    """What an earlier plan promised, in seconds since the epoch.
+
+    ``gangs``: keys of all that it knew. ``starts``: when those that waited were to start at the
+    latest; where, has ``Gang.planned``. ``gone``: nodes of these places that do not exist now.
+    """
+
+    gangs: frozenset[tuple[str, str]]
+    starts: Mapping[tuple[str, str], int] = field(hash=False)
+    gone: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -47,7 +65,8 @@ class Instance:
     """``queues``: sorted by name. ``shares``: what they are promised and hold in the whole, None to count it.
 
     ``outside``: what the whole asks of a part, None for a whole. ``reserved``: nodes held for gangs while
-    this plan is made. ``what_if``: how it differs from its input, None if it does not.
+    this plan is made. ``what_if``: how it differs from its input, None if it does not. ``earlier``: what an
+    earlier plan promised, None without one.
     """
 
     cluster: Cluster
@@ -58,6 +77,7 @@ class Instance:
     outside: Outside | None = None
     reserved: tuple[Reserved, ...] = ()
     what_if: WhatIf | None = None
+    earlier: EarlierPlan | None = None
 
     def with_gangs(self, gangs: tuple[Gang, ...], policy: Policy) -> Instance:
         """The same cluster with other gangs; ``policy``: one that selects the same nodes.
@@ -85,10 +105,10 @@ class Instance:
 
     @cached_property
     def latest_submission(self) -> int:
-        """The latest submittedAt of the input; 0 without any."""
+        """The latest time since which a gang is in the queue; 0 without any."""
         if self.outside is not None:
             return self.outside.latest
-        return max((g.submitted_at for g in self.gangs if g.submitted_at is not None), default=0)
+        return max((t for g in self.gangs if (t := g.queued_at) is not None), default=0)
 
     @cached_property
     def incomplete(self) -> frozenset[int]:
@@ -96,23 +116,24 @@ class Instance:
         return frozenset(i for i, g in enumerate(self.gangs) if g.running and g.missing())
 
     def age(self, gang: Gang) -> int:
-        """Seconds from submittedAt to the latest submission; 0 without submittedAt."""
-        return 0 if gang.submitted_at is None else self.latest_submission - gang.submitted_at
+        """Seconds in the queue until the latest submission or eviction; 0 without submittedAt."""
+        since = gang.queued_at
+        return 0 if since is None else self.latest_submission - since
 
     @cached_property
     def now(self) -> int:
         """The reference time of ages: the policy's, else the latest time in the input."""
         if self.policy.now is not None:
             return self.policy.now
-        times = (t for g in self.gangs for t in (g.submitted_at, g.started_at, g.last_checkpoint))
+        times = (t for g in self.gangs for t in (g.queued_at, g.started_at, g.last_checkpoint))
         return max((t for t in times if t is not None), default=0)
 
     def aged(self, gang: Gang) -> bool:
         """Whether the gang waits and has waited longer than the policy's starvation limit."""
         limit = self.policy.starvation_after_s
-        if limit is None or gang.running or gang.submitted_at is None:
+        if limit is None or gang.running or (since := gang.queued_at) is None:
             return False
-        return self.now - gang.submitted_at > limit
+        return self.now - since > limit
 
     def size_held(self, gang: Gang) -> bool:
         """Whether the gang runs and must keep its number of pods until ``resize_after``."""
@@ -166,9 +187,9 @@ class Instance:
     def patient_until(self, gang: Gang) -> int | None:
         """When the patience of a waiting gang ends that asks for more now; None if it has none left."""
         patience = self.policy.patience if gang.patience is None else gang.patience
-        if patience is None or gang.running or gang.submitted_at is None:
+        if patience is None or gang.running or (since := gang.queued_at) is None:
             return None
-        until = gang.submitted_at + patience.for_s
+        until = since + patience.for_s
         return until if self.now < until and patience.share > self.least_share(gang) else None
 
     def labels_of(self, node: Node) -> dict[str, str]:

@@ -122,6 +122,17 @@ def request_domains(
     return tuple(tuple(members[d]) for d in sorted(members))
 
 
+def suspects(instance: Instance) -> frozenset[int]:
+    """The nodes that failed less than the policy's ``suspectFor`` before now."""
+    return instance.once(_suspects)
+
+
+def _suspects(instance: Instance) -> frozenset[int]:
+    since = instance.now - instance.policy.suspect_for_s
+    failures = ((n, node.last_failure) for n, node in enumerate(instance.cluster.nodes))
+    return frozenset(n for n, last in failures if last is not None and last > since)
+
+
 def defragment(instance: Instance, free: Sequence[int]) -> int:
     """GPUs of wholly free nodes, those in wholly free domains twice."""
     whole = whole_nodes(instance, free)

@@ -20,6 +20,7 @@ from models.occupancy import PODS
 from models.part_rules import PartRules
 from models.policy import Policy, SolveLimits
 from models.program.base_state import moves_pods
+from models.queue_order import kept_behind, lines_in_part
 from models.queue_shares import QueueShares, QueueUse, add_use, shares
 from models.room_holding import blockers
 from models.services import bound, chosen_models, members, running_models
@@ -176,6 +177,7 @@ class Standing:
             self.instance.latest_submission,
             self.instance.relative_speeds,
             tuple(number[i] for i in blockers(self.instance) if i in number),
+            lines_in_part(self.instance, number),
             spares_of_part(self.instance, pods, position, number.keys()),
             {
                 self.instance.gangs[gang].key: frozenset(
@@ -194,14 +196,19 @@ class Standing:
                 yield gang, self._reach.closed(gang)
 
     def _unbarred(self, freed: Collection[int]) -> tuple[int, ...]:
-        """Those of the gangs, ascending, for which it does not matter who holds room outside."""
+        """Those of the gangs, ascending, that need not wait for one that is not freed."""
         gangs = self.instance.gangs
         outside = (i for i in blockers(self.instance) if i not in freed)
         first = next((i for i in outside if not self.decisions[i].pods), None)
+        kept = kept_behind(self.instance, [one.pods for one in self.decisions], freed)
         return tuple(
             gang
             for gang in sorted(freed)
-            if first is None or gangs[gang].running or gangs[gang].priority >= gangs[first].priority
+            if gangs[gang].running
+            or (
+                (first is None or gangs[gang].priority >= gangs[first].priority)
+                and gang not in kept
+            )
         )
 
     def _of_service(self, index: int, freed: set[int]) -> Gang:

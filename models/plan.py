@@ -22,8 +22,12 @@ from models.documents.plan import (
     PlanObjective,
     PlanSearch,
     PlanStatus,
+    PlanUnable,
+    PlanUnchecked,
 )
+from models.documents.stated import unchecked
 from models.effective_gpus import effective_after, effective_before
+from models.empty_starts import Answer, not_claiming
 from models.gang import Gang
 from models.gang_rates import dealt_ranks
 from models.hardware import bits
@@ -76,7 +80,7 @@ class PlanWriter:
         status = self._status(solution, effective, digest(spec)).model_copy(
             update={"remarks": tuple(remarks), "left_out": dict(left_out)}
         )
-        return {
+        plan = {
             "apiVersion": API_VERSION,
             "kind": "Plan",
             "metadata": metadata.to_json(),
@@ -84,6 +88,8 @@ class PlanWriter:
             "spec": spec,
             "status": status.to_json(),
         }
+        plan["status"] = _marked(plan, status)
+        return plan
 
     def _status(
         self,
@@ -104,6 +110,7 @@ class PlanWriter:
             ),
             effective_gpus=effective,
             queues=queue_status(self._instance, solution.decisions),
+            unable=_unable(self._instance),
             moves=tuple(_moves(self._instance, moves) for moves in solution.moves),
             notes=solution.notes,
             digests=PlanDigests.model_construct(instance=self._digest, spec=spec),
@@ -137,6 +144,23 @@ _WRITTEN_OTHERWISE = tuple(
     for number in (rb"e-[0-9]+", rb"0\.0000[0-9]*", rb"NaN", rb"Infinity")
 )
 """Ends of lines with a number that Python writes otherwise (below 0.0001) or refuses (not finite)."""
+
+
+def _marked(plan: Mapping[str, Any], status: PlanStatus) -> dict[str, Any]:
+    """The status with what of the plan is not checked."""
+    marks = (
+        PlanUnchecked.model_construct(field=one.field, codes=one.codes, why=one.why)
+        for one in unchecked(plan)
+    )
+    return status.model_copy(update={"unchecked": tuple(marks)}).to_json()
+
+
+def _unable(instance: Instance) -> tuple[PlanUnable, ...]:
+    gangs = instance.gangs
+    return tuple(
+        PlanUnable.model_construct(gang="/".join(gangs[i].key), proven=answer is Answer.NEVER)
+        for i, answer in not_claiming(instance).items()
+    )
 
 
 def _effective(instance: Instance, solution: Solution, evaluation: Evaluation) -> PlanEffectiveGpus:
@@ -211,13 +235,24 @@ class _GangWriter:
         if held is not None:
             found["reserved"] = {
                 "start": time_text(held.start),
-                "domain": self._instance.cluster.narrowest_domain(held.nodes),
+                "domain": self._instance.cluster.narrowest_domain(held.nodes)
+                if held.nodes
+                else None,
                 "nodes": [self._nodes[n] for n in held.nodes],
                 "pods": self._pods(gang, held.pods, {}),
                 **({"beside": ["/".join(key) for key in held.beside]} if held.beside else {}),
             }
         if expected is not None:
             found["expectedStart"] = time_text(expected)
+        if decision.passed_over is not None:
+            found["passedOver"] = decision.passed_over
+        if decision.delayed is not None:
+            late = decision.delayed
+            found["delayed"] = {
+                "promised": time_text(late.promised),
+                "cause": late.cause,
+                **({"by": list(late.by)} if late.by else {}),
+            }
         return found
 
     @cached_property

@@ -117,6 +117,8 @@ class KubernetesPolicy:
     ``level_domains``: (name of a level, its domains) of levels that have no label.
     ``server_models``: (node selector, model), the first match counts. ``ignore``: of CONSTRAINTS.
     ``trust_submitted_at``: whether an annotation may set the submission time of a gang.
+    ``trust_communication``: whether annotations may make a gang count as faster than one without.
+    ``trust_min_run_time``: whether one may state more than its queue or the policy grants.
     ``trust_elastic_quotas``: whether only administrators write ElasticQuotas.
     ``nvlink_across_nodes``: NVLink between servers counts for every gang (``assumed``), or only for
     those whose pods with GPUs all have a ComputeDomain claim (``claimed``).
@@ -132,6 +134,8 @@ class KubernetesPolicy:
     server_models: tuple[tuple[tuple[tuple[str, str], ...], str], ...] = ()
     ignore: tuple[str, ...] = ()
     trust_submitted_at: bool = False
+    trust_communication: bool = False
+    trust_min_run_time: bool = False
     trust_elastic_quotas: bool = False
     level_domains: tuple[tuple[str, Domains], ...] = ()
     nvlink_across_nodes: str = "assumed"
@@ -149,6 +153,18 @@ class KubernetesPolicy:
     def plans_others(self) -> bool:
         """Whether waiting pods of other schedulers are planned: such a plan is a what-if."""
         return any(name != self.scheduler_name for name in self.scheduler_names)
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionBackoff:
+    """A gang starts again ``base_s`` after its first eviction, each time twice as long, at most ``max_s``."""
+
+    base_s: int = 10 * 60
+    max_s: int = 2 * 60 * 60
+
+    def after(self, evictions: int) -> int:
+        """Seconds after the last of so many evictions; none counts as one."""
+        return min(self.max_s, self.base_s << min(max(evictions, 1) - 1, 62))
 
 
 COMPARISONS = (">=", "<=", ">", "<", "=")
@@ -184,9 +200,11 @@ class Policy:
     epoch, None for the latest time in the input (``Instance.now``). ``queue_limit``: the most
     waiting gangs of a namespace that may start, None for all. ``hold_room_from``: the least priority
     of the gangs that hold room while they wait, None where none does. ``reservations``: None for none.
-    ``patience``: of gangs that state none. ``spares``: (name of a level, nodes that stay free in each
+    ``patience``: of gangs that state none. ``suspect_for_s``: how long
+    a failure of a node counts. ``spares``: (name of a level, nodes that stay free in each
     of its domains), sorted. ``per_gpu``: (resource, units) that a free GPU needs to be of use, sorted.
     ``gpu_hour_price``: of one GPU for an hour, in any currency; no tier depends on it.
+    ``min_run_time_s``: of gangs whose queues state none. ``eviction_backoff``: None for none.
     ``slurm_priorities``: most priorities that gangs read from a queue of Slurm have.
     """
 
@@ -207,8 +225,11 @@ class Policy:
     reservations: Reservations | None = None
     patience: Patience | None = None
     spares: tuple[tuple[str, int], ...] = ()
+    suspect_for_s: int = DAY_S
     per_gpu: tuple[tuple[str, int], ...] = ()
     gpu_hour_price: Fraction | None = None
+    min_run_time_s: int = 0
+    eviction_backoff: EvictionBackoff | None = EvictionBackoff()
     slurm_priorities: int = SLURM_PRIORITIES
 
     def lists(self, objective: str) -> bool:

@@ -34,16 +34,23 @@ class Queue:
     """``parent``: index of the queue that it is a part of. ``guarantee``: GPUs it may always have.
 
     ``limit``: the most that gangs of it and of its children may hold; without ``borrowing`` that is the
-    guarantee. ``reclaim``: its gangs may stop preemptible gangs of queues above their guarantee,
-    whatever their priority. ``weight``: next to other queues of its parent. ``cells``: domains and parts
-    of servers that stay reachable for it.
+    guarantee. ``lending_limit``: the most of its guarantee that others may hold.
+    ``non_preemptible_limit``: the most that gangs hold that are not preemptible. ``reclaim``: its gangs may
+    stop preemptible gangs of queues above their guarantee, whatever their priority. ``weight``: next to other
+    queues of its parent. ``cells``: domains and parts of servers that stay reachable for it.
+    ``strict``: no gang that names it starts while an earlier one waits.
+    ``min_run_time_s``: of gangs that state none, None for that of the queue above or the policy.
     """
 
     name: str
     parent: int | None = None
     guarantee: Amount = Amount()
     limit: Amount = Amount()
+    lending_limit: Amount = Amount()
+    non_preemptible_limit: Amount = Amount()
     borrowing: bool = True
     reclaim: bool = True
     weight: int = 1
+    strict: bool = False
     cells: tuple[Cell, ...] = ()
+    min_run_time_s: int | None = None

@@ -1,4 +1,4 @@
-"""What queues are promised, what they may hold and what they hold: rules 2.15 and 2.16, and fair shares.
+"""What queues are promised, what they may hold and what they hold: 2.15, 2.16, 2.22, and fair shares.
 
 GPUs are counted in all (the GPU model None) and of each GPU model that a queue names. A part of an instance
 gets the facts of the whole, with what the gangs outside hold.
@@ -10,15 +10,15 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import NamedTuple
 
 from models.gang import Gang, Role
-from models.guarantee_turns import gangs_within
+from models.guarantee_turns import Turn, turns
 from models.hardware import slug
 from models.instance import Instance
-from models.queue import Cell, Queue
+from models.queue import Amount, Cell, Queue
 from models.solution import PodPlacement, placed
 
 Gpu = str | None
@@ -32,22 +32,23 @@ UNITS = 10**6
 
 
 class Holder(NamedTuple):
-    """Gangs that hold GPUs. ``queue``: that they name, None for none; ``firm``: see ``Gang``."""
+    """Gangs that hold GPUs. ``queue``: that they name, None for none; ``firm``, ``managed``: see ``Gang``."""
 
     queue: int | None
     firm: bool
+    managed: bool
 
 
 @dataclass
 class QueueUse:
     """GPUs by holder and GPU model.
 
-    ``beyond``: of firm pods, those that are not among the healthy GPUs of usable nodes. ``fair``: by queue,
-    what its pods count in fair shares.
+    ``beyond``: of managed pods, firm or not, those that are not among the healthy GPUs of usable nodes.
+    ``fair``: by queue, what its pods count in fair shares.
     """
 
     held: Counter[tuple[Holder, Gpu]] = field(default_factory=Counter)
-    beyond: Counter[Gpu] = field(default_factory=Counter)
+    beyond: Counter[tuple[bool, Gpu]] = field(default_factory=Counter)
     fair: Counter[int] = field(default_factory=Counter)
 
     def copy(self) -> QueueUse:
@@ -60,22 +61,30 @@ class QueueShares:
 
     ``paths``: the queue and all above it, itself first. ``guarantees``, ``before``: by GPU model, what a
     queue is promised, and what gangs in it hold before the plan; a model without guarantees is not in the
-    first. ``limits``: what they may hold if nothing runs before, None for any number; ``most``: after the
-    plan. ``healthy``: GPUs of usable nodes.
-    ``shortfall``: how many promised GPUs there are not, before the plan. ``within``: keys of the
-    gangs that are within the guarantee of a queue. ``parts``: f of the queues that gangs name. ``totals``:
-    GPUs and RESOURCES of all selected nodes. ``outside``: what gangs outside of a part hold.
+    first. ``kept``: what a queue does not lend, of the models of which any does not. ``limits``: what they
+    may hold if nothing runs before, None for any number; ``most``: after the plan; ``most_taken``: with what
+    queues below keep to themselves. ``firm_limits``, ``most_firm``: of firm gangs alone, of the models of
+    which a queue limits them. ``healthy``: GPUs of usable nodes.
+    ``shortfall``, ``kept_short``: how many GPUs that are promised, or kept, there are not, before the plan.
+    ``within``: keys of the gangs that are within the guarantee of a queue. ``parts``: f of the queues that
+    gangs name. ``totals``: GPUs and RESOURCES of all selected nodes. ``outside``: what gangs outside of a
+    part hold.
     """
 
     names: tuple[str, ...]
     paths: tuple[tuple[int, ...], ...]
     guarantees: Mapping[Gpu, tuple[int, ...]]
+    kept: Mapping[Gpu, tuple[int, ...]]
     limits: Mapping[Gpu, tuple[int | None, ...]]
     most: Mapping[Gpu, tuple[int | None, ...]]
+    most_taken: Mapping[Gpu, tuple[int | None, ...]]
+    firm_limits: Mapping[Gpu, tuple[int | None, ...]]
+    most_firm: Mapping[Gpu, tuple[int | None, ...]]
     before: Mapping[Gpu, tuple[int, ...]]
     reclaim: tuple[bool, ...]
     healthy: Mapping[Gpu, int]
     shortfall: Mapping[Gpu, int]
+    kept_short: Mapping[Gpu, int]
     within: frozenset[tuple[str, str]]
     parts: Mapping[int, Fraction]
     totals: tuple[int, ...]
@@ -107,7 +116,8 @@ class QueueShares:
     def unlimited(self) -> QueueShares:
         """The same without limits and guarantees; who may reclaim from whom stays."""
         most = {gpu: (None,) * len(self.names) for gpu in self.most}
-        return replace(self, limits=most, most=most, healthy={}, outside=QueueUse())
+        free = replace(self, limits=most, most=most, most_taken={}, healthy={}, outside=QueueUse())
+        return replace(free, firm_limits={}, most_firm={}, kept={}, kept_short={})
 
     def fairness(self, rank: int, fair: Mapping[int, int]) -> int:
         """The sum of the ``rank`` smallest x of the queues that gangs name."""
@@ -203,7 +213,7 @@ def _usable(instance: Instance) -> tuple[bool, ...]:
 def holder_of(instance: Instance, index: int) -> Holder:
     """In whose name a gang holds GPUs."""
     gang = instance.gangs[index]
-    return Holder(queue_of(instance)[index], gang.firm)
+    return Holder(queue_of(instance)[index], gang.firm, not gang.unmanaged)
 
 
 def add_use(
@@ -222,9 +232,9 @@ def add_use(
     for gpu, gpus in gpus_held(instance, gang, pods).items():
         if gpu in counted:
             use.held[holder, gpu] += sign * gpus
-    if holder.firm:
+    if holder.managed:
         for gpu, gpus in gpus_beyond(instance, gang, pods).items():
-            use.beyond[gpu] += sign * gpus
+            use.beyond[holder.firm, gpu] += sign * gpus
     if queue is not None:
         units = instance.once(_FairUnits)
         use.fair[queue] += sign * sum(units.of(queue, gang.roles[pod.role]) for pod in pods)
@@ -249,11 +259,61 @@ def fair_units(instance: Instance, queue: int, role: Role) -> int:
     return instance.once(_FairUnits).of(queue, role)
 
 
-class QueueCounts:
-    """What gangs in every queue hold while a plan is built, and whether rules 2.15 and 2.16 allow more.
+class Refusal(NamedTuple):
+    """What queues do not allow: more than a queue may hold, or, without one, what is promised or ``kept``.
 
-    ``held``: by GPU model, a queue. R(q) is the larger of g(q) and what firm gangs that name q hold plus the
-    sum of R of the queues right below it.
+    ``firm``: more than gangs that are not preemptible may hold in it.
+    """
+
+    queue: int | None
+    gpu: Gpu
+    kept: bool = False
+    firm: bool = False
+
+
+class PromiseTree:
+    """R(q): the larger of what q is promised and what gangs that name q hold plus R of the queues below it.
+
+    ``total``: the sum of R over the queues without a parent, and what gangs in no queue hold.
+    """
+
+    def __init__(self, paths: Sequence[tuple[int, ...]], own: Sequence[int]) -> None:
+        self._paths, self._promised = paths, own
+        self._held, self._below = [0] * len(paths), [0] * len(paths)
+        self.total = 0
+        for q in sorted(range(len(paths)), key=lambda q: -len(paths[q])):
+            promised = self.of(q)
+            if len(paths[q]) > 1:
+                self._below[paths[q][1]] += promised
+            else:
+                self.total += promised
+
+    def of(self, queue: int) -> int:
+        """R of a queue."""
+        return max(self._promised[queue], self._held[queue] + self._below[queue])
+
+    def unused(self, queue: int) -> int:
+        """What a queue is promised beyond what is held there, and promised below."""
+        return self.of(queue) - self._held[queue] - self._below[queue]
+
+    def hold(self, queue: int | None, gpus: int) -> None:
+        """Carry what gangs that name a queue hold up to the root."""
+        added = gpus
+        for position, q in enumerate(() if queue is None else self._paths[queue]):
+            before = self.of(q)
+            if position:
+                self._below[q] += added
+            else:
+                self._held[q] += added
+            added = self.of(q) - before
+        self.total += added
+
+
+class QueueCounts:
+    """What gangs in every queue hold while a plan is built, and whether 2.15, 2.16 and 2.22 allow more.
+
+    ``held``: by GPU model, a queue. Guarantees are beside what firm gangs hold, what queues do not lend
+    beside what all managed gangs do.
     """
 
     def __init__(self, instance: Instance, known: QueueShares, use: QueueUse | None = None) -> None:
@@ -261,22 +321,22 @@ class QueueCounts:
         self._instance = instance
         self.shares = known
         self.held = {gpu: [0] * len(known.names) for gpu in known.gpus}
-        self._own = {gpu: [0] * len(known.names) for gpu in known.guarantees}
-        self._below = {gpu: _below(known, gpu) for gpu in known.guarantees}
-        self._total = {gpu: _roots(known, gpu) for gpu in known.guarantees}
+        self.firm = {gpu: [0] * len(known.names) for gpu in known.firm_limits}
+        self._promised = {g: PromiseTree(known.paths, own) for g, own in known.guarantees.items()}
+        self._kept = {gpu: PromiseTree(known.paths, own) for gpu, own in known.kept.items()}
         self._beyond = Counter(use.beyond)
         for (holder, gpu), gpus in use.held.items():
-            self._hold(holder.queue, gpu, gpus, firm=holder.firm)
+            self._hold(holder, gpu, gpus)
 
     def add(self, index: int, pods: Sequence[PodPlacement], sign: int = 1) -> None:
         """Count these pods of a gang, or with -1 no longer."""
-        gang, queue = self._instance.gangs[index], queue_of(self._instance)[index]
+        gang, holder = self._instance.gangs[index], holder_of(self._instance, index)
         for gpu, gpus in gpus_held(self._instance, gang, pods).items():
             if gpu in self.held:
-                self._hold(queue, gpu, sign * gpus, firm=gang.firm)
-        if gang.firm:
+                self._hold(holder, gpu, sign * gpus)
+        if holder.managed:
             for gpu, gpus in gpus_beyond(self._instance, gang, pods).items():
-                self._beyond[gpu] += sign * gpus
+                self._beyond[holder.firm, gpu] += sign * gpus
 
     def allow(self, index: int, pods: Sequence[PodPlacement]) -> bool:
         """Whether a gang may have these pods, too."""
@@ -285,86 +345,119 @@ class QueueCounts:
             is None
         )
 
-    def refusal(self, index: int, gpus: Mapping[Gpu, int]) -> tuple[int | None, Gpu] | None:
+    def refusal(self, index: int, gpus: Mapping[Gpu, int]) -> Refusal | None:
         """What keeps a gang from so many more GPUs by model, as in ``broken``; None if nothing does."""
-        queue, firm = queue_of(self._instance)[index], self._instance.gangs[index].firm
+        holder = holder_of(self._instance, index)
         counted = [(gpu, n) for gpu, n in gpus.items() if n and gpu in self.held]
         for gpu, n in counted:
-            self._hold(queue, gpu, n, firm=firm)
-        path = self.shares.path(queue)
-        limits = ((q, gpu) for gpu, _ in counted for q in path if self.over(q, gpu))
-        reach = ((None, gpu) for gpu, _ in counted if firm and self.short(gpu))
-        first = next(chain(limits, reach), None)
+            self._hold(holder, gpu, n)
+        path = self.shares.path(holder.queue)
+        limits = (Refusal(q, gpu) for gpu, _ in counted for q in path if self.over(q, gpu))
+        firm = (
+            Refusal(q, gpu, firm=True)
+            for gpu, _ in counted
+            for q in (path if holder.firm else ())
+            if self.too_firm(q, gpu)
+        )
+        reach = (Refusal(None, gpu) for gpu, _ in counted if holder.firm and self.short(gpu))
+        kept = (
+            Refusal(None, gpu, kept=True)
+            for gpu, _ in counted
+            if holder.managed and self.lent_too_much(gpu)
+        )
+        first = next(chain(limits, firm, reach, kept), None)
         for gpu, n in counted:
-            self._hold(queue, gpu, -n, firm=firm)
+            self._hold(holder, gpu, -n)
         return first
 
     def over(self, queue: int, gpu: Gpu = None) -> bool:
-        """Whether gangs in the queue hold more than they may."""
+        """Whether gangs in the queue hold more than they may, with what queues below keep to themselves."""
         if gpu not in self.held:
             return False
         most = self.shares.most[gpu][queue]
-        return most is not None and self.held[gpu][queue] > most
+        if most is not None and self.held[gpu][queue] > most:
+            return True
+        taken = self.shares.most_taken[gpu][queue] if gpu in self.shares.most_taken else None
+        return taken is not None and self.taken(queue, gpu) > taken
+
+    def too_firm(self, queue: int, gpu: Gpu = None) -> bool:
+        """Whether gangs in the queue that are not preemptible hold more than they may."""
+        most = self.shares.most_firm[gpu][queue] if gpu in self.shares.most_firm else None
+        return most is not None and self.firm[gpu][queue] > most
+
+    def taken(self, queue: int, gpu: Gpu = None) -> int:
+        """What gangs in the queue hold, and what it and those below keep to themselves and do not hold."""
+        return self._kept[gpu].of(queue) if gpu in self._kept else self.held[gpu][queue]
 
     def short(self, gpu: Gpu = None) -> bool:
         """Whether more is promised, or held for good, than before the plan and than there is."""
-        if gpu not in self._total or gpu not in self.shares.healthy:
+        if gpu not in self._promised or gpu not in self.shares.healthy:
             return False
-        there = self.shares.healthy[gpu] + self._beyond[gpu]
-        return self._total[gpu] > there + self.shares.shortfall[gpu]
+        there = self.shares.healthy[gpu] + self.shares.shortfall[gpu]
+        return self.promised(gpu) - self.beyond(gpu) > there
 
-    def broken(self) -> Iterator[tuple[int | None, Gpu]]:
-        """(queue, GPU model) of each limit that does not hold; no queue: guarantees are out of reach."""
+    def lent_too_much(self, gpu: Gpu = None) -> bool:
+        """Whether gangs hold more than queues lend, and more of it than before the plan."""
+        if gpu not in self._kept:
+            return False
+        there = self.shares.healthy[gpu] + self.shares.kept_short[gpu]
+        return self.promised(gpu, kept=True) - self.beyond(gpu, kept=True) > there
+
+    def broken(self) -> Iterator[Refusal]:
+        """Each limit that does not hold; no queue: guarantees, or what is kept, are out of reach."""
         for gpu in self.held:
-            yield from ((q, gpu) for q in range(len(self.shares.names)) if self.over(q, gpu))
+            every = range(len(self.shares.names))
+            yield from (Refusal(q, gpu) for q in every if self.over(q, gpu))
+            yield from (Refusal(q, gpu, firm=True) for q in every if self.too_firm(q, gpu))
             if self.short(gpu):
-                yield None, gpu
+                yield Refusal(None, gpu)
+            if self.lent_too_much(gpu):
+                yield Refusal(None, gpu, kept=True)
 
-    def promised(self, gpu: Gpu = None) -> int:
-        """The sum of R over the queues without a parent, and what firm gangs in no queue hold."""
-        return self._total.get(gpu, 0)
+    def promised(self, gpu: Gpu = None, *, kept: bool = False) -> int:
+        """The sum of R over the queues without a parent, and what gangs in no queue hold."""
+        tree = (self._kept if kept else self._promised).get(gpu)
+        return 0 if tree is None else tree.total
 
     def unused(self, queue: int, gpu: Gpu = None) -> int:
         """What is promised to a queue and not held by firm gangs in it."""
-        own, below = self._own[gpu][queue], self._below[gpu][queue]
-        return max(0, self.shares.guarantee(queue, gpu) - own - below)
+        return self._promised[gpu].unused(queue)
 
-    def beyond(self, gpu: Gpu = None) -> int:
-        """GPUs of firm pods that are not among the healthy GPUs of usable nodes."""
-        return self._beyond[gpu]
+    def unlent(self, queue: int, gpu: Gpu = None) -> int:
+        """What a queue keeps to itself beyond what gangs in it hold, and queues below keep."""
+        return self._kept[gpu].unused(queue)
 
-    def _hold(self, queue: int | None, gpu: Gpu, gpus: int, *, firm: bool) -> None:
-        for q in self.shares.path(queue):
+    def beyond(self, gpu: Gpu = None, *, kept: bool = False) -> int:
+        """GPUs of firm pods, or of all managed, that are not among the healthy GPUs of usable nodes."""
+        return self._beyond[True, gpu] + (self._beyond[False, gpu] if kept else 0)
+
+    def _hold(self, holder: Holder, gpu: Gpu, gpus: int) -> None:
+        for q in self.shares.path(holder.queue):
             self.held[gpu][q] += gpus
-        if firm and gpu in self._total:
-            self._promise(queue, gpu, gpus)
-
-    def _promise(self, queue: int | None, gpu: Gpu, gpus: int) -> None:
-        """Carry what a queue itself holds for good up to the root."""
-        own, below, guarantee = self._own[gpu], self._below[gpu], self.shares.guarantees[gpu]
-        added = gpus
-        for position, q in enumerate(self.shares.path(queue)):
-            before = max(guarantee[q], own[q] + below[q])
-            if position:
-                below[q] += added
-            else:
-                own[q] += added
-            added = max(guarantee[q], own[q] + below[q]) - before
-        self._total[gpu] += added
+            if holder.firm and gpu in self.firm:
+                self.firm[gpu][q] += gpus
+        if holder.firm and gpu in self._promised:
+            self._promised[gpu].hold(holder.queue, gpus)
+        if holder.managed and gpu in self._kept:
+            self._kept[gpu].hold(holder.queue, gpus)
 
 
 class Excess(NamedTuple):
-    """More GPUs than a queue may ever hold. ``gpu``: of this model, None for all models together."""
+    """More GPUs than a queue may ever hold. ``gpu``: of this model, None for all models together.
+
+    ``firm``: than gangs in it that are not preemptible may.
+    """
 
     queue: int
     gpu: Gpu
     asked: int
     limit: int
+    firm: bool = False
 
 
 def beyond_limit(instance: Instance, gang: Gang) -> Excess | None:
     """What a gang at its least asks of more than some queue that it is in may hold, whatever runs."""
-    known = shares(instance)
+    known = bare_shares(instance)
     path = () if known is None else known.path(known.number(gang.queue))
     if known is None or not path:
         return None
@@ -374,11 +467,12 @@ def beyond_limit(instance: Instance, gang: Gang) -> Excess | None:
         names = {slug(n) for n in instance.gpu_names(instance.matching_nodes(role))}
         if role.gpus and len(names) == 1:
             asked[names.pop()] += role.gpus * count
-    for gpu, gpus in asked.items():
-        for queue in path if gpu in known.limits else ():
-            limit = known.limits[gpu][queue]
-            if limit is not None and gpus > limit:
-                return Excess(queue, gpu, gpus, limit)
+    for firm, limits in ((False, known.limits), (True, known.firm_limits if gang.firm else {})):
+        for gpu, gpus in asked.items():
+            for queue in path if gpu in limits else ():
+                limit = limits[gpu][queue]
+                if limit is not None and gpus > limit:
+                    return Excess(queue, gpu, gpus, limit, firm)
     return None
 
 
@@ -391,22 +485,6 @@ def queue_counts(instance: Instance, pods: Iterable[Sequence[PodPlacement]]) -> 
     for index, own in enumerate(pods):
         counts.add(index, own)
     return counts
-
-
-def _below(known: QueueShares, gpu: Gpu) -> list[int]:
-    """By queue, the sum of R over those right below it where no gang runs."""
-    below = [0] * len(known.names)
-    for q in sorted(range(len(known.names)), key=lambda q: -len(known.paths[q])):
-        if len(known.paths[q]) > 1:
-            below[known.paths[q][1]] += max(known.guarantee(q, gpu), below[q])
-    return below
-
-
-def _roots(known: QueueShares, gpu: Gpu) -> int:
-    """The sum of R over the queues without a parent, where no gang runs."""
-    below = _below(known, gpu)
-    roots = (q for q, path in enumerate(known.paths) if len(path) == 1)
-    return sum(max(known.guarantee(q, gpu), below[q]) for q in roots)
 
 
 def cell_model(instance: Instance, cell: Cell) -> str | None:
@@ -449,37 +527,127 @@ def guarantees(instance: Instance) -> dict[Gpu, tuple[int, ...]]:
     return {gpu: own for gpu, own in found.items() if any(own)}
 
 
+def _kept(
+    queues: Sequence[Queue], promised: Mapping[Gpu, tuple[int, ...]]
+) -> dict[Gpu, tuple[int, ...]]:
+    """What each queue does not lend of g(q) and g(q, m); only where some is above 0."""
+    found = {
+        gpu: tuple(max(0, g - _lent(queue, gpu, g)) for queue, g in zip(queues, own, strict=True))
+        for gpu, own in promised.items()
+    }
+    return {gpu: own for gpu, own in found.items() if any(own)}
+
+
+def _lent(queue: Queue, gpu: Gpu, promised: int) -> int:
+    """The most that it lends; all that it is promised where nothing is said."""
+    stated = _of(queue.lending_limit, gpu)
+    return promised if stated is None else stated
+
+
+def _of(amount: Amount, gpu: Gpu) -> int | None:
+    """GPUs of a model, None for what is not stated."""
+    return amount.gpus if gpu is None else dict(amount.models).get(gpu)
+
+
 def _stated(queue: Queue, cells: int) -> int:
     stated, models = queue.guarantee.gpus, queue.guarantee.models
     return max(cells, sum(gpus for _, gpus in models) if stated is None else stated)
 
 
-def _shares(instance: Instance) -> QueueShares:
+def bare_shares(instance: Instance) -> QueueShares | None:
+    """What queues are promised and may hold where nothing runs; without what is held, and who is within."""
+    if instance.shares is not None:
+        return instance.shares
+    return instance.once(_bare) if instance.queues else None
+
+
+def empty_shares(instance: Instance) -> QueueShares | None:
+    """The queues on the empty cluster, with every node in order."""
+    bare = bare_shares(instance)
+    if bare is None:
+        return None
+    empty, nodes, models = (
+        QueueCounts(instance, bare),
+        instance.cluster.nodes,
+        model_of_nodes(instance),
+    )
+    ours = [n for n, node in enumerate(nodes) if instance.ours(node)]
+    there = {
+        gpu: sum(nodes[n].gpus for n in ours if gpu is None or models[n] == gpu)
+        for gpu in bare.guarantees
+    }
+    return replace(
+        bare,
+        before={gpu: (0,) * len(bare.names) for gpu in bare.gpus},
+        most=bare.limits,
+        most_firm=bare.firm_limits,
+        healthy=there,
+        shortfall={gpu: max(0, empty.promised(gpu) - gpus) for gpu, gpus in there.items()},
+        kept_short={gpu: max(0, empty.promised(gpu, kept=True) - there[gpu]) for gpu in bare.kept},
+        most_taken=_most_taken(bare, empty),
+        within=frozenset(),
+        outside=QueueUse(),
+    )
+
+
+def _bare(instance: Instance) -> QueueShares:
     queues, promised = instance.queues, guarantees(instance)
-    amounts = (amount for queue in queues for amount in (queue.limit, queue.guarantee))
+    amounts = (
+        amount
+        for queue in queues
+        for amount in (queue.limit, queue.guarantee, queue.non_preemptible_limit)
+    )
     models = tuple(sorted({name for amount in amounts for name, _ in amount.models}))
     paths = tuple(_path(queues, q) for q in range(len(queues)))
-    use = QueueUse()
     limits = {
         gpu: tuple(_limit(queues[q], promised, q, gpu) for q in range(len(queues)))
         for gpu in (None, *models)
     }
-    bare = QueueShares(
+    firm_limits = {
+        gpu: own
+        for gpu in (None, *models)
+        for own in [tuple(_of(queue.non_preemptible_limit, gpu) for queue in queues)]
+        if any(limit is not None for limit in own)
+    }
+    return QueueShares(
         tuple(queue.name for queue in queues),
         paths,
         promised,
+        _kept(queues, promised),
         limits,
         {gpu: (None,) * len(queues) for gpu in (None, *models)},
+        {},
+        firm_limits,
+        {},
         {},
         tuple(queue.reclaim for queue in queues),
         {},
         {},
-        gangs_within(instance, queue_of(instance), paths, promised, model_of_nodes(instance)),
+        {},
+        frozenset(),
         _parts(queues, {q for q in queue_of(instance) if q is not None}, paths),
         _totals(instance),
         models,
-        use,
     )
+
+
+def guarantee_turns(instance: Instance) -> tuple[Turn, ...]:
+    """Who uses up guarantees, in turn."""
+    return instance.once(_guarantee_turns) if instance.queues else ()
+
+
+def _guarantee_turns(instance: Instance) -> tuple[Turn, ...]:
+    from models.empty_starts import can_start  # it asks for all rules, which ask for queues
+
+    bare = bare_shares(instance)
+    assert bare is not None, "there are queues"
+    own, models = queue_of(instance), model_of_nodes(instance)
+    able = partial(can_start, instance)
+    return tuple(turns(instance, own, bare.paths, bare.guarantees, models, able))
+
+
+def _shares(instance: Instance) -> QueueShares:
+    bare, promised = instance.once(_bare), guarantees(instance)
     now = QueueCounts(instance, bare)
     for index, gang in enumerate(instance.gangs):
         if gang.running:
@@ -487,19 +655,46 @@ def _shares(instance: Instance) -> QueueShares:
     healthy = {gpu: _healthy(instance, gpu) for gpu in promised}
     return replace(
         bare,
+        within=frozenset(
+            instance.gangs[turn.gang].key for turn in guarantee_turns(instance) if turn.within
+        ),
         before={gpu: tuple(held) for gpu, held in now.held.items()},
         most={
             gpu: tuple(
                 None if limit is None else max(held, limit)
-                for held, limit in zip(now.held[gpu], limits[gpu], strict=True)
+                for held, limit in zip(now.held[gpu], bare.limits[gpu], strict=True)
             )
             for gpu in bare.gpus
         },
+        most_firm={
+            gpu: tuple(
+                None if limit is None else max(held, limit)
+                for held, limit in zip(now.firm[gpu], bare.firm_limits[gpu], strict=True)
+            )
+            for gpu in bare.firm_limits
+        },
+        most_taken=_most_taken(bare, now),
         healthy=healthy,
         shortfall={
             gpu: max(0, now.promised(gpu) - now.beyond(gpu) - healthy[gpu]) for gpu in promised
         },
+        kept_short={
+            gpu: max(0, now.promised(gpu, kept=True) - now.beyond(gpu, kept=True) - healthy[gpu])
+            for gpu in bare.kept
+        },
     )
+
+
+def _most_taken(bare: QueueShares, now: QueueCounts) -> dict[Gpu, tuple[int | None, ...]]:
+    """What queues may hold with what those below keep; None where they keep nothing, or without a limit."""
+    found = {}
+    for gpu, own in bare.kept.items():
+        above = {a for q, kept in enumerate(own) if kept for a in bare.paths[q][1:]}
+        found[gpu] = tuple(
+            None if limit is None or q not in above else max(now.taken(q, gpu), limit)
+            for q, limit in enumerate(bare.limits[gpu])
+        )
+    return found
 
 
 def _path(queues: Sequence[Queue], q: int) -> tuple[int, ...]:

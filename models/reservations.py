@@ -9,19 +9,28 @@ from collections.abc import Sequence
 
 from models.gang import Gang, Role, turn
 from models.instance import Instance
+from models.queue_shares import within_guarantee
+from models.run_times import min_run_time
 from models.solution import GangDecision, PodPlacement, QueuePlace, Reserved, placed
 
 LEAST_OVERDUE_S = 60
 """A gang that is past its expected end runs at least so much longer."""
 
+LEAST_RUN_S = 600
+"""A gang that has to be stopped for a holder comes only if it can run for so long before."""
+
 LAST_TIME = 32_503_679_999
 """The last second of the year 2999: no document names a later time."""
 
 
-def queue_place(gang: Gang) -> QueuePlace:
-    """Its place in the queue: higher priority, then older, undated ones last, then by name."""
-    priority, undated, submitted, _ = turn(gang.priority, gang.submitted_at, gang.name)
-    return priority, undated, submitted, gang.namespace, gang.name
+def queue_place(instance: Instance, gang: Gang) -> QueuePlace:
+    """Its place in the queue, the one order for all who wait.
+
+    Gangs within the guarantee of a queue come first; then higher priority, older, undated ones last, name.
+    """
+    priority, undated, submitted, _ = turn(gang.priority, gang.queued_at, gang.name)
+    borrows = not within_guarantee(instance, gang)
+    return borrows, priority, undated, submitted, gang.namespace, gang.name
 
 
 def expected_end(instance: Instance, index: int, decision: GangDecision) -> int | None:
@@ -44,18 +53,40 @@ def end_of(instance: Instance, index: int, decision: GangDecision) -> int | None
     return now + max(LEAST_OVERDUE_S, now - end)
 
 
-def yields(gang: Gang, place: QueuePlace) -> bool:
-    """Whether the gang may be stopped for a holder at this place of the queue."""
-    return gang.preemptible and -gang.priority > place[0]
+def yields(instance: Instance, gang: Gang, place: QueuePlace) -> bool:
+    """Whether the gang may be stopped for a holder at this place of the queue, once it ran long enough.
+
+    What is within a guarantee does not give way to a holder that borrows.
+    """
+    lower = gang.preemptible and -gang.priority > place[1]
+    return lower and not (place[0] and within_guarantee(instance, gang))
 
 
-def may_come(gang: Gang, place: QueuePlace, seconds: int) -> bool:
+def may_come(instance: Instance, gang: Gang, place: QueuePlace, seconds: int) -> bool:
     """Whether a gang that gives way may place pods on nodes of a holder that starts in so many seconds.
 
     ``place``: of the holder in the queue.
     """
     in_time = gang.expected_duration_s is not None and gang.expected_duration_s <= seconds
-    return in_time or yields(gang, place)
+    least = max(LEAST_RUN_S, min_run_time(instance, gang))
+    return in_time or (yields(instance, gang, place) and seconds >= least)
+
+
+def due(instance: Instance) -> frozenset[tuple[str, str]]:
+    """Keys of the gangs that have to start in this plan, wherever they find a place: their turn has come."""
+    return instance.once(_due)
+
+
+def _due(instance: Instance) -> frozenset[tuple[str, str]]:
+    return frozenset(one.gang for one in instance.reserved if one.start <= instance.now)
+
+
+def left_waiting(instance: Instance, pods: Sequence[Sequence[PodPlacement]]) -> list[int]:
+    """Gangs that have to start and do not, ascending. ``pods``: of every gang."""
+    keys = due(instance)
+    if not keys:
+        return []
+    return [i for i, gang in enumerate(instance.gangs) if gang.key in keys and not pods[i]]
 
 
 def open_nodes(instance: Instance, gang: Gang, role: Role) -> frozenset[int]:
@@ -80,9 +111,21 @@ def _narrowed(_instance: Instance) -> dict[object, frozenset[int]]:
 
 def closes(instance: Instance, one: Reserved, gang: Gang) -> bool:
     """Whether nodes that are held for another gang are closed to this one."""
-    if gang.key == one.gang or gang.key in one.beside:
+    if not one.nodes or gang.key == one.gang or gang.key in one.beside:
         return False
-    return not may_come(gang, one.place, one.start - instance.now)
+    if may_come(instance, gang, one.place, one.start - instance.now):
+        return False
+    return not _exempt(instance, one, gang)
+
+
+def _exempt(instance: Instance, one: Reserved, gang: Gang) -> bool:
+    """Whether the gang goes before the holder: it is within a guarantee, and that one borrows.
+
+    A gang that is due has a place elsewhere.
+    """
+    if gang.running or not one.place[0] or gang.key in due(instance):
+        return False
+    return within_guarantee(instance, gang)
 
 
 def arrivals(gang: Gang, pods: Sequence[PodPlacement]) -> frozenset[PodPlacement]:

@@ -13,6 +13,7 @@ from enum import Enum
 from models.cluster import Node
 from models.gang import Gang
 from models.instance import Instance, Outside
+from models.queue_order import lines
 from models.room_holding import blockers
 from models.solution import PodPlacement, placed
 
@@ -66,7 +67,12 @@ def pooled_shapes(instance: Instance, gangs: Collection[int]) -> Instance:
     spares = tuple((rule.nodes, rule.least) for rule in spare_nodes(instance))
     closed = {gang.key: closed_to(instance, gang) for gang in instance.gangs}
     outside = Outside(
-        instance.latest_submission, instance.relative_speeds, blockers(instance), spares, closed
+        instance.latest_submission,
+        instance.relative_speeds,
+        blockers(instance),
+        lines(instance),
+        spares,
+        closed,
     )
     return replace(instance, gangs=tuple(found), outside=outside)
 

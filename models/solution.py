@@ -20,12 +20,25 @@ STARTS: tuple[Decision, ...] = ("place", "complete")
 Proof = Literal["exact", "numerical"]
 StoppedBy = Literal["proof", "budget", "time", "signal"]
 
+PassedOver = Literal["NoStart", "Promised"]
+"""Why a gang that waits holds no reservation though one behind it, of its priority, does.
+
+NoStart: no start was found for it within the horizon. Promised: an earlier plan promised that one a start.
+"""
+
+Cause = Literal["Arrival", "Failure", "Overrun", "Input"]
+"""Why a stated start is later: gangs came since that go before it, or run where it was to start; nodes are
+out of order or gone; gangs end later than was expected; or none of these, so that the input is another.
+"""
 
 NEVER = "Never"
 """Code of the reason of a gang that could not start even if nothing else ran."""
 
 RESERVED = "Reserved"
 """Code of the reason of a gang that would fit, on nodes that are reserved for others."""
+
+QUEUE_ORDER = "QueueOrder"
+"""Code of the reason of a gang that would fit, behind another one of its strict queue."""
 
 HELD_ROOM = "HeldRoom"
 """Code of the reason of a gang that would fit, in room that is held for one of higher priority."""
@@ -35,6 +48,7 @@ QUOTA = "Quota"
 """Code of the reason of a gang that a limit or a guarantee of a queue holds back."""
 
 QUEUE_LIMIT = "QueueLimit"
+BACKOFF = "Backoff"
 """Code of gangs that wait because their namespace has too many that wait."""
 
 
@@ -75,15 +89,19 @@ class Reason:
         return Reason(code or self.code, self.fields.model_copy(update=more))
 
 
-QueuePlace = tuple[int, bool, int, str, str]
-"""Sort key of a gang in the queue; the first is the negated priority (``models.reservations``)."""
+QueuePlace = tuple[bool, int, bool, int, str, str]
+"""Sort key of a gang in the queue: whether it is not within a guarantee, then the negated priority, ...
+
+See ``models.reservations.queue_place``.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
     """Nodes (indices, ascending) held for a gang from ``start`` to ``end``, if it is known.
 
-    Times are seconds since the epoch. ``gang``: its namespace and name, ``place``: in the queue.
+    Of a gang that is to start now no node is held: it has to start, wherever it finds a place. Times are
+    seconds since the epoch. ``gang``: its namespace and name, ``place``: in the queue.
     ``pods``: where they will be. ``beside``: gangs that need not give way, sorted.
     """
 
@@ -97,10 +115,23 @@ class Reserved:
 
 
 @dataclass(frozen=True, slots=True)
+class Delayed:
+    """A start that an earlier plan stated, in seconds since the epoch, and that is later now, or dropped.
+
+    ``by``: the gangs (namespace/name) or nodes that are the cause, sorted; empty where it is the input.
+    """
+
+    promised: int
+    cause: Cause
+    by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class GangDecision:
     """``pods``: every pod after the plan, running or placed, sorted; empty for wait and preempt.
 
     ``reserved``: what is held for it. ``expected_start``: an estimate, in seconds since the epoch.
+    ``passed_over``: why a gang behind it in the queue holds a reservation and it does not.
     """
 
     decision: Decision
@@ -108,6 +139,8 @@ class GangDecision:
     reason: Reason | None = None
     reserved: Reserved | None = None
     expected_start: int | None = None
+    passed_over: PassedOver | None = None
+    delayed: Delayed | None = None
 
 
 @dataclass(frozen=True, slots=True)

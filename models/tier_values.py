@@ -13,7 +13,7 @@ from models.gang import Gang, Role
 from models.gang_rates import KnownMasks, gang_rates, own_sets
 from models.hardware import ServerModel
 from models.instance import Instance
-from models.leftover import defragment, gpu_shares, stranded, usable_gpus
+from models.leftover import defragment, gpu_shares, stranded, suspects, usable_gpus
 from models.occupancy import PODS, free_after, free_on
 from models.queue_shares import QueueUse, add_use, shares, stated_shares, within_guarantee
 from models.rates.gang_bandwidth import share_permille
@@ -43,6 +43,9 @@ CONDITIONS: dict[Condition, Callable[[Instance, Gang], bool]] = {
     "may_lose_gpus": lambda _instance, gang: _may_lose_gpus(gang),
     "aged": lambda instance, gang: instance.aged(gang),
     "elastic": lambda _instance, gang: gang.elastic,
+    "elastic_without_gpus": lambda _instance, gang: any(
+        role.elastic and not role.gpus for role in gang.roles
+    ),
 }
 """Whether a gang meets the condition of a tier."""
 
@@ -466,6 +469,15 @@ def _growth(_instance: Instance, line: Line) -> int:
     return gpus - sum(role.min * role.gpus for role in gang.roles)
 
 
+def _growth_pods(_instance: Instance, line: Line) -> int:
+    """Pods without GPUs above ``min``."""
+    if not line.admitted:
+        return 0
+    roles = line.gang.roles
+    pods = sum(not roles[pod.role].gpus for pod in line.decision.pods)
+    return pods - sum(role.min for role in roles if not role.gpus)
+
+
 def _kept(_instance: Instance, line: Line) -> int:
     """GPUs of standing pods that are there after the plan, wherever."""
     if not line.gang.running:
@@ -495,14 +507,14 @@ def _stability(_instance: Instance, line: Line) -> int:
 
 
 def _gpus_lost(gang: Gang, decision: GangDecision) -> int:
-    """All standing GPUs of a gang that is stopped or moves, of one that only shrinks those dropped."""
-    after = {(p.role, p.index): (p.node, p.gpus) for p in decision.pods}
-    before = {(p.role, p.index): (p.node, p.gpus) for p in gang.running_pods}
-    gpus = {key: gang.roles[key[0]].gpus for key in before}
-    moved = any(gpus[key] and key in after and after[key] != place for key, place in before.items())
-    if not decision.pods or moved:
-        return sum(gpus.values())
-    return sum(gpus[key] for key in before if key not in after)
+    """All standing GPUs of a gang that is stopped or moves, of one that only shrinks those dropped.
+
+    A pod without GPUs that moves counts too: a launcher that restarts ends the job.
+    """
+    after = {(p.role, p.index): p for p in decision.pods}
+    before = placed(gang, gang.running_pods)
+    whole = not after or any(after.get((p.role, p.index), p) != p for p in before)
+    return sum(gang.roles[p.role].gpus for p in before if whole or (p.role, p.index) not in after)
 
 
 GANG_VALUES: dict[str, Callable[[Instance, Line], int]] = {
@@ -515,6 +527,7 @@ GANG_VALUES: dict[str, Callable[[Instance, Line], int]] = {
     "waiting": _waiting,
     "disruption": _disruption,
     "growth": _growth,
+    "growth-pods": _growth_pods,
     "stability": _stability,
 }
 """What one gang adds to every other tier that is a sum over gangs, by its name in ``models.tiers``."""
@@ -522,6 +535,7 @@ GANG_VALUES: dict[str, Callable[[Instance, Line], int]] = {
 PLAN_VALUES: dict[str, Callable[[Instance, Sequence[int], Sequence[int]], int]] = {
     "stranded": stranded,
     "defragment": lambda instance, free, _usable: defragment(instance, free),
+    "suspect": lambda instance, free, _usable: sum(free[n] for n in suspects(instance)),
 }
 """Tiers whose value depends on the free GPUs of every node, and on those of use to a request."""
 

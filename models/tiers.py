@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import product
 from typing import Literal, get_args
 
 Sense = Literal["max", "min"]
@@ -23,7 +24,7 @@ Main = Literal["goodput", "admission"]
 
 MAINS: tuple[Main, ...] = get_args(Main)
 
-Condition = Literal["guaranteed", "may_lose_gpus", "aged", "elastic"]
+Condition = Literal["guaranteed", "may_lose_gpus", "aged", "elastic", "elastic_without_gpus"]
 """A tier with a condition is stated for a priority only if one of its gangs meets it."""
 
 MAX_RANKS = 16
@@ -94,6 +95,14 @@ TIERS: tuple[TierFamily, ...] = (
     TierFamily("preference", "max", "preference", "placement"),
     TierFamily("bandwidth", "max", "bandwidth", "placement", pays_for_moves=True),
     TierFamily("growth", "max", "growth", "growth", per_priority=True, condition="elastic"),
+    TierFamily(
+        "growth-pods",
+        "max",
+        "growth",
+        "growth",
+        per_priority=True,
+        condition="elastic_without_gpus",
+    ),
     TierFamily("span", "min", "span", "placement"),
     TierFamily("stranded", "min", "stranded", "cluster"),
     TierFamily(
@@ -104,6 +113,7 @@ TIERS: tuple[TierFamily, ...] = (
         default=False,
         pays_for_moves=True,
     ),
+    TierFamily("suspect", "max", "suspect", "cluster", default=False),
     TierFamily("stability", "min", "stability", "cluster", default=False),
 )
 """In the order in which the tiers of one priority, and the default objectives, are solved."""
@@ -183,10 +193,13 @@ def stated_tiers(
             ranks = range(1, min(queues, MAX_RANKS) + 1) if row.per_queue else (None,)
             yield from (Tier(name, None, row.sense, tolerance, rank) for rank in ranks)
             continue
-        rows = [row]
+        groups = [[row], *_followers(row)]
         if row.fused and main is not None:  # its place decides where all of them go
-            if name != main:
-                continue
-            rows = [r for r in fused if not r.first]
-        for priority in priorities:
+            groups = [[r for r in fused if not r.first]] if name == main else []
+        for rows, priority in product(groups, priorities):
             yield from of(rows, priority)
+
+
+def _followers(row: TierFamily) -> list[list[TierFamily]]:
+    """The other tiers of its objective, each stated for all priorities after those before it."""
+    return [[r] for r in TIERS if r.objective == row.name and r != row and not r.fused]

@@ -243,6 +243,7 @@ KUBERNETES = st.fixed_dictionaries(
         "serverModels": st.just([{"nodeSelector": {"b": "1", "a": ""}, "model": "DGX H100"}]),
         "ignore": st.sampled_from([[], ["volumeZone", "hostPort"]]),
         "trustSubmittedAt": st.booleans(),
+        "trustCommunication": st.booleans(),
         "nvlinkAcrossNodes": st.sampled_from(["assumed", "claimed"]),
     },
 )

@@ -18,17 +18,53 @@ def now(instance: Instance) -> int:
         return instance.policy.now
     happened = [0]
     for gang in instance.gangs:
-        happened += [gang.submitted_at or 0, gang.started_at or 0, gang.last_checkpoint or 0]
+        happened += [queued_since(gang) or 0, gang.started_at or 0, gang.last_checkpoint or 0]
     return max(happened)
+
+
+def queued_since(gang: Gang) -> int | None:
+    """When it joined the queue: at its submission, or when it was last thrown out of its place."""
+    if gang.submitted_at is None:
+        return None
+    return sorted((gang.submitted_at, gang.evicted_at or 0))[1]
+
+
+def run_time(instance: Instance, gang: Gang) -> int:
+    """How long nobody stops it: said by itself, else by the queues up its branch, else by the policy."""
+    said = [gang.min_run_time_s]
+    queues = {queue.name: queue for queue in instance.queues}
+    at = queues.get(gang.queue or "")
+    while at is not None:
+        said.append(at.min_run_time_s)
+        at = None if at.parent is None else instance.queues[at.parent]
+    return next((s for s in (*said, instance.policy.min_run_time_s) if s is not None), 0)
+
+
+def left_alone(instance: Instance, gang: Gang) -> bool:
+    """Its time has begun, and has not passed."""
+    begun = gang.started_at if gang.runs_since is None else gang.runs_since
+    lasts = run_time(instance, gang)
+    return begun is not None and lasts > 0 and now(instance) < begun + lasts
+
+
+def paused_until(instance: Instance, gang: Gang) -> int | None:
+    """Thrown out, it waits for 1, 2, 4, ... times the base since, up to the longest pause; None: no more."""
+    backoff = instance.policy.eviction_backoff
+    if backoff is None or gang.evicted_at is None or any(p.node is not None for p in gang.pods):
+        return None
+    pause = min(backoff.max_s, backoff.base_s * 2 ** (max(1, gang.evictions) - 1))
+    until = gang.evicted_at + pause
+    return until if now(instance) < until else None
 
 
 def aged(instance: Instance, gang: Gang) -> bool:
     """It waits, and has for longer than the limit."""
     after = instance.policy.starvation_after_s
     runs = any(pod.node is not None for pod in gang.pods)
-    if after is None or runs or gang.submitted_at is None:
+    since = queued_since(gang)
+    if after is None or runs or since is None:
         return False
-    return gang.submitted_at + after < now(instance)
+    return since + after < now(instance)
 
 
 def size_held(instance: Instance, gang: Gang) -> bool:
@@ -40,9 +76,10 @@ def patient_share(instance: Instance, gang: Gang) -> Fraction:
     """Of its ideal bandwidth, what a gang insists on that has not waited for long, and waits."""
     patience = gang.patience or instance.policy.patience
     runs = any(pod.node is not None for pod in gang.pods)
-    if patience is None or runs or gang.submitted_at is None:
+    since = queued_since(gang)
+    if patience is None or runs or since is None:
         return Fraction(0)
-    until = gang.submitted_at + patience.for_s
+    until = since + patience.for_s
     return patience.share if now(instance) < until else Fraction(0)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from exhaustive_choosing import Choosing
 from exhaustive_ground import Ground
-from exhaustive_holding import holders
+from exhaustive_holding import Turns, holders
 from exhaustive_options import Key
 from exhaustive_pods import Marks
 from exhaustive_prices import Prices
@@ -86,6 +86,7 @@ class Footing:
         self.promises = ways.promises
         self.parts = [self._most_part(of) for of in self.ways]
         self.holders = holders(self.instance)
+        self.turns = Turns(self.instance)
         self.exclusion, self.spares = Exclusion(self.instance), Spares(self.instance)
         held = self.ground.standing
         self.claimed = [self.exclusion.claims(g, held[g]) for g in range(len(held))]
@@ -142,7 +143,7 @@ class Footing:
         for position, g in enumerate(self.order):
             rest = self.order[position + 1 :]
             entries = self._leaders(self._extend(g, entries, rest), rest, known)
-        able = [e for e in entries if self.promises.allow(e.part) and reserving.hold(e.kept)]
+        able = [e for e in entries if self._allowed(e.part) and reserving.hold(e.kept)]
         winner = max(able, key=self._final, default=None)
         if winner is None or (known is not None and self._final(winner) <= known):
             return None
@@ -230,6 +231,13 @@ class Footing:
                     kept=kept,
                     step=step,
                 )
+
+    def _allowed(self, part: Part) -> bool:
+        """Whether the rules about queues let all gangs do this."""
+        starts = (key[1] for key, _ in part if key[0] == "starts")
+        return self.promises.allow(part) and self.turns.kept(
+            g for g in starts if isinstance(g, int)
+        )
 
     def _barred(self, g: int, way: Way, entry: Entry) -> bool:
         """Whether the gang would start although one of higher priority, which has come, waits for room."""
@@ -322,7 +330,7 @@ class Footing:
                 (
                     summed(self._room(e), self._of_queues(part), *idle)
                     for e, part in ends
-                    if self.all.pod_rules.hold(self.standing, e.marks) and self.promises.allow(part)
+                    if self.all.pod_rules.hold(self.standing, e.marks) and self._allowed(part)
                 ),
                 default=None,
             )

@@ -14,15 +14,26 @@ from exhaustive_prices import domain
 from models.cluster import Cluster
 from models.instance import Instance
 
-LEFTOVER = ("stranded", "defragment")
+LEFTOVER = ("stranded", "defragment", "suspect")
 """The tiers that are no sums over gangs."""
+
+WHOLE_OR_FREE = ("defragment", "suspect")
+"""Those of them of which a plan that leaves less is never worth more."""
 
 
 def leftover(instance: Instance, tier: str, free: Sequence[int], useful: Sequence[int]) -> int:
     """Value of one of ``LEFTOVER``; ``free``: GPUs left, a node; ``useful``: those with their share of it."""
     if tier == "defragment":
         return defragment(instance.cluster, free)
+    if tier == "suspect":
+        return sum(gpus for n, gpus in enumerate(free) if failed_lately(instance, n))
     return stranded(instance, free, useful)
+
+
+def failed_lately(instance: Instance, n: int) -> bool:
+    """Whether the node failed within the time that the policy states, before its reference time."""
+    last = instance.cluster.nodes[n].last_failure
+    return last is not None and instance.now - last < instance.policy.suspect_for_s
 
 
 def stranded(instance: Instance, free: Sequence[int], useful: Sequence[int]) -> int:

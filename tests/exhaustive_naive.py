@@ -1,7 +1,8 @@
 """The best plan of the smallest instances, by putting every pod everywhere and asking the checker.
 
-Promises: the checker's word is the only rule and the only value; nothing of the exhaustive planner, of the
-formulation or of evaluating. Hopeless beyond a handful of pods. Called by tests of the exhaustive planner.
+Promises: the checker's word is the only rule and the only value; nothing of the formulation or of
+evaluating, and of the exhaustive planner only who could start where nothing runs. Hopeless beyond a handful
+of pods. Called by tests of the exhaustive planner.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from building import instance_document
+from exhaustive_starting import could_start
 
 from models.canonical import digest
 from models.documents.plan import GangKey
@@ -55,6 +57,7 @@ class Naive:
         self.instance = instance
         self.said = said
         document = instance_document(instance)
+        promised = instance.queues or instance.policy.hold_room_from is not None
         self.document: dict[str, Any] = {
             "apiVersion": "gangplan.dev/v1alpha1",
             "kind": "Plan",
@@ -70,6 +73,11 @@ class Naive:
                 "objectives": [],
                 "search": {"solver": "none", "seed": 0, "effort": 0, "stoppedBy": "proof"},
                 "notes": [],
+                "unable": [
+                    {"gang": "/".join(gang.key), "proven": True}
+                    for g, gang in enumerate(instance.gangs)
+                    if promised and self._never(g)
+                ],
                 "digests": {"instance": digest(document), "spec": digest({})},
             },
         }
@@ -82,6 +90,12 @@ class Naive:
             ]
             for g, gang in enumerate(instance.gangs)
         ]
+
+    def _never(self, g: int) -> bool:
+        """Whether a gang waits that could not even start where nothing runs."""
+        gang = self.instance.gangs[g]
+        waits = not gang.running_pods and gang.hold is None
+        return waits and not could_start(self.instance, g)
 
     @property
     def size(self) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations, product
 
-from exhaustive_ages import harm, size_held
+from exhaustive_ages import harm, left_alone, size_held
 from exhaustive_values import running, standing, whole
 
 from models.gang import Gang
@@ -53,15 +53,16 @@ def options(instance: Instance, gang: Gang, *, immovable: bool = False) -> Itera
             for counts in product(*(role.allowed_counts() for role in gang.roles)):
                 yield Option((), _pods(gang, counts), bound=True, admitted=True)
         return
-    gpus = _gpus(gang, stand)
+    gpus, alone = _gpus(gang, stand), left_alone(instance, gang)
     if whole(gang, stand):
         yield Option(tuple(sorted(stand)), admitted=True, kept=gpus)
-        yield from _resized(instance, gang, stand, movable=gang.movable and not immovable)
+        movable = gang.movable and not immovable and not alone
+        yield from _resized(instance, gang, stand, movable=movable)
     else:
         yield Option(tuple(sorted(stand)), kept=gpus)
         if gang.hold is None:
             yield from _completed(instance, gang, stand)
-    if gang.preemptible:
+    if gang.preemptible and not alone:
         lost = gpus * harm(instance, gang)
         yield Option((), excuse=frozenset(stand.values()), stopped=True, disruption=lost)
 
@@ -80,13 +81,13 @@ def _resized(
         common = [key for key in pods if key in stand]
         added = [key for key in pods if key not in stand]
         dropped = [key for key in stand if key not in pods]
-        if dropped and not (gang.movable or gang.preemptible):
+        if dropped and (left_alone(instance, gang) or not (gang.movable or gang.preemptible)):
             continue
         excuse = {stand[key] for key in dropped} if not gang.movable else set()
         for moved in _subsets(common) if movable else [()]:
             if not (added or dropped or moved):
                 continue
-            lost = _gpus(gang, stand) if _gpus(gang, moved) else _gpus(gang, dropped)
+            lost = _gpus(gang, stand if moved else dropped)
             yield Option(
                 stays=tuple(key for key in common if key not in moved),
                 new=tuple(sorted((*added, *moved))),

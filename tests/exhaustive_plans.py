@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from exhaustive_ages import paused_until
 from exhaustive_footing import Step
 from exhaustive_ground import Ground
 from exhaustive_prices import subsets
@@ -17,6 +18,7 @@ from exhaustive_values import places, running, standing, whole
 from models.gang import Gang
 from models.instance import Instance
 from models.solution import Decision, GangDecision, PodPlacement, Reason
+from models.units import time_text
 
 
 def decided(instance: Instance, ground: Ground, last: Step | None) -> tuple[GangDecision, ...]:
@@ -78,9 +80,11 @@ def _reason(
         return Reason.of("Preempted", by=by)
     missing = not whole(gang, places(standing(gang)))
     if gang.hold is not None and (kind == "wait" or (kind == "keep" and missing)):
+        if gang.hold.code == "Backoff" and (again := paused_until(instance, gang)) is not None:
+            return Reason.of(gang.hold.code, until=time_text(again))
         return Reason.of(gang.hold.code, text=gang.hold.message)
     if kind == "wait":
-        return Reason("NoRoom")
+        return Reason.of("NoRoom", text="it is left out")
     return Reason("Incomplete") if kind == "keep" and missing else None
 
 

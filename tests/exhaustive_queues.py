@@ -1,4 +1,4 @@
-"""Queues of a tiny instance: rules 2.15 to 2.17, who reclaims from whom, and the tiers about queues.
+"""Queues of a tiny instance: rules 2.15 to 2.17 and 2.22, who reclaims from whom, and the tiers about queues.
 
 Promises: everything from one sum of what each gang does (``Part``), in the words of the rules; own code.
 Called by the exhaustive planner and by the valuing of plans beside it.
@@ -10,9 +10,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
 
+from exhaustive_ages import queued_since
 from exhaustive_cells import CellPlaces, Nameless
 from exhaustive_nodes import may_stand
 from exhaustive_prices import ours, usable
+from exhaustive_starting import EMPTY, could_start
 
 from models.gang import Gang
 from models.hardware import slug
@@ -56,6 +58,11 @@ class Promises:
         self.cells = CellPlaces(instance)
         self.guarantees = [self._guarantee(number) for number in range(len(self.queues))]
         self.limits = [self._limit(number) for number in range(len(self.queues))]
+        self.firm_limits = [
+            dict(most.models) | ({} if most.gpus is None else {ANY: most.gpus})
+            for most in (queue.non_preemptible_limit for queue in self.queues)
+        ]
+        self.unlent = [self._unlent(number) for number in range(len(self.queues))]
         self.promised = {key for own in self.guarantees for key, gpus in own.items() if gpus}
         self.within = self._within()
         self.counts = self._counts()
@@ -63,6 +70,7 @@ class Promises:
         running = [self._running(g) for g in range(len(instance.gangs))]
         self.before = Counter(dict(together(*running)))
         self.short_before = self._short(self.before)
+        self.lending_before = self._lending(self.before)
         self.left_out_before = self._left_out(self.before)
         self.comers = [self._comers(g) for g in range(len(instance.gangs))]
 
@@ -86,6 +94,13 @@ class Promises:
                 found[key] = min(found.get(key, gpus), gpus)
         return found
 
+    def _unlent(self, number: int) -> dict[str, int]:
+        """By model, how much of its guarantee nobody else may have."""
+        lends: Amount = self.queues[number].lending_limit
+        most = dict(lends.models) | ({} if lends.gpus is None else {ANY: lends.gpus})
+        promised = self.guarantees[number]
+        return {key: promised[key] - most[key] for key in most if most[key] < promised.get(key, 0)}
+
     def line(self, queue: Nameless) -> list[int]:
         """The queue and those above it."""
         found = []
@@ -108,12 +123,19 @@ class Promises:
         for role, n, gpus, odd in pods:
             found["fair", queue] += self.counts.get((g, role), 0)
             for key in {ANY, self.models[n] or ANY}:
-                found["held", queue, key] += gpus
-                if promised:
-                    found["firm", queue, key] += gpus
-                    found["odd", key] += odd
+                for what, counts in (
+                    ("held", True),
+                    ("not preemptible", not gang.preemptible),
+                    ("ours", not outside),
+                    ("firm", promised),
+                ):
+                    found[what, queue, key] += gpus * counts
+                found["all odd", key] += odd * (not outside)
+                found["odd", key] += odd * promised
             if promised and self.cells.cells:
                 found["cells", queue, n] += gpus
+        if come and queue is not None and self.queues[queue].strict:
+            found["starts", g] = 1
         for n, gpus in sorted(come):
             if any(comer == g for of in self.comers for comer, _ in of):
                 found["come", g, n] |= 2 if gpus else 1
@@ -151,6 +173,14 @@ class Promises:
             and self._paid(found)
             and all(short <= self.short_before[key] for key, short in self._short(found).items())
             and all(
+                gpus
+                <= max(
+                    self.lending_before[of],
+                    self.limits[of[0]].get(of[1], gpus) if of[0] is not None else 0,
+                )
+                for of, gpus in self._lending(found).items()
+            )
+            and all(
                 gpus <= self.left_out_before[model] for model, gpus in self._left_out(found).items()
             )
         )
@@ -158,15 +188,20 @@ class Promises:
     def within_limits(self, part: Part) -> bool:
         """2.15; what more gangs do makes it no better."""
         found = Counter(dict(part))
+        bound = [("held", self.limits), ("not preemptible", self.firm_limits)]
         return all(
-            self._held(found, number, key) <= max(limit, self._held(self.before, number, key))
-            for number, limits in enumerate(self.limits)
+            self._held(found, number, key, what)
+            <= max(limit, self._held(self.before, number, key, what))
+            for what, of_queues in bound
+            for number, limits in enumerate(of_queues)
             for key, limit in limits.items()
         )
 
-    def _held(self, found: Mapping[tuple[object, ...], int], number: int, key: str) -> int:
+    def _held(
+        self, found: Mapping[tuple[object, ...], int], number: int, key: str, what: str = "held"
+    ) -> int:
         return sum(
-            found.get(("held", queue, key), 0)
+            found.get((what, queue, key), 0)
             for queue in range(len(self.queues))
             if number in self.line(queue)
         )
@@ -188,6 +223,32 @@ class Promises:
             key: max(0, r(None, key) - there[key] - found.get(("odd", key), 0))
             for key in self.promised
         }
+
+    def _lending(self, found: Mapping[tuple[object, ...], int]) -> dict[tuple[Nameless, str], int]:
+        """2.22: U of each queue, and by model how much all of them and others are more than is there."""
+        result: dict[tuple[Nameless, str], int] = {}
+        for key in {key for own in self.unlent for key in own}:
+            there = sum(
+                max(0, node.healthy.bit_count() - node.unknown_unhealthy)
+                for n, node in enumerate(self.nodes)
+                if usable(self.instance, node) and node.model and key in (ANY, self.models[n])
+            )
+            for queue in range(len(self.queues)):
+                below = {q for q in range(len(self.queues)) if queue in self.line(q)[1:]}
+                if any(self.unlent[q].get(key) for q in below):
+                    result[queue, key] = self._used(found, queue, key)
+            used = self._used(found, None, key)
+            result[None, key] = max(0, used - there - found.get(("all odd", key), 0))
+        return result
+
+    def _used(self, found: Mapping[tuple[object, ...], int], queue: Nameless, key: str) -> int:
+        """U of a queue; of no queue the sum over those without a parent, and others."""
+        used = found.get(("ours", queue, key), 0) + sum(
+            self._used(found, q, key)
+            for q, other in enumerate(self.queues)
+            if other.parent == queue
+        )
+        return used if queue is None else max(used, self.unlent[queue].get(key, 0))
 
     def _left_out(self, found: Mapping[tuple[object, ...], int]) -> dict[str, int]:
         """2.17: S by model."""
@@ -269,16 +330,17 @@ class Promises:
 
     def _within(self) -> set[tuple[str, str]]:
         """Gangs within a guarantee: what each asks for fits into what those before it leave of one."""
-        gangs = self.instance.gangs
+        gangs, found = self.instance.gangs, set[tuple[str, str]]()
+        if self.instance.cluster.uid == EMPTY:
+            return found
         runs = [any(pod.node is not None for pod in gang.pods) for gang in gangs]
         firm = [runs[g] and not gang.preemptible for g, gang in enumerate(gangs)]
         ask = [g for g in range(len(gangs)) if gangs[g].hold is None or runs[g]]
         # each sort keeps the order of the ones before it where it says nothing
         ask.sort(key=lambda g: gangs[g].key)
-        ask.sort(key=lambda g: float("inf") if (t := gangs[g].submitted_at) is None else t)
+        ask.sort(key=lambda g: float("inf") if (t := queued_since(gangs[g])) is None else t)
         ask.sort(key=lambda g: (-gangs[g].priority, not runs[g]))
         left = [dict(own) for own in self.guarantees]
-        found: set[tuple[str, str]] = set()
         for g in ask:
             if firm[g]:
                 self._ask(g, self.line(self.named[g]), left, found)
@@ -302,6 +364,7 @@ class Promises:
             if any(left[a].get(model, 0) >= asked for a in of) and self._runs_on(g, model)
         )
         inside = asked > 0 and (bool(models) or any(left[a][ANY] >= asked for a in of))
+        inside = inside and (runs or could_start(self.instance, g))
         if inside:
             found.add(gang.key)
         if inside or (runs and not gang.preemptible):

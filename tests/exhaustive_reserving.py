@@ -14,8 +14,9 @@ from itertools import combinations
 from operator import or_
 from typing import Any
 
-from exhaustive_ages import now
+from exhaustive_ages import now, run_time
 from exhaustive_options import Option
+from exhaustive_queues import Promises
 from exhaustive_values import Pods, running, standing, whole
 
 from models.gang import Gang
@@ -75,6 +76,7 @@ class Reserving:
         self.instance = instance
         self.all = tuple(reserved)
         self.now = now(instance)
+        self.within = Promises(instance).within if instance.queues else set[tuple[str, str]]()
         if reserved and not self._known():
             raise ValueError("the exhaustive planner reserves no GPUs of unknown index")
 
@@ -103,12 +105,27 @@ class Reserving:
                 gang.expected_duration_s is not None
                 and self.now + gang.expected_duration_s <= one.start
             )
-            or self._yields(gang, one)
+            or (self._yields(gang, one, self.now) and one.start - self.now >= 600)
+            or self._goes_first(g, one)
             for one in self.all
         )
 
-    def _yields(self, gang: Gang, one: Reserved) -> bool:
-        return gang.preemptible and gang.priority < self.instance.gangs[one.holder].priority
+    def _goes_first(self, g: int, one: Reserved) -> bool:
+        """Whether it is within a guarantee, and the holder is not; those that have to start find room."""
+        gang, holder = self.instance.gangs[g], self.instance.gangs[one.holder]
+        in_turn = {own.holder for own in self.all if not own.pods}
+        first = gang.key in self.within and holder.key not in self.within
+        return first and not running(gang) and g not in in_turn
+
+    def _yields(self, gang: Gang, one: Reserved, begun: int | None) -> bool:
+        """Whether it may be stopped for the holder, which is not before its time to run is over."""
+        holder = self.instance.gangs[one.holder]
+        if not gang.preemptible or gang.priority >= holder.priority:
+            return False
+        if gang.key in self.within and holder.key not in self.within:
+            return False
+        lasts = run_time(self.instance, gang)
+        return begun is None or not lasts or begun + lasts <= one.start
 
     def with_gang(
         self, g: int, option: Option, new: Pods, taken: Sequence[int], before: Kept
@@ -123,7 +140,7 @@ class Reserving:
             if one.holder == g and not option.new:
                 waiting |= {number}
             gone = one.holder == g or (end is not None and end <= one.start)
-            if gone or self._yields(gang, one):
+            if gone or self._yields(gang, one, self._begun(gang, option, first=True)):
                 found.append(held)
                 continue
             where = [(pod.role, pod.node) for pod in stays] + [(r, n) for r, _, n in new]
@@ -136,12 +153,23 @@ class Reserving:
             found.append(tuple(more))
         return tuple(found), waiting
 
+    def _begun(self, gang: Gang, option: Option, *, first: bool = False) -> int | None:
+        """When it started, for all that is known: now, if it starts, is completed or moves.
+
+        ``first``: its first pod, not its last.
+        """
+        keys = [(pod.role, pod.index) for pod in standing(gang)]
+        torn = running(gang) and not whole(gang, keys)
+        starts = bool(option.new) and (torn or option.moved or not running(gang))
+        if first and not starts and gang.runs_since is not None:
+            return gang.runs_since
+        return self.now if starts else gang.started_at
+
     def _end(self, gang: Gang, option: Option) -> int | None:
         lasts = gang.expected_duration_s
         keys = [(pod.role, pod.index) for pod in standing(gang)]
         torn = running(gang) and not whole(gang, keys)
-        starts = bool(option.new) and (torn or option.moved or not running(gang))
-        begun = self.now if starts else gang.started_at
+        begun = self._begun(gang, option)
         if lasts is None or begun is None or (torn and not option.new):
             return None
         late = self.now - (begun + lasts)

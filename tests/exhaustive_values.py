@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from exhaustive_ages import aged, harm
+from exhaustive_ages import aged, harm, queued_since
 from exhaustive_groups import best_share, has_groups
 from exhaustive_leftover import LEFTOVER, leftover
 from exhaustive_prices import Hold, Prices, domains_used, usable
@@ -53,9 +53,16 @@ def tier_names(instance: Instance) -> tuple[str, ...]:
         elif name == "growth":
             elastic = {g.priority for g in instance.gangs if any(r.elastic for r in g.roles)}
             names += [f"growth/{p}" for p in priorities if p in elastic]
+            light = {g.priority for g in instance.gangs if any(map(_light, g.roles))}
+            names += [f"growth-pods/{p}" for p in priorities if p in light]
         else:
             names.append(name)
     return tuple(names)
+
+
+def _light(role: Role) -> bool:
+    """Whether pods without GPUs may be more or fewer."""
+    return role.elastic and role.gpus == 0
 
 
 def _admission_names(instance: Instance, priority: int, main: str, *, waiting: bool) -> list[str]:
@@ -120,6 +127,12 @@ def growth_value(gang: Gang, pods: Sequence[tuple[int, int]]) -> int:
     )
 
 
+def light_growth(gang: Gang, pods: Sequence[tuple[int, int]]) -> int:
+    """Pods of elastic roles without GPUs above ``min``."""
+    counts = Counter(r for r, _ in pods)
+    return sum(counts[i] - role.min for i, role in enumerate(gang.roles) if _light(role))
+
+
 def _nodes(pods: Sequence[tuple[int, int]]) -> set[int]:
     return {n for _, n in pods}
 
@@ -141,6 +154,7 @@ def earnings(instance: Instance, gang: Gang, pods: Pods) -> dict[str, int]:
         f"guarantee/{p}": weight(gang) if gang.key in promises(instance).within else 0,
         "preference": preferred_value(instance.cluster, gang, where),
         f"growth/{p}": growth_value(gang, where),
+        f"growth-pods/{p}": light_growth(gang, where),
         "span": span_value(instance.cluster, gang, where),
     }
 
@@ -165,10 +179,11 @@ def _aged_values(instance: Instance, gang: Gang) -> dict[str, int]:
 
 def _waited(instance: Instance, gang: Gang) -> int:
     """w by the seconds from submission to the latest one, of a gang that does not run."""
-    since = [g.submitted_at for g in instance.gangs if g.submitted_at is not None]
-    if running(gang) or gang.submitted_at is None:
+    since = [t for g in instance.gangs if (t := queued_since(g)) is not None]
+    own = queued_since(gang)
+    if running(gang) or own is None:
         return 0
-    return weight(gang) * (max(since) - gang.submitted_at)
+    return weight(gang) * (max(since) - own)
 
 
 def tier_values(instance: Instance, decisions: Sequence[GangDecision]) -> Tiers:
@@ -337,10 +352,10 @@ def _kept(gang: Gang, decision: GangDecision) -> int:
 
 
 def _disrupted(gang: Gang, decision: GangDecision) -> int:
-    """All GPUs of a gang that is stopped or of which a pod with GPUs moves, else those dropped."""
+    """All GPUs of a gang that is stopped or of which any pod moves, else those dropped."""
     before, after = places(standing(gang)), places(decision.pods)
     gpus = {key: gang.roles[key[0]].gpus for key in before}
-    moved = any(gpus[key] for key, place in before.items() if after.get(key, place) != place)
+    moved = any(after.get(key, place) != place for key, place in before.items())
     if moved or not after:
         return sum(gpus.values())
     return sum(count for key, count in gpus.items() if key not in after)

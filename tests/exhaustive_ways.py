@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from exhaustive_leftover import LEFTOVER, leftover
+from exhaustive_leftover import LEFTOVER, WHOLE_OR_FREE, leftover
 from exhaustive_options import Key, Option, options
 from exhaustive_pods import Marks, PodRules
 from exhaustive_prices import usable
@@ -99,10 +99,10 @@ class Scale:
     def ceiling(self, counts: Sequence[Left]) -> Vector:
         """No plan that leaves no more than so many GPUs is worth more for what it leaves.
 
-        Whole pieces only become fewer, and nothing is the least that can be stranded.
+        Whole pieces and free GPUs only become fewer, and nothing is the least that can be stranded.
         """
         after = zip(self.names, self.room(counts), strict=True)
-        return tuple(value if name == "defragment" else 0 for name, value in after)
+        return tuple(value if name in WHOLE_OR_FREE else 0 for name, value in after)
 
     def performance(self, g: int, share: int | None, relative: int) -> Vector:
         """What gang g adds if it is admitted and its GPUs have this share and this relative speed."""

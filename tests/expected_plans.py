@@ -156,7 +156,7 @@ def _reserved(instance: Instance, gang: Gang, stated: dict[str, Any] | None) -> 
         for index, n in enumerate(nodes)
     )
     start = int(stated["start"].timestamp())
-    return Reserved(gang.key, queue_place(gang), start, None, tuple(sorted(nodes)), pods)
+    return Reserved(gang.key, queue_place(instance, gang), start, None, tuple(sorted(nodes)), pods)
 
 
 def _why(

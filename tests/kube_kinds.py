@@ -126,6 +126,7 @@ _TEXT = """
         template:
           spec: {containers: [{name: c, resources: {requests: {nvidia.com/gpu: 8}}}]}
     status:
+      conditions: [{type: Admitted, status: "True", lastTransitionTime: "2026-11-20T10:00:00Z"}]
       admission:
         clusterQueue: cq
         podSetAssignments:
@@ -152,6 +153,7 @@ _TEXT = """
   - status.admission.podSetAssignments.0.topologyAssignment.domains.0.values
   - status.admission.podSetAssignments.0.topologyAssignment.slices.0.valuesPerLevel.1.individual.roots
   - status.unhealthyNodes.0.name
+  - status.conditions.0.lastTransitionTime
 - group: scheduling.koordinator.sh
   object:
     kind: Device

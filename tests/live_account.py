@@ -1,7 +1,8 @@
 """The shipped account on a live cluster: its rights and admission policies under names of the test run.
 
 ``deploy/`` unchanged but for names and the namespace of one policy. On a real cluster the owner of the
-kubeconfig impersonates the account; everything is deleted at the end.
+kubeconfig impersonates the account; everything is deleted at the end. Where ``deploy/`` is installed already,
+its policy ``gangplan-marks`` lets only its own account mark pods: then that one gets the rights of the test.
 """
 
 from __future__ import annotations
@@ -32,17 +33,30 @@ from planner.show.console import Console
 Tree = dict[str, Any]
 
 RBAC = ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
+SYSTEM = "gangplan-system"
 POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 
 
 @dataclass(slots=True)
 class Account:
-    """``name``: user name. ``kubeconfig``: leads to the cluster as that user."""
+    """``name``: user name. ``kubeconfig``: leads to the cluster as that user.
+
+    ``home``: the namespace of its ServiceAccount. ``installed``: it also has the rights of an installed
+    ``deploy/``.
+    """
 
     live: Live
-    name: str
+    home: str
     kubeconfig: Path
     roles: list[Tree] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return f"system:serviceaccount:{self.home}:gangplan"
+
+    @property
+    def installed(self) -> bool:
+        return self.home == SYSTEM
 
     def kubectl(self, *arguments: str, given: Tree | None = None) -> tuple[bool, str]:
         """Whether a kubectl of the account's succeeded, and all it said."""
@@ -119,19 +133,34 @@ def account(folder: Path, *, nodes: int) -> Iterator[Account]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(live_cluster, "_fake", fake)
         with opened(folder, nodes=nodes) as live, contextlib.ExitStack() as stack:
-            documents = [_renamed(one, live) for one in shipped() if one["kind"] in RBAC + POLICIES]
-            name = f"system:serviceaccount:{live.lock_namespace}:gangplan"
+            home = live.lock_namespace if fakes or not _is_installed(live) else SYSTEM
+            kept = [one for one in shipped() if one["kind"] in RBAC + POLICIES]
+            documents = [_renamed(one, live, home) for one in kept]
+            name = f"system:serviceaccount:{home}:gangplan"
             roles = [one for one in documents if one["kind"] in ("Role", "ClusterRole")]
             if fakes:
                 cluster, endpoint = fakes[0]
                 _install(cluster, documents)
                 cluster.add_user("t", name)
-                made = Account(live, name, endpoint.as_user("t"), roles)
+                made = Account(live, home, endpoint.as_user("t"), roles)
             else:
                 stack.callback(_delete, live, documents)
                 live.kubectl("create", "--validate=false", "-f", "-", given=listed(documents))
-                made = Account(live, name, _impersonating(live, name), roles)
+                made = Account(live, home, _impersonating(live, name), roles)
             yield made
+
+
+def _is_installed(live: Live) -> bool:
+    """Whether somebody has applied ``deploy/admission`` to the cluster."""
+    words = (
+        "get",
+        "validatingadmissionpolicies",
+        "gangplan-marks",
+        "--ignore-not-found",
+        "-o",
+        "name",
+    )
+    return bool(live.kubectl(*words).strip())
 
 
 def _install(cluster: FakeCluster, documents: list[Tree]) -> None:
@@ -146,18 +175,18 @@ def _delete(live: Live, documents: list[Tree]) -> None:
     live.kubectl("delete", "--ignore-not-found", "-f", "-", given=listed(documents), check=False)
 
 
-def _renamed(tree: Tree, live: Live) -> Tree:
+def _renamed(tree: Tree, live: Live, home: str) -> Tree:
     """The document with names of this run: of itself, of what it refers to, of namespaces, of the user."""
-    ours = f"system:serviceaccount:{live.lock_namespace}:gangplan"
+    ours = f"system:serviceaccount:{home}:gangplan"
     one: Tree = json.loads(json.dumps(tree).replace(USER, ours))
     metadata = one["metadata"]
     metadata["name"] += f"-{live.run}"
-    namespaces = {TENANT: live.namespace, "gangplan-system": live.lock_namespace}
+    namespaces = {TENANT: live.namespace, SYSTEM: live.lock_namespace}
     if "namespace" in metadata:
         metadata["namespace"] = namespaces[metadata["namespace"]]
     if "roleRef" in one:
         one["roleRef"]["name"] += f"-{live.run}"
-        one["subjects"][0]["namespace"] = live.lock_namespace
+        one["subjects"][0]["namespace"] = home
     if metadata["name"] == f"gangplan-marks-{live.run}" and "matchConditions" in one["spec"]:
         # It speaks to all other accounts: those of other runs on this cluster are none of its business.
         here = {"name": "here", "expression": f"request.namespace == '{live.namespace}'"}

@@ -307,6 +307,7 @@ def restated(plan: Doc) -> Doc:
     moved = [g for g in plan["instance"]["gangs"] if _moves(g, entry(plan, g["metadata"]["name"]))]
     names = [f"default/{g['metadata']['name']}" for g in moved]
     plan["status"].pop("effectiveGpus", None)
+    plan["status"].pop("unchecked", None)
     plan["status"]["queues"] = json.loads(json.dumps(queues(plan)))  # lists in place of tuples
     before = plan["status"].pop("moves", [])
     if names and sorted(name for one in before for name in one["gangs"]) == names:

@@ -88,7 +88,8 @@ def with_only(
     cluster = replace(instance.cluster, nodes=nodes)
     queues = instance.queues
     if "queue" not in types:
-        free = {"guarantee": Amount(), "limit": Amount(), "borrowing": True}
+        amounts = ("guarantee", "limit", "lending_limit", "non_preemptible_limit")
+        free = {**dict.fromkeys(amounts, Amount()), "borrowing": True}
         queues = tuple(replace(queue, **free) for queue in queues)
     if "cells" not in types:
         queues = tuple(replace(queue, cells=()) for queue in queues)

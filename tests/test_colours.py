@@ -34,7 +34,7 @@ OTHERS = sorted(
 SMALL = [*FIRST, *(name for name in OTHERS if name not in FIRST)]
 ALL = ("--queue", "all", "--budget", "1")
 
-VERBS = ["", *(one.callback.__name__ for one in app.registered_commands if one.callback)]
+VERBS = ["", *(one.name for one in app.registered_commands if one.name)]
 
 Saved = Callable[[str], str]
 
@@ -119,6 +119,7 @@ def test_an_input_is_read_planned_and_audited_in_colour(name: str, cli: RunCli) 
     path = str(INPUTS / name)
     seen(cli, "validate", path)
     seen(cli, "plan", path, *ALL)
+    seen(cli, "drain-order", path, "-o", "wide")
     seen(cli, "audit", path, same=False)
 
 

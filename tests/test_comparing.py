@@ -41,7 +41,7 @@ def test_the_best_plan_differs_in_nothing(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_worse_plan_is_caught_by_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits = GangDecision("wait", (), Reason("NoRoom"))
+    waits = GangDecision("wait", (), Reason.of("NoRoom", text="by hand"))
 
     def worse(s: Solution) -> Solution:
         return valued(INSTANCE, (s.decisions[0], waits))

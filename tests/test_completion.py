@@ -19,7 +19,7 @@ from planner.cli import completion
 from planner.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[1]
-VERBS = [command.callback.__name__ for command in app.registered_commands if command.callback]
+VERBS = [command.name for command in app.registered_commands if command.name]
 VALUES = ["table", "wide", "json", "yaml", "name"]
 
 

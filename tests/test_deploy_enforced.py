@@ -96,6 +96,40 @@ def test_what_another_account_may_do_is_not_held_back(benched: Bench) -> None:
     )
 
 
+@pytest.mark.parametrize("benched", ["gate", "binding"], indirect=True)
+def test_an_account_that_the_policies_do_not_know_is_said_to_be_refused_and_why(
+    benched: Bench,
+) -> None:
+    """ops may do everything, but the policy for marks lets only gangplan's own account set them."""
+    api = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "roleRef": {"kind": "ClusterRole", "name": "all"},
+    }
+    rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
+    name = {"metadata": {"name": "all"}}
+    benched.cluster.put({**api, **name, "kind": "ClusterRole", "rules": rules})
+    subjects = [{"kind": "User", "name": "ops"}]
+    benched.cluster.put({**api, **name, "kind": "ClusterRoleBinding", "subjects": subjects})
+    plan = benched.plan()
+    benched.user = "ops"
+    said = benched.apply(plan)
+    assert said.code == 7, said.err
+    by = "refused by admission policy gangplan-marks: only gangplan sets, changes or removes the label"
+    assert by in said.out
+    (warning,) = [
+        line for line in said.err.splitlines() if " refused " in line and "hint: " in line
+    ]
+    assert warning.startswith("warning: admission policy gangplan-marks refused ")
+    assert "name yours in deploy/admission/marks.yaml" in warning
+    assert "snapshot" not in said.err
+    assert "(once its requests are let through)" in said.err
+    (one,) = benched.apply(plan, "-o", "json").data()["refusals"]
+    assert (one["by"], one["requests"] > 0) == ("admission policy gangplan-marks", True)
+    assert not any(benched.bound().values())
+    benched.user = None
+    assert benched.apply(plan).code == 0  # the same plan, once it may
+
+
 def test_claims_are_allocated_and_freed_with_only_what_is_shipped() -> None:
     from apiserver_http import FakeWire
     from apiserver_setup import GATE
@@ -168,7 +202,8 @@ def test_doctor_names_the_right_that_is_missing(
     assert [one.check.partition(":")[0] for one in named] == ["rights"]
     assert [call.path for call in cluster.writes] == [REVIEW]  # which asks who we are
     served = right.group in {"", "apps", "batch", "coordination.k8s.io", "resource.k8s.io"}
-    optional = right.resource == "persistentvolumeclaims" and right.namespace is not None
+    claims = right.resource == "persistentvolumeclaims" and right.namespace is not None
+    optional = claims or right == Right("list", "", "namespaces")
     if served:
         assert exit_code(named) == (0 if optional else 77)
 
@@ -177,7 +212,8 @@ APPLIED = [
     right
     for right in GRANTS
     if (right.namespace is not None and right.resource != "persistentvolumeclaims")
-    or right.resource in {"namespaces", "nodes", "pods", "resourceslices", "resourceclaims"}
+    or right == Right("get", "", "namespaces", name="kube-system")
+    or right.resource in {"nodes", "pods", "resourceslices", "resourceclaims"}
     or (right.group, right.resource) == ("scheduling.k8s.io", "podgroups")
     or right.resource == "deviceclasses"
 ]

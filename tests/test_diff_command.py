@@ -46,6 +46,7 @@ def test_every_field_that_applying_changes_is_listed_with_both_values(gated: Ben
         "metadata.annotations.gangplan.dev/gpus": (None, "0,1,2,3"),
         "metadata.annotations.gangplan.dev/node": (None, where),
         "metadata.annotations.gangplan.dev/plan": (None, plan_id),
+        "metadata.annotations.gangplan.dev/terms": (None, "priority=0"),
         "metadata.labels.gangplan.dev/plan": (None, plan_id),
         "spec.nodeName": (None, where),
         "spec.nodeSelector.kubernetes.io/hostname": (None, where),

@@ -127,6 +127,16 @@ def test_a_refused_probe_is_what_a_policy_is_for(pod: tuple[str, str, str] | Non
     assert _probe(DENIED, checks.ACCOUNT, pod).level is Level.ok
 
 
+def test_an_account_that_may_not_mark_pods_can_start_nothing() -> None:
+    said = (
+        "ValidatingAdmissionPolicy 'gangplan-marks' with binding 'x' denied request: only gangplan"
+    )
+    found = _probe(Reply(422, {"message": said}), "ada", ("a", "p", "u"))
+    assert (found.level, found.code) == (Level.fail, 77)
+    assert "refuses this account what a plan writes: " in found.found
+    assert "docs/deploy.md" in (found.hint or "")
+
+
 @pytest.mark.parametrize("status", [0, 401, 403, 429, 500])
 def test_a_probe_that_was_not_judged_tells_nothing(status: int) -> None:
     found = _probe(Reply(status, why="no"), checks.ACCOUNT)

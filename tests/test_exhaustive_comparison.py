@@ -12,6 +12,7 @@ from effort import examples, first_fast
 from tiny import tiny
 from tiny_busy import busy
 from tiny_pods import POD_RULES
+from tiny_run_times import CALMED
 
 CHUNK = 10
 SEEDS = 200
@@ -27,6 +28,7 @@ MORE = {
     "pods": POD_RULES,
     "held room": ("hold_room", "priorities", "required", "selectors", "held"),
     "pods without GPUs": (*POD_RULES, "launchers", "cpu_gangs", "required", "selectors", "taints"),
+    "launchers that grow": ("growing_launchers", "launchers", "cpu_gangs", "resources"),
 }
 """What each of the smaller series has three times as much of."""
 
@@ -35,6 +37,7 @@ BUSY = {
     "pods": POD_RULES,
     "stops": ("preemptible", "priorities", "required", "slices"),
     "sizes": ("elastic", "elastic_running", "resize_after", "checkpoints"),
+    "launchers that grow": ("growing_launchers", "launchers", "resources", "elastic_running"),
     "moves": ("movable", "defragment", "launchers", "roles"),
     "limits": ("movable", "moves_limit", "preemptible"),
     "budgets": ("budgets", "preemptible", "movable", "priorities"),
@@ -50,6 +53,7 @@ BUSY = {
     "wide": ("wide", "movable", "elastic", "objectives"),
     "levels for rules": ("uncounted", "required", "defragment", "movable"),
     "held room": ("hold_room", "priorities", "preemptible", "required", "incomplete"),
+    **CALMED,
     "pods that move": (*POD_RULES, "movable", "preemptible", "elastic", "incomplete", "priorities"),
 }
 """What each series of busy clusters has three times as much of."""

@@ -202,15 +202,15 @@ def test_one_pod_of_a_gang_moves_and_the_other_stays() -> None:
     assert dict(best.tiers)["disruption"] == 4  # all of the gang restarts
 
 
-def test_a_pod_without_gpus_moves_free_of_disruption() -> None:
+def test_a_launcher_does_not_restart_for_span_alone() -> None:
     roles = [role("launcher", 1, 0), role("worker", 1, 8)]
     stands = [(0, 0, 0, None), (1, 0, 1, ALL)]
     split = gang("split", roles=roles, stands=stands, movable=True)
     instance = build(nodes_per_rack=2, gangs=[split])
     best = plan(instance)
-    assert decisions(best, instance) == {"split": "move"}
-    assert nodes(best, instance, "split") == [1, 1]
-    assert (dict(best.tiers)["disruption"], dict(best.tiers)["span"]) == (0, 0)
+    assert decisions(best, instance) == {"split": "keep"}
+    # its move would restart all 8 GPUs: disruption stays 0, span is 8 x (2 nodes - 1)
+    assert (dict(best.tiers)["disruption"], dict(best.tiers)["span"]) == (0, 8)
 
 
 def test_who_stays_on_a_cordoned_server_stays_and_who_moves_may_not_come_back() -> None:

@@ -319,7 +319,7 @@ def test_a_held_gang_names_who_must_act(cli: RunCli, tmp_path: Path) -> None:
     hold = "status: {hold: {code: Gated, message: Gated by kueue}}\n"
     plan = planned(cli, tmp_path, CLUSTER + asked("held", 1, 8) + hold)
     assert explained(cli, plan, "held")["help"] == [
-        "the controller that holds its pods must remove its scheduling gate"
+        "the controller that holds its pods must remove its scheduling gate, or let its queue go on"
     ]
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from building import build, gang, mask, node, role
 from building_servers import switched
 from by_steps import by_search, by_steps
+from outcomes import planned
 
 from models.gang import Gang
 from models.hardware import Nic
@@ -136,3 +137,32 @@ def test_a_gang_that_gave_way_does_not_grow_back() -> None:
     plan = by_search(build(nodes=nodes, gangs=[low, high]))
     assert plan.all() == {"high": "place", "low": "resize"}
     assert len(plan.of("low").pods) == 1
+
+
+def test_roles_without_gpus_grow_after_all_gpus_and_before_span() -> None:
+    # 8 pods of 2 cores fit on n1 and n2: the second worker of ``low`` comes first, 6 loaders get the rest.
+    loaders = role("loader", 2, 0, most=9, requests={"cpu": 2000})
+    workers = role("worker", 1, 4, most=2, requests={"cpu": 2000})
+    high = gang("high", roles=[loaders], priority=10)
+    low = gang("low", roles=[workers], pattern="none")
+    nodes = [node(f"n{i}", switched(4), allocatable={"cpu": 8000}) for i in (1, 2)]
+    plan = planned(build(nodes=nodes, gangs=[high, low]))
+    assert (len(plan.of("low").pods), len(plan.of("high").pods)) == (2, 6)
+    assert (plan.value("growth/0"), plan.value("growth-pods/10")) == (4, 4)
+    names = [tier.name for tier in plan.solution.tiers]
+    assert names.index("growth/10") < names.index("growth/0") < names.index("growth-pods/10")
+    assert "growth-pods/0" not in names
+    assert names.index("growth-pods/10") < names.index("span")
+
+
+def test_a_launcher_of_a_fixed_number_states_no_growth_of_pods() -> None:
+    roles = [role("launcher", 1, 0), role("worker", 1, 4, most=2)]
+    plan = planned(build(gangs=[gang("a", roles=roles)]))
+    assert "growth-pods/0" not in [tier.name for tier in plan.solution.tiers]
+
+
+def test_a_running_role_without_gpus_grows_in_steps() -> None:
+    loaders = role("loader", 1, 0, most=4, step=2, requests={"cpu": 2000})
+    runs = gang("a", roles=[loaders], stands=[(0, 0, 0, 0)])
+    plan = planned(build(nodes=[node("n1", switched(4), allocatable={"cpu": 8000})], gangs=[runs]))
+    assert (plan.of("a").decision, len(plan.of("a").pods)) == ("resize", 3)  # 1 or 3

@@ -181,3 +181,67 @@ def test_where_lost_runtime_is_not_counted_a_later_checkpoint_is_no_remark() -> 
     found = built(job(), runner("a", checkpoint="2026-11-21T11:50:00Z"))
     assert found.instance.gangs[0].last_checkpoint == at("2026-11-20T08:00:00Z")
     assert not [line for line in found.remarks if CHECKPOINT in line]
+
+
+def waiter(index: int, made: str) -> Json:
+    labels = {"batch.kubernetes.io/job-completion-index": str(index)}
+    one = pod(f"w-{index}", gpus=1, gated=True, labels=labels)
+    one["metadata"]["creationTimestamp"] = made
+    return owned(one, "Job", "batch/v1", "job")
+
+
+def made_job(size: int = 2) -> Json:
+    spec = {"parallelism": size, "completions": size, "completionMode": "Indexed"}
+    found = thing("Job", "batch/v1", "job", spec)
+    found["metadata"]["creationTimestamp"] = "2026-11-20T01:00:00Z"
+    return found
+
+
+def test_a_gang_is_no_older_than_the_last_pod_that_it_needs() -> None:
+    """Nobody parks age with one pod of many."""
+    pods = [waiter(0, "2026-11-20T02:00:00Z"), waiter(1, "2026-11-20T09:00:00Z")]
+    assert only_gang(made_job(), *pods).submitted_at == at("2026-11-20T09:00:00Z")
+
+
+def test_pods_beyond_those_that_it_needs_make_no_elastic_gang_younger() -> None:
+    group = thing("PodGroup", "scheduling.x-k8s.io/v1alpha1", "g", {"minMember": 2})
+    hours = ("02", "04", "09")
+    pods = []
+    for hour in hours:
+        one = pod(f"p-{hour}", gpus=1, gated=True, labels={"scheduling.x-k8s.io/pod-group": "g"})
+        one["metadata"]["creationTimestamp"] = f"2026-11-20T{hour}:00:00Z"
+        pods.append(one)
+    assert only_gang(group, *pods).submitted_at == at("2026-11-20T04:00:00Z")
+
+
+def test_a_pod_that_a_running_gang_lost_and_has_again_costs_no_age() -> None:
+    old, new = waiter(0, "2026-11-20T02:00:00Z"), waiter(1, "2026-11-20T09:00:00Z")
+    old["spec"]["nodeName"] = "n1"
+    old["spec"].pop("schedulingGates")
+    old["status"]["phase"] = "Running"
+    assert only_gang(made_job(), old, new).submitted_at == at("2026-11-20T02:00:00Z")
+
+
+@pytest.mark.parametrize(
+    ("conditions", "since"),
+    [
+        ([], "02"),
+        ([("QuotaReserved", "True", "05")], "02"),
+        ([("Admitted", "False", "05")], "02"),
+        ([("Admitted", "True", "05")], "05"),
+        ([("Admitted", "True", "01")], "02"),
+    ],
+)
+def test_what_kueue_held_is_as_old_as_its_admission(
+    conditions: list[tuple[str, str, str]], since: str
+) -> None:
+    workload = thing("Workload", "kueue.x-k8s.io/v1beta2", "job-w", {"podSets": []})
+    workload["status"] = {
+        "conditions": [
+            {"type": kind, "status": status, "lastTransitionTime": f"2026-11-20T{hour}:00:00Z"}
+            for kind, status, hour in conditions
+        ]
+    }
+    pods = [waiter(index, "2026-11-20T02:00:00Z") for index in range(2)]
+    found = only_gang(made_job(), *pods, owned(workload, "Job", "batch/v1", "job"))
+    assert found.submitted_at == at(f"2026-11-20T{since}:00:00Z")

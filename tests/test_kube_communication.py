@@ -83,7 +83,19 @@ def test_two_gpus_of_a_pod_in_an_empty_mesh_are_a_pair_with_two_links(
     assert plan["status"]["outcome"] == "optimal"
 
 
+TRUSTING = {
+    "apiVersion": "gangplan.dev/v1alpha1",
+    "kind": "Policy",
+    "spec": {"kubernetes": {"trustCommunication": True}},
+}
+
+
 def built(*objects: Tree) -> LoadedInput:
+    """What is read where the Policy trusts what tenants say of their communication."""
+    return load_all([node("n1"), TRUSTING, *objects])
+
+
+def doubted(*objects: Tree) -> LoadedInput:
     return load_all([node("n1"), *objects])
 
 
@@ -117,6 +129,35 @@ def test_an_ungrouped_pod_counts_as_all_reduce_unless_it_says_otherwise(on: str 
     marked = built(pod("a", gpus=2, on=on, gated=on is None, annotations=ALL))
     assert told(gang_of(marked)) == STATED
     assert "annotation" not in " ".join(marked.remarks)
+
+
+@pytest.mark.parametrize("on", [None, "n1"])
+@pytest.mark.parametrize(
+    ("key", "written", "counts"),
+    [
+        (PATTERN, "none", False),
+        (PATTERN, "all-to-all", True),
+        (SPEED, "ignore", False),
+        (SPEED, "count", True),
+        (FRACTION, "0", False),
+        (FRACTION, "0.2499", False),
+        (FRACTION, "0.25", True),
+        (FRACTION, "0.95", True),
+    ],
+)
+def test_without_trust_no_word_makes_a_gang_faster_than_one_that_says_nothing(
+    key: str, written: str, *, counts: bool, on: str | None
+) -> None:
+    found = doubted(pod("a", gpus=2, on=on, gated=on is None, annotations={key: written}))
+    said = told(gang_of(found))
+    trusted = told(
+        gang_of(built(pod("a", gpus=2, on=on, gated=on is None, annotations={key: written})))
+    )
+    assert said == (trusted if counts else PLAIN)
+    remarks = [line for line in found.remarks if "annotation" in line]
+    ignored = f"Pod default/a: annotation {key} may make it count as faster than others; ignored"
+    hint = "kubernetes: {trustCommunication: true} in a Policy, if tenants may say so"
+    assert remarks == ([] if counts else [f"{ignored} (hint: {hint})"])
 
 
 def test_a_gang_says_it_on_its_controller_its_group_or_every_pod_with_gpus() -> None:

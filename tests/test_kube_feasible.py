@@ -15,7 +15,6 @@ from kube_arithmetic import amount, requests, tolerated
 from kube_feasible import field_errors
 
 from models.plan import compose
-from models.policy import DEFAULT_PRESET, Objective, Preset, preset_objectives
 from planner.read.inputs import load
 from planner.search.solve import solve
 
@@ -31,13 +30,17 @@ def recorded(name: str) -> list[Tree]:
 
 
 @cache
-def planned(name: str, *, searched: bool = False, preset: Preset = DEFAULT_PRESET) -> Tree:
-    """The plan that a stopped search starts from, or the one that a small budget finds; without quotas."""
+def planned(name: str, *, searched: bool = False, only: str | None = None) -> Tree:
+    """The plan that a stopped search starts from, or the one that a small budget finds; without quotas.
+
+    ``only``: of the gangs that wait, plan this one.
+    """
     instance = replace(load([str(kube.SNAPSHOTS / name)]).instance, queues=())
+    if only is not None:
+        gangs = tuple(one for one in instance.gangs if one.running or one.name == only)
+        instance = replace(instance, gangs=gangs)
     limits = replace(instance.policy.solve, budget=1)
-    objectives = tuple(map(Objective, preset_objectives(preset)))
-    policy = replace(instance.policy, solve=limits, objectives=objectives)
-    instance = replace(instance, policy=policy)
+    instance = replace(instance, policy=replace(instance.policy, solve=limits))
     stop = threading.Event()
     if not searched:
         stop.set()
@@ -84,11 +87,8 @@ def test_a_pod_on_a_recorded_node_that_takes_none_is_told(node: str, why: str) -
 
 
 def test_a_rack_of_nvlink_that_is_left_by_one_pod_is_told() -> None:
-    """reward-rank is hard on tier 1; gb200-r04-n13 is in nvl-4, its other pod in another rack.
-
-    It starts under admission; under goodput a gang of a higher priority runs faster in its trays.
-    """
-    plan = planned("nvl72", searched=True, preset="admission")
+    """reward-rank is hard on tier 1; gb200-r04-n13 is in nvl-4, its other pod in another rack."""
+    plan = planned("nvl72", only="reward-rank")
     (gang,) = [g for g in plan["spec"]["gangs"] if g["name"] == "reward-rank"]
     assert {pod["node"][:9] for pod in gang["pods"]} != {"gb200-r04"}
     found = field_errors(recorded("nvl72"), moved(plan, "reward-rank-master-0", "gb200-r04-n13"))

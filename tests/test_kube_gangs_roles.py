@@ -209,6 +209,18 @@ def test_the_annotation_tells_the_time_only_where_it_is_trusted() -> None:
     assert len(remarks.lines()) == 1
 
 
+def test_the_shortest_minimum_run_time_of_the_annotations_counts() -> None:
+    key = "gangplan.dev/min-run-time"
+    made, pod = job(1, annotations={key: "20m"}), indexed("j-0", 0)
+    pod["metadata"]["annotations"] = {key: "10m"}
+    assert read(made, pod)[0]["j"].min_run_time_s == 600
+    assert read(made, indexed("j-0", 0))[0]["j"].min_run_time_s == 1200
+    made["metadata"]["annotations"][key] = "soon"
+    gangs, remarks = read(made, indexed("j-0", 0))
+    assert gangs["j"].min_run_time_s is None
+    assert len(remarks.lines()) == 1
+
+
 @pytest.mark.parametrize(
     ("notes", "preemptible", "movable"),
     [

@@ -174,10 +174,10 @@ def test_an_old_pod_of_a_new_controller_is_no_ticket() -> None:
     assert gangs["j"].submitted_at == age(19)
 
 
-def test_a_pod_that_is_made_again_costs_no_age() -> None:
+def test_old_pods_lend_their_age_to_no_newer_one_that_the_gang_needs() -> None:
     pods = [of_job("a", 12, gated=True), of_job("b", 12, gated=True), of_job("c", 19, gated=True)]
     gangs, _ = read(job(12, size=3), *pods)
-    assert gangs["j"].submitted_at == age(12)
+    assert gangs["j"].submitted_at == age(19)
 
 
 def test_a_gang_whose_pods_are_all_made_again_waits_anew() -> None:

@@ -8,7 +8,7 @@ import pytest
 from bundles import load_all
 from kube import node, pod
 from kube_gangs import owned, thing
-from test_kube_communication import job, worker
+from test_kube_communication import TRUSTING, job, worker
 
 from models.gang import Gang, Parallelism
 from planner.read.instance_builder import LoadedInput
@@ -25,7 +25,7 @@ def workers(count: int, notes: dict[str, str] | None = None, gpus: int = 8) -> l
 
 
 def built(*objects: Tree) -> LoadedInput:
-    return load_all([node(f"n{i}") for i in range(4)] + list(objects))
+    return load_all([node(f"n{i}") for i in range(4)] + [TRUSTING, *objects])
 
 
 def gang_of(found: LoadedInput) -> Gang:
@@ -40,6 +40,14 @@ def test_degrees_stand_on_the_controller_or_on_every_pod(written: str) -> None:
         found = built(*objects)
         assert gang_of(found).roles[0].parallelism == DEGREES
         assert not [line for line in found.remarks if KEY in line]
+
+
+def test_without_trust_degrees_make_no_gang_faster_and_a_remark_says_how() -> None:
+    notes = {KEY: "tensor=8,pipeline=2"}
+    found = load_all([*(node(f"n{i}") for i in range(4)), job(4, annotations=notes), *workers(4)])
+    assert gang_of(found).roles[0].parallelism is None
+    (line,) = [line for line in found.remarks if KEY in line]
+    assert "trustCommunication: true" in line
 
 
 @pytest.mark.parametrize(

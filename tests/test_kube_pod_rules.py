@@ -217,7 +217,8 @@ def test_an_affinity_to_pods_that_nobody_knows_holds_the_gang() -> None:
     unknown = beside(term(RACK, namespaceSelector={"matchLabels": {"team": "x"}}))
     found = instance(*racks("r1"), *gang("a", **unknown), *gang("b"))
     assert held(found, "a") == (
-        "Unsupported: required podAffinity to pods of namespaces that are not in the input"
+        "Unsupported: required podAffinity to pods of namespaces whose labels are not in the input: record "
+        "them, which takes the right to list namespaces"
     )
 
 

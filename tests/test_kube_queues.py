@@ -169,6 +169,135 @@ def test_a_local_queue_leads_to_the_cluster_queue_of_a_gang(tmp_path: Path) -> N
     assert said(found, queues.UNKNOWN)
 
 
+def space(name: str, **labels: str) -> Tree:
+    named = {kueue_quotas.NAMESPACE_NAME: name, **labels}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": named}}
+
+
+def asks(key: str, operator: str, *values: str) -> Tree:
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+
+
+NAME = kueue_quotas.NAMESPACE_NAME
+
+
+@pytest.mark.parametrize(
+    ("selector", "labelled", "bare", "unknown"),
+    [
+        # takes research with team=a; without it; research that is not in the input
+        (None, False, False, False),
+        ({}, True, True, True),
+        ({"matchLabels": {}}, True, True, True),
+        ({"matchLabels": {"team": "a"}}, True, False, False),
+        ({"matchLabels": {"team": "b"}}, False, False, False),
+        ({"matchLabels": {NAME: "research"}}, True, True, True),
+        ({"matchLabels": {NAME: "research", "team": "a"}}, True, False, False),
+        ({"matchLabels": {NAME: "other"}}, False, False, False),
+        (asks("team", "In", "a", "b"), True, False, False),
+        (asks("team", "NotIn", "a"), False, True, False),
+        (asks("team", "NotIn", "b"), True, True, False),
+        (asks("team", "Exists"), True, False, False),
+        (asks("team", "DoesNotExist"), False, True, False),
+        (asks(NAME, "In", "research", "x"), True, True, True),
+        (asks(NAME, "NotIn", "other"), True, True, True),
+        ({**asks("team", "Exists"), "matchLabels": {"team": "b"}}, False, False, False),
+        (asks("team", "Near", "a"), False, False, False),
+        ({"matchLabels": {"team": 7}}, False, False, False),
+        ("all", False, False, False),
+    ],
+)
+def test_a_cluster_queue_takes_the_namespaces_that_it_selects(
+    tmp_path: Path, selector: object, labelled: bool, bare: bool, unknown: bool
+) -> None:
+    spec = {"namespaceSelector": selector} if selector is not None else {}
+    quota = {"resourceGroups": groups(("any", {"nominalQuota": 8})), **spec}
+    trees = [
+        FLAVORS[2],
+        kueue("ClusterQueue", "prod", quota),
+        kueue("LocalQueue", "main", {"clusterQueue": "prod"}, "research"),
+        wanting("g", **{"kueue.x-k8s.io/queue-name": "main"}),
+    ]
+    known = ([space("research", team="a")], [space("research")], [])
+    for named, taken in zip(known, (labelled, bare, unknown), strict=True):
+        found = read(tmp_path, *trees, *named)
+        assert queue_of(found) == {"g": "prod" if taken else "main"}, named
+        assert said(found, queues.UNKNOWN) != taken
+    vague = isinstance(selector, dict) and "team" in json.dumps(selector)
+    valid = vague and "Near" not in json.dumps(selector) and "7" not in json.dumps(selector)
+    assert said(found, kueue_quotas.UNKNOWN_LABELS) == valid
+    assert said(found, kueue_quotas.LABELS_HINT) == valid
+
+
+def test_a_local_queue_of_a_stranger_takes_nothing_of_a_guarantee(tmp_path: Path) -> None:
+    """Every GPU is the victim's; the thief's queue leads to the victim's, which selects team=victim."""
+    selects = {"namespaceSelector": {"matchLabels": {"team": "victim"}}}
+    local = kueue("LocalQueue", "thief", {"clusterQueue": "prod"}, "other")
+    thieves = [
+        wanting(f"t{i:02}", "other", **{"kueue.x-k8s.io/queue-name": "thief"}) for i in range(24)
+    ]
+    spaces = [space("research", team="victim"), space("other", team="thief")]
+    for known in (spaces, spaces[:1]):
+        _, decisions = plan_all(tmp_path, *promised(24, **selects), *known, local, *thieves)
+        assert set(decisions.values()) == {("wait", "Quota")}
+    own = [wanting("v", **{"kueue.x-k8s.io/queue-name": "main"})]
+    _, decisions = plan_all(tmp_path, *promised(24, **selects), *spaces, local, *thieves, *own)
+    assert decisions.pop("v") == ("place", None)
+    assert set(decisions.values()) == {("wait", "Quota")}
+
+
+def test_a_queue_document_does_not_open_the_cluster_queue_that_it_replaces(tmp_path: Path) -> None:
+    own = {
+        "apiVersion": "gangplan.dev/v1alpha1",
+        "kind": "Queue",
+        "metadata": {"name": "prod"},
+        "spec": {"guarantee": {"gpus": 24}},
+    }
+    by_name = {"namespaceSelector": {"matchLabels": {NAME: "research"}}}
+    found = read(
+        tmp_path,
+        *promised(24, **by_name),
+        own,
+        kueue("LocalQueue", "prod", {"clusterQueue": "prod"}, "other"),
+        wanting("member", **{"kueue.x-k8s.io/queue-name": "main"}),
+        wanting("thief", "other", **{"kueue.x-k8s.io/queue-name": "prod"}),
+        wanting("bare", "third", **{"kueue.x-k8s.io/queue-name": "prod"}),
+    )
+    assert queue_of(found) == {"member": "prod", "thief": None, "bare": None}
+
+
+@pytest.mark.parametrize("of", ["ClusterQueue", "LocalQueue"])
+@pytest.mark.parametrize("policy", ["None", "Hold", "HoldAndDrain"])
+def test_a_stopped_queue_starts_nothing_that_kueue_has_not_admitted(
+    tmp_path: Path, of: str, policy: str
+) -> None:
+    """Hold lets go on what is admitted, such as pods without Kueue's gate; HoldAndDrain does not."""
+    trees = promised(24, **({"stopPolicy": policy} if of == "ClusterQueue" else {}))
+    if of == "LocalQueue":
+        trees[2]["spec"]["stopPolicy"] = policy
+    label = {"kueue.x-k8s.io/queue-name": "main"}
+    admitted, runs = wanting("admitted", **label), kube.pod("runs", on="h1", gpus=4, labels=label)
+    runs["metadata"]["namespace"] = "research"
+    template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {GPU: "4"}}}]}}
+    spec = {"suspend": True, "parallelism": 1, "completions": 1, "template": template}
+    job = thing("batch/v1", "Job", "suspended", spec, "research", labels=label)
+    gated = wanting("gated", **label)
+    gated["spec"]["schedulingGates"].append({"name": kueue_quotas.GATE})
+    other = wanting("elsewhere", "other")
+    found, decisions = plan_all(tmp_path, *trees, admitted, runs, job, gated, other)
+    held, start = ("wait", "Gated"), ("place", None)
+    assert decisions == {
+        "admitted": held if policy == "HoldAndDrain" else start,
+        "suspended": start if policy == "None" else held,
+        "gated": start if policy == "None" else held,
+        "runs": ("keep", None),
+        "elsewhere": ("wait", "Quota"),
+    }
+    holds = {gang.name: gang.hold.message for gang in found.instance.gangs if gang.hold}
+    name = "ClusterQueue prod" if of == "ClusterQueue" else "LocalQueue main"
+    words = f"its {name} has the stopPolicy {policy}"
+    assert set(holds.values()) == (set() if policy == "None" else {words})
+
+
 def kai(name: str, above: str | None = None, **gpu: float) -> Tree:
     spec: Tree = {"resources": {"gpu": gpu, "cpu": {"quota": -1, "limit": -1}}}
     return thing(
@@ -381,7 +510,8 @@ def test_a_policy_leaves_the_quotas_of_others_out(tmp_path: Path) -> None:
 
 def promised(gpus: int, **spec: object) -> list[Tree]:
     """A ClusterQueue of all flavors with so many GPUs, and the LocalQueue ``main`` of ``research``."""
-    stated = {"resourceGroups": groups(("any", {"nominalQuota": gpus})), **spec}
+    quota = groups(("any", {"nominalQuota": gpus}))
+    stated = {"resourceGroups": quota, "namespaceSelector": {}, **spec}
     local = kueue("LocalQueue", "main", {"clusterQueue": "prod"}, namespace="research")
     return [FLAVORS[2], kueue("ClusterQueue", "prod", stated), local]
 

@@ -109,7 +109,8 @@ def _refused_to_us_alone(one: Account, patch: Tree) -> None:
     refused, why = _patched(one, patch)
     assert not refused
     assert DENIED in why
-    assert f"ValidatingAdmissionPolicy 'gangplan-pods-{live.run}'" in why
+    installed = "ValidatingAdmissionPolicy 'gangplan-pods'"
+    assert f"ValidatingAdmissionPolicy 'gangplan-pods-{live.run}'" in why or installed in why
 
 
 def test_marks_gate_and_pin_are_the_accounts_to_change(one: Account) -> None:
@@ -209,6 +210,8 @@ def test_without_a_right_nothing_is_written_and_doctor_names_it(
     verb: str, group: str, resource: str, one: Account
 ) -> None:
     live = one.live
+    if one.installed and verb == "list":
+        pytest.skip("the installed role gangplan-reading gives the account that right, too")
     plan = planned(live)
     before = live.pods()
     namespace = live.lock_namespace if group else live.namespace
@@ -234,9 +237,7 @@ def test_a_namespace_that_is_gone_with_its_rights_makes_the_plan_stale(ours: Acc
             "kind": "ClusterRole",
             "name": role["metadata"]["name"],
         },
-        "subjects": [
-            {"kind": "ServiceAccount", "name": "gangplan", "namespace": live.lock_namespace}
-        ],
+        "subjects": [{"kind": "ServiceAccount", "name": "gangplan", "namespace": ours.home}],
     }
     made = [namespace(name, live.run), binding, *pods(Wanted("lost", 1, 1), name, live.run)]
     for tree in made:

@@ -400,10 +400,13 @@ def test_under_goodput_a_note_of_a_left_out_set_names_effective_gpus() -> None:
 
 
 def test_a_pod_that_moves_after_an_lp_has_no_room_where_the_others_of_its_gang_stay() -> None:
-    """n1 takes two pods, which are there already."""
+    """n1 takes two pods, which are there already; the one on a sick GPU stays, the other is placed anew."""
     roles = [role("worker", 2, 1, same="rack"), role("launcher", 1, 0)]
     one = gang("one", roles=roles, stands=[(0, 0, 0, 1), (0, 1, 0, 2), (1, 0, 1, 0)], movable=True)
-    nodes = [node(f"n{i}", switched(2), allocatable={"pods": 2}) for i in (1, 2)]
+    nodes = [
+        node("n1", switched(2), allocatable={"pods": 2}, unhealthy=[0]),
+        node("n2", switched(2), allocatable={"pods": 2}),
+    ]
     instance = build(nodes=nodes, gangs=[one])
     model = AggregatedModel(instance)
     (choice,), (admits,) = model.requests.choices, model.admits

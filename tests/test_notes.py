@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from models.apply.notes import AVOID_S, MAX_AVOIDED, MAX_STOPPING, RunNotes, read_notes
+from models.apply.notes import (
+    AVOID_S,
+    EVICTED_S,
+    MAX_AVOIDED,
+    MAX_EVICTED,
+    MAX_STOPPING,
+    EvictNote,
+    RunNotes,
+    read_notes,
+)
 
 PLAN = "gp-" + "a" * 20
 UID = "0f8fad5b-d9cb-469f-a165-70867728950e"
@@ -13,7 +22,7 @@ NOW = 1_795_255_200
 
 def test_notes_are_read_as_they_were_written() -> None:
     notes = RunNotes().with_stop(("team", "low"), PLAN, [UID, "b" * 36])
-    notes = notes.with_avoided([(("team", "a"), "n0")], NOW)
+    notes = notes.with_avoided([(("team", "a"), "n0")], NOW).with_evicted([("team", "low")], NOW)
     assert read_notes(notes.text()) == notes
     assert notes.stops[0].pods == ("0f8fad5b-d9cb", "b" * 13)
     assert RunNotes().text() == ""
@@ -28,6 +37,8 @@ def test_notes_are_read_as_they_were_written() -> None:
         '{"stops": 1, "avoid": "x"}',
         '{"stops": [1, {"gang": ["a"]}, {"gang": ["a", "b"], "plan": 1, "pods": ["u"]}]}',
         '{"stops": [{"gang": ["a", "b"], "plan": "p", "pods": []}]}',
+        '{"evicted": [{"gang": ["a", "b"], "at": 1, "times": 0}]}',
+        '{"evicted": [{"gang": ["a", "b"], "at": "x", "times": 1}]}',
         '{"avoid": [{"gang": ["a", "b"], "node": "", "until": 1}, {"gang": ["a", "b"], "node": "n"}]}',
     ],
 )
@@ -65,3 +76,26 @@ def test_no_namespace_crowds_the_notes_of_others_out() -> None:
     notes = notes.with_avoided(many, NOW + 1)
     assert len(notes.avoid) == MAX_AVOIDED
     assert ("quiet", "g") in {one.gang for one in notes.avoid}
+
+
+def test_evictions_are_counted_until_a_day_after_the_last() -> None:
+    notes = RunNotes().with_evicted([("t", "a"), ("t", "b")], NOW)
+    notes = notes.with_evicted([("t", "a")], NOW + EVICTED_S - 1)
+    assert notes.evictions(NOW + EVICTED_S) == (EvictNote(("t", "a"), NOW + EVICTED_S - 1, 2),)
+    assert notes.evictions(NOW - 1) == ()
+    again = notes.with_evicted([("t", "a")], NOW + 3 * EVICTED_S)
+    assert again.evictions(NOW + 3 * EVICTED_S) == (EvictNote(("t", "a"), NOW + 3 * EVICTED_S, 1),)
+
+
+def test_a_gang_that_a_killed_run_began_to_stop_is_counted_once() -> None:
+    notes = RunNotes().with_evicted([("t", "a")], NOW).with_stop(("t", "a"), PLAN, [UID, "u2"])
+    assert notes.with_evicted([("t", "a")], NOW + 60) == notes
+
+
+def test_evictions_of_one_namespace_leave_those_of_others() -> None:
+    notes = RunNotes().with_evicted([("quiet", "g")], NOW)
+    notes = notes.with_evicted([("loud", f"g{i}") for i in range(2 * MAX_EVICTED)], NOW + 1)
+    assert len(notes.evicted) == MAX_EVICTED
+    assert ("quiet", "g") in {one.gang for one in notes.evicted}
+    assert notes.fits
+    assert len(notes.text()) < 60_000

@@ -21,7 +21,7 @@ class Wrong(TimedSearch):
 
     def run(self) -> Solution:
         found = super().run()
-        wait = GangDecision("wait", (), Reason("NoRoom"))
+        wait = GangDecision("wait", (), Reason.of("NoRoom", text="by hand"))
         decisions = (found.decisions[0], wait)
         values = Evaluation(self._search.instance, decisions).vector()
         tiers = tuple(

@@ -90,6 +90,11 @@ def test_the_rank_is_part_of_what_a_plan_sends(tmp_path: Path, cli: RunCli) -> N
         pod(f"j-{i}", gpus=4, gated=True, labels=labels[i], annotations=notes) for i in range(2)
     ]
     objects = [
+        {
+            "apiVersion": "gangplan.dev/v1alpha1",
+            "kind": "Policy",
+            "spec": {"kubernetes": {"trustCommunication": True}},
+        },
         kube_node("n1"),
         kube_node("n2"),
         job(2),

@@ -33,6 +33,7 @@ EVERYTHING = {
     ],
     "ignore": ["podAntiAffinity", "hostPort"],
     "trustSubmittedAt": True,
+    "trustCommunication": True,
     "nvlinkAcrossNodes": "claimed",
     "gpuBackend": "dra",
 }
@@ -54,6 +55,7 @@ def test_every_setting_is_read_and_written_back() -> None:
         server_models=(((("a", "1"), ("b", "2")), "DGX H100"), ((), "HGX B200")),
         ignore=("hostPort", "podAntiAffinity"),
         trust_submitted_at=True,
+        trust_communication=True,
         nvlink_across_nodes="claimed",
         gpu_backend="dra",
     )

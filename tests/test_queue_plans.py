@@ -200,7 +200,7 @@ def test_gangs_are_within_a_guarantee_in_turn() -> None:
         asks("inner", "d", 4),
         asks("none", "d", 0),
     ]
-    instance = cluster(queues, gangs)
+    instance = cluster(queues, gangs, nodes=3)  # with two, more is promised than there is
     within = [gang.name for gang in instance.gangs if within_guarantee(instance, gang)]
     assert within == ["first", "inner", "model", "small"]
 
@@ -302,3 +302,36 @@ def test_counts_follow_every_change() -> None:
     assert counts.promised() == 8  # y may be stopped, and x is within the guarantee of a
     counts.add(0, decisions[0].pods, -1)
     assert (counts.held[None], counts.promised(), counts.unused(0)) == ([8, 0], 8, 8)
+
+
+def test_gangs_that_may_not_be_stopped_have_a_limit_of_their_own() -> None:
+    queues = [
+        Queue("all", non_preemptible_limit=Amount(8)),
+        Queue("team", parent=0),
+    ]
+    asking = [
+        asks("a", "team", 8, priority=1),
+        asks("b", "all", 4),
+        asks("c", "team", 8, firm=False),
+    ]
+    found = solve(cluster(queues, asking))
+    # c may be stopped; a uses the limit up
+    assert decided(found) == ["place", "wait", "place"]
+    assert found.decisions[1].reason == Reason.of(
+        "Quota", gpus=4, queue="all", held=8, limit=8, not_preemptible=True
+    )
+    large = solve(cluster([Queue("q", non_preemptible_limit=Amount(4))], [asks("a", "q", 8)]))
+    assert large.decisions[0].reason == Reason.of(
+        "Never", gpus=8, queue="q", limit=4, not_preemptible=True
+    )
+
+
+def test_a_limit_of_gangs_that_may_not_be_stopped_counts_what_they_hold_already() -> None:
+    of_model = Amount(None, (("h100", 4),))
+    held = replace(runs("a", "q", 0), preemptible=False)
+    queues = [Queue("q", non_preemptible_limit=of_model)]
+    assert decided(solve(cluster(queues, [held, asks("b", "q", 1)]))) == ["keep", "wait"]
+    assert decided(solve(cluster(queues, [runs("a", "q", 0), asks("b", "q", 1)]))) == [
+        "keep",
+        "place",
+    ]

@@ -25,16 +25,18 @@ def test_a_plan_of_an_older_version_is_shown_in_its_own_words_and_checked_by_its
         "the best node has room for 5; may start once running gangs end",
     )
     assert cli("plan", str(INPUTS / "quickstart"), "--out", str(out)).code == 0
-    assert "not checked" not in cli("verify", str(out)).out
+    assert "reason without fields" not in cli("verify", str(out)).out
     plan = json.loads(out.read_text())
+    del plan["status"]["unchecked"]
     (waits,) = (gang for gang in plan["spec"]["gangs"] if gang["decision"] == "wait")
     del waits["reason"]["fields"]
     waits["reason"]["message"] = old
     out.write_text(json.dumps(sealed(plan)))
     verified = cli("verify", str(out))
     assert verified.code == 0
-    assert verified.out.endswith(
+    assert (
         "not checked: 1 reason without fields, as older versions wrote them: only the code is checked\n"
+        in verified.out
     )
     for verb in (("show",), ("explain",)):
         name = () if verb == ("show",) else ("gpt2-medium",)

@@ -28,8 +28,8 @@ def planned(instance: Instance, *, search: bool) -> Sequence[GangDecision]:
         limits = replace(instance.policy.solve, budget=4)
         return solve(replace(instance, policy=replace(instance.policy, solve=limits))).decisions
     budget = Budget(SolveLimits())
-    held, plan = hold_nodes(instance, greedy(instance, base_decisions(instance)), budget)
-    found, kept = with_reservations(held, plan, budget)
+    held, plan = hold_nodes(instance, base_decisions(instance), budget)
+    found, kept = with_reservations(held, greedy(held, plan), budget)
     assert kept
     return found
 

@@ -20,10 +20,11 @@ from models.part import Standing
 from models.plan import compose, dumps
 from models.policy import Reservations
 from models.program.base_state import base_decisions
+from models.program.formulation import formulate
 from models.program.rules.declarations import eligible_nodes
 from models.queue import Amount, Queue
-from models.reservations import trespassing
-from models.solution import GangDecision, Solution
+from models.reservations import left_waiting, trespassing
+from models.solution import Solution
 from models.units import time_text
 from models.verify.check import check
 from models.verify.violation import Violation
@@ -32,6 +33,7 @@ from planner.read.plan_files import read_plan
 from planner.search import forecast, reservations
 from planner.search.budget import Budget
 from planner.search.holding_nodes import hold_nodes
+from planner.search.ledger import Ledger
 from planner.search.solve import AGGREGATED_FROM, Search, solve
 from planner.show.reason_words import words
 
@@ -65,10 +67,16 @@ def cluster(*gangs: Gang, nodes: int = 2, rules: Reservations | None = EVERY) ->
 
 
 def held(instance: Instance, found: Solution) -> dict[str, tuple[float, tuple[int, ...]]]:
-    """Hours until the start, and the nodes, of every reservation."""
+    """Hours until the start, and the nodes, of every reservation; not of gangs whose turn has come."""
     pairs = zip(instance.gangs, found.decisions, strict=True)
     reserved = {one.name: d.reserved for one, d in pairs if d.reserved is not None}
-    return {name: ((r.start - NOW) / HOUR, r.nodes) for name, r in reserved.items()}
+    return {n: ((r.start - NOW) / HOUR, r.nodes) for n, r in reserved.items() if r.nodes}
+
+
+def in_turn(instance: Instance, found: Solution) -> set[str]:
+    """Gangs that had to start."""
+    pairs = zip(instance.gangs, found.decisions, strict=True)
+    return {one.name for one, d in pairs if d.reserved is not None and not d.reserved.nodes}
 
 
 def decided(instance: Instance, found: Solution) -> dict[str, str]:
@@ -163,8 +171,10 @@ def test_the_policy_says_who_holds_one(rules: Reservations | None, holders: set[
     instance = cluster(FULL, BIG, young, waits("low", 2, 5, 1), rules=rules)
     found = held(instance, solve(instance))
     assert set(found) == holders
-    turns = ["big", *(["next"] if "next" in holders else []), "low"]
-    assert [found[name][0] for name in turns if name in found] == [1, 6, 11][: len(found)]
+    # who holds none has its turn all the same
+    assert [found[name][0] for name in ("big", "next", "low") if name in found] == [
+        start for name, start in (("big", 1), ("next", 6), ("low", 11)) if name in found
+    ]
 
 
 def test_a_holder_that_may_start_now_does_though_another_would_fill_more() -> None:
@@ -174,7 +184,8 @@ def test_a_holder_that_may_start_now_does_though_another_would_fill_more() -> No
     assert decided(free, solve(free)) == {"old": "wait", "wide": "place"}
     found = solve(instance)
     assert decided(instance, found) == {"old": "place", "wide": "wait"}
-    assert held(instance, found)["old"][0] == 0
+    assert in_turn(instance, found) == {"old"}
+    assert faults(instance, found) == []
 
 
 def test_large_inputs_keep_nodes_too() -> None:
@@ -197,29 +208,48 @@ def test_what_a_stopped_search_returns_keeps_nodes_too() -> None:
 
 
 def test_a_part_keeps_nodes_and_who_comes_there_is_found() -> None:
-    instance = cluster(FULL, BIG, waits("later", 1, 9), nodes=3, rules=HIGH)
+    instance = cluster(FULL, BIG, waits("later", 1, 9), runs("half", 2, 2), nodes=3, rules=HIGH)
     found, plan = hold_nodes(instance, base_decisions(instance), Budget(instance.policy.solve))
-    big, full, later = range(3)
-    assert [one.nodes for one in found.reserved] == [(1, 2)]  # two are free: big may start now
-    assert plan[big].decision == "place"
-    part = Standing(found, plan).part({1, 2}, {later}, instance.policy.solve)
+    big, full, half, later = range(4)
+    assert [one.nodes for one in found.reserved] == [(0, 1)]
+    part = Standing(found, plan).part({0, 1}, {later}, instance.policy.solve)
     (one,) = part.instance.gangs
     assert eligible_nodes(part.instance, one, one.roles[0]) == frozenset()
     assert eligible_nodes(found, instance.gangs[big], one.roles[0]) == {0, 1, 2}
-    assert trespassing(found, [(), plan[full].pods, plan[big].pods[:1]]) == [later]
+    pods = found.reserved[0].pods[1:]
+    assert trespassing(found, [(), plan[full].pods, plan[half].pods, pods]) == [later]
+
+
+def test_a_gang_whose_turn_has_come_starts_wherever_it_fits() -> None:
+    instance = cluster(FULL, BIG, waits("later", 1, 9), nodes=4)
+    found, plan = hold_nodes(instance, base_decisions(instance), Budget(instance.policy.solve))
+    big, full, later = range(3)
+    assert [one.gang[1] for one in found.reserved] == ["big", "later"]
+    assert left_waiting(found, [(), plan[full].pods, plan[later].pods]) == [big]
+    ledger = Ledger(found, plan)
+    assert ledger.keeps_rules(plan)
+    without = [
+        replace(one, decision="wait", pods=()) if i == later else one for i, one in enumerate(plan)
+    ]
+    assert not ledger.keeps_rules(tuple(without))
+    program = formulate(found)
+    must = {choice.gang for choice in program.requests.choices if choice.must}
+    assert must == {big, later}
 
 
 @pytest.mark.parametrize(("nodes", "start"), [((1, 2), 2), ((0, 1), 1)])
 def test_what_is_reserved_is_possible_if_a_better_plan_lets_everyone_run(
     nodes: tuple[int, ...], start: int
 ) -> None:
+    # `first` may stop `stays`, of which nobody knows the end, and `big` may not
     others = [runs("soon", 1, 2), *([runs("later", 2, 3)] if 2 in nodes else [])]
-    instance = cluster(runs("stays", 0, None), *others, BIG, nodes=len(others) + 1)
-    stopped = [
-        GangDecision("preempt") if gang.name == "stays" else decision
-        for gang, decision in zip(instance.gangs, base_decisions(instance), strict=True)
-    ]
-    (one,) = reservations.first_come(instance, stopped, Budget(instance.policy.solve))
+    stays = runs("stays", 0, None, preemptible=True)
+    stays, big = replace(stays, priority=2), replace(BIG, priority=1)
+    instance = cluster(stays, *others, waits("first", 1, 1, 9), big, nodes=len(others) + 1)
+    base = base_decisions(instance)
+    found, _ = reservations.in_turn(instance, base, Budget(instance.policy.solve))
+    first, one = found
+    assert (first.gang[1], first.start, first.nodes) == ("first", NOW, ())
     assert (one.nodes, one.start) == (nodes, NOW + start * HOUR)
 
 

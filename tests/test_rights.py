@@ -155,9 +155,9 @@ def test_a_right_held_in_all_namespaces_is_asked_for_once() -> None:
     )
     reviewer = Reviewer()
     assert missing_rights(reviewer, rights) == []
-    # identity; nodes, pods and two more kinds of the core API; podgroups; 3 of devices; 3 of the lock; 3;
-    # 2 of volume claims
-    assert len(reviewer.asked) == 17
+    # identity; namespaces, nodes, pods and two more kinds of the core API; podgroups; 3 of devices; 3 of the
+    # lock; 3; 2 of volume claims
+    assert len(reviewer.asked) == 18
 
 
 def test_a_right_held_in_some_namespaces_is_asked_for_in_each() -> None:

@@ -182,7 +182,8 @@ def test_the_judge_checks_for_whom_room_is_said_to_be_held(
     plan = compose(instance, solve(instance), name="p", created_at=NOW, generator="test")
     entry(plan, "low")["reason"] = held_for(by)
     found = [one.message for one in check(sealed(with_room(plan, least))) if one.rule == "reason"]
-    assert found == ([] if says is None else [f"HeldRoom: {says}"])
+    unshown = [] if by is not None else ["HeldRoom: states nothing that shows it"]
+    assert found == ([] if says is None else [f"HeldRoom: {says}", *unshown])
 
 
 def held_for(by: tuple[str, int] | None) -> Doc:
@@ -195,7 +196,8 @@ def test_another_code_has_no_field_for_whom_room_is_held() -> None:
     instance = cluster(BIG, LOW)
     plan = compose(instance, solve(instance), name="p", created_at=NOW, generator="test")
     entry(plan, "low")["reason"]["code"] = "NoRoom"
-    assert [one.message for one in check(sealed(plan))] == ["NoRoom: has no field by"]
+    found = {one.message for one in check(sealed(plan))}
+    assert found == {"NoRoom: has no field by", "NoRoom: states nothing that shows it"}
 
 
 def test_program_judge_and_reference_agree_on_who_holds_room_and_it_is_who_may_ever_start() -> None:
@@ -233,9 +235,9 @@ def test_program_judge_and_reference_agree_on_who_holds_room_and_it_is_who_may_e
             if empty.never(empty.demand(i)) is None
             and beyond_limit(instance, instance.gangs[i]) is None
         }
-        assert set(blockers(instance)) == able == holders(instance), seed
+        assert able >= set(blockers(instance)) == holders(instance), seed
         judged = {change.label for change in holding(Outcome(case))}
-        assert judged == {"/".join(instance.gangs[i].key) for i in able}, seed
+        assert judged == {"/".join(instance.gangs[i].key) for i in blockers(instance)}, seed
         found += len(waiting) - len(able)
     assert found > 3
 

@@ -7,6 +7,7 @@ Every plan is held against all plans; the values are worked out by hand besides.
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from building import build, gang, node, role
@@ -18,6 +19,7 @@ from models.instance import Instance
 from models.program.base_state import build_base_state
 from models.program.formulation import formulate
 from models.solution import Solution
+from planner.read.inputs import read
 from planner.search.solve import solve
 
 BAND = ("admission", "bandwidth")
@@ -285,3 +287,31 @@ def test_a_role_that_breaks_its_rule_stays_whole_or_not_at_all() -> None:
     (choice,) = build_base_state(instance).requests.choices
     assert sorted(len(option.demand.stays) for option in choice.options) == [0, 8]
     assert formulate(instance).complete
+
+
+def test_launchers_do_not_restart_their_gangs_for_span_alone() -> None:
+    # three launchers stand alone on node1, their workers fill node0; the queue is at its limit
+    instance = read([str(Path(__file__).parent / "data" / "launchers.json")])
+    solution = solve(instance)
+    decisions = [decision.decision for decision in solution.decisions]
+    assert decisions == ["wait", "keep", "keep", "keep"]
+    # each gang of 2 GPUs is on 2 nodes
+    assert (values(solution)["disruption"], values(solution)["span"]) == (0, 6)
+
+
+def test_a_gang_moves_with_its_launcher_where_that_lets_another_start() -> None:
+    # ``wide`` asks for all cpu of n1, where only the launcher of ``old`` is: 4 of 8 cores
+    roles = [role("launcher", 1, 0, requests={"cpu": 4000}), role("worker", 1, 2)]
+    old = gang("old", roles=roles, stands=[(0, 0, 0, 0), (1, 0, 1, 0b11)], movable=True)
+    wide = gang("wide", 1, 4, requests={"cpu": 8000})
+    nodes = [node(f"n{i}", switched(4), allocatable={"cpu": 8000}) for i in (1, 2)]
+    solution = solved(build(nodes=nodes, gangs=[old, wide]))
+    assert [d.decision for d in solution.decisions] == ["move", "place"]
+    assert values(solution)["disruption"] == 2
+
+
+def test_a_gang_without_gpus_stays_where_no_tier_gains() -> None:
+    roles = [role("web", 2, 0)]
+    cpu = gang("cpu", roles=roles, stands=[(0, 0, 1, 0), (0, 1, 1, 0)], movable=True)
+    instance = build(nodes_per_rack=3, gangs=[cpu, gang("new", 1, 8)])
+    assert decided(instance, solved(instance)) == {"cpu": "keep", "new": "place"}

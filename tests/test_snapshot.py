@@ -14,6 +14,7 @@ from conftest import RunCli
 from snapshots import Cluster, Tree, cluster, files, more, objects_of, small
 
 from models.policy import KubernetesPolicy
+from planner.cluster import pages
 from planner.read.findings import Remarks
 from planner.read.kube.gangs.gangs import read_gangs
 from planner.read.kube.kinds import ALL, FILE_NAMES, file_name
@@ -52,19 +53,16 @@ def test_a_recorded_cluster_comes_back_with_the_same_objects(
             f"{resource.kind.name}List",
             resource.kind.api_version,
         )
-        if resource.kind.plural != "namespaces":
-            assert [_identity(item) for item in tree["items"]] == [
-                _identity(item) for item in resource.items if not _is_history(item)
-            ]
-            assert tree["metadata"] == {"resourceVersion": "4711"}
+        assert [_identity(item) for item in tree["items"]] == [
+            _identity(item) for item in resource.items if not _is_history(item)
+        ]
+        assert tree["metadata"] == {"resourceVersion": "4711"}
     assert len(written) == len(server.resources)
-    kube_system = next(
-        item
-        for item in server.resource("namespaces").items
-        if item["metadata"]["name"] == "kube-system"
-    )
-    identity = {"name": "kube-system", "uid": kube_system["metadata"]["uid"]}
-    assert written["namespaces.json"]["items"] == [{"metadata": identity}]
+    for item in written["namespaces.json"]["items"]:
+        assert item["metadata"]["labels"] == {
+            "kubernetes.io/metadata.name": item["metadata"]["name"]
+        }
+        assert "spec" not in item
 
 
 def _file(plural: str, group: str) -> str:
@@ -190,12 +188,14 @@ def test_what_may_not_be_listed_is_left_out_and_said(tiny: Cluster) -> None:
         "/apis/jobset.x-k8s.io/v1alpha2/jobsets", forbidden("list", "jobsets.jobset.x-k8s.io")
     )
     tiny.server.refuse("/api/v1/namespaces/kube-system", forbidden("get", "namespaces"))
+    tiny.server.refuse("/api/v1/namespaces", forbidden("list", "namespaces"))
     result = tiny.snapshot()
     assert result.code == 0
     assert (
-        "warning: not permitted, so left out: get namespaces/kube-system; "
+        "warning: not permitted, so left out: get namespaces/kube-system; list namespaces; "
         "list jobsets.jobset.x-k8s.io in all namespaces\n"
     ) in result.err
+    assert "without the right to list namespaces, labels of namespaces are unknown" in result.err
     assert "plans of this snapshot cannot be applied" in result.err
     assert sorted(files(tiny.out)) == ["nodes.json", "pods.json"]
 
@@ -267,6 +267,30 @@ def test_some_namespaces_for_those_who_may_not_list_all(tiny: Cluster) -> None:
     assert "/apis/batch/v1/namespaces/team-a/jobs" in {r.path for r in tiny.server.requests}
 
 
+def test_labels_of_namespaces_are_recorded_as_far_as_they_may_be_read(tiny: Cluster) -> None:
+    """All of them in pages; without the right to list them kube-system; with -n those, one by one."""
+    many = [
+        {"metadata": {"name": f"t{i}", "labels": {"team": "a"}, "annotations": {"secret": "x"}}}
+        for i in range(pages.PAGE + 1)
+    ]
+    tiny.server.resource("namespaces").items += many
+    assert tiny.snapshot().code == 0
+    (system, *others) = files(tiny.out)["namespaces.json"]["items"]
+    assert system["metadata"]["name"] == "kube-system"
+    assert others == [
+        {"metadata": {"name": one["metadata"]["name"], "labels": {"team": "a"}}} for one in many
+    ]
+    tiny.server.refuse("/api/v1/namespaces", forbidden("list", "namespaces"))
+    result = tiny.snapshot("--force")
+    assert "left out: list namespaces\n" in result.err
+    (only,) = files(tiny.out)["namespaces.json"]["items"]
+    assert only["metadata"] == system["metadata"]
+    result = tiny.snapshot("--force", "-n", "t7", "-n", "gone")
+    assert "not permitted" not in result.err
+    named = files(tiny.out)["namespaces.json"]["items"]
+    assert [one["metadata"] for one in named] == [system["metadata"], others[7]["metadata"]]
+
+
 def test_the_right_that_lacks_in_one_namespace_is_named(tiny: Cluster) -> None:
     tiny.server.refuse(
         "/api/v1/namespaces/team-b/pods", forbidden("list", "pods", 'in the namespace "team-b"')
@@ -280,7 +304,7 @@ def test_the_summary_says_what_was_recorded_and_what_to_do_next(tiny: Cluster) -
     result = tiny.snapshot()
     assert result.out == ""
     lines = result.err.splitlines()
-    assert lines[0] == "recorded context test: 2 nodes, 3 pods"
+    assert lines[0] == "recorded context test: 2 nodes, 3 pods, 1 namespaces"
     assert lines[-2].startswith(f"saved {tiny.out} (0.0 MB in ")
     assert lines[-1] == f"next: gangplan plan {tiny.out}"
 
@@ -289,7 +313,7 @@ def test_the_summary_for_machines(tiny: Cluster) -> None:
     result = tiny.snapshot("--log-format", "json")
     (event,) = map(json.loads, result.err.splitlines())
     assert event["type"] == "summary"
-    assert event["counts"] == {"nodes": 2, "pods": 3}
+    assert event["counts"] == {"nodes": 2, "pods": 3, "namespaces": 1}
     assert event["cluster"] == "11111111-2222-3333-4444-555555555555"
     assert (event["context"], event["retries"], event["restarts"]) == ("test", 0, 0)
 
@@ -335,7 +359,7 @@ def test_the_documented_role_grants_what_is_asked_for_and_no_more() -> None:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     ]
-    listed = {(kind.group, kind.plural, "list") for kind in ALL if kind.plural != "namespaces"}
+    listed = {(kind.group, kind.plural, "list") for kind in ALL}
     assert len(granted) == len(set(granted))
     assert set(granted) == listed | {("", "namespaces", "get")}
 

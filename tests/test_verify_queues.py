@@ -71,6 +71,11 @@ def _also(node: str, *gpus: int, **spec: object) -> Change:
     return change
 
 
+def _of_another(name: str) -> Change:
+    """Another scheduler starts the gang, and it names no queue."""
+    return lambda plan: wanted(plan, name)["status"].update(scheduler="default-scheduler")
+
+
 def _child(name: str, parent: str | None, **spec: object) -> Change:
     def change(plan: Doc) -> None:
         plan["instance"]["queues"].append(queue(name, parent=parent, **spec))
@@ -79,11 +84,11 @@ def _child(name: str, parent: str | None, **spec: object) -> Change:
 
 
 def broken(change: Change) -> list[tuple[str, str | None]]:
-    """Rules of the violations with their gangs."""
+    """Rules of the violations with their gangs; of who could start the plan knows nothing new."""
     plan = queues_plan()
     change(plan)
     plan["instance"]["queues"].sort(key=lambda one: one["metadata"]["name"])
-    return [(v.rule, v.gang) for v in check(restated(plan))]
+    return [(v.rule, v.gang) for v in check(restated(plan)) if v.rule != "could-start"]
 
 
 NO_RACK = _both(_queue("ads", guarantee={"gpus": 12}), _also("n5", 0))
@@ -91,6 +96,20 @@ NO_RACK = _both(_queue("ads", guarantee={"gpus": 12}), _also("n5", 0))
 
 SHORT = _queue("ads", guarantee={"gpus": 21})
 """21 + 4 + 8 + 4 are promised, 12 held by firm gangs of no queue: 49 of 48."""
+
+KEPT = _both(
+    _queue("ads", lendingLimit={"gpus": 0}),
+    _queue("bio", lendingLimit={"models": {"V100": 0}}),
+    _queue("cv", lendingLimit={"gpus": 0}),
+)
+"""Of 48 GPUs ads keeps 16, half of them held, cv 8; 24 others are held. Of 8 V100 bio keeps 4, 4 are held."""
+
+NEXT_TO_CV = _both(
+    _child("top", None, limit={"gpus": 15}),
+    _queue("bio", parent="top"),
+    _queue("cv", parent="top", lendingLimit={"gpus": 0}),
+)
+"""bio holds 8 next to the 8 that cv keeps."""
 
 GIVES_WAY = ("preemption", "default/bor")
 
@@ -115,6 +134,14 @@ CASES: list[tuple[str, Change, list[tuple[str, str | None]]]] = [
         ),
         [("quota", None)],
     ),
+    ("not preemptible", _queue("lab", nonPreemptibleLimit={"gpus": 3}), [("quota", None)]),
+    ("just not preemptible", _queue("lab", nonPreemptibleLimit={"gpus": 4}), []),
+    ("preemptible", _queue("bio", nonPreemptibleLimit={"models": {"H100": 0}}), []),
+    (
+        "not preemptible before",
+        _both(_queue("ads", nonPreemptibleLimit={"gpus": 7})),
+        [],
+    ),
     # 2.16
     ("all that there is", _queue("ads", guarantee={"gpus": 20}), []),
     ("more than there is", SHORT, [("guarantee", None)]),
@@ -130,6 +157,32 @@ CASES: list[tuple[str, Change, list[tuple[str, str | None]]]] = [
     ),
     ("a guarantee below", _child("sub", "ads", guarantee={"gpus": 8}), []),
     ("more below than above", _child("sub", "ads", guarantee={"gpus": 13}), [("guarantee", None)]),
+    # 2.22
+    ("all that is lent", KEPT, []),
+    ("more", _both(KEPT, _queue("ads", guarantee={"gpus": 17})), [("lending", None)]),
+    (
+        "more of a model",
+        _both(KEPT, _also("v1", 4, preemptible=True)),
+        [("lending", None), ("lending", None)],
+    ),
+    ("by preemptible", _both(KEPT, _also("n5", 0, preemptible=True)), [("lending", None)]),
+    (
+        "by those of another scheduler",
+        _both(KEPT, _also("n5", 0, preemptible=True), _of_another("more")),
+        [],
+    ),
+    (
+        "more lent before",
+        _both(
+            KEPT,
+            _queue("ads", guarantee={"gpus": 17}),
+            *map(_stands, ("b-start", "firm", "firm-v")),
+        ),
+        [],
+    ),
+    ("kept below a limit", NEXT_TO_CV, [("lending", None)]),
+    ("kept just below it", _both(NEXT_TO_CV, _queue("top", limit={"gpus": 16})), []),
+    ("kept below it before", _both(NEXT_TO_CV, _stands("b-start")), []),
     # 2.17
     ("the last rack", NO_RACK, [("cells", None)]),
     ("a queue's own rack", _both(NO_RACK, _gang("firm-v", queue="cv")), [("cells", None)]),

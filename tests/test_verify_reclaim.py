@@ -130,7 +130,7 @@ SIZE_MOVES = _all(
     _entry("size", decision="move"),
     _told("move", "size"),
 )
-"""Nothing of size moves but its launcher: a gang of 8 GPUs moves, and no GPU is disrupted."""
+"""Nothing of size moves but its launcher, and all of its 8 GPUs restart."""
 
 SIZE_MOVES_WHOLE = _all(
     _pods("size", "move", ("a8", LOW), ("a8", HIGH)), _told("move", "size"), _policy(moves={})
@@ -322,10 +322,11 @@ def test_what_is_allowed_passes(change: Change) -> None:
     assert check(restated(plan)) == []
 
 
-def test_a_launcher_that_moves_costs_no_disruption() -> None:
+def test_a_launcher_that_moves_disrupts_its_whole_gang() -> None:
     plan = reclaim_plan()
     SIZE_MOVES(plan)
-    assert derive(restated(plan))["disruption"] == 74400
+    # 8 GPUs x 7200 s, the cap, for it has no start
+    assert derive(restated(plan))["disruption"] == 74400 + 57600
 
 
 def test_every_rule_of_running_gangs_is_sabotaged_here() -> None:

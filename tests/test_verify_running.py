@@ -128,7 +128,7 @@ def test_a_gang_that_moves_counts_whole_as_disruption_and_keeps_its_gpus() -> No
     assert (values["disruption"], values["kept/5"]) == (16, 12)
 
 
-def test_a_pod_without_gpus_moves_free_of_disruption() -> None:
+def test_a_gang_of_which_only_the_launcher_moves_counts_whole_as_disruption() -> None:
     old = gang(
         "old",
         role("worker", 1, 8),
@@ -143,7 +143,7 @@ def test_a_pod_without_gpus_moves_free_of_disruption() -> None:
     kept["pods"] += decided("old", "move", ("h2", []), role="launcher")["pods"]
     plan = made(servers(2), [old], [kept])
     assert check(plan) == []
-    assert derive(plan)["disruption"] == 0
+    assert derive(plan)["disruption"] == 8
 
 
 def test_a_pod_that_changes_gpus_alone_has_moved() -> None:

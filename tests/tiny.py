@@ -15,7 +15,7 @@ from tiny_draws import Draws
 from tiny_gangs import draw_gangs
 from tiny_queues import with_queues
 from tiny_servers import draw_cluster
-from tiny_shape import shaped_policy
+from tiny_shape import shaped_policy, suspected
 
 from models.cluster import Cluster
 from models.gang import Gang
@@ -34,7 +34,8 @@ def tiny(seed: int, without: Collection[str] = (), more: Collection[str] = ()) -
     draws = Draws(seed, without, more)
     cluster = draw_cluster(draws)
     gangs, cluster = draw_gangs(draws, cluster)
-    return with_queues(draws, Instance(cluster, gangs, draw_policy(draws, cluster, gangs)))
+    instance = Instance(cluster, gangs, draw_policy(draws, cluster, gangs))
+    return suspected(draws, with_queues(draws, instance))
 
 
 def draw_policy(draws: Draws, cluster: Cluster, gangs: tuple[Gang, ...]) -> Policy:

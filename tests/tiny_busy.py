@@ -17,8 +17,9 @@ from tiny_gangs import NEWEST, apart, draw_gang, held, queued, sickened, started
 from tiny_groups import grouped
 from tiny_pods import settled, with_pod_rules
 from tiny_queues import with_queues
+from tiny_run_times import calmed
 from tiny_servers import draw_small_cluster
-from tiny_shape import shaped
+from tiny_shape import shaped, suspected
 
 from models.cluster import Cluster, DisruptionBudget, Node, Taint
 from models.gang import Gang, PlannedPod, Role
@@ -71,7 +72,8 @@ def busy(seed: int, without: Collection[str] = (), more: Collection[str] = ()) -
     gangs, cluster = _gangs(draws, cluster)
     gangs, cluster = _guarded(draws, gangs, cluster)
     policy = draw_policy(draws, cluster, gangs)
-    return with_queues(draws, Instance(cluster, gangs, _policy(draws, policy, gangs)))
+    instance = Instance(cluster, gangs, _policy(draws, policy, gangs))
+    return calmed(draws, suspected(draws, with_queues(draws, instance)))
 
 
 def _gangs(draws: Draws, cluster: Cluster) -> tuple[tuple[Gang, ...], Cluster]:

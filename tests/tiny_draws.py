@@ -65,8 +65,12 @@ FEATURES = (
     "even",  # spread
     "pods_of_no_gang",  # that are in sets
     "hold_room",  # gangs that hold room while they wait; never unless asked for more
+    "growing_launchers",  # elastic roles without GPUs; never unless asked for more
     # Queues; never unless asked for more:
     "queues",  # with guarantees and limits
+    "lending",  # that lend a part of their guarantees
+    "firm_limits",  # with limits for gangs that are not preemptible
+    "strict",  # that start their gangs in order
     "cells",  # with cells
     "fair",  # and the tiers of fair shares
     # Shapes, never unless asked for more (``tiny_shape``):
@@ -75,6 +79,7 @@ FEATURES = (
     "spares",  # nodes that stay idle
     "per_gpu",  # what a free GPU needs of its node; with "resources"
     "patience",  # gangs that wait for a good place, or all of them
+    "suspects",  # nodes that failed lately, and the tier
     "parallelism",  # groups, patterns of own formulas and ranks; never unless asked for more
     # What only busy clusters have (``tiny_busy``):
     "elastic_running",  # elastic gangs that run; with "elastic" alone only those that wait
@@ -88,6 +93,8 @@ FEATURES = (
     "clock",  # the policy says what ages are counted to
     "stability",  # an earlier plan, and the tier
     "defragment",
+    "run_times",  # minimum run times; never unless asked for more
+    "evictions",  # gangs that plans stopped before; never unless asked for more
     # What only instances with goodput have (``tiny_speeds``):
     "generations",  # servers of which some are older
     "unknown_speeds",  # server models without a relative speed

@@ -6,6 +6,7 @@ Called by the generator of tiny instances.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
@@ -56,6 +57,8 @@ def draw_gang(draws: Draws, i: int, cluster: Cluster, most: int = MAX_PODS) -> G
         roles.insert(r.randint(0, 1), _launcher(draws, r, cluster, 1))
     if draws.on("cpu_gangs", r, 0.06):
         roles = [_launcher(draws, r, cluster, r.randint(1, 4))]
+    if draws.asked("growing_launchers"):
+        roles = _growing(draws, i, roles)
     roles = [_enclosed(draws, i, role) for role in roles]
     roles = [_attracted(draws, i, _shifted(draws, i, role), cluster) for role in roles]
     levels = range(len(cluster.levels) + 1)
@@ -76,6 +79,17 @@ def draw_gang(draws: Draws, i: int, cluster: Cluster, most: int = MAX_PODS) -> G
         pattern="none" if draws.on("pattern_none", r, 0.1) else "all-reduce",
         weight=weight if draws.on("weights", r, 0.2) else 1,
     )
+
+
+def _growing(draws: Draws, gang: int, roles: Sequence[Role]) -> list[Role]:
+    """The roles, those without GPUs with a few pods more if the gang stays small enough."""
+    r, found = draws.random(f"growing_launchers/{gang}"), []
+    left = MAX_PODS - sum(role.max for role in roles)
+    for role in roles:
+        more = min(left, r.randint(1, 2)) if not role.gpus and r.random() < 0.8 else 0
+        left -= more
+        found.append(replace(role, max=role.max + more, elastic=True) if more else role)
+    return found
 
 
 def _role(draws: Draws, r: Random, name: str, cluster: Cluster, most: int) -> Role:

@@ -23,6 +23,9 @@ NAMES = ("ads", "bio", "cv", "dev")
 QUEUED = {
     "queues": ("queues", "preemptible", "priorities", "mixed"),
     "cells": ("cells", "queues", "preemptible", "gaps", "cordons"),
+    "lending": ("lending", "queues", "preemptible", "priorities", "mixed"),
+    "strict queues": ("strict", "queues", "priorities", "submitted", "held"),
+    "limits of firm gangs": ("firm_limits", "queues", "preemptible", "mixed", "elastic"),
     "fair shares": ("fair", "queues", "mixed", "resources", "stragglers"),
 }
 """What each series of instances with queues has three times as much of."""
@@ -42,6 +45,19 @@ def with_queues(draws: Draws, instance: Instance) -> Instance:
         queues = tuple(
             replace(queue, guarantee=Amount(), limit=Amount(), borrowing=True) for queue in queues
         )
+    if draws.asked("lending") and draws.on("lending", draws.random("lending"), 0.5):
+        queues = tuple(_lending(draws, queue) for queue in queues)
+    if draws.asked("firm_limits"):
+        r, most = draws.random("firm_limits"), sum(node.gpus for node in instance.cluster.nodes)
+        queues = tuple(
+            replace(queue, non_preemptible_limit=_amount(r, instance.cluster, most // 2))
+            if r.random() < 0.6
+            else queue
+            for queue in queues
+        )
+    if draws.asked("strict"):
+        r = draws.random("strict")
+        queues = tuple(replace(queue, strict=r.random() < 0.6) for queue in queues)
     if celled:
         queues = tuple(_with_cells(draws, queue, instance.cluster) for queue in queues)
     gangs = tuple(
@@ -81,6 +97,17 @@ def _queue(draws: Draws, i: int, name: str, cluster: Cluster) -> Queue:
         reclaim=r.random() < 0.85,
         weight=r.choice((1, 1, 2, 3)),
     )
+
+
+def _lending(draws: Draws, queue: Queue) -> Queue:
+    """Half of the queues keep some of their guarantee, in all or of a model."""
+    r = draws.random(f"lending/{queue.name}")
+    if r.random() < 0.4:
+        return queue
+    most, models = queue.guarantee.gpus, dict(queue.guarantee.models)
+    lent = {name: r.randint(0, gpus) for name, gpus in models.items() if r.random() < 0.7}
+    in_all = None if most is None or r.random() < 0.2 else r.randint(0, most // 2)
+    return replace(queue, lending_limit=Amount(in_all, tuple(sorted(lent.items()))))
 
 
 def _amount(r: Random, cluster: Cluster, most: int) -> Amount:

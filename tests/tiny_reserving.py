@@ -11,6 +11,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from exhaustive_ages import queued_since
 from exhaustive_options import Option, options
 from exhaustive_prices import bits, subsets
 from exhaustive_reserving import Reserved, Reserving
@@ -87,7 +88,7 @@ def _first(gang: Gang, holder: Gang) -> bool:
     """Whether the gang comes before the holder in the queue, and is in it."""
     lacks = not whole(gang, [(pod.role, pod.index) for pod in standing(gang)])
     turns = [
-        (-one.priority, float("inf") if one.submitted_at is None else one.submitted_at, one.key)
+        (-one.priority, float("inf") if (t := queued_since(one)) is None else t, one.key)
         for one in (gang, holder)
     ]
     return turns[0] < turns[1] and (not running(gang) or lacks)

@@ -14,7 +14,8 @@ from tiny_draws import Draws
 
 from models.cluster import Cluster
 from models.gang import Gang, Patience, Role
-from models.policy import Policy
+from models.instance import Instance
+from models.policy import DAY_S, Objective, Policy
 
 HOUR = 3600
 
@@ -80,3 +81,21 @@ def shaped_policy(draws: Draws, policy: Policy, cluster: Cluster) -> Policy:
         per_gpu=named if on["per_gpu"] else (),
         patience=patience if on["patience"] else None,
     )
+
+
+def suspected(draws: Draws, instance: Instance) -> Instance:
+    """The instance with nodes that failed, some of them lately, and the tier about them."""
+    if not draws.asked("suspects"):
+        return instance
+    r = draws.random("suspects")
+    now, policy = instance.now, instance.policy
+    ago = (None, HOUR, 12 * HOUR, DAY_S, 48 * HOUR)
+    failures = [r.choice(ago) for _ in instance.cluster.nodes]
+    nodes = tuple(
+        replace(node, last_failure=None if seconds is None else max(0, now - seconds))
+        for node, seconds in zip(instance.cluster.nodes, failures, strict=True)
+    )
+    objectives = list(policy.objectives)
+    objectives.insert(r.randrange(len(objectives) + 1), Objective("suspect"))
+    cluster = replace(instance.cluster, nodes=nodes)
+    return replace(instance, cluster=cluster, policy=replace(policy, objectives=tuple(objectives)))

@@ -115,7 +115,8 @@ def make_room(
                 advice = GangVerdict(one.key, Outcome.advised, orders.plan, failure.why)
                 session.record(replace(advice, resizes=one.resizes))
                 return Failure(f"{label(one.key)} cannot be resized: {failure.why}")
-    failure = yield from note_stops(session, orders.plan, evicted)
+    stopped = [one.key for one in evicted if one.decision == "preempt"]
+    failure = yield from note_stops(session, orders.plan, evicted, stopped)
     if failure is None:
         failure = yield from _evict_gangs(session, evicted, removals)
     if failure is not None or session.limits.dry:
@@ -162,10 +163,18 @@ def withheld_by_budgets(orders: PlanActions, view: ClusterView) -> dict[Key, str
 
 
 def note_stops(
-    session: ApplySession, plan: str, gangs: Collection[GangActions]
+    session: ApplySession,
+    plan: str,
+    gangs: Collection[GangActions],
+    stopped: Collection[Key] = (),
 ) -> Steps[Failure | None]:
-    """Note every gang that loses pods now, with all pods that it has: one pod alone goes or stays."""
-    notes = session.view.notes
+    """Note every gang that loses pods now, with all pods that it has: one pod alone goes or stays.
+
+    ``stopped``: those that make room for others, which count as evicted.
+    """
+    notes, now = session.view.notes, session.view.now
+    if stopped and now is not None:
+        notes = notes.with_evicted(stopped, now)
     for gang in gangs:
         pods = [*(stop.uid for stop in remaining(session, gang)), *gang.stays]
         if to_evict(session, [gang]) and len(pods) > 1:

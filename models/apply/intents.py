@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from models.apply.terms import Terms, read_terms
+
 PLAN = "gangplan.dev/plan"
 """Plan id. A label, so that ``kubectl get pods -l`` finds the pods, and an annotation."""
 
@@ -36,10 +38,13 @@ They get their own intent only when they start, so a run that is cut off leaves 
 PIN = "gangplan.dev/pin"
 """What a run added to the pod's spec to pin it; see ``Intent.pin``."""
 
+TERMS = "gangplan.dev/terms"
+"""What the gang was started under; see ``models.apply.terms``."""
+
 SEAL = "gangplan.dev/seal"
 """Proof that a run wrote the intent on this pod; see ``SealKey``."""
 
-KEYS = (PLAN, NODE, GPUS, RANK, GANG, SIZE, WHOLE, MEMBERS, PIN, SEAL)
+KEYS = (PLAN, NODE, GPUS, RANK, GANG, SIZE, WHOLE, MEMBERS, PIN, TERMS, SEAL)
 
 MANAGER = "gangplan"
 """Field manager of all our writes; ``metadata.managedFields`` shows it as the author of an intent."""
@@ -76,7 +81,7 @@ class Intent:
     ``pin``: what of the pod's spec is our pin and not its own wish: ``hostname`` (of its node selector),
     ``terms 0 2`` (the node's name in these terms of its required node affinity), ``none`` (its own
     constraints left it only that node); empty before it is pinned, and if gangplan binds it.
-    ``rank``: of its first GPU, None where the plan deals none.
+    ``rank``: of its first GPU, None where the plan deals none. ``terms``: None in those of earlier versions.
     """
 
     plan: str
@@ -88,6 +93,7 @@ class Intent:
     members: tuple[Member, ...] = ()
     pin: str = ""
     rank: int | None = None
+    terms: Terms | None = None
 
     def annotations(self) -> dict[str, str]:
         written = {PLAN: self.plan, GANG: self.gang, SIZE: str(self.size), NODE: self.node}
@@ -101,18 +107,23 @@ class Intent:
             written[MEMBERS] = record_of(self.members)
         if self.pin:
             written[PIN] = self.pin
+        if self.terms is not None:
+            written[TERMS] = self.terms.text()
         return written
 
     def labels(self) -> dict[str, str]:
         return {PLAN: self.plan}
 
     def matches(self, other: Intent | None) -> bool:
-        """Whether both say the same of this pod: equal but for ``whole``, ``members``, ``pin``."""
+        """Whether both say the same of this pod: equal but for ``whole``, ``members``, ``pin``, ``terms``.
+
+        Those of one plan have the same terms.
+        """
         return other is not None and _plain(self) == _plain(other)
 
 
 def _plain(intent: Intent) -> Intent:
-    return replace(intent, whole=False, members=(), pin="")
+    return replace(intent, whole=False, members=(), pin="", terms=None)
 
 
 def record_of(members: Iterable[Member]) -> str:
@@ -160,12 +171,15 @@ def read_intent(labels: Mapping[str, str], annotations: Mapping[str, str]) -> In
         and _PIN.fullmatch(annotations.get(PIN, "none"))
     )
     members = _members_of(annotations[MEMBERS]) if MEMBERS in annotations else ()
-    if not valid or members is None:
+    terms = read_terms(annotations[TERMS]) if TERMS in annotations else None
+    if not valid or members is None or (terms is None and TERMS in annotations):
         return None
     indices = None if gpus is None else tuple(int(part) for part in gpus.split(","))
     pin = annotations.get(PIN, "")
     dealt = None if rank is None else int(rank)
-    return Intent(plan, gang, int(size), node, indices, WHOLE in annotations, members, pin, dealt)
+    return Intent(
+        plan, gang, int(size), node, indices, WHOLE in annotations, members, pin, dealt, terms
+    )
 
 
 @dataclass(frozen=True, slots=True)

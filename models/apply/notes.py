@@ -1,4 +1,4 @@
-"""What a run leaves to later runs in the Lease of the lock: gangs that it stops, and nodes to avoid.
+"""What a run leaves to later runs in the Lease: gangs it stops, stopped or found held, nodes to avoid.
 
 Tenants cannot write there, so notes need no seal. A note that is not in the form we write is left out.
 """
@@ -21,6 +21,18 @@ MAX_AVOIDED = 100
 
 AVOID_S = 3600
 """How long a gang avoids a node on which its pods stayed pending."""
+
+MAX_HELD = 1000
+"""Gangs that were held by a scheduling gate of others, over all namespaces."""
+
+MAX_EVICTED = 300
+"""Gangs of which it is known that plans stopped them."""
+
+EVICTED_S = 86_400
+"""How long that is known after the last time."""
+
+MAX_TIMES = 1_000_000
+"""More evictions of a gang are no note of ours."""
 
 _UID = 13
 """Characters of a uid that are kept: unique among the pods of a namespace."""
@@ -53,11 +65,56 @@ class AvoidNote:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldNote:
+    """A waiting gang that a scheduling gate of others held. ``seen``: last, seconds since the epoch.
+
+    Kubernetes does not record when a gate goes. Without a name: every gang of the namespace.
+    """
+
+    gang: Key
+    seen: int
+
+
+@dataclass(frozen=True, slots=True)
+class EvictNote:
+    """A gang that plans stopped for others. ``at``: the last time, seconds since the epoch."""
+
+    gang: Key
+    at: int
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunNotes:
-    """All notes; at most one StopNote a gang."""
+    """All notes; at most one StopNote, HeldNote and EvictNote a gang."""
 
     stops: tuple[StopNote, ...] = ()
     avoid: tuple[AvoidNote, ...] = ()
+    held: tuple[HeldNote, ...] = ()
+    evicted: tuple[EvictNote, ...] = ()
+
+    def with_evicted(self, gangs: Iterable[Key], now: int) -> RunNotes:
+        """Count that these gangs are stopped now, but for those that an earlier run began to stop.
+
+        At most MAX_EVICTED: the namespace with the most gives up its oldest, so that no tenant crowds
+        out another.
+        """
+        known = {one.gang: one for one in self.evictions(now)}
+        begun = {one.gang for one in self.stops}
+        for gang in gangs:
+            before = known.get(gang)
+            if before is None or gang not in begun:
+                known[gang] = EvictNote(gang, now, 1 + (0 if before is None else before.times))
+        kept = sorted(known.values(), key=lambda one: (one.at, one.gang))
+        while len(kept) > MAX_EVICTED:
+            counts = Counter(one.gang[0] for one in kept)
+            most = max(sorted(counts), key=lambda namespace: counts[namespace])
+            kept.remove(next(one for one in kept if one.gang[0] == most))
+        return replace(self, evicted=tuple(kept))
+
+    def evictions(self, now: int) -> tuple[EvictNote, ...]:
+        """Those that are not forgotten yet. A clock that was set back does not prolong them."""
+        return tuple(one for one in self.evicted if one.at <= now < one.at + EVICTED_S)
 
     def with_stop(self, gang: Key, plan: str, uids: Iterable[str]) -> RunNotes:
         """Note a gang; pods that an earlier run noted stay."""
@@ -73,7 +130,7 @@ class RunNotes:
     @property
     def fits(self) -> bool:
         """Whether the StopNotes are short enough to be written."""
-        return len(replace(self, avoid=()).text()) <= MAX_STOPPING
+        return len(replace(self, avoid=(), held=(), evicted=()).text()) <= MAX_STOPPING
 
     def with_avoided(self, found: Iterable[tuple[Key, str]], now: int) -> RunNotes:
         """Note nodes to avoid from now on; past ones are dropped.
@@ -99,11 +156,32 @@ class RunNotes:
         """Nodes to avoid at that time. A clock that was set back does not prolong them."""
         return tuple(one for one in self.avoid if now < one.until <= now + AVOID_S)
 
+    def with_held(self, held: Iterable[Key], waiting: Iterable[Key], now: int) -> RunNotes:
+        """Note the gangs that are held now; those that wait no longer are dropped.
+
+        At most MAX_HELD: the namespace with the most is noted as a whole, so that no tenant crowds out
+        another, or his own.
+        """
+        there = frozenset(waiting)
+        alive = there | {(namespace, "") for namespace, _ in there}
+        seen = {one.gang: one.seen for one in self.held if one.gang in alive}
+        seen |= dict.fromkeys(held, now)
+        while len(seen) > MAX_HELD:
+            counts = Counter(namespace for namespace, name in seen if name)
+            most = max(sorted(counts), key=lambda namespace: counts[namespace])
+            last = max(time for (namespace, _), time in seen.items() if namespace == most)
+            seen = {gang: time for gang, time in seen.items() if gang[0] != most}
+            seen[most, ""] = last
+        return replace(self, held=tuple(HeldNote(*one) for one in sorted(seen.items())))
+
     def text(self) -> str:
         """As JSON; empty without notes."""
-        if not (self.stops or self.avoid):
+        if not (self.stops or self.avoid or self.held or self.evicted):
             return ""
-        tree = {
+        evicted = [
+            {"gang": list(one.gang), "at": one.at, "times": one.times} for one in self.evicted
+        ]
+        tree: dict[str, Any] = {
             "stops": [
                 {"gang": list(one.gang), "plan": one.plan, "pods": list(one.pods)}
                 for one in self.stops
@@ -111,7 +189,10 @@ class RunNotes:
             "avoid": [
                 {"gang": list(one.gang), "node": one.node, "until": one.until} for one in self.avoid
             ],
+            **({"evicted": evicted} if evicted else {}),
         }
+        if self.held:
+            tree["held"] = [{"gang": list(one.gang), "seen": one.seen} for one in self.held]
         return json.dumps(tree, separators=(",", ":"))
 
 
@@ -124,7 +205,20 @@ def read_notes(written: str) -> RunNotes:
     if not isinstance(tree, dict):
         return RunNotes()
     stops = {one.gang: one for one in _stops(tree.get("stops"))}
-    return RunNotes(tuple(stops.values()), tuple(_avoided(tree.get("avoid"))))
+    evicted = {one.gang: one for one in _evicted(tree.get("evicted"))}
+    return RunNotes(
+        tuple(stops.values()),
+        tuple(_avoided(tree.get("avoid"))),
+        tuple(_held(tree.get("held"))),
+        tuple(evicted.values()),
+    )
+
+
+def _evicted(found: object) -> Iterator[EvictNote]:
+    for one, gang in _of_gangs(found):
+        at, times = one.get("at"), one.get("times")
+        if type(at) is int and type(times) is int and 0 < times <= MAX_TIMES:
+            yield EvictNote(gang, at, times)
 
 
 def _stops(found: object) -> Iterator[StopNote]:
@@ -140,6 +234,12 @@ def _avoided(found: object) -> Iterator[AvoidNote]:
         node, until = one.get("node"), one.get("until")
         if isinstance(node, str) and node and type(until) is int:
             yield AvoidNote(gang, node, until)
+
+
+def _held(found: object) -> Iterator[HeldNote]:
+    for one, gang in _of_gangs(found):
+        if type(one.get("seen")) is int:
+            yield HeldNote(gang, one["seen"])
 
 
 def _of_gangs(found: object) -> Iterator[tuple[dict[str, Any], Key]]:

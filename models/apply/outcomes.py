@@ -94,11 +94,24 @@ class GangVerdict:
     resizes: tuple[Resize, ...] = ()
 
 
+MAX_REFUSALS = 5
+"""Different refusals that a verdict names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What an admission policy or webhook says of so many requests that it refused."""
+
+    by: str
+    said: str
+    requests: int
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """Result of a run. ``stop``: why it ended early; ``lock_lost``: because the lock was lost.
 
-    ``writes``: requests that changed something or may have.
+    ``writes``: requests that changed something or may have. ``refusals``: the most frequent first.
     """
 
     gangs: tuple[GangVerdict, ...] = ()
@@ -106,3 +119,4 @@ class Verdict:
     lock_lost: bool = False
     writes: int = 0
     evicted: int = 0
+    refusals: tuple[Refusal, ...] = ()

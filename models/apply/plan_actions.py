@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from models.apply.terms import Terms
 from models.documents.cluster import HOSTNAME_LABEL, ClusterSpec
 from models.documents.gang import GangDocument, PodDocument, RoleDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanPod
@@ -26,6 +27,7 @@ class PodStart:
 
     ``gpu_count``: whole GPUs it requests. ``requests``: other resources (cpu in millicores, others in
     whole units), sorted. ``mode``: gate or binding, as in the plan's input. ``rank``: of its first GPU.
+    ``terms``: that its gang starts under.
     """
 
     namespace: str
@@ -39,6 +41,7 @@ class PodStart:
     requests: tuple[tuple[str, int], ...] = ()
     mode: str | None = None
     rank: int | None = None
+    terms: Terms | None = None
 
     @property
     def key(self) -> Key:
@@ -211,7 +214,7 @@ def actions_of(plan: PlanDocument, *, unknown_uid: str | None = None) -> PlanAct
     kept: dict[Key, KeptGang] = {}
     selected: dict[str, set[str]] = {}
     for decided in plan.spec.gangs:
-        orders = _GangOrders(decided, gangs[decided.key], unknown_uid)
+        orders = _GangOrders(decided, gangs[decided.key], plan.metadata.created_at, unknown_uid)
         ordered.append(orders.order())
         if (whole := orders.kept()) is not None:
             kept[decided.key] = whole
@@ -240,9 +243,12 @@ _GROWING = ("resize", "move")
 class _GangOrders:
     """The decision on one gang, against the pods that exist."""
 
-    def __init__(self, decided: PlanGang, gang: GangDocument, unknown_uid: str | None) -> None:
+    def __init__(
+        self, decided: PlanGang, gang: GangDocument, now: int, unknown_uid: str | None
+    ) -> None:
         self.decided = decided
         self.gang = gang
+        self.terms = _terms(decided, gang, now)
         self.unknown_uid = unknown_uid
         self.roles = {role.name: role for role in gang.spec.roles}
 
@@ -261,7 +267,7 @@ class _GangOrders:
             name=decided.name,
             decision=decided.decision,
             priority=gang.spec.priority,
-            submitted_at=gang.spec.submitted_at,
+            submitted_at=gang.queued_at,
             starts=tuple(self._start(planned[s], existing.get(s)) for s in sorted(started)),
             stops=tuple(self._stop(running[slot]) for slot in sorted(stopped)),
             stays=tuple(
@@ -333,6 +339,7 @@ class _GangOrders:
             requests=tuple(sorted((name, requested(name, amount)) for name, amount in requests)),
             mode=None if pod is None else pod.mode,
             rank=planned.rank,
+            terms=self.terms,
         )
 
     def _stop(self, pod: PodDocument) -> PodStop:
@@ -357,6 +364,15 @@ class _GangOrders:
                 f"the plan {what} of gang {gang} without knowing its uid", hint
             )
         return self.unknown_uid
+
+
+def _terms(decided: PlanGang, gang: GangDocument, now: int) -> Terms:
+    """What the plan starts the gang under. ``now``: of the plan; a gang that runs on keeps its end."""
+    spec, begun = gang.spec, now
+    if decided.decision != "move" and gang.running_pods and gang.status.started_at is not None:
+        begun = gang.status.started_at
+    until = None if spec.expected_duration is None else begun + spec.expected_duration
+    return Terms(spec.priority, spec.preemptible, spec.movable, until, spec.queue)
 
 
 def _counts(slots: Iterable[Slot]) -> dict[str, int]:

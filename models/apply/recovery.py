@@ -109,6 +109,7 @@ def _order_of(pod: LivePod, intent: Intent) -> PodStart:
         gpu_count=pod.gpus,
         requests=pod.requests,
         rank=intent.rank,
+        terms=intent.terms,
     )
 
 
@@ -295,7 +296,7 @@ def mark_whole(
 ) -> Steps[None]:
     """Mark these pods of gangs as whole; where that fails, a later run does it."""
     requests = [
-        WriteIntent(order, batch.intent(order, whole=True), pod.version)
+        WriteIntent(order, _marked(batch, order, pod), pod.version)
         for batch, chosen in gangs
         if batch.size > 1 and not session.limits.dry
         for order in chosen
@@ -308,6 +309,12 @@ def mark_whole(
         if not isinstance(events.get(request.pod.key), Done | Rejected):
             yield from session.check_lock_sometimes("marks", begun=False)
             yield from _mark(session, request.pod, request.intent)
+
+
+def _marked(batch: PodBatch, order: PodStart, pod: LivePod) -> Intent:
+    """The intent with the mark; with the terms that are on the pod, which may have none."""
+    intent = batch.intent(order, whole=True)
+    return intent if pod.intent is None else replace(intent, terms=pod.intent.terms)
 
 
 def _mark(session: ApplySession, order: PodStart, intent: Intent) -> Steps[None]:

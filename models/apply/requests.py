@@ -231,6 +231,14 @@ class Rejected(NotDone):
     """The server refuses permanently: 400, 403, 422, or there is no such field."""
 
 
+@dataclass(frozen=True, slots=True)
+class Refused(Rejected):
+    """An admission policy or webhook refuses it. ``by``: which one. ``said``: its own words."""
+
+    by: str
+    said: str
+
+
 class Denied(Rejected):
     """403: the account has no right to do it, or has lost it. It may be granted again."""
 

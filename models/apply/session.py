@@ -6,6 +6,7 @@ next of a bounded number of tries.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -29,6 +30,7 @@ from models.apply.requests import (
     NoAnswer,
     ReadCluster,
     ReadPod,
+    Refused,
     Rejected,
     Remember,
     Request,
@@ -87,7 +89,16 @@ class PodBatch:
 
     def intent(self, order: PodStart, *, whole: bool = False) -> Intent:
         gpus = order.gpus or None
-        return Intent(self.plan, self.gang[1], self.size, order.node, gpus, whole, rank=order.rank)
+        return Intent(
+            self.plan,
+            self.gang[1],
+            self.size,
+            order.node,
+            gpus,
+            whole,
+            rank=order.rank,
+            terms=order.terms,
+        )
 
     @property
     def label(self) -> str:
@@ -105,6 +116,7 @@ class ApplySession:
 
     ``leaving``: pods evicted, perhaps, since the last reading, which its budgets do not know of.
     ``started``: batches started in this run. ``writes``: requests that changed something or may have.
+    ``refused``: requests, by who refused them and in which words.
     ``stopping``: after a signal, when only gangs that have begun go on. ``records``: whether the cluster
     accepts the records of a gang's members and of pins (``starts``).
     """
@@ -114,6 +126,7 @@ class ApplySession:
     verdicts: dict[tuple[str, Key], GangVerdict] = field(default_factory=dict)
     leaving: set[Key] = field(default_factory=set)
     started: list[PodBatch] = field(default_factory=list)
+    refused: Counter[tuple[str, str]] = field(default_factory=Counter)
     writes: int = 0
     evicted: int = 0
     stopping: bool = False
@@ -149,6 +162,8 @@ class ApplySession:
         event = yield request
         if isinstance(event, Halt):
             raise Halted(event)
+        if isinstance(event, Refused):
+            self.refused[event.by, event.said] += 1
         return event
 
     def check_lock(self, what: str, *, begun: bool = False) -> Steps[None]:
@@ -194,6 +209,8 @@ class ApplySession:
             event = events[request.pod.key]
             if isinstance(event, Halt):
                 raise Halted(event)
+            if isinstance(event, Refused):
+                self.refused[event.by, event.said] += 1
             if isinstance(event, NoAnswer | Rejected):
                 yield from self.read_pod(request.pod)
         return events

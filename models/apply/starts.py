@@ -85,7 +85,8 @@ def _try_to_start(session: ApplySession, batch: PodBatch) -> Steps[Failure | Non
     if failure is None or not (failure.rejected and RECORD_REFUSED in failure.why):
         return failure
     session.records = False
-    return (yield from _intend_and_start(session, batch, waiting, {}))
+    bare = replace(batch, pods=tuple(replace(order, terms=None) for order in batch.pods))
+    return (yield from _intend_and_start(session, bare, waiting, {}))
 
 
 def _intend_and_start(

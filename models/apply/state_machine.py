@@ -15,7 +15,14 @@ from models.apply.evictions import Removals, make_room, remaining, resize, stop_
 from models.apply.gang_state import judge, started_verdict
 from models.apply.lanes import Lanes
 from models.apply.live_state import READY, STARTED, ClusterView, PodState, overcommitted, shortages
-from models.apply.outcomes import ApplyLimits, GangVerdict, Outcome, Verdict
+from models.apply.outcomes import (
+    MAX_REFUSALS,
+    ApplyLimits,
+    GangVerdict,
+    Outcome,
+    Refusal,
+    Verdict,
+)
 from models.apply.plan_actions import GangActions, Key, PlanActions, PodStart
 from models.apply.recovery import evict_partial, mark_started, note_stuck_nodes, recover
 from models.apply.recreated_pods import is_restarted, start_recreated
@@ -59,6 +66,10 @@ def _to_verdict(
         lock_lost=halt is not None and halt.lock,
         writes=session.writes,
         evicted=session.evicted,
+        refusals=tuple(
+            Refusal(by, said, requests)
+            for (by, said), requests in session.refused.most_common(MAX_REFUSALS)
+        ),
     )
 
 

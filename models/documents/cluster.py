@@ -20,6 +20,7 @@ from models.documents.base import (
     Path,
     Resources,
     ShortName,
+    Time,
     Title,
     decimal,
     omitted,
@@ -113,6 +114,9 @@ class NodeDocument(Document):
     held: Resources = omitted(
         default={},
         description="What pods of no gang hold: `allocatable` is less by that while they run",
+    )
+    last_failure: Time | None = omitted(
+        description="When it, or a link of it, last failed; the tier `suspect` keeps such nodes free"
     )
 
     def field_errors(self, levels: Mapping[str, str | None]) -> Iterator[FieldError]:

@@ -208,7 +208,7 @@ class PodDocument(Document):
 class HoldDocument(Document):
     """Why pods of the gang must not start even if there is room."""
 
-    code: Literal["Unsupported", "Incomplete", "Gated", "QueueLimit"]
+    code: Literal["Unsupported", "Incomplete", "Gated", "QueueLimit", "Backoff"]
     message: Sentence
 
 
@@ -220,6 +220,9 @@ class PlannedDocument(Document):
     node: Name
 
 
+MAX_EVICTIONS = 1_000_000
+
+
 class GangStatus(Document):
     """Pods of the gang that exist, since when, and why the others must not start."""
 
@@ -229,7 +232,17 @@ class GangStatus(Document):
         description="Whose its waiting pods are, if not gangplan's: a plan of them cannot be applied"
     )
     started_at: Time | None = omitted(description="When its pods started")
+    runs_since: Time | None = omitted(
+        description="When the first of its running pods started, from which `minRunTime` counts; absent: "
+        "`startedAt`"
+    )
     last_checkpoint: Time | None = omitted(description="Work until then is not lost when it stops")
+    evicted_at: Time | None = omitted(
+        description="When a plan stopped it last: it has waited since then, not since `submittedAt`"
+    )
+    evictions: Annotated[int, whole(0, MAX_EVICTIONS)] = omitted(
+        default=0, description="How often plans stopped it"
+    )
     planned: Many[PlannedDocument] = omitted(
         default=(), description="Where an earlier plan placed its pods"
     )
@@ -317,6 +330,30 @@ class SpreadDocument(NextToDocument):
     )
 
 
+MAX_SHAPE_DOMAINS = 16
+
+
+class ShapeDocument(Document):
+    """As many domains as numbers, each with so many pods of the role and no others of it."""
+
+    level: LevelName
+    pods: Many[Count]
+
+
+class GroupTopology(Document):
+    """Where the pods of a group go."""
+
+    required: LevelName
+
+
+class GroupDocument(Document):
+    """Roles of which all pods share one domain; a role may be in several groups."""
+
+    name: ShortName
+    roles: Many[ShortName]
+    topology: GroupTopology
+
+
 class RoleDocument(Document):
     """Pods of one kind within a gang."""
 
@@ -356,6 +393,16 @@ class RoleDocument(Document):
     parallelism: ParallelismDocument | None = omitted(
         description="How its GPUs share the work of a model: which of them have to be near"
     )
+    shape: ShapeDocument | None = omitted(
+        description="Exactly so many pods in each of so many domains; read as a role for each"
+    )
+
+    @property
+    def part_names(self) -> tuple[str, ...]:
+        """Names of the roles that it is read as: its own, or one for each domain of its shape."""
+        if self.shape is None:
+            return (self.name,)
+        return tuple(f"{self.name}-{number}" for number in range(len(self.shape.pods)))
 
     @property
     def span(self) -> tuple[int, int, int]:
@@ -398,9 +445,25 @@ class RoleDocument(Document):
                 what = f"the pod set {shown(pod_set)} is listed twice"
                 yield FieldError(("podSets", i), what, "list it once")
             listed.add(pod_set)
+        if self.shape is not None:
+            yield from _shape_errors(self.shape, self)
         if self.parallelism is not None:
             own = self.parallelism.field_errors(least * self.gpus, elastic=least < most)
             yield from within(("parallelism",), own)
+
+    def level_names(self) -> Iterator[tuple[Path, str]]:
+        """Every level the role names, with its path below the role."""
+        for field in ("required", "preferred"):
+            if (level := getattr(self.topology, field)) is not None:
+                yield ("topology", field), level
+        if self.slice is not None:
+            yield ("slice", "required"), self.slice.required
+        for i, outer in enumerate(self.outer_slices):
+            yield ("outerSlices", i, "required"), outer.required
+        for below, rule in self.about_pods():
+            yield (*below, "level"), rule.level
+        if self.shape is not None:
+            yield ("shape", "level"), self.shape.level
 
     def about_pods(self) -> Iterator[tuple[Path, NextToDocument]]:
         """Every rule about other pods, with its path below the role."""
@@ -408,6 +471,27 @@ class RoleDocument(Document):
             name = "antiAffinity" if field == "anti_affinity" else field
             for i, rule in enumerate(getattr(self, field)):
                 yield (name, i), rule
+
+
+def _shape_errors(shape: ShapeDocument, role: RoleDocument) -> Iterator[FieldError]:
+    """What cannot be such a shape of the role; paths start at the role."""
+    path: Path = ("shape", "pods")
+    if not 1 < len(shape.pods) <= MAX_SHAPE_DOMAINS:
+        what = f"a shape of {plural(len(shape.pods), 'domain')}"
+        hint = f"from 2 to {MAX_SHAPE_DOMAINS}; for one write topology: {{required: LEVEL}}"
+        yield FieldError(path, what, hint)
+    elif role.replicas != sum(shape.pods):
+        what = f"{plural(sum(shape.pods), 'pod')}, but the role has another number"
+        yield FieldError(path, what, f"write replicas: {sum(shape.pods)}")
+    beside = {
+        "slice": role.slice,
+        "parallelism": role.parallelism,
+        "topology.required": role.topology.required,
+    }
+    for name, other in beside.items():
+        if other is not None:
+            what = f"a shape beside {name}"
+            yield FieldError(("shape",), what, "the shape says which pods share a domain")
 
 
 class GangSpec(Document):
@@ -428,11 +512,18 @@ class GangSpec(Document):
     )
     preemptible: bool = Field(default=False, description="May be stopped for a higher priority")
     movable: bool = Field(default=False, description="May be restarted elsewhere")
+    min_run_time: Duration | None = omitted(
+        description="For so long after `startedAt` it is not stopped, shrunk or moved; absent: that of its "
+        "queue, else of the policy"
+    )
     topology: Annotated[GangTopology, read_once()] = GangTopology.model_construct()
     patience: PatienceDocument | None = omitted(
         description="Wait for a good place first; absent: that of the policy"
     )
     roles: Annotated[Many[RoleDocument], read_once()] = Field(json_schema_extra={"minItems": 1})
+    groups: Many[GroupDocument] = omitted(
+        default=(), description="Roles that share a domain; read as podSets and affinity of them"
+    )
     communication: Annotated[Communication, read_once()] = Communication.model_construct()
 
 
@@ -462,6 +553,12 @@ class GangDocument(Document):
         return tuple(pod for pod in self.status.pods if pod.node is not None)
 
     @property
+    def queued_at(self) -> int | None:
+        """Since when it has been in the queue: an eviction counts as a new submission. None if undated."""
+        submitted, evicted = self.spec.submitted_at, self.status.evicted_at
+        return submitted if submitted is None or evicted is None else max(submitted, evicted)
+
+    @property
     def safe_since(self) -> int | None:
         """When its work was last safe: the last checkpoint or the start; None if unknown."""
         times = (self.status.started_at, self.status.last_checkpoint)
@@ -477,16 +574,14 @@ class GangDocument(Document):
             if (level := getattr(self.spec.topology, field)) is not None:
                 yield ("spec", "topology", field), level
         for i, role in enumerate(self.spec.roles):
-            path: Path = ("spec", "roles", i)
-            for field in ("required", "preferred"):
-                if (level := getattr(role.topology, field)) is not None:
-                    yield (*path, "topology", field), level
-            if role.slice is not None:
-                yield (*path, "slice", "required"), role.slice.required
-            for j, outer in enumerate(role.outer_slices):
-                yield (*path, "outerSlices", j, "required"), outer.required
-            for below, rule in role.about_pods():
-                yield (*path, *below, "level"), rule.level
+            for path, level in role.level_names():
+                yield ("spec", "roles", i, *path), level
+        for i, group in enumerate(self.spec.groups):
+            yield ("spec", "groups", i, "topology", "required"), group.topology.required
+
+    def set_of(self, group: str) -> str:
+        """The pod set of a group, or of a part of a role."""
+        return f"{self.metadata.namespace}/{self.metadata.name}/{group}"
 
     def field_errors(self) -> Iterator[FieldError]:
         """Contradictions inside the gang; paths start at its top."""
@@ -495,16 +590,17 @@ class GangDocument(Document):
         names: set[str] = set()
         for i, role in enumerate(self.spec.roles):
             path: Path = ("spec", "roles", i)
-            if role.name in names:
+            if clash := sorted(names.intersection((role.name, *role.part_names))):
                 yield FieldError(
-                    (*path, "name"), f"two roles are named {shown(role.name)}", "rename one"
+                    (*path, "name"), f"two roles are named {shown(clash[0])}", "rename one"
                 )
-            names.add(role.name)
+            names.update((role.name, *role.part_names))
             yield from within(path, role.field_errors())
         if (pods := sum(role.span[1] for role in self.spec.roles)) > MAX_PODS:
             yield FieldError(
                 ("spec", "roles"), f"{pods:,} pods in one gang", f"the most is {MAX_PODS:,}"
             )
+        yield from _group_errors(self)
         communication = self.spec.communication.field_errors(self.min_gpus)
         yield from within(("spec", "communication"), communication)
         yield from _pod_errors(self)
@@ -513,6 +609,38 @@ class GangDocument(Document):
     def min_gpus(self) -> int:
         """GPUs of all its pods at `min`."""
         return sum(role.span[0] * role.gpus for role in self.spec.roles)
+
+
+MAX_SET_NAME = 253
+MAX_SHORT_NAME = 63
+
+
+def _group_errors(gang: GangDocument) -> Iterator[FieldError]:
+    """Groups of roles that there are not, and names that are too long; paths start at the gang's top."""
+    roles = [role.name for role in gang.spec.roles]
+    parts: list[tuple[Path, str]] = [
+        (("spec", "roles", i, "name"), part)
+        for i, role in enumerate(gang.spec.roles)
+        if role.shape is not None
+        for part in role.part_names[-1:]
+    ]
+    seen = {part for role in gang.spec.roles for part in role.part_names}
+    for i, group in enumerate(gang.spec.groups):
+        path: Path = ("spec", "groups", i)
+        parts.append(((*path, "name"), group.name))
+        if group.name in seen:
+            what = f"two groups or roles are named {shown(group.name)}"
+            yield FieldError((*path, "name"), what, "rename one")
+        seen.add(group.name)
+        if not group.roles:
+            yield FieldError((*path, "roles"), "a group without roles", "name its roles")
+        for j, name in enumerate(group.roles):
+            if name not in roles:
+                what = f"unknown role {shown(name)}"
+                yield FieldError((*path, "roles", j), what, suggestion(name, roles, "roles"))
+    for path, name in parts:
+        if len(gang.set_of(name)) > MAX_SET_NAME or len(name) > MAX_SHORT_NAME:
+            yield FieldError(path, f"the name {shown(name)} is too long here", "shorten it")
 
 
 def _pod_errors(gang: GangDocument) -> Iterator[FieldError]:

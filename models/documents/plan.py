@@ -29,7 +29,7 @@ from models.documents.reason import ReasonFields
 from models.documents.server import GpuIndices
 from models.documents.what_if import WhatIfDocument
 from models.policy import EVERY_SCHEDULER, NO_COST, SHOWN_SCHEDULERS
-from models.solution import NEVER, Decision, Proof, StoppedBy
+from models.solution import NEVER, Cause, Decision, PassedOver, Proof, StoppedBy
 from models.tiers import Sense
 from models.units import plural
 
@@ -63,7 +63,7 @@ class PlanInstance(Document):
         """The time ages are counted to: the policy's ``now``, else the latest time of a gang."""
         if self.policy.spec.now is not None:
             return self.policy.spec.now
-        known = (time for gang in self.gangs for time in (gang.spec.submitted_at, gang.safe_since))
+        known = (time for gang in self.gangs for time in (gang.queued_at, gang.safe_since))
         return max((time for time in known if time is not None), default=0)
 
     @property
@@ -116,7 +116,8 @@ class PlanPod(Open):
 class PlanReservation(Open):
     """When and where a gang starts at the latest, if gangs that run end as expected.
 
-    Of a gang that the plan places: what was held for it, so that others did not take it.
+    Of a gang that the plan places: what was held for it, so that others did not take it; without nodes, it
+    had to start, for its turn had come.
     """
 
     start: Time
@@ -128,6 +129,21 @@ class PlanReservation(Open):
     beside: Many[str] = omitted(
         default=(),
         description="namespace/name of gangs before it that may come to the nodes, sorted",
+    )
+
+
+class PlanDelay(Open):
+    """A start that an earlier plan stated, and why it is later now, or dropped."""
+
+    promised: Time
+    cause: Cause = Field(
+        description="Arrival: gangs came since that go before it, or run where it was to start, or start "
+        "within the guarantee of a queue. Failure: nodes there are out of order or gone. Overrun: gangs end "
+        "later than was expected. Input: none of these, the input is another"
+    )
+    by: Many[str] = omitted(
+        default=(),
+        description="namespace/name of the gangs, or names of the nodes; at most 8, sorted",
     )
 
 
@@ -163,6 +179,13 @@ class PlanGang(Open):
     reserved: PlanReservation | None = omitted()
     expected_start: Time | None = omitted(
         description="An estimate, if nothing new arrives; of gangs that wait without a reservation"
+    )
+    passed_over: PassedOver | None = omitted(
+        description="Why a gang behind it, of its priority, holds a reservation and it does not. NoStart: "
+        "no start was found within the horizon. Promised: an earlier plan promised that gang a start"
+    )
+    delayed: PlanDelay | None = omitted(
+        description="With --previous: it starts later than that plan stated, or has no reservation now"
     )
 
     @property
@@ -303,11 +326,31 @@ class PlanQueue(Open):
     cells: Many[PlanQueueCell] = omitted(default=(), description="Its cells, equal ones together")
 
 
+class PlanUnchecked(Open):
+    """A field of the plan that ``verify`` does not check, or not wholly."""
+
+    field: str = Field(description="Its path, such as `spec.gangs[].expectedStart`")
+    codes: Many[str] = omitted(
+        default=(), description="Of a field of reasons: codes for which that is so; absent: all"
+    )
+    why: str = Field(description="Why not, for people; no program reads it")
+
+
 class PlanDigests(Open):
     """``sha256:<hex>`` of parts of the plan, as compact JSON with sorted keys."""
 
     instance: str
     spec: str
+
+
+class PlanUnable(Open):
+    """A waiting gang that is not known to be able to start, whatever runs.
+
+    It holds no room, and uses up no guarantee.
+    """
+
+    gang: str = Field(description="namespace/name")
+    proven: bool = Field(description="Whether it is proven that it never can")
 
 
 class PlanStatus(Open):
@@ -320,12 +363,21 @@ class PlanStatus(Open):
         description="Absent in plans of older versions"
     )
     queues: Many[PlanQueue] = omitted(default=(), description="By name; only with Queues")
+    unable: Many[PlanUnable] = omitted(
+        default=(),
+        description="Waiting gangs that would hold room or use up a guarantee, and are not known to be able"
+        " to start on the empty cluster: by namespace and name",
+    )
     moves: Many[PlanMoves] = omitted(default=(), description="Only in plans that move gangs")
     notes: Many[str] = Field(default=(), description="What the plan assumes")
     remarks: Many[str] = omitted(default=(), description="What was odd in the input")
     left_out: Mapped[Name, Natural] = omitted(
         default={},
         description="Waiting pods of other schedulers that are not planned, by scheduler",
+    )
+    unchecked: Many[PlanUnchecked] = omitted(
+        default=(),
+        description="What `verify` does not check, or not wholly; absent in plans of older versions",
     )
     digests: PlanDigests
 

@@ -37,6 +37,7 @@ from models.policy import (
     QUEUE_LIMIT,
     SLURM_PRIORITIES,
     Disruption,
+    EvictionBackoff,
     KubernetesPolicy,
     Moves,
     Objective,
@@ -104,6 +105,24 @@ class StarvationDocument(Document):
         description="A gang that waited longer goes before others of its priority",
         json_schema_extra={"default": "24h"},
     )
+
+
+class EvictionBackoffDocument(Document):
+    """How long a gang that a plan stopped waits before it may start again."""
+
+    base: Duration = Field(
+        default=EvictionBackoff().base_s,
+        description="After the first eviction; twice as long after each further one",
+        json_schema_extra={"default": "10m"},
+    )
+    max: Duration = Field(
+        default=EvictionBackoff().max_s,
+        description="The longest",
+        json_schema_extra={"default": "2h"},
+    )
+
+    def to_backoff(self) -> EvictionBackoff:
+        return EvictionBackoff(self.base, self.max)
 
 
 class HoldRoomDocument(Document):
@@ -248,6 +267,15 @@ class KubernetesDocument(Document):
     trust_submitted_at: bool = Field(
         default=False, description="Whether an annotation may set the submission time of a gang"
     )
+    trust_communication: bool = omitted(
+        default=False,
+        description="Whether annotations about its communication may make a gang count as faster than "
+        "one that says nothing",
+    )
+    trust_min_run_time: bool = omitted(
+        default=False,
+        description="Whether an annotation may state a `minRunTime` above that of the queue or the policy",
+    )
     trust_elastic_quotas: bool = omitted(
         default=False,
         description="Whether only administrators write ElasticQuotas, so that they promise GPUs, too",
@@ -310,6 +338,8 @@ class KubernetesDocument(Document):
             ),
             ignore=tuple(sorted(self.ignore)),
             trust_submitted_at=self.trust_submitted_at,
+            trust_communication=self.trust_communication,
+            trust_min_run_time=self.trust_min_run_time,
             trust_elastic_quotas=self.trust_elastic_quotas,
             nvlink_across_nodes=self.nvlink_across_nodes,
             gpu_backend=self.gpu_backend,
@@ -355,6 +385,15 @@ class PolicySpec(Document):
         default=StarvationDocument.model_construct(),
         description="Absent: after 24h; null: waiting time gives no gang precedence",
     )
+    min_run_time: Duration = omitted(
+        default=0,
+        description="For so long after its start a running gang is not stopped, shrunk or moved",
+        json_schema_extra={"default": "0s"},
+    )
+    eviction_backoff: EvictionBackoffDocument | None = omitted(
+        EvictionBackoffDocument.model_construct(),
+        description="When a gang that plans stopped may start again; null: at once",
+    )
     now: Time | None = omitted(
         description="Reference time of ages; absent: the latest time in the input",
     )
@@ -389,6 +428,10 @@ class PolicySpec(Document):
         default={},
         alias="perGpu",
         description="What a free GPU needs of its node, such as cpu and memory, not to be stranded",
+    )
+    suspect_for: Duration = omitted(
+        default=DAY_S,
+        description="So long after its last failure a node counts in the tier `suspect`",
     )
     kubernetes: KubernetesDocument = omitted(KubernetesDocument.model_construct())
 

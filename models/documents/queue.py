@@ -8,6 +8,7 @@ from pydantic import Field
 from models.documents.base import (
     ApiVersion,
     Document,
+    Duration,
     FieldError,
     Many,
     Mapped,
@@ -83,6 +84,14 @@ class QueueSpec(Document):
         AmountDocument.model_construct(),
         description="Most GPUs that its gangs, and those of queues below it, hold together",
     )
+    lending_limit: AmountDocument = omitted(
+        AmountDocument.model_construct(),
+        description="Most GPUs of its guarantee that others may hold, preemptible gangs too; absent: all",
+    )
+    non_preemptible_limit: AmountDocument = omitted(
+        AmountDocument.model_construct(),
+        description="Most GPUs that its gangs without `preemptible`, also of queues below it, hold",
+    )
     borrowing: bool = Field(
         default=True, description="false: it never holds more than its guarantee"
     )
@@ -93,6 +102,15 @@ class QueueSpec(Document):
     )
     weight: Annotated[int, whole(1, MAX_WEIGHT)] = Field(
         default=1, description="Of its fair share, next to other queues of its parent"
+    )
+    order: Literal["strict", "bestEffort"] = omitted(
+        default="bestEffort",
+        description="strict: no gang that names it starts while an earlier one waits that could ever start; "
+        "bestEffort: it may",
+    )
+    min_run_time: Duration | None = omitted(
+        description="`minRunTime` of gangs that state none; absent: that of the queue above, else of the "
+        "policy"
     )
     cells: Many[CellDocument] = omitted(
         default=(),
@@ -117,8 +135,13 @@ class QueueDocument(Document):
 
     def field_errors(self) -> Iterator[FieldError]:
         """Contradictions inside the queue; paths start at its top."""
-        for name in ("guarantee", "limit"):
-            amount: AmountDocument = getattr(self.spec, name)
+        amounts = {
+            "guarantee": self.spec.guarantee,
+            "limit": self.spec.limit,
+            "lendingLimit": self.spec.lending_limit,
+            "nonPreemptibleLimit": self.spec.non_preemptible_limit,
+        }
+        for name, amount in amounts.items():
             yield from within(("spec", name), amount.field_errors())
         for i, cell in enumerate(self.spec.cells):
             yield from within(("spec", "cells", i), cell.field_errors())

@@ -61,11 +61,15 @@ class ReasonGang(Open):
 
 
 class ReasonGuard(Open):
-    """A running gang that only disruption budgets keep from giving way."""
+    """A running gang that only disruption budgets, or its minimum run time, keep from giving way."""
 
     gang: str = Field(description="namespace/name")
-    budgets: Many[str] = Field(
-        description="namespace/name of the budget; or two, of which both guard one of its pods"
+    budgets: Many[str] = omitted(
+        default=(),
+        description="namespace/name of the budget; or two, of which both guard one of its pods",
+    )
+    until: Time | None = omitted(
+        description="When its minimum run time ends; of several such gangs the first to end it"
     )
     allowed: Natural | None = omitted(description="Evictions that the one budget has left")
     evictions: Natural | None = omitted(description="Evictions that stopping the gang takes")
@@ -133,11 +137,18 @@ class ReasonFields(Open):
         default=False,
         description="By counts there is room, but an exact search proved that its pods do not fit together",
     )
+    rule: str | None = omitted(
+        description="The rule but for which it could start on the empty cluster, by its code: `AntiAffinity`,"
+        " `Affinity`, `Spread`, `Balance`, `Bandwidth`, `Quota`"
+    )
     broken: bool = omitted(
         default=False, description="Its running pods already violate its topology or GPU model"
     )
     share: float | None = omitted(description="The minBandwidthShare that no placement reaches")
-    until: Time | None = omitted(description="Until when it waits for a place that reaches it")
+    until: Time | None = omitted(
+        description="Until when it waits for a place that reaches it; of `Backoff`: when it may start again"
+    )
+    evictions: Natural | None = omitted(description="How often plans stopped it")
     best_share: float | None = omitted(description="The best share of the places that were found")
     holders: Many[ReasonHolder] = omitted(
         default=(),
@@ -178,7 +189,7 @@ class ReasonFields(Open):
         description="Running gangs that may give way, but no way to make room so was found",
     )
     guarded: ReasonGuard | None = omitted(
-        description="A running gang that might make room, but for a disruption budget"
+        description="A running gang that might make room, but for a disruption budget or its minimum run time"
     )
     help: Help | None = omitted(
         description="What might let it start: smaller requests; nodes and GPUs that are out of order; that"
@@ -193,9 +204,17 @@ class ReasonFields(Open):
     limit: Natural | None = omitted(
         description="GPUs that gangs in the queue may hold; of `QueueLimit`: waiting gangs that are planned"
     )
+    not_preemptible: bool = omitted(
+        default=False, description="`held` and `limit` are about gangs that are not preemptible"
+    )
     guarantee: Natural | None = omitted(description="GPUs that the queue is guaranteed")
     unused: Natural | None = omitted(description="GPUs of its guarantee that it may still take")
-    cells: Natural | None = omitted(description="Cells that it would take from the queue")
+    kept: Natural | None = omitted(
+        description="GPUs that the queue does not lend and does not hold; with `limit`: those of queues below"
+    )
+    cells: Natural | None = omitted(
+        description="Cells that it would take from the queue; 0: nobody counted them"
+    )
     cell_gpus: Natural | None = omitted(description="GPUs of each such cell")
     reserved_nodes: Natural | None = omitted(description="Nodes that are reserved for others")
     endless: bool = omitted(default=False, description="Nobody knows how long it runs")
@@ -264,14 +283,25 @@ CODES: Mapping[str, Code] = {
     "Exclusive": Code("it would fit, but not in domains of its own", _RULE),
     "Spares": Code("it would fit, but not beside the nodes kept free for failures", _RULE),
     "HeldRoom": Code("it fits, but the Policy holds room for a gang of higher priority", ("by",)),
+    "QueueOrder": Code("it fits, but an earlier gang of its strict queue waits", ("queue", "by")),
     "Reserved": Code(
         "it fits, but only on nodes that are reserved for others",
         ("reserved_nodes", "by", "more", "endless"),
     ),
     "Quota": Code(
-        "so many GPUs would be more than a queue may hold, or than guarantees of others leave",
+        "so many GPUs would be more than a queue may hold, or than others leave of their guarantees",
         (
-            *("gpus", "model", "queue", "held", "limit", "guarantee", "unused"),
+            *(
+                "gpus",
+                "model",
+                "queue",
+                "held",
+                "limit",
+                "guarantee",
+                "unused",
+                "kept",
+                "not_preemptible",
+            ),
             *("cells", "cell_gpus", "level"),
         ),
     ),
@@ -289,7 +319,7 @@ CODES: Mapping[str, Code] = {
                 "asked",
                 "offered",
             ),
-            *("queue", "limit"),
+            *("queue", "limit", "not_preemptible", "apart", "rule"),
         ),
     ),
     "Preempted": Code("it is stopped for gangs that come to its nodes", ("by", "more")),
@@ -298,7 +328,10 @@ CODES: Mapping[str, Code] = {
         tuple(ReasonFields.model_fields),
     ),
     "QueueLimit": Code("more gangs of its namespace wait than the Policy plans", ("limit",)),
-    "Gated": Code("another controller's scheduling gate holds its pods", ("text",)),
+    "Backoff": Code("plans stopped it, and it may not start again yet", ("until", "evictions")),
+    "Gated": Code(
+        "another controller's scheduling gate or stopped queue holds its pods", ("text",)
+    ),
     "Unsupported": Code("it uses a constraint that is not modelled", ("text",)),
 }
 """Every code, as far as this version knows them."""

@@ -13,6 +13,7 @@ from models.instance import Instance
 from models.program.demands import Demand, Groups, RoleDemand, groups_of
 from models.program.rules.declarations import eligible_nodes, gang_key
 from models.rates.gang_bandwidth import ServerSet, server_set
+from models.reservations import due
 from models.solution import PodPlacement
 
 SEPARATE_SLICES_NODES = 16
@@ -189,12 +190,13 @@ def _standing_sets(
 def identity(instance: Instance, demand: Demand, *, planned: bool = True) -> tuple[object, ...]:
     """Equal for waiting gangs that differ only in name, priority and submit time.
 
-    ``planned``: a gang that an earlier plan placed is equal to no other.
+    ``planned``: a gang that an earlier plan placed is equal to no other. One that has to start now is equal
+    only to such gangs.
     """
     gang = instance.gangs[demand.gang]
     if gang.running or (planned and gang.planned):
         return ("by itself", demand.gang)
-    return placing(instance, demand)
+    return (*placing(instance, demand), gang.key in due(instance))
 
 
 def placing(instance: Instance, demand: Demand) -> tuple[object, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,6 +26,21 @@ class FreeServers:
         """(free GPUs, variable that counts servers or slots with so many) of a region."""
         rests = self.model.variables.flows[region.number].rests
         return [(region.packing.size(state), rest) for state, rest in rests.items()]
+
+    def left(self, members: Iterable[int]) -> Linear:
+        """GPUs left free on these nodes, which fill whole regions."""
+        total = Linear()
+        regions: dict[int, Region] = {}
+        for n in members:
+            region = self.region_of.get(n)
+            if region is None:
+                total.constant += self.model.rooms[n].free_gpus
+            else:
+                regions[region.number] = region
+        for region in regions.values():
+            for gpus, rest in self.rests(region):
+                total.add(rest, gpus)
+        return total
 
     def usable_outside(self, n: int) -> int:
         """Usable GPUs of a node in no region."""

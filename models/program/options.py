@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
-from models.disruption_budgets import may_move, may_stop
+from models.disruption_budgets import may_move, may_shrink, may_stop
 from models.gang import ExistingPod, Gang, Role
 from models.instance import Instance
 from models.occupancy import Room
@@ -24,6 +24,7 @@ from models.program.interruption import Question, check, never
 from models.program.packing import by_count
 from models.program.rules.declarations import eligible_nodes
 from models.queue_shares import counts_sizes
+from models.reservations import due
 from models.shape import standing_beside
 
 CHECK_EVERY = 64
@@ -177,7 +178,8 @@ def _waiting(instance: Instance, known: Sequence[int], index: int) -> Choice:
     # fewer pods fit wherever more do, but may be too slow there, and tiers of queues may count them
     by_size = instance.min_share(instance.gangs[index]) or counts_sizes(instance)
     covers_admission = complete or not by_size
-    return Choice(index, options, False, stop, complete, covers_admission)  # noqa: FBT003  # must
+    must = instance.gangs[index].key in due(instance)
+    return Choice(index, options, must, stop, complete, covers_admission)
 
 
 def _counts(gang: Gang, near: tuple[int, ...] | None) -> tuple[list[tuple[int, ...]], bool]:
@@ -229,9 +231,8 @@ class StayingSets:
     def sets(self, there: Sequence[ExistingPod]) -> tuple[list[Pods], bool, bool]:
         """Sets of these pods that stay, never all; False if some are left out; and whether pods are *loose*.
 
-        Each also with all pods with GPUs: moving pods without GPUs disrupts nothing. Loose pods are those
-        that only rules about pods set apart, where there are too many: one that is placed where it stands
-        may be one that stays.
+        Loose pods are those that only rules about pods set apart, where there are too many: one that is
+        placed where it stands may be one that stays.
         """
         units = self._units(there)
         loose = prod(map(len, units)) > MAX_SETS and self._ruled
@@ -240,14 +241,12 @@ class StayingSets:
         complete = prod(map(len, units)) <= MAX_SETS
         if not complete:
             units = [[(), tuple(p for unit in units for p in unit[-1])]]
-        with_gpus = [p for p in there if self._gang.roles[p.role].gpus]
         found: dict[Pods, None] = {}
         for chosen in product(*units):
             some = [p for part in chosen for p in part]
-            for stays in ([], with_gpus):
-                pods = tuple(p for p in there if p in some or p in stays)
-                if len(pods) < len(there):
-                    found[pods] = None
+            pods = tuple(p for p in there if p in some)
+            if len(pods) < len(there):
+                found[pods] = None
         return list(found), complete, loose
 
     @property
@@ -414,7 +413,7 @@ class _Running:
         for count in sorted(counts, key=lambda c: (c != self._now, c)):
             shrinks = any(a < b for a, b in zip(count, self._now, strict=True))
             # a movable gang may shrink even if it does not move
-            if not shrinks or gang.movable or gang.preemptible:
+            if not shrinks or may_shrink(self._instance, self._index):
                 options.append(self._in_place(count, shrinks=shrinks))
             if self._movable:
                 there = [p for p in gang.running_pods if self._has(count, p)]
@@ -436,10 +435,7 @@ class _Running:
         self, counts: tuple[int, ...], stays: Sequence[ExistingPod], *, loose: bool
     ) -> Option:
         there = [p for p in self._gang.running_pods if self._has(counts, p)]
-        kept = self._sum(there)
-        gpus_move = any(self._gang.roles[p.role].gpus for p in there if p not in stays)
-        lost = self._gpus if gpus_move else self._gpus - kept
-        option = self._option(counts, stays, Effect(kept, lost, moved=True))
+        option = self._option(counts, stays, Effect(self._sum(there), self._gpus, moved=True))
         return replace(option, demand=replace(option.demand, loose=loose))
 
     def _has(self, counts: tuple[int, ...], pod: ExistingPod) -> bool:

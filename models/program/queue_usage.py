@@ -37,7 +37,7 @@ class QueueUsage:
     """GPUs by holder and GPU model; ``beyond``, ``fair``: as in ``models.queue_shares.QueueUse``."""
 
     held: dict[tuple[Holder, Gpu], Linear] = field(default_factory=dict)
-    beyond: dict[Gpu, Linear] = field(default_factory=dict)
+    beyond: dict[tuple[bool, Gpu], Linear] = field(default_factory=dict)
     fair: dict[int, Linear] = field(default_factory=dict)
 
     def hold(self, holder: Holder, gpu: Gpu) -> Linear:
@@ -54,8 +54,8 @@ def usage_of(model: Model) -> QueueUsage:
         add_use(instance, fixed, index, decision.pods)
     for (holder, gpu), gpus in fixed.held.items():
         found.hold(holder, gpu).constant += gpus
-    for gpu, gpus in fixed.beyond.items():
-        found.beyond.setdefault(gpu, Linear()).constant += gpus
+    for key, gpus in fixed.beyond.items():
+        found.beyond.setdefault(key, Linear()).constant += gpus
     for queue, units in fixed.fair.items():
         found.fair.setdefault(queue, Linear()).constant += units
     for option, admit in _options(model):
@@ -83,9 +83,9 @@ def _add_option(model: Model, found: QueueUsage, option: Option, admit: int) -> 
     for gpu, gpus in gpus_held(instance, gang, stays).items():
         if gpu in known.models:
             found.hold(holder, gpu).add(admit, gpus)
-    if holder.firm:
+    if holder.managed:
         for gpu, gpus in gpus_beyond(instance, gang, stays).items():
-            found.beyond.setdefault(gpu, Linear()).add(admit, gpus)
+            found.beyond.setdefault((holder.firm, gpu), Linear()).add(admit, gpus)
     if holder.queue is not None:
         queue = holder.queue
         units = sum(fair_units(instance, queue, role) * count for role, count in counts)

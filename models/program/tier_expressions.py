@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from models.gang import ExistingPod, Gang
 from models.instance import Instance
-from models.leftover import gpu_models, request_domains
+from models.leftover import gpu_models, request_domains, suspects
 from models.program.base_state import base_decisions
 from models.program.demands import Demand, RoleDemand
 from models.program.free_servers import FreeServers
@@ -81,6 +81,14 @@ def _growth(instance: Instance, demand: Demand, effect: Effect) -> int:
         return 0
     counts = zip(gang.roles, demand.counts, strict=True)
     return sum((count - role.min) * role.gpus for role, count in counts)
+
+
+def _growth_pods(instance: Instance, demand: Demand, effect: Effect) -> int:
+    gang = instance.gangs[demand.gang]
+    if not effect.admitted:
+        return 0
+    counts = zip(gang.roles, demand.counts, strict=True)
+    return sum(count - role.min for role, count in counts if not role.gpus)
 
 
 def _age_if_aged(instance: Instance, gang: Gang) -> int:
@@ -193,6 +201,7 @@ OPTION_VALUES: dict[str, OptionValue] = {
     "waiting": _waited,
     "disruption": _disruption,
     "growth": _growth,
+    "growth-pods": _growth_pods,
 }
 """Tiers that depend on the chosen options alone: what an option adds, in both models alike."""
 
@@ -314,9 +323,15 @@ def defragment(program: Program, instance: Instance, free: FreeServers) -> Linea
     return total
 
 
+def suspect(_program: Program, instance: Instance, free: FreeServers) -> Linear:
+    """GPUs left free on nodes that failed lately."""
+    return free.left(sorted(suspects(instance)))
+
+
 FREE_SPACE: dict[str, Callable[[Program, Instance, FreeServers], Linear]] = {
     "stranded": stranded,
     "defragment": defragment,
+    "suspect": suspect,
 }
 """Tiers that depend on the free GPUs of every node alone: exact in both models."""
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from models.documents.plan import PlanDocument
+from models.documents.stated import Unchecked, unchecked
 from models.verify import (
+    stated_delays,
     stated_effective,
     stated_gangs,
     stated_moves,
@@ -19,12 +21,16 @@ from models.verify import (
     stated_ranks,
     stated_reasons,
     stated_reservations,
+    stated_starts,
     stated_tiers,
+    stated_unable,
+    stated_unchecked,
 )
 from models.verify.adaptor import InstanceReading, check_digests, read_case
 from models.verify.optimality import examine
 from models.verify.outcome import Figures, Outcome
 from models.verify.rules import (
+    backoff,
     balance,
     bandwidth,
     eligibility,
@@ -33,6 +39,7 @@ from models.verify.rules import (
     hold_room,
     pod_affinity,
     queue_limit,
+    queue_order,
     quotas,
     reservations,
     resources,
@@ -51,10 +58,13 @@ STATED: tuple[Check, ...] = (
     stated_ranks.check,
     stated_reasons.check,
     stated_reservations.check,
+    stated_delays.check,
+    stated_starts.check,
     stated_moves.check,
     stated_tiers.check,
     stated_effective.check,
     stated_queues.check,
+    stated_unable.check,
 )
 
 CHECKS: tuple[Check, ...] = (
@@ -65,9 +75,11 @@ CHECKS: tuple[Check, ...] = (
     services.check,
     pod_affinity.check,
     running.check,
+    backoff.check,
     queue_limit.check,
     quotas.check,
     hold_room.check,
+    queue_order.check,
     balance.check,
     exclusive.check,
     spares.check,
@@ -82,9 +94,10 @@ CHECKS: tuple[Check, ...] = (
 class Verdict:
     """``violations``: [] if there is none. ``document``: the plan as read, None if its form is broken.
 
-    ``remarks``: better plans where the plan claims no proof. ``counted``: tiers that are best by counting
-    alone. Both only of plans without a violation. ``refuted``: tiers whose stated bound is wrong, where
-    that is all that is wrong with the plan.
+    ``remarks``: better plans where the plan claims no proof, and places that it did not find. ``counted``:
+    tiers that are best by counting alone. ``unchecked``: what the plan states and nobody checked. All three
+    only of plans without a violation. ``refuted``: tiers whose stated bound is wrong, where that is all that
+    is wrong with the plan.
     """
 
     violations: list[Violation]
@@ -92,6 +105,7 @@ class Verdict:
     remarks: tuple[str, ...] = ()
     counted: frozenset[str] = frozenset()
     refuted: frozenset[str] = frozenset()
+    unchecked: tuple[Unchecked, ...] = ()
 
 
 class Judge:
@@ -113,15 +127,23 @@ class Judge:
         if reading.case is None or reading.instance is None:
             return Verdict(ordered(reading.faults), reading.document)
         outcome = Outcome(reading.case)
-        found = [*reading.faults, *check_digests(plan, reading.instance, reading.case.status)]
+        status, unknown = reading.case.status, unchecked(cast(dict[str, Any], plan))
+        found = [
+            *reading.faults,
+            *check_digests(plan, reading.instance, status),
+            *stated_unchecked.check(status.unchecked, unknown),
+        ]
         for rule in CHECKS:
             found += rule(outcome)
-        if found or not refute:
+        if found:
             return Verdict(ordered(found), reading.document)
+        if not refute:
+            return Verdict([], reading.document, unchecked=unknown)
         seen = examine(outcome, [rule for rule in CHECKS if rule not in STATED])
         if seen.violations:
             return Verdict(ordered(seen.violations), reading.document, refuted=seen.refuted)
-        return Verdict([], reading.document, seen.remarks, seen.counted)
+        remarks = (*seen.remarks, *stated_unable.overlooked(outcome))
+        return Verdict([], reading.document, remarks, seen.counted, unchecked=unknown)
 
 
 def check(plan: object, document: PlanDocument | None = None) -> list[Violation]:

@@ -170,6 +170,8 @@ class Counts:
             free = self.outcome.free
             nodes = sum(gpus * count for gpus, count in free.nodes_possible.items())
             return nodes + sum(node.gpus for node in self.facts.nodes)
+        if family == "suspect":
+            return sum(node.gpus for node in self.facts.nodes if node.suspect)
         if family == "kept":
             running = (c for c in self.outcome.changes if c.gang.priority == priority)
             return sum(change.running_gpus for change in running)
@@ -184,7 +186,7 @@ class Counts:
             else:
                 items.append(_Item(amount, self._taken(i)))
         total = sum(item.worth for item in items)
-        if family == "growth":  # it counts GPUs that the rows do not
+        if family in ("growth", "growth-pods"):  # they count what the rows do not
             return certain + total
         return certain + min(total, *(_knapsack(items, s, left) for s, left in rows.items()))
 
@@ -271,6 +273,10 @@ def _growth(outcome: Outcome, i: int) -> int:
     return sum((role.max - role.min) * role.gpus for role in outcome.changes[i].gang.roles)
 
 
+def _growth_pods(outcome: Outcome, i: int) -> int:
+    return sum(role.max - role.min for role in outcome.changes[i].gang.roles if not role.gpus)
+
+
 WORTHS: dict[str, Callable[[Outcome, int], int]] = {
     "guarantee": _guarantee,
     "goodput": _goodput,
@@ -281,5 +287,6 @@ WORTHS: dict[str, Callable[[Outcome, int], int]] = {
     "preference": _preference,
     "bandwidth": _bandwidth,
     "growth": _growth,
+    "growth-pods": _growth_pods,
 }
 """What gang i adds to a tier at most."""

@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import cached_property
 
 from models.verify.eligibility import accepting, accepts
-from models.verify.facts import Facts, Gang, Role
+from models.verify.facts import Facts, Gang, Node, Role
 from models.verify.queues import ALL, Queues
 from models.verify.room import Work, fitting
 
@@ -43,6 +43,11 @@ class EmptyCluster:
         ]
         self._of: dict[object, Sequence[int]] = {}
         self._sums: dict[object, tuple[int, ...]] = {}
+
+    def nodes_in_order(self) -> Iterator[Node]:
+        """Every node as it would be if it were ready and healthy, and no pod ran."""
+        for node, offers in zip(self._nodes, self._offers, strict=True):
+            yield replace(node, unhealthy=0, unknown_unhealthy=0, allocatable=offers, held={})
 
     def of(self, role: Role) -> Sequence[int]:
         """Nodes that would accept pods of the role."""
@@ -84,9 +89,14 @@ class EmptyCluster:
                 asked[names.pop()] += role.gpus * role.min
         for name in queues.above(gang.queue):
             for key, gpus in asked.items():
-                limit = queues.limit[name].get(key)
-                if limit is not None and gpus > limit:
-                    yield name, key, gpus, limit
+                limits = [queues.limit[name].get(key)]
+                if not gang.preemptible:
+                    limits.append(queues.firm_limit[name].get(key))
+                yield from (
+                    (name, key, gpus, limit)
+                    for limit in limits
+                    if limit is not None and gpus > limit
+                )
 
     @cached_property
     def queues(self) -> Queues:

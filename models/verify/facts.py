@@ -42,7 +42,8 @@ class Node:
     ``named``: levels, from the widest, at which it has a value, and ``names`` of its domains there.
     ``labels`` include the implied ones. ``selected``: by the policy. ``usable``: that, ready and not
     cordoned. ``pod_sets``: by set, its pods of no gang.
-    ``held``: what those hold of each resource, which is not in ``allocatable``.
+    ``held``: what those hold of each resource, which is not in ``allocatable``. ``suspect``:
+    it failed lately.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Node:
     unknown_unhealthy: int
     pod_sets: Mapping[str, int]
     held: Mapping[str, Fraction]
+    suspect: bool
 
     def has(self, level: int) -> bool:
         """Whether it has a value at a level; without one it is a domain of its own there."""
@@ -137,12 +139,15 @@ class Gang:
     """``existing``: (name, uid) of every existing pod. ``running_pods``: the pods that run.
 
     ``scheduler``: whose waiting pods it has, None for gangplan's own.
-    ``hold``: code of the reason why no pod of it may be placed. ``joined``: NVLink between servers
-    counts for it. ``fraction``: part of a step spent in communication where links are ideal.
-    ``counts_speed``: whether slower GPU models slow it down. ``planned``: nodes where an earlier plan
-    placed its pods. ``budgets``: disruption budgets of running pods that have any. ``duration``: seconds
-    it is expected to run. ``balance``, ``exclusive``: levels. ``ranks``: of pods that an earlier plan
-    dealt one. ``min_share`` counts patience.
+    ``hold``: code of the reason why no pod of it may be placed, ``hold_text``: its sentence. ``joined``:
+    NVLink between servers counts for it. ``fraction``: part of a step spent in communication where links
+    are ideal. ``counts_speed``: whether slower GPU models slow it down. ``planned``: nodes where an earlier
+    plan placed its pods. ``budgets``: disruption budgets of running pods that have any. ``duration``:
+    seconds it is expected to run. ``balance``, ``exclusive``: levels. ``ranks``: of pods that an earlier plan
+    dealt one. ``min_share`` counts patience, ``least_share`` does not; ``patient_until``: its end, if any.
+    ``submitted``: or evicted, whichever was later.
+    ``min_run_time``: seconds after ``since``, its first start, that it is left alone. ``starts_again``: when
+    it may start after its evictions, None without any or where the policy does not say.
     """
 
     namespace: str
@@ -154,6 +159,8 @@ class Gang:
     required: int | None
     preferred: int | None
     min_share: Fraction
+    least_share: Fraction
+    patient_until: int | None
     pattern: str
     weight: int
     joined: bool
@@ -164,7 +171,11 @@ class Gang:
     existing: Mapping[PodKey, tuple[str, str | None]]
     running_pods: Mapping[PodKey, Pod]
     hold: str | None
+    hold_text: str | None
     started: int | None
+    since: int | None
+    min_run_time: int
+    starts_again: int | None
     checkpoint: int | None
     resize_after: int | None
     planned: Mapping[PodKey, int]
@@ -184,6 +195,11 @@ class Gang:
     @property
     def running(self) -> bool:
         return bool(self.running_pods)
+
+    @property
+    def managed(self) -> bool:
+        """Whether promises to queues bind it: it is in a queue, or gangplan's to start."""
+        return self.scheduler is None or self.queue is not None
 
     @property
     def counts_against_promises(self) -> bool:
@@ -292,6 +308,12 @@ class Facts:
         if limit is None or gang.running or gang.submitted is None:
             return False
         return self.now - gang.submitted > limit
+
+    def protected(self, gang: Gang) -> bool:
+        """Whether it runs, and has not yet for its minimum run time."""
+        if not gang.running or gang.since is None or not gang.min_run_time:
+            return False
+        return self.now - gang.since < gang.min_run_time
 
     def size_held(self, gang: Gang) -> bool:
         """Whether the gang runs and must keep its number of pods until a later checkpoint."""

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from models.documents.base import FieldError
 from models.documents.cluster import ClusterSpec, LevelDocument, NodeDocument, level_errors
-from models.documents.gang import GangDocument, PodDocument, RoleDocument
+from models.documents.gang import GangDocument, GangSpec, PodDocument, RoleDocument
 from models.documents.plan import PlanInstance, PlanPod
 from models.documents.policy import PolicySpec
 from models.documents.queue import QueueDocument, QueueSpec
@@ -58,7 +58,10 @@ def read_instance(faults: Faults, instance: PlanInstance) -> tuple[Facts, GangRe
     faults.add_errors(where, level_errors(spec.levels, ("levels",)))
     models = _server_models(faults, spec, f"{where}.serverModels")
     ours = instance.policy.spec.node_selector
-    nodes = _NodeReader(faults, spec.levels, models, ours).read_all(spec.nodes, f"{where}.nodes")
+    now = _now(instance)
+    failed_after = now - instance.policy.spec.suspect_for
+    node_reader = _NodeReader(faults, spec.levels, models, ours, failed_after)
+    nodes = node_reader.read_all(spec.nodes, f"{where}.nodes")
     used = {id(node.model) for node in nodes}
     for model in {id(model): model for model in models.values()}.values():
         if id(model) not in used:
@@ -67,8 +70,7 @@ def read_instance(faults: Faults, instance: PlanInstance) -> tuple[Facts, GangRe
     budgets = {budget.key: budget.allowed for budget in spec.disruption_budgets}
     keys = [budget.key for budget in spec.disruption_budgets]
     _check_sorted(faults, f"{where}.disruptionBudgets", "budget", keys)
-    now = _now(instance)
-    reader = GangReader(faults, spec.levels, nodes, budgets)
+    reader = GangReader(faults, spec.levels, nodes, budgets, _min_run_times(instance))
     gangs = tuple(
         reader.read(gang, f"instance.gangs[{i}]", instance.policy.spec, now)
         for i, gang in enumerate(instance.gangs)
@@ -86,7 +88,7 @@ def _now(instance: PlanInstance) -> int:
     if instance.policy.spec.now is not None:
         return instance.policy.spec.now
     stated = (
-        (gang.spec.submitted_at, gang.status.started_at, gang.status.last_checkpoint)
+        (_in_queue_since(gang), gang.status.started_at, gang.status.last_checkpoint)
         for gang in instance.gangs
     )
     return max((time for times in stated for time in times if time is not None), default=0)
@@ -176,6 +178,7 @@ class _NodeReader:
         levels: Sequence[LevelDocument],
         models: Mapping[str, ServerModel],
         ours: Mapping[str, str],
+        failed_after: int,
     ) -> None:
         self.faults = faults
         self.levels = levels
@@ -183,6 +186,7 @@ class _NodeReader:
         self.models = models
         self.by_name: dict[str, ServerModel | None] = {}
         self.ours = ours
+        self.failed_after = failed_after
         # For every level, numbers by the path of the domain, or by the node that is alone.
         self.numbers: list[dict[tuple[str, ...] | int, int]] = [{} for _ in levels]
 
@@ -232,6 +236,7 @@ class _NodeReader:
             unknown_unhealthy=document.unknown_unhealthy,
             pod_sets=document.pod_sets,
             held=document.held,
+            suspect=document.last_failure is not None and document.last_failure > self.failed_after,
         )
 
     def _model(self, name: str | None, where: Place) -> ServerModel | None:
@@ -282,16 +287,56 @@ def _check_sorted(faults: Faults, where: Place, what: str, keys: Sequence[tuple[
             faults.add("order", where, f"{what} {'/'.join(after)} is out of order")
 
 
-def _least_share(document: GangDocument, policy: PolicySpec, now: int) -> Fraction:
-    """The share of its ideal bandwidth below which the gang does not start now."""
+def _in_queue_since(document: GangDocument) -> int | None:
+    """When it was submitted, or stopped by a plan if that was later."""
+    submitted, evicted = document.spec.submitted_at, document.status.evicted_at
+    if submitted is not None and evicted is not None and evicted > submitted:
+        return evicted
+    return submitted
+
+
+def _starts_again(document: GangDocument, policy: PolicySpec) -> int | None:
+    """The end of the pause after its evictions, which doubles with each up to the longest."""
+    backoff, status = policy.eviction_backoff, document.status
+    if backoff is None or status.evicted_at is None:
+        return None
+    pause = backoff.base
+    for _ in range(1, status.evictions):
+        if pause >= backoff.max or not pause:
+            break
+        pause *= 2
+    return status.evicted_at + min(pause, backoff.max)
+
+
+def _min_run_times(instance: PlanInstance) -> dict[str | None, int]:
+    """By queue, None for none: the minimum run time of gangs there that state none."""
+    specs = {one.metadata.name: one.spec for one in instance.queues}
+    found: dict[str | None, int] = {None: instance.policy.spec.min_run_time}
+    for name in specs:
+        at, seen = specs.get(name), set[str | None]()
+        while at is not None and at.min_run_time is None and at.parent not in seen:
+            seen.add(at.parent)
+            at = specs.get(at.parent or "")
+        stated = None if at is None else at.min_run_time
+        found[name] = found[None] if stated is None else stated
+    return found
+
+
+def _least_shares(
+    document: GangDocument, policy: PolicySpec, now: int
+) -> tuple[Fraction, Fraction, int | None]:
+    """Shares of its ideal bandwidth below which it does not start now, and ever; until when the first is."""
     spec = document.spec
     own = spec.topology.min_bandwidth_share
     least = policy.min_bandwidth_share if own is None else own
     patience = spec.patience or policy.patience
-    if patience is None or spec.submitted_at is None or document.running_pods:
-        return least
-    waited = now - spec.submitted_at
-    return max(least, patience.share) if waited < patience.for_s else least
+    since = _in_queue_since(document)
+    if patience is None or since is None or document.running_pods:
+        return least, least, None
+    until = since + patience.for_s
+    if now >= until or patience.share <= least:
+        return least, least, None
+    return patience.share, least, until
 
 
 class GangReader:
@@ -303,12 +348,14 @@ class GangReader:
         levels: Sequence[LevelDocument],
         nodes: Sequence[Node],
         budgets: Collection[tuple[str, str]],
+        min_run_times: Mapping[str | None, int],
     ) -> None:
         self.faults = faults
         self.levels = {name: i for i, name in enumerate((*(one.name for one in levels), "node"))}
         self.nodes = nodes
         self.node_index = {node.name: i for i, node in enumerate(nodes)}
         self.budgets = budgets
+        self.min_run_times = min_run_times
         # Roles without a fault by their documents, which gangs may share.
         self._roles: dict[int, tuple[Role, ...]] = {}
         # Roles whose affinity has no fault, by the affinity.
@@ -326,16 +373,19 @@ class GangReader:
         at = f"{where}.spec.topology"
         roles = self._roles_of(spec.roles, f"{where}.spec.roles")
         existing, running_pods = self._existing(document, f"{where}.status.pods", roles)
+        share, least, until = _least_shares(document, policy, now)
         return Gang(
             namespace=document.metadata.namespace,
             name=document.metadata.name,
             priority=spec.priority,
-            submitted=spec.submitted_at,
+            submitted=_in_queue_since(document),
             preemptible=spec.preemptible,
             movable=spec.movable,
             required=self._level(topology.required, at),
             preferred=self._level(topology.preferred, at),
-            min_share=_least_share(document, policy, now),
+            min_share=share,
+            least_share=least,
+            patient_until=until,
             pattern=communication.pattern,
             weight=communication.weight,
             joined=communication.nvlink_across_nodes,
@@ -346,7 +396,11 @@ class GangReader:
             existing=existing,
             running_pods=running_pods,
             hold=None if status.hold is None else status.hold.code,
+            hold_text=None if status.hold is None else status.hold.message,
             started=status.started_at,
+            since=status.started_at if status.runs_since is None else status.runs_since,
+            min_run_time=self._min_run_time(spec),
+            starts_again=_starts_again(document, policy),
             checkpoint=status.last_checkpoint,
             resize_after=spec.resize_after,
             planned=self._planned(document, f"{where}.status.planned", roles),
@@ -364,6 +418,11 @@ class GangReader:
                 if pod.rank is not None and role.name == pod.role
             },
         )
+
+    def _min_run_time(self, spec: GangSpec) -> int:
+        if spec.min_run_time is not None:
+            return spec.min_run_time
+        return self.min_run_times.get(spec.queue, self.min_run_times[None])
 
     def _budgets(
         self, document: GangDocument, where: Place, roles: Sequence[Role]

@@ -43,8 +43,13 @@ class Outcome:
         return arrivals_of(self.changes)
 
     @cached_property
+    def unable(self) -> frozenset[str]:
+        """Labels of the gangs that are said not to be able to start: they are promised nothing."""
+        return frozenset(one.gang for one in self.case.status.unable)
+
+    @cached_property
     def queues(self) -> Queues:
-        return Queues(self.facts)
+        return Queues(self.facts, self.unable)
 
     @cached_property
     def queue_gpus(self) -> tuple[Counter[str], ...]:

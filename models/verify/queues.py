@@ -6,7 +6,7 @@ Facts of one instance and its pods before the plan; ``ALL`` stands for GPUs of e
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
 from functools import cached_property
 
@@ -30,15 +30,23 @@ Amounts = Mapping[str, int]
 
 
 class Queues:
-    """Queues of ``facts``, by name. A gang that names none of them is in no queue."""
+    """Queues of ``facts``, by name. A gang that names none of them is in no queue.
 
-    def __init__(self, facts: Facts) -> None:
+    ``unable``: namespace/name of gangs that use up no guarantee, for they are not known to be able to start.
+    """
+
+    def __init__(self, facts: Facts, unable: Collection[str] = ()) -> None:
         self.facts = facts
+        self._unable = unable
         self.specs = facts.queues
         self.models = tuple(None if n.model is None else slug(n.model.gpu) for n in facts.nodes)
         self.cells = Cells(facts, self.models, {name: self.above(name) for name in self.specs})
         self.guarantee: dict[str, Amounts] = {name: self._guarantee(name) for name in self.specs}
         self.limit: dict[str, Amounts] = {name: self._limit(name) for name in self.specs}
+        self.firm_limit: dict[str, Amounts] = {
+            name: _stated(spec.non_preemptible_limit) for name, spec in self.specs.items()
+        }
+        self.kept: dict[str, Amounts] = {name: self._kept(name) for name in self.specs}
         self._accepted: dict[object, bool] = {}
         self._labelled: dict[object, set[int]] = {}
 
@@ -68,6 +76,12 @@ class Queues:
                 found[key] = min(gpus, found.get(key, gpus))
         return found
 
+    def _kept(self, name: str) -> Amounts:
+        """What it keeps to itself: its guarantee beyond what it lends at most."""
+        most = _stated(self.specs[name].lending_limit)
+        own = self.guarantee[name]
+        return {key: own[key] - gpus for key, gpus in most.items() if own.get(key, 0) > gpus}
+
     def held(self, gang: Gang, pods: Iterable[Pod]) -> Counter[str]:
         """GPUs of the pods, in all and by model."""
         found: Counter[str] = Counter()
@@ -87,11 +101,17 @@ class Queues:
     def held_before(self) -> dict[str, Counter[str]]:
         return self.sums(self.before)
 
-    def sums(self, by_gang: Iterable[Counter[str]]) -> dict[str, Counter[str]]:
-        """By queue, GPUs of the gangs in it."""
+    @cached_property
+    def firm_before(self) -> dict[str, Counter[str]]:
+        return self.sums(self.before, firm=True)
+
+    def sums(
+        self, by_gang: Iterable[Counter[str]], *, firm: bool = False
+    ) -> dict[str, Counter[str]]:
+        """By queue, GPUs of the gangs in it; ``firm``: of those that are not preemptible."""
         found: dict[str, Counter[str]] = {name: Counter() for name in self.specs}
         for gang, gpus in zip(self.facts.gangs, by_gang, strict=True):
-            for name in self.above(gang.queue):
+            for name in () if firm and gang.preemptible else self.above(gang.queue):
                 found[name].update(gpus)
         return found
 
@@ -108,20 +128,67 @@ class Queues:
 
         ``by_gang``: what each holds; ``beyond``: GPUs of firm pods that are no healthy ones of usable nodes.
         """
-        firm: dict[str | None, Counter[str]] = {}
-        for gang, gpus in zip(self.facts.gangs, by_gang, strict=True):
-            if gang.counts_against_promises:
-                name = gang.queue if gang.queue in self.specs else None
-                firm.setdefault(name, Counter()).update(gpus)
-        found = {}
-        for key in self.guaranteed:
-            below: Counter[str | None] = Counter()
-            for name in sorted(self.specs, key=lambda name: -len(self.above(name))):
-                promised = firm.get(name, Counter())[key] + below[name]
-                below[self.specs[name].parent] += max(self.guarantee[name].get(key, 0), promised)
-            total = below[None] + firm.get(None, Counter())[key]
-            found[key] = max(0, total - self._healthy[key] - beyond.get(key, 0))
+        firm = self._named_sums(by_gang, lambda gang: gang.counts_against_promises)
+        return {
+            key: max(0, self._claims(self.guarantee, firm, key)[None] - self._there(key, beyond))
+            for key in self.guaranteed
+        }
+
+    @cached_property
+    def unlent(self) -> tuple[str, ...]:
+        """Models, and ``ALL``, of which any queue keeps some to itself."""
+        return tuple(sorted({key for own in self.kept.values() for key in own}))
+
+    def above_unlent(self, key: str) -> set[str]:
+        """Queues with one below that keeps some to itself."""
+        keeping = (name for name, own in self.kept.items() if own.get(key))
+        return {above for name in keeping for above in self.above(name)[1:]}
+
+    def lent_too_much(
+        self, by_gang: Iterable[Counter[str]], beyond: Mapping[str, int]
+    ) -> dict[tuple[str | None, str], int]:
+        """By (queue, GPUs): what gangs in it hold, and what it and those below keep and do not hold.
+
+        Without a queue: how much more than there is. ``by_gang``: what each holds; ``beyond``: GPUs of
+        managed pods that are no healthy ones of usable nodes.
+        """
+        managed = self._named_sums(by_gang, lambda gang: gang.managed)
+        found: dict[tuple[str | None, str], int] = {}
+        for key in self.unlent:
+            for name, gpus in self._claims(self.kept, managed, key).items():
+                found[name, key] = gpus
+            found[None, key] = max(0, found[None, key] - self._there(key, beyond))
         return found
+
+    def _named_sums(
+        self, by_gang: Iterable[Counter[str]], counts: Callable[[Gang], bool]
+    ) -> dict[str | None, Counter[str]]:
+        """What the gangs that count hold, by the queue that they name."""
+        found: dict[str | None, Counter[str]] = {}
+        for gang, gpus in zip(self.facts.gangs, by_gang, strict=True):
+            if counts(gang):
+                name = gang.queue if gang.queue in self.specs else None
+                found.setdefault(name, Counter()).update(gpus)
+        return found
+
+    def _claims(
+        self,
+        promised: Mapping[str, Amounts],
+        held: Mapping[str | None, Counter[str]],
+        key: str,
+    ) -> dict[str | None, int]:
+        """Of each queue, and in all, the larger of what it is promised and what is held and claimed in it."""
+        found: dict[str | None, int] = {}
+        below: Counter[str | None] = Counter()
+        for name in sorted(self.specs, key=lambda name: -len(self.above(name))):
+            used = held.get(name, Counter())[key] + below[name]
+            found[name] = max(promised[name].get(key, 0), used)
+            below[self.specs[name].parent] += found[name]
+        found[None] = below[None] + held.get(None, Counter())[key]
+        return found
+
+    def _there(self, key: str, beyond: Mapping[str, int]) -> int:
+        return self._healthy[key] + beyond.get(key, 0)
 
     @cached_property
     def _healthy(self) -> Counter[str]:
@@ -140,12 +207,12 @@ class Queues:
         nodes = enumerate(self.facts.nodes)
         return tuple(n for n, node in nodes if not node.usable or node.unhealthy)
 
-    def beyond(self, pods: Iterable[tuple[Gang, Pod]]) -> Counter[str]:
-        """GPUs that firm ones of these pods hold on unusable nodes, and unhealthy ones."""
+    def beyond(self, pods: Iterable[tuple[Gang, Pod]], *, firm: bool = True) -> Counter[str]:
+        """GPUs that these pods, or the firm ones, hold on unusable nodes, and unhealthy ones."""
         found: Counter[str] = Counter()
         for gang, pod in pods:
             node, model = self.facts.nodes[pod.node], self.models[pod.node]
-            if not gang.counts_against_promises:
+            if not (gang.counts_against_promises if firm else gang.managed):
                 continue
             sick = (pod.gpus or 0) & node.unhealthy
             gpus = sick.bit_count() if node.usable else gang.held(pod)
@@ -154,10 +221,23 @@ class Queues:
                 found[model] += gpus
         return found
 
+    def promised_with(self, gang: Gang) -> int:
+        """GPUs that are promised if nothing runs but this gang."""
+        held = Counter({gang.queue if gang.queue in self.specs else None: gang.gpus_at_min})
+        for name in sorted(self.specs, key=lambda name: -len(self.above(name))):
+            own = max(self.guarantee[name].get(ALL, 0), held[name])
+            held[self.specs[name].parent] += own
+        return held[None]
+
     @cached_property
     def shortfall_before(self) -> Amounts:
         running = ((gang, pod) for gang in self.facts.gangs for pod in gang.running_pods.values())
         return self.shortfall(self.before, self.beyond(running))
+
+    @cached_property
+    def lent_before(self) -> dict[tuple[str | None, str], int]:
+        running = ((gang, pod) for gang in self.facts.gangs for pod in gang.running_pods.values())
+        return self.lent_too_much(self.before, self.beyond(running, firm=False))
 
     @cached_property
     def packings_before(self) -> dict[str, Packing]:
@@ -199,6 +279,8 @@ class Queues:
         for gang in self.facts.gangs:
             names = self.above(gang.queue)
             if not gang.gpus_at_min or (gang.hold is not None and not gang.running):
+                continue
+            if not gang.running and "/".join(gang.key) in self._unable:
                 continue
             if _firm(gang):
                 asking.append((0, gang, names))
@@ -301,6 +383,11 @@ class Queues:
             (asked[r] / total for r, total in self._total.items() if total), default=Fraction(0)
         )
         return int(FAIR * largest / self._fractions[name])
+
+
+def _stated(amount: AmountDocument) -> dict[str, int]:
+    """In all and of each model, where something is said."""
+    return _by_slug(amount) | ({} if amount.gpus is None else {ALL: amount.gpus})
 
 
 def _by_slug(amount: AmountDocument) -> dict[str, int]:

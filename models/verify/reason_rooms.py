@@ -59,6 +59,23 @@ class Rooms:
             self._above[priority] = self.after.beside(Variant(self.outcome, lower))
         return self._above[priority]
 
+    @cached_property
+    def alone(self) -> Room:
+        """What the running gangs leave that may be neither stopped nor moved, and before anything starts."""
+        self.work.spend(len(self.outcome.changes))
+        return self.after.beside(
+            Variant(
+                self.outcome,
+                {
+                    i: {}
+                    if change.gang.preemptible or change.gang.movable
+                    else change.gang.running_pods
+                    for i, change in enumerate(self.outcome.changes)
+                    if change.pods or change.gang.running
+                },
+            )
+        )
+
     def without(self, gone: Collection[int]) -> Room:
         """What the plan leaves without some gangs."""
         self.work.spend(len(self.outcome.changes))
@@ -137,6 +154,14 @@ class Rooms:
             self._sums[key] = found
         return self._sums[key]
 
+    def holds(self, room: Room, gang: Gang) -> bool:
+        """Whether no count of a role, in all or in a domain that it requires, denies that the gang fits."""
+        return all(
+            max(self.pods(room, role, None, level).values(), default=0) >= role.min
+            for role in gang.roles
+            for level in {None, gang.required, role.required}
+        )
+
     def suffices(self, room: Room, gang: Gang, nodes: Nodes, roles: Collection[Role]) -> bool:
         """Whether by counts these roles fit on the nodes, and the others anywhere."""
         inside = set(nodes)
@@ -161,3 +186,10 @@ def _cap(role: Role, left: Left, limits: Limits) -> int:
 def held(change: Change, nodes: Nodes) -> int:
     """GPUs of a gang's pods on these nodes after the plan."""
     return sum(change.gang.held(pod) for pod in change.pods.values() if pod.node in nodes)
+
+
+def role_named(gang: Gang, name: str | None) -> Role | None:
+    """The role of that name; without a name the only one."""
+    if name is None:
+        return gang.roles[0] if len(gang.roles) == 1 else None
+    return next((role for role in gang.roles if role.name == name), None)

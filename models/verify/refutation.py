@@ -2,8 +2,9 @@
 
 Steps: a running gang stays as it was; a waiting gang starts, an incomplete one is completed, or an elastic
 one grows beside the others; a gang that starts goes elsewhere; a waiting gang takes the room of one that
-starts, grew, may stop or may move. A step counts only if the plan with it breaks no rule and is better in
-the order of the tiers, so what is found is certain; what is not found proves nothing.
+starts, grew, may stop or may move, or of a few, with others beside it; two gangs change places. A step counts
+only if the plan with it breaks no rule and is better in the order of the tiers, so what is found is certain;
+what is not found proves nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ CLUSTER_VISITS = 8
 ROOM_VISITS = 50
 """Visits for what is left without a gang, beside one for each ROOM_VISITS gangs and nodes."""
 
-OF_CLUSTER = ("stranded", "defragment")
+OF_CLUSTER = ("stranded", "defragment", "suspect")
 """Families of tiers that are no sums over gangs."""
 
 POD_VISITS = 20
@@ -51,6 +52,18 @@ MAX_FOUND = 20
 
 PLACEMENTS = 6
 """Placements of one gang that are compared."""
+
+TOGETHER = 6
+"""Gangs of which the room is taken together for one."""
+
+GROUPS = 4
+"""Domains of each level of which such gangs are taken."""
+
+FILLED = 6
+"""Waiting gangs that are tried beside an exchange."""
+
+SWAPPED = 12
+"""Gangs of the same demand of which pairs change places."""
 
 Check = Callable[[Outcome], Iterable[Violation]]
 Pods = Mapping[PodKey, Pod]
@@ -190,6 +203,8 @@ class _Search:
             self._grown,
             self._elsewhere,
             self._exchanged,
+            self._for_several,
+            self._swapped,
         ):
             self.work.part(WORK)
             for step in steps():
@@ -278,6 +293,10 @@ class _Search:
                 return
             for pods in self._placed(self.room, i, {}):
                 yield Step(i, "starting beside the others", {i: pods})
+            gang = self.facts.gangs[i]
+            if gang.elastic and self.work.spend(POD_VISITS * sum(role.max for role in gang.roles)):
+                for pods in islice(placements(self.room, gang, _all_pods(gang), {}), PLACEMENTS):
+                    yield Step(i, "starting beside the others", {i: pods})
 
     def _completed(self) -> Iterator[Step]:
         for i, change in enumerate(self.outcome.changes):
@@ -333,12 +352,107 @@ class _Search:
                     break
                 yield from self._in_the_room_of(i, other)
 
+    def _for_several(self) -> Iterator[Step]:
+        """A waiting gang in the room of a few that come after it, in one domain; then what fits beside it."""
+        waiting = self._waiting()
+        others = [i for i, change in enumerate(self.outcome.changes) if self._gives_way(change)]
+        each = WORK // max(1, len(waiting))
+        for i in waiting:
+            self.work.part(each)
+            for gone in self._groups(self.facts.gangs[i], others):
+                found = self._instead_of(i, gone)
+                if found is not None:
+                    yield from found
+
+    def _groups(self, gang: Gang, others: Sequence[int]) -> Iterator[list[int]]:
+        """Gangs of lower rank that hold GPUs together in a domain, those of least value first."""
+        changes, nodes = self.outcome.changes, self.facts.nodes
+        first = 0 if gang.required is None else gang.required
+        for level in (*range(self.facts.node_level, first - 1, -1), None):
+            by_domain: dict[int, dict[int, None]] = {}
+            for other in others:
+                change = changes[other]
+                stops = change.gang.running
+                if change.gang.priority > gang.priority or (
+                    stops and (change.gang.priority == gang.priority or not change.gang.preemptible)
+                ):
+                    continue
+                if not self.work.spend(len(change.pods)):
+                    return
+                for pod in change.pods.values():
+                    domain = 0 if level is None else nodes[pod.node].domain[level]
+                    by_domain.setdefault(domain, {})[other] = None
+            ranked = sorted(by_domain.items(), key=lambda one: (-len(one[1]), one[0]))
+            for _, own in ranked[:GROUPS]:
+                yield sorted(own, key=lambda k: (changes[k].gang.priority, changes[k].gang.w, k))
+
+    def _instead_of(self, i: int, group: Sequence[int]) -> list[Step] | None:
+        """Steps in which as few of the group wait or stop as the gang needs; None if no number is enough."""
+        gone: dict[int, Pods] = {}
+        for other in group[:TOGETHER]:
+            gone[other] = {}
+            own = self._beside(i, gone)
+            if own is None:
+                continue
+            for back in list(gone)[:-1]:  # those that it did not need
+                fewer = {k: pods for k, pods in gone.items() if k != back}
+                if (again := self._beside(i, fewer)) is not None:
+                    gone, own = fewer, again
+            names = ", ".join(self.outcome.changes[k].label for k in gone)
+            what = f"starting in the room of {names}"
+            changed: dict[int, Pods] = {**gone, i: own}
+            steps = [Step(i, what, changed)]
+            filled = self._filled(changed)
+            if len(filled) > len(changed):
+                steps.append(Step(i, f"{what}, with others beside it", filled))
+            return steps
+        return None
+
+    def _filled(self, changed: Mapping[int, Pods]) -> dict[int, Pods]:
+        """The same with gangs that find a place beside it: waiting ones, and those that lost theirs."""
+        found = dict(changed)
+        for other in [*self._waiting(lambda k: k not in changed)[:FILLED], *changed]:
+            if found.get(other):
+                continue
+            own = self._beside(other, {k: pods for k, pods in found.items() if k != other})
+            stays = other not in changed or not self.facts.gangs[other].running
+            if own is not None and stays:
+                found[other] = own
+        return found
+
+    def _beside(self, i: int, changed: Mapping[int, Pods]) -> dict[PodKey, Pod] | None:
+        """A place of a gang at its least counts in a plan with these changes; None: not found."""
+        if self.work.left <= 0:
+            return None
+        self.work.spend(ROOM_VISITS + self.size // ROOM_VISITS)
+        room = self.room.beside(Variant(self.outcome, {**changed, i: {}}))
+        return next(self._placed(room, i, {}), None)
+
+    def _swapped(self) -> Iterator[Step]:
+        """Two starting gangs of the same demand in each other's place."""
+        alike: dict[object, list[int]] = {}
+        for i, change in enumerate(self.outcome.changes):
+            if change.kind == "place":
+                shape = tuple(
+                    (role.gpus, len(pods))
+                    for role, pods in zip(change.gang.roles, change.by_role, strict=True)
+                )
+                alike.setdefault(shape, []).append(i)
+        for own in alike.values():
+            better = [i for i in own if self._improvable(i)]
+            for i, other in ((a, b) for a in better[:SWAPPED] for b in own[:SWAPPED] if a != b):
+                if not self.work.spend(POD_VISITS):
+                    return
+                mine, theirs = self.outcome.changes[i], self.outcome.changes[other]
+                where = {i: _in_place_of(mine, theirs), other: _in_place_of(theirs, mine)}
+                yield Step(i, f"changing places with {theirs.label}", where)
+
     def _in_the_room_of(self, i: int, other: int) -> Iterator[Step]:
         change, gang = self.outcome.changes[other], self.facts.gangs[i]
         lower = change.gang.priority < gang.priority
         label = change.label
         for pods in self._reduced(change):
-            stops = change.gang.running and not change.gang.movable
+            stops = change.gang.running and (change.incomplete or not change.gang.movable)
             if (stops and not lower) or not self._opens(gang, change, pods):
                 continue
             room = self._without(other, pods)
@@ -357,8 +471,10 @@ class _Search:
 
     def _gives_way(self, change: Change) -> bool:
         gang = change.gang
-        if not change.pods or change.kind == "complete" or change.incomplete:
+        if not change.pods or change.kind == "complete":
             return False
+        if change.incomplete:
+            return gang.preemptible
         moves = gang.movable and (bool(change.moved) or not self.facts.policy.moves.min_gain)
         return change.kind == "place" or gang.preemptible or moves
 
@@ -373,6 +489,8 @@ class _Search:
             }
             if len(least) < len(change.pods):
                 yield least
+        elif change.gang.running and change.added and not change.moved:
+            yield change.gang.running_pods
         yield {}
 
     def _opens(self, gang: Gang, change: Change, pods: Pods) -> bool:
@@ -423,6 +541,24 @@ class _Search:
         self.work.spend(visits)
         missing = list(missing_pods(gang, standing))
         return islice(placements(room, gang, missing, standing), PLACEMENTS)
+
+
+def _all_pods(gang: Gang) -> list[PodKey]:
+    """The pods of every role at its largest count."""
+    return [
+        (number, role.first + index)
+        for number, role in enumerate(gang.roles)
+        for index in range(role.min + (role.max - role.min) // role.step * role.step)
+    ]
+
+
+def _in_place_of(change: Change, other: Change) -> dict[PodKey, Pod]:
+    """The pods of a gang where those of another of the same demand are."""
+    return {
+        (mine.role, mine.index): Pod(mine.role, mine.index, theirs.node, theirs.gpus)
+        for own, found in zip(change.by_role, other.by_role, strict=True)
+        for mine, theirs in zip(own, found, strict=True)
+    }
 
 
 def _parts(change: Change) -> Iterator[list[PodKey]]:

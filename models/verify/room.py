@@ -304,8 +304,9 @@ class _Placing:
         self.spent: dict[int, list[PodKey]] = {}
 
     def all(self, by_role: Mapping[int, Sequence[PodKey]]) -> dict[PodKey, Pod] | None:
-        """All roles, those with the largest pods first; None: not found."""
-        order = sorted(by_role, key=lambda r: (-self.gang.roles[r].gpus, r))
+        """All roles, those with the largest pods first, of equals those with least room; None: not found."""
+        roles = self.gang.roles
+        order = sorted(by_role, key=lambda r: (-roles[r].gpus, sum(self.caps[r].values()), r))
         for number in order:
             role = self.gang.roles[number]
             caps = self.caps[number]

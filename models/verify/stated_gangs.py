@@ -17,6 +17,9 @@ INCOMPLETE = "Incomplete"
 PREEMPTED = "Preempted"
 UNSUPPORTED = "Unsupported"
 
+HELD = ("Gated", UNSUPPORTED, INCOMPLETE, "QueueLimit", "Backoff", PREEMPTED)
+"""Codes that a gang has for its own hold, or for what runs of it."""
+
 
 def check(outcome: Outcome) -> Iterator[Violation]:
     for change, stated, figures in zip(
@@ -69,9 +72,7 @@ def _fault(change: Change, code: str | None) -> str | None:
     if change.kind == "wait":
         if code is None:
             return "has no pods and no reason"
-        return (
-            f"is waiting, so its reason is not {code}" if code in (INCOMPLETE, PREEMPTED) else None
-        )
+        return f"is waiting and not held, so its reason is not {code}" if code in HELD else None
     if code is None or (change.kind == "keep" and code == UNSUPPORTED):
         return None
     return f"is admitted, so it has no reason {quoted(code)}"

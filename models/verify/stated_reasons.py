@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
-from models.documents.reason import ReasonFields, ReasonGuard, unlisted
+from models.documents.plan import PlanReservation
+from models.documents.reason import CODES, ReasonFields, ReasonGuard, unlisted
 from models.units import quantity
 from models.verify.adaptor import StatedGang
 from models.verify.changes import Change
@@ -19,9 +20,11 @@ from models.verify.empty_cluster import EmptyCluster
 from models.verify.facts import Facts, Gang, PodKey, Role
 from models.verify.outcome import Outcome
 from models.verify.queues import ALL
-from models.verify.reason_rooms import Nodes, Rooms, held
+from models.verify.reason_grounds import Grounds
+from models.verify.reason_rooms import Nodes, Rooms, held, role_named
 from models.verify.room import Room, Work
 from models.verify.rules.hold_room import holding
+from models.verify.rules.queue_order import first_waiting, rank
 from models.verify.rules.running import evictions
 from models.verify.violation import Violation, printable
 
@@ -30,8 +33,10 @@ SELECTOR = "Selector"
 STARTS = ("place", "complete")
 NEVER = "Never"
 HELD_ROOM = "HeldRoom"
+QUEUE_ORDER = "QueueOrder"
 QUOTA = "Quota"
 QUEUE_LIMIT = "QueueLimit"
+BACKOFF = "Backoff"
 RESERVED = "Reserved"
 POD_RULES = {"AntiAffinity": "anti-affinity", "Affinity": "affinity", "Spread": "spread"}
 """Rules about pods of sets, by the code of the reason."""
@@ -78,20 +83,37 @@ class Reasons:
         for name in unlisted(code, fields):
             yield f"has no field {printable(name)}"
         if change.held_back:
-            if code == QUEUE_LIMIT and fields.limit not in (None, self.facts.policy.queue_limit):
-                yield f"says that {fields.limit} gangs are planned"
+            yield from self._held_back(change.gang, code, fields)
         elif change.kind == "preempt":
             yield from self._preempted(change, fields)
         elif change.kind == "keep":
             yield from _incomplete(change, fields)
         elif change.kind == "wait":
+            if self.outcome.case.status.unchecked:  # plans of older versions state less
+                yield from self.grounds.faults(change.gang, code, reason.fields)
             yield from self._code(change.gang, code)
             yield from self._held_for(change.gang, code, reason.fields)
+            yield from self._in_line(change.gang, code, reason.fields)
             yield from self._reserved_for(change.gang, code, reason.fields)
             if reason.fields is not None:
                 yield from self._fields(change.gang, code, fields)
             if change.gang.service is None and self.work.left > 0:
                 yield from self._room(change.gang, code, reason.fields)
+
+    def _held_back(self, gang: Gang, code: str, stated: ReasonFields) -> Iterator[str]:
+        """Whether it says what the hold of the gang says, or how many gangs the policy plans."""
+        if code == QUEUE_LIMIT:
+            if stated.limit not in (None, self.facts.policy.queue_limit):
+                yield f"says that {stated.limit} gangs are planned"
+        elif code == BACKOFF:
+            if stated.until != gang.starts_again:
+                yield "says another time from which it may start"
+        elif stated.text not in (None, gang.hold_text):
+            yield "its words are not those of its hold"
+
+    @cached_property
+    def grounds(self) -> Grounds:
+        return Grounds(self.outcome, self.rooms, self.empty)
 
     # Stopped, and lacking pods
 
@@ -124,8 +146,13 @@ class Reasons:
             yield f"no {POD_RULES[code]} is about its pods"
         if code in SHAPES and not self._shaped(code, gang):
             yield "neither it, nor another gang, nor the policy has such a rule"
-        if code == NEVER and (gang.running or self.empty.fits(gang)):
+        if code == NEVER and (gang.running or (self.empty.fits(gang) and not self._unable(gang))):
             yield "no count says that it could not start on the empty cluster"
+
+    def _unable(self, gang: Gang) -> bool:
+        """Whether the plan says that it is proven unable to start, which is checked by itself."""
+        label = "/".join(gang.key)
+        return any(one.gang == label and one.proven for one in self.outcome.case.status.unable)
 
     def _fields(self, gang: Gang, code: str, fields: ReasonFields) -> Iterator[str]:
         """Whether the fields fit the code, the gang and the plan, whatever room there is."""
@@ -157,7 +184,7 @@ class Reasons:
             levels |= {level for one in gang.roles for _, level in one.slices}
             if self.rooms.level(fields.level) not in levels - {None}:
                 yield f"no rule of it is about the level {printable(fields.level)}"
-        role = _role(gang, fields.role)
+        role = role_named(gang, fields.role)
         if fields.matching is not None and role is not None:
             there = len(self.empty.of(role))
             if fields.matching != there:
@@ -238,6 +265,18 @@ class Reasons:
             return []
         return [change for change in holding(self.outcome) if change.kind == "wait"]
 
+    def _in_line(self, gang: Gang, code: str, stated: ReasonFields | None) -> Iterator[str]:
+        """Whether an earlier gang of its strict queue waits, and the one that is named."""
+        if code != QUEUE_ORDER:
+            return
+        first = first_waiting(self.outcome).get(gang.queue or "")
+        if first is None or rank(first.gang) >= rank(gang):
+            yield "no earlier gang of a strict queue waits"
+        elif stated is not None:
+            named = [(one.gang, one.priority) for one in stated.by]
+            if (stated.queue, named) != (gang.queue, [(first.label, first.gang.priority)]):
+                yield f"the first that waits in its queue is {printable(first.label)}"
+
     def _reserved_for(self, gang: Gang, code: str, stated: ReasonFields | None) -> Iterator[str]:
         """Whether nodes are reserved for other gangs, and for those that are named."""
         if code != RESERVED:
@@ -260,15 +299,22 @@ class Reasons:
                 yield f"nodes are reserved for {printable(one.gang)} from another time"
             elif one.priority != self.by_name[one.gang].gang.priority:
                 yield f"{printable(one.gang)} does not have priority {one.priority}"
-        if stated is not None and stated.endless and gang.duration is not None:
-            yield "it says how long it runs"
+        if stated is not None:
+            if stated.endless != (gang.duration is None):
+                yield "whether it says how long it runs is stated otherwise"
+            yield from _nodes_reserved(stated, others)
 
     def _in_reach_of_queues(self, gang: Gang) -> bool:
         """Whether a queue that it is in has a limit, or one has a guarantee that the gang could take."""
         if not self.facts.queues:
             return False
         queues = self.outcome.queues
-        return any(queues.limit[name] for name in queues.above(gang.queue)) or (
+        if queues.unlent and gang.managed:
+            return True
+        above = queues.above(gang.queue)
+        if not gang.preemptible and any(queues.firm_limit[name] for name in above):
+            return True
+        return any(queues.limit[name] for name in above) or (
             gang.counts_against_promises and bool(queues.guaranteed or queues.cells.grounds)
         )
 
@@ -279,19 +325,53 @@ class Reasons:
         queues, name, key = self.outcome.queues, fields.queue, fields.model or ALL
         if name not in queues.specs:
             yield f"there is no queue {printable(name)}"
+        elif fields.kept is not None:
+            yield from self._unlent(gang, fields, name, key)
         elif fields.limit is not None:
-            before, most = queues.held_before[name][key], queues.limit[name].get(key)
-            holds, limit = self.queue_gpus[name][key], None if most is None else max(before, most)
-            if name not in queues.above(gang.queue):
-                yield f"it is not in queue {printable(name)}"
-            elif (fields.held, fields.limit) != (holds, limit):
-                yield f"queue {printable(name)} holds {holds} of {limit}"
-            elif fields.gpus is not None and holds + fields.gpus <= fields.limit:
-                yield f"queue {printable(name)} may hold {fields.gpus} more"
+            yield from self._limit(gang, fields, name, key)
         elif fields.guarantee is not None:
             promised = queues.guarantee[name].get(key, 0)
             if fields.guarantee != promised or (fields.unused or 0) > promised:
                 yield f"queue {printable(name)} is guaranteed {promised}"
+
+    def _limit(self, gang: Gang, fields: ReasonFields, name: str, key: str) -> Iterator[str]:
+        """Whether the queue holds so much, and the gang would be too much for its limit."""
+        holds, limit = self._of_limit(name, key, firm=fields.not_preemptible)
+        if name not in self.outcome.queues.above(gang.queue):
+            yield f"it is not in queue {printable(name)}"
+        elif fields.not_preemptible and gang.preemptible:
+            yield "it is preemptible"
+        elif (fields.held, fields.limit) != (holds, limit):
+            yield f"queue {printable(name)} holds {holds} of {limit}"
+        elif fields.gpus is not None and holds + fields.gpus <= (limit or 0):
+            yield f"queue {printable(name)} may hold {fields.gpus} more"
+
+    def _of_limit(self, name: str, key: str, *, firm: bool) -> tuple[int, int | None]:
+        """(what gangs in a queue hold, the most they may); ``firm``: those that are not preemptible."""
+        queues, gpus = self.outcome.queues, self.queue_gpus
+        before, limits = queues.held_before, queues.limit
+        if firm:
+            gpus = queues.sums(self.outcome.queue_gpus, firm=True)
+            before, limits = queues.firm_before, queues.firm_limit
+        most = limits[name].get(key)
+        return gpus[name][key], None if most is None else max(before[name][key], most)
+
+    def _unlent(self, gang: Gang, fields: ReasonFields, name: str, key: str) -> Iterator[str]:
+        """What the queue, or, where its limit is stated, those below it do not lend and do not hold."""
+        queues, holds = self.outcome.queues, self.queue_gpus[name][key]
+        if fields.limit is None:
+            most = queues.kept[name].get(key, 0)
+            if (fields.kept or 0) > most:
+                yield f"queue {printable(name)} keeps at most {most} to itself"
+            return
+        taken = queues.lent_too_much(self.outcome.queue_gpus, {}).get((name, key), holds)
+        most = max(queues.limit[name].get(key, 0), queues.lent_before.get((name, key), 0))
+        if name not in queues.above(gang.queue):
+            yield f"it is not in queue {printable(name)}"
+        elif (fields.held, fields.kept, fields.limit) != (holds, taken - holds, most):
+            yield f"queue {printable(name)} holds {holds} of {most}, and {taken - holds} are not lent"
+        elif fields.gpus is not None and taken + fields.gpus <= most:
+            yield f"queue {printable(name)} may hold {fields.gpus} more"
 
     @cached_property
     def queue_gpus(self) -> dict[str, Counter[str]]:
@@ -323,12 +403,17 @@ class Reasons:
         return found
 
     def _guarded(self, guard: ReasonGuard) -> Iterator[str]:
-        """Whether disruption budgets guard the gang that is named."""
+        """Whether disruption budgets, or its minimum run time, guard the gang that is named."""
         named = self.by_name.get(guard.gang)
         if named is None:
             yield f"there is no gang {printable(guard.gang)}"
             return
         gang, names = named.gang, list[str]()
+        if guard.until is not None:
+            ends = (gang.since or 0) + gang.min_run_time
+            if not self.facts.protected(gang) or ends != guard.until:
+                yield "no minimum run time of the gang ends then"
+            return
         for budget in guard.budgets:
             namespace, _, name = budget.partition("/")
             if namespace != gang.namespace:
@@ -371,7 +456,7 @@ class Reasons:
                 yield "no gang of lower priority starts"
         elif stated.fits == "beside" and short is not None:
             yield f"role {short.name} needs {short.min} pods, {self._fits(short)} fit after the plan"
-        role = _role(gang, stated.role)
+        role = role_named(gang, stated.role)
         if role is None and stated.pods is not None:
             return  # a fault of its size
         yield from self._counted(gang, role if stated.pods is not None else None, stated)
@@ -385,9 +470,13 @@ class Reasons:
             yield from self._on_empty(role, fields)
             return
         room = self.rooms.counted(gang, fields)
-        if room is None:  # counted without gangs that may stop or move
-            return
         place = self.rooms.place(gang, role, fields)
+        if room is None:  # counted without gangs that may stop or move
+            if fields.without and (fields.room_gpus or 0) > self.rooms.free(
+                self.rooms.alone, place
+            ):
+                yield f"{fields.room_gpus} GPUs are more than running gangs can leave there"
+            return
         free = self.rooms.free(room, place)
         if fields.room_gpus is not None and fields.room_gpus != free:
             yield f"{fields.room_gpus} GPUs are free on its nodes, but {free} are"
@@ -431,7 +520,7 @@ class Reasons:
 
     def _never(self, gang: Gang, fields: ReasonFields) -> Iterator[str]:
         """What no node, or no queue, has for the gang."""
-        role = _role(gang, fields.role)
+        role = role_named(gang, fields.role)
         if fields.queue is not None:
             stated = (fields.queue, fields.model or ALL, fields.gpus, fields.limit)
             if not any(stated == one for one in self.empty.beyond_limits(gang)):
@@ -484,7 +573,7 @@ class Reasons:
         The latter only if it could start ``instead`` of them, which are not of higher priority.
         """
         if place is None:
-            role = _role(gang, fields.role) if fields.pods is not None else None
+            role = role_named(gang, fields.role) if fields.pods is not None else None
             place = set(self.rooms.place(gang, role, fields))
         self.work.spend(len(self.outcome.changes))
         found = set()
@@ -500,8 +589,10 @@ class Reasons:
         return found
 
     def _may_stop(self, gang: Gang) -> bool:
-        """Whether it is preemptible, and the budgets of its pods allow that all of them are evicted."""
-        if not gang.preemptible or any(len(names) > 1 for names in gang.budgets.values()):
+        """Whether it is preemptible, has run long enough, and its budgets allow to evict all its pods."""
+        if not gang.preemptible or self.facts.protected(gang):
+            return False
+        if any(len(names) > 1 for names in gang.budgets.values()):
             return False
         wanted = Counter(name for names in gang.budgets.values() for name in names)
         allowed = self.facts.budgets
@@ -547,13 +638,24 @@ def denies_room(stated: StatedGang) -> bool:
     return counted or few or f.apart or (f.share is not None and f.best_share is None)
 
 
+def _nodes_reserved(stated: ReasonFields, others: Mapping[str, PlanReservation]) -> Iterator[str]:
+    """How many nodes are reserved for those that are named; for some more where a list is cut."""
+    named = {name for one in stated.by if one.gang in others for name in others[one.gang].nodes}
+    every = {name for one in others.values() for name in one.nodes}
+    most = len(every if stated.more else named)
+    if stated.reserved_nodes is not None and not len(named) <= stated.reserved_nodes <= most:
+        yield f"{stated.reserved_nodes} nodes are reserved, but from {len(named)} to {most} are"
+    if len(stated.by) + stated.more > len(others):
+        yield f"{len(others)} gangs hold reservations"
+
+
 def _sizes(gang: Gang, code: str, fields: ReasonFields) -> Iterator[str]:
     """GPUs and pods that the gang asks for, at ``min``."""
     if fields.gpus is not None:
         most = fields.model is not None and code in (QUOTA, NEVER) and not fields.one_model
         if fields.gpus > gang.gpus_at_min or (fields.gpus < gang.gpus_at_min and not most):
             yield f"needs {fields.gpus} GPUs, but it asks for {gang.gpus_at_min}"
-    role = _role(gang, fields.role)
+    role = role_named(gang, fields.role)
     if fields.role is not None and role is None:
         yield f"there is no role {printable(fields.role)}"
     elif fields.pods is not None and role is None:
@@ -571,6 +673,8 @@ def _incomplete(change: Change, fields: ReasonFields) -> Iterator[str]:
     missing = sum(1 for _ in missing_pods(change.gang, change.gang.running_pods))
     if fields.missing not in (None, missing):
         yield f"{fields.missing} pods are missing, but {missing} are"
+    if fields.cause is not None and fields.cause not in CODES:
+        yield f"there is no code {printable(fields.cause)}"
 
 
 def missing_pods(gang: Gang, standing: Iterable[PodKey]) -> Iterator[PodKey]:
@@ -582,10 +686,3 @@ def missing_pods(gang: Gang, standing: Iterable[PodKey]) -> Iterator[PodKey]:
         for index in range(role.first, role.first + role.min + max(0, steps) * role.step):
             if (number, index) not in there:
                 yield number, index
-
-
-def _role(gang: Gang, name: str | None) -> Role | None:
-    """The role of that name; without a name the only one."""
-    if name is None:
-        return gang.roles[0] if len(gang.roles) == 1 else None
-    return next((role for role in gang.roles if role.name == name), None)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
-from models.documents.plan import PlanReservation
+from models.documents.plan import PlanGang, PlanReservation
 from models.verify.adaptor import StatedGang
 from models.verify.changes import Change
 from models.verify.facts import Facts, Gang
 from models.verify.outcome import Outcome
-from models.verify.rules.reservations import RULE
+from models.verify.rules.reservations import RULE, within
 from models.verify.stated_gangs import misnamed
 from models.verify.violation import Violation, printable, quoted
 
@@ -22,20 +23,18 @@ def check(outcome: Outcome) -> Iterator[Violation]:
     counts: Counter[int] = Counter()
     by_label = {change.label: change for change in outcome.changes}
     for change, stated in zip(outcome.changes, outcome.case.gangs, strict=True):
-        reserved, expected = stated.document.reserved, stated.document.expected_start
-        if reserved is not None:
-            counts[change.gang.priority] += 1
-            for what in _faults(outcome.facts, change, stated, reserved):
+        reserved = stated.document.reserved
+        if reserved is not None and not (reserved.nodes or reserved.pods):
+            for what in _turn_faults(outcome.facts, change, reserved):
                 yield change.violation(RULE, what)
-            for what in _others(by_label, change.gang, reserved.beside):
+        elif reserved is not None:
+            counts[change.gang.priority] += change.kind == "wait"
+            faults = _faults(outcome.facts, change, stated, reserved)
+            for what in chain(faults, _others(outcome, by_label, change.gang, reserved.beside)):
                 yield change.violation(RULE, what)
             yield from misnamed(change, stated.reserved_labels)
-        if expected is not None and (change.kind != "wait" or reserved is not None):
-            yield change.violation(
-                RULE, "does not wait without a reservation: it has no expectedStart"
-            )
-        elif expected is not None and expected <= outcome.facts.now:
-            yield change.violation(RULE, "its expectedStart is not after now")
+        for what in _later(outcome.facts, change, stated.document):
+            yield change.violation(RULE, what)
     rules = outcome.facts.policy.reservations
     for priority, count in sorted(counts.items()):
         if rules is not None and count > rules.per_priority:
@@ -43,6 +42,54 @@ def check(outcome: Outcome) -> Iterator[Violation]:
                 f"{count} gangs of priority {priority} hold reservations, not {rules.per_priority}"
             )
             yield Violation(RULE, None, what)
+    yield from _order(outcome)
+
+
+def _turn_faults(facts: Facts, change: Change, reserved: PlanReservation) -> Iterator[str]:
+    """What is wrong with a gang for which no nodes are held: it starts now, in its turn."""
+    if facts.policy.reservations is None:
+        yield "the policy has no reservations"
+    if reserved.start != facts.now:
+        yield "does not start now, and no nodes are held for it"
+    if change.gang.hold is not None or change.gang.running:
+        yield "runs" if change.gang.running else f"is held ({change.gang.hold})"
+    if reserved.beside or reserved.domain is not None:
+        yield "has nobody beside it, and no domain: no nodes are held for it"
+
+
+def _later(facts: Facts, change: Change, stated: PlanGang) -> Iterator[str]:
+    """What is wrong with an estimate."""
+    expected = stated.expected_start
+    if expected is None:
+        return
+    if change.kind != "wait" or stated.reserved is not None:
+        yield "does not wait without a reservation: it has no expectedStart"
+    elif expected <= facts.now:
+        yield "its expectedStart is not after now"
+
+
+def _order(outcome: Outcome) -> Iterator[Violation]:
+    """Gangs that come before a holder of their priority hold a reservation, or say why they hold none."""
+    rules = outcome.facts.policy.reservations
+    behind: set[int] = set()
+    pairs = list(zip(outcome.changes, outcome.case.gangs, strict=True))
+    for change, stated in sorted(pairs, key=lambda one: turn(outcome, one[0].gang), reverse=True):
+        gang, document = change.gang, stated.document
+        waits = change.kind == "wait" and gang.hold is None and rules is not None
+        if waits and document.reserved is not None:
+            behind.add(gang.priority)
+            if document.passed_over is not None:
+                yield change.violation(RULE, "holds a reservation: it is not passed over")
+            continue
+        listed = rules is not None and rules.to_reservations().admits(gang.priority)
+        passed = waits and listed and gang.priority in behind
+        if passed != (document.passed_over is not None):
+            yield change.violation(
+                RULE,
+                "does not say why a gang behind it holds a reservation and it does not"
+                if passed
+                else "is said to be passed over, but no gang of its priority behind it is reserved for",
+            )
 
 
 def _faults(
@@ -70,13 +117,15 @@ def _faults(
         yield f"says that its nodes are in {quoted(reserved.domain)}, not in {quoted(domain)}"
 
 
-def _others(by_label: Mapping[str, Change], holder: Gang, beside: Sequence[str]) -> Iterator[str]:
+def _others(
+    outcome: Outcome, by_label: Mapping[str, Change], holder: Gang, beside: Sequence[str]
+) -> Iterator[str]:
     """What is wrong with the gangs that need not give way: each is before the holder in the queue."""
     for label in beside:
         change = by_label.get(label)
         if change is None:
             yield f"names {quoted(label)} beside it, which is no gang"
-        elif _turn(change.gang) >= _turn(holder):
+        elif turn(outcome, change.gang) >= turn(outcome, holder):
             yield f"names {printable(label)} beside it, which does not come before it"
         elif change.gang.running and not change.incomplete:
             yield f"names {printable(label)} beside it, which runs"
@@ -84,9 +133,10 @@ def _others(by_label: Mapping[str, Change], holder: Gang, beside: Sequence[str])
         yield "the gangs that it names beside it are not sorted, or twice the same"
 
 
-def _turn(gang: Gang) -> tuple[int, bool, int, tuple[str, str]]:
-    """Place in the queue: higher priority first, then older, without a time last."""
-    return -gang.priority, gang.submitted is None, gang.submitted or 0, gang.key
+def turn(outcome: Outcome, gang: Gang) -> tuple[bool, int, bool, int, tuple[str, str]]:
+    """Place in the queue: within a guarantee, higher priority, then older, without a time last."""
+    age = gang.submitted is None, gang.submitted or 0
+    return not within(outcome, gang), -gang.priority, *age, gang.key
 
 
 def _domain(facts: Facts, stated: StatedGang) -> str | None:

@@ -62,6 +62,9 @@ CONDITIONS: dict[str, Callable[[Outcome, Gang], bool]] = {
     "may_lose_gpus": _may_lose_gpus,
     "aged": lambda outcome, gang: outcome.facts.aged(gang),
     "elastic": lambda _outcome, gang: gang.elastic,
+    "elastic_without_gpus": lambda _outcome, gang: any(
+        role.elastic and not role.gpus for role in gang.roles
+    ),
 }
 """Whether a gang meets the condition of a tier."""
 
@@ -133,7 +136,7 @@ def _age(outcome: Outcome, gang: Gang) -> int:
 
 
 def _disruption(outcome: Outcome, _priority: int) -> int:
-    """All GPUs of a running gang that is stopped or moves; of one that only shrinks, those dropped.
+    """All GPUs of a running gang that is stopped or of which any pod moves; else those dropped.
 
     Each counts the cost of disrupting one GPU of the gang.
     """
@@ -142,7 +145,7 @@ def _disruption(outcome: Outcome, _priority: int) -> int:
         gang = change.gang
         if not gang.running:
             continue
-        if not change.pods or any(gang.held(gang.running_pods[key]) for key in change.moved):
+        if change.evicts:
             lost = change.running_gpus
         else:
             lost = sum(gang.held(gang.running_pods[key]) for key in change.dropped)
@@ -181,6 +184,17 @@ def _growth(outcome: Outcome, priority: int) -> int:
         change.gpus - change.gang.gpus_at_min
         for change in outcome.by_priority[priority]
         if change.admitted and change.gang.elastic
+    )
+
+
+def _growth_pods(outcome: Outcome, priority: int) -> int:
+    """Pods without GPUs beyond those that their gangs need at least."""
+    return sum(
+        len(change.by_role[number]) - role.min
+        for change in outcome.by_priority[priority]
+        if change.admitted
+        for number, role in enumerate(change.gang.roles)
+        if not role.gpus
     )
 
 
@@ -264,6 +278,12 @@ def _stability(outcome: Outcome, _priority: int) -> int:
     )
 
 
+def _suspect(outcome: Outcome, _priority: int) -> int:
+    """GPUs left free on usable nodes that failed lately."""
+    nodes = enumerate(outcome.facts.nodes)
+    return sum(outcome.usage.free(n, node) for n, node in nodes if node.suspect)
+
+
 VALUES: dict[str, Callable[[Outcome, int], int]] = {
     "guarantee": _guarantee,
     "fair": _fair,
@@ -277,9 +297,11 @@ VALUES: dict[str, Callable[[Outcome, int], int]] = {
     "preference": _preference,
     "bandwidth": _bandwidth,
     "growth": _growth,
+    "growth-pods": _growth_pods,
     "span": _span,
     "stranded": _stranded,
     "defragment": lambda outcome, _priority: outcome.free.value,
+    "suspect": _suspect,
     "stability": _stability,
 }
 """The value of every tier, by its name in ``models.tiers`` and the priority, or rank, it is stated for."""

@@ -25,6 +25,7 @@ from planner.cli.compare import compare
 from planner.cli.completion import WIDE
 from planner.cli.diff import diff
 from planner.cli.doctor import doctor
+from planner.cli.drain_order import drain_order
 from planner.cli.explain import explain
 from planner.cli.plan import plan
 from planner.cli.record import record
@@ -91,6 +92,11 @@ _VERBS = (
     ),
     (capacity, "gangplan capacity monday --shape 4x8@rack", "gangplan capacity plan.json -o wide"),
     (
+        drain_order,
+        "gangplan drain-order monday",
+        "gangplan drain-order monday --node gpu-[01-32] --at-most 4 -o wide",
+    ),
+    (
         report,
         "gangplan report plan.json --out report.html",
         "gangplan plan monday -o json | gangplan report - --out report.html",
@@ -132,7 +138,9 @@ _VERBS = (
 
 for verb, *examples in _VERBS:
     # After \b Typer keeps the lines as they are.
-    app.command(epilog="\n  ".join(("\b\nExamples:", *examples)))(verb)
+    app.command(verb.__name__.replace("_", "-"), epilog="\n  ".join(("\b\nExamples:", *examples)))(
+        verb
+    )
 
 _NO_COMMAND = "No such command "  # typer's
 _COLLECTS = (50_000, 50, 50)

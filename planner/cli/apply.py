@@ -64,7 +64,7 @@ def apply(  # the options of the verb
         ),
     ] = Format.table,
 ) -> None:
-    """Apply a saved plan to its cluster: a gang whole or not at all."""
+    """Apply a saved plan: each gang whole or not at all."""
     from planner.cli.apply_report import ConsoleApplyReporter, can_ask, report
     from planner.cli.options import seconds_of, timeout_of
     from planner.pipelines import apply as pipeline

@@ -71,7 +71,7 @@ def doctor(  # the options of the verb
         Output, typer.Option("-o", "--output", help="Format on stdout.")
     ] = Output.table,
 ) -> None:
-    """Check kubectl, rights, clock, lock and nodes; show what to do."""
+    """Check kubectl, rights, clock, lock, nodes; show what to do."""
     from planner.cli.doctor_checks import DoctorRequest, Level, examine, exit_code
     from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget
 

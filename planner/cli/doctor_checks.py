@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import IO, TYPE_CHECKING
 
+from models.apply.intents import PLAN
 from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.units import plural, shown_of
 from planner import __version__
@@ -30,7 +31,7 @@ from planner.cluster.lock import read_lease
 from planner.cluster.node_guard import open_nodes, unguarded
 from planner.cluster.retry import RetryingTransport
 from planner.cluster.rights import Right
-from planner.cluster.transport import STRATEGIC, Reply, Transport
+from planner.cluster.transport import STRATEGIC, Reply, Transport, Tree
 from planner.errors import (
     Fault,
     GangplanError,
@@ -359,7 +360,12 @@ ACCOUNT = "system:serviceaccount:gangplan-system:gangplan"
 PROBE = "gangplan.dev/doctor"
 """An annotation that the policies of ``deploy/admission`` refuse."""
 
+FOREIGN: Tree = {"annotations": {PROBE: "probe"}}
+MARKS: Tree = {"labels": {PLAN: "gp-00000000000000000000"}}
+"""Metadata that the account may not write to a waiting pod, and that it must be able to write."""
+
 _DENIED = "ValidatingAdmissionPolicy 'gangplan-"
+_OTHERS = f"{_DENIED}marks'"
 _NOBODY = "00000000-0000-0000-0000-000000000000"
 
 
@@ -465,7 +471,13 @@ def check_admission(
 
     ``pod``: (namespace, name, uid) of a waiting pod; without one a Binding of a missing pod is sent.
     """
-    reply = _binding(transport, namespace, node) if pod is None else _patch(transport, *pod)
+    if pod is not None and _OTHERS in (marked := _patch(transport, *pod, MARKS)).message:
+        what = f"refuses this account what a plan writes: {one_line(marked.message)}"
+        hint = "docs/deploy.md, 'When a policy refuses'"
+        return Finding("admission policy", Level.fail, what, hint, NotPermittedError.exit_code)
+    reply = (
+        _binding(transport, namespace, node) if pod is None else _patch(transport, *pod, FOREIGN)
+    )
     if _DENIED in reply.message:
         return passed(
             "admission policy", "this account may change nothing of pods but gangplan's own marks"
@@ -493,8 +505,8 @@ def _binding(transport: Transport, namespace: str, node: str) -> Reply:
     return transport.send("POST", f"{path}?dryRun=All", body)
 
 
-def _patch(transport: Transport, namespace: str, name: str, uid: str) -> Reply:
-    body = {"metadata": {"uid": uid, "annotations": {PROBE: "probe"}}}
+def _patch(transport: Transport, namespace: str, name: str, uid: str, metadata: Tree) -> Reply:
+    body = {"metadata": {"uid": uid, **metadata}}
     path = core("pods", namespace=namespace, name=name)
     return transport.send(
         "PATCH", f"{path}?dryRun=All&fieldManager=gangplan", body, content_type=STRATEGIC

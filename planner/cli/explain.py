@@ -65,7 +65,7 @@ def explain(
         Format, typer.Option("-o", "--output", help="Format on stdout.")
     ] = Format.table,
 ) -> None:
-    """Explain one gang of a plan: why it waits, what makes it start."""
+    """Explain one gang: why it waits, and what makes it start."""
     import json
 
     from planner.read import plan_files

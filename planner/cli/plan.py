@@ -147,7 +147,7 @@ def plan(
     everything: AllOption = False,
     output: OutputOption = Format.table,
 ) -> None:
-    """Plan which gangs start now, on which nodes and GPUs, with proof."""
+    """Plan which gangs start, on which nodes and GPUs, with proof."""
     from planner import last_plan
     from planner.pipelines import plan as planning
     from planner.pipelines.what_if import Changes

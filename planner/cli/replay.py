@@ -191,7 +191,7 @@ def replay(
         typer.Option("-o", "--output", help="Format on stdout: wide adds queueing times by size."),
     ] = ReplayFormat.table,
 ) -> None:
-    """Replay a trace under policies and the rules of other schedulers."""
+    """Replay a trace under policies and rules of other schedulers."""
     from planner.pipelines import replay as replaying
     from planner.pipelines.plan import now
     from planner.replay.simulation import MS, Settings

@@ -71,7 +71,7 @@ def run(
     lock_timeout: LockTimeoutOption = "0s",
     metrics_file: MetricsOption = None,
 ) -> None:
-    """Plan the live cluster and apply the plan: what a cron job calls."""
+    """Plan the live cluster and apply the plan: for a cron job."""
     from planner.cli.options import seconds_of, timeout_of
     from planner.cli.snapshot import skipped
     from planner.pipelines import run as pipeline

@@ -65,7 +65,7 @@ def snapshot(
         str, typer.Option("--request-timeout", metavar="DURATION", help="Timeout of one request.")
     ] = "60s",
 ) -> None:
-    """Record what planning needs of a live cluster, through kubectl."""
+    """Record what planning needs of a cluster, through kubectl."""
     from planner.cluster.proxy import connect
     from planner.cluster.retry import RetryingTransport
     from planner.cluster.snapshot import ACCEPT, SnapshotRequest, folder_for, record

@@ -64,7 +64,7 @@ def topo(
         typer.Option("-o", "--output", help="Format on stdout: yaml is ready for serverModels."),
     ] = Format.table,
 ) -> None:
-    """Show a server model: links, NICs, what each set of GPUs reaches."""
+    """Show a server model: links, NICs, what sets of GPUs reach."""
     gpu, name = _checked_name("--gpu", gpu), _checked_name("--name", name)
     if model is None:
         if gpu or name:

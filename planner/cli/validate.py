@@ -34,7 +34,7 @@ def validate(
         ),
     ] = None,
 ) -> None:
-    """Read the input and list every fault with file, line and column."""
+    """Read the input; list every fault with file, line and column."""
     from planner.read.inputs import load
     from planner.show.text import left_out
 

@@ -13,7 +13,7 @@ def verify(
     console: Console,
     path: PlanArgument,
 ) -> None:
-    """Check a saved plan by every rule and formula, without a solver."""
+    """Check a saved plan by every rule, without a solver."""
     from planner.pipelines.plan import judge_file
     from planner.read import plan_files
     from planner.show.proofs import proofs
@@ -21,6 +21,6 @@ def verify(
     plan, verdict = judge_file(plan_files.read_bytes(path, console.stdin), path)
     console.event("verify_done", violations=0)
     console.remarks(verdict.remarks)
-    console.data(console.lines(proofs(plan, verdict.counted)))
+    console.data(console.lines(proofs(plan, verdict.counted, verdict.unchecked)))
     if path != "-":
         console.next(f"{console.program} show {shlex.quote(path)}")

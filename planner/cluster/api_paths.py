@@ -113,7 +113,7 @@ def look_paths() -> tuple[str, ...]:
 
 
 def list_paths(kinds: Sequence[Kind]) -> tuple[str, ...]:
-    """To discover and list these kinds, in all namespaces or one."""
+    """To discover and list these kinds, in all namespaces or one, and to read single namespaces."""
     plurals: dict[str, list[str]] = {}
     for kind in kinds:
         plurals.setdefault(kind.group, []).append(kind.plural)
@@ -121,7 +121,7 @@ def list_paths(kinds: Sequence[Kind]) -> tuple[str, ...]:
     for group, names in plurals.items():
         root = f"/apis/{re.escape(group)}/{_ANY_VERSION}" if group else "/api/v1"
         patterns.append(f"^{root}(/(namespaces/{_ANY_NAME}/)?({'|'.join(names)}))?$")
-    return (*exactly(API_GROUPS, IDENTITY), *patterns)
+    return (*exactly(API_GROUPS), f"^/api/v1/namespaces/{_ANY_NAME}$", *patterns)
 
 
 def pod_paths(*, evictions: bool) -> tuple[str, ...]:

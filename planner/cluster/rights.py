@@ -19,7 +19,7 @@ from planner.cluster.retry import WAITS_S, RetryingTransport, RightKey
 from planner.cluster.scales import PLURALS
 from planner.cluster.transport import LOST, Transport, Tree
 from planner.errors import Fault, NotPermittedError, UnavailableError
-from planner.read.kube.kinds import ALL, NAMESPACES, Kind
+from planner.read.kube.kinds import ALL, Kind
 from planner.read.kube.lookup import mapping, objects, text
 from planner.untrusted_text import one_line
 
@@ -53,6 +53,9 @@ _ONE_NUMBER = "elastic TrainJobs have the number of nodes of their JobSets"
 _NO_ELASTIC_QUOTAS = "quotas of ElasticQuotas are not read: plans promise and limit nothing by them"
 
 OPTIONAL = {
+    Right("list", "", "namespaces"): (
+        "labels of namespaces are unknown: a ClusterQueue whose namespaceSelector asks for one takes nobody"
+    ),
     Right("list", "policy", "poddisruptionbudgets"): (
         "plans may stop or move gangs whose disruption budgets forbid it: only some of their pods may go"
     ),
@@ -93,11 +96,7 @@ def snapshot_rights(
 
     ``groups``: the served API groups; None for all. ``skip``: resources left out.
     """
-    kinds = [
-        kind
-        for kind in ALL
-        if kind is not NAMESPACES and kind.resource not in skip and _served(kind, groups)
-    ]
+    kinds = [kind for kind in ALL if kind.resource not in skip and _served(kind, groups)]
     lists = [Right("list", kind.group, kind.plural) for kind in kinds]
     return (*identity_rights(), *dict.fromkeys(lists))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from models.apply.intents import SealKey
-from planner.cluster.api_paths import IDENTITY, list_paths
+from planner.cluster.api_paths import IDENTITY, core, list_paths
 from planner.cluster.discovery import ServedKind, discover
 from planner.cluster.live_view import for_planning
 from planner.cluster.pages import ListPages, failed
@@ -73,8 +73,8 @@ class Recorded:
     def consequences(self) -> Iterator[str]:
         """What plans of it do that they would not do with the missing rights."""
         for right, without in OPTIONAL.items():
-            wanted = f"{right.verb} {right.resource}.{right.group}"
-            if any(one.startswith(wanted) for one in self.forbidden):
+            wanted = f"{right.verb} {right.resource}" + (f".{right.group}" if right.group else "")
+            if any(one == wanted or one.startswith(f"{wanted} ") for one in self.forbidden):
                 yield f"without the right to {wanted}, {without}"
 
 
@@ -130,7 +130,7 @@ class _Recorder:
     def run(self) -> None:
         for kind in (NODES, PODS):
             self._record(ServedKind(kind, kind.versions[0]))
-        self._record_identity()
+        self._record_namespaces()
         wanted = [kind for kind in OTHERS if kind.resource not in self._request.skip]
         served, self.recorded.absent = discover(self._transport, wanted)
         for one in served:
@@ -143,25 +143,32 @@ class _Recorder:
         """One kind into one file."""
         kind = served.kind
         required = kind in (NODES, PODS)
-        everywhere = not (kind.namespaced and self._request.namespaces)
-        places = [None] if everywhere else self._request.namespaces
-        paths = {served.path(place): place for place in places}
-        pages = ListPages(self._transport, *paths)
         with self._folder.list_file(
             file_name(kind),
             f"{kind.name}List",
             served.api_version,
             even_empty=required or kind.name in EVEN_EMPTY,
         ) as file:
-            for page in pages:
-                if page.first:
-                    file.begin(page.resource_version)
-                file.add(self._pruned(kind, page.items))
-                self._progress(kind.resource, file.items, file.items + page.left)
-            for path, reply in pages.refused:
-                self._refused(kind, paths[path], reply, file)
+            self._list(served, file)
+
+    def _list(self, served: ServedKind, file: ListFile) -> None:
+        """Every page, in the place of what the file has; it stays where none may be read."""
+        kind = served.kind
+        everywhere = not (kind.namespaced and self._request.namespaces)
+        places = [None] if everywhere else self._request.namespaces
+        paths = {served.path(place): place for place in places}
+        pages = ListPages(self._transport, *paths)
+        listed = False
+        for page in pages:
+            if page.first:
+                file.begin(page.resource_version)
+            file.add(self._pruned(kind, page.items))
+            self._progress(kind.resource, file.items, file.items + page.left)
+            listed = True
+        for path, reply in pages.refused:
+            self._refused(kind, paths[path], reply, file)
         self.recorded.restarts += pages.restarts
-        if file.items:
+        if listed and file.items:
             self.recorded.counts[kind.resource] = file.items
 
     def _pruned(self, kind: Kind, items: list[Any]) -> Iterator[Tree]:
@@ -193,22 +200,33 @@ class _Recorder:
         elif not file.items and kind not in self.recorded.absent:
             self.recorded.absent.append(kind)
 
-    def _record_identity(self) -> None:
-        """The uid of kube-system, in a list of one namespace."""
-        reply = self._transport.send("GET", IDENTITY)
-        if reply.status in {403, 404, 410}:
-            self.recorded.forbidden.append("get namespaces/kube-system")
-            return
-        if not reply.ok:
-            raise failed(reply, f"GET {IDENTITY}")
-        metadata = {name: text(reply.body, "metadata", name) for name in ("name", "uid")}
-        kept = {"metadata": {name: value for name, value in metadata.items() if value is not None}}
-        self.recorded.cluster = metadata["uid"]
+    def _record_namespaces(self) -> None:
+        """All namespaces, by whose labels selectors choose them, or those asked for; and kube-system.
+
+        The uid of kube-system is the cluster's identity.
+        """
+        wanted = (core(NAMESPACES.plural, name=name) for name in self._request.namespaces)
+        named = [self._namespace(path) for path in dict.fromkeys((IDENTITY, *wanted))]
+        self.recorded.cluster = text(named[0], "metadata", "uid")
         with self._folder.list_file(
-            file_name(NAMESPACES), "NamespaceList", "v1", even_empty=True
+            file_name(NAMESPACES), "NamespaceList", "v1", even_empty=False
         ) as file:
             file.begin(None)
-            file.add([kept])
+            file.add(self._pruned(NAMESPACES, [one for one in named if one is not None]))
+            if not self._request.namespaces:
+                self._list(ServedKind(NAMESPACES, NAMESPACES.versions[0]), file)
+
+    def _namespace(self, path: str) -> Tree | None:
+        """One namespace; None if it is not there, or, noted, may not be read."""
+        reply = self._transport.send("GET", path)
+        if reply.status in {404, 410}:
+            return None
+        if reply.status == 403:
+            self.recorded.forbidden.append(f"get {path.removeprefix('/api/v1/')}")
+            return None
+        if not reply.ok:
+            raise failed(reply, f"GET {path}")
+        return reply.body
 
 
 def _required(

@@ -18,6 +18,7 @@ from models.apply.requests import (
     Event,
     Gone,
     NoAnswer,
+    Refused,
     Rejected,
 )
 from planner.cluster.api_paths import core
@@ -69,10 +70,36 @@ def event_of(  # noqa: PLR0911  # one return a meaning
             return Gone(message)
         case 429:
             return BlockedByBudget(message) if eviction else NoAnswer(message)
+        case status if 400 <= status < 500 and (refused := _refused(reply.message)) is not None:
+            return refused
         case status if 400 <= status < 500 or (eviction and _TWO_BUDGETS in reply.message):
             return Rejected(message)
         case _:
             return NoAnswer(message)
+
+
+_REFUSED = (
+    (
+        re.compile(
+            r"ValidatingAdmissionPolicy '([^']{1,253})' with binding '[^']{1,253}' denied request: (.+)",
+            re.DOTALL,
+        ),
+        "admission policy {}",
+    ),
+    (
+        re.compile(r'admission webhook "([^"]{1,253})" denied the request(?:: |\b)(.+)', re.DOTALL),
+        "admission webhook {}",
+    ),
+)
+"""How the API server says who refused a request, and in which words."""
+
+
+def _refused(message: str) -> Refused | None:
+    for pattern, by in _REFUSED:
+        if (found := pattern.search(message)) is not None:
+            who, said = one_line(by.format(found[1])), one_line(found[2].strip())
+            return Refused(f"refused by {who}: {said}", who, said)
+    return None
 
 
 def denied(message: str) -> Denied:

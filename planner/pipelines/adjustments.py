@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 from models.gang import NODE_NAME, NodeExpression
 from models.policy import NO_COST, Objective, Policy
 from models.tiers import family
+from models.units import time_text
+from planner.read.findings import Remarks
+from planner.read.instance_builder import limit_queues, paused
 
 if TYPE_CHECKING:
     from models.gang import Gang, NodeAffinity, Role
@@ -157,8 +160,54 @@ def avoiding(
     return replace(instance, gangs=tuple(gangs)) if remarks else instance, tuple(remarks)
 
 
+def with_evictions(
+    instance: Instance, evicted: Iterable[tuple[tuple[str, str], int, int]]
+) -> Instance:
+    """The instance with what is known of evictions by plans: (gang, the last time, how often).
+
+    What the input states counts where that was later. A gang that runs since before was not stopped.
+    """
+    known = {gang: (at, times) for gang, at, times in evicted}
+    if not known:
+        return instance
+
+    def stopped(gang: Gang) -> Gang:
+        at, times = known.get(gang.key, (0, 0))
+        stays = gang.running and (gang.started_at is None or gang.started_at < at)
+        if not times or stays or (gang.evicted_at is not None and gang.evicted_at >= at):
+            return gang
+        return replace(gang, evicted_at=at, evictions=max(times, gang.evictions))
+
+    gangs = paused(replace(instance, gangs=tuple(map(stopped, instance.gangs))))
+    return replace(instance, gangs=limit_queues(gangs, instance.policy.queue_limit, Remarks()))
+
+
 def _off(role: Role, nodes: tuple[str, ...]) -> NodeAffinity:
     """The role's node affinity, with these nodes excluded."""
     off = NodeExpression(NODE_NAME, "NotIn", nodes, field=True)
     # A term without expressions matches no node, and must go on doing so.
     return tuple((*term, off) if term else term for term in role.node_affinity) or ((off,),)
+
+
+def since_release(
+    instance: Instance, held: Iterable[tuple[tuple[str, str], int]]
+) -> tuple[Instance, tuple[str, ...]]:
+    """The instance whose waiting gangs are no older than their release by a gate of others, and remarks.
+
+    ``held``: (gang, last time at which such a gate was seen, seconds since the epoch); a gang without a name
+    stands for all of its namespace. Who parks a gang behind his own gate collects no age there.
+    """
+    known = dict(held)
+    if not known or instance.policy.kubernetes.trust_submitted_at:
+        return instance, ()
+    gangs, remarks = list(instance.gangs), []
+    for index, gang in enumerate(gangs):
+        seen = max(known.get(gang.key, 0), known.get((gang.namespace, ""), 0))
+        if gang.running or gang.submitted_at is None or gang.submitted_at >= seen:
+            continue
+        gangs[index] = replace(gang, submitted_at=seen)
+        subject, since = f"Gang {gang.namespace}/{gang.name}", time_text(seen)
+        remarks.append(
+            f"{subject}: waits since {since}, when another gate was last seen on its pods"
+        )
+    return replace(instance, gangs=tuple(gangs)) if remarks else instance, tuple(remarks)

@@ -60,7 +60,7 @@ def _reserved(plan: PlanDocument, instance: Instance) -> list[Reserved]:
         there = tuple(sorted(nodes[name] for name in held.nodes if name in nodes))
         gang = by_key[stated.key]
         found.append(
-            Reserved(stated.key, queue_place(gang), held.start, None, there, (), beside)  # type: ignore[arg-type]  # pairs
+            Reserved(stated.key, queue_place(instance, gang), held.start, None, there, (), beside)  # type: ignore[arg-type]  # pairs
         )
     return found
 

@@ -23,7 +23,9 @@ from planner.pipelines.adjustments import (
     avoiding,
     freeze_running,
     keep_sizes,
+    since_release,
     with_defragment,
+    with_evictions,
     with_stability,
 )
 from planner.pipelines.required_gangs import Required, unmet
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from models.documents.plan import PlanDocument
     from models.instance import Instance
     from models.plan import PlanWriter
-    from models.solution import Solution
+    from models.solution import GangDecision, Solution
     from models.verify.check import Judge, Verdict
     from models.verify.violation import Violation
     from planner.read.instance_builder import LoadedInput
@@ -54,9 +56,12 @@ MAX_SHOWN = 20
 class PlanRequest:
     """The options of ``plan``; None keeps the value of the policy.
 
-    ``previous``: file of an earlier plan. ``now``: seconds since the epoch. ``keep_running``:
+    ``previous``: file of an earlier plan; ``last``: gives one of which only the promises count. ``now``:
+    seconds since the epoch. ``keep_running``:
     running gangs keep every pod as it is; ``keep_in``: those of these namespaces do; ``keep_sizes_in``:
     those of these keep their numbers of pods. ``avoid``: (gang, node) on which its pods stayed pending.
+    ``held``: (gang, last time at which a gate of others held it).
+    ``evicted``: (gang, when plans stopped it last, how often).
     ``executor``: where neighbourhoods are solved. ``queue``: other schedulers that are planned.
     ``changes``: of a what-if.
     """
@@ -70,12 +75,15 @@ class PlanRequest:
     seed: int | None = None
     workers: int | None = None
     previous: str | None = None
+    last: Callable[[], PlanDocument | None] | None = None
     defragment: bool = False
     now: int | None = None
     keep_running: bool = False
     keep_in: frozenset[str] = frozenset()
     keep_sizes_in: frozenset[str] = frozenset()
     avoid: tuple[tuple[tuple[str, str], str], ...] = ()
+    held: tuple[tuple[tuple[str, str], int], ...] = ()
+    evicted: tuple[tuple[tuple[str, str], int, int], ...] = ()
     executor: str | None = None
     queue: tuple[str, ...] | None = None
     changes: Changes = field(default_factory=Changes)
@@ -288,7 +296,17 @@ def _unproven(instance: Instance, solution: Solution, refuted: Collection[str]) 
     names = ", ".join(sorted(refuted))
     note = f"the judge found a better plan than an engine's proof allows: not proven: {names}"
     notes = (*solution.notes, note)
-    return replace(solution, tiers=tiers, stopped_by=stopped_by, notes=notes)
+    decisions = tuple(_without_proof(one) for one in solution.decisions)
+    return replace(solution, decisions=decisions, tiers=tiers, stopped_by=stopped_by, notes=notes)
+
+
+def _without_proof(decision: GangDecision) -> GangDecision:
+    """The decision with a reason that rests on no proof."""
+    reason = decision.reason
+    if reason is None or reason.fields.proven is None:
+        return decision
+    fields = reason.fields.model_copy(update={"proven": None, "within": False, "unmoved": ()})
+    return replace(decision, reason=replace(reason, fields=fields))
 
 
 _NAME = str.maketrans("", "", "-:")
@@ -373,7 +391,7 @@ def check_out(out: Path, paths: tuple[str, ...]) -> None:
 
 def _read(request: PlanRequest, stdin: BinaryIO | None) -> LoadedInput:
     """Read the input and apply the options of the command line."""
-    from planner.pipelines.previous_plan import with_previous
+    from planner.pipelines.previous_plan import evictions_of, with_previous, with_promises
     from planner.read import plan_files
     from planner.read.inputs import load
 
@@ -392,13 +410,19 @@ def _read(request: PlanRequest, stdin: BinaryIO | None) -> LoadedInput:
     if request.keep_sizes_in:
         instance = keep_sizes(instance, request.keep_sizes_in)
     instance, avoided = avoiding(instance, request.avoid)
-    remarks = (*avoided, *remarks)
+    instance, released = since_release(instance, request.held)
+    remarks = (*avoided, *released, *remarks)
+    instance = with_evictions(instance, request.evicted)
     if request.defragment:
         instance = replace(instance, policy=with_defragment(instance.policy))
     if previous is not None and request.previous is not None:
         instance, more = with_previous(instance, previous, request.previous)
+        instance = with_evictions(instance, evictions_of(previous))
         instance = replace(instance, policy=with_stability(instance.policy))
         remarks = (*more, *remarks)
+    elif request.last is not None and instance.policy.reservations is not None:
+        last = request.last()
+        instance = instance if last is None else with_promises(instance, last)
     return replace(built, instance=instance, remarks=remarks)
 
 

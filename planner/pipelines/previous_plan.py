@@ -1,4 +1,4 @@
-"""``--previous PLAN``: where an earlier plan wanted the pods of the gangs that still exist.
+"""``--previous PLAN``: where an earlier plan wanted the pods of the gangs that still exist, and from when.
 
 Gangs, pods and nodes that are gone give remarks; a plan of another cluster is an InputError.
 """
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from models.gang import PlannedPod
+from models.instance import EarlierPlan
 from models.units import first_of, plural
 from planner.errors import Fault, InputError
 from planner.untrusted_text import safe
@@ -27,7 +28,7 @@ _SHOWN = 3
 def with_previous(
     instance: Instance, previous: PlanDocument, file: str
 ) -> tuple[Instance, tuple[str, ...]]:
-    """The instance with ``planned`` of every gang as the previous plan has it, and remarks.
+    """The instance with ``planned`` of every gang as the previous plan has it, what it promised, and remarks.
 
     Gangs are matched by namespace and name, pods by role and index. Raises InputError where both the
     plan and the instance name their cluster and these differ.
@@ -45,7 +46,61 @@ def with_previous(
     remarks = gone.remarks(file)
     if any(one.pods for one in decided.values()) and not any(gang.planned for gang in gangs):
         remarks.append(f"{safe(file)} places none of these gangs: no pod has a previous place")
-    return replace(instance, gangs=gangs), tuple(remarks)
+    earlier = _promised(instance, decided, gone)
+    return replace(instance, gangs=gangs, earlier=earlier), tuple(remarks)
+
+
+def with_promises(instance: Instance, previous: PlanDocument) -> Instance:
+    """The instance with what the last plan promised gangs that still wait, and ``planned`` of these alone.
+
+    A plan of another cluster promised nothing here.
+    """
+    before, now = previous.instance.cluster.metadata.uid, instance.cluster.uid
+    if before != now:
+        return instance
+    found, _ = with_previous(instance, previous, "the last plan")
+    starts = {} if found.earlier is None else found.earlier.starts
+    gangs = tuple(
+        one if one.key in starts else gang
+        for gang, one in zip(instance.gangs, found.gangs, strict=True)
+    )
+    return replace(found, gangs=gangs)
+
+
+def _promised(
+    instance: Instance, decided: Mapping[tuple[str, str], PlanGang], gone: _Gone
+) -> EarlierPlan:
+    """What the plan knew, and when those were to start that still wait.
+
+    Who waits again after it ran, or was to start without such a promise, has come since.
+    """
+    starts = {
+        gang.key: one.reserved.start
+        for gang in instance.gangs
+        if not gang.running
+        if (one := decided.get(gang.key)) is not None and one.reserved is not None
+    }
+    missing = {key: frozenset(names) for key, names in gone.of.items() if key in starts}
+    waits = {gang.key for gang in instance.gangs if not gang.running}
+    known = (
+        key
+        for key, one in decided.items()
+        if key not in waits or key in starts or one.decision in ("wait", "preempt")
+    )
+    return EarlierPlan(frozenset(known), starts, missing)
+
+
+def evictions_of(previous: PlanDocument) -> list[tuple[tuple[str, str], int, int]]:
+    """(gang, when, how often) of gangs that plans stopped up to this one."""
+    stopped = {one.key for one in previous.spec.gangs if one.decision == "preempt"}
+    found = []
+    for gang in previous.instance.gangs:
+        times, at = gang.status.evictions, gang.status.evicted_at
+        if gang.key in stopped:
+            found.append((gang.key, previous.instance.now, times + 1))
+        elif at is not None:
+            found.append((gang.key, at, max(1, times)))
+    return found
 
 
 def _check_cluster(instance: Instance, previous: PlanDocument, file: str) -> None:
@@ -57,10 +112,14 @@ def _check_cluster(instance: Instance, previous: PlanDocument, file: str) -> Non
 
 @dataclass(slots=True)
 class _Gone:
-    """Pods of gangs that still exist, planned for a node or a seat that does not."""
+    """Pods of gangs that still exist, planned for a node or a seat that does not.
+
+    ``of``: the nodes, by gang.
+    """
 
     nodes: Counter[str] = field(default_factory=Counter)
     pods: list[str] = field(default_factory=list)
+    of: dict[tuple[str, str], set[str]] = field(default_factory=dict)
 
     def remarks(self, file: str) -> list[str]:
         found = []
@@ -95,6 +154,7 @@ def _planned(
             gone.pods.append(f"{gang.namespace}/{gang.name} {pod.role} {pod.index}")
         elif node is None:
             gone.nodes[pod.node] += 1
+            gone.of.setdefault(gang.key, set()).add(pod.node)
         else:
             places.setdefault((role, pod.index), node)
     return tuple(PlannedPod(role, index, node) for (role, index), node in sorted(places.items()))

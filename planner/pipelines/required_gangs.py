@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from models.disruption_budgets import guards, may_stop
+from models.disruption_budgets import fixed, may_stop
 from models.policy import Objective
 from models.queue_shares import shares
 from models.solution import NEVER
@@ -139,9 +139,9 @@ def _no_room_alone(index: int, instance: Instance, stop: threading.Event) -> boo
         return gang.priority < highest or known is not None
 
     first = replace(instance.gangs[index], priority=highest + 1)
-    fixed = guards(instance).fixed
+    stays = fixed(instance)
     gangs = tuple(
-        first if i == index else gang if i in fixed else replace(gang, preemptible=False)
+        first if i == index else gang if i in stays else replace(gang, preemptible=False)
         for i, gang in enumerate(instance.gangs)
         if i == index or (gang.running and not (may_stop(instance, i) and below(gang)))
     )

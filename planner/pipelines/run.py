@@ -15,12 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
+from models.solution import QUEUE_LIMIT
 from planner import last_plan
 from planner.atomic_files import check_target
 from planner.errors import (
     Fault,
     GangplanError,
+    InputError,
     LockedError,
+    MissingPathError,
     NoPlanError,
     NotPermittedError,
     RefusedPlanError,
@@ -47,6 +50,7 @@ from planner.signals import Interrupted, Stop, interruptible, stop_on_signal
 
 if TYPE_CHECKING:
     from models.apply.live_state import ClusterView, PodClassifier
+    from models.documents.plan import PlanDocument
     from planner.cluster.lock import Lock
     from planner.cluster.proxy import ProxyTransport
     from planner.cluster.request_sender import RequestSender
@@ -395,6 +399,13 @@ class _LockedRun:
             planning = replace(planning, keep_in=frozenset(kept))
         avoided = self.lock.notes.avoided(self.lock.now())
         planning = replace(planning, avoid=tuple((one.gang, one.node) for one in avoided))
+        held = self.lock.notes.held
+        planning = replace(planning, held=tuple((one.gang, one.seen) for one in held))
+        evicted = self.lock.notes.evictions(self.lock.now())
+        planning = replace(
+            planning, evicted=tuple((one.gang, one.at, one.times) for one in evicted)
+        )
+        planning = replace(planning, last=self._last_plan)
         source = ClusterSource(
             run.target(),
             skip=request.skip,
@@ -404,6 +415,20 @@ class _LockedRun:
         )
         # Ages are computed with the server's clock: that of this host may be wrong.
         return LivePlanner(planning, source, run.console, clock=run.clock, date=self.lock.now)
+
+    def _last_plan(self) -> PlanDocument | None:
+        """The last plan of this user, of which the promises are kept; None if there is none to be read."""
+        from planner.read.plan_files import read_plan
+
+        try:
+            last = last_plan.load(self.run.console.environ)
+            plan = read_plan(last.content, str(last.path))
+        except MissingPathError:
+            return None
+        except InputError as error:
+            self.run.warn(f"{error.faults[0].what}: what it promised is not known")
+            return None
+        return None if plan.instance.changes is not None else plan
 
     def _make_plan(self, planner: LivePlanner, before: Planned | None) -> Planned:
         """A plan of the cluster as it is, made while the lock is renewed."""
@@ -421,6 +446,7 @@ class _LockedRun:
             held = (key for key, pod in view.pods.items() if pod.held_at is not None)
             run.report.unbound = frozenset(held)
         lock.plan = run.report.plan = plan_id(planned.plan)
+        self._note_held(planned)
         if planned.signal_exit is not None:
             run.record_signal(planned.signal_exit)
         run.check_signal()
@@ -429,6 +455,19 @@ class _LockedRun:
             hint = "nothing of the plan was applied; the next run tries again"
             raise LockedError(Fault(what, hint))
         return planned
+
+    def _note_held(self, planned: Planned) -> None:
+        """Note the gangs that cannot start by what they say themselves, and forget those that wait no longer.
+
+        Where that cannot be written, the next run notes them.
+        """
+        waiting = [one for one in planned.plan.instance.gangs if not one.running_pods]
+        holds = ((one.key, one.status.hold) for one in waiting)
+        held = [key for key, hold in holds if hold is not None and hold.code != QUEUE_LIMIT]
+        notes, lock = self.lock.notes, self.lock
+        after = notes.with_held(held, (one.key for one in waiting), lock.now())
+        if after != notes:
+            lock.remember(after)
 
     def _apply(self, plan: VerifiedPlan) -> None:
         """Apply the plan, if it orders anything, or a gang is half stopped or may be whole.

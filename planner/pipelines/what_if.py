@@ -15,7 +15,7 @@ from models.documents.base import suggestion
 from models.gang import Gang, Patience, Role, Toleration
 from models.host_ranges import hosts
 from models.instance import Instance
-from models.solution import QUEUE_LIMIT
+from models.solution import BACKOFF, QUEUE_LIMIT
 from models.units import InvalidValueError, first_of, plural, shortened, shown
 from models.what_if import RELAXABLE, WhatIf
 from planner.errors import Fault, UsageError
@@ -65,7 +65,7 @@ def with_changes(instance: Instance, changes: Changes) -> tuple[Instance, tuple[
     """
     if not any(changes.options()):
         return instance, ()
-    drained = _nodes(changes.drain, instance)
+    drained = nodes_named(changes.drain, instance, "--drain")
     without = {resolve(name, instance, "--without") for name in changes.without}
     relaxed = dict.fromkeys(_relaxed(text, instance, without) for text in changes.relax)
     gangs = list(instance.gangs)
@@ -113,19 +113,19 @@ def _remarks(instance: Instance, drained: set[int], evicted: Sequence[int]) -> I
             )
 
 
-def _nodes(texts: Iterable[str], instance: Instance) -> set[int]:
-    """The nodes of ``--drain``: names and host ranges, several with commas between them."""
+def nodes_named(texts: Iterable[str], instance: Instance, option: str) -> set[int]:
+    """The nodes of an option: names and host ranges, several with commas between them. Raises UsageError."""
     known = {node.name: n for n, node in enumerate(instance.cluster.nodes)}
     found = set()
     for text in (part for one in texts for part in _parts(one)):
         try:
             names = [text] if text in known else list(hosts(text))
         except InvalidValueError as error:
-            raise UsageError(Fault(f"--drain: {error.what}", error.hint)) from None
+            raise UsageError(Fault(f"{option}: {error.what}", error.hint)) from None
         for name in names:
             if name not in known:
                 hint = suggestion(name, known, "nodes")
-                raise UsageError(Fault(f"--drain {shown(text)}: no node {shown(name)}", hint))
+                raise UsageError(Fault(f"{option} {shown(text)}: no node {shown(name)}", hint))
             found.add(known[name])
     return found
 
@@ -158,6 +158,7 @@ def _evicted(gang: Gang, now: int) -> Gang:
         pods=(),
         submitted_at=submitted,
         started_at=None,
+        runs_since=None,
         last_checkpoint=None,
         resize_after=None,
     )
@@ -214,6 +215,8 @@ class _Relaxing:
                 return replace(gang, exclusive=None)
             case "hold":
                 limited = gang.hold is not None and gang.hold.code == QUEUE_LIMIT
+                if gang.hold is not None and gang.hold.code == BACKOFF:
+                    gang = replace(gang, evicted_at=None)
                 return gang if limited else replace(gang, hold=None)
         return gang
 

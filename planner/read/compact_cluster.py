@@ -236,7 +236,7 @@ def _named(node: Node, name: str) -> Node:
     return Node(
         name, node.model, node.domains, node.allocatable, node.labels, node.taints, node.nics,
         node.unschedulable, node.ready, node.unhealthy, node.unknown_unhealthy, node.pod_sets,
-        node.held,
+        node.held, node.last_failure,
     )  # fmt: skip
 
 
@@ -297,6 +297,7 @@ def _node(document: NodeDocument, model: ServerModel | None, levels: tuple[Level
         unknown_unhealthy=document.unknown_unhealthy,
         pod_sets=tuple(sorted(document.pod_sets.items())),
         held=_offered(document.held),
+        last_failure=document.last_failure,
     )
 
 

@@ -6,9 +6,9 @@ reading, of pods observed in a live cluster, GPU indices that cannot be true are
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from models.cluster import Node
 from models.documents.base import FieldError, Path, suggestion
@@ -187,8 +187,14 @@ class GangReader:
     def _check_pod_names(self, entry: GangEntry) -> None:
         """Report two gangs whose future pods would have one name, gang-role-index."""
         namespace, name = entry.document.metadata.namespace, entry.document.metadata.name
-        for i, role in enumerate(entry.document.spec.roles):
-            prefix = (namespace, f"{name}-{role.name}")
+        names = [
+            (i, part)
+            for i, role in enumerate(entry.document.spec.roles)
+            for part in role.part_names
+        ]
+        for i, part in names:
+            role = entry.document.spec.roles[i]
+            prefix = (namespace, f"{name}-{part}")
             other = self.prefixes.setdefault(prefix, name)
             if other != name:
                 entry.fault(
@@ -322,10 +328,20 @@ class GangReader:
         planned: tuple[PlannedPod, ...],
     ) -> Gang:
         spec, hold = document.spec, document.status.hold
+        roles = tuple(
+            _divided(document, role, self._role(role), self.levels) for role in spec.roles
+        )
+        numbers = _numbers(roles)
+        pods = tuple(replace(pod, role=numbers(pod.role, pod.index)) for pod in pods)
+        planned = tuple(replace(pod, role=numbers(pod.role, pod.index)) for pod in planned)
         return Gang(
             namespace=document.metadata.namespace,
             name=document.metadata.name,
-            roles=tuple(self._role(role) for role in spec.roles),
+            roles=tuple(
+                _grouped(document, written, part, self.levels)
+                for written, parts in zip(spec.roles, roles, strict=True)
+                for part in parts
+            ),
             priority=spec.priority,
             queue=spec.queue,
             submitted_at=spec.submitted_at,
@@ -345,6 +361,10 @@ class GangReader:
             hold=None if hold is None else Hold(hold.code, hold.message),
             scheduler=document.status.scheduler,
             started_at=document.status.started_at,
+            runs_since=document.status.runs_since,
+            evicted_at=document.status.evicted_at,
+            evictions=document.status.evictions,
+            min_run_time_s=spec.min_run_time,
             last_checkpoint=document.status.last_checkpoint,
             resize_after=spec.resize_after,
             planned=tuple(sorted(planned)),
@@ -409,6 +429,57 @@ class GangReader:
             )
             self._affinities[id(terms)] = (terms, self._equal.setdefault(found, found))
         return self._affinities[id(terms)][1]
+
+
+def _divided(
+    gang: GangDocument, written: RoleDocument, role: Role, levels: Mapping[str, int]
+) -> tuple[Role, ...]:
+    """The role, or one for each domain of its shape: in one domain each, and apart from each other."""
+    if written.shape is None:
+        return (role,)
+    level, first, found = levels.get(written.shape.level, 0), role.first_index, list[Role]()
+    for name, pods in zip(written.part_names, written.shape.pods, strict=True):
+        apart = tuple(NextTo(level, gang.set_of(part.name)) for part in found)
+        found.append(
+            replace(
+                role,
+                name=name,
+                min=pods,
+                max=pods,
+                first_index=first,
+                required=level,
+                pod_sets=tuple(sorted((*role.pod_sets, gang.set_of(name)))),
+                anti_affinity=(*role.anti_affinity, *apart),
+            )
+        )
+        first += pods
+    return tuple(found)
+
+
+def _grouped(
+    gang: GangDocument, written: RoleDocument, role: Role, levels: Mapping[str, int]
+) -> Role:
+    """The role with the affinities of the groups that it is in: who comes to one comes to its domain."""
+    groups = [group for group in gang.spec.groups if written.name in group.roles]
+    sets = [gang.set_of(group.name) for group in groups]
+    near = (
+        NextTo(levels.get(group.topology.required, 0), own)
+        for group, own in zip(groups, sets, strict=True)
+    )
+    pod_sets = tuple(sorted((*role.pod_sets, *sets)))
+    return replace(role, pod_sets=pod_sets, affinity=(*role.affinity, *near)) if groups else role
+
+
+def _numbers(roles: Sequence[Sequence[Role]]) -> Callable[[int, int], int]:
+    """The number of the role that has the pod of an index of a written role."""
+    starts = list(accumulate((len(parts) for parts in roles), initial=0))
+
+    def number(role: int, index: int) -> int:
+        parts = roles[role]
+        own = (k for k, part in enumerate(parts) if index in part.indices(part.max))
+        return starts[role] + next(own, 0)
+
+    return number
 
 
 def _observed_gpus(pod: PodDocument, role: RoleDocument, node: Node) -> int | None:

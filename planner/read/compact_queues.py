@@ -70,9 +70,13 @@ def _queue(document: QueueDocument, order: Mapping[str, int], levels: Mapping[st
         parent=None if spec.parent is None else order.get(spec.parent),
         guarantee=_amount(spec.guarantee),
         limit=_amount(spec.limit),
+        lending_limit=_amount(spec.lending_limit),
+        non_preemptible_limit=_amount(spec.non_preemptible_limit),
         borrowing=spec.borrowing,
         reclaim=spec.reclaim,
         weight=spec.weight,
+        strict=spec.order == "strict",
+        min_run_time_s=spec.min_run_time,
         cells=tuple(
             Cell(
                 cell.count,

@@ -6,7 +6,7 @@ Clashes between documents are reported at their places; with a fault anywhere no
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from models.canonical import reference_time
@@ -19,8 +19,9 @@ from models.gang import Gang, Hold, turn
 from models.hardware import FindModel
 from models.instance import Instance
 from models.policy import KubernetesPolicy, Policy, SolveLimits
-from models.solution import QUEUE_LIMIT
-from models.units import requested, shown
+from models.run_times import granted_run_times, starts_again
+from models.solution import BACKOFF, QUEUE_LIMIT
+from models.units import requested, shown, time_text
 from planner.errors import Fault
 from planner.read.cluster_merge import NODES_HINT, collect_clusters
 from planner.read.compact_cluster import MergedCluster, ServerModels, merge_clusters
@@ -67,7 +68,7 @@ def limit_queues(gangs: Iterable[Gang], limit: int | None, remarks: Remarks) -> 
     The oldest of the highest priorities come first; a gang without submittedAt is the youngest. One
     namespace can so never make the search, or the plan of the others, as slow as it likes.
     """
-    found = [_released(gang) for gang in gangs]
+    found = [_released(gang, QUEUE_LIMIT) for gang in gangs]
     waiting: dict[str, list[int]] = {}
     for i, gang in enumerate(found):
         if not gang.running and gang.hold is None:
@@ -75,7 +76,7 @@ def limit_queues(gangs: Iterable[Gang], limit: int | None, remarks: Remarks) -> 
     for namespace, queue in waiting.items():
         if limit is None or len(queue) <= limit:
             continue
-        queue.sort(key=lambda i: turn(found[i].priority, found[i].submitted_at, found[i].name))
+        queue.sort(key=lambda i: turn(found[i].priority, found[i].queued_at, found[i].name))
         message = (
             f"{limit:,} waiting gangs of its namespace are older or of higher priority, and the policy "
             "plans no more of one namespace"
@@ -87,11 +88,45 @@ def limit_queues(gangs: Iterable[Gang], limit: int | None, remarks: Remarks) -> 
     return tuple(found)
 
 
-def _released(gang: Gang) -> Gang:
-    """The gang without a hold of an earlier reading: the limit may be another one now."""
-    if gang.hold is None or gang.hold.code != QUEUE_LIMIT:
+def _released(gang: Gang, code: str) -> Gang:
+    """The gang without such a hold of an earlier reading: limit and time may be others now."""
+    if gang.hold is None or gang.hold.code != code:
         return gang
     return replace(gang, hold=None)
+
+
+def paused(instance: Instance) -> tuple[Gang, ...]:
+    """The gangs; those that plans stopped are held as BACKOFF until their pause is over."""
+    policy, now = instance.policy, instance.now
+
+    def with_pause(gang: Gang) -> Gang:
+        gang, again = _released(gang, BACKOFF), starts_again(policy, gang, now)
+        if again is None or (gang.hold is not None and gang.hold.code != QUEUE_LIMIT):
+            return gang
+        times = "once" if gang.evictions < 2 else f"{gang.evictions:,} times"
+        message = f"plans stopped it {times}; it may start again at {time_text(again)}"
+        return replace(gang, hold=Hold(BACKOFF, message))
+
+    return tuple(map(with_pause, instance.gangs))
+
+
+def with_granted_run_times(instance: Instance, tenants: Collection[tuple[str, str]]) -> Instance:
+    """The instance; these gangs, which tenants wrote, state no run time above that of queue or policy.
+
+    When they ran first is left out where no run time counts from it.
+    """
+    granted, policy = granted_run_times(instance), instance.policy
+
+    def with_granted(gang: Gang) -> Gang:
+        if gang.key not in tenants:
+            return gang
+        most, own = granted.get(gang.queue, policy.min_run_time_s), gang.min_run_time_s
+        if own is not None and not policy.kubernetes.trust_min_run_time:
+            own = min(most, own)
+        since = gang.runs_since if most or own else None
+        return replace(gang, min_run_time_s=own, runs_since=since)
+
+    return replace(instance, gangs=tuple(map(with_granted, instance.gangs)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +201,12 @@ def build(
     mix = default_mix(gangs, merged.cluster.nodes)
     recorded = cluster.now if document is None or document.spec.now is None else None
     policy_used = policy_of(document, mix, recorded if now is None else now, queue)
-    gangs = limit_queues(gangs, policy_used.queue_limit, documents.remarks)
-    gangs = with_group_slices(gangs, merged.cluster, documents.remarks)
-    instance = Instance(merged.cluster, gangs, policy_used, queues=queues)
+    tenants = {entry.document.key for entry in cluster.gangs}
+    instance = with_granted_run_times(
+        Instance(merged.cluster, gangs, policy_used, queues=queues), tenants
+    )
+    gangs = limit_queues(paused(instance), policy_used.queue_limit, documents.remarks)
+    instance = replace(instance, gangs=with_group_slices(gangs, merged.cluster, documents.remarks))
     if any(entry.document.spec.communication.model for entry in reader.gangs.values()):
         from planner.read.step_fractions import with_fractions  # it loads the bandwidth tables
 
@@ -264,7 +302,7 @@ def policy_of(
     if document is None:
         return Policy(mix=mix, now=now, kubernetes=_with_queue(KubernetesPolicy(), queue))
     spec = document.spec
-    starvation = spec.starvation
+    starvation, backoff = spec.starvation, spec.eviction_backoff
     if spec.mix is not None:
         mix = tuple(sorted(spec.mix.items()))
     solve = spec.solve
@@ -281,11 +319,14 @@ def policy_of(
         disruption=spec.disruption.to_disruption(),
         starvation_after_s=None if starvation is None else starvation.after,
         now=spec.now if now is None else now,
+        min_run_time_s=spec.min_run_time,
+        eviction_backoff=None if backoff is None else backoff.to_backoff(),
         queue_limit=spec.queue_limit,
         hold_room_from=None if spec.hold_room is None else spec.hold_room.least,
         reservations=None if spec.reservations is None else spec.reservations.to_reservations(),
         patience=None if spec.patience is None else spec.patience.to_patience(),
         spares=tuple(sorted(spec.spares.items())),
+        suspect_for_s=spec.suspect_for,
         per_gpu=tuple(sorted((name, requested(name, u)) for name, u in spec.per_gpu.items())),
         gpu_hour_price=spec.gpu_hour_price,
         slurm_priorities=spec.slurm_priorities,

@@ -14,6 +14,7 @@ from models.documents.audit import AuditDocument
 from models.documents.capacity import CapacityDocument
 from models.documents.cluster import ClusterDocument
 from models.documents.comparison import ComparisonDocument
+from models.documents.drain_order import DrainOrderDocument
 from models.documents.gang import GangDocument
 from models.documents.plan import PlanDocument
 from models.documents.policy import PolicyDocument
@@ -28,6 +29,7 @@ KINDS: dict[str, type[BaseModel]] = {
     "capacity": CapacityDocument,
     "cluster": ClusterDocument,
     "comparison": ComparisonDocument,
+    "drain-order": DrainOrderDocument,
     "gang": GangDocument,
     "plan": PlanDocument,
     "policy": PolicyDocument,

@@ -14,10 +14,12 @@ from models.eligibility import model_matches, tolerated, without_conditions
 from models.gang import OFFERS, Patience, Role, Toleration, label_texts, matches, shown
 from models.instance import Instance
 from models.queue import Amount
+from models.queue_order import behind
 from models.queue_shares import shares
 from models.reservations import closes
 from models.room_holding import barred_by
 from models.shape import ShapeRule, without_shape
+from models.solution import BACKOFF
 from models.units import first_of, quantity_text, shortened, time_text
 from planner.search.causes import NOTHING, Cause, CauseKind, World, node_faults, with_role
 
@@ -77,6 +79,14 @@ def _policy(world: World) -> Iterator[Cause]:
             "/".join(instance.gangs[first].key),
             relax=lambda world: _policy_with(world, hold_room_from=None),
         )
+    before = behind(instance, [one.pods for one in world.decisions], world.gang)
+    if before is not None:
+        yield Cause(
+            CauseKind.QUEUE_ORDER,
+            "/".join(instance.gangs[before].key),
+            relax=_out_of_turn,
+            fields={"queue": world.spec.queue},
+        )
     for one in instance.reserved:
         if closes(instance, one, gang):
             yield Cause(
@@ -86,6 +96,11 @@ def _policy(world: World) -> Iterator[Cause]:
                 fields={"nodes": len(one.nodes), "from": time_text(one.start)},
             )
     yield from _queues(world)
+
+
+def _out_of_turn(world: World) -> World:
+    queues = tuple(replace(queue, strict=False) for queue in world.instance.queues)
+    return replace(world, instance=replace(world.instance, queues=queues))
 
 
 def _queues(world: World) -> Iterator[Cause]:
@@ -113,7 +128,14 @@ def _without_limits(world: World) -> World:
     """Without limits and guarantees; what cells promise stays with the cells."""
     nothing = Amount()
     queues = tuple(
-        replace(queue, guarantee=nothing, limit=nothing, borrowing=True)
+        replace(
+            queue,
+            guarantee=nothing,
+            limit=nothing,
+            lending_limit=nothing,
+            non_preemptible_limit=nothing,
+            borrowing=True,
+        )
         for queue in world.instance.queues
     )
     return replace(world, instance=replace(world.instance, queues=queues))
@@ -141,7 +163,8 @@ def _gang_wishes(world: World) -> Iterator[Cause]:
     gang, level_name = world.spec, world.instance.cluster.level_name
     if gang.hold is not None:
         fields = {"message": gang.hold.message}
-        yield _wish(CauseKind.HOLD, gang.hold.code, fields, hold=None)
+        freed = {"evicted_at": None} if gang.hold.code == BACKOFF else {}
+        yield _wish(CauseKind.HOLD, gang.hold.code, fields, hold=None, **freed)
     if gang.required is not None:
         yield _wish(CauseKind.REQUIRED, level_name(gang.required), required=None)
     if gang.balance is not None:

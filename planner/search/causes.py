@@ -29,6 +29,7 @@ class CauseKind(Enum):
     CELLS = "cells"
     QUEUE = "queue"
     HELD_ROOM = "holdRoom"
+    QUEUE_ORDER = "queueOrder"
     SELECTED = "policyNodeSelector"
     MODELS = "oneModel"
     SERVICE = "service"

@@ -90,7 +90,9 @@ class _Forecast:
 
     def starts(self, waiting: Sequence[int]) -> dict[int, int]:
         """The expected start of gangs that find a place in time."""
-        order = sorted(waiting, key=lambda i: queue_place(self._gangs[i]))[:MAX_GANGS]
+        order = sorted(waiting, key=lambda i: queue_place(self._instance, self._gangs[i]))[
+            :MAX_GANGS
+        ]
         queue = [missing_demand(self._space, index) for index in order]
         queue = [demand for demand in queue if demand.possible]
         found: dict[int, int] = {}
@@ -114,7 +116,7 @@ class _Forecast:
         while self._due and self._due[-1][1].start <= at:
             index, one = self._due.pop()
             for other in {gang for n in one.nodes for gang, _, _ in self._space.by_node[n].tenants}:
-                if yields(self._gangs[other], one.place):
+                if yields(self._instance, self._gangs[other], one.place):  # it ran long enough
                     self._space.set(other, ())
             self._space.set(index, one.pods)
             self._add(index, one.end)

@@ -24,6 +24,7 @@ from models.program.demands import Demand, RoleDemand
 from models.program.packing import CountPacking, Packing
 from models.program.regions import packing_of
 from models.queue_shares import queue_counts
+from models.run_times import protected
 from models.services import bound, members, open_service
 from models.solution import GangDecision, PodPlacement
 from planner.search.closed_nodes import ClosedNodes
@@ -355,7 +356,7 @@ class MaximalSpace:
         }
         highest = max(comes, key=lambda own: own.priority, default=None)
         owners = [own for own in comes if own.rights]
-        fixed = guards(instance).fixed
+        guarded = guards(instance).fixed
         self._removable = tuple(
             index
             for index, gang in enumerate(instance.gangs)
@@ -368,7 +369,8 @@ class MaximalSpace:
                 )
                 or (gang.movable and index not in instance.incomplete)
             )
-            and (index not in fixed or gang.elastic)  # a guarded one may still shrink
+            and (index not in guarded or gang.elastic)  # a guarded one may still shrink
+            and index not in protected(instance)
         )
         self.removed = self._removable
         decisions = list(base_decisions(instance))

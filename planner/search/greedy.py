@@ -15,9 +15,9 @@ from models.program.demand_builder import identity, remaining_demand
 from models.program.demands import Demand
 from models.program.interruption import Question, never
 from models.program.rules.declarations import allows
+from models.queue_order import line_up, must_wait, place_in_line
 from models.queue_shares import within_guarantee
 from models.rates.speed import FULL_SPEED
-from models.room_holding import barred_by
 from models.shape import exclusive_levels
 from models.solution import GangDecision, PodPlacement
 from models.tier_values import Evaluation, GangValue, gang_value, tiers_of
@@ -84,7 +84,7 @@ def best_greedy(
             if best is not None and (once > START_EFFORT or len(peers) == 1 or budget.exhausted()):
                 break
             effort, mark, plan = once, space.mark(), list(decisions)
-            ordered = sorted(peers, key=lambda demand: queue_key(instance, demand, order))
+            ordered = in_turn(instance, peers, order)
             ended = _late(budget) if best is None else budget.exhausted
             for gang in _place_all(space, ordered, ended, patient=patient):
                 plan[gang] = space.decision(gang)
@@ -96,6 +96,15 @@ def best_greedy(
         decisions = best[1]
         for demand in peers:
             space.set(demand.gang, decisions[demand.gang].pods)
+    # those of a strict queue that came before an earlier one that is placed now
+    gangs = instance.gangs
+    after = [
+        demand
+        for demand in waiting
+        if place_in_line(instance, gangs[demand.gang]) and not space.pods[demand.gang]
+    ]
+    for gang in _place_all(space, in_turn(instance, after, ORDERS[0]), budget.exhausted):
+        decisions[gang] = space.decision(gang)
     return tuple(decisions)
 
 
@@ -129,10 +138,18 @@ def _place_all(
     for least in (FULL_SPEED, 0) if patient else (0,):
         left = _place_each(space, demands, ended, least, placed)
         # others may have made room for these under rules about pods
-        again = [demand for demand in left if demand.gang in space.rules.of] if placed else []
+        again = [demand for demand in left if _may_follow(space, demand.gang)] if placed else []
         _place_each(space, again, ended, least, placed)
         demands = [demand for demand in left if demand.gang not in placed] if again else left
     return placed
+
+
+def _may_follow(space: FreeSpace, gang: int) -> bool:
+    """Whether it may find a place once others have one: by rules about pods, or in a strict queue."""
+    return (
+        gang in space.rules.of
+        or place_in_line(space.instance, space.instance.gangs[gang]) is not None
+    )
 
 
 def _place_each(
@@ -199,7 +216,14 @@ def queue(space: FreeSpace, order: Order = ORDERS[0]) -> list[Demand]:
         demand = missing_demand(space, index)
         if demand.possible:
             found.append(demand)
-    return sorted(found, key=lambda demand: queue_key(space.instance, demand, order))
+    return in_turn(space.instance, found, order)
+
+
+def in_turn(instance: Instance, demands: Sequence[Demand], order: Order) -> list[Demand]:
+    """Sorted by ``queue_key``; gangs of a strict queue take the places that they have in its order."""
+    ordered = sorted(demands, key=lambda demand: queue_key(instance, demand, order))
+    of = {demand.gang: demand for demand in ordered}
+    return [of[gang] for gang in line_up(instance, [demand.gang for demand in ordered])]
 
 
 def missing_demand(space: FreeSpace, gang: int) -> Demand:
@@ -221,10 +245,10 @@ def queue_key(
 def admit(space: FreeSpace, demand: Demand, *, least_speed: int = 0) -> bool:
     """Place the gang in the free space, at its smallest size that meets minBandwidthShare.
 
-    Not if room is held for another one, or a queue may not hold so much.
+    Not if room is held for another one, an earlier one of its queue waits, or a queue may not hold so much.
     """
     gang, held = demand.gang, space.pods[demand.gang]
-    if barred_by(space.instance, space.pods, gang) is not None:
+    if must_wait(space.instance, space.pods, gang):
         return False
     if space.queues is not None and space.queues.refusal(gang, {None: demand.gpus}) is not None:
         return False

@@ -31,11 +31,13 @@ def grow(
         return tuple(decisions)
     grower = _Grower(FreeSpace(instance, decisions), tuple(listed[: listed.index("growth")]))
     order = sorted(range(len(instance.gangs)), key=lambda i: (-instance.gangs[i].priority, i))
+    able = [i for i in order if grower.may(i, decisions[i])]
     grown = set()
-    for index in (i for i in order if grower.may(i, decisions[i])):
+    # pods without GPUs come after the GPUs of all gangs, as their tiers do
+    for index, gpus in ((i, gpus) for gpus in (True, False) for i in able):
         if budget is not None and budget.exhausted():
             break
-        if grower.grow(index):
+        if grower.grow(index, gpus=gpus):
             grown.add(index)
     return tuple(
         grower.space.decision(index) if index in grown else decision
@@ -73,11 +75,11 @@ class _Grower:
             decision.decision != "keep" or index not in self._instance.incomplete
         )
 
-    def grow(self, index: int) -> bool:
-        """One role after another to the largest size found; whether any grew."""
+    def grow(self, index: int, *, gpus: bool) -> bool:
+        """One role with or without GPUs after another to the largest size found; whether any grew."""
         grown = False
         for number, role in enumerate(self._instance.gangs[index].roles):
-            if role.elastic:
+            if role.elastic and gpus == (role.gpus > 0):
                 grown |= any(self._grow_to(index, counts) for counts in self._sizes(index, number))
         return grown
 

@@ -185,7 +185,7 @@ class HolderRemedies:
         gone += [
             index
             for index, one in enumerate(world.decisions)
-            if index not in gone and yields(gangs[index], own.place)
+            if index not in gone and yields(world.instance, gangs[index], own.place)
             if any(pod.node in nodes for pod in one.pods)
         ]
         there = [i for i in gone if any(pod.node in nodes for pod in world.decisions[i].pods)]

@@ -13,8 +13,9 @@ from models.cell_places import Reach, breaks_cells
 from models.cells import is_firm
 from models.pod_counts import conflicting, conflicts
 from models.program.base_state import Pods
-from models.queue_shares import Gpu, QueueCounts, queue_of, shares
-from models.reservations import trespassing
+from models.queue_order import overtaking
+from models.queue_shares import QueueCounts, Refusal, queue_of, shares
+from models.reservations import left_waiting, trespassing
 from models.room_holding import passing
 from models.shape import balanced, breaking
 from models.tier_values import Evaluation
@@ -75,33 +76,36 @@ def _beyond_queues(space: FreeSpace) -> list[int]:
     first = None if counts is None else next(counts.broken(), None)
     if counts is None or first is None:
         return []
-    queue, gpu = first
     queues = queue_of(space.instance)
     changed = [
         gang
         for gang, pods in enumerate(space.pods)
         if pods != space.original[gang]
-        and (gangs[gang].firm if queue is None else queue in counts.shares.path(queues[gang]))
+        and (
+            (first.kept or gangs[gang].firm)
+            if first.queue is None
+            else (gangs[gang].firm or not first.firm)
+            and first.queue in counts.shares.path(queues[gang])
+        )
     ]
     changed.sort(key=lambda gang: (gangs[gang].priority, -gang))
-    return next(
-        ([gang] for gang in changed if _relieves(space, counts, gang, queue, gpu)), changed[:1]
-    )
+    return next(([gang] for gang in changed if _relieves(space, counts, gang, first)), changed[:1])
 
 
-def _relieves(
-    space: FreeSpace, counts: QueueCounts, gang: int, queue: int | None, gpu: Gpu
-) -> bool:
+def _relieves(space: FreeSpace, counts: QueueCounts, gang: int, broken: Refusal) -> bool:
     """Whether less is held in the queue, or promised, if the gang goes back."""
 
-    def excess() -> int:
-        return (
-            counts.promised(gpu) - counts.beyond(gpu) if queue is None else counts.held[gpu][queue]
-        )
+    def excess() -> tuple[int, int]:
+        queue, gpu, kept, firm = broken
+        if queue is None:
+            return counts.promised(gpu, kept=kept) - counts.beyond(gpu, kept=kept), 0
+        if firm:
+            return counts.firm[gpu][queue], 0
+        return counts.taken(queue, gpu), counts.held[gpu][queue]
 
     before, mark = excess(), space.mark()
     space.set(gang, space.original[gang])
-    relieved = excess() < before
+    relieved = excess() < before  # one of them falls, and none grows
     space.undo(mark)
     return relieved
 
@@ -137,9 +141,20 @@ JOINT_RULES = (
         back=lambda space: passing(space.instance, space.pods),
     ),
     JointRule(
+        "order of queues",
+        broken=lambda plan: bool(overtaking(plan.instance, _pods_of(plan))),
+        back=lambda space: overtaking(space.instance, space.pods),
+    ),
+    JointRule(
         "reservations",
         broken=lambda plan: bool(trespassing(plan.instance, _pods_of(plan))),
         back=lambda space: trespassing(space.instance, space.pods),
+    ),
+    JointRule(
+        "starts in turn",
+        broken=lambda plan: bool(left_waiting(plan.instance, _pods_of(plan))),
+        back=lambda _: [],
+        drops=True,
     ),
     JointRule(
         "queues",

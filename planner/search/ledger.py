@@ -10,7 +10,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from models.disruption_budgets import beyond_budgets
+from models.disruption_budgets import beyond_budgets, leaving_early
 from models.implied_bounds import ImpliedBounds
 from models.instance import Instance
 from models.program.base_state import base_decisions
@@ -66,25 +66,14 @@ class Ledger:
         self._implied = ImpliedBounds(instance)
         self.published = self._copy()
 
-    def continued(self, instance: Instance, start: Sequence[GangDecision]) -> Ledger:
-        """A ledger for the instance with nodes reserved: what is proven of all plans holds there, too."""
-        found = Ledger(instance, start)
-        if any(one.decision == "move" for one in start):
-            decisions = back_in_place(instance, self.unmoved.decisions, ())
-            found.unmoved = Incumbent(decisions, found.evaluate(decisions).vector())
-        found.bounds, found.tops = list(self.bounds), list(self.tops)
-        found.searched = set(self.searched)
-        found.publish()
-        return found
-
     def _valid(self, decisions: tuple[GangDecision, ...]) -> tuple[GangDecision, ...] | None:
         """The plan without what a relaxed program may have admitted wrongly; None if no valid plan remains.
 
         Gangs below minBandwidthShare wait, and those of a service on several models; gangs stopped
-        without need keep running, and so do those that disruption budgets do not let go. Of gangs that break
-        a rule about several, the lowest go back.
+        without need keep running, and so do those that budgets or run times do not let go. Of gangs that
+        break a rule about several, the lowest go back.
         """
-        beyond = beyond_budgets(self.instance, decisions)
+        beyond = self._bound_to_stay(decisions)
         if beyond:
             decisions = back_in_place(self.instance, decisions, beyond)
         victims = unjustified_victims(self.instance, decisions)
@@ -109,9 +98,14 @@ class Ledger:
             if any(rule.broken(plan) for rule in JOINT_RULES if rule.drops):
                 return None
         broken = unjustified_victims(self.instance, decisions)
-        if broken or beyond_budgets(self.instance, decisions) or self._moves_too_much(decisions):
+        if broken or self._bound_to_stay(decisions) or self._moves_too_much(decisions):
             return None
         return decisions
+
+    def _bound_to_stay(self, decisions: tuple[GangDecision, ...]) -> list[int]:
+        """Gangs that stop, shrink or move although budgets or their minimum run time do not let them."""
+        early = leaving_early(self.instance, decisions)
+        return sorted({*early, *beyond_budgets(self.instance, decisions)})
 
     def keeps_rules(self, decisions: tuple[GangDecision, ...]) -> bool:
         """Whether a plan that fits breaks no rule about gangs and needs no repair."""

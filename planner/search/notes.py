@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from models.empty_starts import Answer, not_claiming
 from models.gang import Gang
 from models.instance import Instance
 from models.policy import LOST_RUNTIME
@@ -11,14 +12,18 @@ from models.solution import NEVER, QUOTA, RESERVED, GangDecision, TierResult
 from models.units import first_of, plural
 
 MAX_NAMED = 8
-"""Tiers named in one note."""
+"""Names in one note."""
 
 
 def notes_of(
     instance: Instance, decisions: Sequence[GangDecision], *, exact: bool
 ) -> tuple[str, ...]:
     """The notes, in a fixed order."""
-    notes = [*_unknown_runtime(instance, decisions), *_ageless(instance)]
+    notes = [
+        *_unknown_runtime(instance, decisions),
+        *_ageless(instance),
+        *_unknown_starts(instance),
+    ]
     shared = _shared_nics(instance, decisions)
     if shared:
         notes.append(
@@ -93,6 +98,16 @@ def unsearched(tiers: Sequence[TierResult], searched: Collection[int]) -> list[s
     """Which tiers the search did not come to. ``searched``: positions of those that it did."""
     names = [tier.name for i, tier in enumerate(tiers) if tier.gap and i not in searched]
     return [f"not searched: {first_of(names, MAX_NAMED)}"] if names else []
+
+
+def _unknown_starts(instance: Instance) -> list[str]:
+    """Waiting gangs that are promised nothing since it is not known whether they could ever start."""
+    answers = not_claiming(instance).items()
+    names = ["/".join(instance.gangs[i].key) for i, a in answers if a is Answer.UNKNOWN]
+    if not names:
+        return []
+    what = "hold no room and use up no guarantee: no place on the empty cluster was found for them"
+    return [f"{first_of(names, MAX_NAMED)}: {what}, and it is not proven that there is none"]
 
 
 def _unknown_runtime(instance: Instance, decisions: Sequence[GangDecision]) -> list[str]:

@@ -16,7 +16,7 @@ from models.disruption_budgets import may_stop
 from models.documents.reason import MAX_HOLDERS
 from models.instance import Instance
 from models.program.demands import Demand
-from models.reservations import end_of
+from models.reservations import closes, end_of
 from models.solution import GangDecision
 from planner.search.free_space import FreeSpace
 from planner.search.greedy import admit, missing_demand
@@ -57,7 +57,7 @@ class Found:
 
 
 class ReasonHolders:
-    """Looks for them once a kind of gang and priority."""
+    """Looks for them once a kind of gang, priority, and reservations of others."""
 
     def __init__(
         self, instance: Instance, decisions: Sequence[GangDecision], others: Others
@@ -75,7 +75,10 @@ class ReasonHolders:
 
     def of(self, demand: Demand, kind: object, short: Shortage) -> Found | None:
         """Those in the place with most room where they are fewest; None if none are known, or too many."""
-        key = (kind, self._instance.gangs[demand.gang].priority)
+        gang = self._instance.gangs[demand.gang]
+        reserved = enumerate(self._instance.reserved)
+        closed = tuple(number for number, one in reserved if closes(self._instance, one, gang))
+        key = (kind, gang.priority, closed)
         if key not in self._known:
             places = [self._at(demand, short, place) for place in short.places]
             found = [one for one in places if one is not None]
@@ -193,7 +196,8 @@ class ReasonHolders:
         mark = space.mark()
         for index in gone:
             space.set(index, ())
-        wanted = self._inside(missing_demand(space, demand.gang), short, place)
+        anywhere = missing_demand(space, demand.gang)
+        wanted = self._inside(anywhere, short, place)
         named: list[tuple[int, int]] = []
         for one in firm:
             if shortage(counts, wanted) is None:
@@ -207,6 +211,8 @@ class ReasonHolders:
             if shortage(counts, wanted) is None:
                 named.remove(one)
             else:
+                # those left may hold as much elsewhere, where this one is not in the way
+                enough = enough and shortage(counts, anywhere) is not None
                 space.undo(before)
         enough = enough and wanted.possible and admit(space, wanted)
         space.undo(mark)

@@ -15,14 +15,25 @@ from itertools import islice
 from typing import Any
 
 from models.documents.reason import MAX_NAMED
-from models.gang import Hold
+from models.empty_starts import Answer, EmptyStarts, not_claiming
+from models.gang import Gang
 from models.instance import Instance
 from models.pod_rules import Kind
 from models.program.demand_builder import identity
 from models.program.demands import Demand
+from models.queue_order import behind, must_wait
 from models.room_holding import barred_by
+from models.run_times import starts_again
 from models.shape import ShapeRule
-from models.solution import HELD_ROOM, QUEUE_LIMIT, GangDecision, Reason
+from models.solution import (
+    BACKOFF,
+    HELD_ROOM,
+    NEVER,
+    QUEUE_LIMIT,
+    QUEUE_ORDER,
+    GangDecision,
+    Reason,
+)
 from models.tier_values import tiers_of
 from models.tiers import family
 from models.units import shown_of, time_text
@@ -148,8 +159,9 @@ class _ReasonFinder:
         if decision != "wait" and not incomplete:
             return None
         if gang.hold is not None:
-            return self._held(gang.hold)
+            return self._held(gang)
         beyond = None if gang.running else self._rules.never(index)
+        beyond = beyond or self._unable(index)
         if beyond is not None:
             return beyond
         waiting = self._unexplained(index) if self._clock.is_over() else self._waiting(index)
@@ -157,10 +169,16 @@ class _ReasonFinder:
             return waiting
         return waiting.with_fields("Incomplete", missing=len(gang.missing()), cause=waiting.code)
 
-    def _held(self, hold: Hold) -> Reason:
-        """What the reader found, or that the policy plans no more gangs of the namespace."""
+    def _held(self, gang: Gang) -> Reason:
+        """What the reader found, or what the policy says of gangs like it."""
+        policy, hold = self._instance.policy, gang.hold
+        assert hold is not None, "asked before"
         if hold.code == QUEUE_LIMIT:
-            return Reason.of(hold.code, limit=self._instance.policy.queue_limit)
+            return Reason.of(hold.code, limit=policy.queue_limit)
+        if hold.code == BACKOFF:
+            again = starts_again(policy, gang, self._instance.now)
+            assert again is not None, "why it is held"
+            return Reason.of(hold.code, until=time_text(again), evictions=max(1, gang.evictions))
         return Reason.of(hold.code, text=hold.message)
 
     def _preempted(self, index: int) -> Reason:
@@ -218,6 +236,16 @@ class _ReasonFinder:
         if kind not in self._empty:
             self._empty[kind] = self._best.never(self._best.demand(index))
         return self._empty[kind]
+
+    def _unable(self, index: int) -> Reason | None:
+        """That no placement on the empty cluster keeps every rule, where counts leave one possible."""
+        if not_claiming(self._instance).get(index) is not Answer.NEVER:
+            return None
+        starts, gang = self._instance.once(EmptyStarts), self._instance.gangs[index]
+        if not starts.counted(index):
+            return None
+        rule, gpus = starts.rule(index), sum(role.min * role.gpus for role in gang.roles)
+        return Reason.of(NEVER, gpus=gpus, counted="empty", rule=rule, apart=rule is None)
 
     @cached_property
     def _after(self) -> FreeSpace:
@@ -299,12 +327,17 @@ class _ReasonFinder:
             return Reason.of(left.barred.value, gpus=demand.gpus, first=first, **more)
         if left.cells is not None:
             return left.cells.with_fields(gpus=demand.gpus)
-        above = barred_by(self._instance, self._pods, demand.gang) if left.fits else None
-        if above is None:
+        if not left.fits:
             return None
-        other = self._instance.gangs[above]
-        by = {"gang": "/".join(other.key), "priority": other.priority}
-        return Reason.of(HELD_ROOM, by=[by])
+        above = barred_by(self._instance, self._pods, demand.gang)
+        before = behind(self._instance, self._pods, demand.gang) if above is None else above
+        if before is None:
+            return None
+        other = self._instance.gangs[before]
+        by = [{"gang": "/".join(other.key), "priority": other.priority}]
+        if above is not None:
+            return Reason.of(HELD_ROOM, by=by)
+        return Reason.of(QUEUE_ORDER, queue=other.queue, by=by)
 
     def _left_for(self, demand: Demand, kind: object) -> _Left:
         """Counted once for all gangs of a kind that the same gangs precede."""
@@ -366,7 +399,7 @@ class _ReasonFinder:
 
         Under goodput, starting it may also slow others down, and gains nothing at a speed of 0.
         """
-        if barred_by(self._instance, self._pods, index) is not None:
+        if must_wait(self._instance, self._pods, index):
             return {}  # whatever room there were would be held
         if self._instance.gangs[index].priority in self._proven:
             by_speed = self._instance.by_speed

@@ -7,10 +7,13 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from models.disruption_budgets import Guarding, held_by_budgets
+from models.disruption_budgets import Guarding, held_by_budgets, held_by_run_times
+from models.giving_way import claim, takes
 from models.instance import Instance
 from models.program.demands import Demand
+from models.run_times import without_run_times
 from models.solution import GangDecision
+from models.units import time_text
 from planner.search.free_space import MaximalSpace
 from planner.search.precedence import Others, WithoutBelow
 from planner.search.shortage import FreeCounts, Shortage, shortage
@@ -97,19 +100,20 @@ class Remedies:
         return FreeCounts.without_pods(self._plain)
 
     def guarded(self, demand: Demand, kind: object) -> dict[str, Any]:
-        """A running gang that only disruption budgets keep from giving way, if that might help."""
-        if not self._instance.cluster.budgets:
+        """A running gang that only budgets or its run time keep from giving way, if that might help."""
+        if not self._held:
             return {}
         if kind not in self._helps:
             self._helps[kind] = shortage(self._unguarded, demand) is None
+        own = claim(self._instance, demand.gang)
         for one in self._held if self._helps[kind] else ():
             other = self._instance.gangs[one.gang]
-            lower = other.priority < self._instance.gangs[demand.gang].priority
-            gives_way = one.gang != demand.gang and (other.movable or lower)
-            if gives_way and self._stands_on(one.gang, demand.nodes):
+            yields = other.movable or takes(self._instance, own, one.gang)
+            if one.gang != demand.gang and yields and self._stands_on(one.gang, demand.nodes):
                 guard = {
                     "gang": "/".join(other.key),
                     "budgets": one.budgets,
+                    "until": None if one.until is None else time_text(one.until),
                     "allowed": one.allowed,
                     "evictions": one.evictions,
                 }
@@ -121,11 +125,13 @@ class Remedies:
 
     @cached_property
     def _held(self) -> list[Guarding]:
-        """Gangs that budgets keep from stopping or moving beside what the plan does, and why."""
-        return list(held_by_budgets(self._instance, self._decisions))
+        """Gangs that run times or budgets keep from stopping or moving beside the plan, and why."""
+        held = held_by_budgets(self._instance, self._decisions)
+        return [*held_by_run_times(self._instance), *held]
 
     @cached_property
     def _unguarded(self) -> FreeCounts:
-        """The most space there could be if no budget guarded a pod."""
+        """The most space there could be if no budget guarded a pod, and no run time a gang."""
         cluster = replace(self._plain.cluster, budgets=())
-        return FreeCounts.of(MaximalSpace(replace(self._plain, cluster=cluster)).space)
+        free = replace(without_run_times(self._plain), cluster=cluster)
+        return FreeCounts.of(MaximalSpace(free).space)

@@ -14,7 +14,8 @@ from models.giving_way import unjustified
 from models.instance import Instance
 from models.program.base_state import Pods, moves_pods, standing_pods
 from models.program.demand_builder import remaining_demand
-from models.room_holding import barred_by
+from models.queue_order import must_wait
+from models.run_times import protected
 from models.solution import GangDecision, PodPlacement
 from planner.search.free_space import FreeSpace, counts_of
 from planner.search.greedy import place
@@ -85,7 +86,7 @@ def _start_elsewhere(space: FreeSpace, misplaced: dict[int, Pods]) -> None:
     for gang in order[: MOST_PLACED // max(1, len(space.by_node))]:
         counts = counts_of(gangs[gang], misplaced[gang])
         demand = remaining_demand(space.instance, gang, counts, ())
-        barred = barred_by(space.instance, space.pods, gang) is not None
+        barred = must_wait(space.instance, space.pods, gang)
         pods = None if barred or not demand.possible else place(space, demand)
         if pods is not None:
             space.set(gang, pods)
@@ -129,8 +130,8 @@ def _highest_priority(space: FreeSpace, gang: int, returned: set[int]) -> int:
 
 
 def _may_go_on(space: FreeSpace, gang: int) -> bool:
-    """Whether a gang that runs may go elsewhere: where budgets count its pods, only if it moves already."""
-    if gang in guards(space.instance).takings:
+    """Whether a gang that runs may go elsewhere: one that is guarded only if it moves already."""
+    if gang in guards(space.instance).takings or gang in protected(space.instance):
         return moves_pods(space.original[gang], space.pods[gang])
     return space.instance.gangs[gang].movable
 

@@ -1,31 +1,38 @@
-"""Which waiting gangs hold a reservation (2.18), when they start and where.
+"""Which waiting gangs start in turn, and which hold a reservation (2.18): when they start and where.
 
 Gangs take turns in the order of the queue. Each gets the earliest start that is found, now or when
-something ends, next to what runs then and to earlier reservations.
+something ends, next to what runs then and to what those before it got.
 """
 
 from __future__ import annotations
 
 import time
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 
-from models.disruption_budgets import guards
-from models.gang import Gang
+from models.disruption_budgets import guards, may_stop
+from models.giving_way import claim, takes
 from models.instance import Instance
 from models.program.demand_builder import identity
 from models.program.demands import Demand
+from models.queue_order import must_wait
+from models.queue_shares import within_guarantee
 from models.reservations import LAST_TIME, arrivals, end_of, may_come, queue_place, yields
-from models.solution import STARTS, GangDecision, PodPlacement, Reserved
+from models.run_times import protected_until, stoppable_from
+from models.solution import STARTS, GangDecision, PassedOver, PodPlacement, Reserved
 from models.tiers import MAINS
 from planner.search.budget import Budget
+from planner.search.delays import delayed
 from planner.search.free_space import FreeSpace
 from planner.search.greedy import meets_min_share, missing_demand, place
 from planner.search.shortage import FreeCounts, shortage
+
+COMES = ("place", "complete", "move")
+"""Those after which its time to run begins anew."""
 
 CHANGED = ("place", "complete", "move", "resize")
 """Decisions by which pods may come to nodes."""
@@ -43,37 +50,36 @@ MAX_TRIES = 2000
 """Times at which it is tried to place a gang, for all reservations of a plan."""
 
 
-def holders(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
-    """Gangs that wait and may hold a reservation, in the order of the queue.
+def waiting_in_turn(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
+    """The gangs that wait, in the order of the queue; none without reservations.
 
-    None does if no tier rewards a start.
+    None either if no tier rewards a start.
     """
-    rules = instance.policy.reservations
-    if rules is None or not any(map(instance.policy.lists, (*MAINS, "waiting"))):
+    if instance.policy.reservations is None:
+        return []
+    if not any(map(instance.policy.lists, (*MAINS, "waiting"))):
         return []
     found = [
         index
         for index, (gang, decision) in enumerate(zip(instance.gangs, decisions, strict=True))
-        if decision.decision == "wait" and gang.hold is None and rules.admits(gang.priority)
+        if decision.decision == "wait" and gang.hold is None
     ]
-    return sorted(found, key=lambda i: queue_place(instance.gangs[i]))
+    return sorted(found, key=lambda i: queue_place(instance, instance.gangs[i]))
 
 
-def first_come(
-    instance: Instance,
-    decisions: Sequence[GangDecision],
-    budget: Budget,
-    without: Collection[int] = (),
-) -> tuple[Reserved, ...]:
-    """Reservations as if no gang started that comes later in the queue; also for a start right now.
+def in_turn(
+    instance: Instance, decisions: Sequence[GangDecision], budget: Budget
+) -> tuple[tuple[Reserved, ...], tuple[GangDecision, ...]]:
+    """What is reserved if gangs take turns, those included that start now; and a plan in which these do.
 
-    ``without``: gangs that get none.
+    ``decisions``: the plan that changes nothing.
     """
-    waiting = [i for i in holders(instance, decisions) if i not in without]
+    waiting = waiting_in_turn(instance, decisions)
     if not waiting:
-        return ()
-    finder = _Finder(instance, decisions, budget, alone=True)
-    return tuple(one for _, one in finder.find(waiting))
+        return (), tuple(decisions)
+    finder = _Finder(instance, decisions, budget)
+    found = finder.walk(waiting)
+    return tuple(one for _, one in found), tuple(finder.decisions)
 
 
 def with_reservations(
@@ -83,22 +89,48 @@ def with_reservations(
 
     Where it does not, what is reserved is found anew next to this plan.
     """
-    given, waiting = instance.reserved, holders(instance, decisions)
+    given, waiting = instance.reserved, waiting_in_turn(instance, decisions)
     if not waiting and not given:
         return tuple(decisions), True
     position = {gang.key: i for i, gang in enumerate(instance.gangs)}
-    finder = _Finder(instance, decisions, budget, alone=False)
+    finder = _Finder(instance, decisions, budget)
     held = [(position[one.gang], one) for one in given]
     kept = all(decisions[i].pods or finder.holds(i, one) for i, one in held)
     if not kept:
-        held = []
-    finder.take(one for _, one in held)
+        held = [(i, one) for i, one in held if decisions[i].pods and not one.nodes]
+    finder.take(one for i, one in held if not decisions[i].pods)
     known = {i for i, _ in held}
     held += finder.find([i for i in waiting if i not in known])
     found = list(decisions)
     for i, one in held:
         found[i] = replace(found[i], reserved=one)
+    for i, why in _passed_over(instance, found, waiting):
+        found[i] = replace(found[i], passed_over=why)
+    for i, late in delayed(instance, found):
+        found[i] = replace(found[i], delayed=late)
     return tuple(found), kept
+
+
+def _passed_over(
+    instance: Instance, decisions: Sequence[GangDecision], waiting: Sequence[int]
+) -> Iterator[tuple[int, PassedOver]]:
+    """Gangs that hold no reservation though one behind them does, of their priority."""
+    rules, starts = (
+        instance.policy.reservations,
+        {} if instance.earlier is None else instance.earlier.starts,
+    )
+    behind: dict[int, PassedOver] = {}
+    for index in reversed(waiting):
+        gang = instance.gangs[index]
+        if rules is None or not rules.admits(gang.priority):
+            continue
+        if decisions[index].reserved is None:
+            if gang.priority in behind:
+                yield index, behind[gang.priority]
+        elif gang.key not in starts:
+            behind[gang.priority] = "NoStart"
+        else:
+            behind.setdefault(gang.priority, "Promised")
 
 
 class _Moments:
@@ -129,118 +161,278 @@ class _Moments:
                 self._space.set(index, ())
 
 
-class _Finder:
-    """``alone``: gangs that start are left out where they come later in the queue.
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a gang will be, and when. ``closed``: whether others may not use the nodes at that time.
 
-    ``_found``: reservations so far. ``_behind``: gangs left out, those last that come first.
+    Of gangs that hold no reservation the GPUs alone are taken.
+    """
+
+    one: Reserved
+    closed: bool
+
+
+class _Finder:
+    """``decisions``: the plan, in which gangs start as they take turns.
+
+    ``_found``: places of gangs that start later. ``_pending``: where gangs that were promised a start by an
+    earlier plan are to be, while they have not had their turn. ``_new``: nodes to which pods of gangs come
+    by the plan; ``_left``: those that gangs leave by it, of those that run.
     """
 
     def __init__(
-        self,
-        instance: Instance,
-        decisions: Sequence[GangDecision],
-        budget: Budget,
-        *,
-        alone: bool,
+        self, instance: Instance, decisions: Sequence[GangDecision], budget: Budget
     ) -> None:
         rules = instance.policy.reservations
-        assert rules is not None, "see holders"
-        self._rules, self._alone = rules, alone
-        self._until = time.monotonic() + max(LEAST_S, SHARE * budget.seconds_left())
+        assert rules is not None, "see waiting_in_turn"
+        self._rules, self._budget = rules, budget
+        self._started = time.monotonic()
+        self._until = self._started + max(LEAST_S, SHARE * budget.seconds_left())
         self._instance = replace(instance, reserved=())
-        self._gangs, self._decisions = instance.gangs, decisions
-        self._places = [queue_place(gang) for gang in instance.gangs]
+        self._gangs, self.decisions = instance.gangs, list(decisions)
+        self._places = [queue_place(instance, gang) for gang in instance.gangs]
         self._space = FreeSpace(self._instance, decisions)
         self._counts = FreeCounts.of(self._space)
         self._last = min(instance.now + rules.horizon_s, LAST_TIME)
         self._ends = sorted(self._expected())
-        self._found: list[Reserved] = []
+        self._found: list[_Place] = []
+        self._pending: dict[int, _Place] = {}
+        self._held: Counter[int] = Counter()
         self._tries = 0
-        started = [i for i, one in enumerate(decisions) if alone and one.decision in STARTS]
-        self._behind = sorted(started, key=lambda i: self._places[i], reverse=True)
-        for index in self._behind:
-            self._space.set(index, self._space.original[index])
+        changed = (i for i, one in enumerate(decisions) if one.decision in CHANGED)
+        self._new = {
+            i: frozenset(p.node for p in arrivals(self._gangs[i], decisions[i].pods))
+            for i in changed
+        }
+        self._left: dict[int, frozenset[int]] = {}
 
     def _expected(self) -> Iterator[tuple[int, int]]:
         """(time, gang) of the gangs that end within the horizon."""
-        for index, decision in enumerate(self._decisions):
+        for index, decision in enumerate(self.decisions):
             end = end_of(self._instance, index, decision) if decision.pods else None
             if end is not None and end <= self._last:
                 yield end, index
 
+    def _over(self) -> bool:
+        """Whether no more is to be tried."""
+        late = time.monotonic()
+        stopped = self._budget.stop.is_set() and late >= self._started + LEAST_S
+        return self._tries >= MAX_TRIES or stopped or late >= self._until
+
     def take(self, given: Iterable[Reserved]) -> None:
         """These reservations stand."""
-        self._found += given
+        for one in given:
+            self._found.append(_Place(one, closed=True))
+            self._held[-one.place[1]] += 1
+
+    def walk(self, waiting: Sequence[int]) -> list[tuple[int, Reserved]]:
+        """What is reserved for these gangs, which come in the order of the queue; who may start now does."""
+        self._pending = {i: place for i in waiting if (place := self._promise(i)) is not None}
+        return self._turns(waiting, now=True)
 
     def find(self, waiting: Sequence[int]) -> list[tuple[int, Reserved]]:
-        """Reservations of those of these gangs that get one; the gangs come in the order of the queue."""
-        numbers = Counter(-one.place[0] for one in self._found)
-        failed, found = set[object](), list[tuple[int, Reserved]]()
+        """Reservations of those of these gangs that get one, next to the plan, which stays as it is."""
+        listed = [i for i in waiting if self._rules.admits(self._gangs[i].priority)]
+        return self._turns(listed, now=False)
+
+    def _turns(self, waiting: Sequence[int], *, now: bool) -> list[tuple[int, Reserved]]:
+        """``now``: whether gangs may start now; then those that hold no reservation have a place, too."""
+        found = list[tuple[int, Reserved]]()
+        failed: set[object] = set()
+        ahead = Counter(
+            gang.priority for i in waiting if self._rules.admits((gang := self._gangs[i]).priority)
+        )
         for index in waiting:
-            gang = self._gangs[index]
-            if self._tries >= MAX_TRIES or time.monotonic() >= self._until:
+            priority = self._gangs[index].priority
+            if self._over() or not self._more(ahead):
                 break
-            if numbers[gang.priority] >= self._rules.per_priority:
+            ahead[priority] -= 1
+            promised = self._pending.pop(index, None)
+            holds = self._may_hold(index, promised=promised is not None)
+            if not now and not holds:
                 continue
-            self._let_start_before(index)
             demand = missing_demand(self._space, index)
-            kind = (identity(self._instance, demand), gang.priority, gang.expected_duration_s)
-            one = None if kind in failed else self._earliest(demand)
+            kind = (
+                identity(self._instance, demand),
+                self._places[index][:2],
+                self._gangs[index].expected_duration_s,
+                self._arrived(index),
+            )
+            one = None
+            if promised is not None or kind not in failed:
+                one = self._earliest(demand, promised, now=now)
             if one is None:
                 failed.add(kind)  # less is left for those behind it
                 continue
-            numbers[gang.priority] += 1
-            found.append((index, one))
-            self._found.append(one)
+            if one.start <= self._instance.now:
+                if self._start(index, one):
+                    found.append((index, replace(one, nodes=(), pods=(), beside=())))
+                    continue
+                one = self._earliest(demand, promised, now=False)
+                if one is None or one.start <= self._instance.now:
+                    continue
+            self._found.append(_Place(one, closed=holds))
+            if holds:
+                self._held[priority] += 1
+                found.append((index, one))
         return found
+
+    def _more(self, ahead: Mapping[int, int]) -> bool:
+        """Whether a gang that has not had its turn may hold a reservation."""
+        most = self._rules.per_priority
+        return any(count > 0 and self._held[p] < most for p, count in ahead.items())
+
+    def _may_hold(self, index: int, *, promised: bool) -> bool:
+        """Whether it may hold a reservation: not in the place of another that was promised one."""
+        priority = self._gangs[index].priority
+        if not self._rules.admits(priority):
+            return False
+        others = 0
+        if not promised and not self._arrived(index):
+            others = sum(1 for i in self._pending if self._gangs[i].priority == priority)
+        return self._held[priority] + others < self._rules.per_priority
+
+    def _arrived(self, index: int) -> bool:
+        """Whether it has come since the earlier plan; False without one."""
+        earlier = self._instance.earlier
+        return earlier is not None and self._gangs[index].key not in earlier.gangs
+
+    def _promise(self, index: int) -> _Place | None:
+        """Where and when an earlier plan let the gang start, if that is known and may still be."""
+        instance, gang = self._instance, self._gangs[index]
+        start = None if instance.earlier is None else instance.earlier.starts.get(gang.key)
+        if start is None or not self._rules.admits(gang.priority):
+            return None
+        nodes = frozenset(pod.node for pod in gang.planned)
+        usable = all(instance.schedulable(instance.cluster.nodes[n]) for n in nodes)
+        if not nodes or not usable or len(gang.planned) < sum(role.min for role in gang.roles):
+            return None
+        start, seconds = max(start, instance.now), gang.expected_duration_s
+        end = None if seconds is None else start + seconds
+        one = Reserved(gang.key, self._places[index], start, end, tuple(sorted(nodes)))
+        return _Place(one, closed=True)
+
+    def _start(self, index: int, one: Reserved) -> bool:
+        """Start the gang now, and stop those in its way; returns whether that is possible."""
+        space, mark, stopped = self._space, self._space.mark(), list[int]()
+        space.set(index, (*space.pods[index], *one.pods))
+        for n in one.nodes:
+            while not space.is_valid(n) or space.stale_indices(n):
+                victim = self._victim(index, n)
+                if victim is None:
+                    space.undo(mark)
+                    return False
+                space.set(victim, ())
+                stopped.append(victim)
+        for victim in stopped:
+            self._left[victim] = frozenset(pod.node for pod in space.original[victim])
+        for gang in (index, *stopped):
+            self.decisions[gang] = space.decision(gang)
+        self._new[index] = frozenset(one.nodes)
+        if one.end is not None and one.end <= self._last:
+            insort(self._ends, (one.end, index))
+        return True
+
+    def _victim(self, index: int, n: int) -> int | None:
+        """The lowest gang that runs on the node and may be stopped for this one there."""
+        space, own = self._space, claim(self._instance, index)
+        lower = [
+            g
+            for g in {gang for gang, _, _ in space.by_node[n].tenants}
+            if space.original[g] and may_stop(self._instance, g)
+            if takes(self._instance, own, g, n)
+            if not (self._places[index][0] and within_guarantee(self._instance, self._gangs[g]))
+        ]
+        return min(lower, key=lambda g: (self._gangs[g].priority, -g), default=None)
 
     def holds(self, index: int, one: Reserved) -> bool:
         """Whether the gang can start as it is reserved, next to what this plan leaves there."""
         space, mark = self._space, self._space.mark()
         if one.start <= self._instance.now:
             return False
-        self._stop_lower(index)
-        _Moments(space, self._ends, ()).go_to(one.start)
+        _Moments(space, self._ends_beside(index), ()).go_to(one.start)
         space.set(index, one.pods)
         fits = all(space.is_valid(n) and index not in space.stale_indices(n) for n in one.nodes)
         fits = fits and meets_min_share(space, index)
         space.undo(mark)
         return fits
 
-    def _let_start_before(self, index: int) -> None:
-        """Let the gangs start that come before this one in the queue."""
-        while self._behind and self._places[self._behind[-1]] < self._places[index]:
-            other = self._behind.pop()
-            self._space.set(other, self._decisions[other].pods)
+    def _ends_beside(self, index: int) -> list[tuple[int, int]]:
+        """(time, gang) of what ends, with the gangs that may be stopped for this one from then on.
 
-    def _stop_lower(self, index: int) -> None:
-        """Take off the gangs that may be stopped for this one."""
-        own, fixed = self._places[index], guards(self._instance).fixed
+        Those that may be stopped now are taken off.
+        """
+        own, guarded = self._places[index], guards(self._instance).fixed
+        found = []
         for other, gang in enumerate(self._gangs):
-            if self._space.pods[other] and other not in fixed and yields(gang, own):
-                self._space.set(other, ())
+            if (
+                self._space.pods[other]
+                and other not in guarded
+                and yields(self._instance, gang, own)
+            ):
+                at = self._stoppable_from(other)
+                if at <= self._instance.now:
+                    self._space.set(other, ())
+                elif at <= self._last:
+                    found.append((at, other))
+        return sorted([*self._ends, *found]) if found else self._ends
 
-    def _earliest(self, demand: Demand) -> Reserved | None:
+    def _stoppable_from(self, other: int) -> int:
+        comes = self.decisions[other].decision in COMES
+        return stoppable_from(self._instance, other, comes=comes)
+
+    def _earliest(self, demand: Demand, promised: _Place | None, *, now: bool) -> Reserved | None:
         """The earliest start that is found, if possible one that every plan can keep.
 
-        A better plan may keep gangs running that this one stops or moves.
+        A better plan may keep gangs running that this one stops. A promise is kept where it is possible.
         """
         if not demand.possible:
             return None
-        kept = self._earliest_beside(demand, self._left) if self._alone and self._left else None
-        return kept or self._earliest_beside(demand, {})
+        one = self._reclaiming(demand) if now else None
+        if one is None and self._left:
+            one = self._earliest_beside(demand, self._left, promised, now=now)
+        one = one or self._earliest_beside(demand, {}, promised, now=now)
+        if promised is None or (one is not None and one.start <= promised.one.start):
+            return one
+        return self._at(demand, promised.one.start) or one
+
+    def _at(self, demand: Demand, at: int) -> Reserved | None:
+        """A start at that time, where the gang was planned to be."""
+        mark = self._space.mark()
+        _Moments(self._space, self._ends_beside(demand.gang), ()).go_to(at)
+        pods = self._pods(demand, at, {})
+        self._space.undo(mark)
+        return None if pods is None else self._held_for(demand.gang, at, pods)
+
+    def _reclaiming(self, demand: Demand) -> Reserved | None:
+        """A start now in the room of gangs that borrow, where the gang may take that back."""
+        own = claim(self._instance, demand.gang)
+        if not own.rights:
+            return None
+        mark = self._space.mark()
+        for other in range(len(self._gangs)):
+            running = self._space.pods[other] and self._space.original[other]
+            if running and may_stop(self._instance, other) and takes(self._instance, own, other):
+                self._space.set(other, ())
+        pods = self._pods(demand, self._instance.now, {})
+        self._space.undo(mark)
+        return None if pods is None else self._held_for(demand.gang, self._instance.now, pods)
 
     def _earliest_beside(
-        self, demand: Demand, left: Mapping[int, Collection[int]]
+        self,
+        demand: Demand,
+        left: Mapping[int, Collection[int]],
+        promised: _Place | None,
+        *,
+        now: bool,
     ) -> Reserved | None:
         """The earliest start off the nodes of gangs that may be there: more is free as time goes on.
 
         ``left``: see ``_left``.
         """
-        gang, mark = self._gangs[demand.gang], self._space.mark()
-        self._stop_lower(demand.gang)
-        ends = (one.end for one in self._found if one.end is not None and one.end <= self._last)
-        moments = _Moments(self._space, self._ends, (*ends, *(self._instance.now,) * self._alone))
+        mark = self._space.mark()
+        running = self._ends_beside(demand.gang)
+        moments = _Moments(self._space, running, self._times(promised, now=now))
         found: dict[int, tuple[PodPlacement, ...]] = {}
 
         def fits(at: int) -> bool:
@@ -250,47 +442,91 @@ class _Finder:
                 found[at] = pods
             return pods is not None
 
-        for _, group in groupby(moments.times, key=lambda at: self._taken(gang, at)):
+        for _, group in groupby(moments.times, key=lambda at: self._numbers_taken(demand.gang, at)):
             stretch = list(group)
             if fits(stretch[-1]):
                 bisect_left(stretch[:-1], 1, key=fits)
                 break
+            if self._over():
+                break
         self._space.undo(mark)
         return self._held_for(demand.gang, min(found), found[min(found)]) if found else None
 
-    def _taken(self, gang: Gang, at: int) -> tuple[int, ...]:
-        """Reservations (positions) whose nodes the gang may not share if it starts then."""
+    def _times(self, promised: _Place | None, *, now: bool) -> Iterator[int]:
+        """Times at which a gang may start, but for those at which a gang that is there ends."""
+        places = (*self._found, *self._pending.values())
+        yield from (p.one.end for p in places if p.one.end is not None and p.one.end <= self._last)
+        if now:
+            yield self._instance.now
+        if promised is not None:
+            yield promised.one.start
+
+    def _numbers_taken(self, index: int, at: int) -> tuple[object, ...]:
+        """Equal for times at which the same is taken by others."""
+        return tuple((p.one.gang, p.one.start > at) for p in self._taken(index, at))
+
+    def _taken(self, index: int, at: int) -> list[_Place]:
+        """Places that the gang may not share if it starts then."""
+        gang, now = self._gangs[index], self._instance.now
         seconds = gang.expected_duration_s
-        return tuple(
-            number
-            for number, one in enumerate(self._found)
-            if (one.end is None or one.end > at) and (seconds is None or at + seconds > one.start)
-        )
+        # who came since does not wait for those behind it, nor who is within a guarantee for borrowers
+        first = self._arrived(index)
+        pending = [
+            place
+            for place in self._pending.values()
+            if not first and place.one.place[0] <= self._places[index][0]
+        ]
+        return [
+            place
+            for place in (*self._found, *pending)
+            if (one := place.one).end is None or one.end > at
+            if seconds is None or at + seconds > one.start
+            if at > now or not may_come(self._instance, gang, one.place, one.start - now)
+        ]
 
     def _pods(
         self, demand: Demand, at: int, left: Mapping[int, Collection[int]]
     ) -> tuple[PodPlacement, ...] | None:
-        """Pods of the gang if it starts then, where it was planned before if that is possible."""
+        """Pods of the gang if it starts then, where it was planned before if that is possible.
+
+        If possible not on nodes to which gangs come now that go before it: these may come to others, too.
+        """
+        if at <= self._instance.now and must_wait(self._instance, self._space.pods, demand.gang):
+            return None
+        taken = self._taken(demand.gang, at)
+        closed = {n for p in taken if p.closed or p.one.start > at for n in p.one.nodes}
+        shared, others = self._staying(demand.gang, at)
+        closed |= others
+        closed.update(
+            n for other in left if not self._ends_by(other, demand.gang, at) for n in left[other]
+        )
+        mark = self._space.mark()
+        for place_ in taken:  # what queues may hold counts them, too
+            if place_.one.pods:
+                self._space.set(self._numbers[place_.one.gang], place_.one.pods)
+        pods = None
+        for nodes in (closed | shared, closed) if shared else (closed,):
+            pods = self._placed(demand, nodes)
+            if pods is not None:
+                break
+        self._space.undo(mark)
+        return pods
+
+    def _placed(self, demand: Demand, closed: Collection[int]) -> tuple[PodPlacement, ...] | None:
+        """Pods of the gang off these nodes, where it was planned before if that is possible."""
         self._tries += 1
         gang = self._gangs[demand.gang]
-        taken = [self._found[number] for number in self._taken(gang, at)]
-        closed = {n for one in taken for n in one.nodes} | self._staying(demand.gang, at)
-        closed.update(
-            n for other in left if not self._over(other, demand.gang, at) for n in left[other]
-        )
         if closed:
-            demand = demand.within(self._everywhere - closed)
+            demand = demand.within(self._everywhere.difference(closed))
         if not all(role.nodes for role in demand.roles) or shortage(self._counts, demand):
             return None
         planned = frozenset(pod.node for pod in gang.planned)
-        again = demand.within(planned) if planned else demand
-        mark = self._space.mark()
-        for one in taken:  # what queues may hold counts them, too
-            self._space.set(self._numbers[one.gang], one.pods)
-        pods = place(self._space, again) if all(role.nodes for role in again.roles) else None
-        pods = pods if pods is not None or not planned else place(self._space, demand)
-        self._space.undo(mark)
-        return pods
+        if planned:
+            again = demand.within(planned)
+            pods = place(self._space, again) if all(role.nodes for role in again.roles) else None
+            if pods is not None:
+                return pods
+        return place(self._space, demand)
 
     @cached_property
     def _numbers(self) -> dict[tuple[str, str], int]:
@@ -300,49 +536,35 @@ class _Finder:
     def _everywhere(self) -> frozenset[int]:
         return frozenset(range(len(self._instance.cluster.nodes)))
 
-    def _staying(self, index: int, at: int) -> set[int]:
-        """Nodes to which pods come by this plan that would have to give way if the gang starts then."""
-        late = self._late(index, at)
-        return {n for other in late if not self._before(other, index) for n in self._new[other]}
+    def _staying(self, index: int, at: int) -> tuple[set[int], set[int]]:
+        """Nodes to which pods come by this plan that would have to give way if the gang starts then.
 
-    def _over(self, other: int, index: int, at: int) -> bool:
+        Of gangs that start and come before it in the queue, and of others.
+        """
+        before, others = set[int](), set[int]()
+        for other in self._late(index, at):
+            (before if self._before(other, index) else others).update(self._new[other])
+        return before, others
+
+    def _ends_by(self, other: int, index: int, at: int) -> bool:
         """Whether a gang that goes on as it runs has ended by then, or may be stopped for this one."""
-        fixed = other in guards(self._instance).fixed
-        if not fixed and yields(self._gangs[other], self._places[index]):
-            return True
+        guarded = other in guards(self._instance).fixed
+        if not guarded and yields(self._instance, self._gangs[other], self._places[index]):
+            return (protected_until(self._instance, other) or at) <= at
         end = end_of(self._instance, other, GangDecision("keep"))
         return end is not None and end <= at
-
-    @cached_property
-    def _left(self) -> dict[int, frozenset[int]]:
-        """The nodes that gangs leave by this plan, those of them that run."""
-        found = {}
-        for index, pods in enumerate(self._space.original):
-            there = {pod.node for pod in self._decisions[index].pods}
-            gone = frozenset(pod.node for pod in pods) - there
-            if gone:
-                found[index] = gone
-        return found
 
     def _late(self, index: int, at: int) -> list[int]:
         """Gangs that come to nodes by this plan and may not come to those of the gang if it starts then."""
         own, seconds = self._places[index], at - self._instance.now
-        there = self._new.keys() - set(
-            self._behind
-        )  # also those that end earlier than if they started now
-        return sorted(o for o in there if not may_come(self._gangs[o], own, seconds))
+        return sorted(
+            o for o in self._new if not may_come(self._instance, self._gangs[o], own, seconds)
+        )
 
     def _before(self, other: int, index: int) -> bool:
         """Whether another gang that starts comes before the gang in the queue."""
-        starts = self._decisions[other].decision in STARTS
+        starts = self.decisions[other].decision in STARTS
         return starts and self._places[other] < self._places[index]
-
-    @cached_property
-    def _new(self) -> dict[int, frozenset[int]]:
-        """The nodes to which pods of a gang come by this plan."""
-        pairs = enumerate(zip(self._gangs, self._decisions, strict=True))
-        changed = ((i, gang, one.pods) for i, (gang, one) in pairs if one.decision in CHANGED)
-        return {i: frozenset(p.node for p in arrivals(gang, pods)) for i, gang, pods in changed}
 
     def _held_for(self, index: int, start: int, pods: tuple[PodPlacement, ...]) -> Reserved:
         gang, nodes = self._gangs[index], frozenset(pod.node for pod in pods)

@@ -87,15 +87,27 @@ class RuleReasons:
             return None
         above = self._counts_without_lower(self._instance.gangs[demand.gang].priority)
         refusal = None if above is None else above.refusal(demand.gang, asked)
-        if above is not None and refusal is not None and refusal[0] is None:
+        if above is not None and refusal is not None and refusal.queue is None:
             counts, first = above, refusal
-        queue, gpu = first
-        needs, names = {"gpus": asked[gpu], "model": gpu}, counts.shares.names
+        queue, gpu, kept, firm = first
+        names = counts.shares.names
+        needs: dict[str, object] = {"gpus": asked[gpu], "model": gpu}
         if queue is not None:
+            if firm:
+                most, held = counts.shares.most_firm[gpu][queue], counts.firm[gpu][queue]
+                needs["not_preemptible"] = True
+                return Reason.of(QUOTA, queue=names[queue], held=held, limit=most, **needs)
             most, held = counts.shares.most[gpu][queue], counts.held[gpu][queue]
-            return Reason.of(QUOTA, queue=names[queue], held=held, limit=most, **needs)
+            unlent = counts.taken(queue, gpu) - held
+            if most is not None and held + asked[gpu] > most:
+                return Reason.of(QUOTA, queue=names[queue], held=held, limit=most, **needs)
+            most = counts.shares.most_taken[gpu][queue]
+            return Reason.of(QUOTA, queue=names[queue], held=held, limit=most, kept=unlent, **needs)
         own = counts.shares.path(queue_of(self._instance)[demand.gang])
         others = [q for q in range(len(names)) if q not in own] or own
+        if kept:
+            unlent, owner = max((counts.unlent(q, gpu), -q) for q in others)
+            return Reason.of(QUOTA, queue=names[-owner], kept=unlent, **needs)
         unused, owner = max((counts.unused(q, gpu), -q) for q in others)
         guarantee = counts.shares.guarantee(-owner, gpu)
         return Reason.of(QUOTA, queue=names[-owner], unused=unused, guarantee=guarantee, **needs)
@@ -106,7 +118,9 @@ class RuleReasons:
         if found is None or self._queues is None:
             return None
         name = self._queues.shares.names[found.queue]
-        asked = {"gpus": found.asked, "model": found.gpu}
+        asked: dict[str, object] = {"gpus": found.asked, "model": found.gpu}
+        if found.firm:
+            asked["not_preemptible"] = True
         return Reason.of(NEVER, queue=name, limit=found.limit, **asked)
 
     def above_limit(self, demand: Demand) -> bool:
@@ -160,7 +174,7 @@ class RuleReasons:
         by = [
             {
                 "gang": "/".join(one.gang),
-                "priority": -one.place[0],
+                "priority": -one.place[1],
                 "start": time_text(one.start),
             }
             for one in holders
@@ -201,7 +215,7 @@ class RuleReasons:
                     level=level,
                     cell_gpus=kind.gpus if level is None else None,
                 )
-        return Reason.of(QUOTA)
+        return Reason.of(QUOTA, cells=0)
 
     def barred(self, gang: int) -> Kind | ShapeRule | None:
         """The rule that keeps a gang from the room that is left; None if it finds a place."""
@@ -245,6 +259,6 @@ def without_joint_rules(instance: Instance) -> Instance:
     if instance.reserved:
         instance = replace(instance, reserved=())
     if known is not None:
-        queues = without_cells(instance.queues)
+        queues = tuple(replace(one, strict=False) for one in without_cells(instance.queues))
         instance = replace(instance, queues=queues, shares=known.unlimited())
     return without_shape(without(instance))

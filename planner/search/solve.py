@@ -33,10 +33,10 @@ from planner.search.budget import Budget, NullProgress, Progress
 from planner.search.engines.mathopt_process import SolverProcess
 from planner.search.executors import THREADS, Workers
 from planner.search.forecast import with_expected_starts
-from planner.search.greedy import best_greedy, greedy
+from planner.search.greedy import greedy
 from planner.search.growth import grow
 from planner.search.guided import follow
-from planner.search.holding_nodes import hold_nodes, with_proofs_of
+from planner.search.holding_nodes import first_plan, hold_nodes, in_due_time, with_proofs_of
 from planner.search.large_neighborhood import improve
 from planner.search.ledger import Ledger
 from planner.search.moves import keep_worthwhile, with_moves_as_one
@@ -46,7 +46,7 @@ from planner.search.rearranging import afresh, better, rearrange
 from planner.search.reasons import with_reasons
 from planner.search.regrouping import regroup
 from planner.search.repair import back_in_place
-from planner.search.reservations import holders, with_reservations
+from planner.search.reservations import with_reservations
 from planner.search.tier_search import TierSearch
 
 AGGREGATED_FROM = 300
@@ -85,9 +85,6 @@ EXPLAIN_S = 2.0
 AT_ONCE = 10_000
 """Up to so many nodes and gangs a plan that is asked for at once holds nodes, and has estimates."""
 
-UNRESERVED_SHARE = 0.4
-"""Share of the budget for finding out who waits, where gangs that wait may hold a reservation."""
-
 MORE_SEARCHES = 2
 """Searches for plans in which fewer gangs move, once gangs move."""
 
@@ -121,8 +118,6 @@ class Search:
         self._searches = 0
         self._held: dict[int, frozenset[int]] = {}
         self._one_at_a_time: int | None = None
-        self._unreserved = False
-        self._without: Ledger | None = None
         self.started = False
         self.phase = "first plan"
 
@@ -139,15 +134,14 @@ class Search:
         """The best plan found within the policy's budget, with a bound for every tier."""
         try:
             base = base_decisions(self.instance)
-            start = grow(self.instance, best_greedy(self.instance, base, self._budget))
+            self.instance, turns = hold_nodes(self.instance, base, self._budget)
+            start = first_plan(self.instance, turns, base, self._budget)
             if self.instance.restarts_free:
-                start = better(self.instance, start, afresh(self.instance, budget=self._budget))
+                other = afresh(self.instance, budget=self._budget)
+                start = better(self.instance, start, in_due_time(self.instance, other))
             self._one_at_a_time = effective_of(self.instance, start)
             ledger = Ledger(self.instance, start)
-            if holders(self.instance, start):
-                ledger = self._search_unreserved(ledger)
             self._enter_main(ledger)
-            self._unreserved = False
             first = self._search(ledger, self._budget, self._progress, frozenset())
             if self._budget.exhausted() and first.stopped_by != "proof":
                 return self.best()
@@ -163,22 +157,6 @@ class Search:
         finally:
             self._workers.close()
             SolverProcess.dismiss()
-
-    def _search_unreserved(self, ledger: Ledger) -> Ledger:
-        """Solve the leading tiers without reservations, and hold nodes for the gangs that wait then.
-
-        Returns the ledger to go on with.
-        """
-        budget = self._budget
-        limits = replace(budget.limits, budget=max(1, int(budget.effort_left() * UNRESERVED_SHARE)))
-        own = Budget(limits, budget.stop, seconds=budget.seconds_left() * UNRESERVED_SHARE)
-        self._unreserved = True
-        self._enter_main(ledger)
-        self._search(ledger, own, self._progress, frozenset(), leading=True)
-        budget.spend(own.effort)
-        self._without = ledger
-        self.instance, plan = hold_nodes(self.instance, ledger.incumbent.decisions, budget)
-        return ledger.continued(self.instance, plan)
 
     def _enter_main(self, ledger: Ledger) -> None:
         """The search goes on with this ledger, whose plan ``best`` gives."""
@@ -202,9 +180,6 @@ class Search:
             budget.record_limit()
         elapsed = time.monotonic() - budget.started
         budget.seconds = elapsed + min(EXPLAIN_S, budget.seconds_left())
-        if self._unreserved and not _large(known.instance):
-            held, kept = hold_nodes(known.instance, known.incumbent.decisions, budget)
-            known = known.continued(held, kept)
         plan = self._solution(known, budget, frozenset())
         worthwhile = with_moves_as_one(known.instance, plan, known.unmoved.decisions)
         if worthwhile is None:
@@ -220,7 +195,7 @@ class Search:
         assert self._ledger is not None
         budget, instance = self._budget, self.instance
         plan = back_in_place(instance, self._ledger.incumbent.decisions, sorted(immovable))
-        start = _filled(instance, plan)
+        start = in_due_time(instance, _filled(instance, plan)) or self._ledger.unmoved.decisions
         self._searches += 1
         self._enter("moves")
         if self._searches > MORE_SEARCHES or budget.exhausted():
@@ -252,7 +227,9 @@ class Search:
         immovable = self._held.get(id(plan.decisions), frozenset())
         decisions, kept = with_reservations(instance, plan.decisions, budget)
         if not kept:
-            plan = with_proofs_of(self._without, instance, plan)
+            plan = with_proofs_of(instance, plan)
+            stated = (one.reserved for one in decisions if one.decision == "wait")
+            instance = replace(instance, reserved=tuple(one for one in stated if one is not None))
         proven = [
             int(tier.name.partition("/")[2])
             for tier in plan.tiers
@@ -277,13 +254,10 @@ class Search:
         budget: Budget,
         progress: Progress,
         immovable: frozenset[int],
-        *,
-        leading: bool = False,
     ) -> Solution:
-        """``leading``: only the first tiers, which no placement changes; without neighbourhoods."""
         size = pairs(self.instance, WHOLE_BELOW) if self._size is None else self._size
         exact = True
-        last = _tiers_of(ledger.tiers, ()) if leading else self._last(ledger)
+        last = self._last(ledger)
         aggregated = partial(
             self._search_aggregated,
             ledger,
@@ -291,7 +265,6 @@ class Search:
             progress,
             immovable,
             size=size,
-            shapes=SHAPES[:1] if leading else SHAPES,
         )
         with budget.holding_back(POLISHING_SHARE):
             with suppress(Interrupted):
@@ -313,7 +286,6 @@ class Search:
                         TierSearch(formulation, ledger, budget, progress, last).run()
                         self._regroup(ledger, budget)
             searching = _open(ledger, last) and not any(t.tolerance for t in ledger.tiers)
-            searching = searching and not leading
             if searching:
                 ledger.reopen()
                 self._enter("improving")
@@ -353,7 +325,6 @@ class Search:
         immovable: frozenset[int],
         *,
         size: int,
-        shapes: Sequence[Collection[str]],
     ) -> None:
         """Solve the tiers with pooled pods; on large programs in turns with neighbourhoods.
 
@@ -408,7 +379,7 @@ class Search:
                 search.run()
             return True
 
-        for shaped in shapes:
+        for shaped in SHAPES:
             last = min(_tiers_of(ledger.tiers, shaped), self._last(ledger))
             self._enter("building")
             searches.append(tiers(model(shaped=shaped), last))
@@ -416,7 +387,7 @@ class Search:
             searches[-1].run()
             if size >= WHOLE_BELOW and ledger.gap() in searches[-1].settled:
                 leap(SHORT_LEAP, last)
-        last = self._last(ledger) if shapes is SHAPES else 0
+        last = self._last(ledger)
         while size >= WHOLE_BELOW and _open(ledger, last) and not budget.exhausted():
             if not leap(LEAP, last):
                 return

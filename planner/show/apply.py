@@ -343,6 +343,33 @@ def sizes(one: GangVerdict) -> str:
     return ", ".join(f"{r.role} from {r.before:,} to {r.after:,} pods" for r in one.resizes)
 
 
+OWN = "admission policy gangplan-"
+"""The policies of ``deploy/admission``."""
+
+
+def refusal_lines(verdict: Verdict) -> list[str]:
+    """Who refused how many requests, in whose words, and what to do."""
+    return [
+        f"{safe(one.by)} refused {plural(one.requests, 'request')}: {safe(one.said)}"
+        f" (hint: {_way_past(one.by)})"
+        for one in verdict.refusals
+    ]
+
+
+def _way_past(by: str) -> str:
+    """What to do about a policy or webhook that refuses requests."""
+    again = "then the same command resumes"
+    if by == f"{OWN}marks":
+        return (
+            "use the account that it lets mark pods, or name yours in deploy/admission/marks.yaml: "
+            f"docs/deploy.md, 'When a policy refuses'; {again}"
+        )
+    if by.startswith(OWN):
+        return f"apply the deploy/ of this version, and exempt webhooks that change pods; {again}"
+    kind = "validatingwebhookconfigurations" if "webhook" in by else "validatingadmissionpolicies"
+    return f"whoever runs it must let this account change these pods (kubectl get {kind}); {again}"
+
+
 def undo_heading(one: GangVerdict) -> str:
     """The warning above the commands that undo a gang."""
     gang = "/".join(one.gang)
@@ -390,6 +417,10 @@ def document(
         "stop": verdict.stop,
         "writes": verdict.writes,
         "evicted": verdict.evicted,
+        "refusals": [
+            {"by": one.by, "message": one.said, "requests": one.requests}
+            for one in verdict.refusals
+        ],
         "gangs": gangs,
     }
 

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from models.cluster import Domain, Node
 from models.documents.plan import PlanDocument, PlanGang, PlanReservation
-from models.documents.reason import ReasonFields
+from models.documents.reason import MAX_NAMED, ReasonFields
 from models.eligibility import model_matches, tolerated
 from models.gang import Gang, Role, label_texts, matches
 from models.gang import shown as affinity_text
@@ -22,10 +22,12 @@ from models.instance import Instance
 from models.occupancy import PODS, Room, rooms
 from models.pod_rules import Kind
 from models.policy import SLURM
+from models.queue_order import behind
+from models.queue_shares import guarantee_turns, queue_of, shares
 from models.reservations import end_of, expected_end
 from models.room_holding import barred_by
 from models.solution import NEVER, RESERVED, GangDecision, PodPlacement, Reason
-from models.units import plural, shortened
+from models.units import plural, shortened, shown, shown_of
 from planner.errors import Fault, InputError
 from planner.show.text import domain_text, listed
 
@@ -223,7 +225,13 @@ class Explanation:
         givers = () if never else self._givers()  # nobody who gives way would help it
         by_rules = self._rules_about_pods() if reason is not None and reason.code in _RULES else ()
         reserved = self._reserved() if reason is not None and reason.code == RESERVED else ()
-        before = [*reserved, *self._barred(), *self._shortages()]
+        before = [
+            *reserved,
+            *self._barred(),
+            *self._in_line(),
+            *([] if never else self._used_up()),
+            *self._shortages(),
+        ]
         return tuple(dict.fromkeys([*before, *by_rules, *givers]))
 
     def _rules_about_pods(self) -> Iterator[str]:
@@ -251,6 +259,43 @@ class Explanation:
                 f"{'/'.join(other.key)} must start or go, since room is held for it: with a priority of"
                 f" {other.priority} this gang would not wait for it, nor without the Policy's holdRoom"
             )
+
+    def _in_line(self) -> Iterator[str]:
+        """The gang that comes first in its queue."""
+        first = behind(self.instance, [one.pods for one in self.decisions], self.index)
+        if first is not None:
+            yield (
+                f"{'/'.join(self.instance.gangs[first].key)} is before it in its queue, and must start or go:"
+                " the queue's `order` is strict"
+            )
+
+    def _used_up(self) -> Iterator[str]:
+        """Who uses up the guarantees of its queues before its turn."""
+        known, asked = shares(self.instance), sum(r.min * r.gpus for r in self.gang.roles)
+        if known is None or not asked or self.gang.key in known.within:
+            return
+        names, before = queue_of(self.instance), guarantee_turns(self.instance)
+        for q in known.path(names[self.index]):
+            guarantee = known.guarantee(q)
+            users = [turn for turn in before if q in known.path(names[turn.gang])]
+            if not guarantee or not users:
+                continue
+            said = []
+            for turn in users[: shown_of(len(users), MAX_NAMED)]:
+                gang = self.instance.gangs[turn.gang]
+                does = "runs" if gang.running else "waits" if self._waits(turn.gang) else "starts"
+                said.append(f"{'/'.join(gang.key)} ({turn.gpus.get(None, 0):,}, {does})")
+            rest = len(users) - len(said)
+            said += [f"{rest:,} more"] if rest else []
+            left = guarantee - sum(turn.gpus.get(None, 0) for turn in users)
+            yield (
+                f"it is not within the guarantee of queue {shown(known.names[q])},"
+                f" {plural(guarantee, 'GPU')}: it needs {asked:,}, and {max(0, left):,} are left by those"
+                f" whose turn is earlier: {listed(said, 'and')}"
+            )
+
+    def _waits(self, index: int) -> bool:
+        return self.decisions[index].decision == "wait"
 
     def _reserved(self) -> Iterator[str]:
         """What would let it start on nodes that are reserved for others."""
@@ -376,8 +421,9 @@ _RULES = {kind.value for kind in Kind}
 
 _HOLDS = {
     "Incomplete": "its controller must create the pods that it lacks, unless they have finished",
-    "Gated": "the controller that holds its pods must remove its scheduling gate",
+    "Gated": "the controller that holds its pods must remove its scheduling gate, or let its queue go on",
     "Unsupported": "the constraint that is not modelled must be removed from its pods",
+    "Backoff": "nothing: it may start again when its pause after evictions is over (evictionBackoff)",
     "QueueLimit": "gangs before it in its namespace must start or go, or the Policy's queueLimit be raised",
 }
 
@@ -385,6 +431,7 @@ _SLURM_HOLDS = {
     "Incomplete": "the input must have all parts of the job: squeue --json without a filter",
     "Gated": "Slurm must release the job: scontrol show job says what it waits for",
     "Unsupported": "the option that is not modelled must be removed from the job",
+    "Backoff": _HOLDS["Backoff"],
     "QueueLimit": _HOLDS["QueueLimit"],
 }
 

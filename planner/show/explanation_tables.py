@@ -11,6 +11,7 @@ from models.documents.plan import PlanDocument, PlanGang, PlanQueue
 from models.gang import Gang, Role
 from models.units import plural, quantity_text, time_text
 from planner.show import why_tables
+from planner.show.delay_words import delay, passed_over
 from planner.show.explanation import Candidates, Explanation, Holder, Place
 from planner.show.gang_groups import why as why_of
 from planner.show.plan_tables import MARK, STYLE, below_full, places
@@ -245,12 +246,20 @@ def _later(plan: PlanDocument, found: Explanation, stated: PlanGang) -> list[tup
         return [
             ("starts", Cell(f"{by}, if gangs end as expected")),
             ("there", Cell(where + inside)),
+            *_missed(stated),
             *assumed,
         ]
     if expected is not None:
         about = f"about {time_text(expected)} (in {lasting(max(0, expected - now))})"
-        return [("starts", Cell(f"{about}, if nothing new arrives: an estimate")), *assumed]
-    return []
+        said = Cell(f"{about}, if nothing new arrives: an estimate")
+        return [("starts", said), *_missed(stated), *assumed]
+    return _missed(stated)
+
+
+def _missed(stated: PlanGang) -> list[tuple[str, Cell]]:
+    """That it starts later than was stated, or that gangs behind it hold a reservation."""
+    rows = (("delayed", delay(stated)), ("passed over", passed_over(stated)))
+    return [(title, Cell(said)) for title, said in rows if said]
 
 
 def _overdue(found: Explanation, one: Holder) -> str:
@@ -379,7 +388,9 @@ def document(
         "placement": stated.model_dump(
             by_alias=True, include={"pods", "bandwidth", "share", "speed", "speed_after", "domains"}
         ),
-        **stated.model_dump(by_alias=True, include={"reserved", "expected_start"}),
+        **stated.model_dump(
+            by_alias=True, include={"reserved", "expected_start", "passed_over", "delayed"}
+        ),
         "candidates": [_candidates_document(one) for one in found.candidates],
         "holders": [_holder_document(one) for one in found.holders] if found.waits else [],
         "help": list(found.help),

@@ -102,7 +102,7 @@ def _shared(gang: PlanGang, request: GangDocument | None, sharing: Sharing) -> H
     """Equal for gangs that share a row."""
     if sharing == Sharing.none or request is None:
         return gang.key
-    if gang.reserved is not None and gang.decision == "wait":
+    if gang.decision == "wait" and (gang.reserved is not None or gang.delayed is not None):
         return gang.key
     if gang.reason is not None and gang.decision in ("wait", "keep"):
         facts = gang.reason.message if gang.reason.fields is None else gang.reason.fields

@@ -148,7 +148,9 @@ def _started(
 ) -> Item:
     """A gated pod is patched; a pod of our scheduler is bound."""
     backend = backend_of(orders.backend)
-    intent = Intent(orders.plan, gang.name, size, pod.node, pod.gpus, rank=pod.rank)
+    intent = Intent(
+        orders.plan, gang.name, size, pod.node, pod.gpus, rank=pod.rank, terms=pod.terms
+    )
     extra: dict[str, str] = {}
     if orders.backend == "koordinator" and pod.mode == MODE_BINDING:
         extra = backend.annotations(pod, {}, {})  # the others need the live node and pod

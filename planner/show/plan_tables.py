@@ -9,6 +9,7 @@ from models.documents.gang import GangDocument, PodDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanObjective, PlanPod
 from models.solution import ADMITTED
 from models.units import plural
+from planner.show.delay_words import delay
 from planner.show.gang_groups import (
     ORDER,
     Requests,
@@ -332,8 +333,9 @@ def _last_cell(group: Sequence[PlanGang], sharing: Sharing, gpus_of: Mapping[str
     gang = group[0]
     if gang.reserved is not None and gang.decision == "wait":
         held = places(gang.reserved.pods, gpus_of)
-        return Cell(f"reserved: {held}; {why(gang)}")
-    return Cell(f"{places(gang.pods, gpus_of)} {why(gang)}".strip())
+        return Cell("; ".join(filter(None, (f"reserved: {held}", delay(gang), why(gang)))))
+    said = f"{places(gang.pods, gpus_of)} {why(gang)}".strip()
+    return Cell("; ".join(filter(None, (delay(gang), said))))
 
 
 def gpu_sum(group: Iterable[PlanGang], requests: Requests) -> int:

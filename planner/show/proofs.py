@@ -6,9 +6,10 @@ Nothing that is merely stated is called verified: a bound that no count gives re
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from models.documents.plan import PlanDocument
+from models.documents.stated import Unchecked
 from models.rates.speed import FULL_SPEED
 from models.units import first_of, plural
 from planner.show.text import gpu_amount, percent
@@ -16,6 +17,11 @@ from planner.untrusted_text import safe
 
 MAX_NAMED = 4
 """Tiers named in one line."""
+
+TRIED = (
+    "tried against the other tiers, with bounded work: starts, growth, other places, one or a few gangs for"
+    " another, two gangs in each other's place"
+)
 
 
 def most_effective_gpus(plan: PlanDocument) -> float | None:
@@ -99,8 +105,10 @@ def work_bound(plan: PlanDocument) -> str | None:
     return f"a better plan has at most {gpu_amount(most)} effective GPUs{share}"
 
 
-def proofs(plan: PlanDocument, counted: Collection[str]) -> list[str]:
-    """The lines. ``counted``: tiers that are best by counting alone."""
+def proofs(
+    plan: PlanDocument, counted: Collection[str], unknown: Sequence[Unchecked] = ()
+) -> list[str]:
+    """The lines. ``counted``: tiers that are best by counting alone. ``unknown``: what nobody checked."""
     tiers = plan.status.objectives
     rest = [tier for tier in tiers if tier.name not in counted]
     exact = [tier.name for tier in rest if tier.proven and tier.proof == "exact"]
@@ -130,8 +138,20 @@ def proofs(plan: PlanDocument, counted: Collection[str]) -> list[str]:
         f"verified: {gangs} break no rule{values}",
         *([] if supposed is None else [f"a what-if {safe(supposed)}: it cannot be applied"]),
         *(f"{what}: {_listed(names)}{why}" for what, names, why in lines if names),
+        *([TRIED] if len(counted) < len(tiers) else []),
         *([f"not checked: {plural(unread, 'reason')} without fields, {older}"] if unread else []),
+        *_not_checked(unknown),
     ]
+
+
+def _not_checked(unknown: Sequence[Unchecked]) -> Iterator[str]:
+    """A line for each cause, with the fields: ``not checked (words for people): status.notes, ...``."""
+    by_why: dict[str, list[str]] = {}
+    for one in unknown:
+        codes = f" ({', '.join(one.codes)})" if one.codes else ""
+        by_why.setdefault(one.why, []).append(safe(one.field + codes))
+    for why, fields in by_why.items():
+        yield f"not checked: {', '.join(fields)}: {why}"
 
 
 def _listed(names: Sequence[str]) -> str:

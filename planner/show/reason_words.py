@@ -212,7 +212,9 @@ def _tried(f: ReasonFields) -> Clauses:
         yield f"no way was found to make room by moving or stopping {gangs} that may give way"
     if f.guarded is not None:
         budgets = listed([shown(one) for one in f.guarded.budgets], "and")
-        if f.guarded.allowed is None:
+        if f.guarded.until is not None:
+            why = f"its minRunTime ends at {time_text(f.guarded.until)}"
+        elif f.guarded.allowed is None:
             why = f"the disruption budgets {budgets} both guard one of its pods"
         else:
             takes = f"that takes {plural(f.guarded.evictions or 0, 'eviction')}"
@@ -299,6 +301,14 @@ def _held_room(f: ReasonFields) -> Clauses:
         yield f"room is held for {one.gang} (priority {one.priority}), which waits"
 
 
+def _queue_order(f: ReasonFields) -> Clauses:
+    for one in f.by:
+        yield (
+            f"queue {shown(f.queue or '')} starts gangs in order, and {one.gang}"
+            f" (priority {one.priority}) is before it and waits"
+        )
+
+
 def _reserved(f: ReasonFields) -> Clauses:
     starts = [
         f"{one.gang} (priority {one.priority}"
@@ -315,19 +325,39 @@ def _reserved(f: ReasonFields) -> Clauses:
 def _quota(f: ReasonFields) -> Clauses:
     queue = "other queues" if f.queue is None else f"queue {shown(f.queue)}"
     if f.gpus is not None:
-        firm = " and is not preemptible" * (f.limit is None)
+        firm = " and is not preemptible" * (f.limit is None and f.kept is None)
         model = "" if f.model is None else f" {shown(f.model)}"
         yield f"needs {f.gpus:,}{model} GPU{'s' * (f.gpus != 1)}{firm}"
     if f.limit is not None:
-        yield f"with this plan, {queue} holds {f.held or 0:,} of the {f.limit:,} that it may hold"
+        held = f"{f.held or 0:,} of the {f.limit:,} that it may hold{_of_firm(f)}"
+        yield f"with this plan, {queue} holds {held}"
+        if f.kept:
+            yield f"and queues below it keep {f.kept:,} that they do not lend"
+    elif f.kept is not None:
+        yield f"with this plan, all that queues lend is taken: {queue} keeps {f.kept:,} to itself"
     elif f.guarantee is not None:
         left = f"{queue} may still take {f.unused or 0:,} of its {f.guarantee:,}"
         yield f"so many would leave too few for what queues are guaranteed: {left}"
-    elif f.cells is not None:
+    elif f.cells:
         size = f"the level {f.level}" if f.level else plural(f.cell_gpus or 0, "GPU")
         yield f"where there is room, it would take {plural(f.cells, 'cell')} of {size} from {queue}"
     else:
         yield f"where there is room, it would take cells from {queue}"
+
+
+def _of_firm(f: ReasonFields) -> str:
+    return " with gangs that are not preemptible" * f.not_preemptible
+
+
+_RULES_KEPT = {
+    "AntiAffinity": "pods apart that must be apart",
+    "Affinity": "its pods near those that they must be next to",
+    "Spread": "its pods spread evenly over as many domains as it asks for",
+    "Balance": "equal shares over the domains that it uses",
+    "Bandwidth": "its minBandwidthShare",
+    "Quota": "the limits of queues, and what is promised to them",
+}
+"""What a rule keeps, by its code."""
 
 
 def _never(f: ReasonFields) -> Clauses:
@@ -339,7 +369,9 @@ def _never(f: ReasonFields) -> Clauses:
         yield f"{who}tolerates the taints of no node{nodes}: {taints}"
     elif f.queue is not None and f.limit is not None:
         yield _needs(f)
-        yield f"queue {shown(f.queue)} may hold at most {f.limit:,}"
+        yield f"queue {shown(f.queue)} may hold at most {f.limit:,}{_of_firm(f)}"
+    elif f.rule is not None or f.apart:
+        yield from _no_place(f)
     elif f.node_gpus is not None:
         yield f"{who}needs pods of {plural(f.gpus_per_pod or 0, 'GPU')}"
         yield f"the largest node that it may use has {f.node_gpus:,}"
@@ -350,20 +382,34 @@ def _never(f: ReasonFields) -> Clauses:
         yield f"{pod} requests {f.asked} {resource}"
         yield f"no node that it may use offers more than {f.offered}"
     elif f.counted is not None:
-        yield _needs(f)
-        yield _room(f)
-        if f.level is not None:
-            yield "a wider level, or fewer pods, would help"
-        elif f.one_model:
-            yield "mixModels may help"
-        else:
-            yield "fewer or smaller pods, or more nodes, would help"
+        yield from _counted_on_empty(f)
     else:
         selected = " that the Policy selects" * f.selected
         yield f"{who}needs {_wanted(f) or 'nodes'}"
         yield f"the cluster has none{selected}"
         if f.models:
             yield f"its GPU models are {_some(f.models, f.more, 'other')}"
+
+
+def _no_place(f: ReasonFields) -> Clauses:
+    """The rule that no place keeps, which a search proved."""
+    yield _needs(f)
+    if f.rule is None:
+        yield "an exact search found that its pods do not fit together even on the empty cluster"
+    else:
+        rule = _RULES_KEPT.get(f.rule, f"the rule {shown(f.rule)}")
+        yield f"no place on the empty cluster keeps {rule}"
+
+
+def _counted_on_empty(f: ReasonFields) -> Clauses:
+    yield _needs(f)
+    yield _room(f)
+    if f.level is not None:
+        yield "a wider level, or fewer pods, would help"
+    elif f.one_model:
+        yield "mixModels may help"
+    else:
+        yield "fewer or smaller pods, or more nodes, would help"
 
 
 def _preempted(f: ReasonFields) -> Clauses:
@@ -390,6 +436,12 @@ def _queue_limit(f: ReasonFields) -> Clauses:
     )
 
 
+def _backoff(f: ReasonFields) -> Clauses:
+    times = "once" if f.evictions == 1 else f"{f.evictions or 0:,} times"
+    until = "" if f.until is None else f"; it may start again at {time_text(f.until)}"
+    yield f"plans stopped it {times}{until}"
+
+
 def _some(names: Iterable[str], more: int, noun: str) -> str:
     return listed([*names, *([plural(more, noun)] if more else [])], "and")
 
@@ -408,12 +460,14 @@ _CLAUSES: Mapping[str, Callable[[ReasonFields], Clauses]] = {
     "Exclusive": _ruled_out("keeps the exclusive domains of gangs"),
     "Spares": _ruled_out("leaves enough nodes free for failures (spares)"),
     "HeldRoom": _held_room,
+    "QueueOrder": _queue_order,
     "Reserved": _reserved,
     "Quota": _quota,
     "Never": _never,
     "Preempted": _preempted,
     "Incomplete": _incomplete,
     "QueueLimit": _queue_limit,
+    "Backoff": _backoff,
     "Gated": _short,
     "Unsupported": _short,
 }

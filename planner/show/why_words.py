@@ -60,6 +60,7 @@ WHAT: Mapping[str, _Words] = {
     "node": lambda one: f"is {listed([FAULTS[code] for code in one.fields['faults']], 'and')}",
     "policyNodeSelector": _named("the Policy leaves nodes without {} to others"),
     "spares": _fixed("the Policy keeps nodes free for failures"),
+    "queueOrder": _fixed("waits before it in a strict queue"),
     "holdRoom": _fixed("waits, and the Policy's holdRoom holds room for it"),
     "reservation": lambda one: (
         f"has {plural(one.fields['nodes'], 'node')} reserved from {one.fields['from']}"
@@ -96,6 +97,7 @@ UNTIL: Mapping[str, _Words] = {
     "node": _fixed("it is in order"),
     "policyNodeSelector": _fixed("the Policy's nodeSelector is dropped"),
     "spares": _fixed("the Policy's spares are dropped"),
+    "queueOrder": _fixed("the queue's order is bestEffort, or that gang starts or is gone"),
     "holdRoom": _fixed("the Policy's holdRoom is dropped, or that gang starts or is gone"),
     "reservation": _fixed(
         "that gang is gone, or this gang states an expectedDuration that ends before"
@@ -131,6 +133,7 @@ DROP = {
     "spares": "drop the Policy's spares",
     "cells": "drop the cells of queues",
     "queue": "drop the limits and guarantees of queues",
+    "queueOrder": "set the queue's order to bestEffort: {} is before it and waits",
     "holdRoom": "drop the Policy's holdRoom, which holds room for {}",
     "policyNodeSelector": "drop the Policy's nodeSelector {}",
     "oneModel": "allow mixModels",
@@ -313,6 +316,7 @@ OPERATOR = (
         "stop",
         "queue",
         "holdRoom",
+        "queueOrder",
         "spares",
         "reservation",
         "cells",

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from models.cells import cells_by_model, is_firm
 from models.gang import Gang, Role
 from models.instance import Instance
+from models.leftover import suspects
 from models.pod_rules import counted_at, pod_rules, rule_key, suitable_nodes
 from models.program.demands import Demand, RoleDemand
+from models.queue_order import place_in_line
 from models.queue_shares import shares, within_guarantee
 from models.reservations import open_nodes
 from models.services import bound, nodes_of_service, open_service
@@ -78,7 +80,14 @@ def _queue_key(instance: Instance, gang: Gang) -> Hashable:
     if known is None:
         return None
     within = within_guarantee(instance, gang)
-    return known.number(gang.queue), gang.preemptible, gang.firm, within
+    return (
+        known.number(gang.queue),
+        gang.preemptible,
+        gang.firm,
+        gang.unmanaged,
+        within,
+        place_in_line(instance, gang),
+    )
 
 
 def _open_to(instance: Instance, gang: Gang, role: Role) -> frozenset[int] | None:
@@ -98,6 +107,10 @@ def _domains_alone(instance: Instance, node: int) -> Hashable:
 
 def _spared_among(instance: Instance, node: int) -> Hashable:
     return spare_domains(instance).get(node)
+
+
+def _is_suspect(instance: Instance, node: int) -> Hashable:
+    return instance.policy.lists("suspect") and node in suspects(instance)
 
 
 def _has_pod_rules(instance: Instance, gang: Gang) -> bool:
@@ -173,6 +186,7 @@ DECLARED: tuple[Declaration, ...] = (
         own_variables=lambda _instance, gang: gang.exclusive is not None,
     ),
     Declaration("spares", node_key=_spared_among),
+    Declaration("suspect nodes", node_key=_is_suspect),
 )
 """One declaration a rule; rules that concern every gang alike (GPUs, resources) declare nothing."""
 

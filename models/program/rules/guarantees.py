@@ -1,11 +1,15 @@
-"""Guarantees of queues stay reachable (contract 2.16), in all and for each GPU model with a guarantee.
+"""Guarantees of queues stay reachable (contract 2.16), and what they do not lend stays free (2.22).
 
-With n[q] GPUs of firm gangs (``Gang.firm``) that name q: R[q] >= g(q), R[q] >= n[q] + sum of R over the
-queues right below q, and sum of R over the queues without a parent + n of gangs in no queue <= healthy GPUs
-of usable nodes + GPUs of firm pods that are not among these + what was short before the plan.
+In all and for each GPU model: with n[q] GPUs of gangs that name q and p[q] that q is promised, or keeps to
+itself: R[q] >= p[q], R[q] >= n[q] + sum of R over the queues right below q, and sum of R over the queues
+without a parent + n of gangs in no queue <= healthy GPUs of usable nodes + GPUs of these pods that are not
+among these + what was short before the plan. Guarantees count firm gangs (``Gang.firm``), what is not lent
+all managed ones; of the latter R[q] is also at most the limit of q.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 from models.program.linear_program import Linear
 from models.program.variables import Model
@@ -14,36 +18,62 @@ from models.queue_shares import Gpu, QueueShares, shares
 
 def add(model: Model) -> None:
     known = shares(model.instance)
-    if known is not None:
-        for gpu in known.healthy:
-            _add(model, known, gpu)
+    if known is None:
+        return
+    for gpu, healthy in known.healthy.items():
+        own = _held(model, gpu, firm=True)
+        total = _promised(model, known, own, known.guarantees[gpu])
+        total.add_linear(model.queue_use.beyond.get((True, gpu), Linear()), -1)
+        _at_most(model, total, healthy + known.shortfall[gpu])
+    for gpu, kept in known.kept.items():
+        own = _held(model, gpu, firm=False)
+        total = _promised(model, known, own, kept, known.most_taken[gpu])
+        for firm in (True, False):
+            total.add_linear(model.queue_use.beyond.get((firm, gpu), Linear()), -1)
+        _at_most(model, total, known.healthy[gpu] + known.kept_short[gpu])
 
 
-def _add(model: Model, known: QueueShares, gpu: Gpu) -> None:
-    program, use = model.program, model.queue_use
+def _held(model: Model, gpu: Gpu, *, firm: bool) -> dict[int | None, Linear]:
+    """n[q], by the queue that the gangs name: of firm gangs, or of all managed ones."""
     own: dict[int | None, Linear] = {}
-    for (holder, counted), held in use.held.items():
-        if counted == gpu and holder.firm:
+    for (holder, counted), held in model.queue_use.held.items():
+        if counted == gpu and (holder.firm if firm else holder.managed):
             own.setdefault(holder.queue, Linear()).add_linear(held)
-    total = own.get(None, Linear())
+    return own
+
+
+def _promised(
+    model: Model,
+    known: QueueShares,
+    own: Mapping[int | None, Linear],
+    promised: Sequence[int],
+    most: Sequence[int | None] = (),
+) -> Linear:
+    """The sum of R over the queues without a parent, and n of gangs in no queue. ``most``: of R[q]."""
+    total = Linear().add_linear(own.get(None, Linear()))
     above = [own.get(q, Linear()) for q in range(len(known.names))]
     for q in sorted(range(len(known.names)), key=lambda q: (-len(known.paths[q]), q)):
-        promised = _largest(model, above[q], known.guarantee(q, gpu))
-        (above[known.paths[q][1]] if len(known.paths[q]) > 1 else total).add_linear(promised)
-    there = known.healthy[gpu] + known.shortfall[gpu]
-    row = total.add_linear(use.beyond.get(gpu, Linear()), -1)
-    if program.bound_above(row) > there:
-        program.at_most(row, there)
+        largest = _largest(model, above[q], promised[q])
+        limit = most[q] if most else None
+        if limit is not None:
+            _at_most(model, largest, limit)
+        (above[known.paths[q][1]] if len(known.paths[q]) > 1 else total).add_linear(largest)
+    return total
 
 
-def _largest(model: Model, held: Linear, guarantee: int) -> Linear:
-    """R: the expression, or a variable that is no less than it and the guarantee."""
+def _at_most(model: Model, row: Linear, most: int) -> None:
+    if model.program.bound_above(row) > most:
+        model.program.at_most(row, most)
+
+
+def _largest(model: Model, held: Linear, promised: int) -> Linear:
+    """R: the expression, or a variable that is no less than it and what is promised."""
     program = model.program
     most = program.bound_above(held)
-    if most <= guarantee:
-        return Linear(constant=guarantee)
-    if program.bound_below(held) >= guarantee:
+    if most <= promised:
+        return Linear(constant=promised)
+    if program.bound_below(held) >= promised:
         return held
-    largest = program.integer(guarantee, most)
+    largest = program.integer(promised, most)
     program.at_least(Linear().add(largest).add_linear(held, -1))
     return Linear().add(largest)

@@ -1,6 +1,7 @@
 """Limits of queues (contract 2.15): what gangs in a queue hold <= the most it may hold.
 
-In all and of each GPU model that a queue names. The most is its limit, or what is held before the plan.
+In all and of each GPU model that a queue names. The most is its limit, or what is held before the plan. The
+same for gangs that are not preemptible, of which a queue may have a limit of its own.
 """
 
 from __future__ import annotations
@@ -8,19 +9,25 @@ from __future__ import annotations
 from models.program.linear_program import Linear
 from models.program.queue_usage import within
 from models.program.variables import Model
-from models.queue_shares import shares
+from models.queue_shares import QueueShares, Refusal, shares
 
 
 def add(model: Model) -> None:
     known = shares(model.instance)
     if known is None:
         return
-    for gpu, limits in known.most.items():
-        for queue, most in enumerate(limits):
-            if most is None:
-                continue
-            row = Linear()
-            for _, held in within(known, model.queue_use, queue, gpu):
-                row.add_linear(held)
-            if model.program.bound_above(row) > most:
-                model.program.at_most(row, most)
+    for firm, of_model in ((False, known.most), (True, known.most_firm)):
+        for gpu, limits in of_model.items():
+            for queue, most in enumerate(limits):
+                if most is not None:
+                    _at_most(model, known, Refusal(queue, gpu, firm=firm), most)
+
+
+def _at_most(model: Model, known: QueueShares, about: Refusal, most: int) -> None:
+    row, queue = Linear(), about.queue
+    assert queue is not None, "see add"
+    for holder, held in within(known, model.queue_use, queue, about.gpu):
+        if holder.firm or not about.firm:
+            row.add_linear(held)
+    if model.program.bound_above(row) > most:
+        model.program.at_most(row, most)

@@ -258,10 +258,11 @@ class _Followers:
 
 
 def _limited(model: Model, gang: int) -> set[int]:
-    """The queues with limits that a gang is in."""
+    """The queues with limits that a gang is in; -1 for what queues do not lend to any managed gang."""
     known = stated_shares(model.instance)
     path = known.path(queue_of(model.instance)[gang])
-    return {q for q in path if any(most[q] is not None for most in known.most.values())}
+    found = {q for q in path if any(most[q] is not None for most in known.most.values())}
+    return found | ({-1} if known.kept and not model.instance.gangs[gang].unmanaged else set())
 
 
 def _victims(choice: Choice, admits: Sequence[int]) -> list[tuple[Effect, Linear]]:

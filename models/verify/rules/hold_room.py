@@ -1,6 +1,6 @@
 """Room is held: while a gang of the policy's ``holdRoom`` or above waits, none of lower priority starts.
 
-Gangs that are held, and those that no count lets start on the empty cluster, hold no room.
+Gangs that are held, and those that are not known to be able to start on the empty cluster, hold no room.
 """
 
 from __future__ import annotations
@@ -8,14 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from models.verify.changes import Change
-from models.verify.empty_cluster import EmptyCluster
-from models.verify.facts import Facts
 from models.verify.outcome import Outcome
-from models.verify.room import Work
 from models.verify.violation import Violation, printable
-
-UNLIMITED = 1 << 60
-"""Visits: each gang is counted, and roles alike are counted once."""
 
 
 def check(outcome: Outcome) -> Iterator[Violation]:
@@ -40,13 +34,14 @@ def first_waiting(outcome: Outcome) -> Change | None:
 def holding(outcome: Outcome) -> list[Change]:
     """Gangs that hold room while they wait, in their order."""
     if "hold-room" not in outcome.counting:
-        outcome.counting["hold-room"] = set(_positions(outcome.facts))
+        outcome.counting["hold-room"] = set(_positions(outcome))
     return [outcome.changes[i] for i in sorted(outcome.counting["hold-room"])]
 
 
-def _positions(facts: Facts) -> Iterator[int]:
-    least, empty = facts.policy.hold_room_from, EmptyCluster(facts, Work(UNLIMITED))
-    for position, gang in enumerate(facts.gangs):
+def _positions(outcome: Outcome) -> Iterator[int]:
+    least = outcome.facts.policy.hold_room_from
+    for position, change in enumerate(outcome.changes):
+        gang = change.gang
         high = least is not None and gang.priority >= least
-        if high and not gang.running and gang.hold is None and empty.fits(gang):
+        if high and not gang.running and gang.hold is None and change.label not in outcome.unable:
             yield position

@@ -2,8 +2,9 @@
 
 Limits bind what gangs in a queue hold. What is promised of the cluster, R, counts firm gangs, those without
 ``preemptible`` that are in a queue or gangplan's to start, and guarantees: of a queue the larger of its
-guarantee and what is promised in it. The sum beyond the GPUs that there are, and the GPUs of cells without a
-place, do not grow.
+guarantee and what is promised in it. What a queue does not lend counts likewise beside all gangs that are not
+another scheduler's, and against the limits of the queues above. The sums beyond the GPUs that there are, and
+the GPUs of cells without a place, do not grow.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from models.verify.cells import certainly_more
+from models.verify.facts import Gang, Pod
 from models.verify.outcome import Outcome
 from models.verify.queues import ALL
 from models.verify.violation import Violation, printable, quoted
@@ -20,6 +22,7 @@ def check(outcome: Outcome) -> Iterator[Violation]:
     if outcome.facts.queues:
         yield from _limits(outcome)
         yield from _guarantees(outcome)
+        yield from _lending(outcome)
         yield from _cells(outcome)
 
 
@@ -32,22 +35,57 @@ def _limits(outcome: Outcome) -> Iterator[Violation]:
             if gpus > max(limit, before):
                 what = f"holds {_gpus(gpus, key)}, its limit is {limit}, and it held {before}"
                 yield Violation("quota", None, f"queue {quoted(name)} {what}")
+    if not any(queues.firm_limit.values()):
+        return
+    firm = queues.sums(outcome.queue_gpus, firm=True)
+    for name, limits in queues.firm_limit.items():
+        for key, limit in limits.items():
+            gpus, before = firm[name][key], queues.firm_before[name][key]
+            if gpus > max(limit, before):
+                what = f"hold {_gpus(gpus, key)} in queue {quoted(name)}, the limit is {limit}"
+                what = f"gangs that are not preemptible {what}, and they held {before}"
+                yield Violation("quota", None, what)
 
 
 def _guarantees(outcome: Outcome) -> Iterator[Violation]:
     queues = outcome.queues
     if not queues.guaranteed:
         return
-    odd = (
-        (outcome.facts.gangs[position], pod)
-        for n in queues.odd_nodes
-        for position, pod, _ in outcome.usage.nodes[n].tenants
-    )
-    for key, short in queues.shortfall(outcome.queue_gpus, queues.beyond(odd)).items():
+    beyond = queues.beyond(_on_odd_nodes(outcome))
+    for key, short in queues.shortfall(outcome.queue_gpus, beyond).items():
         if short > queues.shortfall_before[key]:
             what = f"{_gpus(short, key)} that are promised are not there"
             before = queues.shortfall_before[key]
             yield Violation("guarantee", None, f"{what}; before the plan it was {before}")
+
+
+def _on_odd_nodes(outcome: Outcome) -> Iterator[tuple[Gang, Pod]]:
+    for n in outcome.queues.odd_nodes:
+        for position, pod, _ in outcome.usage.nodes[n].tenants:
+            yield outcome.facts.gangs[position], pod
+
+
+def _lending(outcome: Outcome) -> Iterator[Violation]:
+    queues = outcome.queues
+    if not queues.unlent:
+        return
+    beyond = queues.beyond(_on_odd_nodes(outcome), firm=False)
+    after = queues.lent_too_much(outcome.queue_gpus, beyond)
+    for key in queues.unlent:
+        more, before = after[None, key], queues.lent_before[None, key]
+        if more > before:
+            what = f"{_gpus(more, key)} too many are held next to what queues do not lend"
+            yield Violation("lending", None, f"{what}; before the plan it was {before}")
+        for name in sorted(queues.above_unlent(key)):
+            gpus, before = after[name, key], queues.lent_before[name, key]
+            limit = queues.limit[name].get(key)
+            if limit is not None and gpus > max(limit, before):
+                what = (
+                    f"holds, and keeps for queues below, {_gpus(gpus, key)}, its limit is {limit}"
+                )
+                yield Violation(
+                    "lending", None, f"queue {quoted(name)} {what}, and it was {before}"
+                )
 
 
 def _cells(outcome: Outcome) -> Iterator[Violation]:

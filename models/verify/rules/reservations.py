@@ -22,6 +22,9 @@ RULE = "reserved"
 LEAST_OVERDUE_S = 60
 """A gang that should have ended is taken to run for so long at least."""
 
+LEAST_RUN_S = 600
+"""Who has to be stopped for a holder runs for so long before, or does not come."""
+
 
 @dataclass(frozen=True, slots=True)
 class Holder:
@@ -88,16 +91,41 @@ def _others_come(outcome: Outcome, holder: Holder) -> Iterator[Violation]:
         change = outcome.changes[position]
         gang = change.gang
         in_time = gang.duration is not None and gang.duration <= left
-        if in_time or _yields(gang, holder) or change.label in holder.beside:
+        stopped = left >= LEAST_RUN_S and _yields(outcome, change, holder)
+        if in_time or stopped or change.label in holder.beside:
+            continue
+        if _goes_first(outcome, position, holder):
             continue
         name = printable(outcome.facts.nodes[n].name)
         what = f"comes to node {name}, which is reserved for {printable(holder.change.label)}"
         yield change.violation(RULE, what)
 
 
-def _yields(gang: Gang, holder: Holder) -> bool:
-    """Whether a gang may be stopped for the holder."""
-    return gang.preemptible and gang.priority < holder.change.gang.priority
+def _goes_first(outcome: Outcome, position: int, holder: Holder) -> bool:
+    """Whether a gang within a guarantee starts before a holder that borrows; not one that had to start."""
+    gang = outcome.changes[position].gang
+    if gang.running or not within(outcome, gang) or within(outcome, holder.change.gang):
+        return False
+    reserved = outcome.case.gangs[position].document.reserved
+    return reserved is None or bool(reserved.nodes)
+
+
+def within(outcome: Outcome, gang: Gang) -> bool:
+    """Whether the gang is within the guarantee of a queue."""
+    return bool(outcome.facts.queues) and gang.key in outcome.queues.within
+
+
+def _yields(outcome: Outcome, change: Change, holder: Holder) -> bool:
+    """Whether a gang may be stopped for the holder, and has run for its minimum time by then."""
+    gang, facts = change.gang, outcome.facts
+    if not gang.preemptible or gang.priority >= holder.change.gang.priority:
+        return False
+    if within(outcome, gang) and not within(outcome, holder.change.gang):
+        return False
+    comes = change.kind in ("place", "complete", "move")
+    begun = facts.now if comes else gang.since
+    ends = None if begun is None or not gang.min_run_time else begun + gang.min_run_time
+    return ends is None or ends <= max(holder.start, facts.now)
 
 
 def _cannot_start(outcome: Outcome, holder: Holder) -> Iterator[Violation]:
@@ -148,7 +176,7 @@ class _Scene(Outcome):
     def _gone(self, change: Change, holder: Holder) -> bool:
         """Whether a gang has ended by then, or is stopped if it is in the way."""
         end = end_of(self.facts, change)
-        return (end is not None and end <= holder.start) or _yields(change.gang, holder)
+        return (end is not None and end <= holder.start) or _yields(self, change, holder)
 
 
 def _meet(waiting: Collection[Holder]) -> Iterator[Violation]:

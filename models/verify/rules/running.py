@@ -4,8 +4,9 @@ A gang gives way to one of higher priority, and to one whose queue reclaims what
 Waiting: a role gets indices f .. f + c - 1, f its first index and c an allowed count, or no pod.
 Running: stopped if preemptible for another gang; moved if movable; shrunk if movable, or preemptible
 for another gang, highest indices first; grown if elastic. Pods missing: running pods stay, and all
-missing ones come or none. Until ``resizeAfter`` the number of pods stays. Moves keep to the policy, and
-gangs that stop or move to the disruption budgets, with all their running pods; shrinking evicts nothing.
+missing ones come or none. Until its minimum run time is over every running pod stays, until ``resizeAfter``
+their number. Moves keep to the policy, and gangs that stop or move to the disruption budgets, with all their
+running pods; shrinking evicts nothing.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ def check(outcome: Outcome) -> Iterator[Violation]:
             yield from _with_pods_missing(outcome, change)
         else:
             yield from _running(outcome, change)
+        if change.gang.running and outcome.facts.protected(change.gang):
+            yield from _left_alone(change)
     yield from _sizes(outcome)
     yield from _moves(outcome)
     yield from _budgets(outcome)
@@ -117,6 +120,14 @@ def _gives_room(outcome: Outcome, change: Change, leaving: Iterable[PodKey]) -> 
             "preemption",
             "is stopped or shrunk, but no gang that it gives way to gets a pod on its nodes",
         )
+
+
+def _left_alone(change: Change) -> Iterator[Violation]:
+    """All its running pods stay as they are; others may come."""
+    gone = (*change.moved, *change.dropped) if change.pods else tuple(change.gang.running_pods)
+    if gone:
+        what = f"{_pods(change.gang, gone)} must stay: it has not run for its minRunTime yet"
+        yield change.violation("run-time", what)
 
 
 def _pods(gang: Gang, keys: Sequence[PodKey]) -> str:

@@ -29,6 +29,7 @@ from planner.read.kube.gang_documents import (
     warn_of_missing_claims,
 )
 from planner.read.kube.gangs.gangs import bound_checkpoints, leave_out_last, read_gangs
+from planner.read.kube.gangs.terms import obey_budgets, report_overdue
 from planner.read.kube.levels.levels import Levels, read_levels
 from planner.read.kube.lookup import clean, is_label_key, is_name
 from planner.read.kube.node_documents import (
@@ -104,6 +105,7 @@ def assemble(
     bound_checkpoints(gangs, policy, remarks)
     quotas = read_quotas(objects, nodes, settings, find, queues, remarks)
     quotas.assign(gangs)
+    report_overdue(gangs, policy, remarks)
     if policy.reservations is None:
         for gang in gangs:
             gang.deadline_s = None  # nothing depends on it
@@ -118,6 +120,7 @@ def assemble(
     marked_only = policy.gpu_binding == "none"
     names = {node.name for node in nodes}
     budgets = read_budgets(objects, remarks)
+    obey_budgets(gangs, budgets, remarks)
     gang_trees = GangDocuments(levels, names, remarks, settings, partial, marked_only, budgets)
     documents, members = _gangs(gangs, gang_trees, remarks)
     roles = [one for document in documents for one in document.spec.roles]
@@ -130,6 +133,7 @@ def assemble(
         marked_only=marked_only,
         remarks=remarks,
         pod_sets=sets.nodes,
+        failures=policy.lists("suspect"),
     )
     used = node_uses(nodes, pods, members)
     kept = _relevant(nodes, used, documents, sets.nodes)

@@ -116,6 +116,8 @@ class GangDocuments:
             spec["queue"] = gang.queue
         _set_time(spec, "submittedAt", gang.submitted_at)
         _set_time(spec, "resizeAfter", gang.resize_after)
+        if gang.min_run_time_s is not None:
+            spec["minRunTime"] = duration_text(gang.min_run_time_s)
         if gang.deadline_s is not None:
             spec["expectedDuration"] = duration_text(gang.deadline_s)
         if gang.service is not None:
@@ -123,9 +125,7 @@ class GangDocuments:
         spec["communication"] = dict(gang.communication)
         if is_network_only(gang, self.policy):
             spec["communication"]["nvlinkAcrossNodes"] = False
-        status: Json = {"pods": []}
-        _set_time(status, "startedAt", gang.started_at)
-        _set_time(status, "lastCheckpoint", gang.last_checkpoint)
+        status: Json = {"pods": [], **_run_times(gang)}
         role_names: set[str] = set()
         for role in gang.roles:
             tree = self._role(gang, role, distinct(clean(role.name, SHORT), role_names, SHORT))
@@ -287,6 +287,8 @@ class GangDocuments:
         if gates := self._other_gates(gang, waiting):
             gate = f"scheduling gate{'s' * (len(gates) > 1)} {first_of(gates, 1)}"
             return {"code": GATED, "message": _bounded(f"its pods have the {gate}")}
+        if gang.stopped is not None:
+            return {"code": GATED, "message": _bounded(gang.stopped)}
         return None
 
     def _other_gates(self, gang: KubeGang, waiting: Sequence[KubePod]) -> list[str]:
@@ -315,6 +317,16 @@ class GangDocuments:
                 yield f"pods of role {role.name} that wait request more than those that run"
             if not nest(self._layers(role)):
                 yield f"the slice layers of role {role.name} do not nest"
+
+
+def _run_times(gang: KubeGang) -> Json:
+    """Since when it runs, and what of that is safe."""
+    status: Json = {}
+    _set_time(status, "startedAt", gang.started_at)
+    if gang.runs_since != gang.started_at:
+        _set_time(status, "runsSince", gang.runs_since)
+    _set_time(status, "lastCheckpoint", gang.last_checkpoint)
+    return status
 
 
 def level_asks(gangs: Collection[KubeGang]) -> tuple[LevelAsk, ...]:

@@ -25,6 +25,8 @@ fragment Object
   }
 fragment Condition
   type status reason
+fragment TimedCondition
+  ...Condition lastTransitionTime
 fragment Requirement
   key operator values[+]
 fragment Selector
@@ -157,7 +159,7 @@ fragment KubeflowStatus
 # Kubernetes itself.
 nodes Node v1 cluster certain
   spec { unschedulable taints[]=Taint }
-  status { capacity[*]=Quantity allocatable[*]=Quantity conditions[]=Condition }
+  status { capacity[*]=Quantity allocatable[*]=Quantity conditions[]=TimedCondition }
 pods Pod v1 certain
   intentProven spec=PodSpec
   status {
@@ -335,7 +337,7 @@ workloads.kueue.x-k8s.io Workload v1beta2 v1beta1
     }
   }
   status {
-    conditions[]=Condition unhealthyNodes[+] { name }
+    conditions[]=TimedCondition unhealthyNodes[+] { name }
     admission {
       clusterQueue
       podSetAssignments[] {
@@ -506,7 +508,7 @@ ALL = tuple(_kind(words, fields) for words, fields in _rows(_TABLE) if words[0] 
 
 NODES, PODS, NAMESPACES, *_others = ALL
 OTHERS = tuple(_others)
-"""All but nodes, pods and namespaces. Of namespaces only kube-system is read, for its uid."""
+"""All but nodes, pods and namespaces, which every plan needs."""
 
 _BY_PLURAL = Counter(kind.plural for kind in ALL)
 

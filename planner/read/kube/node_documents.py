@@ -13,7 +13,7 @@ from typing import Any
 from models.documents.cluster import HOSTNAME_LABEL
 from models.gang import OFFERS
 from models.hardware import FindModel, Nic, ServerModel, slug
-from models.units import exact, number
+from models.units import exact, number, time_text
 from planner.read.findings import Remarks
 from planner.read.kube.levels.levels import Levels
 from planner.read.kube.lookup import SHORT, clean, is_label_key, is_label_value
@@ -119,7 +119,7 @@ class NodeDocuments:
     ``keys``: label keys that some selector uses; other labels are left out. ``requested``: resources
     that some gang requests: a node without one offers 0. ``partial``: see ``partial_gpu_names``.
     ``marked_only``: topology-only nodes refuse GPU pods without the mark. ``pod_sets``: by node, pods of
-    no gang in each set. ``models``: those used.
+    no gang in each set. ``failures``: whether it matters when nodes failed. ``models``: those used.
     """
 
     levels: Levels
@@ -130,6 +130,7 @@ class NodeDocuments:
     marked_only: bool
     remarks: Remarks
     pod_sets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    failures: bool = False
     models: dict[str, ServerModel] = field(default_factory=dict)
     joined: set[str] = field(default_factory=set)
 
@@ -153,6 +154,8 @@ class NodeDocuments:
         }
         if node.name in self.pod_sets:
             tree["podSets"] = dict(self.pod_sets[node.name])
+        if self.failures and node.failed_at is not None:
+            tree["lastFailure"] = time_text(node.failed_at)
         if model is not None:
             self.models[slug(model.name)] = model
             if model.nvlink_domain_nodes > 1:

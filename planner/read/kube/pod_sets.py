@@ -40,7 +40,10 @@ UNEQUAL = "pods of role {role} have different rules about other pods"
 NO_LABEL = "{words} over {key}, a label that no node has"
 NO_LEVEL = "{words} over {key}, {why}"
 OTHER_DOMAINS = "{words} over {key}, whose values are not the domains of level {level}"
-UNKNOWN_SPACES = "{words} to pods of namespaces that are not in the input"
+UNKNOWN_SPACES = (
+    "{words} to pods of namespaces whose labels are not in the input: record them, which takes the right to "
+    "list namespaces"
+)
 SOME_PODS = "{words} to some pods of a role only"
 
 

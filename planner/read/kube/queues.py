@@ -20,6 +20,7 @@ from planner.read.findings import Remarks
 from planner.read.kube.dialects import hived
 from planner.read.kube.dialects.quotas import Quota, QuotaSources, Share
 from planner.read.kube.dialects.registry import quota_readers
+from planner.read.kube.gangs.terms import HOLDS
 from planner.read.kube.lookup import distinct, is_name
 from planner.read.kube.node_documents import Json
 from planner.read.kube.nodes.servers import server_model
@@ -83,8 +84,10 @@ class Quotas:
         spec: Json = {
             "guarantee": _amount(quota.guarantee),
             "limit": _amount(quota.limit),
+            "lendingLimit": _amount(quota.lending_limit),
             "reclaim": quota.reclaim,
             "weight": weight,
+            "order": "strict" if quota.strict else "bestEffort",
         }
         if quota.parent is not None:
             spec["parent"] = self.names[system, quota.parent]
@@ -100,8 +103,9 @@ class Quotas:
         """Set the queue of each gang to the name of the one that it is in; None if it is in none."""
         if not self.own and not self.quotas:
             return
-        taken = {name for key, name in self.names.items() if key not in self.replaced}
+        taken = set(self.names.values())
         for gang in gangs:
+            gang.stopped = self._stopped(gang)
             found = self._of(gang)
             if len(set(found.values())) > 1:
                 system = next(iter(found))
@@ -111,8 +115,23 @@ class Quotas:
                 self.sources.remarks.add(gang.subject, UNKNOWN)
                 queue = None if gang.queue in taken else gang.queue
             gang.queue = queue or self._elsewhere(gang, taken)
+            for name in gang.started_in:
+                if name != gang.queue and (name is None or name in taken or name in self.own):
+                    gang.queue = name
+                    where = "in no queue" if name is None else f"in queue {name}"
+                    self.sources.remarks.add(gang.subject, HOLDS.format(where))
             if "HiveD" in found and all(hived.is_opportunistic(p.annotations) for p in gang.pods()):
                 gang.preemptible = True
+
+    def _stopped(self, gang: KubeGang) -> str | None:
+        """Why a queue that it names starts nothing of it now, in words."""
+        readers = quota_readers() if self.quotas else {}
+        said = (
+            readers[of].stopped(self.sources, gang, name)
+            for of, name in gang.queues
+            if of in readers
+        )
+        return next(filter(None, said), None)
 
     def _elsewhere(self, gang: KubeGang, taken: Collection[str]) -> str | None:
         """The name of the queue, not in the plan, of a gang that another system manages; None for others."""
@@ -136,7 +155,9 @@ class Quotas:
                 key = readers[system].find(self.sources, gang.namespace, name)
             if key is not None and (system, key) in self.names:
                 found.setdefault(system, self.names[system, key])
-            elif (key or name) in self.own:
+            elif (key or name) in self.own and (
+                key is not None or (system, name) not in self.replaced
+            ):
                 found.setdefault(system, key or name)
         schedulers = {pod.scheduler for pod in gang.pods()}
         for system, reader in readers.items():

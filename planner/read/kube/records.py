@@ -167,7 +167,7 @@ class KubeNode:
     name of its GPUs, None without GPUs; ``gpu_names``: every name they can be requested by, resources
     and DRA drivers. ``shared``: why GPUs are not given whole (``MIG``, ``time-sliced``,
     ``fractional``). ``topology_only``: takes only topology-scheduled GPU pods (ACK). ``sick``:
-    indices of unhealthy GPUs.
+    indices of unhealthy GPUs. ``failed_at``: when it last failed or came back, in seconds since 1970.
     """
 
     object: KubeObject
@@ -183,6 +183,7 @@ class KubeNode:
     shared: str | None = None
     topology_only: bool = False
     sick: tuple[int, ...] = ()
+    failed_at: int | None = None
 
     @property
     def name(self) -> str:
@@ -420,12 +421,15 @@ class KubeGang:
 
     ``queue``: its Queue in the plan; ``queues``: (dialect, name) of every queue that it names, in order.
     ``kind``: of the controller or group (``JobSet``, ``PodGroup``, ``Pod``). ``missing``: what must
-    still come before it can start, in words; None if it is complete. ``problems``: requirements that
+    still come before it can start, in words; None if it is complete. ``stopped``: the queue that starts
+    nothing of it now, in words; None without. ``problems``: requirements that
     are not modelled. ``communication``: fields of ``communication`` in its document. ``service``: gangs
     of one namespace and service run on one GPU model. ``scheduler``: whose its waiting pods are, None for
-    gangplan's. ``submitted_at``, ``started_at``,
-    ``last_checkpoint``, ``resize_after``: seconds since 1970. ``deadline_s``: Kubernetes ends it so long
-    after its start, None if it does not.
+    gangplan's. ``submitted_at``, ``started_at``, ``last_checkpoint``, ``resize_after``: seconds since 1970;
+    ``runs_since``: the start of its first running pod, ``started_at`` of its last. ``min_run_time_s``: as its
+    tenant states it. ``deadline_s``: Kubernetes ends it so long after its start, None if it does not.
+    ``started_in``: the queue in the plan that started it, None for none; empty if nothing proves it.
+    ``ends_by``: a command that ends it while it runs. ``borrows``: it was started as preemptible.
     """
 
     namespace: str
@@ -441,14 +445,20 @@ class KubeGang:
     preemptible: bool = False
     movable: bool = False
     missing: str | None = None
+    stopped: str | None = None
     problems: tuple[str, ...] = ()
     started_at: int | None = None
+    runs_since: int | None = None
     last_checkpoint: int | None = None
     resize_after: int | None = None
+    min_run_time_s: int | None = None
     deadline_s: int | None = None
     communication: Tree = field(default_factory=dict)
     service: str | None = None
     scheduler: str | None = None
+    started_in: tuple[str | None, ...] = ()
+    ends_by: str | None = None
+    borrows: bool = False
 
     @property
     def subject(self) -> str:

@@ -15,6 +15,7 @@ from models.solution import STARTS, Decision
 from models.units import plural, shortened, time_text
 from planner.show import capacity_tables, plan_tables, queue_table, running_changes
 from planner.show.cluster_map import ClusterMap, cluster_map
+from planner.show.delay_words import delay
 from planner.show.gang_groups import Sharing, why
 from planner.show.proofs import largest_gap, more_work, most_effective_gpus
 from planner.show.report.map_view import MapView
@@ -224,7 +225,7 @@ def _reservations(plan: PlanDocument) -> Table:
             Cell(listed(gang.reserved.beside, "and") or "-"),
         )
         for gang in plan.spec.gangs
-        if gang.reserved is not None
+        if gang.reserved is not None and gang.reserved.nodes
     ]
     columns = (
         Column("GANG"),
@@ -335,4 +336,4 @@ def _where(gang: PlanGang) -> str:
     if gang.reserved is not None and gang.decision == "wait":
         nodes = compress(gang.reserved.nodes, " ")
         said = f"reserved from {time_text(gang.reserved.start)}: {nodes}"
-    return safe(said)
+    return safe("; ".join(filter(None, (delay(gang), said))))

@@ -34,7 +34,7 @@ SCHEDULER = "kueue"
 QUEUE = kueue_workloads.QUEUE
 PRIORITY = kueue_workloads.PRIORITY
 
-GATE = f"{GROUP}/admission"
+GATE = kueue_quotas.GATE
 MULTIKUEUE = f"{GROUP}/multikueue"
 """Who manages a workload whose pods run in another cluster."""
 

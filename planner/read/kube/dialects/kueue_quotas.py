@@ -13,15 +13,41 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from planner.read.kube.dialects.quotas import Quota, QuotaReader, QuotaSources, Share, exact
-from planner.read.kube.lookup import Tree, mapping, matches, objects, text, texts
-from planner.read.kube.records import KubeObject
+from planner.read.kube.lookup import (
+    Tree,
+    at,
+    is_label_selector,
+    mapping,
+    matches,
+    objects,
+    text,
+    texts,
+)
+from planner.read.kube.pods.placement import EXPECTED
+from planner.read.kube.records import KubeGang, KubeObject
 
 GROUP = "kueue.x-k8s.io"
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 """Label of every Namespace."""
 
+GATE = f"{GROUP}/admission"
+"""On pods that Kueue has not admitted."""
+
+HOLD, DRAIN = "Hold", "HoldAndDrain"
+"""The values of ``stopPolicy`` that stop a queue."""
+
+NO_SELECTOR = (
+    "has no namespaceSelector that can be read, so it takes no workloads, as in Kueue: {} takes all"
+)
+UNKNOWN_LABELS = (
+    "leads to a ClusterQueue whose namespaceSelector asks for labels of its namespace, which is not in the "
+    "input: it takes none of its gangs"
+)
+LABELS_HINT = (
+    "record it with the right to list namespaces, or add the file of kubectl get namespaces -o json"
+)
+
 CIRCLE = "is below itself; its parent is ignored"
-LENDS_LESS = "lends only a part of its quota, which is not modelled: others may borrow all of it"
 
 _COHORT = "cohort/"
 """Starts the keys of cohorts: a ClusterQueue may have the same name."""
@@ -29,10 +55,14 @@ _COHORT = "cohort/"
 
 @dataclass(slots=True)
 class _Amounts:
-    """GPUs by flavor. ``nominal``: promised; ``extra``: borrowed at most, None without a limit."""
+    """GPUs by flavor. ``nominal``: promised; ``extra``: borrowed at most, None without a limit.
+
+    ``lent``: at most; a flavor without such a limit is absent.
+    """
 
     nominal: dict[str, int] = field(default_factory=dict)
     extra: dict[str, int | None] = field(default_factory=dict)
+    lent: dict[str, int] = field(default_factory=dict)
 
 
 def read(sources: QuotaSources) -> Iterable[Quota]:
@@ -43,6 +73,7 @@ def read(sources: QuotaSources) -> Iterable[Quota]:
         queue = _quota(made, made.name, above, f"{made.name}.clusterqueue")
         # Kueue's LowerPriority is what every gang may do; its default is Never.
         queue.reclaim = text(made.tree, "spec", "preemption", "reclaimWithinCohort") == "Any"
+        queue.strict = text(made.tree, "spec", "queueingStrategy") == "StrictFIFO"
         found[queue.key], amounts[queue.key] = queue, _amounts(made, sources, borrows=bool(above))
     for made in sources.api.of("Cohort", GROUP):
         above = text(made.tree, "spec", "parentName") or text(made.tree, "spec", "parent")
@@ -84,23 +115,27 @@ def _amounts(made: KubeObject, sources: QuotaSources, *, borrows: bool) -> _Amou
             for one in objects(flavor, "resources"):
                 if text(one, "name") not in sources.gpu_resources:
                     continue
-                nominal, extra = _quotas_of(one, made.where, sources, borrows=borrows)
+                nominal, extra, lent = _quotas_of(one, made.where, sources, borrows=borrows)
                 before = found.extra.get(name, 0)
                 found.nominal[name] = found.nominal.get(name, 0) + nominal
                 found.extra[name] = None if extra is None or before is None else before + extra
+                if lent is not None:
+                    found.lent[name] = found.lent.get(name, 0) + lent
     return found
 
 
 def _quotas_of(
     tree: Tree, subject: str, sources: QuotaSources, *, borrows: bool
-) -> tuple[int, int | None]:
+) -> tuple[int, int | None, int | None]:
     nominal = sources.whole(tree.get("nominalQuota"), subject) or 0
-    if tree.get("lendingLimit") is not None:
-        sources.remarks.add(subject, LENDS_LESS)
     if not borrows:
-        return nominal, 0
-    written = tree.get("borrowingLimit")
-    return nominal, None if written is None else sources.whole(written, subject)
+        return nominal, 0, None
+
+    def limit(name: str) -> int | None:
+        written = tree.get(name)
+        return None if written is None else sources.whole(written, subject)
+
+    return nominal, limit("borrowingLimit"), limit("lendingLimit")
 
 
 def _cut_circles(found: Mapping[str, Quota], sources: QuotaSources) -> None:
@@ -129,6 +164,9 @@ def _add_up(found: Mapping[str, Quota], amounts: Mapping[str, _Amounts], flavors
             rest: int | None = 0 if queue.parent is None else None
             own.extra = {name: own.extra.get(name, rest) for name in own.nominal}
         queue.guarantee = flavors.share(own.nominal)
+        if own.lent:
+            lent = {name: min(gpus, own.lent.get(name, gpus)) for name, gpus in own.nominal.items()}
+            queue.lending_limit = flavors.share(lent)
         queue.limit = flavors.limit(own, only=not key.startswith(_COHORT))
         if queue.parent is not None:
             above = amounts[queue.parent].nominal
@@ -182,20 +220,51 @@ class _Flavors:
 
 
 def find(sources: QuotaSources, namespace: str, stated: str | None) -> str | None:
-    """The ClusterQueue of a LocalQueue, if it takes workloads of the namespace as far as that is known."""
-    api = sources.api
-    local = api.named(GROUP, "LocalQueue", namespace, stated or "")
+    """The ClusterQueue of a LocalQueue, if it takes workloads of the namespace."""
+    local = sources.api.named(GROUP, "LocalQueue", namespace, stated or "")
     name = None if local is None else text(local.tree, "spec", "clusterQueue")
-    queue = api.named(GROUP, "ClusterQueue", "", name or "")
-    if queue is None:
+    queue = sources.api.named(GROUP, "ClusterQueue", "", name or "")
+    if local is None or queue is None:
         return name
-    selector = mapping(queue.tree, "spec", "namespaceSelector")
-    space = api.named("", "Namespace", "", namespace)
-    labels = {NAMESPACE_NAME: namespace} if space is None else space.labels
+    return name if _takes(queue, local, sources) else None
+
+
+def _takes(queue: KubeObject, local: KubeObject, sources: QuotaSources) -> bool:
+    """Whether a ClusterQueue takes the namespace of a LocalQueue; without a selector it takes none.
+
+    Of a namespace that is not in the input only the name is known: a selector that asks about another label
+    does not select it.
+    """
+    selector = at(queue.tree, "spec", "namespaceSelector")
+    if not isinstance(selector, dict) or not is_label_selector(selector):
+        sources.remarks.add(queue.where, NO_SELECTOR)
+        return False
+    space = sources.api.named("", "Namespace", "", local.namespace)
     keys = {*mapping(selector, "matchLabels")}
     keys |= {text(one, "key") or "" for one in objects(selector, "matchExpressions")}
-    known = space is not None or keys <= {NAMESPACE_NAME}
-    return name if not known or matches(selector, {NAMESPACE_NAME: namespace, **labels}) else None
+    if space is None and not keys <= {NAMESPACE_NAME}:
+        sources.remarks.add(local.where, UNKNOWN_LABELS, LABELS_HINT)
+        return False
+    labels = {} if space is None else space.labels
+    return matches(selector, {**labels, NAMESPACE_NAME: local.namespace})
 
 
-QUOTAS = QuotaReader(read, find, {"kueue": "default"})
+def stopped(sources: QuotaSources, gang: KubeGang, stated: str) -> str | None:
+    """Why Kueue starts nothing of a gang now: its LocalQueue or ClusterQueue is stopped, in words.
+
+    ``Hold`` lets run what is admitted: pods that exist without Kueue's gate are.
+    """
+    waiting = [pod for pod in gang.pods() if pod.to_place]
+    local = sources.api.named(GROUP, "LocalQueue", gang.namespace, stated)
+    if local is None or not waiting:
+        return None
+    name = text(local.tree, "spec", "clusterQueue") or ""
+    admitted = not any(EXPECTED in pod.object.tree or GATE in pod.gates for pod in waiting)
+    for one in (local, sources.api.named(GROUP, "ClusterQueue", "", name)):
+        policy = None if one is None else text(one.tree, "spec", "stopPolicy")
+        if one is not None and (policy == DRAIN or (policy == HOLD and not admitted)):
+            return f"its {one.where} has the stopPolicy {policy}"
+    return None
+
+
+QUOTAS = QuotaReader(read, find, {"kueue": "default"}, stopped)

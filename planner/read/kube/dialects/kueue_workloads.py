@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from models.units import InvalidValueError, epoch_seconds
 from planner.read.kube.dialects.kueue_quotas import GROUP
 from planner.read.kube.lookup import at, objects, text, whole
 from planner.read.kube.records import Key, KubeObject, Objects
@@ -109,3 +110,14 @@ def is_finished(workload: KubeObject) -> bool:
     found = objects(workload.tree, "status", "conditions")
     ended = any(one.get("type") == "Finished" and one.get("status") == "True" for one in found)
     return ended or at(workload.tree, "metadata", "deletionTimestamp") is not None
+
+
+def admitted_at(workload: KubeObject) -> int | None:
+    """When Kueue let it go last, seconds since the epoch; None while it does not, or if unknown."""
+    for one in objects(workload.tree, "status", "conditions"):
+        if one.get("type") == "Admitted" and one.get("status") == "True":
+            try:
+                return epoch_seconds(text(one, "lastTransitionTime") or "")
+            except InvalidValueError:
+                return None
+    return None

@@ -15,7 +15,7 @@ from models.documents.queue import MAX_GPUS
 from models.units import InvalidValueError, quantity
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import Tree
-from planner.read.kube.records import Objects
+from planner.read.kube.records import KubeGang, Objects
 
 BAD_GPUS = "states an amount of GPUs that cannot be read; it is ignored"
 PART_OF_A_GPU = "states a fraction of a GPU; it is rounded down"
@@ -44,8 +44,10 @@ class Quota:
     parent: str | None = None
     guarantee: Share = field(default_factory=Share)
     limit: Share = field(default_factory=Share)
+    lending_limit: Share = field(default_factory=Share)
     reclaim: bool = True
     weight: Fraction = Fraction(1)
+    strict: bool = False
     replaceable: bool = True
 
 
@@ -89,12 +91,13 @@ class QuotaReader:
 
     ``read``: its queues. ``find``: the key of the queue of pods in a namespace that name this one (None:
     they name none of this system). ``default``: the queue of pods that name none, by the scheduler of this
-    system that they wait for.
+    system that they wait for. ``stopped``: why a gang whose pods name this queue may not start now, in words.
     """
 
     read: Callable[[QuotaSources], Iterable[Quota]]
     find: Callable[[QuotaSources, str, str | None], str | None]
     default: Mapping[str, str] = field(default_factory=dict)
+    stopped: Callable[[QuotaSources, KubeGang, str], str | None] = lambda *_: None
 
 
 def exact(written: object) -> Fraction | None:

@@ -14,7 +14,8 @@ from typing import get_args
 from models.documents.base import decimal_check
 from models.documents.communication import Pattern
 from models.documents.gang import ParallelismDocument
-from models.gang import whole_number
+from models.gang import DEFAULT_FRACTION, whole_number
+from models.policy import KubernetesPolicy
 from models.step_time import MOST_FRACTION
 from models.units import InvalidValueError, exact, number
 from planner.read.findings import Remarks
@@ -38,17 +39,40 @@ _SPEEDS = ("count", "ignore")
 _check_fraction = decimal_check(0, MOST_FRACTION)
 
 
-def read_communication(gang: KubeGang, objects: Sequence[KubeObject], remarks: Remarks) -> Tree:
-    """The fields of ``communication`` that its annotations state. ``objects``: controllers and groups."""
+FASTER = "annotation {} may make it count as faster than others; ignored"
+TRUST_HINT = "kubernetes: {trustCommunication: true} in a Policy, if tenants may say so"
+
+
+def read_communication(
+    gang: KubeGang, objects: Sequence[KubeObject], policy: KubernetesPolicy, remarks: Remarks
+) -> Tree:
+    """The fields of ``communication`` that its annotations state. ``objects``: controllers and groups.
+
+    What would make the gang count as faster than one that says nothing counts only if the policy trusts it:
+    a plan starts the faster one of two equal gangs.
+    """
     found: Tree = {}
     for name, key, read, form in _FIELDS:
         written = _stated(gang, objects, key, remarks)
-        if written is not None:
-            try:
-                found[name] = read(written)
-            except InvalidValueError:
-                remarks.add(gang.subject, f"annotation {key} is not {form}; ignored")
+        if written is None:
+            continue
+        try:
+            value = read(written)
+        except InvalidValueError:
+            remarks.add(gang.subject, f"annotation {key} is not {form}; ignored")
+            continue
+        if policy.trust_communication or not _speeds_up(name, value):
+            found[name] = value
+        else:
+            remarks.add(gang.subject, FASTER.format(key), TRUST_HINT)
     return found
+
+
+def _speeds_up(field: str, value: object) -> bool:
+    """Whether a gang with this value may count as faster than one that states none."""
+    if isinstance(value, (int, float)):  # the fraction of a step that it communicates
+        return exact(str(value)) < DEFAULT_FRACTION
+    return (field, value) in (("pattern", "none"), ("speed", "ignore"))
 
 
 def mark_mixed_roles(gang: KubeGang, objects: Sequence[KubeObject]) -> None:
@@ -59,8 +83,13 @@ def mark_mixed_roles(gang: KubeGang, objects: Sequence[KubeObject]) -> None:
         role.mix_models = everywhere or marks == {"true"}
 
 
-def mark_parallel_roles(gang: KubeGang, objects: Sequence[KubeObject], remarks: Remarks) -> None:
-    """Set ``parallelism`` of the roles with GPUs: as their pods state, else their controller or group."""
+def mark_parallel_roles(
+    gang: KubeGang, objects: Sequence[KubeObject], policy: KubernetesPolicy, remarks: Remarks
+) -> None:
+    """Set ``parallelism`` of the roles with GPUs: as their pods state, else their controller or group.
+
+    Only if the policy trusts it: groups that need little bandwidth make a gang count as faster.
+    """
     everywhere = next(
         (one.annotations[PARALLELISM] for one in objects if PARALLELISM in one.annotations), None
     )
@@ -74,9 +103,14 @@ def mark_parallel_roles(gang: KubeGang, objects: Sequence[KubeObject], remarks: 
         if stated is None or not pods:
             continue
         try:
-            role.parallelism = _degrees(stated)
+            degrees = _degrees(stated)
         except InvalidValueError:
             remarks.add(gang.subject, f"annotation {PARALLELISM} is not {_DEGREES_FORM}; ignored")
+            continue
+        if policy.trust_communication:
+            role.parallelism = degrees
+        else:
+            remarks.add(gang.subject, FASTER.format(PARALLELISM), TRUST_HINT)
 
 
 def _degrees(written: str) -> ParallelismDocument:

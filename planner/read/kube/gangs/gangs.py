@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 
 from models.gang import turn
 from models.policy import LOST_RUNTIME, KubernetesPolicy, Policy
-from models.units import MAX_SECONDS, InvalidValueError, epoch_seconds
+from models.units import MAX_SECONDS, InvalidValueError, epoch_seconds, seconds
 from planner.read.findings import Remarks
 from planner.read.kube.dialects import elastic_quotas, hived
-from planner.read.kube.dialects.kueue_workloads import Workloads
+from planner.read.kube.dialects.kueue_workloads import Workloads, admitted_at
 from planner.read.kube.gangs.communication import (
     mark_mixed_roles,
     mark_parallel_roles,
@@ -30,6 +30,7 @@ from planner.read.kube.gangs.roles import (
     split_by_volumes,
 )
 from planner.read.kube.gangs.services import service_of
+from planner.read.kube.gangs.terms import hold_to_terms
 from planner.read.kube.gangs.topology import add_topology
 from planner.read.kube.lookup import distinct, text, whole
 from planner.read.kube.pods.placement import EXPECTED, PLAN
@@ -43,6 +44,7 @@ PRIORITIES = "its pods have different priorities; the lowest counts"
 CHECKPOINT = "gangplan.dev/last-checkpoint"
 RESIZE_AFTER = "gangplan.dev/resize-after"
 SUBMITTED = "gangplan.dev/submitted-at"
+MIN_RUN_TIME = "gangplan.dev/min-run-time"
 PREEMPTIBLE = "gangplan.dev/preemptible"
 MOVABLE = "gangplan.dev/movable"
 
@@ -194,21 +196,28 @@ def _finished(
     gang.priority = _priority(gang, members, every, api, remarks)
     gang.queues = _queues(members, every)
     gang.queue = next((name for system, name in gang.queues if system not in _BY_QUOTAS), None)
-    gang.submitted_at = _submitted_at(members, objects, policy, remarks)
+    gang.submitted_at = _submitted_at(gang, members, objects, policy, remarks)
+    if gang.submitted_at is not None and not policy.trust_submitted_at:
+        workload = api.once(Workloads.of).standing_for(every)
+        released = None if workload is None else admitted_at(workload)
+        gang.submitted_at = max(gang.submitted_at, released or 0)
     gang.preemptible = any(group.preemptible for group in members.groups.values()) or any(
         _is_marked(members, objects, key, value) for key, value in _PREEMPTIBLE
     )
     gang.movable = _is_marked(members, objects, MOVABLE, "true")
-    gang.communication = read_communication(gang, objects, remarks)
+    gang.communication = read_communication(gang, objects, policy, remarks)
     mark_mixed_roles(gang, objects)
-    mark_parallel_roles(gang, objects, remarks)
+    mark_parallel_roles(gang, objects, policy, remarks)
     gang.roles = split_by_volumes(gang.roles, remarks)
     gang.service = service_of(members, api, remarks)
     gang.scheduler = _scheduler(members.pods)
     gang.started_at = max(_known(_started_at(pod) for pod in members.pods), default=None)
+    gang.runs_since = min(_known(_started_at(pod) for pod in members.pods), default=None)
     gang.last_checkpoint = max(_times(every, CHECKPOINT, remarks), default=None)
     gang.resize_after = max(_times(every, RESIZE_AFTER, remarks), default=None)
+    gang.min_run_time_s = _min_run_time_s(every, remarks)
     gang.deadline_s = _deadline_s(members)
+    hold_to_terms(gang, members, remarks)
     return gang
 
 
@@ -299,12 +308,16 @@ def _queues(members: Membership, every: Sequence[KubeObject]) -> tuple[tuple[str
 
 
 def _submitted_at(
-    members: Membership, objects: Sequence[KubeObject], policy: KubernetesPolicy, remarks: Remarks
+    gang: KubeGang,
+    members: Membership,
+    objects: Sequence[KubeObject],
+    policy: KubernetesPolicy,
+    remarks: Remarks,
 ) -> int | None:
-    """The creation of the controller or that of the oldest pod, whichever is later.
+    """Since when it could start: its controller exists, and so do as many pods as it needs.
 
     A controller can be kept for years without pods, and a pod alone is no gang, so neither is a place in
-    the queue. The annotation counts instead if it is trusted.
+    the queue. Of a gang that runs the oldest pod counts. The annotation counts instead if it is trusted.
     """
     pods = [pod.object for pod in members.pods]
     if policy.trust_submitted_at:
@@ -314,12 +327,20 @@ def _submitted_at(
         if stated is not None:
             return stated
     controllers = [one.object for one in members.sorted_controllers()]
+    made = min(_known(one.created for one in controllers if one is not None), default=None)
     unfinished = [pod.object for pod in members.pods if pod.finished is None] or pods
-    oldest = [
-        min(_known(one.created for one in made if one is not None), default=None)
-        for made in (controllers, unfinished)
-    ]
-    return max(_known(oldest), default=None)
+    whole = min(_known(one.created for one in unfinished), default=None)
+    if not any(pod.holds_room for pod in members.pods):
+        whole = max(_known(map(_whole_since, gang.roles)), default=whole)
+    return max(_known((made, whole)), default=None)
+
+
+def _whole_since(role: KubeRole) -> int | None:
+    """When the last of the pods was made that it needs, which are the oldest ones."""
+    pods = [pod for _, pod in role.members if pod.finished is None]
+    times = sorted(_known(pod.object.created for pod in pods))
+    needed = len(times) if role.size is None else min(role.size, len(times))
+    return times[needed - 1] if needed else None
 
 
 def _known(times: Iterable[int | None]) -> list[int]:
@@ -337,6 +358,19 @@ def _times(objects: Iterable[KubeObject], key: str, remarks: Remarks) -> list[in
             except InvalidValueError:
                 remarks.add(one.subject, f"annotation {key} is not a time; ignored")
     return times
+
+
+def _min_run_time_s(every: Iterable[KubeObject], remarks: Remarks) -> int | None:
+    """The shortest that any of these objects states."""
+    found = []
+    for one in every:
+        written = one.annotations.get(MIN_RUN_TIME)
+        if written is not None:
+            try:
+                found.append(seconds(written))
+            except InvalidValueError:
+                remarks.add(one.subject, f"annotation {MIN_RUN_TIME} is not a duration; ignored")
+    return min(found, default=None)
 
 
 def _started_at(pod: KubePod) -> int | None:

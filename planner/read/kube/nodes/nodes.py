@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from models.cluster import Taint
 from models.policy import KubernetesPolicy
-from models.units import InvalidValueError, offered, quantity
+from models.units import InvalidValueError, epoch_seconds, offered, quantity
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import DeviceClasses
 from planner.read.kube.devices.slices import NodeDevices, read_slices, resource_of
@@ -23,6 +23,12 @@ from planner.read.kube.pods.requests import KOORDINATOR, is_gpu_name
 from planner.read.kube.records import KubeNode, KubeObject, Objects
 
 _EFFECTS = frozenset({"NoSchedule", "NoExecute", "PreferNoSchedule"})
+FAILURE = "gangplan.dev/last-failure"
+"""Annotation of a Node: when it, or a link of it, last failed, as a tool that watches health has it."""
+
+JOINING_S = 600
+"""A node that is ready so soon after it was created has joined, not come back."""
+
 _EVERY_POD_TAKES = ("cpu", "memory", "pods")
 
 
@@ -71,6 +77,7 @@ class _NodeReader:
             allocatable,
             ready=_is_ready(object_),
             topology_only=object_.labels.get(ACK_MODE) == "topology",
+            failed_at=self._failed_at(object_),
         )
         self._remark_on_other_gpus(node)
         GpuReader(
@@ -87,6 +94,22 @@ class _NodeReader:
         node.unschedulable = self._is_closed(object_, readable=taints is not None)
         node.taints = taints or ()
         return node
+
+    def _failed_at(self, object_: KubeObject) -> int | None:
+        """When the node last failed: as its annotation says, or when it became ready again."""
+        stated = object_.annotations.get(FAILURE)
+        known = [] if stated is None else [_time(stated)]
+        if known == [None]:
+            self.remarks.add(object_.subject, f"annotation {FAILURE} is not a time; ignored")
+        for condition in objects(object_.tree, "status", "conditions"):
+            since = _time(condition.get("lastTransitionTime"))
+            if (
+                condition.get("type") == "Ready"
+                and since is not None
+                and object_.created is not None
+            ):
+                known += [since] if since - object_.created >= JOINING_S else []
+        return max((one for one in known if one is not None), default=None)
 
     def _remark_on_other_gpus(self, node: KubeNode) -> None:
         """Report GPUs that do not count because the Policy does not list their name."""
@@ -150,6 +173,14 @@ def _amount(resource: str, value: object) -> int:
     if -(2**53) < value < 2**53:
         return _units(resource, str(value))
     raise InvalidValueError("not a quantity")
+
+
+def _time(written: object) -> int | None:
+    """Seconds since 1970; None where it is not a time."""
+    try:
+        return epoch_seconds(written) if isinstance(written, str) else None
+    except InvalidValueError:
+        return None
 
 
 def _is_ready(node: KubeObject) -> bool:

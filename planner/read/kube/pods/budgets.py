@@ -40,16 +40,19 @@ def read_budgets(found: Objects, remarks: Remarks) -> DisruptionBudgets:
         by_namespace.setdefault(one.namespace, []).append(one)
     pods: dict[str, list[KubeObject]] = {}
     for pod in found.of("Pod", "") if by_namespace else ():
-        if pod.namespace in by_namespace and _is_guarded(pod.tree):
+        if pod.namespace in by_namespace and (_is_guarded(pod.tree) or _is_to_start(pod.tree)):
             pods.setdefault(pod.namespace, []).append(pod)
     allowed: dict[Key, int] = {}
     guards: dict[Key, tuple[str, ...]] = {}
+    forbids: dict[Key, tuple[str, ...]] = {}
     for namespace in sorted(by_namespace):
         budgets = sorted(by_namespace[namespace], key=lambda one: one.name)
         for budget in budgets:
             allowed[namespace, budget.name] = _allowed(budget, remarks)
-        guards |= _guards(budgets, pods.get(namespace, []), remarks)
-    return DisruptionBudgets(allowed, guards)
+        running, waiting = _guards(budgets, pods.get(namespace, []), remarks)
+        guards |= running
+        forbids |= waiting
+    return DisruptionBudgets(allowed, guards, forbids)
 
 
 def _is_guarded(pod: Tree) -> bool:
@@ -58,20 +61,49 @@ def _is_guarded(pod: Tree) -> bool:
     return not leaving and text(pod, "status", "phase") not in _UNGUARDED
 
 
+def _is_to_start(pod: Tree) -> bool:
+    """Whether the pod waits for a node."""
+    leaving = at(pod, "metadata", "deletionTimestamp") is not None
+    return (
+        not leaving
+        and text(pod, "spec", "nodeName") is None
+        and text(pod, "status", "phase") in (None, "Pending")
+    )
+
+
+def _forbids(budget: Tree) -> bool:
+    """Whether pods that it guards could not all be evicted once they run: it would count their eviction.
+
+    It allows as many more as start only if it has the healthy pods that it needs without them.
+    """
+    if not _is_up_to_date(budget):
+        return True
+    healthy, desired = (
+        whole(budget, "status", name) for name in ("currentHealthy", "desiredHealthy")
+    )
+    return healthy is None or desired is None or healthy < desired
+
+
+def _is_up_to_date(budget: Tree) -> bool:
+    """Whether the server has seen its newest version, and can count the pods."""
+    status = mapping(budget, "status")
+    seen = whole(status, "observedGeneration") or 0
+    if not seen or seen < (whole(budget, "metadata", "generation") or 0):
+        return False
+    return not any(
+        text(one, "type") == "DisruptionAllowed" and text(one, "reason") == "SyncFailed"
+        for one in objects(status, "conditions")
+    )
+
+
 def _allowed(budget: KubeObject, remarks: Remarks) -> int:
     """The evictions that it allows now; pods that were evicted and still exist are off already.
 
     Nothing before the server has seen its newest version, and where it cannot count the pods.
     """
-    status, tree = mapping(budget.tree, "status"), budget.tree
-    seen = whole(status, "observedGeneration") or 0
-    if not seen or seen < (whole(tree, "metadata", "generation") or 0):
+    if not _is_up_to_date(budget.tree):
         return 0
-    if any(
-        text(one, "type") == "DisruptionAllowed" and text(one, "reason") == "SyncFailed"
-        for one in objects(status, "conditions")
-    ):
-        return 0
+    status = mapping(budget.tree, "status")
     numbers = [
         whole(status, name) for name in ("disruptionsAllowed", "currentHealthy", "desiredHealthy")
     ]
@@ -84,14 +116,15 @@ def _allowed(budget: KubeObject, remarks: Remarks) -> int:
 
 def _guards(
     budgets: Iterable[KubeObject], pods: list[KubeObject], remarks: Remarks
-) -> dict[Key, tuple[str, ...]]:
+) -> tuple[dict[Key, tuple[str, ...]], dict[Key, tuple[str, ...]]]:
     """The budgets of each guarded pod of one namespace: the first two, which are as many as matter.
 
-    Pods with equal labels, and equally ready, are one; sets of them are bit masks.
+    Those of pods that run, then of pods that wait those that would forbid their eviction. Pods with equal
+    labels, and equally ready, are one; sets of them are bit masks.
     """
-    alike: dict[tuple[bool, frozenset[tuple[str, str]]], int] = {}
+    alike: dict[tuple[bool | None, frozenset[tuple[str, str]]], int] = {}
     numbers = [
-        alike.setdefault((_is_ready(pod.tree), frozenset(pod.labels.items())), len(alike))
+        alike.setdefault((_state(pod.tree), frozenset(pod.labels.items())), len(alike))
         for pod in pods
     ]
     labels = LabelSets([dict(pairs) for _, pairs in alike])
@@ -119,11 +152,22 @@ def _guards(
             free[number] = lets_unready_go and not ready >> number & 1
         twice |= once & selected
         once |= selected
-    return {
-        (pod.namespace, pod.name): tuple(names[number])
-        for pod, number in zip(pods, numbers, strict=True)
-        if len(names[number]) > 1 or (names[number] and not free[number])
-    }
+    states = [state for state, _ in alike]
+    forbidding = {budget.name for budget in budgets if _forbids(budget.tree)}
+    running, waiting = dict[Key, tuple[str, ...]](), dict[Key, tuple[str, ...]]()
+    for pod, number in zip(pods, numbers, strict=True):
+        own, key = tuple(names[number]), (pod.namespace, pod.name)
+        if states[number] is None:
+            if len(own) > 1 or not forbidding.isdisjoint(own):
+                waiting[key] = own
+        elif len(own) > 1 or (own and not free[number]):
+            running[key] = own
+    return running, waiting
+
+
+def _state(pod: Tree) -> bool | None:
+    """Whether a running pod is ready; None of one that waits."""
+    return _is_ready(pod) if _is_guarded(pod) else None
 
 
 def _lets_unready_go(budget: Tree) -> bool:

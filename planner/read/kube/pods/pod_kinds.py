@@ -40,7 +40,7 @@ class PodKinds:
         described = [found.named("", "Namespace", "", name) for name in self.namespaces]
         self.namespace_labels = LabelSets(
             [
-                {NAMESPACE_LABEL: name, **({} if one is None else one.labels)}
+                {**({} if one is None else one.labels), NAMESPACE_LABEL: name}
                 for name, one in zip(self.namespaces, described, strict=True)
             ]
         )

@@ -1,0 +1,205 @@
+"""Gangs that a plan promises nothing since they are not known to be able to start on the empty cluster.
+
+Whoever holds room or is within a guarantee must not be refuted by counting; of those that the plan lists as
+unable none may be found a place. Where neither is found the plan is believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from itertools import islice
+
+from models.verify.adaptor import Case
+from models.verify.changes import Change
+from models.verify.empty_cluster import EmptyCluster
+from models.verify.facts import Facts, Gang, Pod, PodKey, PodRule
+from models.verify.outcome import Outcome
+from models.verify.room import Grounds, Room, Work, placements
+from models.verify.rules import (
+    balance,
+    bandwidth,
+    exclusive,
+    gpus,
+    pod_affinity,
+    quotas,
+    resources,
+    services,
+    spares,
+    topology,
+)
+from models.verify.rules import eligibility as places
+from models.verify.rules.hold_room import holding
+from models.verify.rules.queue_order import in_line
+from models.verify.variant import Variant
+from models.verify.violation import Violation, printable
+
+RULE = "could-start"
+
+RULES: tuple[Callable[[Outcome], Iterable[Violation]], ...] = (
+    gpus.check,
+    resources.check,
+    places.check,
+    topology.check,
+    services.check,
+    pod_affinity.check,
+    quotas.check,
+    balance.check,
+    exclusive.check,
+    spares.check,
+    bandwidth.check,
+)
+"""What a placement on the empty cluster has to keep."""
+
+UNLIMITED = 1 << 60
+"""Visits: each gang is counted, and roles alike are counted once."""
+
+WORK = 2_000_000
+"""Visits of nodes in which places are looked for."""
+
+COULD = "but on the empty cluster it could"
+
+WAYS = 4
+"""Placements of one gang that are checked."""
+
+
+def check(outcome: Outcome) -> Iterator[Violation]:
+    by_label = {change.label: i for i, change in enumerate(outcome.changes)}
+    judged = _Empty(outcome)
+    for one in outcome.case.status.unable:
+        i = by_label.get(one.gang)
+        if i is None:
+            yield Violation(RULE, None, f"status.unable: there is no gang {printable(one.gang)}")
+            continue
+        change = outcome.changes[i]
+        if change.gang.running:
+            yield change.violation(RULE, "is said not to be able to start, but it runs")
+        elif one.proven and (change.pods or judged.placed(i)):
+            yield change.violation(RULE, f"is said never to be able to start, {COULD}")
+    for change in _promised(outcome):
+        why = judged.refutes(change.gang)
+        if why is not None:
+            yield change.violation(RULE, f"is promised room, but could never start: {why}")
+
+
+def overlooked(outcome: Outcome) -> Iterator[str]:
+    """Remarks on gangs for which the plan found no place on the empty cluster, where there is one."""
+    unknown = {one.gang for one in outcome.case.status.unable if not one.proven}
+    judged = _Empty(outcome)
+    for i, change in enumerate(outcome.changes if unknown else ()):
+        if change.label in unknown and judged.placed(i):
+            what = "so it could hold room or use up a guarantee"
+            yield f"{printable(change.label)} is not known to be able to start, {COULD}, {what}"
+
+
+def _promised(outcome: Outcome) -> Iterator[Change]:
+    """Gangs that wait before the plan and hold room, are in line, or within the guarantee of a queue."""
+    held = {change.gang.key for change in (*holding(outcome), *in_line(outcome))}
+    within = outcome.queues.within if outcome.facts.queues else frozenset()
+    for change in outcome.changes:
+        if not change.gang.running and (change.gang.key in held or change.gang.key in within):
+            yield change
+
+
+class _Empty:
+    """The empty cluster: what cannot be there, and what can."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        self.facts: Facts = outcome.facts
+        self._work = Work(WORK)
+
+    @cached_property
+    def counts(self) -> EmptyCluster:
+        return EmptyCluster(self.facts, Work(UNLIMITED))
+
+    def refutes(self, gang: Gang) -> str | None:
+        """Why the gang could never start, as far as counting shows."""
+        if not self.counts.fits(gang):
+            return "too little of what it needs, or a queue may not hold so much"
+        if self._beyond_promises(gang):
+            return "all is promised to queues that it is not in"
+        return next(self._by_rules(gang), None)
+
+    def _beyond_promises(self, gang: Gang) -> bool:
+        queues = self.outcome.queues if self.facts.queues else None
+        if queues is None or not gang.counts_against_promises or not queues.guaranteed:
+            return False
+        there = sum(node.gpus for node in self.facts.nodes if node.selected)
+        alone = queues.promised_with(replace(gang, queue=None, roles=()))
+        return queues.promised_with(gang) > max(there, alone)
+
+    def _by_rules(self, gang: Gang) -> Iterator[str]:
+        """Rules about pods that no placement keeps."""
+        own = {name for role in gang.roles for name in role.pod_sets}
+        for role in gang.roles:
+            for rule in role.pod_rules if role.min else ():
+                nodes = [self.facts.nodes[n] for n in self.counts.of(role)]
+                domains = len({node.domain[rule.level] for node in nodes})
+                inside = rule.pod_set is None or rule.pod_set in role.pod_sets
+                if rule.rule == "affinity" and rule.pod_set is not None:
+                    if rule.pod_set not in own | self._sets(gang):
+                        yield f"nobody has the pods that role {role.name} must be next to"
+                elif rule.rule == "anti-affinity" and inside and role.min > domains:
+                    yield f"role {role.name} has {role.min} pods that are apart, in {domains} domains"
+                elif inside and role.min > rule.max_skew * domains and self._few(rule):
+                    yield f"role {role.name} is spread over at least {rule.min_domains} domains"
+
+    def _few(self, rule: PodRule) -> bool:
+        """Whether there are fewer domains than a spread asks for, so that the least counts as 0."""
+        nodes = (node for node in self.facts.nodes if node.has(rule.level))
+        return rule.rule == "spread" and (
+            len({node.domain[rule.level] for node in nodes}) < rule.min_domains
+        )
+
+    def _sets(self, gang: Gang) -> set[str]:
+        """Sets that pods of others are in, which run or may start, or of nobody."""
+        found = {name for node in self.facts.nodes for name in node.pod_sets}
+        for other in self.facts.gangs:
+            if other.key != gang.key and (other.running or other.hold is None):
+                found.update(name for role in other.roles for name in role.pod_sets)
+        return found
+
+    def placed(self, i: int) -> bool:
+        """Whether a placement that keeps every rule is found."""
+        gang = self._emptied.facts.gangs[i]
+        if not self.counts.fits(gang) or self._work.left <= 0:
+            return False
+        keys = [(r, n) for r, role in enumerate(gang.roles) for n in _indices(role.first, role.min)]
+        nobody: dict[PodKey, Pod] = {}
+        for pods in islice(placements(self._room, gang, keys, nobody), WAYS):
+            variant = Variant(self._emptied, {i: pods})
+            if not any(True for rule in RULES for _ in rule(variant)):
+                return True
+        return False
+
+    @cached_property
+    def _room(self) -> Room:
+        return Room(self._emptied, Grounds(self._emptied.facts, self._work))
+
+    @cached_property
+    def _emptied(self) -> Outcome:
+        facts, case = self.facts, self.outcome.case
+        gangs = tuple(
+            replace(gang, existing={}, running_pods={}, planned={}, budgets={}, ranks={}, hold=None)
+            for gang in facts.gangs
+        )
+        stated = tuple(
+            replace(
+                one,
+                pods={},
+                labels={},
+                ranks={},
+                reserved={},
+                reserved_labels={},
+                reserved_ranks={},
+            )
+            for one in case.gangs
+        )
+        empty = replace(facts, nodes=tuple(self.counts.nodes_in_order()), gangs=gangs)
+        return Outcome(Case(empty, stated, case.status))
+
+
+def _indices(first: int, count: int) -> range:
+    return range(first, first + count)

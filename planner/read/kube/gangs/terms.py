@@ -1,0 +1,118 @@
+"""What a gang was started under holds until it ends: its tenant cannot take back what others count on.
+
+The terms are on its pods, in the intents of the run that started it. Of the terms and what the gang says now
+the worse for it counts, so marks that nobody proved give it nothing; the queue is that of proven ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from models.apply.intents import read_intent
+from models.apply.terms import Terms, strictest
+from models.disruption_budgets import DisruptionBudgets
+from models.policy import Policy
+from models.units import duration_text, time_text
+from planner.read.findings import Remarks
+from planner.read.kube.gangs.membership import Membership
+from planner.read.kube.lookup import is_object_name
+from planner.read.kube.pods.placement import is_proven
+from planner.read.kube.records import KubeGang, KubePod
+
+HOLDS = "was started {}; that holds until it ends, whatever it says now"
+
+GUARDED = "is not taken for preemptible: it could not be evicted once it runs, for the disruption budget {}"
+GUARDED_HINT = "correct the budget (minAvailable: 0), or guard its pods by one budget alone"
+
+MAX_NAMED_PODS = 20
+"""Most pods that a command names."""
+
+
+def hold_to_terms(gang: KubeGang, members: Membership, remarks: Remarks) -> None:
+    """Replace what its tenant took back since the start; ``ends_by`` is a command that ends it."""
+    there = [pod for pod in members.pods if pod.holds_room]
+    if not there:
+        return
+    gang.ends_by = _command(gang, members, there)
+    kept = strictest(_terms_of(there))
+    if kept is None:
+        return
+    gang.borrows = kept.preemptible
+    taken_back = []
+    if kept.preemptible and not gang.preemptible:
+        gang.preemptible = True
+        taken_back.append("as preemptible")
+    if kept.movable and not gang.movable:
+        gang.movable = True
+        taken_back.append("as movable")
+    if kept.priority < gang.priority:
+        gang.priority = kept.priority
+        taken_back.append(f"with priority {kept.priority}")
+    if kept.until is not None and _end_by(gang, kept.until):
+        taken_back.append(f"to end by {time_text(kept.until)}")
+    proven = strictest(_terms_of([pod for pod in there if is_proven(pod)]))
+    if proven is not None:
+        gang.started_in = (proven.queue,)
+    if taken_back:
+        remarks.add(gang.subject, HOLDS.format(", ".join(taken_back)))
+
+
+_SLACK_S = 600
+"""Its last pod may start that much later than the plan was made, with the same deadline."""
+
+
+def _end_by(gang: KubeGang, until: int) -> bool:
+    """Let it end by a time at the latest; whether it says later."""
+    if gang.started_at is None:
+        return False
+    stated, left = gang.deadline_s, max(1, until - gang.started_at)
+    gang.deadline_s = left if stated is None else min(stated, left)
+    return stated is None or stated > left + _SLACK_S
+
+
+def _terms_of(pods: Sequence[KubePod]) -> list[Terms]:
+    intents = (read_intent(pod.labels, pod.annotations) for pod in pods)
+    return [one.terms for one in intents if one is not None and one.terms is not None]
+
+
+def report_overdue(gangs: Sequence[KubeGang], policy: Policy, remarks: Remarks) -> None:
+    """Report what runs past its expected end; nothing without the time that it is."""
+    for gang in gangs:
+        if policy.now is None or gang.deadline_s is None or gang.started_at is None:
+            continue
+        late = policy.now - gang.started_at - gang.deadline_s
+        if late > 0:
+            ended = time_text(gang.started_at + gang.deadline_s)
+            what = f"runs past its end, {ended}, by {duration_text(late)}"
+            hint = None if gang.ends_by is None else f"to end it: {gang.ends_by}"
+            remarks.add(gang.subject, what, hint)
+
+
+def obey_budgets(gangs: Sequence[KubeGang], budgets: DisruptionBudgets, remarks: Remarks) -> None:
+    """Take no gang for preemptible that could not be evicted once it runs; report those that run so."""
+    for gang in gangs:
+        there = [pod for pod in gang.pods() if pod.holds_room]
+        names = next((budgets.forbids[p.key] for p in gang.pods() if p.key in budgets.forbids), ())
+        if gang.preemptible and names and not there:
+            gang.preemptible = False
+            named = " and ".join(f"{gang.namespace}/{name}" for name in names)
+            remarks.add(gang.subject, GUARDED.format(named), GUARDED_HINT)
+        elif gang.borrows and (refusal := budgets.refusal(pod.key for pod in there)) is not None:
+            hint = None if gang.ends_by is None else f"to end it: {gang.ends_by}"
+            what = f"was started as preemptible, but cannot be evicted: {refusal}"
+            remarks.add(gang.subject, what, hint)
+
+
+def _command(gang: KubeGang, members: Membership, pods: Sequence[KubePod]) -> str | None:
+    """The command that ends a running gang; None if names are not to be trusted, or there is no short one."""
+    controllers = members.sorted_controllers()
+    objects = [one.object for one in controllers if one.object is not None]
+    if len(objects) == len(controllers) == 1:
+        (one,) = objects
+        kind = one.kind.lower() + (f".{one.group}" if one.group else "")
+        names = [one.name]
+    else:
+        kind, names = "pod", [pod.name for pod in pods]
+    if len(names) > MAX_NAMED_PODS or not all(map(is_object_name, (gang.namespace, kind, *names))):
+        return None
+    return f"kubectl delete {kind} -n {gang.namespace} {' '.join(names)}"

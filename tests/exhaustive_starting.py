@@ -1,0 +1,111 @@
+"""Whether a gang of a tiny instance could start if nothing ran and every node were in order.
+
+Promises: exact: every plan of that cluster is tried, of the gang alone and of those that its pods must be
+next to. Called by the exhaustive planner alone, and asks it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+from models.cluster import Node
+from models.gang import Gang, Hold
+from models.instance import Instance
+from models.policy import Objective
+
+EMPTY = "nothing runs"
+"""In the place of the cluster's uid: nobody is asked there who could start where nothing runs."""
+
+PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+
+ASIDE = Hold("Unsupported", "set aside")
+
+
+def could_start(instance: Instance, g: int) -> bool:
+    """Whether some plan of the empty cluster starts the gang."""
+    known = cast("dict[int, bool]", instance.once(_answers))
+    if g not in known:
+        known[g] = _starts(instance, g)
+    return known[g]
+
+
+def _answers(_instance: Instance) -> dict[int, bool]:
+    return {}
+
+
+def _starts(instance: Instance, g: int) -> bool:
+    from exhaustive import plan
+
+    beside = _needed(instance, g)
+    gangs = tuple(
+        replace(
+            gang,
+            pods=(),
+            planned=(),
+            hold=None if i in beside else ASIDE,
+            priority=1_000_000 if i == g else 0,
+            evicted_at=None,
+        )
+        for i, gang in enumerate(instance.gangs)
+    )
+    policy = replace(
+        instance.policy,
+        objectives=(Objective("admission"),),
+        now=instance.now,
+        hold_room_from=None,
+        reservations=None,
+        moves=None,
+    )
+    nodes = tuple(map(_in_order, instance.cluster.nodes))
+    empty = replace(
+        instance,
+        cluster=replace(instance.cluster, nodes=nodes, uid=EMPTY),
+        gangs=gangs,
+        policy=policy,
+        queues=tuple(replace(queue, strict=False) for queue in instance.queues),
+        shares=None,
+        reserved=(),
+    )
+    return plan(empty).decisions[g].decision == "place"
+
+
+def _needed(instance: Instance, g: int) -> set[int]:
+    """The gang, and those that it, or one of these, must be next to."""
+    found, ahead = {g}, [g]
+    while ahead:
+        gang = instance.gangs[ahead.pop()]
+        names = {rule.pod_set for role in gang.roles for rule in role.affinity}
+        for other, spec in enumerate(instance.gangs):
+            held = spec.hold is not None and not _runs(spec)
+            if other not in found and not held and names & _sets(spec):
+                found.add(other)
+                ahead.append(other)
+    return found
+
+
+def _sets(gang: Gang) -> set[str | None]:
+    return {name for role in gang.roles for name in role.pod_sets}
+
+
+def _runs(gang: Gang) -> bool:
+    return any(pod.node is not None for pod in gang.pods)
+
+
+def _in_order(node: Node) -> Node:
+    """The node as it would be: ready, with all its GPUs, and what pods of no gang hold given back."""
+    held = dict(node.held)
+    return replace(
+        node,
+        ready=True,
+        unschedulable=False,
+        unhealthy=0,
+        unknown_unhealthy=0,
+        taints=tuple(t for t in node.taints if not t.key.startswith(PASSING)),
+        allocatable=tuple(
+            (name, amount + held.get(name, 0))
+            for name, amount in node.allocatable
+            if ".gangplan.dev/" not in name
+        ),
+        held=(),
+    )

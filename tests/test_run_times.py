@@ -1,0 +1,301 @@
+"""minRunTime, evictedAt and evictionBackoff: who is left alone, who starts again when, and who says so.
+
+Plans are made from documents as people write them, judged, and read again.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plan_documents import sealed
+
+from models.documents.plan import PlanDocument
+from models.instance import Instance
+from models.plan import compose
+from models.solution import Solution
+from models.units import epoch_seconds, time_text
+from models.verify.check import check
+from planner.pipelines.adjustments import with_evictions
+from planner.pipelines.previous_plan import evictions_of
+from planner.read.inputs import instance_from_document, load
+from planner.read.instance_builder import with_granted_run_times
+from planner.search.solve import solve
+from planner.show.reason_words import words
+
+Doc = dict[str, Any]
+
+API = "gangplan.dev/v1alpha1"
+NOW = "2026-11-21T12:00:00Z"
+MINUTE = 60
+
+
+def ago(minutes: int) -> str:
+    return time_text(epoch_seconds(NOW) - minutes * MINUTE)
+
+
+def cluster(nodes: int = 2) -> Doc:
+    spec = {"nodes": [{"name": f"n[1-{nodes}]", "model": "DGX H100"}]}
+    return {"apiVersion": API, "kind": "Cluster", "metadata": {"name": "c"}, "spec": spec}
+
+
+def policy(**spec: object) -> Doc:
+    return {"apiVersion": API, "kind": "Policy", "spec": {"now": NOW, **spec}}
+
+
+def queue(name: str, **spec: object) -> Doc:
+    return {"apiVersion": API, "kind": "Queue", "metadata": {"name": name}, "spec": spec}
+
+
+def gang(
+    name: str, pods: int = 1, *, at: str | None = None, status: Doc | None = None, **spec: object
+) -> Doc:
+    """``at``: the node on which its only pod runs."""
+    roles = [{"name": "w", "replicas": pods, "gpus": 8}]
+    stands = [{"role": "w", "index": 0, "node": at, "gpus": list(range(8))}] if at else []
+    return {
+        "apiVersion": API,
+        "kind": "Gang",
+        "metadata": {"name": name},
+        "spec": {"submittedAt": ago(600), "roles": roles, **spec},
+        "status": {"pods": stands, **(status or {})},
+    }
+
+
+def victim(started: int, *, at: str = "n1", **spec: object) -> Doc:
+    return gang("low", at=at, preemptible=True, status={"startedAt": ago(started)}, **spec)
+
+
+def read(tmp_path: Path, *documents: Doc) -> Instance:
+    path = tmp_path / "input.json"
+    path.write_text(
+        json.dumps({"apiVersion": "v1", "kind": "List", "items": list(documents)}), encoding="utf-8"
+    )
+    return load([str(path)]).instance
+
+
+def written(instance: Instance, solution: Solution) -> Doc:
+    return compose(instance, solution, name="p", created_at=NOW, generator="test")
+
+
+def planned(tmp_path: Path, *documents: Doc) -> tuple[dict[str, str], Doc]:
+    """The decisions by name, and the plan, which the judge accepts and which reads as the same instance."""
+    instance = read(tmp_path, *documents)
+    solution = solve(instance)
+    plan = written(instance, solution)
+    assert check(plan) == []
+    assert instance_from_document(plan["instance"]) == instance
+    return {one["name"]: one["decision"] for one in plan["spec"]["gangs"]}, plan
+
+
+def reason(plan: Doc, name: str) -> Doc:
+    found: Doc = next(one for one in plan["spec"]["gangs"] if one["name"] == name)["reason"]
+    return found
+
+
+def said(tmp_path: Path, name: str, *documents: Doc) -> str:
+    """The words of the reason of a gang."""
+    instance = read(tmp_path, *documents)
+    pairs = zip(instance.gangs, solve(instance).decisions, strict=True)
+    found = next(one.reason for gang, one in pairs if gang.name == name)
+    assert found is not None
+    return words(found)
+
+
+HIGH = gang("high", 2, priority=10)
+
+
+@pytest.mark.parametrize(("started", "decision"), [(29, "keep"), (30, "preempt"), (600, "preempt")])
+def test_a_gang_is_not_stopped_before_its_minimum_run_time_is_over(
+    tmp_path: Path, started: int, decision: str
+) -> None:
+    found, _ = planned(tmp_path, cluster(), victim(started), HIGH, policy(minRunTime="30m"))
+    assert found["low"] == decision
+
+
+def test_pods_that_start_later_do_not_prolong_the_time(tmp_path: Path) -> None:
+    low = victim(1)
+    low["status"]["runsSince"] = ago(30)
+    found, _ = planned(tmp_path, cluster(), low, HIGH, policy(minRunTime="30m"))
+    assert found["low"] == "preempt"
+
+
+def test_without_a_start_or_a_time_nothing_is_protected(tmp_path: Path) -> None:
+    unknown = gang("low", at="n1", preemptible=True)
+    found, _ = planned(tmp_path, cluster(), unknown, HIGH, policy(minRunTime="30m"))
+    assert found["low"] == "preempt"
+    found, _ = planned(tmp_path, cluster(), victim(1), HIGH, policy())
+    assert found["low"] == "preempt"
+
+
+@pytest.mark.parametrize(
+    ("own", "queues", "decision"),
+    [
+        ({}, {}, "keep"),  # the policy's 30 minutes
+        ({"minRunTime": "5m"}, {"team": {"minRunTime": "2h"}}, "preempt"),
+        ({"minRunTime": "2h"}, {"team": {"minRunTime": "0s"}}, "keep"),
+        ({}, {"team": {"minRunTime": "5m"}}, "preempt"),
+        ({}, {"all": {"minRunTime": "5m"}}, "preempt"),
+        ({}, {"team": {"minRunTime": "1h"}, "all": {"minRunTime": "5m"}}, "keep"),
+    ],
+)
+def test_the_time_is_the_gangs_own_or_that_of_the_nearest_queue_or_the_policys(
+    tmp_path: Path, own: Doc, queues: dict[str, Doc], decision: str
+) -> None:
+    every = [
+        queue("all", **queues.get("all", {})),
+        queue("team", parent="all", **queues.get("team", {})),
+    ]
+    low = victim(10, queue="team", **own)
+    found, _ = planned(tmp_path, cluster(), *every, low, HIGH, policy(minRunTime="30m"))
+    assert found["low"] == decision
+
+
+def test_a_guarantee_waits_for_the_borrower_too_and_says_until_when(tmp_path: Path) -> None:
+    owner = gang("owner", 2, queue="owner")
+    every = [cluster(), queue("owner", guarantee={"gpus": 16}), victim(10), owner]
+    found, plan = planned(tmp_path, *every, policy(minRunTime="30m"))
+    assert found == {"low": "keep", "owner": "wait"}
+    fields = reason(plan, "owner")["fields"]
+    assert fields["guarded"] == {"gang": "default/low", "until": ago(-20)}
+    assert f"default/low may not be stopped or moved: its minRunTime ends at {ago(-20)}" in said(
+        tmp_path, "owner", *every, policy(minRunTime="30m")
+    )
+    found, _ = planned(tmp_path, *every, policy())
+    assert found == {"low": "preempt", "owner": "place"}
+
+
+@pytest.mark.parametrize("change", [{"until": ago(-21)}, {"gang": "default/owner"}])
+def test_the_judge_refuses_another_end_of_the_run_time(tmp_path: Path, change: Doc) -> None:
+    every = [cluster(), victim(10), gang("owner", 2, priority=1), policy(minRunTime="30m")]
+    _, plan = planned(tmp_path, *every)
+    reason(plan, "owner")["fields"]["guarded"] |= change
+    assert "reason" in {violation.rule for violation in check(sealed(plan))}
+
+
+def test_a_protected_gang_neither_moves_nor_shrinks(tmp_path: Path) -> None:
+    role = {"name": "w", "replicas": {"min": 1, "max": 2}, "gpus": 8}
+    stands = [
+        {"role": "w", "index": i, "node": f"n{i + 1}", "gpus": list(range(8))} for i in (0, 1)
+    ]
+    for started, decision in ((10, "keep"), (40, "resize")):
+        low = gang("low", movable=True, roles=[role])
+        low["status"] = {"startedAt": ago(started), "pods": stands}
+        high = gang("high", priority=10)
+        found, _ = planned(tmp_path, cluster(), low, high, policy(minRunTime="30m"))
+        assert found["low"] == decision
+
+
+def test_the_judge_finds_a_gang_that_is_stopped_too_early(tmp_path: Path) -> None:
+    _, plan = planned(tmp_path, cluster(), victim(29), HIGH, policy(minRunTime="20m"))
+    for at, rules in (("30m", {"run-time"}), ("29m", set())):
+        plan["instance"]["policy"]["spec"]["minRunTime"] = at
+        assert {violation.rule for violation in check(sealed(plan))} == rules
+
+
+def test_an_evicted_gang_stands_in_the_queue_behind_those_that_waited(tmp_path: Path) -> None:
+    first = gang("first", submittedAt=ago(600))
+    later = gang("later", submittedAt=ago(100))
+    found, _ = planned(tmp_path, cluster(1), first, later, policy())
+    assert found == {"first": "place", "later": "wait"}
+    first["status"] = {"evictedAt": ago(99), "evictions": 1}
+    found, _ = planned(tmp_path, cluster(1), first, later, policy())
+    assert found == {"first": "wait", "later": "place"}
+
+
+@pytest.mark.parametrize(
+    ("minutes", "evictions", "starts"),
+    [
+        *((9, 1, False), (10, 1, True), (9, 0, False), (19, 2, False), (20, 2, True)),
+        *((79, 4, False), (80, 4, True), (119, 9, False), (120, 1_000_000, True)),
+    ],
+)
+def test_each_eviction_doubles_the_pause_up_to_the_longest(
+    tmp_path: Path, minutes: int, evictions: int, starts: bool
+) -> None:
+    low = gang("low", status={"evictedAt": ago(minutes), "evictions": evictions})
+    found, plan = planned(tmp_path, cluster(), low, policy())
+    assert found["low"] == ("place" if starts else "wait")
+    if not starts:
+        assert reason(plan, "low")["code"] == "Backoff"
+        assert reason(plan, "low")["fields"]["evictions"] == max(1, evictions)
+
+
+def test_a_pause_says_when_it_ends_and_can_be_switched_off(tmp_path: Path) -> None:
+    low = gang("low", status={"evictedAt": ago(5), "evictions": 3})
+    settings = policy(evictionBackoff={"base": "3m", "max": "1h"})
+    # 3 x 2^2 = 12 minutes after an eviction 5 minutes ago
+    assert said(tmp_path, "low", cluster(), low, settings) == (
+        f"plans stopped it 3 times; it may start again at {ago(-7)}"
+    )
+    found, _ = planned(tmp_path, cluster(), low, policy(evictionBackoff=None))
+    assert found["low"] == "place"
+
+
+def test_a_plan_read_again_later_has_no_pause_left(tmp_path: Path) -> None:
+    low = gang("low", status={"evictedAt": ago(5), "evictions": 1})
+    _, plan = planned(tmp_path, cluster(), low, policy())
+    again = plan["instance"]
+    assert again["gangs"][0]["status"]["hold"]["code"] == "Backoff"
+    again["policy"]["spec"]["now"] = ago(-5)
+    found, _ = planned(tmp_path, again["cluster"], *again["gangs"], again["policy"])
+    assert found["low"] == "place"
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_the_judge_knows_who_pauses(tmp_path: Path, held: bool) -> None:
+    status = {"evictedAt": ago(5 if held else 15), "evictions": 1}
+    _, plan = planned(tmp_path, cluster(), gang("low", status=status), policy())
+    plan["instance"]["policy"]["spec"]["now"] = ago(-10) if held else ago(6)
+    assert "backoff" in {violation.rule for violation in check(sealed(plan))}
+
+
+def test_a_preempted_gang_is_known_from_the_previous_plan(tmp_path: Path) -> None:
+    _, plan = planned(tmp_path, cluster(), victim(60), HIGH, policy())
+    known = evictions_of(PlanDocument.model_validate(plan))
+    at = epoch_seconds(NOW)
+    assert known == [(("default", "low"), at, 1)]
+    waits = read(tmp_path, cluster(), gang("low"), policy(now=ago(-5)))
+    low = with_evictions(waits, known).gangs[0]
+    assert (low.evicted_at, low.evictions, low.queued_at) == (at, 1, at)
+    assert low.hold is not None
+    assert low.hold.code == "Backoff"
+    # not applied: it runs since before
+    runs = read(tmp_path, cluster(), victim(60), policy(now=ago(-5)))
+    assert with_evictions(runs, known).gangs[0].evicted_at is None
+
+
+def test_nobody_is_evicted_twice_within_the_minimum_run_time(tmp_path: Path) -> None:
+    """Rounds of 10 minutes: a high gang comes to the only server every other round and runs for one."""
+    began, evictions = None, list[int]()
+    for number in range(24):
+        now = 10 * number
+        low = gang("low", preemptible=True, at="n1" if began is not None else None)
+        low["status"] |= {} if began is None else {"startedAt": ago(-began)}
+        if evictions:
+            low["status"] |= {"evictedAt": ago(-evictions[-1]), "evictions": len(evictions)}
+        high = [gang("high", priority=1)] if number % 2 else []
+        settings = policy(now=ago(-now), minRunTime="30m")
+        found, _ = planned(tmp_path, cluster(1), low, *high, settings)
+        if found["low"] == "preempt":
+            began = None
+            evictions.append(now)
+        elif found["low"] == "place":
+            began = now
+    assert evictions[:2] == [30, 70]  # starts at 0; again at 40, 10 minutes after it was stopped
+    assert all(b - a >= 40 for a, b in zip(evictions, evictions[1:], strict=False))
+
+
+@pytest.mark.parametrize(
+    ("trusted", "wanted", "counts"),
+    [(False, "2h", 30), (False, "5m", 5), (True, "2h", 120), (True, "5m", 5)],
+)
+def test_a_tenant_only_shortens_the_time_unless_the_policy_trusts_it(
+    tmp_path: Path, trusted: bool, wanted: str, counts: int
+) -> None:
+    settings = policy(minRunTime="30m", kubernetes={"trustMinRunTime": trusted})
+    instance = read(tmp_path, cluster(), victim(10, minRunTime=wanted), gang("b"), settings)
+    found = with_granted_run_times(instance, {("default", "low"), ("default", "b")})
+    assert [one.min_run_time_s for one in found.gangs] == [None, counts * MINUTE]
