@@ -25,8 +25,8 @@ from planner.read.sources import Malformed, Source
 MAX_DEPTH = 64
 """Deepest nesting of lists and objects."""
 
-MAX_SKIPPED_DEPTH = 900
-"""Deepest nesting of YAML that is passed over; libyaml itself ends at 1,000 since 0.2.6."""
+MAX_SKIPPED_DEPTH = 1_000
+"""Deepest nesting of YAML that is passed over; since libyaml 0.2.6 also the deepest that it reads."""
 
 _TOO_DEEP = "exceeded maximum nesting depth"
 """What libyaml says of it, where it reads ahead."""
