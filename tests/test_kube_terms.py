@@ -79,6 +79,7 @@ def gang_of(found: LoadedInput) -> Gang:
         Terms(-10, preemptible=True),
         Terms(2_000_000_000, movable=True, until=NOON),
         Terms(5, preemptible=True, movable=True, until=NOON, queue="a.b-c"),
+        Terms(5, preemptible=True, until=NOON + HOUR, queue="a.b-c", since=NOON),
     ],
 )
 def test_terms_are_read_as_they_were_written(terms: Terms) -> None:
@@ -91,6 +92,7 @@ def test_terms_are_read_as_they_were_written(terms: Terms) -> None:
     "written",
     ["", "priority=", "priority=01", "priority=1 ", "preemptible", "priority=1 movable preemptible",
      "priority=1 until=2026-11-24", "priority=1 until=2026-99-24T12:00:00Z", "priority=1 queue=",
+     "priority=1 since=2026-11-24", "priority=1 until=2026-11-24T12:00:00Z since=2026-11-24T12:00:00Z",
      "priority=1 queue=a b", "priority=\u0661", "priority=1\n"],
 )  # fmt: skip
 def test_anything_else_is_no_terms_and_no_intent(written: str) -> None:
@@ -102,10 +104,10 @@ def test_anything_else_is_no_terms_and_no_intent(written: str) -> None:
 
 def test_of_several_terms_the_worst_for_the_gang_binds_it() -> None:
     assert strictest([]) is None
-    first = Terms(5, preemptible=True, until=NOON + HOUR, queue="a")
-    assert strictest([first, Terms(7, movable=True, until=NOON)]) == Terms(
-        5, preemptible=True, movable=True, until=NOON, queue="a"
-    )
+    first = Terms(5, preemptible=True, until=NOON + HOUR, queue="a", since=NOON)
+    second = Terms(7, movable=True, until=NOON, since=NOON - HOUR)
+    worst = Terms(5, preemptible=True, movable=True, until=NOON, queue="a", since=NOON - HOUR)
+    assert strictest([first, second, Terms(9)]) == worst
 
 
 @pytest.mark.parametrize("proven", [True, False])
@@ -138,6 +140,15 @@ def test_a_longer_deadline_does_not_count_and_the_end_stays_when_a_pod_is_made_a
     gang = gang_of(built(job(activeDeadlineSeconds=10 * HOUR), *pods))
     assert gang.started_at == NOON + 1800
     assert gang.expected_duration_s == HOUR - 1800
+
+
+@pytest.mark.parametrize(("since", "runs"), [(NOON - HOUR, NOON - HOUR), (NOON + HOUR, NOON)])
+def test_a_gang_runs_since_its_first_start_whatever_pods_were_made_again(
+    since: int, runs: int
+) -> None:
+    pods = started(Terms(0), Terms(0, since=since))
+    gang = gang_of(load_all([node("n1"), policy(minRunTime="3h"), job(), *pods]))
+    assert (gang.runs_since or gang.started_at) == runs
 
 
 def test_a_deadline_that_begins_with_the_pods_is_no_other_word() -> None:

@@ -47,9 +47,10 @@ def annotate(cluster: FakeCluster, path: str, **written: str | None) -> None:
 
 
 def start_low(bench: RunBench, size: int = 2) -> None:
-    """A preemptible gang that fills the node."""
+    """A preemptible gang that fills the node, and whose pods are made again."""
+    mark = {PREEMPTIBLE: "true"}
     bench.cluster.gang_of_pods(
-        "low", size, gpus=8 // size, priority=1, annotations={PREEMPTIBLE: "true"}
+        "low", size, gpus=8 // size, comes_back=True, priority=1, annotations=mark
     )
     assert bench.run().code == 0
     assert bench.places() == {f"low-{i}": "n0" for i in range(size)}
@@ -141,3 +142,27 @@ def test_a_gang_that_a_later_run_completes_has_the_terms_of_its_start(
             assert said.code == 0, said.err
             found = [notes(bench.cluster, f"low-{i}")[TERMS] for i in range(3)]
             assert found == [Terms(1, preemptible=True).text()] * 3
+
+
+def test_a_gang_whose_pods_are_made_again_one_by_one_is_no_younger(served: RunBench) -> None:
+    """Its tenant deletes one pod after the other, always before the minRunTime of the rest is over."""
+    policy = served.folder / "policy.yaml"
+    kind = "apiVersion: gangplan.dev/v1alpha1\nkind: Policy\n"
+    policy.write_text(f"{kind}spec: {{minRunTime: 1h}}\n", encoding="utf-8")
+    words = ("--allow-evictions", "--policy", str(policy))
+    start_low(served)
+    begun = int(served.cluster.clock())
+    served.cluster.gang_of_pods("high", 1, gpus=8, priority=100)
+    for i in range(2):
+        served.cluster.clock.advance(1700)  # type: ignore[attr-defined]
+        path = f"/api/v1/namespaces/default/pods/low-{i}"
+        assert served.cluster.handle("DELETE", path, None)[0] == 200
+        said = served.run(*words)
+        assert said.code == 0, said.err
+        assert served.places() == {"low-0": "n0", "low-1": "n0", "high-0": None}
+        terms = Terms(1, preemptible=True, since=begun)
+        assert read_terms(notes(served.cluster, f"low-{i}")[TERMS]) == terms
+    served.cluster.clock.advance(300)  # type: ignore[attr-defined]  # 3,700 s, the last pod 300
+    for _ in range(2):
+        served.run(*words)
+    assert served.places()["high-0"] == "n0"

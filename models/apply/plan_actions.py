@@ -367,12 +367,13 @@ class _GangOrders:
 
 
 def _terms(decided: PlanGang, gang: GangDocument, now: int) -> Terms:
-    """What the plan starts the gang under. ``now``: of the plan; a gang that runs on keeps its end."""
-    spec, begun = gang.spec, now
-    if decided.decision != "move" and gang.running_pods and gang.status.started_at is not None:
-        begun = gang.status.started_at
+    """What the plan starts the gang under. ``now``: of the plan; a gang that runs on keeps start and end."""
+    spec, status, begun, since = gang.spec, gang.status, now, None
+    if decided.decision != "move" and gang.running_pods and status.started_at is not None:
+        begun = status.started_at
+        since = begun if status.runs_since is None else status.runs_since
     until = None if spec.expected_duration is None else begun + spec.expected_duration
-    return Terms(spec.priority, spec.preemptible, spec.movable, until, spec.queue)
+    return Terms(spec.priority, spec.preemptible, spec.movable, until, spec.queue, since)
 
 
 def _counts(slots: Iterable[Slot]) -> dict[str, int]:

@@ -14,24 +14,32 @@ from models.units import InvalidValueError, epoch_seconds, time_text
 
 _TERMS = re.compile(
     r"priority=(?P<priority>0|-?[1-9][0-9]{0,9})(?P<preemptible> preemptible)?(?P<movable> movable)?"
-    r"(?: until=(?P<until>[0-9T:-]{19}Z))?(?: queue=(?P<queue>[A-Za-z0-9_.-]{1,253}))?"
+    r"(?: since=(?P<since>[0-9T:-]{19}Z))?(?: until=(?P<until>[0-9T:-]{19}Z))?"
+    r"(?: queue=(?P<queue>[A-Za-z0-9_.-]{1,253}))?"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """``until``: its expected end in seconds since the epoch, None for none. ``queue``: in the plan."""
+    """``until``: its expected end in seconds since the epoch, None for none. ``queue``: in the plan.
+
+    ``since``: when it started first, on pods that complete a gang that runs; None on those of its start,
+    which say themselves when they started.
+    """
 
     priority: int
     preemptible: bool = False
     movable: bool = False
     until: int | None = None
     queue: str | None = None
+    since: int | None = None
 
     def text(self) -> str:
         """As the annotation has it: ``priority=10 preemptible until=2026-11-21T14:00:00Z queue=research``."""
         words = [f"priority={self.priority}"]
         words += ["preemptible"] * self.preemptible + ["movable"] * self.movable
+        if self.since is not None:
+            words.append(f"since={time_text(self.since)}")
         if self.until is not None:
             words.append(f"until={time_text(self.until)}")
         if self.queue is not None:
@@ -45,7 +53,10 @@ def read_terms(written: str) -> Terms | None:
     if found is None:
         return None
     try:
-        until = None if found["until"] is None else epoch_seconds(found["until"])
+        since, until = (
+            None if found[name] is None else epoch_seconds(found[name])
+            for name in ("since", "until")
+        )
     except InvalidValueError:
         return None
     return Terms(
@@ -54,6 +65,7 @@ def read_terms(written: str) -> Terms | None:
         found["movable"] is not None,
         until,
         found["queue"],
+        since,
     )
 
 
@@ -71,4 +83,5 @@ def strictest(each: Iterable[Terms]) -> Terms | None:
         any(one.movable for one in known),
         min((one.until for one in known if one.until is not None), default=None),
         known[0].queue,
+        min((one.since for one in known if one.since is not None), default=None),
     )

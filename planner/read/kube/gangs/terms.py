@@ -38,6 +38,8 @@ def hold_to_terms(gang: KubeGang, members: Membership, remarks: Remarks) -> None
     if kept is None:
         return
     gang.borrows = kept.preemptible
+    if kept.since is not None and gang.runs_since is not None:
+        gang.runs_since = min(gang.runs_since, kept.since)
     taken_back = []
     if kept.preemptible and not gang.preemptible:
         gang.preemptible = True
