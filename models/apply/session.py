@@ -16,9 +16,11 @@ from models.apply.notes import RunNotes
 from models.apply.outcomes import ApplyLimits, GangVerdict
 from models.apply.plan_actions import GangActions, Key, PodStart, PodStop
 from models.apply.requests import (
+    BlockedByBudget,
     CheckLock,
     ChooseNode,
     ClusterRead,
+    Conflict,
     Denied,
     Done,
     DryRunBind,
@@ -39,6 +41,9 @@ from models.apply.requests import (
     WriteIntent,
     message_of,
 )
+
+_UNCHANGED = (Conflict, Gone, Rejected, BlockedByBudget)
+"""Answers after which everything is as it was."""
 
 TRIES = 5
 """Maximum attempts of a write that conflicts or gets no answer."""
@@ -115,7 +120,8 @@ class ApplySession:
     """``view``: last known state; every answer updates its pods. ``verdicts``: by (plan, gang).
 
     ``leaving``: pods evicted, perhaps, since the last reading, which its budgets do not know of.
-    ``started``: batches started in this run. ``writes``: requests that changed something or may have.
+    ``started``: batches started in this run. ``writes``: requests that changed something or may have;
+    ``sent``: those that were to.
     ``refused``: requests, by who refused them and in which words.
     ``stopping``: after a signal, when only gangs that have begun go on. ``records``: whether the cluster
     accepts the records of a gang's members and of pins (``starts``).
@@ -128,12 +134,13 @@ class ApplySession:
     started: list[PodBatch] = field(default_factory=list)
     refused: Counter[tuple[str, str]] = field(default_factory=Counter)
     writes: int = 0
+    sent: int = 0
     evicted: int = 0
     stopping: bool = False
     records: bool = True
     _reread: bool = False
-    _writes_at_reading: int = 0
-    _writes_at_check: int = 0
+    _sent_at_reading: int = 0
+    _sent_at_check: int = 0
 
     def __post_init__(self) -> None:
         self.view = self.view.indexed()
@@ -157,9 +164,10 @@ class ApplySession:
     def send(self, request: Request) -> Steps[Event]:
         """Send one request. Raises Halted if the answer is Halt."""
         reads = isinstance(request, CheckLock | ReadPod | ReadCluster | DryRunBind | Remember)
-        if not reads and not (isinstance(request, ChooseNode) and request.check):
-            self.writes += 1
+        changes = not reads and not (isinstance(request, ChooseNode) and request.check)
+        self.sent += changes
         event = yield request
+        self.writes += changes and not isinstance(event, _UNCHANGED)
         if isinstance(event, Halt):
             raise Halted(event)
         if isinstance(event, Refused):
@@ -168,7 +176,7 @@ class ApplySession:
 
     def check_lock(self, what: str, *, begun: bool = False) -> Steps[None]:
         """Raises Halted if the run must stop. ``begun``: see CheckLock."""
-        self._writes_at_check = self.writes
+        self._sent_at_check = self.sent
         try:
             event = yield from self.send(CheckLock(what, begun))
         except Halted as halted:
@@ -178,7 +186,7 @@ class ApplySession:
 
     def check_lock_sometimes(self, what: str, *, begun: bool, ahead: int = 1) -> Steps[None]:
         """Check the lock every LOCK_CHECK_EVERY writes. ``ahead``: writes until the next call."""
-        if self.stopping or self.writes - self._writes_at_check + ahead > LOCK_CHECK_EVERY:
+        if self.stopping or self.sent - self._sent_at_check + ahead > LOCK_CHECK_EVERY:
             yield from self.check_lock(what, begun=begun)
 
     def send_groups(
@@ -198,10 +206,11 @@ class ApplySession:
         return events
 
     def _send_group(self, requests: Sequence[WriteIntent]) -> Steps[dict[Key, Event]]:
-        self.writes += len(requests)
+        self.sent += len(requests)
         answer = yield RequestGroup(tuple(requests))
         answers = answer.events if isinstance(answer, EventGroup) else (answer,) * len(requests)
         events = {one.pod.key: event for one, event in zip(requests, answers, strict=True)}
+        self.writes += sum(not isinstance(event, _UNCHANGED) for event in events.values())
         for key, event in events.items():
             if isinstance(event, Done) and event.pod is not None:
                 self.view.pods[key] = event.pod
@@ -240,7 +249,7 @@ class ApplySession:
             if isinstance(event, ClusterRead):
                 self.view = event.view.indexed()
                 self.leaving.clear()
-                self._writes_at_reading, self._reread = self.writes, False
+                self._sent_at_reading, self._reread = self.sent, False
                 return
             if isinstance(event, Denied):
                 break
@@ -258,7 +267,7 @@ class ApplySession:
 
     def refresh(self) -> Steps[bool]:
         """Read everything again if the last read is old or many writes ago; returns whether it did."""
-        if not self._reread and self.writes - self._writes_at_reading < REREAD_AFTER:
+        if not self._reread and self.sent - self._sent_at_reading < REREAD_AFTER:
             return False
         yield from self.read_cluster()
         return True

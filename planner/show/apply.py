@@ -361,8 +361,9 @@ def _way_past(by: str) -> str:
     again = "then the same command resumes"
     if by == f"{OWN}marks":
         return (
-            "use the account that it lets mark pods, or name yours in deploy/admission/marks.yaml: "
-            f"docs/deploy.md, 'When a policy refuses'; {again}"
+            "apply with the token of the account that it lets mark pods (kubectl -n gangplan-system create "
+            "token gangplan), or name yours in deploy/admission/marks.yaml: docs/deploy.md, 'When a policy "
+            f"refuses'; {again}"
         )
     if by.startswith(OWN):
         return f"apply the deploy/ of this version, and exempt webhooks that change pods; {again}"
