@@ -70,7 +70,8 @@ def test_options_told_of_are_options(cli: RunCli, capsys: pytest.CaptureFixture[
         cli(verb, "--help")
     offered = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
     others = {"--strict", "--refresh-golden", "--thorough", "--whole"}  # of mypy, of pytest
-    others |= {"--raw", "--from", "--patch-file", "--field-selector"}  # of kubectl
+    others |= {"--raw", "--from", "--patch-file", "--field-selector", "--minify"}  # of kubectl
+    others |= {"--flatten", "--token", "--user", "--current"}
     others |= {"--nnodes", "--nproc-per-node", "--node-rank", "--master-addr"}  # of torchrun
     others |= {"--by-speed"}  # of tests/exhaustive_sweep.py
     others |= {"--fixed"}  # of benchmarks/effective.py
