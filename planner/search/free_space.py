@@ -84,7 +84,7 @@ class FreeSpace:
         self.pods: list[Pods] = [decision.pods for decision in decisions]
         self.original = standing_pods(instance)
         self._places: dict[int, dict[tuple[int, int], PodPlacement]] = {}
-        self._usable = [instance.schedulable(node) for node in instance.cluster.nodes]
+        self.usable = [instance.schedulable(node) for node in instance.cluster.nodes]
         self._packings: dict[tuple[object, ...], Packing] = {}
         self._packing_of: dict[int, Packing] = {}
         self._journal: list[tuple[int, Pods]] = []
@@ -332,7 +332,7 @@ class FreeSpace:
         node_space.unknown, node_space.left = unknown, left
         node_space.mask = node.healthy & ~known
         node_space.raw = node_space.mask.bit_count() - unknown - added
-        node_space.free = max(0, node_space.raw) if self._usable[n] else 0
+        node_space.free = max(0, node_space.raw) if self.usable[n] else 0
         node_space.blind = is_blind(self.instance, node, unknown)
 
 

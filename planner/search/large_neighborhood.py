@@ -261,19 +261,19 @@ class _NeighborhoodSearch:
 
 
 def _unmet_preference(instance: Instance, evaluation: Evaluation, index: int) -> int:
-    gang, value = instance.gangs[index], evaluation.values[index]
+    gang, value = instance.gangs[index], evaluation.lines[index].value
     unmet = value is not None and gang.preferred is not None and value.domains[gang.preferred] > 1
     return gang.weight_gpus if unmet else 0
 
 
 def _lost_bandwidth(instance: Instance, evaluation: Evaluation, index: int) -> int:
-    gang, value = instance.gangs[index], evaluation.values[index]
+    gang, value = instance.gangs[index], evaluation.lines[index].value
     lost = 0 if value is None or value.share is None else 1000 - value.share
     return 0 if gang.pattern == "none" else gang.weight_gpus * lost
 
 
 def _spanned(instance: Instance, evaluation: Evaluation, index: int) -> int:
-    gang, value = instance.gangs[index], evaluation.values[index]
+    gang, value = instance.gangs[index], evaluation.lines[index].value
     return 0 if value is None else gang.weight_gpus * sum(used - 1 for used in value.domains)
 
 

@@ -22,7 +22,7 @@ from planner.search.free_space import FreeSpace, counts_of
 from planner.search.greedy import greedy, missing_demand, placements
 from planner.search.growth import grow
 from planner.search.ledger import Ledger
-from planner.search.repair import back_in_place
+from planner.search.repair import back_in_place, needless_undone
 
 PLACEMENTS = 6
 """Placements of one gang that are compared."""
@@ -79,7 +79,8 @@ class _Steps:
 
 
 def _undone(ledger: Ledger, budget: Budget) -> None:
-    """Gangs that run and change stay as they are, one at a time."""
+    """Gangs that run and change stay as they are: all to whose place nobody came, then one at a time."""
+    ledger.offer(needless_undone(ledger.instance, ledger.incumbent.decisions))
     for index, gang in enumerate(ledger.instance.gangs):
         decision = ledger.incumbent.decisions[index].decision
         if gang.running and decision in ("preempt", "move", "resize"):

@@ -8,21 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import islice
 
 from models.disruption_budgets import may_move
 from models.instance import Instance
 from models.program.base_state import base_decisions
 from models.program.demand_builder import remaining_demand
 from models.program.demands import Demand
+from models.queue_order import must_wait
+from models.rates.gang_bandwidth import FULL_SHARE
 from models.rates.speed import FULL_SPEED
 from models.solution import STARTS, GangDecision
-from models.tier_values import Evaluation, tiers_of
-from models.tiers import larger_is_better
+from models.tier_values import PLACEMENT_VALUES, Evaluation, Line, gang_value, tiers_of
+from models.tiers import family, larger_is_better, sign
 from planner.search.budget import Budget
-from planner.search.free_space import FreeSpace, counts_of
-from planner.search.greedy import admit, greedy, place
+from planner.search.free_space import FreeSpace, Pods, counts_of
+from planner.search.greedy import greedy, place, placements
 from planner.search.ledger import Ledger
 from planner.search.repair import unjustified_victims
+
+PLACEMENTS = 6
+"""Placements of one gang that are compared."""
 
 
 def rearrange(
@@ -89,29 +95,59 @@ def better(
     return other
 
 
-def hasten(
+def settle(
     instance: Instance, decisions: Sequence[GangDecision], *, budget: Budget
 ) -> tuple[GangDecision, ...]:
-    """The plan with gangs that start slowly placed anew where they are faster, what is lost most first."""
+    """The plan with each gang that starts in the best place left for it, what is lost most first.
+
+    Best: faster, then better in the tiers about placements, in the order of the policy.
+    """
     found, lines = list(decisions), Evaluation(instance, decisions).lines
-    slow = [
-        (-(FULL_SPEED - line.speed) * line.gang.weight_gpus, index)
+    lost = [
+        (-(FULL_SPEED - (line.speed or 0)) * line.gang.weight_gpus, -line.gang.weight_gpus, index)
         for index, line in enumerate(lines)
-        if line.decision.decision in STARTS and line.speed is not None and line.speed < FULL_SPEED
+        if line.decision.decision in STARTS and line.value is not None and not _perfect(line)
     ]
-    space = FreeSpace(instance, decisions) if slow else None
-    for _, index in sorted(slow):
+    space = FreeSpace(instance, decisions) if lost else None
+    for _, _, index in sorted(lost):
         if budget.exhausted():
             break
         assert space is not None
-        mark, now = space.mark(), lines[index].speed or 0
+        mark, now = space.mark(), space.pods[index]
         demand = starting_demand(space, decisions, index)
-        space.set(index, space.original[index])
-        if admit(space, demand, least_speed=now + 1):
-            found[index] = space.decision(index)
-        else:
+        if must_wait(instance, space.pods, index) or not demand.possible:
+            continue
+        held = space.original[index]
+        space.set(index, held)
+        worth = partial(_placement_worth, instance, index)
+        ways = islice(placements(space, demand), PLACEMENTS)
+        best = max(ways, key=lambda pods: worth(space, (*held, *pods)), default=None)
+        if best is None or worth(space, (*held, *best)) <= worth(space, now):
             space.undo(mark)
+        else:
+            space.set(index, (*held, *best))
+            found[index] = space.decision(index)
     return tuple(found)
+
+
+def _perfect(line: Line) -> bool:
+    """Whether no placement is better: at full speed in one domain of each level."""
+    assert line.value is not None
+    fast = line.speed == FULL_SPEED and line.value.share in (None, FULL_SHARE)
+    return fast and max(line.value.domains) == 1
+
+
+def _placement_worth(
+    instance: Instance, index: int, space: FreeSpace, pods: Pods
+) -> tuple[int, ...]:
+    """Speed, and what the gang adds to the tiers about placements, with just these pods; larger is better."""
+    gang = instance.gangs[index]
+    known = {pod.node: space.by_node[pod.node].known for pod in pods}
+    value = gang_value(instance, gang, pods, known)
+    listed = (objective.name for objective in instance.policy.objectives)
+    tiers = (family(name) for name in listed if name in PLACEMENT_VALUES)
+    worth = (sign(t.sense) * PLACEMENT_VALUES[t.name](instance, gang, pods, value) for t in tiers)
+    return (value.speed if instance.by_speed else 0, *worth)
 
 
 def _placed(

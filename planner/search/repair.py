@@ -37,6 +37,28 @@ def unjustified_victims(instance: Instance, decisions: Sequence[GangDecision]) -
     return unjustified(instance, released, _arrivals(instance, decisions))
 
 
+def needless_undone(
+    instance: Instance, decisions: Sequence[GangDecision], gangs: Iterable[int] | None = None
+) -> tuple[GangDecision, ...]:
+    """The plan in which running gangs stay where they run if nobody came there. ``gangs``: only these."""
+    changed = [
+        index
+        for index, before in _changed(instance, decisions)
+        if before and (gangs is None or index in gangs)
+    ]
+    space, found = FreeSpace(instance, decisions) if changed else None, list(decisions)
+    for gang in changed:
+        assert space is not None
+        mark = space.mark()
+        space.set(gang, space.original[gang])
+        nodes = {pod.node for pod in space.original[gang]}
+        if any(not space.is_valid(n) or space.stale_indices(n) for n in nodes):
+            space.undo(mark)
+        else:
+            found[gang] = space.decision(gang)
+    return tuple(found)
+
+
 def back_in_place(
     instance: Instance, decisions: Sequence[GangDecision], gangs: Iterable[int]
 ) -> tuple[GangDecision, ...]:

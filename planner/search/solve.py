@@ -30,10 +30,11 @@ from models.shape import pooled_shapes, shaped_gangs
 from models.solution import GangDecision, Solution
 from models.tiers import MAINS, Tier
 from planner.search.budget import Budget, NullProgress, Progress
+from planner.search.clearing import clear
 from planner.search.engines.mathopt_process import SolverProcess
 from planner.search.executors import THREADS, Workers
 from planner.search.forecast import with_expected_starts
-from planner.search.greedy import greedy
+from planner.search.greedy import best_greedy, greedy
 from planner.search.growth import grow
 from planner.search.guided import follow
 from planner.search.holding_nodes import first_plan, hold_nodes, in_due_time, with_proofs_of
@@ -42,11 +43,12 @@ from planner.search.ledger import Ledger
 from planner.search.moves import keep_worthwhile, with_moves_as_one
 from planner.search.notes import notes_of, passed, unsearched
 from planner.search.polish import polish
-from planner.search.rearranging import afresh, better, rearrange
+from planner.search.rearranging import afresh, better, rearrange, settle
 from planner.search.reasons import with_reasons
 from planner.search.regrouping import regroup
-from planner.search.repair import back_in_place
+from planner.search.repair import back_in_place, needless_undone
 from planner.search.reservations import with_reservations
+from planner.search.slot_bounds import SlotBounds
 from planner.search.tier_search import TierSearch
 
 AGGREGATED_FROM = 300
@@ -118,6 +120,7 @@ class Search:
         self._searches = 0
         self._held: dict[int, frozenset[int]] = {}
         self._one_at_a_time: int | None = None
+        self._refilled_last: tuple[GangDecision, ...] | None = None
         self.started = False
         self.phase = "first plan"
 
@@ -161,6 +164,8 @@ class Search:
     def _enter_main(self, ledger: Ledger) -> None:
         """The search goes on with this ledger, whose plan ``best`` gives."""
         self._ledger, self.started = ledger, True
+        for plan in clear(self.instance, ledger.incumbent.decisions, budget=self._budget):
+            ledger.offer(plan)
         ledger.offer(rearrange(self.instance, ledger.incumbent.decisions, budget=self._budget))
         self._regroup(ledger, self._budget)
 
@@ -258,6 +263,7 @@ class Search:
         size = pairs(self.instance, WHOLE_BELOW) if self._size is None else self._size
         exact = True
         last = self._last(ledger)
+        slots = None if size < WHOLE_BELOW else SlotBounds(ledger, budget, immovable)
         aggregated = partial(
             self._search_aggregated,
             ledger,
@@ -268,6 +274,8 @@ class Search:
         )
         with budget.holding_back(POLISHING_SHARE):
             with suppress(Interrupted):
+                if slots is not None:
+                    slots.follow(progress, partial(self._refilled, ledger, immovable))
                 if size >= AGGREGATED_FROM:
                     aggregated()
                 if size < WHOLE_BELOW and _open(ledger, last):
@@ -297,6 +305,8 @@ class Search:
                     immovable=immovable,
                     until=lambda: self._frequent and not _open(ledger, last),
                 )
+        if slots is not None:
+            slots.renew()
         if searching or last < len(ledger.tiers):
             polish(ledger, budget)
         ledger.close_all()
@@ -308,6 +318,35 @@ class Search:
         while self._frequent and count and ledger.tiers[count - 1].family in FREE_SPACE:
             count -= 1
         return count
+
+    def _refilled(
+        self, ledger: Ledger, immovable: frozenset[int], decisions: Sequence[GangDecision]
+    ) -> tuple[GangDecision, ...]:
+        """A plan that an engine found for the tier at hand, with what fits beside it.
+
+        An engine decides nothing about later tiers, and so badly. Of a tier of a priority only those gangs
+        stay that are of this priority or above; the others are placed anew.
+        """
+        instance, budget = self.instance, self._budget
+        filled = _filled(instance, decisions)
+        if (
+            ledger.closed == len(ledger.tiers)
+            or (tier := ledger.tiers[ledger.closed]).priority is None
+        ):
+            return filled
+        above = needless_undone(
+            instance,
+            [
+                GangDecision("wait") if _comes_later(instance, index, one, tier.priority) else one
+                for index, one in enumerate(decisions)
+            ],
+        )
+        if above == self._refilled_last:  # the tiers of one priority often agree on who runs
+            return filled
+        self._refilled_last = above
+        plan = grow(instance, best_greedy(instance, above, budget))
+        plan = (plan, *clear(instance, plan, budget=budget, immovable=immovable))[-1]
+        return better(instance, filled, settle(instance, plan, budget=budget))
 
     def _regroup(self, ledger: Ledger, budget: Budget) -> None:
         """Place gangs in groups by whole groups, which no program does."""
@@ -349,7 +388,7 @@ class Search:
                 progress,
                 last,
                 share=PLACING_SHARE,
-                fill=partial(_filled, self.instance),
+                fill=partial(self._refilled, ledger, immovable),
                 follow=lambda values: follow(
                     self.instance, model.requests, model.admits, values, budget
                 ),
@@ -442,6 +481,11 @@ def solve(
 def _filled(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[GangDecision, ...]:
     """The plan with what fits beside it: waiting gangs start, elastic gangs grow."""
     return grow(instance, greedy(instance, decisions))
+
+
+def _comes_later(instance: Instance, index: int, decision: GangDecision, priority: int) -> bool:
+    """Whether a gang that starts is of a lower priority."""
+    return decision.decision == "place" and instance.gangs[index].priority < priority
 
 
 def _tiers_of(tiers: tuple[Tier, ...], shaped: Collection[str]) -> int:

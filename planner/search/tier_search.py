@@ -23,7 +23,7 @@ from planner.search.engines.portfolio import (
 from planner.search.engines.relaxation import DualProof, Relaxation
 from planner.search.fused_objectives import FusedObjective, next_objective
 from planner.search.ledger import Ledger
-from planner.search.rearranging import hasten
+from planner.search.rearranging import settle
 
 ADMISSION_SHARE = 0.35
 """Share of the remaining time and effort that one admission goal may take."""
@@ -233,7 +233,7 @@ class TierSearch:
             plan, instance = self._problem.decode(answer.values), self._ledger.instance
             self._ledger.offer(plan, answer.values)
             if instance.by_speed and not self._brief and not self._reaches(fused, answer.values):
-                self._ledger.offer(hasten(instance, plan, budget=self._budget))
+                self._ledger.offer(settle(instance, plan, budget=self._budget))
             self._ledger.offer(self._fill(self._ledger.incumbent.decisions))
         self._bound(fused, answer)
 

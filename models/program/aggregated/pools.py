@@ -91,19 +91,26 @@ class ShapeBounds:
         """
         gang = self._instance.gangs[demand.gang]
         widest = -1 if gang.required is None else gang.required
-        most = self._largest_piece(demand) if pieces else 1
-        sizes = sorted({most, *(1 << power for power in range(most.bit_length()))}, reverse=True)
         for level in range(self._node_level, widest - 1, -1):
             if level == self._node_level and demand.gpus > self.largest(demand):
                 continue
             if level < self._node_level and sum(role.count for role in demand.gpu_roles) == 1:
                 return
-            if level == self._node_level:
-                yield self.shape(demand, level)
-            else:
-                yield self.shape(demand, level, sizes[0])
-                for larger, size in pairwise(sizes):
-                    yield self.shape(demand, level, size, self._below(demand, larger))
+            yield from self.at(demand, level, pieces=pieces)
+
+    def at(
+        self, demand: Demand, level: int, *, pieces: bool, relative: int | None = None
+    ) -> Iterator[Shape]:
+        """The shapes of one level, the largest pieces first. ``relative``: of the slowest model if None."""
+        if level == self._node_level:
+            yield self.shape(demand, level, relative=relative)
+            return
+        most = self._largest_piece(demand) if pieces else 1
+        sizes = sorted({most, *(1 << power for power in range(most.bit_length()))}, reverse=True)
+        yield self.shape(demand, level, sizes[0], relative=relative)
+        for larger, size in pairwise(sizes):
+            below = self._below(demand, larger)
+            yield self.shape(demand, level, size, below, relative=relative)
 
     def _below(self, demand: Demand, size: int) -> int:
         """The most pods of the smallest piece where it has fewer than ``size``."""
@@ -123,12 +130,20 @@ class ShapeBounds:
         return max(1, min(gpus // role.gpus, role.count // 2))
 
     def shape(
-        self, demand: Demand, level: int, piece: int = 1, largest: int | None = None
+        self,
+        demand: Demand,
+        level: int,
+        piece: int = 1,
+        largest: int | None = None,
+        *,
+        relative: int | None = None,
     ) -> Shape:
         """The shape of a gang whose pods share a domain of this level (-1: none) and of no narrower one.
 
-        ``piece``: pods of its smallest piece, at most ``largest``.
+        ``piece``: pods of its smallest piece, at most ``largest``. ``relative``: speed of its GPUs, None: of
+        the slowest that it may use.
         """
+        relative = self._slowest(demand) if relative is None else relative
         fewest = tuple(
             self._fewest(demand, at) if at > level else 1 for at in range(self._node_level + 1)
         )
@@ -140,7 +155,7 @@ class ShapeBounds:
             self._preference(demand, level),
             self.bandwidth(demand, level, largest),
             sum(weight * (n - 1) * own for n, own in zip(fewest, weights, strict=True)),
-            self.speed(demand, self._slowest(demand), level, largest),
+            self.speed(demand, relative, level, largest),
             fewest,
         )
 

@@ -1,0 +1,96 @@
+"""Bounds from counting slots: no plan is better, and on like servers none could be tighter."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from building import build, gang, mask, node
+from building_servers import switched
+from effort import examples
+from exhaustive import plan
+from tiny import tiny
+from tiny_busy import busy
+from tiny_speeds import busy_by_speed, tiny_by_speed
+
+from models.instance import Instance
+from models.program.base_state import base_decisions
+from models.program.linear_program import UNBOUNDED
+from models.program.slots import SlotModel
+from models.tier_values import tiers_of
+from planner.search.budget import Budget
+from planner.search.engines.interface import Goal
+from planner.search.engines.relaxation import Relaxation
+from planner.search.greedy import greedy
+from planner.search.ledger import Ledger
+from planner.search.slot_bounds import SlotBounds
+
+SEEDS = examples(400, 80)
+DRAWS = {"tiny": tiny, "busy": busy, "tiny by speed": tiny_by_speed, "busy by speed": busy_by_speed}
+
+
+def beaten(instance: Instance) -> list[str]:
+    """Tiers whose bound is beaten by the best plan of all, each bound beside that plan's earlier values."""
+    model = SlotModel(instance)
+    if not model.complete:
+        return []
+    best = dict(plan(instance).tiers)
+    relaxation, kept, found = Relaxation(model.program, Budget(instance.policy.solve)), [], []
+    for tier in tiers_of(instance):
+        expression = model.expression(tier)
+        if tier.tolerance:
+            break  # later tiers may give up some of it
+        if expression is None:
+            continue
+        value, upward = best[tier.name], tier.sense == "max"
+        if expression.terms:
+            bound = relaxation.bound(Goal(expression, upward, tuple(kept)), seconds=10).bound
+            kept.append((expression, *((value, UNBOUNDED) if upward else (-UNBOUNDED, value))))
+        else:
+            bound = expression.constant
+        if (bound < value) if upward else (bound > value):
+            found.append(f"{tier.name}: bound {bound}, the best plan has {value}")
+    return found
+
+
+@pytest.mark.parametrize("kind", DRAWS)
+def test_no_plan_of_a_random_instance_beats_a_bound(kind: str) -> None:
+    for seed in range(SEEDS):
+        r = Random(f"slots/{seed}")
+        names = ("priorities", "preemptible", "movable", "elastic", "slices", "required", "queues")
+        instance = DRAWS[kind](7000 + seed, more=[name for name in names if r.random() < 0.3])
+        assert beaten(instance) == [], (kind, seed)
+
+
+def bounds(instance: Instance) -> dict[str, tuple[int, int]]:
+    """(value, bound) of every tier after the greedy start."""
+    budget = Budget(instance.policy.solve)
+    ledger = Ledger(instance, greedy(instance, base_decisions(instance)))
+    SlotBounds(ledger, budget, frozenset()).renew()
+    return {result.name: (result.value, result.bound) for result in ledger.results()}
+
+
+def test_pieces_of_servers_are_no_room_for_a_whole_one() -> None:
+    # two servers with 4 free GPUs each: 8 in all, and no slot of 8
+    stays = [gang(f"s{i}", 1, 4, stands=[(0, 0, i, mask(0, 1, 2, 3))]) for i in range(2)]
+    instance = build(
+        nodes=[node(f"n{i}", switched(8)) for i in range(2)], gangs=[*stays, gang("g", 1, 8)]
+    )
+    assert bounds(instance)["admission/0"] == (8, 8)
+
+
+def test_a_gang_that_may_stop_gives_its_slot_only_when_it_stops() -> None:
+    # one GPU of each server is held by a gang that may be stopped; each that stops gives one slot of 8
+    low = [gang(f"l{i}", 1, 1, stands=[(0, 0, i, mask(0))], preemptible=True) for i in range(2)]
+    nodes = [node(f"n{i}", switched(8)) for i in range(2)]
+    instance = build(nodes=nodes, gangs=[*low, gang("g", 1, 8, priority=1)])
+    # greedy stops nobody: 0 of 8 start; the bound knows that they could, and that one stop is enough
+    found = bounds(instance)
+    assert found["admission/1"] == (0, 8)
+
+
+def test_racks_have_room_for_so_many_whole_gangs() -> None:
+    # racks of 3 servers: one gang of 2 servers each, and a second one is spread
+    nodes = [node(f"n{i}", switched(8), "b1", f"r{i // 3}") for i in range(6)]
+    gangs = [gang(f"g{i}", 2, 8, prefer="rack") for i in range(3)]
+    assert bounds(build(nodes=nodes, gangs=gangs))["preference"] == (32, 32)
