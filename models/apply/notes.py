@@ -1,4 +1,4 @@
-"""What a run leaves to later runs in the Lease: gangs it stops, stopped or found held, nodes to avoid.
+"""What a run leaves to later runs in the Lease: gangs it stops, stopped or found held, promises, bad nodes.
 
 Tenants cannot write there, so notes need no seal. A note that is not in the form we write is left out.
 """
@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from models.apply.plan_actions import Key
+from models.apply.promises import Promises, read_promises
 
 MAX_STOPPING = 131_072
 """Characters of all StopNotes, about 8,000 pods: an object carries 256 KiB of annotations at most."""
@@ -92,6 +93,7 @@ class RunNotes:
     avoid: tuple[AvoidNote, ...] = ()
     held: tuple[HeldNote, ...] = ()
     evicted: tuple[EvictNote, ...] = ()
+    promises: Promises | None = None
 
     def with_evicted(self, gangs: Iterable[Key], now: int) -> RunNotes:
         """Count that these gangs are stopped now, but for those that an earlier run began to stop.
@@ -130,7 +132,9 @@ class RunNotes:
     @property
     def fits(self) -> bool:
         """Whether the StopNotes are short enough to be written."""
-        return len(replace(self, avoid=(), held=(), evicted=()).text()) <= MAX_STOPPING
+        return (
+            len(replace(self, avoid=(), held=(), evicted=(), promises=None).text()) <= MAX_STOPPING
+        )
 
     def with_avoided(self, found: Iterable[tuple[Key, str]], now: int) -> RunNotes:
         """Note nodes to avoid from now on; past ones are dropped.
@@ -176,7 +180,7 @@ class RunNotes:
 
     def text(self) -> str:
         """As JSON; empty without notes."""
-        if not (self.stops or self.avoid or self.held or self.evicted):
+        if not (self.stops or self.avoid or self.held or self.evicted or self.promises):
             return ""
         evicted = [
             {"gang": list(one.gang), "at": one.at, "times": one.times} for one in self.evicted
@@ -193,6 +197,8 @@ class RunNotes:
         }
         if self.held:
             tree["held"] = [{"gang": list(one.gang), "seen": one.seen} for one in self.held]
+        if self.promises is not None:
+            tree["promises"] = self.promises.tree()
         return json.dumps(tree, separators=(",", ":"))
 
 
@@ -211,6 +217,7 @@ def read_notes(written: str) -> RunNotes:
         tuple(_avoided(tree.get("avoid"))),
         tuple(_held(tree.get("held"))),
         tuple(evicted.values()),
+        read_promises(tree.get("promises")),
     )
 
 

@@ -35,6 +35,7 @@ from planner.show.progress import PHASES, STOPPING
 from planner.signals import stop_on_signal
 
 if TYPE_CHECKING:
+    from models.apply.promises import Promises
     from models.documents.plan import PlanDocument
     from models.instance import Instance
     from models.plan import PlanWriter
@@ -56,10 +57,10 @@ MAX_SHOWN = 20
 class PlanRequest:
     """The options of ``plan``; None keeps the value of the policy.
 
-    ``previous``: file of an earlier plan; ``last``: gives one of which only the promises count. ``now``:
-    seconds since the epoch. ``keep_running``:
-    running gangs keep every pod as it is; ``keep_in``: those of these namespaces do; ``keep_sizes_in``:
-    those of these keep their numbers of pods. ``avoid``: (gang, node) on which its pods stayed pending.
+    ``previous``: file of an earlier plan; ``promises``: of the last run. ``now``: seconds since the epoch.
+    ``keep_running``: running gangs keep every pod as it is; ``keep_in``: those of these namespaces do;
+    ``keep_sizes_in``: those of these keep their numbers of pods.
+    ``avoid``: (gang, node) on which its pods stayed pending.
     ``held``: (gang, last time at which a gate of others held it).
     ``evicted``: (gang, when plans stopped it last, how often).
     ``executor``: where neighbourhoods are solved. ``queue``: other schedulers that are planned.
@@ -75,7 +76,7 @@ class PlanRequest:
     seed: int | None = None
     workers: int | None = None
     previous: str | None = None
-    last: Callable[[], PlanDocument | None] | None = None
+    promises: Promises | None = None
     defragment: bool = False
     now: int | None = None
     keep_running: bool = False
@@ -420,9 +421,8 @@ def _read(request: PlanRequest, stdin: BinaryIO | None) -> LoadedInput:
         instance = with_evictions(instance, evictions_of(previous))
         instance = replace(instance, policy=with_stability(instance.policy))
         remarks = (*more, *remarks)
-    elif request.last is not None and instance.policy.reservations is not None:
-        last = request.last()
-        instance = instance if last is None else with_promises(instance, last)
+    elif request.promises is not None and instance.policy.reservations is not None:
+        instance = with_promises(instance, request.promises)
     return replace(built, instance=instance, remarks=remarks)
 
 

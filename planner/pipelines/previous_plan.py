@@ -1,5 +1,6 @@
-"""``--previous PLAN``: where an earlier plan wanted the pods of the gangs that still exist, and from when.
+"""Where an earlier plan wanted the pods of the gangs that still exist, and from when.
 
+Of ``--previous PLAN``, or of the promises that the last run noted.
 Gangs, pods and nodes that are gone give remarks; a plan of another cluster is an InputError.
 """
 
@@ -17,6 +18,7 @@ from planner.errors import Fault, InputError
 from planner.untrusted_text import safe
 
 if TYPE_CHECKING:
+    from models.apply.promises import Promises, Seat
     from models.documents.plan import PlanDocument, PlanGang
     from models.gang import Gang
     from models.instance import Instance
@@ -50,21 +52,37 @@ def with_previous(
     return replace(instance, gangs=gangs, earlier=earlier), tuple(remarks)
 
 
-def with_promises(instance: Instance, previous: PlanDocument) -> Instance:
-    """The instance with what the last plan promised gangs that still wait, and ``planned`` of these alone.
-
-    A plan of another cluster promised nothing here.
-    """
-    before, now = previous.instance.cluster.metadata.uid, instance.cluster.uid
-    if before != now:
-        return instance
-    found, _ = with_previous(instance, previous, "the last plan")
-    starts = {} if found.earlier is None else found.earlier.starts
+def with_promises(instance: Instance, noted: Promises) -> Instance:
+    """The instance with what the last plan promised gangs that still wait, and ``planned`` of these alone."""
+    nodes = {node.name: i for i, node in enumerate(instance.cluster.nodes)}
+    gone = _Gone()
+    promised = {one.gang: one for one in noted.starts}
+    starts = {
+        gang.key: promised[gang.key].start
+        for gang in instance.gangs
+        if not gang.running and gang.key in promised
+    }
     gangs = tuple(
-        one if one.key in starts else gang
-        for gang, one in zip(instance.gangs, found.gangs, strict=True)
+        replace(gang, planned=_places(gang, promised[gang.key].pods, nodes, gone))
+        if gang.key in starts
+        else gang
+        for gang in instance.gangs
     )
-    return replace(found, gangs=gangs)
+    known = (gang.key for gang in instance.gangs if gang.key in starts or _was_known(gang, noted))
+    missing = {key: frozenset(names) for key, names in gone.of.items()}
+    return replace(instance, gangs=gangs, earlier=EarlierPlan(frozenset(known), starts, missing))
+
+
+def _was_known(gang: Gang, noted: Promises) -> bool:
+    """Whether the plan knew a gang, by the times of the gang: who was to start and waits has come since."""
+    times = [gang.submitted_at]
+    if gang.running:
+        times += [gang.started_at, gang.runs_since]
+    elif gang.key in noted.due:
+        return False
+    elif gang.evicted_at is not None and gang.evicted_at >= noted.at:
+        return True  # by that plan
+    return any(time is not None and time <= noted.at for time in times)
 
 
 def _promised(
@@ -144,17 +162,23 @@ def _planned(
     gang: Gang, decided: PlanGang | None, nodes: Mapping[str, int], gone: _Gone
 ) -> tuple[PlannedPod, ...]:
     """Previous places, reserved ones too, of the pods that the gang may still have, on nodes that exist."""
-    roles = {role.name: i for i, role in enumerate(gang.roles)}
-    places: dict[tuple[int, int], int] = {}
     held = None if decided is None else decided.reserved
     pods = () if decided is None else decided.pods or (() if held is None else held.pods)
-    for pod in pods:
-        role, node = roles.get(pod.role), nodes.get(pod.node)
-        if role is None or pod.index not in gang.roles[role].indices(gang.roles[role].max):
-            gone.pods.append(f"{gang.namespace}/{gang.name} {pod.role} {pod.index}")
+    return _places(gang, [(pod.role, pod.index, pod.node) for pod in pods], nodes, gone)
+
+
+def _places(
+    gang: Gang, pods: Iterable[Seat], nodes: Mapping[str, int], gone: _Gone
+) -> tuple[PlannedPod, ...]:
+    roles = {role.name: i for i, role in enumerate(gang.roles)}
+    places: dict[tuple[int, int], int] = {}
+    for name, index, on in pods:
+        role, node = roles.get(name), nodes.get(on)
+        if role is None or index not in gang.roles[role].indices(gang.roles[role].max):
+            gone.pods.append(f"{gang.namespace}/{gang.name} {name} {index}")
         elif node is None:
-            gone.nodes[pod.node] += 1
-            gone.of.setdefault(gang.key, set()).add(pod.node)
+            gone.nodes[on] += 1
+            gone.of.setdefault(gang.key, set()).add(on)
         else:
-            places.setdefault((role, pod.index), node)
+            places.setdefault((role, index), node)
     return tuple(PlannedPod(role, index, node) for (role, index), node in sorted(places.items()))

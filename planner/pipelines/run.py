@@ -21,9 +21,7 @@ from planner.atomic_files import check_target
 from planner.errors import (
     Fault,
     GangplanError,
-    InputError,
     LockedError,
-    MissingPathError,
     NoPlanError,
     NotPermittedError,
     RefusedPlanError,
@@ -405,7 +403,7 @@ class _LockedRun:
         planning = replace(
             planning, evicted=tuple((one.gang, one.at, one.times) for one in evicted)
         )
-        planning = replace(planning, last=self._last_plan)
+        planning = replace(planning, promises=self.lock.notes.promises)
         source = ClusterSource(
             run.target(),
             skip=request.skip,
@@ -415,20 +413,6 @@ class _LockedRun:
         )
         # Ages are computed with the server's clock: that of this host may be wrong.
         return LivePlanner(planning, source, run.console, clock=run.clock, date=self.lock.now)
-
-    def _last_plan(self) -> PlanDocument | None:
-        """The last plan of this user, of which the promises are kept; None if there is none to be read."""
-        from planner.read.plan_files import read_plan
-
-        try:
-            last = last_plan.load(self.run.console.environ)
-            plan = read_plan(last.content, str(last.path))
-        except MissingPathError:
-            return None
-        except InputError as error:
-            self.run.warn(f"{error.faults[0].what}: what it promised is not known")
-            return None
-        return None if plan.instance.changes is not None else plan
 
     def _make_plan(self, planner: LivePlanner, before: Planned | None) -> Planned:
         """A plan of the cluster as it is, made while the lock is renewed."""
@@ -446,7 +430,7 @@ class _LockedRun:
             held = (key for key, pod in view.pods.items() if pod.held_at is not None)
             run.report.unbound = frozenset(held)
         lock.plan = run.report.plan = plan_id(planned.plan)
-        self._note_held(planned)
+        self._note(planned.plan)
         if planned.signal_exit is not None:
             run.record_signal(planned.signal_exit)
         run.check_signal()
@@ -456,16 +440,19 @@ class _LockedRun:
             raise LockedError(Fault(what, hint))
         return planned
 
-    def _note_held(self, planned: Planned) -> None:
-        """Note the gangs that cannot start by what they say themselves, and forget those that wait no longer.
+    def _note(self, plan: PlanDocument) -> None:
+        """Note what is promised, and the gangs that cannot start by what they say themselves.
 
-        Where that cannot be written, the next run notes them.
+        Those that wait no longer are forgotten. Where that cannot be written, the next run notes it.
         """
-        waiting = [one for one in planned.plan.instance.gangs if not one.running_pods]
+        from models.apply.promises import promised_by
+
+        waiting = [one for one in plan.instance.gangs if not one.running_pods]
         holds = ((one.key, one.status.hold) for one in waiting)
         held = [key for key, hold in holds if hold is not None and hold.code != QUEUE_LIMIT]
         notes, lock = self.lock.notes, self.lock
         after = notes.with_held(held, (one.key for one in waiting), lock.now())
+        after = replace(after, promises=promised_by(plan))
         if after != notes:
             lock.remember(after)
 
