@@ -34,7 +34,10 @@ from models.documents.gang import (
     GangSpec,
     GangStatus,
     GangTopology,
+    GroupDocument,
+    GroupTopology,
     HoldDocument,
+    NearDocument,
     NextToDocument,
     NodeExpressionDocument,
     ParallelismDocument,
@@ -72,7 +75,7 @@ from models.documents.queue import (
 )
 from models.documents.server import NicDocument, ServerModelDocument
 from models.documents.what_if import RelaxedDocument, WhatIfDocument
-from models.gang import ExistingPod, Gang, NextTo, NodeAffinity, Patience, Role, Spread
+from models.gang import ExistingPod, Gang, NextTo, NodeAffinity, Patience, Role, Spread, Together
 from models.hardware import ServerModel, bits
 from models.instance import Instance
 from models.policy import LOST_RUNTIME, KubernetesPolicy, Moves, Policy
@@ -343,7 +346,10 @@ def gang_document(gang: Gang, cluster: Cluster) -> GangDocument:
             ),
             patience=_patience(gang.patience),
             roles=tuple(_role(role, cluster) for role in gang.roles),
-            groups=(),  # read as rules about pods
+            groups=tuple(_group(gang, one, cluster) for one in gang.together),
+            near=None
+            if gang.near is None
+            else NearDocument.of(gang.near, level=cluster.level_name(gang.near.level)),
             communication=Communication.of(
                 gang, model=None, speed="count" if gang.counts_speed else "ignore"
             ),
@@ -354,6 +360,15 @@ def gang_document(gang: Gang, cluster: Cluster) -> GangDocument:
             hold=None if gang.hold is None else HoldDocument.of(gang.hold),
             planned=(),
         ),
+    )
+
+
+def _group(gang: Gang, group: Together, cluster: Cluster) -> GroupDocument:
+    """A group that should share a domain; what others require is read as rules about pods."""
+    return GroupDocument.model_construct(
+        name=group.name,
+        roles=tuple(gang.roles[number].name for number in group.roles),
+        topology=GroupTopology.model_construct(preferred=cluster.level_name(group.level)),
     )
 
 

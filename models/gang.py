@@ -174,6 +174,29 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True)
+class Together:
+    """Roles whose pods with GPUs should share one domain of the level. ``roles``: indices, ascending."""
+
+    name: str
+    roles: tuple[int, ...]
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """A gang should share one domain of the level with one of these gangs of its namespace.
+
+    ``nodes``: of domains in which such a gang stands that is not in the instance. ``anywhere``: beside it
+    counts as one wherever the gang is; no document says so.
+    """
+
+    gangs: tuple[str, ...]
+    level: int
+    nodes: frozenset[int] = frozenset()
+    anywhere: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Role:
     """Pods of one kind within a gang.
 
@@ -301,7 +324,8 @@ class Gang:
     ``resize_after``: until then it keeps its number of pods. ``planned``: by an earlier plan.
     ``balance``: level over whose used domains its pods with GPUs are spread evenly. ``exclusive``: level of
     which no domain with a GPU pod of it has one of another gang. ``ordered``: consecutive pods of a role
-    are near each other. ``patience``: its own, None for the policy's.
+    are near each other. ``patience``: its own, None for the policy's. ``together``: roles that should share
+    a domain; ``near``: gangs beside which it should be.
     """
 
     namespace: str
@@ -337,6 +361,8 @@ class Gang:
     exclusive: int | None = None
     ordered: bool = False
     patience: Patience | None = None
+    together: tuple[Together, ...] = ()
+    near: Near | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -393,6 +419,18 @@ class Gang:
     def weight_gpus(self) -> int:
         """Its GPUs at ``min``, or 1 if it requests none: w(gang) of the formulation."""
         return sum(role.min * role.gpus for role in self.roles) or 1
+
+    def gpus_of(self, roles: Iterable[int]) -> int:
+        """GPUs of these roles at ``min``, or 1 if they request none."""
+        return sum(self.roles[number].min * self.roles[number].gpus for number in roles) or 1
+
+    @property
+    def most_preference(self) -> int:
+        """What it adds to the tier ``preference`` by its own place, where all that it prefers holds."""
+        worth = self.weight_gpus if self.preferred is not None else 0
+        roles = (n for n, role in enumerate(self.roles) if role.preferred is not None)
+        worth += sum(self.gpus_of((number,)) for number in roles)
+        return worth + sum(self.gpus_of(one.roles) for one in self.together)
 
     def target_counts(self) -> tuple[int, ...]:
         """Target number of pods of every role.

@@ -188,8 +188,7 @@ def _running_gpus(_instance: Instance, gang: Gang) -> int:
 
 
 def _preference(_instance: Instance, gang: Gang) -> int:
-    worth = gang.weight_gpus if gang.preferred is not None else 0
-    return worth + sum(r.min * r.gpus or 1 for r in gang.roles if r.preferred is not None)
+    return gang.most_preference + (gang.weight_gpus if gang.near is not None else 0)
 
 
 def _bandwidth(_instance: Instance, gang: Gang) -> int:

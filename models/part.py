@@ -16,6 +16,7 @@ from models.cluster import Cluster, DisruptionBudget, Node
 from models.disruption_budgets import guards, taken, without
 from models.gang import Gang
 from models.instance import Instance, Outside
+from models.nearness import in_part
 from models.occupancy import PODS
 from models.part_rules import PartRules
 from models.policy import Policy, SolveLimits
@@ -26,6 +27,7 @@ from models.room_holding import blockers
 from models.services import bound, chosen_models, members, running_models
 from models.shape import closed_in_part, spares_of_part
 from models.solution import GangDecision, PodPlacement, Reserved, placed
+from models.tier_values import admitted
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,10 @@ class Standing:
         kept = (rules.node(n, self._without_fixed(n, free)) for n in order)
         instance = Instance(
             Cluster(cluster.name, cluster.levels, tuple(kept), cluster.uid, self._budgets(free)),
-            tuple(rules.gang(gang, _on(self._of_service(gang, free), position)) for gang in gangs),
+            tuple(
+                rules.gang(gang, _on(self._of_service(gang, free, position), position))
+                for gang in gangs
+            ),
             self._policy(free, limits),
             queues=without_cells(self.instance.queues),
             shares=self._shares(gangs),
@@ -211,9 +216,9 @@ class Standing:
             )
         )
 
-    def _of_service(self, index: int, freed: set[int]) -> Gang:
-        """The gang, on the GPU model of those of its service that are not freed."""
-        gang = self.instance.gangs[index]
+    def _of_service(self, index: int, freed: set[int], position: Mapping[int, int]) -> Gang:
+        """The gang, on the GPU model of those of its service that are not freed, and near those it names."""
+        gang = self._beside(index, freed, position)
         if gang.service is None:
             return gang
         key = (gang.namespace, gang.service)
@@ -228,6 +233,14 @@ class Standing:
             for role in gang.roles
         )
         return replace(gang, roles=tuple(roles), service=None)
+
+    def _beside(self, index: int, freed: set[int], position: Mapping[int, int]) -> Gang:
+        """The gang, which knows where those stand that it should be near, and that are not freed."""
+
+        def runs_whole(other: int) -> bool:
+            return admitted(self.instance, other, self.decisions[other])
+
+        return in_part(self.instance, self.decisions, runs_whole, index, freed, position)
 
     def _without_fixed(self, n: int, freed: set[int]) -> Node:
         """The node without what pods of other gangs hold there after the plan."""

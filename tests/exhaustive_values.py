@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from exhaustive_ages import aged, harm, queued_since
+from exhaustive_beside import all_beside
 from exhaustive_groups import best_share, has_groups
 from exhaustive_leftover import LEFTOVER, leftover
 from exhaustive_prices import Hold, Prices, domains_used, usable
@@ -106,6 +107,11 @@ def preferred_value(cluster: Cluster, gang: Gang, pods: Sequence[tuple[int, int]
         nodes = {n for r, n in pods if r == number}
         if role.preferred is not None and domains_used(cluster, role.preferred, nodes) == 1:
             value += role.min * role.gpus or 1
+    for group in gang.together:
+        heavy = [r for r in group.roles if gang.roles[r].gpus]
+        nodes = {n for r, n in pods if r in heavy}
+        if domains_used(cluster, group.level, nodes) == 1:
+            value += sum(gang.roles[r].min * gang.roles[r].gpus for r in heavy) or 1
     return value
 
 
@@ -191,18 +197,21 @@ def tier_values(instance: Instance, decisions: Sequence[GangDecision]) -> Tiers:
     sums: Counter[str] = Counter()
     figures = zip(shares(instance, decisions), speeds(instance, decisions), strict=True)
     of_gangs = zip(instance.gangs, decisions, figures, strict=True)
-    for gang, decision, (share, permille) in of_gangs:
+    runs: dict[int, Pods] = {}
+    for g, (gang, decision, (share, permille)) in enumerate(of_gangs):
         pods = [(p.role, p.index, p.node) for p in decision.pods]
         sums[f"kept/{gang.priority}"] += _kept(gang, decision)
         sums["disruption"] += harm(instance, gang) * _disrupted(gang, decision)
         sums["stability"] += stability_value(gang, pods)
         if admitted(gang, decision):
+            runs[g] = pods
             sums.update(earnings(instance, gang, pods))
             sums.update(performance(instance, gang, share, permille))
     free = free_after(instance, decisions)
     useful = of_use(instance, free, left_after(instance, decisions))
     for tier in LEFTOVER:
         sums[tier] = leftover(instance, tier, free, useful)
+    sums["preference"] += all_beside(instance, runs)
     sums.update(_of_queues(instance, decisions))
     return tuple((name, sums[name]) for name in tier_names(instance))
 

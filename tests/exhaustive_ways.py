@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from exhaustive_beside import spots
 from exhaustive_leftover import LEFTOVER, WHOLE_OR_FREE, leftover
 from exhaustive_options import Key, Option, options
 from exhaustive_pods import Marks, PodRules
@@ -46,7 +47,8 @@ def summed(*vectors: Vector) -> Vector:
 class Way:
     """One option and one spread. ``value``: what it adds to every sum whichever GPUs it gets; ``most``:
     with the ideal bandwidth. ``relative``: speed of its slowest GPU; ``gpus``: asked in all. ``marks``: its
-    new pods, for the rules about pods; ``part``: what it adds for the rules and tiers about queues.
+    new pods, for the rules about pods; ``part``: what it adds for the rules and tiers about queues,
+    and where it stands for gangs that should be near it.
     """
 
     option: Option
@@ -180,6 +182,8 @@ class Ways:
         relative = relative_speed(instance, gang, {n for r, _, n in pods if gang.roles[r].gpus})
         most = summed(value, self.scale.performance(g, 1000, relative))
         part = self._part(g, option, spread)
+        if option.admitted:
+            part |= spots(instance, g, pods)
         return Way(option, spread, value, most if option.admitted else value, relative, marks, part)
 
     def _part(self, g: int, option: Option, spread: Spread) -> Part:

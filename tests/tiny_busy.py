@@ -12,6 +12,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from tiny import OBJECTIVES, draw_policy
+from tiny_beside import with_wishes
 from tiny_draws import Draws
 from tiny_gangs import NEWEST, apart, draw_gang, held, queued, sickened, started
 from tiny_groups import grouped
@@ -100,6 +101,7 @@ def _gangs(draws: Draws, cluster: Cluster) -> tuple[tuple[Gang, ...], Cluster]:
     nodes = [sickened(draws, i, node, free[i]) for i, node in enumerate(cluster.nodes)]
     turned = settled(draws, [_turned(draws, i, node) for i, node in enumerate(nodes)])
     ruled = grouped(draws, shaped(draws, with_pod_rules(draws, gangs, cluster), cluster))
+    ruled = with_wishes(draws, ruled, cluster)
     return tuple(sorted(ruled, key=lambda g: g.key)), replace(cluster, nodes=turned)
 
 

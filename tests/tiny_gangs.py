@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
+from tiny_beside import with_wishes
 from tiny_draws import Draws
 from tiny_groups import grouped
 from tiny_pods import settled, with_pod_rules
@@ -43,6 +44,7 @@ def draw_gangs(draws: Draws, cluster: Cluster) -> tuple[tuple[Gang, ...], Cluste
         gangs.append(held(draws, apart(draws, gang)))
     nodes = tuple(sickened(draws, i, node, free[i]) for i, node in enumerate(cluster.nodes))
     ruled = grouped(draws, shaped(draws, with_pod_rules(draws, gangs, cluster), cluster))
+    ruled = with_wishes(draws, ruled, cluster)
     return tuple(sorted(ruled, key=lambda g: g.key)), replace(cluster, nodes=settled(draws, nodes))
 
 

@@ -341,17 +341,29 @@ class ShapeDocument(Document):
 
 
 class GroupTopology(Document):
-    """Where the pods of a group go."""
+    """All pods in one domain of `required`, if possible those with GPUs in one of `preferred`."""
 
-    required: LevelName
+    required: LevelName | None = omitted()
+    preferred: LevelName | None = omitted()
 
 
 class GroupDocument(Document):
-    """Roles of which all pods share one domain; a role may be in several groups."""
+    """Roles whose pods share one domain; a role may be in several groups."""
 
     name: ShortName
     roles: Many[ShortName]
     topology: GroupTopology
+
+
+MAX_NEAR = 64
+"""Most gangs that one may name to be near to."""
+
+
+class NearDocument(Document):
+    """Gangs of the same namespace: all pods with GPUs in one domain of `level` with those of one of them."""
+
+    gangs: Annotated[Many[Name], Field(json_schema_extra={"minItems": 1, "maxItems": MAX_NEAR})]
+    level: LevelName
 
 
 class RoleDocument(Document):
@@ -522,7 +534,11 @@ class GangSpec(Document):
     )
     roles: Annotated[Many[RoleDocument], read_once()] = Field(json_schema_extra={"minItems": 1})
     groups: Many[GroupDocument] = omitted(
-        default=(), description="Roles that share a domain; read as podSets and affinity of them"
+        default=(),
+        description="Roles that share a domain; `required` is read as podSets and affinity",
+    )
+    near: NearDocument | None = omitted(
+        description="Gangs of which one should be in the same domain, if possible"
     )
     communication: Annotated[Communication, read_once()] = Communication.model_construct()
 
@@ -577,7 +593,11 @@ class GangDocument(Document):
             for path, level in role.level_names():
                 yield ("spec", "roles", i, *path), level
         for i, group in enumerate(self.spec.groups):
-            yield ("spec", "groups", i, "topology", "required"), group.topology.required
+            for field in ("required", "preferred"):
+                if (level := getattr(group.topology, field)) is not None:
+                    yield ("spec", "groups", i, "topology", field), level
+        if self.spec.near is not None:
+            yield ("spec", "near", "level"), self.spec.near.level
 
     def set_of(self, group: str) -> str:
         """The pod set of a group, or of a part of a role."""
@@ -601,6 +621,7 @@ class GangDocument(Document):
                 ("spec", "roles"), f"{pods:,} pods in one gang", f"the most is {MAX_PODS:,}"
             )
         yield from _group_errors(self)
+        yield from _near_errors(self)
         communication = self.spec.communication.field_errors(self.min_gpus)
         yield from within(("spec", "communication"), communication)
         yield from _pod_errors(self)
@@ -634,6 +655,14 @@ def _group_errors(gang: GangDocument) -> Iterator[FieldError]:
         seen.add(group.name)
         if not group.roles:
             yield FieldError((*path, "roles"), "a group without roles", "name its roles")
+        if group.topology.required is None and group.topology.preferred is None:
+            what, hint = "a group without a level", "write `required` or `preferred`"
+            yield FieldError((*path, "topology"), what, hint)
+        own = [role for role in gang.spec.roles if role.name in group.roles]
+        if group.topology.preferred is not None and own and not any(role.gpus for role in own):
+            what = "no role of the group has GPUs, and others do not count"
+            hint = "remove `preferred`, or write `required`"
+            yield FieldError((*path, "topology", "preferred"), what, hint)
         for j, name in enumerate(group.roles):
             if name not in roles:
                 what = f"unknown role {shown(name)}"
@@ -641,6 +670,22 @@ def _group_errors(gang: GangDocument) -> Iterator[FieldError]:
     for path, name in parts:
         if len(gang.set_of(name)) > MAX_SET_NAME or len(name) > MAX_SHORT_NAME:
             yield FieldError(path, f"the name {shown(name)} is too long here", "shorten it")
+
+
+def _near_errors(gang: GangDocument) -> Iterator[FieldError]:
+    """Gangs that cannot be named, or not so many; paths start at the gang's top."""
+    if gang.spec.near is None:
+        return
+    path: Path = ("spec", "near", "gangs")
+    names = gang.spec.near.gangs
+    if not 0 < len(names) <= MAX_NEAR:
+        what = f"near to {plural(len(names), 'gang')}"
+        yield FieldError(path, what, f"name 1 to {MAX_NEAR}")
+    for i, name in enumerate(names):
+        if name == gang.metadata.name:
+            yield FieldError((*path, i), "a gang cannot be near itself", "name another gang")
+        elif name in names[:i]:
+            yield FieldError((*path, i), f"the gang {shown(name)} is named twice", "name it once")
 
 
 def _pod_errors(gang: GangDocument) -> Iterator[FieldError]:

@@ -18,6 +18,7 @@ from itertools import product
 
 from models.gang import ExistingPod
 from models.instance import Instance
+from models.nearness import loosened
 from models.occupancy import rooms
 from models.program.aggregated.pools import Shape, ShapeBounds
 from models.program.base_state import BaseState, base_decisions, build_base_state
@@ -25,6 +26,7 @@ from models.program.demand_builder import placing
 from models.program.demands import Demand, RoleDemand
 from models.program.interruption import Question, never
 from models.program.linear_program import Linear, Program
+from models.program.nearness import anywhere
 from models.program.options import Choice, Option
 from models.program.tier_expressions import (
     OPTION_VALUES,
@@ -69,7 +71,7 @@ class SlotModel:
         cache: ValueCache | None = None,
         interrupted: Question = never,
     ) -> None:
-        self.instance = instance
+        self.instance = instance = loosened(instance, 0)
         self.program = Program(interrupted)
         self._state = build_base_state(instance, immovable=immovable, interrupted=interrupted)
         self.requests = self._state.requests
@@ -177,7 +179,8 @@ class SlotModel:
         if mode.shape is not None:
             return int(getattr(mode.shape, family))
         if not demand.roles:
-            return self._standing.value(family, demand.gang, demand.stays)
+            near = anywhere(self.instance.gangs[demand.gang]) if family == "preference" else 0
+            return near + self._standing.value(family, demand.gang, demand.stays)
         return 0 if family == "span" else self._shapes.most(family, demand)
 
 

@@ -18,6 +18,7 @@ from models.program.base_state import base_decisions
 from models.program.demands import Demand, RoleDemand
 from models.program.free_servers import FreeServers
 from models.program.linear_program import Linear, Program
+from models.program.nearness import near_gpus
 from models.program.options import PLACED, Effect, standing_gpus
 from models.program.queue_usage import QUEUE_TIERS
 from models.program.regions import RegionSet
@@ -425,13 +426,18 @@ def group_gpus_as_planned(region_set: RegionSet, group: GroupVariables) -> Linea
 
 
 def gang_preference(gang: GangVariables, topology: Topology) -> Linear:
-    """What the gang adds to ``preference``."""
+    """What the gang adds to ``preference`` by its own place."""
     total, spec = Linear(), gang.gang
     if spec.preferred is not None:
         total.add_linear(topology.whole(spec.preferred), spec.weight_gpus)
     for number, role in enumerate(spec.roles):
         if role.preferred is not None:
-            total.add_linear(topology.whole(role.preferred, number), role.min * role.gpus or 1)
+            total.add_linear(topology.whole(role.preferred, (number,)), spec.gpus_of((number,)))
+    for one in spec.together:
+        whole = topology.whole(one.level, one.roles, gpus_only=True)
+        total.add_linear(whole, spec.gpus_of(one.roles))
+    if spec.near is not None and spec.near.anywhere:
+        total.add_linear(topology.whole(spec.near.level, gpus_only=True), spec.weight_gpus)
     return total
 
 
@@ -443,12 +449,6 @@ def gang_span(instance: Instance, gang: GangVariables, topology: Topology) -> Li
         factor = weight * weights[level]
         total.add_linear(topology.count(level), factor).add(gang.admit, -factor)
     return total.add_linear(topology.nodes(), weight).add(gang.admit, -weight)
-
-
-def most_preference(gang: Gang) -> int:
-    """What a gang adds to ``preference`` when every preference holds."""
-    worth = gang.weight_gpus if gang.preferred is not None else 0
-    return worth + sum(r.min * r.gpus or 1 for r in gang.roles if r.preferred is not None)
 
 
 @dataclass(frozen=True)
@@ -523,8 +523,8 @@ class TierExpressions:
         for stay in self._admitted_stays:
             total.add(stay.admit, self._standing_value("preference", stay))
         for group in self.model.variables.groups:
-            total.add_all(group.admits, most_preference(group.gangs[0]))
-        return total
+            total.add_all(group.admits, group.gangs[0].most_preference)
+        return total.add_linear(near_gpus(self.model, self.topologies, self.base))
 
     def bandwidth(self) -> Linear:
         total = Linear()

@@ -223,6 +223,13 @@ class Model:
             self._fits[key] = sum(self.rooms[n].free_gpus // gpus for n in nodes)
         return self._fits[key]
 
+    def place_of(self, level: int, domain: int) -> int:
+        """What stands for a domain in variables: itself; for a node its region, or a negative number."""
+        if level < self.instance.cluster.node_level:
+            return domain
+        (n,) = self.instance.cluster.domains[level][domain].nodes
+        return self.region_set.region_of.get(n, -1 - n)
+
     @cached_property
     def queue_use(self) -> QueueUsage:
         """What gangs in queues hold."""

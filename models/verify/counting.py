@@ -254,7 +254,9 @@ def _aged_waiting(outcome: Outcome, i: int) -> int:
 def _preference(outcome: Outcome, i: int) -> int:
     gang = outcome.changes[i].gang
     roles = sum(role.min * role.gpus or 1 for role in gang.roles if role.preferred is not None)
-    return roles + (0 if gang.preferred is None else gang.w)
+    for numbers, _ in gang.together:
+        roles += sum(gang.roles[n].min * gang.roles[n].gpus for n in numbers) or 1
+    return roles + gang.w * ((gang.preferred is not None) + (gang.near is not None))
 
 
 def _bandwidth(outcome: Outcome, i: int) -> int:

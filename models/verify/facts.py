@@ -147,7 +147,8 @@ class Gang:
     dealt one. ``min_share`` counts patience, ``least_share`` does not; ``patient_until``: its end, if any.
     ``submitted``: or evicted, whichever was later.
     ``min_run_time``: seconds after ``since``, its first start, that it is left alone. ``starts_again``: when
-    it may start after its evictions, None without any or where the policy does not say.
+    it may start after its evictions, None without any or where the policy does not say. ``together``: groups
+    of roles that should share a domain of a level; ``near``: names of gangs, and the level.
     """
 
     namespace: str
@@ -186,6 +187,8 @@ class Gang:
     balance: int | None
     exclusive: int | None
     ordered: bool
+    together: tuple[tuple[frozenset[int], int], ...]
+    near: tuple[tuple[str, ...], int] | None
     ranks: Mapping[PodKey, int]
 
     @property

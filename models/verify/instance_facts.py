@@ -12,7 +12,13 @@ from functools import lru_cache
 
 from models.documents.base import FieldError
 from models.documents.cluster import ClusterSpec, LevelDocument, NodeDocument, level_errors
-from models.documents.gang import GangDocument, GangSpec, PodDocument, RoleDocument
+from models.documents.gang import (
+    GangDocument,
+    GangSpec,
+    NearDocument,
+    PodDocument,
+    RoleDocument,
+)
 from models.documents.plan import PlanInstance, PlanPod
 from models.documents.policy import PolicySpec
 from models.documents.queue import QueueDocument, QueueSpec
@@ -411,6 +417,8 @@ class GangReader:
             balance=self._level(topology.balance, at),
             exclusive=self._level(topology.exclusive, at),
             ordered=topology.order,
+            together=tuple(self._groups(document, f"{where}.spec.groups")),
+            near=self._near(spec.near, f"{where}.spec.near"),
             ranks={
                 (number, pod.index): pod.rank
                 for pod in status.pods
@@ -418,6 +426,26 @@ class GangReader:
                 if pod.rank is not None and role.name == pod.role
             },
         )
+
+    def _groups(self, document: GangDocument, where: Place) -> Iterator[tuple[frozenset[int], int]]:
+        """Roles that should share a domain. A plan states as rules about pods what groups require."""
+        names = [role.name for role in document.spec.roles]
+        for i, group in enumerate(document.spec.groups):
+            if group.topology.required is not None:
+                self.faults.add(
+                    "form", f"{where}[{i}].topology", "a plan states no required groups"
+                )
+            level = self._level(group.topology.preferred, f"{where}[{i}].topology")
+            roles = {names.index(name) for name in group.roles if name in names}
+            if len(roles) < len(set(group.roles)):
+                self.faults.add("reference", f"{where}[{i}].roles", "no such role")
+            if level is not None:
+                yield frozenset(roles), level
+
+    def _near(self, near: NearDocument | None, where: Place) -> tuple[tuple[str, ...], int] | None:
+        if near is None or (level := self._level(near.level, where)) is None:
+            return None
+        return near.gangs, level
 
     def _min_run_time(self, spec: GangSpec) -> int:
         if spec.min_run_time is not None:

@@ -104,6 +104,11 @@ class Outcome:
         return found
 
     @cached_property
+    def change_of(self) -> dict[tuple[str, str], Change]:
+        """By namespace and name of the gang."""
+        return {change.gang.key: change for change in self.changes}
+
+    @cached_property
     def latest_submission(self) -> int:
         return self.facts.latest_submission()
 

@@ -22,7 +22,7 @@ from models.verify.outcome import Outcome
 from models.verify.room import Grounds, Room, Work, placements
 from models.verify.rules.bandwidth import BOUND
 from models.verify.stated_reasons import Reasons, denies_room, missing_pods
-from models.verify.tier_values import VALUES, tiers
+from models.verify.tier_values import VALUES, is_near, tiers
 from models.verify.variant import Part, Variant
 from models.verify.violation import Violation
 
@@ -148,6 +148,7 @@ class _Search:
         # what valuing the cluster looks at: with shares of nodes, each pod's requests
         counted = pods if policy.per_gpu else 0
         self.cluster_visits = CLUSTER_VISITS * len(self.facts.nodes) + counted
+        self.joint = any(gang.near is not None for gang in self.facts.gangs)
         self.room = Room(outcome, Grounds(self.facts, self.work))
         self.found: dict[int, Witness] = {}
 
@@ -243,9 +244,9 @@ class _Search:
         for position, tier in enumerate(self.tiers):
             family, _, priority = tier.name.partition("/")
             value = VALUES[family]
-            if family == "fair":  # no such sum either, but quickly computed
-                self.work.spend(len(self.facts.gangs))
-                yield value(variant, int(priority))
+            if family == "fair" or (family == "preference" and self.joint):
+                self.work.spend(len(self.facts.gangs))  # no such sum either, but quickly computed
+                yield value(variant, int(priority or 0))
             elif family in OF_CLUSTER:
                 if position in self.found:
                     return
@@ -335,10 +336,11 @@ class _Search:
                     yield Step(i, "being placed elsewhere", {i: pods})
 
     def _improvable(self, i: int) -> bool:
-        """Whether it is not on one node at the full share and speed."""
-        figures = self.outcome.figures[i]
+        """Whether it is not on one node at the full share and speed, or not near whom it names."""
+        change, figures = self.outcome.changes[i], self.outcome.figures[i]
         several = any(count > 1 for count in self.outcome.domains[i])
-        return several or figures.share not in (None, 1000) or figures.speed != 1000
+        apart = change.gang.near is not None and not is_near(self.outcome, change)
+        return several or apart or figures.share not in (None, 1000) or figures.speed != 1000
 
     def _exchanged(self) -> Iterator[Step]:
         """A waiting gang in the room of another, which waits, stops, shrinks or goes elsewhere."""
@@ -584,6 +586,8 @@ def _kind(gang: Gang) -> object:
         gang.queue,
         gang.balance,
         gang.exclusive,
+        gang.together,
+        gang.near,
         tuple(gang.planned.items()),
         tuple(
             (

@@ -26,6 +26,7 @@ from models.gang import (
     ExistingPod,
     Gang,
     Hold,
+    Near,
     NextTo,
     NodeAffinity,
     NodeExpression,
@@ -33,6 +34,7 @@ from models.gang import (
     Role,
     SharedAffinity,
     Spread,
+    Together,
     Toleration,
 )
 from models.hardware import bits
@@ -372,6 +374,10 @@ class GangReader:
             exclusive=self._level(spec.topology.exclusive),
             ordered=spec.topology.order,
             patience=None if spec.patience is None else spec.patience.to_patience(),
+            together=tuple(_together(document, self.levels)),
+            near=None
+            if spec.near is None
+            else Near(tuple(sorted(spec.near.gangs)), self.levels.get(spec.near.level, 0)),
         )
 
     def _level(self, name: str | None) -> int | None:
@@ -460,14 +466,24 @@ def _grouped(
     gang: GangDocument, written: RoleDocument, role: Role, levels: Mapping[str, int]
 ) -> Role:
     """The role with the affinities of the groups that it is in: who comes to one comes to its domain."""
-    groups = [group for group in gang.spec.groups if written.name in group.roles]
-    sets = [gang.set_of(group.name) for group in groups]
-    near = (
-        NextTo(levels.get(group.topology.required, 0), own)
-        for group, own in zip(groups, sets, strict=True)
-    )
+    groups = [
+        (gang.set_of(group.name), group.topology.required)
+        for group in gang.spec.groups
+        if written.name in group.roles and group.topology.required is not None
+    ]
+    sets = [own for own, _ in groups]
+    near = (NextTo(levels.get(required, 0), own) for own, required in groups)
     pod_sets = tuple(sorted((*role.pod_sets, *sets)))
     return replace(role, pod_sets=pod_sets, affinity=(*role.affinity, *near)) if groups else role
+
+
+def _together(gang: GangDocument, levels: Mapping[str, int]) -> Iterator[Together]:
+    """The groups that should share a domain, with the numbers of their roles."""
+    parts = [(role.name, part) for role in gang.spec.roles for part in role.part_names]
+    for group in gang.spec.groups:
+        if group.topology.preferred is not None:
+            roles = tuple(n for n, (written, _) in enumerate(parts) if written in group.roles)
+            yield Together(group.name, roles, levels.get(group.topology.preferred, 0))
 
 
 def _numbers(roles: Sequence[Sequence[Role]]) -> Callable[[int, int], int]:

@@ -263,7 +263,8 @@ class _NeighborhoodSearch:
 def _unmet_preference(instance: Instance, evaluation: Evaluation, index: int) -> int:
     gang, value = instance.gangs[index], evaluation.lines[index].value
     unmet = value is not None and gang.preferred is not None and value.domains[gang.preferred] > 1
-    return gang.weight_gpus if unmet else 0
+    apart = value is not None and evaluation.near.get(index) == 0
+    return gang.weight_gpus * (unmet + apart)
 
 
 def _lost_bandwidth(instance: Instance, evaluation: Evaluation, index: int) -> int:

@@ -12,6 +12,7 @@ from itertools import islice
 
 from models.disruption_budgets import may_move
 from models.instance import Instance
+from models.nearness import companions
 from models.program.base_state import base_decisions
 from models.program.demand_builder import remaining_demand
 from models.program.demands import Demand
@@ -21,6 +22,7 @@ from models.rates.speed import FULL_SPEED
 from models.solution import STARTS, GangDecision
 from models.tier_values import PLACEMENT_VALUES, Evaluation, Line, gang_value, tiers_of
 from models.tiers import family, larger_is_better, sign
+from planner.search.beside import Pairs
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace, Pods, counts_of
 from planner.search.greedy import greedy, place, placements
@@ -45,10 +47,31 @@ def rearrange(
     for small_first in (True, False):
         ordered = sorted(demands, key=partial(_order, instance, small_first))
         found = _placed(space, decisions, ordered, budget)
+        space.undo(mark)
+        if found is not None and _worth(instance, found) > _worth(instance, decisions):
+            decisions = found
+            break
+    if companions(instance):
+        ordered = sorted(demands, key=partial(_order, instance, small_first))
+        found = _beside(space, decisions, ordered, budget)
         if found is not None and _worth(instance, found) > _worth(instance, decisions):
             return found
-        space.undo(mark)
     return tuple(decisions)
+
+
+def _beside(
+    space: FreeSpace,
+    decisions: Sequence[GangDecision],
+    demands: Sequence[Demand],
+    budget: Budget | None,
+) -> tuple[GangDecision, ...] | None:
+    """The plan with these gangs placed beside those that they should be near; None as ``_placed``."""
+    if not Pairs(space, demands, budget).place():
+        return None
+    found = list(decisions)
+    for demand in demands:
+        found[demand.gang] = space.decision(demand.gang)
+    return tuple(found) if not unjustified_victims(space.instance, found) else None
 
 
 def afresh(instance: Instance, *, budget: Budget) -> tuple[GangDecision, ...] | None:

@@ -17,6 +17,7 @@ from importlib.metadata import version
 from models.effective_gpus import effective_of
 from models.gang import Patience
 from models.instance import Instance
+from models.nearness import loosened
 from models.pod_rules import pod_rules, without
 from models.program.aggregated.bounds import PLACEMENTS
 from models.program.aggregated.model import AggregatedModel
@@ -62,6 +63,9 @@ RULED_PAIRS = 100_000
 
 SHAPED_PAIRS = 10_000
 """As many pairs of a node and a gang that is spread evenly or alone in a domain; smaller gangs are pooled."""
+
+NEAR_PAIRS = 10_000
+"""The same of gangs that should be near others, and of those that they name; the rest count anywhere."""
 
 PATIENT_PAIRS = 5_000
 """With more pairs of a node and a gang that is patient, aggregated models let these gangs start anywhere."""
@@ -437,6 +441,7 @@ def _relaxed(instance: Instance) -> Instance:
     nodes, found = len(instance.cluster.nodes), _impatient(instance)
     if len(pod_rules(instance).of) * nodes > RULED_PAIRS:
         found = without(found)
+    found = loosened(found, NEAR_PAIRS // max(1, nodes))
     largest = sorted(shaped_gangs(instance), key=lambda i: (-instance.gangs[i].weight_gpus, i))
     return pooled_shapes(found, largest[SHAPED_PAIRS // max(1, nodes) :])
 

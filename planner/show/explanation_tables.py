@@ -147,6 +147,12 @@ def _needs(found: Explanation) -> list[str]:
         rules.append(f"all pods in one {cluster.level_name(gang.required)}")
     if gang.preferred is not None:
         rules.append(f"if possible in one {cluster.level_name(gang.preferred)}")
+    for one in gang.together:
+        names = listed([gang.roles[number].name for number in one.roles], "and")
+        rules.append(f"if possible {names} in one {cluster.level_name(one.level)}")
+    if gang.near is not None:
+        names = listed(list(gang.near.gangs), "or")
+        rules.append(f"if possible in one {cluster.level_name(gang.near.level)} with {names}")
     if gang.balance is not None:
         rules.append(f"equally many pods in each {cluster.level_name(gang.balance)}, or one more")
     if gang.exclusive is not None:

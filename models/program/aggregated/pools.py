@@ -23,6 +23,7 @@ from models.instance import Instance
 from models.occupancy import Room
 from models.program.demands import Demand, RoleDemand
 from models.program.linear_program import Linear
+from models.program.nearness import anywhere
 from models.program.packing import by_count, inside_known_MBps, network_MBps
 from models.program.rules.bandwidth import Speeds
 from models.program.rules.bandwidth_carriers import relative_speed
@@ -193,12 +194,14 @@ class ShapeBounds:
         worth = 0
         if gang.preferred is not None and gang.preferred <= level:
             worth += gang.weight_gpus
-        alone = len(demand.gpu_roles) == 1
-        for number, role in enumerate(gang.roles):
-            if role.preferred is not None:
-                # one of several roles may be whole although the gang is not
-                split = alone and number == demand.gpu_roles[0].role and role.preferred > level
-                worth += 0 if split else role.min * role.gpus or 1
+        own = {role.role for role in demand.gpu_roles}
+        of_roles = [((n,), role.preferred) for n, role in enumerate(gang.roles)]
+        for roles, preferred in (*of_roles, *((one.roles, one.level) for one in gang.together)):
+            # some of the roles may be whole although the gang is not
+            if preferred is not None and (preferred <= level or not own <= {*roles}):
+                worth += gang.gpus_of(roles)
+        if gang.near is not None and gang.near.level <= level:
+            worth += anywhere(gang)
         return worth
 
     def bandwidth(self, demand: Demand, level: int, largest: int | None = None) -> int:

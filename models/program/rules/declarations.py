@@ -13,6 +13,7 @@ from models.cells import cells_by_model, is_firm
 from models.gang import Gang, Role
 from models.instance import Instance
 from models.leftover import suspects
+from models.nearness import tied
 from models.pod_rules import counted_at, pod_rules, rule_key, suitable_nodes
 from models.program.demands import Demand, RoleDemand
 from models.queue_order import place_in_line
@@ -50,7 +51,13 @@ class Declaration:
 
 def _domains_key(_instance: Instance, gang: Gang) -> Hashable:
     roles = tuple((role.required, role.preferred) for role in gang.roles)
-    return gang.required, gang.preferred, roles
+    return gang.required, gang.preferred, roles, tuple((t.roles, t.level) for t in gang.together)
+
+
+def _beside_key(instance: Instance, gang: Gang) -> Hashable:
+    if tied(instance, gang):
+        return gang.key
+    return None if gang.near is None else gang.near.level
 
 
 def _slices_key(_instance: Instance, gang: Gang) -> Hashable:
@@ -187,6 +194,7 @@ DECLARED: tuple[Declaration, ...] = (
     ),
     Declaration("spares", node_key=_spared_among),
     Declaration("suspect nodes", node_key=_is_suspect),
+    Declaration("gangs beside each other", gang_key=_beside_key, own_variables=tied),
 )
 """One declaration a rule; rules that concern every gang alike (GPUs, resources) declare nothing."""
 

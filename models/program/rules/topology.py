@@ -14,6 +14,9 @@ from collections.abc import Sequence
 from models.program.linear_program import Linear
 from models.program.variables import GangVariables, Model
 
+Scope = tuple[int, ...] | None
+"""Roles of a gang; None for all."""
+
 
 class Topology:
     """Domains of one gang: which it uses, and whether it is whole in one.
@@ -34,7 +37,7 @@ class Topology:
         self._region_set = model.region_set
         self._gang = gang
         self.used: dict[int, dict[int, int]] = {}
-        self._whole: dict[tuple[int, int | None, bool], Linear] = {}
+        self._whole: dict[tuple[int, Scope, bool], Linear] = {}
         self._by_domain: dict[int, dict[int, list[int]]] = {}
         self._required = gang.gang.required
         self._require()
@@ -207,36 +210,62 @@ class Topology:
             total.add(here)
         return total
 
-    def whole(self, level: int, scope: int | None = None, *, gpus_only: bool = False) -> Linear:
+    def whole(self, level: int, scope: Scope = None, *, gpus_only: bool = False) -> Linear:
         """1 only if the pods share one domain of the level, standing ones included.
 
-        ``scope``: a role of the gang, or None for all its pods (``gpus_only``: those with GPUs).
+        ``scope``: roles of the gang, or None for all its pods; ``gpus_only``: of these the pods with GPUs.
         """
         key = (level, scope, gpus_only)
         if key not in self._whole:
             self._whole[key] = self._make_whole(level, scope, gpus_only=gpus_only)
         return self._whole[key]
 
-    def _make_whole(self, level: int, scope: int | None, *, gpus_only: bool) -> Linear:
-        gang, demand = self._gang.gang, self._gang.demand
+    def homes(self, level: int, *, gpus_only: bool) -> dict[int, Linear]:
+        """By domain (at the node level by region), 1 only if all pods are in it, standing ones included."""
+        gpu, cpu_only = self._to_place(None, gpus_only=gpus_only)
+        standing = self._standing(level, None, gpus_only=gpus_only)
+        if gpu or cpu_only:
+            return self._chosen(level, standing, gpu, cpu_only)
+        found = {self._model.place_of(level, domain) for domain in standing}
+        return {domain: self._gang.admitted() for domain in found} if len(standing) == 1 else {}
+
+    def _make_whole(self, level: int, scope: Scope, *, gpus_only: bool) -> Linear:
+        gang = self._gang.gang
         if gang.required is not None and level <= gang.required:
             return self._gang.admitted()
-        gpu = [i for i, r in enumerate(demand.gpu_roles) if scope in (None, r.role)]
-        cpu_only = [i for i, r in enumerate(demand.cpu_only_roles) if scope in (None, r.role)]
-        if gpus_only or self._gang.cpu_only_follow:
-            cpu_only = []
+        gpu, cpu_only = self._to_place(scope, gpus_only=gpus_only)
         standing = self._standing(level, scope, gpus_only=gpus_only)
         if len(standing) > 1:
             return Linear()
         if not gpu and not cpu_only:
             return self._gang.admitted()
         chosen = Linear()
-        for domain, regions in self.regions_by_domain(level).items():
-            if standing and not self._stands_in(level, domain, standing):
-                continue
-            chosen.add_linear(self._whole_in(level, domain, regions, gpu, cpu_only))
-        self._program.at_most(Linear().add_linear(chosen).add(self._gang.admit, -1))
+        for own in self._chosen(level, standing, gpu, cpu_only).values():
+            chosen.add_linear(own)
         return chosen
+
+    def _to_place(self, scope: Scope, *, gpus_only: bool) -> tuple[list[int], list[int]]:
+        """Positions of the demand's roles with GPUs, and of those without that have places of their own."""
+        demand = self._gang.demand
+        gpu, cpu_only = (
+            [i for i, role in enumerate(roles) if scope is None or role.role in scope]
+            for roles in (demand.gpu_roles, demand.cpu_only_roles)
+        )
+        return gpu, [] if gpus_only or self._gang.cpu_only_follow else cpu_only
+
+    def _chosen(
+        self, level: int, standing: set[int], gpu: list[int], cpu_only: list[int]
+    ) -> dict[int, Linear]:
+        """By domain, 1 only if these pods are all in it; at most one, of an admitted gang."""
+        found: dict[int, Linear] = {}
+        for domain, regions in self.regions_by_domain(level).items():
+            if not standing or (len(standing) == 1 and self._stands_in(level, domain, standing)):
+                found[domain] = self._whole_in(level, domain, regions, gpu, cpu_only)
+        total = Linear()
+        for own in found.values():
+            total.add_linear(own)
+        self._program.at_most(total.add(self._gang.admit, -1))
+        return found
 
     def _whole_in(
         self, level: int, domain: int, regions: list[int], gpu: list[int], cpu_only: list[int]
@@ -259,13 +288,13 @@ class Topology:
             self._program.at_least(row.add(whole, -count))
         return Linear().add(whole)
 
-    def _standing(self, level: int, scope: int | None, *, gpus_only: bool) -> set[int]:
+    def _standing(self, level: int, scope: Scope, *, gpus_only: bool) -> set[int]:
         gang, of = self._gang.gang, self._instance.cluster.domain_of[level]
         return {
             of[pod.node]
             for pod in self._gang.demand.stays
             if pod.node is not None
-            and scope in (None, pod.role)
+            and (scope is None or pod.role in scope)
             and not (gpus_only and not gang.roles[pod.role].gpus)
         }
 

@@ -1,0 +1,245 @@
+"""Gangs that should be near each other, and groups with a preferred level: as read, planned and judged.
+
+A rack has two servers of 8 GPUs unless a test says otherwise.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from building import build, gang, level, role
+from comparing import differences
+from outcomes import NOW
+from test_groups_of_roles import Doc, cluster, made
+from test_groups_of_roles import gang as document
+from test_groups_of_roles import role as role_document
+
+from models.canonical import canonical_instance
+from models.gang import Gang, Near, Together
+from models.instance import Instance
+from models.nearness import loosened, tied_gangs
+from models.part import Standing
+from models.plan import compose
+from models.policy import SolveLimits
+from models.solution import GangDecision, PodPlacement
+from models.tier_values import Evaluation
+from models.verify.check import check, derive
+from planner.errors import InputError
+from planner.read.inputs import read
+from planner.search.solve import AGGREGATED_FROM, WHOLE_BELOW, solve
+
+SIZES = (None, AGGREGATED_FROM, WHOLE_BELOW)
+ALL = 0xFF
+
+
+def near(one: Gang, *others: str, at: str = "rack") -> Gang:
+    wanted = level(at)
+    assert wanted is not None
+    return replace(one, near=Near(others, wanted))
+
+
+def planned(instance: Instance, size: int | None = None) -> tuple[list[set[str | None]], int]:
+    """The racks of every gang, and the value of ``preference``; the judge finds nothing."""
+    solution = solve(instance, size=size)
+    plan = compose(instance, solution, name="p", created_at=NOW, generator="test")
+    assert check(plan) == []
+    values = {tier.name: tier.value for tier in solution.tiers}
+    assert derive(plan) == values
+    nodes = instance.cluster.nodes
+    racks = [{nodes[pod.node].domains[-1] for pod in one.pods} for one in solution.decisions]
+    return racks, values["preference"]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.usefixtures("brief_improvement")
+def test_a_gang_that_starts_goes_beside_one_that_runs(size: int | None) -> None:
+    # decode runs in r1; span and stranded alone would fill r2, where 4 GPUs of a server are taken
+    runs = gang("decode", 1, 8, stands=[(0, 0, 0, ALL)])
+    other = gang("other", 1, 4, stands=[(0, 0, 2, 0x0F)])
+    free = gang("prefill", 1, 4)
+    apart = planned(build(racks=2, nodes_per_rack=2, gangs=[runs, other, free]), size)
+    assert apart == ([{"r1"}, {"r2"}, {"r2"}], 0)
+    beside = near(free, "decode")
+    together = planned(build(racks=2, nodes_per_rack=2, gangs=[runs, other, beside]), size)
+    assert together == ([{"r1"}, {"r2"}, {"r1"}], 4)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.usefixtures("brief_improvement")
+def test_two_gangs_that_start_go_to_the_one_rack_with_room_for_both(size: int | None) -> None:
+    # r1 and r2 have one server left each, r3 has two: alone, each would take the fullest rack
+    held = [gang(f"held-{n}", 1, 8, stands=[(0, 0, n, ALL)]) for n in (0, 2)]
+    gangs = [gang("decode", 1, 8), *held, near(gang("prefill", 1, 8), "decode", "nobody")]
+    racks, worth = planned(build(racks=3, nodes_per_rack=2, gangs=gangs), size)
+    assert (racks[0], racks[3], worth) == ({"r3"}, {"r3"}, 8)
+
+
+def test_one_of_the_gangs_that_are_named_is_enough() -> None:
+    runs = [gang(f"decode-{n}", 1, 8, stands=[(0, 0, 2 * n, ALL)]) for n in range(2)]
+    full = gang("full", 1, 8, stands=[(0, 0, 1, ALL)])
+    wants = near(gang("prefill", 1, 8), "decode-0", "decode-1")
+    racks, worth = planned(build(racks=3, nodes_per_rack=2, gangs=[*runs, full, wants]))
+    assert (racks[-1], worth) == ({"r2"}, 8)
+
+
+def test_gangs_of_another_namespace_and_those_that_do_not_run_are_nobody_to_be_near_to() -> None:
+    elsewhere = replace(gang("decode", 1, 8, stands=[(0, 0, 0, ALL)]), namespace="other")
+    waits = gang("cache", 9, 8)
+    wants = near(gang("prefill", 1, 8), "cache", "decode")
+    _, worth = planned(build(racks=2, nodes_per_rack=2, gangs=[waits, wants, elsewhere]))
+    assert worth == 0
+
+
+def test_launchers_do_not_count_and_gangs_without_gpus_count_whole() -> None:
+    # the launcher of decode stands in r2, its worker in r1; router has no GPUs, and w = 1
+    roles = [role("launcher", 1, 0), role("worker", 1, 8)]
+    decode = gang("decode", roles=roles, stands=[(0, 0, 2, 0), (1, 0, 0, ALL)])
+    router = near(gang("router", 2, 0), "decode")
+    racks, worth = planned(build(racks=2, nodes_per_rack=2, gangs=[decode, router]))
+    assert (racks[1], worth) == ({"r1"}, 1)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.usefixtures("brief_improvement")
+def test_nobody_gains_admission_by_it(size: int | None) -> None:
+    # one server is left, and it is beside decode: the gang of higher priority, or the older one, gets it
+    runs = [gang(f"run-{n}", 1, 8, stands=[(0, 0, n, ALL)]) for n in range(3)]
+    wants = near(gang("wants", 1, 8, submitted=200), "run-2")
+    for first in (gang("first", 1, 8, priority=1), gang("first", 1, 8, submitted=100)):
+        instance = build(racks=2, nodes_per_rack=2, gangs=[first, *runs, wants])
+        racks, worth = planned(instance, size)
+        assert (racks[0], racks[-1], worth) == ({"r2"}, set(), 0)
+
+
+def test_a_movable_gang_moves_only_if_disruption_comes_later() -> None:
+    runs = gang("decode", 1, 8, stands=[(0, 0, 0, ALL)])
+    away = near(gang("prefill", 1, 8, stands=[(0, 0, 2, ALL)], movable=True), "decode")
+    stays = build(racks=2, nodes_per_rack=2, gangs=[runs, away])
+    assert planned(stays) == ([{"r1"}, {"r2"}], 0)
+    first = build(
+        racks=2,
+        nodes_per_rack=2,
+        gangs=[runs, away],
+        objectives=("admission", "preference", "disruption"),
+    )
+    assert planned(first) == ([{"r1"}, {"r1"}], 8)
+
+
+def test_roles_of_a_group_share_a_rack_where_one_has_room_and_start_apart_where_none_has() -> None:
+    def wants(grouped: bool) -> Gang:
+        roles = [
+            role("cache", 1, 8),
+            role("decode", 1, 8),
+            role("head", 1, 0),
+            role("prefill", 1, 8),
+        ]
+        rack = level("rack")
+        assert rack is not None
+        together = (Together("replica", (1, 2, 3), rack),) if grouped else ()
+        return replace(gang("serve", roles=roles), together=together)
+
+    # w of the group: 8 + 8; the head does not count, nor does the cache
+    held = gang("held", 1, 8, stands=[(0, 0, 0, ALL)])
+    room = build(racks=2, nodes_per_rack=2, gangs=[held, wants(grouped=True)])
+    assert planned(room)[1] == 16
+    assert differences(room) == []
+    none = build(racks=3, nodes_per_rack=1, gangs=[wants(grouped=True)])
+    racks, worth = planned(none)
+    assert (len(racks[0]), worth) == (3, 0)
+
+
+def test_a_part_knows_where_gangs_outside_of_it_stand() -> None:
+    runs = gang("decode", 1, 8, stands=[(0, 0, 2, ALL)])
+    instance = build(racks=2, nodes_per_rack=2, gangs=[runs, near(gang("prefill", 1, 8), "decode")])
+    decisions = solve(instance).decisions
+    part = Standing(instance, decisions).part((1, 3), {1}, SolveLimits())
+    (inside,) = part.instance.gangs
+    assert inside.near is not None
+    assert inside.near.nodes == {1}  # n04, the node of r2 in the part
+    assert Evaluation(part.instance, part.start).near == {0: 8}
+
+
+def test_the_value_of_a_plan_follows_from_the_one_before_as_anew() -> None:
+    # 40 random plans of gangs that name each other, each valued from the last and by itself
+    r = random.Random(7)
+    names = [f"g{n}" for n in range(6)]
+    gangs = [
+        near(gang(name, 1, 2), *r.sample([o for o in names if o != name], 2)) for name in names
+    ]
+    instance = build(racks=3, nodes_per_rack=2, gangs=gangs)
+    for _ in range(40):
+        plan = []
+        for _gang in gangs:
+            node, first = r.randrange(6), r.choice((0, 2, 4, 6))
+            placed = GangDecision("place", (PodPlacement(0, 0, node, 3 << first),))
+            plan.append(placed if r.random() < 0.8 else GangDecision("wait"))
+        follows = dict(Evaluation(instance, plan).near)
+        assert follows == Evaluation(replace(instance), plan).near
+
+
+def test_beyond_so_many_gangs_others_count_as_beside_each_other_wherever_they_are() -> None:
+    gangs = [
+        gang("a", 1, 8),
+        near(gang("b", 1, 4), "a"),
+        gang("c", 1, 2),
+        near(gang("d", 1, 1), "c"),
+    ]
+    instance = build(racks=2, nodes_per_rack=2, gangs=gangs)
+    assert tied_gangs(instance) == (0, 1, 2, 3)
+    assert loosened(instance, 4) is instance
+    fewer = loosened(instance, 3)
+    assert tied_gangs(fewer) == (0, 1)
+    last = fewer.gangs[3].near
+    assert last is not None
+    assert last.anywhere
+
+
+NEAR: Doc = {"gangs": ["decode", "cache"], "level": "rack"}
+
+
+def test_the_canonical_form_reads_as_the_same_instance(tmp_path: Path) -> None:
+    groups = [
+        {"name": "all", "roles": ["a", "b"], "topology": {"required": "block", "preferred": "rack"}}
+    ]
+    serve = document(
+        "serve", role_document("a", 1), role_document("b", 1), groups=groups, near=NEAR
+    )
+    instance = made(tmp_path, cluster(), serve)
+    (own,) = instance.gangs
+    assert (own.near, own.together) == (Near(("cache", "decode"), 1), (Together("all", (0, 1), 1),))
+    assert own.roles[0].pod_sets == ("default/serve/all",)
+    form = canonical_instance(instance)
+    file = tmp_path / "again.yaml"
+    file.write_text(yaml.safe_dump_all([form["cluster"], *form["gangs"], form["policy"]]))
+    again = read([str(file)])
+    assert canonical_instance(again) == form
+    assert again.gangs == instance.gangs
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"near": NEAR | {"gangs": []}}, "near to 0 gangs"),
+        ({"near": NEAR | {"gangs": [f"g{n}" for n in range(65)]}}, "near to 65 gangs"),
+        ({"near": NEAR | {"gangs": ["serve"]}}, "a gang cannot be near itself"),
+        ({"near": NEAR | {"gangs": ["b", "b"]}}, "the gang 'b' is named twice"),
+        ({"near": NEAR | {"level": "row"}}, "unknown level 'row'"),
+        ({"groups": [{"name": "g", "roles": ["a"], "topology": {}}]}, "a group without a level"),
+        (
+            {"groups": [{"name": "g", "roles": ["head"], "topology": {"preferred": "rack"}}]},
+            "no role of the group has GPUs",
+        ),
+        (
+            {"groups": [{"name": "g", "roles": ["a"], "topology": {"preferred": "row"}}]},
+            "unknown level 'row'",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path: Path, spec: Doc, message: str) -> None:
+    roles = (role_document("a", 1), role_document("head", 1, 0))
+    with pytest.raises(InputError, match=message):
+        made(tmp_path, cluster(), document("serve", *roles, **spec))

@@ -1,0 +1,80 @@
+"""Gangs near each other and preferred groups on tiny instances: the judge and the search against all plans.
+
+``tests/exhaustive_sweep.py --more near,preferred_groups --seeds N:N+1 --narrow`` narrows a failing seed.
+"""
+
+from __future__ import annotations
+
+from itertools import count, islice
+
+import pytest
+from bounding import bounded, pooled
+from comparing import differences
+from effort import examples, first_fast
+from exhaustive import plan
+from exhaustive_moves import moves_of
+from exhaustive_naive import Naive
+from tiny import tiny
+from tiny_beside import BESIDE
+from tiny_busy import busy
+
+from models.instance import Instance
+from models.plan import compose
+from models.verify.check import check, derive
+from planner.search.solve import AGGREGATED_FROM, WHOLE_BELOW
+
+EFFORT = 1000
+
+
+def drawn(name: str, seed: int) -> Instance:
+    return (busy if seed % 2 else tiny)(seed, more=BESIDE[name])
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_the_judge_lets_every_best_plan_pass_and_values_it_the_same(name: str) -> None:
+    for seed in range(examples(100, 10)):
+        instance = drawn(name, seed)
+        best = plan(instance)
+        document = compose(
+            instance,
+            best.solution(moves_of(instance, best)),
+            name="p",
+            created_at="2026-11-21T00:00:00Z",
+            generator="test",
+        )
+        assert check(document) == [], seed
+        assert tuple(derive(document).items()) == best.tiers, seed
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_the_search_equals_trying_every_plan(name: str) -> None:
+    found = {seed: differences(drawn(name, seed)) for seed in range(1000, 1000 + examples(60, 5))}
+    assert {seed: what for seed, what in found.items() if what} == {}
+
+
+@pytest.mark.parametrize("size", [AGGREGATED_FROM, WHOLE_BELOW])
+@pytest.mark.parametrize("name", BESIDE)
+@pytest.mark.usefixtures("brief_improvement")
+def test_bounds_hold_for_all_plans_on_the_paths_for_large_instances(name: str, size: int) -> None:
+    seeds = range(2000, 2000 + examples(30, 3))
+    found = {seed: bounded(drawn(name, seed), size) for seed in seeds}
+    assert {seed: what for seed, what in found.items() if what} == {}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_bounds_hold_where_alike_nodes_are_one_region(name: str) -> None:
+    found = {seed: pooled(drawn(name, seed)) for seed in range(3000, 3000 + examples(30, 3))}
+    assert {seed: what for seed, what in found.items() if what} == {}
+
+
+@pytest.mark.parametrize("name", first_fast(BESIDE, 1))
+def test_no_random_plan_that_the_judge_lets_pass_is_better(name: str) -> None:
+    able = (seed for seed in count(500) if Naive.effort(drawn(name, seed)) <= EFFORT)
+    feasible = 0
+    for seed in islice(able, examples(4, 2)):
+        naive = Naive(drawn(name, seed))
+        best = plan(naive.instance).tiers
+        for tiers in naive.walked(seed, examples(300, 60)):
+            feasible += 1
+            assert not naive.beats(tiers, best), seed
+    assert feasible > 0
