@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from models.instance import Instance
+from models.nearness import companions
 from models.part import Part, Standing
 from models.policy import SolveLimits
 from models.program.formulation import formulate
@@ -221,7 +222,7 @@ class _NeighborhoodSearch:
         if losses:
             gangs, weights = zip(*losses, strict=True)
             first = rng.choices(gangs, weights)[0]
-            opened = sorted({of[n] for n in self._standing.nodes(first)})
+            opened = sorted({of[n] for n in self._standing.nodes(first) | self._beside(first)})
             rng.shuffle(opened)
             opened = opened[:domains]
         near = rng.random() < 0.5
@@ -236,6 +237,11 @@ class _NeighborhoodSearch:
             if one not in opened:
                 opened.append(one)
         return {n for d in opened for n in self._members(d)}
+
+    def _beside(self, gang: int) -> set[int]:
+        """Nodes of one of the gangs that this one should be near."""
+        others = companions(self._instance).get(gang, ())
+        return self._standing.nodes(self._rng.choice(others)) if others else set()
 
     def _members(self, domain: int) -> list[int]:
         nodes = list(self._instance.cluster.domains[self._level][domain].nodes)

@@ -32,6 +32,7 @@ from planner.read.kube.gangs.gangs import bound_checkpoints, leave_out_last, rea
 from planner.read.kube.gangs.terms import obey_budgets, report_overdue
 from planner.read.kube.levels.levels import Levels, read_levels
 from planner.read.kube.lookup import clean, is_label_key, is_name
+from planner.read.kube.near_gangs import set_near
 from planner.read.kube.node_documents import (
     Json,
     NodeDocuments,
@@ -112,6 +113,7 @@ def assemble(
     levels = read_levels(objects, nodes, settings, level_asks(gangs), remarks, topology)
     hold_beyond_share(gangs)
     count_host_ports(gangs, pods, nodes)
+    set_near(gangs, levels, objects, remarks)
     sets = PodSets(gangs, pods, nodes, levels, objects, remarks)
     if "podAntiAffinity" not in settings.ignore:
         exclude_by_anti_affinity(pods, nodes, objects, remarks, sets.repelling(), sets.keep_off)

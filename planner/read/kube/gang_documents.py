@@ -92,6 +92,8 @@ class GangDocuments:
     budgets: DisruptionBudgets = field(default_factory=DisruptionBudgets)
     named: dict[tuple[str, str], int] = field(default_factory=dict)
     _names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    # by the identity of the gang, which is kept for that
+    _named: dict[int, tuple[KubeGang, str]] = field(default_factory=dict)
     _pod_names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     _uids: set[str] = field(default_factory=set)
     # by the identity of the pods' affinity, which is kept for that
@@ -99,10 +101,7 @@ class GangDocuments:
 
     def tree(self, gang: KubeGang) -> Json:
         """The document of a gang."""
-        namespace = clean(gang.namespace or "default")
-        name = distinct(clean(gang.name), self._names[namespace])
-        if name != gang.name:
-            self.remarks.add(gang.subject, f"is named {name} in the plan")
+        namespace, name = clean(gang.namespace or "default"), self._name(gang)
         spec: Json = {
             "priority": gang.priority,
             "preemptible": gang.preemptible,
@@ -122,6 +121,9 @@ class GangDocuments:
             spec["expectedDuration"] = duration_text(gang.deadline_s)
         if gang.service is not None:
             spec["service"] = gang.service
+        if gang.near is not None:
+            level, others = gang.near
+            spec["near"] = {"gangs": sorted(map(self._name, others)), "level": level}
         spec["communication"] = dict(gang.communication)
         if is_network_only(gang, self.policy):
             spec["communication"]["nvlinkAcrossNodes"] = False
@@ -142,6 +144,15 @@ class GangDocuments:
             "spec": spec,
             "status": status,
         }
+
+    def _name(self, gang: KubeGang) -> str:
+        """The name of a gang in the plan."""
+        if id(gang) not in self._named:
+            own = distinct(clean(gang.name), self._names[clean(gang.namespace or "default")])
+            if own != gang.name:
+                self.remarks.add(gang.subject, f"is named {own} in the plan")
+            self._named[id(gang)] = (gang, own)
+        return self._named[id(gang)][1]
 
     def _topology(self, gang: KubeGang, asking: KubeGang | KubeRole) -> Json:
         """The levels that a gang, or a role of it, asks for."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from models.cluster import Taint
     from models.gang import Toleration
     from planner.read.kube.pods.pod_rules import PodRule
+    from planner.read.kube.pods.wishes import Wish
 
 Derived = TypeVar("Derived")
 
@@ -229,10 +230,10 @@ class KubePod:
     ``gpu_resource`` (or a DRA driver); ``wants_gpus``: whole ones, shares or others; ``indices``: those it
     holds, ascending, None if unknown. ``selector``, ``affinity`` (any of the terms, all expressions
     of one), ``tolerations``: where it may go; ``own_affinity``: ``affinity`` as its spec states it;
-    ``rules``: beside which other pods. ``host_ports``: each once. ``unsupported``: constraints that are
-    not modelled, in words; ``waits_for``: what its volumes need first, likewise. ``volumes``: what these
-    add to ``requests`` and ``affinity``; ``rooted``: only some nodes reach one of them. ``fabric``: holds a
-    ComputeDomain (IMEX) claim. ``topology_scheduled``: marked so for ACK.
+    ``rules``: beside which other pods; ``wishes``: if possible. ``host_ports``: each once.
+    ``unsupported``: constraints that are not modelled, in words; ``waits_for``: what its volumes need first,
+    likewise. ``volumes``: what these add to ``requests`` and ``affinity``; ``rooted``: only some nodes reach
+    one of them. ``fabric``: holds a ComputeDomain (IMEX) claim. ``topology_scheduled``: marked so for ACK.
     """
 
     object: KubeObject
@@ -256,6 +257,7 @@ class KubePod:
     affinity: tuple[tuple[NodeExpression, ...], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     rules: tuple[PodRule, ...] = ()
+    wishes: tuple[Wish, ...] = ()
     own_affinity: tuple[tuple[NodeExpression, ...], ...] = ()
     host_ports: tuple[HostPort, ...] = ()
     unsupported: tuple[str, ...] = ()
@@ -430,6 +432,7 @@ class KubeGang:
     tenant states it. ``deadline_s``: Kubernetes ends it so long after its start, None if it does not.
     ``started_in``: the queue in the plan that started it, None for none; empty if nothing proves it.
     ``ends_by``: a command that ends it while it runs. ``borrows``: it was started as preemptible.
+    ``near``: a level of the plan, and gangs beside which it should be.
     """
 
     namespace: str
@@ -459,6 +462,7 @@ class KubeGang:
     started_in: tuple[str | None, ...] = ()
     ends_by: str | None = None
     borrows: bool = False
+    near: tuple[str, tuple[KubeGang, ...]] | None = None
 
     @property
     def subject(self) -> str:

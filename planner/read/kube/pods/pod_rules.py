@@ -155,7 +155,7 @@ class PodRules:
     ) -> list[PodRule | None]:
         """Terms of an affinity are about the pods that all of them select, as kube-scheduler counts."""
         keys = [text(tree, "topologyKey") for tree in trees]
-        terms = [self._term(tree, namespace, labels, alone=False) for tree in trees]
+        terms = [self.term(tree, namespace, labels, alone=False) for tree in trees]
         every = tuple(dict.fromkeys(term for term in terms if term is not None))
         together = kind is RuleKind.AFFINITY
         return [
@@ -169,7 +169,7 @@ class PodRules:
         self, trees: Sequence[object], namespace: str, labels: Mapping[str, str]
     ) -> Iterator[PodRule | None]:
         for tree in trees:
-            term = self._term(tree, namespace, labels, alone=True)
+            term = self.term(tree, namespace, labels, alone=True)
             key, skew = text(tree, "topologyKey"), whole(tree, "maxSkew") or 0
             least = 1 if at(tree, "minDomains") is None else whole(tree, "minDomains") or 0
             if term is None or key is None or skew < 1 or least < 1:
@@ -185,7 +185,7 @@ class PodRules:
                 at(tree, "nodeTaintsPolicy") == "Honor",
             )
 
-    def _term(
+    def term(
         self, tree: object, namespace: str, labels: Mapping[str, str], *, alone: bool
     ) -> PodTerm | None:
         """The pods of a term; None if it cannot be read. ``alone``: it knows no namespaces."""
