@@ -27,6 +27,7 @@ from plan_documents import (
     role,
     sealed,
     standing,
+    stopped,
 )
 from tiny import tiny
 from tiny_busy import busy
@@ -335,3 +336,36 @@ def test_a_plan_that_starts_nothing_and_calls_it_best_is_refused(
     closed(restated(plan))
     if before != [(one["name"], one["value"]) for one in plan["status"]["objectives"]]:
         assert check(plan) != []
+
+
+def test_a_gang_that_lacks_a_pod_may_take_the_room_of_a_lower_one() -> None:
+    low, high = ALL[:4], ALL[4:]
+    gangs = [
+        gang("low", role("worker", 1, 4), pods=(standing("low", "h0", low),), preemptible=True),
+        gang("top", role("worker", 2, 4), pods=(standing("top", "h0", high),), priority=9),
+    ]
+    stated = [
+        decided("low", "keep", ("h0", low)),
+        decided("top", "keep", ("h0", high), why="Incomplete"),
+    ]
+    assert ("NotMaximal", "default/top", "admission/9") in refused(made(servers(1), gangs, stated))
+
+
+def test_a_gang_that_is_stopped_may_stay_where_another_gives_way_to_the_one_that_came() -> None:
+    gangs = [
+        gang("low", role("worker", 1, 8), pods=(standing("low", "h1", ALL),), preemptible=True),
+        gang(
+            "mid",
+            role("worker", 1, 8),
+            pods=(standing("mid", "h0", ALL),),
+            preemptible=True,
+            priority=5,
+        ),
+        gang("top", role("worker", 1, 8), priority=9),
+    ]
+    stated = [
+        decided("low", "keep", ("h1", ALL)),
+        stopped("mid", "top", priority=9),
+        decided("top", "place", ("h0", ALL)),
+    ]
+    assert refused(made(servers(2), gangs, stated)) == [("NotMaximal", "default/mid", "kept/5")]

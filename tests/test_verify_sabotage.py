@@ -26,7 +26,7 @@ from tiny_speeds import busy_by_speed, tiny_by_speed
 
 from models.documents.plan import PlanDocument
 from models.documents.reason import CODES, ReasonFields
-from models.documents.stated import NEWER, ROWS, Unchecked, unchecked
+from models.documents.stated import NEWER, OLDER, ROWS, Unchecked, unchecked
 from models.instance import Instance
 from models.plan import compose
 from models.verify.check import Judge, Verdict, check
@@ -258,6 +258,106 @@ def test_what_is_sampled_holds_every_part_of_a_plan() -> None:
         *(f"spec.gangs[].delayed.{name}" for name in ("promised", "cause", "by")),
     }
     assert len([path for path in ROWS if path.startswith(REASON) and path not in never]) >= 30
+
+
+# What a field means beside others
+
+
+CONTRADICTED: dict[str, Any] = {
+    "a pair of holders that are one": lambda f: f | {"holders": 2 * f["holders"]},
+    "room of pods that are not named": lambda f: _less(f, "pods"),
+    "slices that no role has": lambda f: f | {"slices": 2, "slicePods": 3, "roomSlices": 1},
+    "room of slices that are not named": lambda f: f | {"roomSlices": 0},
+    "a model that is not asked for": lambda f: f | {"model": "H100"},
+    "a domain of no level": lambda f: _less(f, "level") | {"domain": "b1"},
+    "words of a hold": lambda f: {"text": "another gate"},
+    "resources that are not counted": lambda f: {"gpus": f["gpus"], "resources": ["cpu"]},
+    "an amount of no resource": lambda f: f | {"asked": "8", "offered": "4"},
+    "a share without the one that is asked for": lambda f: f | {"bestShare": 0.4},
+    "no budget that allows too little": lambda f: (
+        f | {"guarded": {"gang": "default/ranking", "allowed": 0, "evictions": 3}}
+    ),
+}
+"""What is made of the fields of a reason that names holders."""
+
+
+def _less(fields: Doc, name: str) -> Doc:
+    return {key: value for key, value in fields.items() if key != name}
+
+
+@pytest.mark.parametrize("how", CONTRADICTED)
+def test_a_field_without_what_it_is_about_is_refused(how: str) -> None:
+    plan = planned("quickstart")
+    own = next(
+        g for g in plan["spec"]["gangs"] if (g["reason"] or {}).get("fields", {}).get("holders")
+    )
+    assert check(remarked(plan)) == []
+    own["reason"]["fields"] = CONTRADICTED[how](own["reason"]["fields"])
+    assert {v.rule for v in check(remarked(plan))} == {"reason"}
+
+
+QUOTAS: dict[str, Doc] = {
+    "a guarantee of no queue": {"gpus": 4, "unused": 1, "guarantee": 99},
+    "a guarantee beside a limit": {
+        "gpus": 4,
+        "queue": "research",
+        "held": 32,
+        "limit": 24,
+        "unused": 1,
+        "guarantee": 24,
+    },
+    "a guarantee of a gang that may be stopped": {
+        "gpus": 4,
+        "queue": "research",
+        "unused": 1,
+        "guarantee": 24,
+    },
+    "what is held of a guarantee": {
+        "gpus": 4,
+        "queue": "research",
+        "held": 7,
+        "unused": 1,
+        "guarantee": 24,
+    },
+}
+
+
+@pytest.mark.parametrize("how", QUOTAS)
+def test_a_reason_of_queues_that_cannot_be_checked_is_refused(how: str) -> None:
+    plan = planned("queues")
+    gangs = zip(plan["instance"]["gangs"], plan["spec"]["gangs"], strict=True)
+    wanted, own = next(
+        pair
+        for pair in gangs
+        if pair[1]["decision"] == "wait" and (pair[1]["reason"]["code"] == "Quota")
+    )
+    if "stopped" in how:
+        wanted["spec"]["preemptible"] = True
+    own["reason"]["fields"] = QUOTAS[how]
+    assert "reason" in {v.rule for v in check(remarked(plan))}
+
+
+def test_a_plan_without_a_list_shows_no_reason_and_verify_says_so() -> None:
+    plan = planned("quickstart")
+    assert not listed(Judge().check(plan), f"{REASON}code", "NoRoom")
+    plan["status"]["unchecked"] = []
+    verdict = Judge().check(sealed(plan))
+    assert verdict.violations == []
+    assert Unchecked(REASON.removesuffix("."), (), OLDER) in verdict.unchecked
+
+
+def test_a_gang_that_never_could_start_may_start_where_its_queue_holds_more_than_its_limit() -> (
+    None
+):
+    # the queue of g3 may hold nothing, and holds 4 GPUs, of which g3 takes 2
+    instance = busy_by_speed(71047, more=("queues", "cells", "fair", "preemptible"))
+    made_at = {"name": "p", "created_at": "2026-11-21T00:00:00Z", "generator": "g"}
+    plan = json.loads(json.dumps(compose(instance, solve(instance), **made_at)))
+    assert plan["status"]["unable"] == [{"gang": "default/g3", "proven": True}]
+    assert [g["decision"] for g in plan["spec"]["gangs"] if g["name"] == "g3"] == ["place"]
+    assert check(plan) == []
+    plan["status"]["unable"] *= 2
+    assert "could-start" in {v.rule for v in check(remarked(plan))}
 
 
 # Every code

@@ -22,6 +22,9 @@ FOUND = "what the search found or did not find; another search may find more"
 OTHER_PLAN = "a comparison with a plan that is not in the document"
 ESTIMATE = "an estimate; it depends on places that are not in the plan"
 NEWER = "a field that this version does not know"
+OLDER = (
+    "the plan lists nothing that is not checked, as older versions do, which state less of a reason"
+)
 
 _NOTHING: tuple[object, ...] = (None, [], {})
 """Values that state nothing."""
@@ -206,7 +209,9 @@ ROWS: Mapping[str, Row] = {
         "at most what the gangs ask for, and the GPUs there are", OTHER_PLAN, always=True
     ),
     "status.queues": _AGAIN,
-    "status.unable[].gang": Row("that no gang is missing that a count refutes"),
+    "status.unable[].gang": Row(
+        "that it waits, and that no gang is missing that a count refutes", FOUND
+    ),
     "status.unable[].proven": Row("that no place is found on the empty cluster", PROOF),
     "status.moves[].gangs": Row("each gang that moves is in one set"),
     "status.moves[].gpus": _AGAIN,
@@ -231,7 +236,7 @@ _INCOMPLETE = "Incomplete"
 _OF_INCOMPLETE = ("text", "missing")
 """Fields of a reason of a gang that lacks pods; the others are those of its cause, and not counted again."""
 
-_UNCOUNTED = ("domain", "model", "roomPods", "roomSlices", "roomGpus")
+_UNCOUNTED = ("domain", "model", "roomPods", "roomSlices", "roomGpus", "holders[].gpus")
 """Fields of reasons that are not counted again for gangs of a service, which may use some GPU models, and
 without running gangs that may give way."""
 
@@ -265,6 +270,11 @@ def unchecked(plan: Mapping[str, Any]) -> tuple[Unchecked, ...]:
         Unchecked(path, *_why(path, found[path]))
         for path in sorted(found, key=lambda path: (order.get(path, len(order)), path))
     )
+
+
+def of_older(found: Sequence[Unchecked]) -> tuple[Unchecked, ...]:
+    """What is not checked of a plan without a list of its own: no field has to show that a reason is one."""
+    return (*found, Unchecked(_REASONS, (), OLDER))
 
 
 def _reserves(instance: Mapping[str, Any]) -> bool:

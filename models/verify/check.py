@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from models.documents.plan import PlanDocument
-from models.documents.stated import Unchecked, unchecked
+from models.documents.stated import Unchecked, of_older, unchecked
 from models.verify import (
     stated_delays,
     stated_effective,
@@ -127,7 +127,8 @@ class Judge:
         if reading.case is None or reading.instance is None:
             return Verdict(ordered(reading.faults), reading.document)
         outcome = Outcome(reading.case)
-        status, unknown = reading.case.status, unchecked(cast(dict[str, Any], plan))
+        status = reading.case.status
+        unknown = unchecked(cast(dict[str, Any], plan))
         found = [
             *reading.faults,
             *check_digests(plan, reading.instance, status),
@@ -137,6 +138,8 @@ class Judge:
             found += rule(outcome)
         if found:
             return Verdict(ordered(found), reading.document)
+        if not status.unchecked:
+            unknown = of_older(unknown)
         if not refute:
             return Verdict([], reading.document, unchecked=unknown)
         seen = examine(outcome, [rule for rule in CHECKS if rule not in STATED])

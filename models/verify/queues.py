@@ -128,11 +128,29 @@ class Queues:
 
         ``by_gang``: what each holds; ``beyond``: GPUs of firm pods that are no healthy ones of usable nodes.
         """
-        firm = self._named_sums(by_gang, lambda gang: gang.counts_against_promises)
+        firm = self.firm_sums(by_gang)
         return {
             key: max(0, self._claims(self.guarantee, firm, key)[None] - self._there(key, beyond))
             for key in self.guaranteed
         }
+
+    def lacking_with(
+        self, firm: Mapping[str | None, Counter[str]], name: str | None, gpus: Counter[str]
+    ) -> Amounts:
+        """At most what would be promised and not there if firm gangs held so much more in a queue.
+
+        ``firm``: what they hold by the queue that they name. Those on GPUs out of order make it less.
+        """
+        queue = name if name in self.specs else None
+        held = {**firm, queue: firm.get(queue, Counter()) + gpus}
+        return {
+            key: self._claims(self.guarantee, held, key)[None] - self._there(key, {})
+            for key in gpus
+        }
+
+    def firm_sums(self, by_gang: Iterable[Counter[str]]) -> dict[str | None, Counter[str]]:
+        """What gangs hold that no promise may count on, by the queue that they name."""
+        return self._named_sums(by_gang, lambda gang: gang.counts_against_promises)
 
     @cached_property
     def unlent(self) -> tuple[str, ...]:

@@ -86,7 +86,7 @@ class Grounds:
             yield from self._never(fields)
         elif code in CODES and not (fields.ended or fields.text or self.empty.fits(gang)):
             yield "a count says that it could never start"
-        if code == "Resources":
+        if code == "Resources" or fields.resources:
             yield from self._resources(gang, fields)
         if fields.one_model and all(role.mix_models for role in gang.roles if role.gpus):
             yield "each of its roles may mix GPU models"
@@ -196,12 +196,15 @@ class Grounds:
     # Room
 
     def _resources(self, gang: Gang, f: ReasonFields) -> Iterator[str]:
-        """By GPUs alone the role has room."""
+        """By GPUs alone the role has room; of several resources none alone is too little."""
         room, role = self.rooms.counted(gang, f), role_named(gang, f.role)
-        if room is not None and role is not None:
-            there = self.rooms.pods(room, role, ()).get(None, 0)
+        if room is None or role is None:
+            return
+        for names in ((), *((name,) for name in f.resources if len(f.resources) > 1)):
+            there = self.rooms.pods(room, role, names).get(None, 0)
             if there < role.min:
-                yield f"the GPUs alone have no room for more than {there} pods"
+                what = printable(", ".join(names)) if names else "the GPUs"
+                yield f"{what} alone have no room for more than {there} pods"
 
     def _presupposed(self, gang: Gang, code: str, f: ReasonFields) -> Iterator[str]:
         """A rule keeps it waiting only where there is room without the rule."""

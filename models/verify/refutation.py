@@ -2,9 +2,10 @@
 
 Steps: a running gang stays as it was; a waiting gang starts, an incomplete one is completed, or an elastic
 one grows beside the others; a gang that starts goes elsewhere; a waiting gang takes the room of one that
-starts, grew, may stop or may move, or of a few, with others beside it; two gangs change places. A step counts
-only if the plan with it breaks no rule and is better in the order of the tiers, so what is found is certain;
-what is not found proves nothing.
+starts, grew, may stop, shrink or move, or of a few, with others beside it, and so does one that lacks pods;
+one that stops stays, or all do, and those that came there go elsewhere; two gangs change places. A step
+counts only if the plan with it breaks no rule and is better in the order of the tiers, so what is found is
+certain; what is not found proves nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from itertools import islice
 
 from models.documents.plan import PlanObjective
@@ -58,6 +60,9 @@ TOGETHER = 6
 
 GROUPS = 4
 """Domains of each level of which such gangs are taken."""
+
+ALL_BACK = 32
+"""Gangs of a plan of which all that stop, shrink or move are put back together."""
 
 FILLED = 6
 """Waiting gangs that are tried beside an exchange."""
@@ -205,6 +210,7 @@ class _Search:
             self._elsewhere,
             self._exchanged,
             self._for_several,
+            self._returned,
             self._swapped,
         ):
             self.work.part(WORK)
@@ -300,10 +306,60 @@ class _Search:
                     yield Step(i, "starting beside the others", {i: pods})
 
     def _completed(self) -> Iterator[Step]:
+        for i in self._lacking():
+            for pods in self._placed(self.room, i, self._standing(i)):
+                yield Step(i, "being completed", {i: pods})
+
+    def _returned(self) -> Iterator[Step]:
+        """A stopped, shrunk or moved gang as it was, then all of them; who came there goes elsewhere."""
+        changes = self.outcome.changes
+        gone = [
+            i for i, one in enumerate(changes) if one.gang.running and (one.moved or one.dropped)
+        ]
+        for back in ([i] for i in gone):
+            nodes = {pod.node for i in back for pod in changes[i].gang.running_pods.values()}
+            comers = {k for n in nodes for k in self._arriving.get(n, ())} - {*back}
+            if 0 < len(comers) <= TOGETHER and self.work.left > 0:
+                found = self._with_back(back, comers)
+                yield Step(back[0], "staying as it was, with others elsewhere", found)
+        comers = {k for own in self._arriving.values() for k in own} - {*gone}
+        if len(gone) > 1 and len(gone) + len(comers) <= ALL_BACK:
+            found = self._with_back(gone, comers)
+            yield Step(gone[0], "staying as it was, as all others do", found)
+
+    def _with_back(self, back: Sequence[int], comers: Iterable[int]) -> dict[int, Pods]:
+        """Gangs as they were, and those that come placed anew, one after another."""
+        changes = self.outcome.changes
+        found: dict[int, Pods] = {k: changes[k].gang.running_pods for k in (*comers, *back)}
+        for k in sorted(comers, key=lambda k: (-changes[k].gang.priority, k)):
+            rest = {g: pods for g, pods in found.items() if g != k}
+            found.update(self._somewhere(k, rest))
+        return found
+
+    def _somewhere(self, k: int, changed: Mapping[int, Pods]) -> dict[int, Pods]:
+        """A place of a gang beside such changes, or in the room of one of lower priority, too; {}: none."""
+        own = self._beside(k, changed)
+        if own is not None:
+            return {k: own}
+        gang = self.facts.gangs[k]
+        for other, change in enumerate(self.outcome.changes):
+            lower = change.gang.priority < gang.priority
+            if other == k or other in changed or not lower or not self._gives_way(change):
+                continue
+            for pods in self._reduced(change):
+                own = self._beside(k, {**changed, other: pods})
+                if own is not None:
+                    return {other: pods, k: own}
+        return {}
+
+    @cached_property
+    def _arriving(self) -> dict[int, set[int]]:
+        """Gangs with pods that are placed or moved, by the nodes of these."""
+        found: dict[int, set[int]] = {}
         for i, change in enumerate(self.outcome.changes):
-            if change.kind == "keep" and change.incomplete and not change.held_back:
-                for pods in self._placed(self.room, i, change.pods):
-                    yield Step(i, "being completed", {i: pods})
+            for pod in change.binding:
+                found.setdefault(pod.node, set()).add(i)
+        return found
 
     def _grown(self) -> Iterator[Step]:
         for i, change in enumerate(self.outcome.changes):
@@ -343,8 +399,8 @@ class _Search:
         return several or apart or figures.share not in (None, 1000) or figures.speed != 1000
 
     def _exchanged(self) -> Iterator[Step]:
-        """A waiting gang in the room of another, which waits, stops, shrinks or goes elsewhere."""
-        waiting = self._waiting()
+        """A gang that waits or lacks pods in the room of another, which waits, stops, shrinks or moves."""
+        waiting = [*self._waiting(), *self._lacking()]
         others = [i for i, change in enumerate(self.outcome.changes) if self._gives_way(change)]
         each = WORK // max(1, len(waiting))
         for i in waiting:
@@ -355,8 +411,8 @@ class _Search:
                 yield from self._in_the_room_of(i, other)
 
     def _for_several(self) -> Iterator[Step]:
-        """A waiting gang in the room of a few that come after it, in one domain; then what fits beside it."""
-        waiting = self._waiting()
+        """One that waits or lacks pods in the room of a few of one domain, and what fits beside it."""
+        waiting = [*self._waiting(), *self._lacking()]
         others = [i for i, change in enumerate(self.outcome.changes) if self._gives_way(change)]
         each = WORK // max(1, len(waiting))
         for i in waiting:
@@ -427,8 +483,9 @@ class _Search:
         if self.work.left <= 0:
             return None
         self.work.spend(ROOM_VISITS + self.size // ROOM_VISITS)
-        room = self.room.beside(Variant(self.outcome, {**changed, i: {}}))
-        return next(self._placed(room, i, {}), None)
+        standing = self._standing(i)
+        room = self.room.beside(Variant(self.outcome, {**changed, i: standing}))
+        return next(self._placed(room, i, standing), None)
 
     def _swapped(self) -> Iterator[Step]:
         """Two starting gangs of the same demand in each other's place."""
@@ -458,7 +515,7 @@ class _Search:
             if (stops and not lower) or not self._opens(gang, change, pods):
                 continue
             room = self._without(other, pods)
-            for own in self._placed(room, i, {}):
+            for own in self._placed(room, i, self._standing(i)):
                 if pods or not change.gang.running or stops:
                     what = "shrinks" if pods else "stops" if stops else "waits"
                     yield Step(i, f"starting while {label} {what}", {i: own, other: pods})
@@ -493,7 +550,19 @@ class _Search:
                 yield least
         elif change.gang.running and change.added and not change.moved:
             yield change.gang.running_pods
+        elif change.gang.elastic and change.admitted and not self.facts.size_held(change.gang):
+            yield from self._shrunk(change)
         yield {}
+
+    def _shrunk(self, change: Change) -> Iterator[Pods]:
+        """A gang that runs on with a step fewer pods of each elastic role, and with the least."""
+        for number, role in enumerate(change.gang.roles):
+            count = len(change.by_role[number])
+            for left in {count - role.step, role.min}:
+                if role.min <= left < count:
+                    end = role.first + left
+                    kept = ((k, p) for k, p in change.pods.items() if k[0] != number or k[1] < end)
+                    yield dict(kept)
 
     def _opens(self, gang: Gang, change: Change, pods: Pods) -> bool:
         """Whether the largest pods of a gang might fit, by GPUs alone, once another gives way."""
@@ -533,6 +602,21 @@ class _Search:
                 kinds[key] = i
         gangs = self.facts.gangs
         return sorted(kinds.values(), key=lambda i: (-gangs[i].priority, -gangs[i].w, i))
+
+    def _lacking(self) -> list[int]:
+        """Running gangs that lack pods and are not completed, those of high priority first."""
+        changes = self.outcome.changes
+        found = [
+            i
+            for i, change in enumerate(changes)
+            if change.kind == "keep" and change.incomplete and not change.held_back
+        ]
+        return sorted(found, key=lambda i: (-changes[i].gang.priority, i))
+
+    def _standing(self, i: int) -> Pods:
+        """The pods that stand of a gang that lacks some; none of others."""
+        change = self.outcome.changes[i]
+        return change.pods if change.kind == "keep" and change.incomplete else {}
 
     def _placed(self, room: Room, i: int, standing: Pods) -> Iterator[dict[PodKey, Pod]]:
         """The gang at its least counts, with the pods that stand."""

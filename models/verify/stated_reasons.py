@@ -20,7 +20,9 @@ from models.verify.empty_cluster import EmptyCluster
 from models.verify.facts import Facts, Gang, PodKey, Role
 from models.verify.outcome import Outcome
 from models.verify.queues import ALL
+from models.verify.reason_context import lonely
 from models.verify.reason_grounds import Grounds
+from models.verify.reason_quotas import Quotas
 from models.verify.reason_rooms import Nodes, Rooms, held, role_named
 from models.verify.room import Room, Work
 from models.verify.rules.hold_room import holding
@@ -91,6 +93,7 @@ class Reasons:
         elif change.kind == "wait":
             if self.outcome.case.status.unchecked:  # plans of older versions state less
                 yield from self.grounds.faults(change.gang, code, reason.fields)
+                yield from lonely(change.gang, code, fields, self._levels_named)
             yield from self._code(change.gang, code)
             yield from self._held_for(change.gang, code, reason.fields)
             yield from self._in_line(change.gang, code, reason.fields)
@@ -99,6 +102,8 @@ class Reasons:
                 yield from self._fields(change.gang, code, fields)
             if change.gang.service is None and self.work.left > 0:
                 yield from self._room(change.gang, code, reason.fields)
+            else:
+                yield from self._running_holders(fields)
 
     def _held_back(self, gang: Gang, code: str, stated: ReasonFields) -> Iterator[str]:
         """Whether it says what the hold of the gang says, or how many gangs the policy plans."""
@@ -110,6 +115,10 @@ class Reasons:
                 yield "says another time from which it may start"
         elif stated.text not in (None, gang.hold_text):
             yield "its words are not those of its hold"
+
+    @cached_property
+    def quotas(self) -> Quotas:
+        return Quotas(self.outcome)
 
     @cached_property
     def grounds(self) -> Grounds:
@@ -169,13 +178,18 @@ class Reasons:
         yield from self._starts(gang, fields)
         yield from self._levels(gang, code, fields)
         yield from _sizes(gang, code, fields)
-        yield from self._quota(gang, code, fields)
+        if code == QUOTA:
+            yield from self.quotas.faults(gang, fields)
         if code == NEVER:
             yield from self._never(gang, fields)
         if fields.guarded is not None:
             yield from self._guarded(fields.guarded)
         if fields.share not in (None, float(gang.min_share)):
             yield f"its minBandwidthShare is {float(gang.min_share):g}"
+
+    @cached_property
+    def _levels_named(self) -> list[str]:
+        return [self.facts.level_name(level) for level in range(self.facts.node_level + 1)]
 
     def _levels(self, gang: Gang, code: str, fields: ReasonFields) -> Iterator[str]:
         """Whether a rule of the gang is about the level; how many nodes have what a role needs."""
@@ -318,65 +332,6 @@ class Reasons:
             gang.counts_against_promises and bool(queues.guaranteed or queues.cells.grounds)
         )
 
-    def _quota(self, gang: Gang, code: str, fields: ReasonFields) -> Iterator[str]:
-        """What the queue that is named holds and may hold, or is guaranteed."""
-        if code != QUOTA or fields.queue is None:
-            return
-        queues, name, key = self.outcome.queues, fields.queue, fields.model or ALL
-        if name not in queues.specs:
-            yield f"there is no queue {printable(name)}"
-        elif fields.kept is not None:
-            yield from self._unlent(gang, fields, name, key)
-        elif fields.limit is not None:
-            yield from self._limit(gang, fields, name, key)
-        elif fields.guarantee is not None:
-            promised = queues.guarantee[name].get(key, 0)
-            if fields.guarantee != promised or (fields.unused or 0) > promised:
-                yield f"queue {printable(name)} is guaranteed {promised}"
-
-    def _limit(self, gang: Gang, fields: ReasonFields, name: str, key: str) -> Iterator[str]:
-        """Whether the queue holds so much, and the gang would be too much for its limit."""
-        holds, limit = self._of_limit(name, key, firm=fields.not_preemptible)
-        if name not in self.outcome.queues.above(gang.queue):
-            yield f"it is not in queue {printable(name)}"
-        elif fields.not_preemptible and gang.preemptible:
-            yield "it is preemptible"
-        elif (fields.held, fields.limit) != (holds, limit):
-            yield f"queue {printable(name)} holds {holds} of {limit}"
-        elif fields.gpus is not None and holds + fields.gpus <= (limit or 0):
-            yield f"queue {printable(name)} may hold {fields.gpus} more"
-
-    def _of_limit(self, name: str, key: str, *, firm: bool) -> tuple[int, int | None]:
-        """(what gangs in a queue hold, the most they may); ``firm``: those that are not preemptible."""
-        queues, gpus = self.outcome.queues, self.queue_gpus
-        before, limits = queues.held_before, queues.limit
-        if firm:
-            gpus = queues.sums(self.outcome.queue_gpus, firm=True)
-            before, limits = queues.firm_before, queues.firm_limit
-        most = limits[name].get(key)
-        return gpus[name][key], None if most is None else max(before[name][key], most)
-
-    def _unlent(self, gang: Gang, fields: ReasonFields, name: str, key: str) -> Iterator[str]:
-        """What the queue, or, where its limit is stated, those below it do not lend and do not hold."""
-        queues, holds = self.outcome.queues, self.queue_gpus[name][key]
-        if fields.limit is None:
-            most = queues.kept[name].get(key, 0)
-            if (fields.kept or 0) > most:
-                yield f"queue {printable(name)} keeps at most {most} to itself"
-            return
-        taken = queues.lent_too_much(self.outcome.queue_gpus, {}).get((name, key), holds)
-        most = max(queues.limit[name].get(key, 0), queues.lent_before.get((name, key), 0))
-        if name not in queues.above(gang.queue):
-            yield f"it is not in queue {printable(name)}"
-        elif (fields.held, fields.kept, fields.limit) != (holds, taken - holds, most):
-            yield f"queue {printable(name)} holds {holds} of {most}, and {taken - holds} are not lent"
-        elif fields.gpus is not None and taken + fields.gpus <= most:
-            yield f"queue {printable(name)} may hold {fields.gpus} more"
-
-    @cached_property
-    def queue_gpus(self) -> dict[str, Counter[str]]:
-        return self.outcome.queues.sums(self.outcome.queue_gpus)
-
     def _pod_rules(self, rule: str, gang: Gang) -> bool:
         """Whether the gang has such a rule, or is in a set that such a rule of any gang names."""
         own = {one.rule for role in gang.roles for one in role.pod_rules}
@@ -408,20 +363,28 @@ class Reasons:
         if named is None:
             yield f"there is no gang {printable(guard.gang)}"
             return
-        gang, names = named.gang, list[str]()
+        gang = named.gang
         if guard.until is not None:
             ends = (gang.since or 0) + gang.min_run_time
             if not self.facts.protected(gang) or ends != guard.until:
                 yield "no minimum run time of the gang ends then"
             return
+        yield from self._by_budgets(gang, guard)
+
+    def _by_budgets(self, gang: Gang, guard: ReasonGuard) -> Iterator[str]:
+        """Whether a pod is in both budgets, or the one allows so many of so many evictions."""
+        names = list[str]()
         for budget in guard.budgets:
             namespace, _, name = budget.partition("/")
             if namespace != gang.namespace:
                 yield f"{printable(budget)} guards no pod of the gang"
                 return
             names.append(name)
+        if len(names) != (2 if guard.allowed is None else 1):
+            yield "names other budgets than the one that is used up, or two of one pod"
+            return
         if guard.allowed is None:
-            if len(names) < 2 or not any(set(names) <= {*own} for own in gang.budgets.values()):
+            if not any(set(names) <= {*own} for own in gang.budgets.values()):
                 yield "no pod of the gang is in both budgets"
             return
         for name in names:
@@ -521,6 +484,8 @@ class Reasons:
     def _never(self, gang: Gang, fields: ReasonFields) -> Iterator[str]:
         """What no node, or no queue, has for the gang."""
         role = role_named(gang, fields.role)
+        if fields.counted not in (None, "empty"):
+            yield "is not about the empty cluster"
         if fields.queue is not None:
             stated = (fields.queue, fields.model or ALL, fields.gpus, fields.limit)
             if not any(stated == one for one in self.empty.beyond_limits(gang)):
@@ -528,6 +493,8 @@ class Reasons:
         if role is None:
             return
         nodes = self.empty.of(role)
+        if nodes and (fields.nodes_with or fields.taints or fields.models or fields.selected):
+            yield f"role {role.name} has nodes that would accept its pods"
         if fields.node_gpus is not None:
             there = max((self.facts.nodes[n].gpus for n in nodes), default=0)
             if fields.node_gpus != there or role.gpus <= there:
@@ -557,6 +524,15 @@ class Reasons:
         alone = self.rooms.without(gone | self.named_holders(fields))
         if not self.rooms.suffices(alone, gang, inside, roles):
             yield "without those that it names it would not fit there"
+
+    def _running_holders(self, fields: ReasonFields) -> Iterator[str]:
+        """Whether the holders run on, and hold so much anywhere."""
+        for one in fields.holders:
+            change = self.by_name.get(one.gang)
+            if change is None or not change.gang.running or change.kind in STARTS:
+                yield f"{printable(one.gang)} is no gang that runs on"
+            elif one.gpus > change.gpus:
+                yield f"{printable(one.gang)} holds {change.gpus} GPUs, not {one.gpus}"
 
     def _inside(self, fields: ReasonFields, place: Nodes) -> Nodes:
         """All nodes of the domain, for roles with other nodes than the one that is named."""
@@ -673,6 +649,8 @@ def _incomplete(change: Change, fields: ReasonFields) -> Iterator[str]:
     missing = sum(1 for _ in missing_pods(change.gang, change.gang.running_pods))
     if fields.missing not in (None, missing):
         yield f"{fields.missing} pods are missing, but {missing} are"
+    if fields.text is not None:
+        yield "states the words of a hold, and has none"
     if fields.cause is not None and fields.cause not in CODES:
         yield f"there is no code {printable(fields.cause)}"
 

@@ -67,6 +67,9 @@ WAYS = 4
 def check(outcome: Outcome) -> Iterator[Violation]:
     by_label = {change.label: i for i, change in enumerate(outcome.changes)}
     judged = _Empty(outcome)
+    stated = [tuple(one.gang.split("/")) for one in outcome.case.status.unable]
+    if stated != sorted(set(stated)):
+        yield Violation(RULE, None, "status.unable: its gangs are not sorted, or twice the same")
     for one in outcome.case.status.unable:
         i = by_label.get(one.gang)
         if i is None:
@@ -75,7 +78,7 @@ def check(outcome: Outcome) -> Iterator[Violation]:
         change = outcome.changes[i]
         if change.gang.running:
             yield change.violation(RULE, "is said not to be able to start, but it runs")
-        elif one.proven and (change.pods or judged.placed(i)):
+        elif one.proven and (judged.starts(i) or judged.placed(i)):
             yield change.violation(RULE, f"is said never to be able to start, {COULD}")
     for change in _promised(outcome):
         why = judged.refutes(change.gang)
@@ -160,6 +163,18 @@ class _Empty:
             if other.key != gang.key and (other.running or other.hold is None):
                 found.update(name for role in other.roles for name in role.pod_sets)
         return found
+
+    def starts(self, i: int) -> bool:
+        """Whether it starts in the plan where it could, alone or with the others, on the empty cluster, too.
+
+        A queue that holds more than its limit may go on: there it would hold nothing.
+        """
+        changes = self.outcome.changes
+        together = {k: change.pods for k, change in enumerate(changes) if change.kind == "place"}
+        return i in together and any(
+            not any(True for rule in RULES for _ in rule(Variant(self._emptied, pods)))
+            for pods in ({i: together[i]}, together)
+        )
 
     def placed(self, i: int) -> bool:
         """Whether a placement that keeps every rule is found."""
