@@ -52,12 +52,16 @@ class EarlierPlan:
     """What an earlier plan promised, in seconds since the epoch.
 
     ``gangs``: keys of all that it knew. ``starts``: when those that waited were to start at the
-    latest; where, has ``Gang.planned``. ``gone``: nodes of these places that do not exist now.
+    latest; where, has ``Gang.planned``. ``gone``: nodes of these places that do not exist now. ``waited``:
+    gangs that waited in turn, neither held nor stopped by it, None where nobody knows. ``sound``: names of
+    nodes that were in order.
     """
 
     gangs: frozenset[tuple[str, str]]
     starts: Mapping[tuple[str, str], int] = field(hash=False)
     gone: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict, hash=False)
+    waited: frozenset[tuple[str, str]] | None = None
+    sound: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from models.policy import Policy, SolveLimits
 from models.program.base_state import moves_pods
 from models.queue_order import kept_behind, lines_in_part
 from models.queue_shares import QueueShares, QueueUse, add_use, shares
+from models.reserved_quotas import crowded_out
 from models.room_holding import blockers
 from models.services import bound, chosen_models, members, running_models
 from models.shape import closed_in_part, spares_of_part
@@ -205,7 +206,8 @@ class Standing:
         gangs = self.instance.gangs
         outside = (i for i in blockers(self.instance) if i not in freed)
         first = next((i for i in outside if not self.decisions[i].pods), None)
-        kept = kept_behind(self.instance, [one.pods for one in self.decisions], freed)
+        pods = [one.pods for one in self.decisions]
+        kept = kept_behind(self.instance, pods, freed) | crowded_out(self.instance, pods, freed)
         return tuple(
             gang
             for gang in sorted(freed)

@@ -115,10 +115,10 @@ def closes(instance: Instance, one: Reserved, gang: Gang) -> bool:
         return False
     if may_come(instance, gang, one.place, one.start - instance.now):
         return False
-    return not _exempt(instance, one, gang)
+    return not goes_first(instance, one, gang)
 
 
-def _exempt(instance: Instance, one: Reserved, gang: Gang) -> bool:
+def goes_first(instance: Instance, one: Reserved, gang: Gang) -> bool:
     """Whether the gang goes before the holder: it is within a guarantee, and that one borrows.
 
     A gang that is due has a place elsewhere.

@@ -227,7 +227,7 @@ class Footing:
                 step = Step(g, way, taken, entry.step)
                 held = self._held(g, way, entry)
                 kept = self.all.reserving.with_gang(
-                    g, way.option, way.spread.pods, taken, entry.kept
+                    g, way.option, way.spread.pods, taken, entry.kept, way.part
                 )
                 yield Entry(
                     *(value, state, arrivals, moved, evicted, held, models, marks),

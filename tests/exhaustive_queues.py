@@ -185,6 +185,40 @@ class Promises:
             )
         )
 
+    def room_for(self, g: int, pods: Pods, part: Part) -> bool:
+        """Whether gang g may have these pods, too, by its own limits, by 2.16 if firm, and by 2.22."""
+        gang, line = self.instance.gangs[g], self.line(self.named[g])
+        outside = gang.queue is None and gang.scheduler is not None
+        found = Counter(dict(together(part, self.part(g, pods, ()))))
+        bound = [("held", self.limits)]
+        if not gang.preemptible:
+            bound.append(("not preemptible", self.firm_limits))
+        limits = all(
+            self._held(found, number, key, what)
+            <= max(limit, self._held(self.before, number, key, what))
+            for what, of_queues in bound
+            for number in line
+            for key, limit in of_queues[number].items()
+        )
+        short = self._short(found) if not gang.preemptible and not outside else {}
+        lent = {} if outside else self._lending(found)
+        return (
+            limits
+            and all(gpus <= self.short_before[key] for key, gpus in short.items())
+            and all(
+                gpus <= max(self.lending_before[queue, key], self._most_taken(queue, key, gpus))
+                for (queue, key), gpus in lent.items()
+                if queue is None or queue in line
+            )
+        )
+
+    def _most_taken(self, queue: Nameless, key: str, gpus: int) -> int:
+        return 0 if queue is None else self.limits[queue].get(key, gpus)
+
+    def standing(self, g: int) -> Part:
+        """What gang g adds as it stands."""
+        return self._running(g) if self.queues else NOTHING
+
     def within_limits(self, part: Part) -> bool:
         """2.15; what more gangs do makes it no better."""
         found = Counter(dict(part))

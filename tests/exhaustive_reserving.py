@@ -16,7 +16,7 @@ from typing import Any
 
 from exhaustive_ages import now, run_time
 from exhaustive_options import Option
-from exhaustive_queues import Promises
+from exhaustive_queues import NOTHING, Part, Promises, together
 from exhaustive_values import Pods, running, standing, whole
 
 from models.gang import Gang
@@ -42,8 +42,8 @@ class Reserved:
 Obstacles = tuple[tuple[tuple[int, tuple[int, ...]], ...], ...]
 """For each reservation and each of its nodes, what is held there when it begins: GPUs, and each resource."""
 
-Kept = tuple[Obstacles, frozenset[int]]
-"""With the reservations (positions) whose holders wait."""
+Kept = tuple[Obstacles, frozenset[int], tuple[Part, ...]]
+"""With the reservations (positions) whose holders wait, and what queues hold when each begins."""
 
 
 def stated(instance: Instance, document: dict[str, Any]) -> tuple[Reserved, ...]:
@@ -76,7 +76,8 @@ class Reserving:
         self.instance = instance
         self.all = tuple(reserved)
         self.now = now(instance)
-        self.within = Promises(instance).within if instance.queues else set[tuple[str, str]]()
+        self.promises = Promises(instance) if instance.queues and reserved else None
+        self.within = self.promises.within if self.promises else set[tuple[str, str]]()
         if reserved and not self._known():
             raise ValueError("the exhaustive planner reserves no GPUs of unknown index")
 
@@ -91,9 +92,13 @@ class Reserving:
     @property
     def nothing(self) -> Kept:
         """Before any gang is taken."""
-        return tuple(
-            tuple((0, (0,) * len(self._resources(n))) for n in one.nodes) for one in self.all
-        ), frozenset()
+        return (
+            tuple(
+                tuple((0, (0,) * len(self._resources(n))) for n in one.nodes) for one in self.all
+            ),
+            frozenset(),
+            (NOTHING,) * len(self.all),
+        )
 
     def may_come(self, g: int, pods: Pods) -> bool:
         """Part 1: whether pods that are placed or moved leave every reserved node in time."""
@@ -128,10 +133,20 @@ class Reserving:
         return begun is None or not lasts or begun + lasts <= one.start
 
     def with_gang(
-        self, g: int, option: Option, new: Pods, taken: Sequence[int], before: Kept
+        self,
+        g: int,
+        option: Option,
+        new: Pods,
+        taken: Sequence[int],
+        before: Kept,
+        part: Part = NOTHING,
     ) -> Kept:
-        """With what one more gang holds when the reservations begin. ``taken``: GPUs by node."""
-        obstacles, waiting = before
+        """With what one more gang holds when the reservations begin.
+
+        ``taken``: GPUs by node; ``part``: what the gang adds to the queues.
+        """
+        obstacles, waiting, parts = before
+        in_queues = list(parts)
         gang = self.instance.gangs[g]
         stays = [pod for pod in standing(gang) if (pod.role, pod.index) in option.stays]
         end = self._end(gang, option)
@@ -143,6 +158,7 @@ class Reserving:
             if gone or self._yields(gang, one, self._begun(gang, option, first=True)):
                 found.append(held)
                 continue
+            in_queues[number] = together(parts[number], part)
             where = [(pod.role, pod.node) for pod in stays] + [(r, n) for r, _, n in new]
             more = []
             for n, (mask, amounts) in zip(one.nodes, held, strict=True):
@@ -151,7 +167,7 @@ class Reserving:
                 total = tuple(a + b for a, b in zip(amounts, own, strict=True))
                 more.append((reduce(or_, standing_there, mask | taken[n]), total))
             found.append(tuple(more))
-        return tuple(found), waiting
+        return tuple(found), waiting, tuple(in_queues)
 
     def _begun(self, gang: Gang, option: Option, *, first: bool = False) -> int | None:
         """When it started, for all that is known: now, if it starts, is completed or moves.
@@ -177,8 +193,11 @@ class Reserving:
 
     def hold(self, kept: Kept) -> bool:
         """Parts 2 and 3: whether every holder that waits can start when it is promised."""
-        obstacles, waiting = kept
-        able = all(self._fits(self.all[i], obstacles[i]) for i in waiting)
+        obstacles, waiting, parts = kept
+        able = all(
+            self._fits(self.all[i], obstacles[i]) and self._may_hold(self.all[i], parts[i])
+            for i in waiting
+        )
         pairs = combinations((self.all[i] for i in sorted(waiting)), 2)
         return able and not any(self._meet(*sorted(pair, key=lambda r: r.start)) for pair in pairs)
 
@@ -198,6 +217,16 @@ class Reserving:
             ):
                 return False
         return True
+
+    def _may_hold(self, one: Reserved, part: Part) -> bool:
+        """Whether its queues may hold its pods then, beside what they hold."""
+        if self.promises is None:
+            return True
+        pods = []
+        for pod in one.pods:
+            gpus = (pod.gpus or 0).bit_count()
+            pods.append((pod.role, pod.node, gpus, self.promises.odd(pod.node, gpus, pod.gpus)))
+        return self.promises.room_for(one.holder, pods, part)
 
     def _meet(self, first: Reserved, second: Reserved) -> bool:
         """Whether two share a node although the first has not ended when the second starts."""

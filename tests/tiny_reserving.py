@@ -14,6 +14,7 @@ from typing import Any
 from exhaustive_ages import queued_since
 from exhaustive_options import Option, options
 from exhaustive_prices import bits, subsets
+from exhaustive_queues import NOTHING
 from exhaustive_reserving import Reserved, Reserving
 from exhaustive_spreads import Spreading
 from exhaustive_values import running, standing, whole
@@ -100,7 +101,9 @@ def _stands(instance: Instance, found: tuple[Reserved, ...]) -> bool:
     kept = reserving.nothing
     for g, gang in enumerate(instance.gangs):
         idle = next(iter(options(instance, gang)))
-        kept = reserving.with_gang(g, idle, (), [0] * len(instance.cluster.nodes), kept)
+        taken, known = [0] * len(instance.cluster.nodes), reserving.promises
+        part = NOTHING if known is None else known.standing(g)
+        kept = reserving.with_gang(g, idle, (), taken, kept, part)
     return reserving.hold(kept)
 
 

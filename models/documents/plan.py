@@ -137,9 +137,9 @@ class PlanDelay(Open):
 
     promised: Time
     cause: Cause = Field(
-        description="Arrival: gangs came since that go before it, or run where it was to start, or start "
-        "within the guarantee of a queue. Failure: nodes there are out of order or gone. Overrun: gangs end "
-        "later than was expected. Input: none of these, the input is another"
+        description="Arrival: gangs came since that go before it, or run where it was to start, or are "
+        "within the guarantee of a queue. Failure: nodes there, or others since, are out of order or gone. "
+        "Overrun: gangs end later than was expected. Input: none of these, the input is another"
     )
     by: Many[str] = omitted(
         default=(),

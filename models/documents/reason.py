@@ -216,7 +216,10 @@ class ReasonFields(Open):
         description="Cells that it would take from the queue; 0: nobody counted them"
     )
     cell_gpus: Natural | None = omitted(description="GPUs of each such cell")
-    reserved_nodes: Natural | None = omitted(description="Nodes that are reserved for others")
+    reserved_nodes: Natural | None = omitted(
+        description="Nodes that are reserved for others; of `Reserved`, absent: GPUs that queues may hold, or"
+        " are guaranteed, are"
+    )
     endless: bool = omitted(default=False, description="Nobody knows how long it runs")
 
     @classmethod
@@ -285,7 +288,7 @@ CODES: Mapping[str, Code] = {
     "HeldRoom": Code("it fits, but the Policy holds room for a gang of higher priority", ("by",)),
     "QueueOrder": Code("it fits, but an earlier gang of its strict queue waits", ("queue", "by")),
     "Reserved": Code(
-        "it fits, but only on nodes that are reserved for others",
+        "it fits, but only on nodes, or within limits and guarantees of queues, that are reserved for others",
         ("reserved_nodes", "by", "more", "endless"),
     ),
     "Quota": Code(

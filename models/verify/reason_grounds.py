@@ -57,7 +57,7 @@ def shown(code: str, f: ReasonFields) -> bool:
         "Selector": f.matching,
         "Bandwidth": f.share,
         "Quota": f.limit if f.queue is not None and f.guarantee is None else f.guarantee,
-        "Reserved": f.reserved_nodes,
+        "Reserved": f.by or None,
     }
     promised = f.cells is not None or f.kept is not None
     return code not in facts or facts[code] is not None or (code == "Quota" and promised)

@@ -27,6 +27,7 @@ from models.verify.reason_rooms import Nodes, Rooms, held, role_named
 from models.verify.room import Room, Work
 from models.verify.rules.hold_room import holding
 from models.verify.rules.queue_order import first_waiting, rank
+from models.verify.rules.reservations import holders_of, lacking_in_queues
 from models.verify.rules.running import evictions
 from models.verify.violation import Violation, printable
 
@@ -98,6 +99,7 @@ class Reasons:
             yield from self._held_for(change.gang, code, reason.fields)
             yield from self._in_line(change.gang, code, reason.fields)
             yield from self._reserved_for(change.gang, code, reason.fields)
+            yield from self._reserved_in_queues(change.gang, code, reason.fields)
             if reason.fields is not None:
                 yield from self._fields(change.gang, code, fields)
             if change.gang.service is None and self.work.left > 0:
@@ -317,6 +319,23 @@ class Reasons:
             if stated.endless != (gang.duration is None):
                 yield "whether it says how long it runs is stated otherwise"
             yield from _nodes_reserved(stated, others)
+
+    def _reserved_in_queues(
+        self, gang: Gang, code: str, stated: ReasonFields | None
+    ) -> Iterator[str]:
+        """Where no nodes are: whether one that is named could not start in its queues beside the gang."""
+        if code != RESERVED or stated is None or stated.reserved_nodes is not None:
+            return
+        if not self.facts.queues:
+            return
+        named = {one.gang for one in stated.by}
+        position = next(i for i, one in enumerate(self.facts.gangs) if one.key == gang.key)
+        if stated.by and not any(
+            lacking_in_queues(self.outcome, holder, position) is not None
+            for holder in holders_of(self.outcome)
+            if holder.waits and holder.change.label in named
+        ):
+            yield "those that are named could start in their queues beside it"
 
     def _in_reach_of_queues(self, gang: Gang) -> bool:
         """Whether a queue that it is in has a limit, or one has a guarantee that the gang could take."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from models.gang import PlannedPod
 from models.instance import EarlierPlan
+from models.solution import BACKOFF, QUEUE_LIMIT
 from models.units import first_of, plural
 from planner.errors import Fault, InputError
 from planner.untrusted_text import safe
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from models.documents.plan import PlanDocument, PlanGang
     from models.gang import Gang
     from models.instance import Instance
+
+HOLDS = ("Unsupported", "Incomplete", "Gated", QUEUE_LIMIT, BACKOFF)
+"""Codes of what holds a gang: it does not wait in turn."""
 
 _SHOWN = 3
 """Names in a remark; the rest are counted."""
@@ -48,7 +52,7 @@ def with_previous(
     remarks = gone.remarks(file)
     if any(one.pods for one in decided.values()) and not any(gang.planned for gang in gangs):
         remarks.append(f"{safe(file)} places none of these gangs: no pod has a previous place")
-    earlier = _promised(instance, decided, gone)
+    earlier = replace(_promised(instance, decided, gone), sound=_sound(previous))
     return replace(instance, gangs=gangs, earlier=earlier), tuple(remarks)
 
 
@@ -105,7 +109,22 @@ def _promised(
         for key, one in decided.items()
         if key not in waits or key in starts or one.decision in ("wait", "preempt")
     )
-    return EarlierPlan(frozenset(known), starts, missing)
+    waited = (
+        key
+        for key, one in decided.items()
+        if one.decision == "wait" and (one.reason is None or one.reason.code not in HOLDS)
+    )
+    return EarlierPlan(frozenset(known), starts, missing, frozenset(waited))
+
+
+def _sound(previous: PlanDocument) -> frozenset[str]:
+    """Nodes that took pods on all of their GPUs."""
+    return frozenset(
+        node.name
+        for node in previous.instance.cluster.spec.nodes
+        if node.ready and not node.unschedulable
+        if not node.unhealthy_gpus and not node.unknown_unhealthy
+    )
 
 
 def evictions_of(previous: PlanDocument) -> list[tuple[tuple[str, str], int, int]]:

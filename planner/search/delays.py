@@ -1,7 +1,7 @@
 """Why a start that an earlier plan stated is later in this one, or is dropped.
 
 What is at the promised place at the promised time says why; where nothing is, gangs that came since and go
-before it, then gangs that are overdue, then nothing but the input.
+before it, then gangs that are overdue, then nodes that failed since, then nothing but the input.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Causes:
             return "Failure", failed
         there = self._there()
         late = {i for i in there if self._is_late(i)}
-        came = {i for i in there if self._came(i)}
+        came = {i for i in there if self._came(i) or self._goes_first(i)}
         if came:
             return "Arrival", self._names(came)
         if late:
@@ -66,7 +66,10 @@ class _Causes:
         if before:
             return "Arrival", self._names(before)
         late = {i for i, one in enumerate(self._decisions) if one.pods and self._is_late(i)}
-        return ("Overrun", self._names(late)) if late else ("Input", set())
+        if late:
+            return "Overrun", self._names(late)
+        unsound = self._unsound()
+        return ("Failure", unsound) if unsound else ("Input", set())
 
     def _failed(self) -> set[str]:
         """Nodes of the promised place that are gone, closed, or have too few healthy GPUs."""
@@ -79,6 +82,16 @@ class _Causes:
             if not self._instance.schedulable(nodes[n]) or nodes[n].healthy_gpus < gpus
         }
         return bad | self._earlier.gone.get(self._gang.key, frozenset())
+
+    def _unsound(self) -> set[str]:
+        """Nodes that have failed since: with them there is less that queues may be promised."""
+        instance = self._instance
+        sound = {
+            node.name
+            for node in instance.cluster.nodes
+            if instance.schedulable(node) and node.healthy_gpus == node.gpus
+        }
+        return set(self._earlier.sound) - sound
 
     def _there(self) -> set[int]:
         """Gangs that are at the promised place at that time."""
@@ -110,13 +123,22 @@ class _Causes:
     def _came(self, index: int) -> bool:
         """Whether it has come since the earlier plan, and goes before the gang or runs already.
 
-        Who starts within a guarantee goes before all that borrow, whenever it came.
+        Who is within a guarantee goes before all that borrow, whenever it came. Who was stopped, or was held
+        back then, comes when it waits again.
         """
         gang, own = self._instance.gangs[index], self._place(index)
         if gang.key in self._earlier.gangs:
-            starts = self._decisions[index].decision in STARTS
-            return starts and own[0] < self._place(self._index)[0]
+            comes = not gang.running or self._decisions[index].decision in STARTS
+            if comes and self._goes_first(index):
+                return True
+            waited = self._earlier.waited
+            waits = not gang.running and waited is not None and gang.key not in waited
+            return waits and own < self._place(self._index)
         return gang.running or own < self._place(self._index)
+
+    def _goes_first(self, index: int) -> bool:
+        """Whether it is within a guarantee, and the gang is not: it starts first, and no longer gives way."""
+        return self._place(index)[0] < self._place(self._index)[0]
 
     def _before(self) -> set[int]:
         """Gangs that have come since the earlier plan and start, or wait, before the gang."""

@@ -16,6 +16,7 @@ from models.program.base_state import Pods
 from models.queue_order import overtaking
 from models.queue_shares import QueueCounts, Refusal, queue_of, shares
 from models.reservations import left_waiting, trespassing
+from models.reserved_quotas import crowding
 from models.room_holding import passing
 from models.shape import balanced, breaking
 from models.tier_values import Evaluation
@@ -149,6 +150,11 @@ JOINT_RULES = (
         "reservations",
         broken=lambda plan: bool(trespassing(plan.instance, _pods_of(plan))),
         back=lambda space: trespassing(space.instance, space.pods),
+    ),
+    JointRule(
+        "reservations in queues",
+        broken=lambda plan: bool(crowding(plan.instance, _pods_of(plan))),
+        back=lambda space: crowding(space.instance, space.pods),
     ),
     JointRule(
         "starts in turn",

@@ -309,7 +309,11 @@ class _Finder:
             return None
         start, seconds = max(start, instance.now), gang.expected_duration_s
         end = None if seconds is None else start + seconds
-        one = Reserved(gang.key, self._places[index], start, end, tuple(sorted(nodes)))
+        pods = tuple(
+            PodPlacement(pod.role, pod.index, pod.node, None if gang.roles[pod.role].gpus else 0)
+            for pod in gang.planned
+        )
+        one = Reserved(gang.key, self._places[index], start, end, tuple(sorted(nodes)), pods)
         return _Place(one, closed=True)
 
     def _start(self, index: int, one: Reserved) -> bool:
@@ -351,8 +355,11 @@ class _Finder:
         if one.start <= self._instance.now:
             return False
         _Moments(space, self._ends_beside(index), ()).go_to(one.start)
+        in_queues = space.keeps_queue_rules(index, one.pods) and space.keeps_cells(index, one.pods)
         space.set(index, one.pods)
-        fits = all(space.is_valid(n) and index not in space.stale_indices(n) for n in one.nodes)
+        fits = in_queues and all(
+            space.is_valid(n) and index not in space.stale_indices(n) for n in one.nodes
+        )
         fits = fits and meets_min_share(space, index)
         space.undo(mark)
         return fits
@@ -394,13 +401,13 @@ class _Finder:
         one = one or self._earliest_beside(demand, {}, promised, now=now)
         if promised is None or (one is not None and one.start <= promised.one.start):
             return one
-        return self._at(demand, promised.one.start) or one
+        return self._as_promised(demand, promised) or one
 
-    def _at(self, demand: Demand, at: int) -> Reserved | None:
-        """A start at that time, where the gang was planned to be."""
-        mark = self._space.mark()
+    def _as_promised(self, demand: Demand, promised: _Place) -> Reserved | None:
+        """A start at the promised time, where the gang was planned to be."""
+        at, mark = promised.one.start, self._space.mark()
         _Moments(self._space, self._ends_beside(demand.gang), ()).go_to(at)
-        pods = self._pods(demand, at, {})
+        pods = self._pods(demand, at, {}, promised)
         self._space.undo(mark)
         return None if pods is None else self._held_for(demand.gang, at, pods)
 
@@ -465,27 +472,45 @@ class _Finder:
         """Equal for times at which the same is taken by others."""
         return tuple((p.one.gang, p.one.start > at) for p in self._taken(index, at))
 
-    def _taken(self, index: int, at: int) -> list[_Place]:
-        """Places that the gang may not share if it starts then."""
+    def _taken(self, index: int, at: int, promised: _Place | None = None) -> list[_Place]:
+        """Places that the gang may not share if it starts then.
+
+        ``promised``: it starts as promised. Others that were promised a start, and those who reckoned with
+        this one, have left room for it.
+        """
         gang, now = self._gangs[index], self._instance.now
         seconds = gang.expected_duration_s
-        # who came since does not wait for those behind it, nor who is within a guarantee for borrowers
-        first = self._arrived(index)
-        pending = [
+        pending = (
             place
             for place in self._pending.values()
-            if not first and place.one.place[0] <= self._places[index][0]
-        ]
+            if promised is None and self._reckons(index, place)
+        )
+        found = (
+            place
+            for place in self._found
+            if promised is None or not self._reckons(self._numbers[place.one.gang], promised)
+        )
         return [
             place
-            for place in (*self._found, *pending)
+            for place in (*found, *pending)
             if (one := place.one).end is None or one.end > at
             if seconds is None or at + seconds > one.start
             if at > now or not may_come(self._instance, gang, one.place, one.start - now)
         ]
 
+    def _reckons(self, index: int, place: _Place) -> bool:
+        """Whether the gang, at its turn, leaves room for one behind it that was promised this place.
+
+        Who came since does not, nor who is within a guarantee for one that borrows.
+        """
+        return not self._arrived(index) and place.one.place[0] <= self._places[index][0]
+
     def _pods(
-        self, demand: Demand, at: int, left: Mapping[int, Collection[int]]
+        self,
+        demand: Demand,
+        at: int,
+        left: Mapping[int, Collection[int]],
+        promised: _Place | None = None,
     ) -> tuple[PodPlacement, ...] | None:
         """Pods of the gang if it starts then, where it was planned before if that is possible.
 
@@ -493,7 +518,7 @@ class _Finder:
         """
         if at <= self._instance.now and must_wait(self._instance, self._space.pods, demand.gang):
             return None
-        taken = self._taken(demand.gang, at)
+        taken = self._taken(demand.gang, at, promised)
         closed = {n for p in taken if p.closed or p.one.start > at for n in p.one.nodes}
         shared, others = self._staying(demand.gang, at)
         closed |= others
@@ -501,16 +526,41 @@ class _Finder:
             n for other in left if not self._ends_by(other, demand.gang, at) for n in left[other]
         )
         mark = self._space.mark()
+        later = [p.one for p in taken if p.one.pods and p.one.start > at]
         for place_ in taken:  # what queues may hold counts them, too
-            if place_.one.pods:
+            if place_.one.pods and place_.one.start <= at:
                 self._space.set(self._numbers[place_.one.gang], place_.one.pods)
         pods = None
         for nodes in (closed | shared, closed) if shared else (closed,):
             pods = self._placed(demand, nodes)
+            if pods is not None and self._hinders(demand.gang, pods, later):
+                pods = None
             if pods is not None:
                 break
         self._space.undo(mark)
         return pods
+
+    def _hinders(self, index: int, pods: Sequence[PodPlacement], later: Sequence[Reserved]) -> bool:
+        """Whether its queues may not hold these pods beside one that starts later, when that starts."""
+        queues = self._space.queues
+        if queues is None:
+            return False
+        for one in later:
+            ended = [g for _, g in self._ends[: bisect_right(self._ends, (one.start, MANY))]]
+            changes = [(g, self._space.pods[g], -1) for g in ended]
+            changes += [
+                (self._numbers[other.gang], other.pods, 1)
+                for other in later
+                if other.start <= one.start and (other.end is None or other.end > one.start)
+            ]
+            for gang, own, sign in changes:
+                queues.add(gang, own, sign)
+            allowed = queues.allow(index, pods)
+            for gang, own, sign in changes:
+                queues.add(gang, own, -sign)
+            if not allowed:
+                return True
+        return False
 
     def _placed(self, demand: Demand, closed: Collection[int]) -> tuple[PodPlacement, ...] | None:
         """Pods of the gang off these nodes, where it was planned before if that is possible."""

@@ -27,6 +27,7 @@ from models.queue_shares import (
     shares,
 )
 from models.reservations import closes
+from models.reserved_quotas import Claim, claims_beside, hindered
 from models.shape import ShapeRule, shapes_about, without_shape
 from models.solution import NEVER, QUOTA, RESERVED, GangDecision, PodPlacement, Reason, Reserved
 from models.units import shown_of, time_text
@@ -149,18 +150,27 @@ class RuleReasons:
         """What running gangs and starts of higher priority leave."""
         return LeftByAbove(self._plain, self._decisions)
 
+    @cached_property
+    def _claims(self) -> list[Claim]:
+        return claims_beside(self._instance, self._pods)
+
     def reserved(self, demand: Demand, kind: object) -> Reason | None:
         """Reservations but for which it fits beside gangs of higher priority; elsewhere it does not."""
         gang = self._instance.gangs[demand.gang]
         own = frozenset[int]().union(*(role.nodes for role in demand.roles))
+        in_queues = hindered(self._instance, self._claims, demand.gang)
         closing = tuple(
             one
             for one in self._instance.reserved
             if closes(self._instance, one, gang) and not own.isdisjoint(one.nodes)
         )
-        if not closing:
+        if not closing and not in_queues:
             return None
         self._higher.lower_to(gang.priority + 1)
+        if in_queues:
+            if place(self._higher.space, demand) is None:
+                return None
+            return self._reserved_for(gang, in_queues, in_queues=True)
         key, space = (kind, self._higher.stage, closing), self._higher.space
         if key not in self._closed:
             free = demand.within(own.difference(*(one.nodes for one in closing)))
@@ -168,8 +178,13 @@ class RuleReasons:
             self._closed[key] = not elsewhere and place(space, demand) is not None
         return self._reserved_for(gang, closing) if self._closed[key] else None
 
-    def _reserved_for(self, gang: Gang, holders: Sequence[Reserved]) -> Reason:
-        """For whom the nodes are reserved, and why the gang may not start there until then."""
+    def _reserved_for(
+        self, gang: Gang, holders: Sequence[Reserved], *, in_queues: bool = False
+    ) -> Reason:
+        """For whom the nodes are reserved, and why the gang may not start there until then.
+
+        ``in_queues``: not the nodes, but what it would hold in its queues.
+        """
         nodes = {n for one in holders for n in one.nodes}
         by = [
             {
@@ -182,7 +197,7 @@ class RuleReasons:
         shown = shown_of(len(by), MAX_NAMED)
         return Reason.of(
             RESERVED,
-            reserved_nodes=len(nodes),
+            reserved_nodes=None if in_queues else len(nodes),
             by=by[:shown],
             more=len(by) - shown,
             endless=gang.expected_duration_s is None,

@@ -316,9 +316,13 @@ def _reserved(f: ReasonFields) -> Clauses:
         + ")"
         for one in f.by
     ]
-    are = "is" if f.reserved_nodes == 1 else "are"
-    nodes = plural(f.reserved_nodes or 0, "node")
-    yield f"{nodes} where it would fit {are} reserved for {_some(starts, f.more, 'other gang')}"
+    holders = _some(starts, f.more, "other gang")
+    if f.reserved_nodes is None:
+        yield f"what it would hold in queues, or of what they are guaranteed, is reserved for {holders}"
+    else:
+        are = "is" if f.reserved_nodes == 1 else "are"
+        nodes = plural(f.reserved_nodes, "node")
+        yield f"{nodes} where it would fit {are} reserved for {holders}"
     yield "how long it runs is not known" if f.endless else "it would run beyond that"
 
 

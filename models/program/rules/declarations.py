@@ -19,6 +19,7 @@ from models.program.demands import Demand, RoleDemand
 from models.queue_order import place_in_line
 from models.queue_shares import shares, within_guarantee
 from models.reservations import open_nodes
+from models.reserved_quotas import barred, claims
 from models.services import bound, nodes_of_service, open_service
 from models.shape import closed_to, exclusive_levels, may_be_uneven, spare_domains
 from models.solution import PodPlacement, Reason
@@ -107,6 +108,22 @@ def _every_node(instance: Instance) -> frozenset[int]:
     return frozenset(range(len(instance.cluster.nodes)))
 
 
+def _without_barred(instance: Instance, gang: Gang, _role: Role) -> frozenset[int] | None:
+    """No node where a holder needs what the gang would hold in its queue."""
+    return frozenset() if gang.key in barred(instance) else None
+
+
+def _claimed(instance: Instance, gang: Gang) -> Hashable:
+    """Holders that need what the gang would hold in its queue."""
+    known = claims(instance)
+    return tuple(gang.key in instance.once(_members)[number] for number in range(len(known)))
+
+
+def _members(instance: Instance) -> list[frozenset[tuple[str, str]]]:
+    gangs = instance.gangs
+    return [frozenset(gangs[i].key for i in claim.members) for claim in claims(instance)]
+
+
 def _domains_alone(instance: Instance, node: int) -> Hashable:
     levels = exclusive_levels(instance)
     return tuple(instance.cluster.domain_of[level][node] for level in levels)
@@ -179,6 +196,7 @@ DECLARED: tuple[Declaration, ...] = (
         own_variables=_has_pod_rules,
     ),
     Declaration("queues", gang_key=_queue_key),
+    Declaration("reservations in queues", eligible=_without_barred, gang_key=_claimed),
     Declaration("cells", node_key=_places_of_cells, gang_key=user_of_cells),
     Declaration(
         "balance",

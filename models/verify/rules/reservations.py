@@ -7,15 +7,17 @@ that share a node start one after another.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from models.verify.changes import Change, NodeUse, Usage
 from models.verify.facts import Facts, Gang, Pod, PodKey
 from models.verify.group_rates import by_ranks
 from models.verify.outcome import Outcome
+from models.verify.queues import ALL
 from models.verify.rules import eligibility, gpus, resources, topology
-from models.verify.violation import Violation, printable
+from models.verify.violation import Violation, printable, quoted
 
 RULE = "reserved"
 
@@ -49,7 +51,7 @@ class Holder:
 
 
 def check(outcome: Outcome) -> Iterator[Violation]:
-    holders = list(_holders(outcome))
+    holders = list(holders_of(outcome))
     for holder in holders:
         yield from _others_come(outcome, holder)
         if holder.waits:
@@ -57,7 +59,7 @@ def check(outcome: Outcome) -> Iterator[Violation]:
     yield from _meet([holder for holder in holders if holder.waits])
 
 
-def _holders(outcome: Outcome) -> Iterator[Holder]:
+def holders_of(outcome: Outcome) -> Iterator[Holder]:
     for position, (change, stated) in enumerate(
         zip(outcome.changes, outcome.case.gangs, strict=True)
     ):
@@ -132,6 +134,9 @@ def _cannot_start(outcome: Outcome, holder: Holder) -> Iterator[Violation]:
     """What keeps the stated pods from starting then."""
     if holder.start <= outcome.facts.now:
         yield holder.change.violation(RULE, "waits, although it is said to start now")
+    what = lacking_in_queues(outcome, holder)
+    if what is not None:
+        yield holder.change.violation(RULE, f"cannot start then: {what}")
     scene = _Scene(outcome, holder)
     faults = [
         *gpus.check(scene),
@@ -150,6 +155,90 @@ def _cannot_start(outcome: Outcome, holder: Holder) -> Iterator[Violation]:
             yield holder.change.violation(RULE, "would start there below its minBandwidthShare")
 
 
+def lacking_in_queues(outcome: Outcome, holder: Holder, more: int | None = None) -> str | None:
+    """What keeps the stated pods from starting then in the queues; None if nothing does.
+
+    Limits, guarantees and what is not lent are as in ``rules.quotas``; those that have ended by then, or are
+    stopped if they are in the way, hold nothing. ``more``: a gang (position) that waits and is taken to start
+    at its least count, too.
+    """
+    if not outcome.facts.queues:
+        return None
+    queues, own = outcome.queues, holder.change.gang
+    by_gang = list(outcome.queue_gpus)
+    gone = {
+        position
+        for position, change in enumerate(outcome.changes)
+        if position != holder.position and _gone(outcome, change, holder)
+    }
+    for position in gone:
+        by_gang[position] = Counter()
+    by_gang[holder.position] = queues.held(own, holder.pods.values())
+    if more is not None:
+        by_gang[more] = _least(outcome, outcome.facts.gangs[more])
+    there = (
+        (outcome.facts.gangs[position], pod)
+        for n in queues.odd_nodes
+        for position, pod, _ in outcome.usage.nodes[n].tenants
+        if position not in gone and position != holder.position
+    )
+    odd = [*there, *((own, pod) for pod in holder.pods.values())]
+    return next(_beyond_queues(outcome, own, by_gang, odd), None)
+
+
+def _least(outcome: Outcome, gang: Gang) -> Counter[str]:
+    """GPUs of a gang wherever it starts: of one model where there is no other."""
+    found = Counter({ALL: gang.gpus_at_min})
+    models = {model for model in outcome.queues.models if model is not None}
+    if len(models) == 1:
+        found[models.pop()] = gang.gpus_at_min
+    return found
+
+
+def _beyond_queues(
+    outcome: Outcome,
+    own: Gang,
+    by_gang: Sequence[Counter[str]],
+    odd: Sequence[tuple[Gang, Pod]],
+) -> Iterator[str]:
+    """What does not hold with so many GPUs of each gang and concerns this one."""
+    queues = outcome.queues
+    yield from _beyond_limits(outcome, own, by_gang, firm=False)
+    if not own.preemptible:
+        yield from _beyond_limits(outcome, own, by_gang, firm=True)
+    if own.counts_against_promises and queues.guaranteed:
+        for key, short in queues.shortfall(by_gang, queues.beyond(odd)).items():
+            if short > queues.shortfall_before[key]:
+                yield f"{short} GPUs that are promised would not be there"
+    if own.managed and queues.unlent:
+        above = (None, *queues.above(own.queue))
+        lent = queues.lent_too_much(by_gang, queues.beyond(odd, firm=False))
+        for (name, key), gpus in lent.items():
+            most = 0 if name is None else queues.limit[name].get(key, gpus)
+            if name in above and gpus > max(most, queues.lent_before[name, key]):
+                yield f"{gpus} GPUs would be held next to what queues do not lend"
+
+
+def _beyond_limits(
+    outcome: Outcome, own: Gang, by_gang: Sequence[Counter[str]], *, firm: bool
+) -> Iterator[str]:
+    """Limits of its queues that do not hold; ``firm``: those of gangs that are not preemptible."""
+    queues = outcome.queues
+    limits = queues.firm_limit if firm else queues.limit
+    before = queues.firm_before if firm else queues.held_before
+    held = queues.sums(by_gang, firm=firm)
+    for name in queues.above(own.queue):
+        for key, limit in limits[name].items():
+            if held[name][key] > max(limit, before[name][key]):
+                yield f"queue {quoted(name)} would hold {held[name][key]} GPUs"
+
+
+def _gone(outcome: Outcome, change: Change, holder: Holder) -> bool:
+    """Whether a gang has ended by then, or is stopped if it is in the way."""
+    end = end_of(outcome.facts, change)
+    return (end is not None and end <= holder.start) or _yields(outcome, change, holder)
+
+
 class _Scene(Outcome):
     """The nodes of one reservation when it begins, with the holder's pods and what still runs there."""
 
@@ -166,17 +255,12 @@ class _Scene(Outcome):
     def _use(self, outcome: Outcome, holder: Holder, n: int) -> NodeUse:
         use = NodeUse()
         for position, pod, placed in outcome.usage.nodes[n].tenants:
-            if not self._gone(outcome.changes[position], holder):
+            if not _gone(outcome, outcome.changes[position], holder):
                 use.add(outcome.changes[position].gang, position, pod, placed=placed)
         for pod in holder.pods.values():
             if pod.node == n:
                 use.add(holder.change.gang, holder.position, pod, placed=True)
         return use
-
-    def _gone(self, change: Change, holder: Holder) -> bool:
-        """Whether a gang has ended by then, or is stopped if it is in the way."""
-        end = end_of(self.facts, change)
-        return (end is not None and end <= holder.start) or _yields(self, change, holder)
 
 
 def _meet(waiting: Collection[Holder]) -> Iterator[Violation]:
