@@ -93,7 +93,13 @@ class _Clearing:
         self.changed: set[int] = set()
         self._instance = space.instance
         self._immovable = immovable
-        self._rooms: dict[bool, tuple[object, FreeSpace]] = {}
+        self._rooms: dict[bool, tuple[object, FreeSpace | None]] = {}
+        self._loose = {
+            index
+            for index, gang in enumerate(self._instance.gangs)
+            if space.pods[index]
+            and (not gang.running or self._goes(index) or may_stop(self._instance, index))
+        }
         self._failed: set[object] = set()
         self._stuck: int | None = None
 
@@ -153,21 +159,22 @@ class _Clearing:
         """The room without those that may leave; None if none may stop or wait for this gang."""
         key = claim(self._instance, demand.gang) if forced else None
         known = self._rooms.get(forced)
-        if known is not None and known[0] == key:
-            return known[1]
-        leave = [
-            gang
-            for gang, pods in enumerate(self.space.pods)
-            if pods and (self._goes(gang) or (forced and self._gives_way(gang, demand)))
-        ]
-        if forced and not any(self._gives_way(gang, demand) for gang in leave):
+        if known is None or known[0] != key:
+            known = self._rooms[forced] = key, self._without(demand, forced=forced)
+        return known[1]
+
+    def _without(self, demand: Demand, *, forced: bool) -> FreeSpace | None:
+        """The plan without those that may leave for the gang."""
+        space = self.space
+        here = [gang for gang in sorted(self._loose | self.changed) if space.pods[gang]]
+        giving = {gang for gang in here if forced and self._gives_way(gang, demand)}
+        if forced and not giving:
             return None
-        plan = list(map(self.space.decision, range(len(self.space.pods))))
-        for gang in leave:
-            plan[gang] = GangDecision("wait")
-        room = FreeSpace(self._instance, plan)
-        self._rooms[forced] = key, room
-        return room
+        plan = list(map(space.decision, range(len(space.pods))))
+        for gang in here:
+            if gang in giving or self._goes(gang):
+                plan[gang] = GangDecision("wait")
+        return FreeSpace(self._instance, plan)
 
     def _goes(self, gang: int) -> bool:
         """Whether it may go elsewhere."""
@@ -277,7 +284,8 @@ class _Clearing:
         """Put the gang there, in the plan and in the rooms: who comes stays."""
         self.space.set(gang, pods)
         for _, room in self._rooms.values():
-            room.set(gang, pods)
+            if room is not None:
+                room.set(gang, pods)
 
     def plan(self, decisions: Sequence[GangDecision]) -> tuple[GangDecision, ...]:
         """The plan as it is in the space."""
