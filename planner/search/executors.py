@@ -22,6 +22,7 @@ from concurrent.futures import (
 )
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
+from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from typing import Protocol, TypeVar
@@ -85,15 +86,36 @@ class Workers:
         self, solve: Callable[[T, float], R], tasks: Sequence[T], budget: Budget
     ) -> Iterator[R]:
         """``solve(task, seconds)`` of every task, in order, as far as the time goes."""
+        return self.begin(solve, tasks, budget)()
+
+    def begin(
+        self, solve: Callable[[T, float], R], tasks: Sequence[T], budget: Budget
+    ) -> Callable[[], Iterator[R]]:
+        """The same, begun at once: the call that is returned waits for the results.
+
+        A single thread begins only then.
+        """
         if self._spec == THREADS and self._count == 1:
-            for task in tasks:
-                if budget.exhausted():
-                    return
-                yield solve(task, budget.seconds_left())
-            return
-        executor = self._started()
-        seconds = budget.seconds_left()
+            return partial(self._in_turn, solve, tasks, budget)
+        executor, seconds = self._started(), budget.seconds_left()
         futures = [executor.submit(solve, task, seconds) for task in tasks]
+        return partial(self._collected, solve, tasks, futures, budget)
+
+    def _in_turn(
+        self, solve: Callable[[T, float], R], tasks: Sequence[T], budget: Budget
+    ) -> Iterator[R]:
+        for task in tasks:
+            if budget.exhausted():
+                return
+            yield solve(task, budget.seconds_left())
+
+    def _collected(
+        self,
+        solve: Callable[[T, float], R],
+        tasks: Sequence[T],
+        futures: Sequence[Future[R]],
+        budget: Budget,
+    ) -> Iterator[R]:
         try:
             for task, future in zip(tasks, futures, strict=True):
                 if not _finished(future, budget):

@@ -8,7 +8,8 @@ same seed and budget take the same steps, however many workers there are.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from models.instance import Instance
@@ -26,6 +27,12 @@ from planner.search.tier_search import TierSearch
 
 ROUND = 8
 """Neighbourhoods of one round, whatever the number of workers."""
+
+MOST_BESIDE = 64
+"""Most neighbourhoods that are improved beside one step of the search."""
+
+DOMAINS_BESIDE = 10
+"""One of them for so many innermost domains."""
 
 SIZES = ((1, 8), (2, 10), (2, 10), (3, 12), (4, 16))
 """(innermost domains opened, gangs freed) of a neighbourhood, drawn at random."""
@@ -80,6 +87,43 @@ def improve(
             _report(ledger, progress)
         idle = 0 if better else idle + 1
     budget.record_limit()
+
+
+class Beside:
+    """Improves neighbourhoods while an engine solves something else: two cores are at work.
+
+    What is adopted, and when, follows from the steps of the search and not from the clock.
+    """
+
+    def __init__(
+        self, ledger: Ledger, budget: Budget, workers: Workers, immovable: frozenset[int]
+    ) -> None:
+        self._ledger = ledger
+        self._budget = budget
+        self._workers = workers
+        self._search = _NeighborhoodSearch(ledger, immovable)
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Neighbourhoods are begun with before the block, and their plans offered after it.
+
+        Plans are dropped where the block changed what they rest on.
+        """
+        if self._budget.exhausted():
+            yield
+            return
+        before = self._ledger.incumbent.decisions
+        parts = self._search.round(SIZES, most=self._search.beside)
+        results = self._workers.begin(solve_part, parts, self._budget)
+        yield
+        changed = self._search.changed_since(before)
+        plans, effort = [], 0.0
+        for part, found in zip(parts, results(), strict=False):
+            effort += found.effort
+            if found.decisions != part.start and not changed(part):
+                plans.append(part.merged(found.decisions))
+        self._budget.spend(effort)
+        self._search.adopt(plans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,13 +222,31 @@ class _NeighborhoodSearch:
                     plan[gang] = decision
         return self._ledger.offer(plan)
 
-    def round(self, sizes: tuple[tuple[int, int], ...]) -> list[Part]:
+    @property
+    def beside(self) -> int:
+        """Neighbourhoods that are improved beside one step of the search."""
+        domains = len(self._instance.cluster.domains[self._level])
+        return max(ROUND, min(MOST_BESIDE, domains // DOMAINS_BESIDE))
+
+    def changed_since(self, before: Sequence[GangDecision]) -> Callable[[Part], bool]:
+        """Whether a part of the plan has changed since the plan was that one."""
+        gangs, nodes = set[int](), set[int]()
+        for index, (old, new) in enumerate(
+            zip(before, self._ledger.incumbent.decisions, strict=True)
+        ):
+            if old is not new and old.pods != new.pods:
+                gangs.add(index)
+                nodes.update(pod.node for pod in (*old.pods, *new.pods))
+        return lambda part: not (gangs.isdisjoint(part.gangs) and nodes.isdisjoint(part.nodes))
+
+    def round(self, sizes: tuple[tuple[int, int], ...], most: int = ROUND) -> list[Part]:
         """Neighbourhoods that share no node and no gang."""
+        self._standing.update(self._ledger.incumbent.decisions)
         losses = self._losses()
         taken_nodes: set[int] = set()
         taken: set[int] = set()
         parts = []
-        for _ in range(2 * ROUND):
+        for _ in range(2 * most):
             self._turn += 1
             nodes = self._nodes(losses[self._turn % len(losses)], *self._rng.choice(sizes)[:1])
             if nodes & taken_nodes:
@@ -197,7 +259,7 @@ class _NeighborhoodSearch:
             part = self._standing.part(nodes, freed, self._limits)
             if part.gangs:
                 parts.append(part)
-            if len(parts) == ROUND:
+            if len(parts) == most:
                 break
         return parts
 

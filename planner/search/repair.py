@@ -49,14 +49,42 @@ def needless_undone(
     space, found = FreeSpace(instance, decisions) if changed else None, list(decisions)
     for gang in changed:
         assert space is not None
-        mark = space.mark()
+        mark, seated = space.mark(), set[int]()
         space.set(gang, space.original[gang])
-        nodes = {pod.node for pod in space.original[gang]}
-        if any(not space.is_valid(n) or space.stale_indices(n) for n in nodes):
-            space.undo(mark)
+        for n in sorted({pod.node for pod in space.original[gang]}):
+            if not _fits_again(space, n, seated):
+                space.undo(mark)
+                break
         else:
-            found[gang] = space.decision(gang)
+            for one in (gang, *seated):
+                found[one] = space.decision(one)
     return tuple(found)
+
+
+def _fits_again(space: FreeSpace, n: int, seated: set[int]) -> bool:
+    """Whether all pods fit on the node, those that came on other GPUs of it if need be.
+
+    Gangs that change GPUs are added to ``seated``. On a mesh GPUs are not alike: there they stay.
+    """
+    if space.is_valid(n) and not space.stale_indices(n):
+        return True
+    model = space.instance.cluster.nodes[n].model
+    if model is None or not model.switched or space.by_node[n].raw < 0:
+        return False
+    came = {gang for (gang, _, _), (_, stays) in space.by_node[n].tenants.items() if not stays}
+    for gang in sorted(came):
+        pods = space.pods[gang]
+        if any(pod.node != n for pod in pods) or space.original[gang]:
+            return False
+        space.set(gang, ())
+        counts = counts_of(space.instance.gangs[gang], pods)
+        demand = remaining_demand(space.instance, gang, counts, ()).within(frozenset({n}))
+        again = place(space, demand) if demand.possible else None
+        if again is None:
+            return False
+        space.set(gang, again)
+        seated.add(gang)
+    return space.is_valid(n) and not space.stale_indices(n)
 
 
 def back_in_place(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -33,13 +33,13 @@ from models.tiers import MAINS, Tier
 from planner.search.budget import Budget, NullProgress, Progress
 from planner.search.clearing import clear
 from planner.search.engines.mathopt_process import SolverProcess
-from planner.search.executors import THREADS, Workers
+from planner.search.executors import PROCESSES, THREADS, Workers
 from planner.search.forecast import with_expected_starts
 from planner.search.greedy import best_greedy, greedy
 from planner.search.growth import grow
 from planner.search.guided import follow
 from planner.search.holding_nodes import first_plan, hold_nodes, in_due_time, with_proofs_of
-from planner.search.large_neighborhood import improve
+from planner.search.large_neighborhood import Beside, improve
 from planner.search.ledger import Ledger
 from planner.search.moves import keep_worthwhile, with_moves_as_one
 from planner.search.notes import notes_of, passed, unsearched
@@ -51,6 +51,7 @@ from planner.search.repair import back_in_place, needless_undone
 from planner.search.reservations import with_reservations
 from planner.search.slot_bounds import SlotBounds
 from planner.search.tier_search import TierSearch
+from planner.search.warm_start import resume
 
 AGGREGATED_FROM = 300
 """With at least this many (gang, region) pairs, admission is solved on the aggregated model."""
@@ -119,6 +120,7 @@ class Search:
         self._progress = progress or NullProgress()
         self._size = size
         self._budget = Budget(instance.policy.solve, stop or threading.Event())
+        self._executor = executor
         self._workers = Workers(executor or THREADS, instance.policy.solve.workers)
         self._ledger: Ledger | None = None
         self._searches = 0
@@ -147,6 +149,8 @@ class Search:
                 other = afresh(self.instance, budget=self._budget)
                 start = better(self.instance, start, in_due_time(self.instance, other))
             self._one_at_a_time = effective_of(self.instance, start)
+            resumed = resume(self.instance, base, self._budget)
+            start = better(self.instance, start, in_due_time(self.instance, resumed))
             ledger = Ledger(self.instance, start)
             self._enter_main(ledger)
             first = self._search(ledger, self._budget, self._progress, frozenset())
@@ -265,6 +269,7 @@ class Search:
         immovable: frozenset[int],
     ) -> Solution:
         size = pairs(self.instance, WHOLE_BELOW) if self._size is None else self._size
+        self._take_processes(size)
         exact = True
         last = self._last(ledger)
         slots = None if size < WHOLE_BELOW else SlotBounds(ledger, budget, immovable)
@@ -315,6 +320,12 @@ class Search:
             polish(ledger, budget)
         ledger.close_all()
         return self._solution(ledger, budget, immovable, exact=exact)
+
+    def _take_processes(self, size: int) -> None:
+        """Large neighbourhoods are worth the second that a process takes to start."""
+        if self._executor is None and self._size is None and size >= WHOLE_BELOW:
+            self._executor = PROCESSES
+            self._workers = Workers(PROCESSES, self.instance.policy.solve.workers)
 
     def _last(self, ledger: Ledger) -> int:
         """Number of tiers, from the first, that are searched: all, unless this is one of very many plans."""
@@ -397,8 +408,12 @@ class Search:
                     self.instance, model.requests, model.admits, values, budget
                 ),
                 lax=lax or lax_cells,
+                beside=nullcontext if beside is None else beside.working,
             )
 
+        beside: Beside | None = None
+        if size >= WHOLE_BELOW and budget.limits.workers > 1:
+            beside = Beside(ledger, budget, self._workers, immovable)
         searches: list[TierSearch] = []
 
         def leap(share: float, last: int) -> bool:

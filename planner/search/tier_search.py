@@ -7,6 +7,7 @@ the full formulation and on the aggregated model.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from models.program.linear_program import UNBOUNDED, Linear, Program
@@ -62,7 +63,8 @@ class TierSearch:
     ``brief``: with little effort per tier, for the steps of a neighbourhood search. ``fill``: adds to a
     plan what fits beside it. ``follow``: a plan that follows an LP solution. ``lax``: the program leaves out
     rules that plans have to keep, so that one follows the LP even where there is an assignment. ``share``:
-    share of the remaining time that HiGHS gets for a tier, with no engine after it. ``settled``: tiers of
+    share of the remaining time that HiGHS gets for a tier, with no engine after it. ``beside``: what goes on
+    while an engine works. ``settled``: tiers of
     which the program's optimum is known; a gap that is left is between the program and plans.
     """
 
@@ -79,6 +81,7 @@ class TierSearch:
         fill: Callable[[Sequence[GangDecision]], Sequence[GangDecision]] = tuple,
         follow: Callable[[Sequence[float]], Sequence[GangDecision]] | None = None,
         lax: bool = False,
+        beside: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._problem = problem
         self._ledger = ledger
@@ -90,6 +93,7 @@ class TierSearch:
         self._fill = fill
         self._follow = follow
         self._lax = lax
+        self._beside = beside
         self._relaxation = Relaxation(problem.program, budget)
         self._proof: DualProof | None = None
         self._assignment: tuple[int, ...] = ()
@@ -185,23 +189,24 @@ class TierSearch:
             return
         share = self._share_of_time(fused)
         seconds = self._budget.seconds_left() * max(share, LP_SHARE)
-        relaxed = self._relaxation.bound(goal, seconds=seconds)
-        self._proof = relaxed.proof
-        if all(ledger.proven(member.position) for member in fused.members):
-            return
-        answer = solve_goal(
-            self._problem.program,
-            goal,
-            self._budget,
-            self._effort(fused),
-            incumbent=fused.value([ledger.incumbent.values[m.position] for m in fused.members]),
-            relaxed_to=relaxed,
-            share=share,
-            second=self._time_share is None,
-            hint=self._hint(),
-            start=self._assignment,
-            improved=improved,
-        )
+        with self._beside():
+            relaxed = self._relaxation.bound(goal, seconds=seconds)
+            self._proof = relaxed.proof
+            if all(ledger.proven(member.position) for member in fused.members):
+                return
+            answer = solve_goal(
+                self._problem.program,
+                goal,
+                self._budget,
+                self._effort(fused),
+                incumbent=fused.value([ledger.incumbent.values[m.position] for m in fused.members]),
+                relaxed_to=relaxed,
+                share=share,
+                second=self._time_share is None,
+                hint=self._hint(),
+                start=self._assignment,
+                improved=improved,
+            )
         follows = self._follow is not None and (self._lax or not answer.values)
         if relaxed.values is not None and self._follow is not None and follows:
             ledger.offer(self._fill(self._follow(relaxed.values)))
