@@ -412,7 +412,7 @@ class Search:
             )
 
         beside: Beside | None = None
-        if size >= WHOLE_BELOW and budget.limits.workers > 1:
+        if size >= WHOLE_BELOW:
             beside = Beside(ledger, budget, self._workers, immovable)
         searches: list[TierSearch] = []
 
