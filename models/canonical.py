@@ -170,9 +170,21 @@ def _queues(instance: Instance) -> list[dict[str, Any]]:
                 lending_limit=_amount(queue.lending_limit),
                 non_preemptible_limit=_amount(queue.non_preemptible_limit),
                 order="strict" if queue.strict else "bestEffort",
-                cells=tuple(
-                    CellDocument.of(cell, level=_level_name(cell.level, cluster))
-                    for cell in queue.cells
+                cells=(
+                    *(
+                        CellDocument.of(
+                            cell, level=_level_name(cell.level, cluster), domain=None, nodes=()
+                        )
+                        for cell in queue.cells
+                    ),
+                    *(
+                        CellDocument.model_construct(
+                            level=_level_name(pin.level, cluster),
+                            domain=pin.domain,
+                            nodes=pin.nodes,
+                        )
+                        for pin in queue.pins
+                    ),
                 ),
             ),
         ).to_json()

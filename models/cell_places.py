@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from models.cells import CellKind, IntArray, ModelCells, cells_by_model, is_firm
 from models.instance import Instance
@@ -26,9 +27,10 @@ MOST_SEARCHED = 300
 class Claims:
     """Places of the cells of one GPU model next to firm pods; found anew when pods come to them.
 
-    ``held``, ``claimed``: GPUs of firm pods and of cells, [row, column]; ``strangers``: of firm pods in no
-    queue with cells. ``needed``: the larger of what a queue's cells claim, and its pods with what those below
-    need. ``missing``: cells of each kind without a place. ``version`` changes when places do.
+    ``held``, ``claimed``: GPUs of firm pods and of cells, with the pinned ones, [row, column];
+    ``strangers``: of firm pods in no queue with cells. ``needed``: the larger of what a queue's cells claim,
+    and its pods with what those below need. ``missing``: cells of each kind without a place. ``version``
+    changes when places do.
     """
 
     def __init__(self, cells: ModelCells) -> None:
@@ -36,7 +38,7 @@ class Claims:
         shape = (len(cells.names), len(cells.nodes))
         self.held = np.zeros(shape, dtype=np.int64)
         self.strangers = np.zeros(shape[1], dtype=np.int64)
-        self.claimed = np.zeros(shape, dtype=np.int64)
+        self.claimed = cells.pinned.copy()
         self.missing = [kind.count for kind in cells.kinds]
         self._inner = np.zeros(shape, dtype=np.int64)
         self._every = np.arange(shape[1])
@@ -46,6 +48,8 @@ class Claims:
         self.version = 0
         self.needed = np.zeros(shape, dtype=np.int64)
         self.total = np.zeros(shape[1], dtype=np.int64)
+        if cells.pinned.any():
+            self._recount(self._every)
 
     def add(self, row: int, column: int, gpus: int) -> None:
         """Firm pods of a row come to a column, or leave it."""
@@ -85,9 +89,15 @@ class Claims:
         self._settle()
         columns = np.array(sorted(self._unchecked), dtype=np.int64)
         over = self.total[columns] > self.cells.usable[columns]
-        broken = over & self.claimed[:, columns].any(axis=0)
+        broken = over & self._placed[columns]
         self._unchecked = set(columns[broken].tolist())
         return not self._unchecked
+
+    @property
+    def _placed(self) -> npt.NDArray[np.bool_]:
+        """Columns with a place of a cell that is not pinned."""
+        found: npt.NDArray[np.bool_] = np.any(self.claimed > self.cells.pinned, axis=0)
+        return found
 
     def pack(self) -> None:
         """Find places anew: wide cells first, where they take least from others."""
@@ -108,8 +118,8 @@ class Claims:
             self.missing[number] = left
 
     def _start(self) -> None:
-        """Claim nothing."""
-        self.claimed[:] = 0
+        """Claim nothing but what is pinned."""
+        self.claimed[:] = self.cells.pinned
         self._recount(self._every)
         self._changed.clear()
         self._unchecked.clear()
@@ -151,7 +161,7 @@ class Claims:
         firm = self.strangers + self.held.sum(axis=0)
         room = self._beside(row) - (self._inner[row] if row >= 0 else 0)
         full = (self.total > self.cells.usable) | (room + firm < self.cells.usable)
-        found: list[int] = np.flatnonzero(full & self.claimed.any(axis=0)).tolist()
+        found: list[int] = np.flatnonzero(full & self._placed).tolist()
         return found
 
     def unused(self, row: int) -> IntArray:

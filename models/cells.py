@@ -8,7 +8,7 @@ selected node of it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from models.gang import Gang
 from models.instance import Instance
+from models.pins import pinned_nodes
 from models.queue import Cell, Queue
 from models.queue_shares import cell_model, model_of_nodes
 
@@ -42,6 +43,7 @@ class ModelCells:
     ``kinds``: wide levels first, then many GPUs first; queues before those below them. ``parents``: the row
     of the nearest queue above with cells, -1 for none; always smaller. ``row_of``: by queue, that of itself
     or of the nearest such queue above. ``usable``: healthy GPUs of each column, 0 if the node is out.
+    ``pinned``: GPUs that pinned cells claim, whatever stands there, [row, column].
     """
 
     def __init__(self, instance: Instance, model: str, cells: Sequence[Sequence[Cell]]) -> None:
@@ -60,7 +62,15 @@ class ModelCells:
             [node.healthy_gpus if instance.schedulable(node) else 0 for node in nodes],
             dtype=np.int64,
         )
-        self.names, self.parents, self.row_of = _rows(instance, cells)
+        pins = {
+            q: [self.column_of[n] for n in sorted(own & self.column_of.keys())]
+            for q, own in pinned_nodes(instance).items()
+        }
+        self.names, self.parents, self.row_of = _rows(instance, cells, pins)
+        self.pinned = np.zeros((len(self.names), len(self.nodes)), dtype=np.int64)
+        for q, columns in pins.items():
+            if columns:
+                self.pinned[self.row_of[instance.queues[q].name], columns] = self.installed[columns]
         levels = sorted({cell.level for own in cells for cell in own if cell.level is not None})
         self.domain_of = {level: self._domains(instance, level) for level in levels}
         self.kinds = tuple(self._kinds(instance, cells))
@@ -103,7 +113,8 @@ class ModelCells:
         if column is None:
             return None
         domains = (int(of[column]) for level, of in self.domain_of.items() if level < self._inside)
-        return int(self.usable[column]), *domains
+        pinned = self.pinned[:, column].tolist() if self.pinned.any() else ()
+        return int(self.usable[column]), *domains, *pinned
 
     def row(self, gang: Gang) -> int:
         """The row that firm pods of a gang count for, -1 for none."""
@@ -111,7 +122,7 @@ class ModelCells:
 
 
 def _rows(
-    instance: Instance, cells: Sequence[Sequence[Cell]]
+    instance: Instance, cells: Sequence[Sequence[Cell]], pins: Mapping[int, Sequence[int]]
 ) -> tuple[tuple[str, ...], tuple[int, ...], dict[str, int]]:
     """Names and parents of the rows, and the row of every queue."""
     queues = instance.queues
@@ -119,7 +130,8 @@ def _rows(
     def depth(q: int | None) -> int:
         return 0 if q is None else 1 + depth(queues[q].parent)
 
-    order = sorted((q for q in range(len(queues)) if cells[q]), key=lambda q: (depth(q), q))
+    own = (q for q in range(len(queues)) if cells[q] or pins.get(q))
+    order = sorted(own, key=lambda q: (depth(q), q))
     row_of = {q: row for row, q in enumerate(order)}
 
     def nearest(q: int | None) -> int:
@@ -140,8 +152,16 @@ def cells_by_model(instance: Instance) -> tuple[ModelCells, ...]:
 
 
 def without_cells(queues: Sequence[Queue]) -> tuple[Queue, ...]:
-    """The queues without cells, for an instance whose ``shares`` are known already."""
+    """The queues without cells, but for pinned ones; for an instance whose ``shares`` are known already."""
     return tuple(replace(queue, cells=()) if queue.cells else queue for queue in queues)
+
+
+def without_places(queues: Sequence[Queue]) -> tuple[Queue, ...]:
+    """The queues without cells, and open to others where they are pinned."""
+    return tuple(
+        replace(one, pins=tuple(replace(pin, lax=True) for pin in one.pins)) if one.pins else one
+        for one in without_cells(queues)
+    )
 
 
 def _cells_by_model(instance: Instance) -> tuple[ModelCells, ...]:

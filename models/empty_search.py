@@ -23,6 +23,7 @@ from models.gang import Role
 from models.hardware import bits, mask_of
 from models.instance import Instance
 from models.occupancy import PODS, Room, is_blind
+from models.pins import beside_pins
 from models.pod_counts import PodCounts
 from models.pod_rules import Kind, Rule, counted_nodes, pod_rules
 from models.program.packing import Arc
@@ -266,7 +267,9 @@ class Search:
         for pod in self._pods:
             if (pod.gang, pod.role) not in found:
                 mask = np.zeros(len(self._free), np.bool_)
-                mask[list(self._empty.eligible_nodes(self._role(pod)))] = True
+                role, gang = self._role(pod), self._empty.gangs[pod.gang]
+                open_to = beside_pins(self._empty, gang, role, self._empty.eligible_nodes(role))
+                mask[list(open_to)] = True
                 found[pod.gang, pod.role] = mask
         return found
 

@@ -20,6 +20,7 @@ from models.empty_search import Found, Placing, Search
 from models.gang import Gang, Role
 from models.hardware import slug
 from models.instance import Instance
+from models.pins import beside_pins
 from models.pod_rules import Kind, without
 from models.queue_order import lines
 from models.queue_shares import QueueCounts, empty_shares, shares
@@ -192,7 +193,7 @@ class EmptyStarts:
         role, count = sized[0]
         levels = [level for level in (gang.required, role.required) if level is not None]
         level = max(levels, default=None)
-        nodes = instance.matching_nodes(role)
+        nodes = beside_pins(instance, gang, role, instance.matching_nodes(role))
         if not role.gpus:
             return self._counts.room(role, count, nodes, level) >= count
         for name in sorted(instance.gpu_names(nodes)):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from models.gang import Gang, Role
 from models.instance import Instance
+from models.pins import guest_of
 
 
 class Turn(NamedTuple):
@@ -68,6 +69,8 @@ def _turns(
     for index, (gang, queue) in enumerate(zip(instance.gangs, named, strict=True)):
         if queue is None or (gang.hold is not None and not gang.running):
             continue
+        if not _stays(gang) and guest_of(instance, index):
+            continue  # it borrows the place where it runs
         dated = (since := gang.queued_at) is None, since or 0
         turn = -gang.priority, not gang.running, dated, gang.key
         if _stays(gang):

@@ -22,6 +22,19 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
+class Pin:
+    """A pinned cell: all nodes of one domain, by its path such as ``b1/r2``, or these nodes, sorted.
+
+    ``lax``: others may come all the same, as if it were not pinned; who gives way there stays.
+    """
+
+    level: int | None = None
+    domain: str | None = None
+    nodes: tuple[str, ...] = ()
+    lax: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Amount:
     """GPUs in all (None: not said), and by GPU model, sorted by its slug."""
 
@@ -37,7 +50,8 @@ class Queue:
     guarantee. ``lending_limit``: the most of its guarantee that others may hold.
     ``non_preemptible_limit``: the most that gangs hold that are not preemptible. ``reclaim``: its gangs may
     stop preemptible gangs of queues above their guarantee, whatever their priority. ``weight``: next to other
-    queues of its parent. ``cells``: domains and parts of servers that stay reachable for it.
+    queues of its parent. ``cells``: domains and parts of servers that stay reachable for it. ``pins``: places
+    to which no others come that cannot be stopped.
     ``strict``: no gang that names it starts while an earlier one waits.
     ``min_run_time_s``: of gangs that state none, None for that of the queue above or the policy.
     """
@@ -53,4 +67,5 @@ class Queue:
     weight: int = 1
     strict: bool = False
     cells: tuple[Cell, ...] = ()
+    pins: tuple[Pin, ...] = ()
     min_run_time_s: int | None = None

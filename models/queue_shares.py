@@ -18,6 +18,7 @@ from models.gang import Gang, Role
 from models.guarantee_turns import Turn, turns
 from models.hardware import slug
 from models.instance import Instance
+from models.pins import pinned_gpus
 from models.queue import Amount, Cell, Queue
 from models.solution import PodPlacement, placed
 
@@ -520,7 +521,10 @@ def cell_gpus(instance: Instance, cell: Cell) -> int:
 def guarantees(instance: Instance) -> dict[Gpu, tuple[int, ...]]:
     """g(q), and g(q, m) of each model that a guarantee names, of every queue; only where some is above 0."""
     queues = instance.queues
-    cells = [sum(c.count * cell_gpus(instance, c) for c in queue.cells) for queue in queues]
+    cells = [
+        sum(c.count * cell_gpus(instance, c) for c in queue.cells) + pinned_gpus(instance, q)
+        for q, queue in enumerate(queues)
+    ]
     found: dict[Gpu, tuple[int, ...]] = {None: tuple(map(_stated, queues, cells))}
     for model in sorted({name for queue in queues for name, _ in queue.guarantee.models}):
         found[model] = tuple(dict(queue.guarantee.models).get(model, 0) for queue in queues)

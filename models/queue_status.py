@@ -87,3 +87,8 @@ def _cells(instance: Instance, queue: Queue) -> Iterable[PlanQueueCell]:
     for (level, gpus, model), count in counts.items():
         name = None if level is None else instance.cluster.level_name(level)
         yield PlanQueueCell.model_construct(count=count, level=name, gpus=gpus, model=model)
+    for pin in queue.pins:
+        name = None if pin.level is None else instance.cluster.level_name(pin.level)
+        yield PlanQueueCell.model_construct(
+            count=len(pin.nodes) or 1, level=name, domain=pin.domain, nodes=pin.nodes
+        )

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from exhaustive_pins import pinned_to
 from exhaustive_prices import ours, usable
 
 from models.hardware import slug
@@ -36,6 +37,9 @@ class CellPlaces:
         self.instance = instance
         self.nodes = instance.cluster.nodes
         self.parents = [queue.parent for queue in instance.queues]
+        self.pinned = {
+            (n, q): node.gpus for n, node in enumerate(self.nodes) for q in pinned_to(instance, n)
+        }
         self.cells = [
             self._wanted(number, cell.level, cell.gpus, cell.model or self._usual())
             for number, queue in enumerate(instance.queues)
@@ -46,7 +50,8 @@ class CellPlaces:
 
     def gpus(self, queue: int) -> int:
         """GPUs of all cells of a queue."""
-        return sum(cell.weight for cell in self.cells if cell.queue == queue)
+        pinned = sum(gpus for (_, q), gpus in self.pinned.items() if q == queue)
+        return pinned + sum(cell.weight for cell in self.cells if cell.queue == queue)
 
     def _usual(self) -> str:
         """The GPU model of which there are most."""
@@ -81,7 +86,9 @@ class CellPlaces:
         if key not in self._known:
             models = sorted({cell.model for cell in self.cells})
             self._known[key] = {
-                model: self._least([c for c in self.cells if c.model == model], firm, {}, -1)
+                model: self._least(
+                    [c for c in self.cells if c.model == model], firm, self.pinned, -1
+                )
                 for model in models
             }
         return self._known[key]
@@ -90,7 +97,7 @@ class CellPlaces:
         self,
         cells: Sequence[Wanted],
         firm: Mapping[tuple[int, Nameless], int],
-        claims: dict[tuple[int, int], int],
+        claims: Mapping[tuple[int, int], int],
         last: int,
     ) -> int:
         """``last``: the place of the cell before; of two alike the first one takes the first place."""

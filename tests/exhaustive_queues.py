@@ -13,6 +13,7 @@ from fractions import Fraction
 from exhaustive_ages import queued_since
 from exhaustive_cells import CellPlaces, Nameless
 from exhaustive_nodes import may_stand
+from exhaustive_pins import pinned_to, visits
 from exhaustive_prices import ours, usable
 from exhaustive_starting import EMPTY, could_start
 
@@ -23,6 +24,9 @@ from models.queue import Amount
 
 ANY = ""
 """GPUs of every model."""
+
+PINNED = "pinned to "
+"""Begins the key of a queue that takes back its pinned nodes, and ends with its number."""
 
 Part = frozenset[tuple[tuple[object, ...], int]]
 """What gangs add: items of a counter."""
@@ -56,6 +60,7 @@ class Promises:
         names = {queue.name: number for number, queue in enumerate(self.queues)}
         self.named: list[Nameless] = [names.get(g.queue or "") for g in instance.gangs]
         self.cells = CellPlaces(instance)
+        self.pinned = [pinned_to(instance, n) for n in range(len(self.nodes))]
         self.guarantees = [self._guarantee(number) for number in range(len(self.queues))]
         self.limits = [self._limit(number) for number in range(len(self.queues))]
         self.firm_limits = [
@@ -77,7 +82,7 @@ class Promises:
     @property
     def nodes_matter(self) -> bool:
         """Whether nodes that are alike otherwise are not."""
-        return bool(self.cells.cells)
+        return bool(self.cells.cells) or any(self.pinned)
 
     def _guarantee(self, number: int) -> dict[str, int]:
         stated = self.queues[number].guarantee
@@ -304,19 +309,27 @@ class Promises:
             for comer in range(len(self.instance.gangs))
             for key in sorted(self.promised)
             if self._owns(comer, g, key) and self._borrows(g, comer, key)
+        ] + [
+            (comer, PINNED + str(a))
+            for a in visits(self.instance, self.instance.gangs[g])
+            for comer in range(len(self.instance.gangs))
+            if a in self.line(self.named[comer]) and self._has_room(comer, a, ANY)
         ]
 
     def _owns(self, comer: int, g: int, key: str) -> bool:
         """Whether a queue of the comer, and not of gang g, has room for it within its guarantee."""
+        return any(
+            a not in self.line(self.named[g]) and self._has_room(comer, a, key)
+            for a in self.line(self.named[comer])
+        )
+
+    def _has_room(self, comer: int, a: int, key: str) -> bool:
+        """Whether a queue reclaims, and has room for the gang within its guarantee."""
         gang = self.instance.gangs[comer]
         runs = any(pod.node is not None for pod in gang.pods)
         needs = 0 if runs else sum(role.min * role.gpus for role in gang.roles)
-        for a in self.line(self.named[comer]):
-            held, most = self._held(self.before, a, key), self.guarantees[a].get(key, 0)
-            able = self.queues[a].reclaim and a not in self.line(self.named[g])
-            if able and held < most and held + needs <= most:
-                return True
-        return False
+        held, most = self._held(self.before, a, key), self.guarantees[a].get(key, 0)
+        return self.queues[a].reclaim and held < most and held + needs <= most
 
     def _borrows(self, g: int, comer: int, key: str) -> bool:
         """Whether each queue of gang g that the comer is not in holds more than its guarantee."""
@@ -326,7 +339,8 @@ class Promises:
     def reclaims(self, g: int, comer: int, n: int, *, gpus: bool) -> bool:
         """Whether gang g gives way to one that comes to node n, there for GPUs or without."""
         keys = {key for other, key in self.comers[g] if other == comer}
-        return ANY in keys or (gpus and self.models[n] in keys)
+        back = any(PINNED + str(a) in keys for a in self.pinned[n])
+        return ANY in keys or (gpus and (back or self.models[n] in keys))
 
     def _paid(self, found: Mapping[tuple[object, ...], int]) -> bool:
         """Whether to each gang that owes it somebody has come."""
@@ -370,6 +384,7 @@ class Promises:
         runs = [any(pod.node is not None for pod in gang.pods) for gang in gangs]
         firm = [runs[g] and not gang.preemptible for g, gang in enumerate(gangs)]
         ask = [g for g in range(len(gangs)) if gangs[g].hold is None or runs[g]]
+        ask = [g for g in ask if firm[g] or not visits(self.instance, gangs[g])]
         # each sort keeps the order of the ones before it where it says nothing
         ask.sort(key=lambda g: gangs[g].key)
         ask.sort(key=lambda g: float("inf") if (t := queued_since(gangs[g])) is None else t)

@@ -10,7 +10,7 @@ import kube
 import yaml
 
 from models.documents.queue import MAX_CELLS
-from models.queue import Cell
+from models.queue import Cell, Pin
 from planner.read import hived
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
@@ -73,7 +73,7 @@ def cells(found: LoadedInput, name: str) -> tuple[Cell, ...]:
 def test_a_virtual_cluster_is_a_queue_with_cells(tmp_path: Path) -> None:
     found = read(tmp_path, CONFIGURATION)
     assert cells(found, "VC1") == (
-        Cell(2, RACK, None, "v100"),  # one of them is pinned
+        Cell(1, RACK, None, "v100"),
         Cell(2, NODE, None, "v100"),
         Cell(1, None, 4, "v100"),
         Cell(3, None, 1, "v100"),
@@ -82,10 +82,61 @@ def test_a_virtual_cluster_is_a_queue_with_cells(tmp_path: Path) -> None:
     # no level has six of these nodes in each domain
     assert cells(found, "VC2") == (Cell(6, NODE, None, "v100"),)
     assert cells(found, "VC3") == ()
-    assert len(found.remarks) == 3
-    assert hived.PINNED in found.remarks[0]
-    assert "no level has such domains" in found.remarks[1]
-    assert "cells of level node of v100: 8 promised to all queues together" in found.remarks[2]
+    (first,) = [one for one in found.instance.queues if one.name == "VC1"]
+    assert first.pins == (Pin(nodes=("v1", "v2", "v3")),)
+    assert len(found.remarks) == 2
+    assert "no level has such domains" in found.remarks[0]
+    assert "cells of level node of v100: 8 promised to all queues together" in found.remarks[1]
+
+
+def test_a_pinned_cell_that_is_no_nodes_of_its_own_is_promised_wherever(tmp_path: Path) -> None:
+    def pins(configuration: str) -> tuple[LoadedInput, list[tuple[Pin, ...]]]:
+        found = read(tmp_path, configuration)
+        return found, [one.pins for one in found.instance.queues]
+
+    gone = CONFIGURATION.replace("[{cellAddress: v1}, {cellAddress: v2}, {cellAddress: v3}]", "[]")
+    twice = CONFIGURATION.replace("VC3: {}", "VC3: {pinnedCells: [{pinnedCellId: FIRST}]}")
+    socket = CONFIGURATION.replace(
+        "- {cellType: H-RACK, cellChildren",
+        "- {cellType: V100-SOCKET, pinnedCellId: HALF}\n  - {cellType: H-RACK, cellChildren",
+    ).replace("VC3: {}", "VC3: {pinnedCells: [{pinnedCellId: HALF}]}")
+    found, none = pins(gone)
+    assert none == [(), (), ()]
+    assert cells(found, "VC1")[0] == Cell(2, RACK, None, "v100")
+    assert any(hived.PINNED.format(hived.PARTS) in line for line in found.remarks)
+    found, first = pins(twice)
+    assert first == [(Pin(nodes=("v1", "v2", "v3")),), (), ()]
+    assert cells(found, "VC3") == (Cell(1, RACK, None, "v100"),)
+    assert any(hived.PINNED.format(hived.PINNED_BEFORE) in line for line in found.remarks)
+    found, _ = pins(socket)
+    assert cells(found, "VC3") == (Cell(1, None, 4, "v100"),)
+
+
+def test_a_pod_that_names_a_pinned_cell_is_kept_to_its_nodes(tmp_path: Path) -> None:
+    pods = []
+    for name, pin in (("inside", "FIRST"), ("nowhere", "SECOND"), ("any", None)):
+        spec = {"virtualCluster": "VC1", "priority": 1, "pinnedCellId": pin}
+        note = {dialect.SPEC: yaml.safe_dump({k: v for k, v in spec.items() if v is not None})}
+        pods.append(kube.pod(name, gpus=1, gated=True, annotations=note))
+    items = [*(kube.node(f"v{i}") for i in range(1, 5)), *pods]
+    path = tmp_path / "objects.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    (tmp_path / "hived.yaml").write_text(CONFIGURATION)
+    instance = load([str(tmp_path)]).instance
+    able = {
+        gang.name: sorted(instance.cluster.nodes[n].name for n in instance.eligible_nodes(role))
+        for gang in instance.gangs
+        for role in gang.roles
+    }
+    assert able["inside"] == ["v1", "v2", "v3"]
+    assert able["any"] == ["v1", "v2", "v3", "v4"]
+    held = {gang.name: gang.hold for gang in instance.gangs}
+    assert held["inside"] is None
+    assert held["any"] is None
+    hold = held["nowhere"]
+    assert hold is not None
+    assert hold.code == "Unsupported"
+    assert "'SECOND'" in hold.message
 
 
 def test_without_the_names_of_nodes_sizes_and_names_of_devices_decide(tmp_path: Path) -> None:
@@ -93,6 +144,7 @@ def test_without_the_names_of_nodes_sizes_and_names_of_devices_decide(tmp_path: 
     found = read(tmp_path, elsewhere.replace("childCellType: H,", "childCellType: H100,"))
     assert cells(found, "VC1")[0] == Cell(2, RACK, None, "v100")
     assert cells(found, "VC1")[4] == Cell(1, RACK, None, "h100")
+    assert any(hived.PINNED.format(hived.UNKNOWN_NODES) in line for line in found.remarks)
 
 
 def test_a_queue_document_counts_instead_of_a_virtual_cluster(tmp_path: Path) -> None:

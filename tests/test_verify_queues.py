@@ -113,6 +113,21 @@ NEXT_TO_CV = _both(
 
 GIVES_WAY = ("preemption", "default/bor")
 
+CELLS = ("cells", None)
+
+PINS_N3 = _queue("cv", cells=[{"nodes": ["n3"]}])
+"""In place of its rack: the node where firm starts, which is in no queue."""
+
+PINS_N5 = _both(
+    _queue("lab", cells=[{"nodes": ["n5"]}]),
+    lambda plan: plan["instance"]["gangs"].pop(4),
+    lambda plan: plan["spec"]["gangs"].pop(4),
+    _also("n3", 0),
+)
+"""The only node of rack r3, where cv has its place; one more gang that cannot be stopped is in r2."""
+
+NODE_CELL = _queue("cv", cells=[{"count": 1, "level": "node", "model": "H100"}])
+
 CASES: list[tuple[str, Change, list[tuple[str, str | None]]]] = [
     ("nothing", lambda plan: None, []),
     # 2.15
@@ -205,6 +220,47 @@ CASES: list[tuple[str, Change, list[tuple[str, str | None]]]] = [
         "a rack lost before",
         _both(NO_RACK, _stands("firm"), lambda plan: server(plan, "n5").update(unhealthyGpus=[7])),
         [],
+    ),
+    # 2.26
+    ("a pinned node", PINS_N3, [("pinned", "default/firm")]),
+    ("pinned to its queue", _both(PINS_N3, _gang("firm", queue="cv")), []),
+    ("pinned, and it ran there", _both(PINS_N3, _stands("firm")), []),
+    ("pinned, and preemptible", _queue("cv", cells=[{"nodes": ["n2"]}]), []),
+    ("pinned, and of another scheduler", _both(PINS_N3, _of_another("firm")), []),
+    (
+        "pinned below its queue",
+        _both(PINS_N3, _child("top", None), _queue("cv", parent="top"), _gang("firm", queue="top")),
+        [("pinned", "default/firm")],
+    ),
+    (
+        "pinned above its queue",
+        _both(PINS_N3, _child("sub", "cv"), _gang("firm", queue="sub")),
+        [],
+    ),
+    (
+        "a pinned rack",
+        _both(
+            _queue("ads", guarantee={"gpus": 8}),
+            _queue("cv", cells=[{"level": "rack", "domain": "b/r2"}]),
+        ),
+        [("pinned", "default/firm"), ("pinned", "default/l-start")],
+    ),
+    ("a cell in a pinned rack", _both(PINS_N5, _queue("ads", guarantee={"gpus": 8})), [CELLS]),
+    ("a cell beside it", _both(PINS_N5, _queue("ads", guarantee={"gpus": 8}), NODE_CELL), []),
+    (
+        "a guest at its own guarantee",
+        _both(_gang("bor", queue="bio"), _queue("lab", cells=[{"nodes": ["n4"]}])),
+        [],
+    ),
+    (
+        "a guest that is none",
+        _both(_gang("bor", queue="lab"), _queue("lab", cells=[{"nodes": ["n4"]}])),
+        [GIVES_WAY],
+    ),
+    (
+        "a guest, and no reclaiming",
+        _both(_queue("lab", cells=[{"nodes": ["n4"]}], reclaim=False)),
+        [GIVES_WAY],
     ),
     # reclaiming
     ("no reclaiming", _queue("lab", reclaim=False), [GIVES_WAY]),

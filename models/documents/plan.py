@@ -307,6 +307,8 @@ class PlanQueueCell(Open):
     level: str | None = omitted()
     gpus: Natural | None = omitted()
     model: str | None = omitted()
+    domain: str | None = omitted(description="Of a pinned cell: the very domain of the level")
+    nodes: Many[Name] = omitted(default=(), description="Of a pinned cell: the very nodes")
 
 
 class PlanQueue(Open):

@@ -18,8 +18,10 @@ from models.documents.base import (
     whole,
     within,
 )
+from models.documents.cluster import NODE_LEVEL, Hosts
 from models.documents.gang import MAX_GPUS_A_POD, LevelName
 from models.hardware import slug
+from models.host_ranges import MAX_NAMES, host_count, hosts
 from models.units import shown
 
 MAX_GPUS = 1_000_000_000
@@ -48,10 +50,18 @@ class AmountDocument(Document):
 
 
 class CellDocument(Document):
-    """So many domains of a level, or so many times some GPUs of one server."""
+    """So many domains of a level, or so many times some GPUs of one server; or pinned: these very nodes."""
 
-    count: Annotated[int, whole(1, MAX_GPUS)]
+    count: Annotated[int, whole(1, MAX_GPUS)] | None = omitted(
+        description="How many; absent where the cell is pinned, which is one place"
+    )
     level: LevelName | None = omitted()
+    domain: Title | None = omitted(
+        description="The very domain of `level`, by its whole path such as b1/r2: the cell is pinned"
+    )
+    nodes: Many[Hosts] = omitted(
+        default=(), description="The very nodes, names or host ranges: the cell is pinned"
+    )
     gpus: Annotated[int, whole(1, MAX_GPUS_A_POD)] | None = omitted(
         description="GPUs of one server; in place of a level"
     )
@@ -59,12 +69,44 @@ class CellDocument(Document):
         description="GPU model of its nodes; absent: the one that most GPUs of the cluster have"
     )
 
+    @property
+    def pinned(self) -> bool:
+        """Whether it is a place, not any place of a kind."""
+        return self.domain is not None or bool(self.nodes)
+
+    def to_nodes(self) -> tuple[str, ...]:
+        """The names of its ``nodes``, sorted."""
+        return tuple(sorted({name for pattern in self.nodes for name in hosts(pattern)}))
+
     def field_errors(self) -> Iterator[FieldError]:
         """Both sizes, or none; paths start at the cell."""
-        if (self.level is None) == (self.gpus is None):
+        if self.pinned:
+            yield from self._pin_errors()
+        elif self.count is None:
+            hint = "write how many, such as {count: 4, level: rack}; or pin it with `domain` or `nodes`"
+            yield FieldError((), "missing field 'count'", hint)
+        elif (self.level is None) == (self.gpus is None):
             what = "neither `level` nor `gpus`" if self.level is None else "both `level` and `gpus`"
             hint = "write {count: 4, level: rack}, or {count: 8, gpus: 1} for GPUs of one server"
             yield FieldError((), what, hint)
+
+    def _pin_errors(self) -> Iterator[FieldError]:
+        """What a pinned cell does not say, or says otherwise."""
+        hint = "write {level: rack, domain: b1/r2}, or {nodes: ['gpu-[01-04]']}, and nothing else"
+        if self.domain is not None and self.nodes:
+            yield FieldError((), "both `domain` and `nodes`", hint)
+            return
+        stated = {"count": self.count, "gpus": self.gpus, "model": self.model}
+        if self.nodes:
+            stated["level"] = self.level
+        elif self.level in (None, NODE_LEVEL):
+            yield FieldError((), "`domain` without the `level` that it is of", hint)
+        for name, value in stated.items():
+            if value is not None:
+                yield FieldError((name,), f"{name} of a pinned cell, which is one place", hint)
+        if (names := sum(map(host_count, self.nodes))) > MAX_NAMES:
+            what = f"{names:,} nodes in one cell"
+            yield FieldError(("nodes",), what, f"the most is {MAX_NAMES:,}")
 
 
 class QueueMetadata(Document):

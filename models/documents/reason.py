@@ -216,6 +216,7 @@ class ReasonFields(Open):
         description="Cells that it would take from the queue; 0: nobody counted them"
     )
     cell_gpus: Natural | None = omitted(description="GPUs of each such cell")
+    pinned: Natural | None = omitted(description="Nodes with room that are pinned to the queue")
     reserved_nodes: Natural | None = omitted(
         description="Nodes that are reserved for others; of `Reserved`, absent: GPUs that queues may hold, or"
         " are guaranteed, are"
@@ -305,7 +306,7 @@ CODES: Mapping[str, Code] = {
                 "kept",
                 "not_preemptible",
             ),
-            *("cells", "cell_gpus", "level"),
+            *("cells", "cell_gpus", "level", "pinned"),
         ),
     ),
     "Never": Code(

@@ -123,6 +123,7 @@ _REASON = {
     "kept": Row("", FOUND),
     "notPreemptible": Row("that a queue has such a limit", FOUND),
     "cells": Row("that the queue is promised cells", FOUND),
+    "pinned": Row("that as many nodes are pinned to the queue, and closed to the gang", FOUND),
     "cellGpus": Row("", FOUND),
     "reservedNodes": _COUNT,
     "endless": _AGAIN,

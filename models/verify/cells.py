@@ -53,19 +53,22 @@ class Cells:
         self.facts = facts
         self.models = models
         self.above = above
+        self.pinned = pinned(facts)
         counts: dict[str, Counter[tuple[Kind, str]]] = {}
         for name, spec in sorted(facts.queues.items()):
             for cell in spec.cells:
+                if cell.pinned:
+                    continue
                 model = self.model_of(cell)
-                counts.setdefault(model, Counter())[self._kind(cell.level, cell.gpus), name] += (
-                    cell.count
-                )
+                kind = self._kind(cell.level, cell.gpus)
+                counts.setdefault(model, Counter())[kind, name] += cell.count or 0
         self.grounds = {
             model: Ground(
                 facts,
                 [n for n, own in enumerate(models) if own == model and facts.nodes[n].selected],
                 above,
                 [_Item(name, kind, count) for (kind, name), count in sorted(found.items())],
+                self.pinned,
             )
             for model, found in sorted(counts.items())
         }
@@ -89,7 +92,8 @@ class Cells:
 
     def gpus_of(self, queue: str) -> int:
         """GPUs of all cells of a queue."""
-        return sum(
+        fixed = sum(self.facts.nodes[n].gpus for n, of in self.pinned.items() if queue in of)
+        return fixed + sum(
             item.count * ground.size(item.kind)
             for ground in self.grounds.values()
             for item in ground.items
@@ -110,6 +114,25 @@ class Cells:
         return {model: Packing(ground, held[model]) for model, ground in self.grounds.items()}
 
 
+def pinned(facts: Facts) -> dict[int, set[str]]:
+    """The queues that pin each selected node with GPUs, of the nodes that any does."""
+    found: dict[int, set[str]] = {}
+    cells = [(name, c) for name, spec in facts.queues.items() for c in spec.cells if c.pinned]
+    called: dict[tuple[str | None, str], list[int]] = {}
+    for n, node in enumerate(facts.nodes if cells else ()):
+        if node.selected and node.gpus:
+            called[None, node.name] = [n]
+            for level in range(node.named):
+                path = "/".join(node.names[: level + 1])
+                called.setdefault((facts.level_name(level), path), []).append(n)
+    for name, cell in cells:
+        places: list[tuple[str | None, str]] = [(None, node) for node in cell.to_nodes()]
+        for place in places or [(cell.level, cell.domain or "")]:
+            for n in called.get(place, ()):
+                found.setdefault(n, set()).add(name)
+    return found
+
+
 class Ground:
     """The selected ``nodes`` of one GPU model, and the cells of queues on them, the largest first."""
 
@@ -119,8 +142,10 @@ class Ground:
         nodes: Sequence[int],
         above: Mapping[str, tuple[str, ...]],
         items: Sequence[_Item],
+        pins: Mapping[int, AbstractSet[str]],
     ) -> None:
         self.facts = facts
+        self.pins = {n: pins[n] for n in nodes if n in pins}
         self.nodes = nodes
         self.above = above
         self.capacity = {n: self._healthy(n) for n in nodes}
@@ -184,7 +209,7 @@ class Packing:
     def __init__(self, ground: Ground, held: Held) -> None:
         self.ground = ground
         self.held = held
-        self.claims: dict[int, dict[str, int]] = {}
+        self.claims = self._fixed()
         self._loads: dict[int, int] = {}
         self.items = [item for item in ground.items if ground.size(item.kind)]
         self.high = self._greedy()
@@ -195,10 +220,15 @@ class Packing:
         counted = min(self.high, max(self._by_queue(), self._cumulated()))
         if counted == self.high or self._depth() > DEPTH:
             return counted
-        self.claims, self._loads = {}, {}
+        self.claims, self._loads = self._fixed(), {}
         search = _Search(self, counted)
         self.high = search.best
         return search.best if search.steps > 0 else counted
+
+    def _fixed(self) -> dict[int, dict[str, int]]:
+        """What pinned cells claim, whatever stands there."""
+        nodes = self.ground.facts.nodes
+        return {n: dict.fromkeys(of, nodes[n].gpus) for n, of in self.ground.pins.items()}
 
     def _depth(self) -> int:
         """Cells that may find places."""
@@ -286,6 +316,11 @@ class Packing:
             own = {q for q in self.held.get(n, {}) if q is not None and item.queue in above[q]}
             strangers = sum(gpus for q, gpus in self.held.get(n, {}).items() if q not in own)
             room = self.ground.capacity[n] - strangers
+            if any(
+                item.queue == q or (item.queue not in above[q] and q not in above[item.queue])
+                for q in self.ground.pins.get(n, ())
+            ):
+                room = 0
             found.append(max(0, room) // self.ground.claimed(item.kind, n))
         return min(found)
 

@@ -83,6 +83,7 @@ def read_instance(faults: Faults, instance: PlanInstance) -> tuple[Facts, GangRe
     )
     _check_sorted(faults, "instance.gangs", "gang", [gang.key for gang in gangs])
     queues = _queues(faults, instance.queues, reader.levels)
+    _check_pins(faults, instance.queues, nodes, spec.levels)
     if instance.changes is not None:
         for what in what_if.wrong(instance, instance.changes):
             faults.add("what-if", "instance.whatIf", printable(what))
@@ -124,6 +125,34 @@ def _queues(
             faults.add("reference", where, f"{quoted(at)}, a parent, {what}")
         rooted.update(path)
     return found
+
+
+def _check_pins(
+    faults: Faults,
+    documents: Sequence[QueueDocument],
+    nodes: Sequence[Node],
+    levels: Sequence[LevelDocument],
+) -> None:
+    """Pinned cells are nodes and domains that exist, each node once in a queue, written out."""
+    cells = [(one, cell) for one in documents for cell in one.spec.cells if cell.pinned]
+    if not cells:
+        return
+    numbers = {level.name: i for i, level in enumerate(levels)}
+    names = {node.name for node in nodes}
+    for document, cell in cells:
+        where = f"instance.queues.{document.metadata.name}.spec.cells"
+        level = numbers.get(cell.level or "")
+        if cell.domain is not None:
+            known = level is not None and any(
+                node.named > level and "/".join(node.names[: level + 1]) == cell.domain
+                for node in nodes
+            )
+            if not known:
+                faults.add("reference", printable(where), f"no domain {quoted(cell.domain)}")
+        elif not names.issuperset(cell.nodes):
+            other = min(set(cell.nodes) - names)
+            faults.add("reference", printable(where), f"no node {quoted(other)}")
+        _check_sorted(faults, printable(where), "node", [(name,) for name in cell.nodes])
 
 
 def _policy(

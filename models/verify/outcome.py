@@ -93,8 +93,7 @@ class Outcome:
             for key, pod in comer.pods.items()
             if pod.node == node and (key not in before or before[key].node != node)
         )
-        model = self.queues.models[node] if gpus else None
-        return self.queues.gives_way(change.gang, comer.gang, model)
+        return self.queues.gives_way(change.gang, comer.gang, node, gpus=gpus)
 
     @cached_property
     def by_priority(self) -> dict[int, list[Change]]:

@@ -300,6 +300,8 @@ class Queues:
                 continue
             if not gang.running and "/".join(gang.key) in self._unable:
                 continue
+            if not _firm(gang) and gang.key in self.guests:
+                continue
             if _firm(gang):
                 asking.append((0, gang, names))
             else:
@@ -336,11 +338,34 @@ class Queues:
 
     # Reclaiming
 
-    def gives_way(self, gang: Gang, comer: Gang, model: str | None) -> bool:
+    def closed(self, gang: Gang) -> dict[int, str]:
+        """Nodes that are pinned by queues that a gang is not in, with the first of these by name.
+
+        Empty for those that can be stopped, or that know of no promise.
+        """
+        if not gang.counts_against_promises or not self.cells.pinned:
+            return {}
+        own = set(self.above(gang.queue))
+        pins = self.cells.pinned.items()
+        return {n: min(of - own) for n, of in pins if not of <= own}
+
+    @cached_property
+    def guests(self) -> dict[tuple[str, str], set[str]]:
+        """By gang, queues that it is not in, and which pin a node where its pods with GPUs run."""
+        found: dict[tuple[str, str], set[str]] = {}
+        for gang in self.facts.gangs if self.cells.pinned else ():
+            nodes = {pod.node for pod in gang.running_pods.values() if gang.held(pod)}
+            hosts = set[str]().union(*(self.cells.pinned.get(n, ()) for n in nodes))
+            if hosts := hosts - set(self.above(gang.queue)):
+                found[gang.key] = hosts
+        return found
+
+    def gives_way(self, gang: Gang, comer: Gang, node: int, *, gpus: bool) -> bool:
         """Whether a gang gives way to one that comes to its node, whatever their priorities.
 
-        ``model``: of the node's GPUs, None if the pod that comes takes none.
+        ``gpus``: whether the pod that comes takes any.
         """
+        model = self.models[node] if gpus else None
         if not self.specs:
             return False
         own, others = self.above(comer.queue), self.above(gang.queue)
@@ -359,7 +384,14 @@ class Queues:
                 if b not in own
             ):
                 return True
-        return False
+        return gpus and any(
+            self.specs[a].reclaim
+            and a not in others
+            and self.held_before[a][ALL] < self.guarantee[a][ALL]
+            and self.held_before[a][ALL] + needed <= self.guarantee[a][ALL]
+            for a in own
+            if a in self.cells.pinned.get(node, ())
+        )
 
     # Fair shares
 

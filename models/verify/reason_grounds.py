@@ -59,7 +59,7 @@ def shown(code: str, f: ReasonFields) -> bool:
         "Quota": f.limit if f.queue is not None and f.guarantee is None else f.guarantee,
         "Reserved": f.by or None,
     }
-    promised = f.cells is not None or f.kept is not None
+    promised = f.cells is not None or f.kept is not None or f.pinned is not None
     return code not in facts or facts[code] is not None or (code == "Quota" and promised)
 
 

@@ -22,10 +22,22 @@ ALTERNATIVES = (
     ("queue", "unused", "guarantee"),
     ("queue", "cells", "level", "cell_gpus"),
     ("cells",),
+    ("queue", "pinned"),
 )
 """Fields, beside GPUs and their model, of each kind of reason; others would be about nothing."""
 
-STATED = ("queue", "held", "limit", "guarantee", "unused", "kept", "cells", "level", "cell_gpus")
+STATED = (
+    "queue",
+    "held",
+    "limit",
+    "guarantee",
+    "unused",
+    "kept",
+    "cells",
+    "level",
+    "cell_gpus",
+    "pinned",
+)
 
 
 class Quotas:
@@ -49,7 +61,12 @@ class Quotas:
             yield from self._of(gang, f, f.queue, f.model or ALL)
 
     def _of(self, gang: Gang, f: ReasonFields, name: str, key: str) -> Iterator[str]:
-        if f.kept is not None:
+        if f.pinned is not None:
+            closed = self.queues.closed(gang)
+            there = sum(n in closed for n, of in self.queues.cells.pinned.items() if name in of)
+            if not 0 < f.pinned <= there:
+                yield f"{there} nodes that queue {printable(name)} pins are closed to it"
+        elif f.kept is not None:
             yield from self._unlent(gang, f, name, key)
         elif f.limit is not None:
             yield from self._limit(gang, f, name, key)

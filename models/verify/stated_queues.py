@@ -44,7 +44,9 @@ def _known(document: Document) -> dict[str, Any]:
     """The fields that are known and stated."""
     found = {name: getattr(document, name) for name in type(document).model_fields}
     return {
-        name: tuple(map(_known, value)) if isinstance(value, tuple) else value
+        name: tuple(_known(one) if isinstance(one, Document) else one for one in value)
+        if isinstance(value, tuple)
+        else value
         for name, value in found.items()
         if value not in (None, ())
     }
@@ -85,10 +87,17 @@ def _cells(cells: Cells, name: str) -> Iterator[dict[str, Any]]:
     """Equal cells together, in the order in which the document names them."""
     counts: dict[tuple[str | None, int | None, str], int] = {}
     for cell in cells.facts.queues[name].cells:
+        if cell.pinned:
+            continue
         key = (cell.level, cell.gpus, cells.model_of(cell))
-        counts[key] = counts.get(key, 0) + cell.count
+        counts[key] = counts.get(key, 0) + (cell.count or 0)
     for (level, gpus, model), count in counts.items():
         yield _without_none(count=count, level=level, gpus=gpus, model=model or None)
+    for cell in cells.facts.queues[name].cells:
+        if cell.domain is not None:
+            yield {"count": 1, "level": cell.level, "domain": cell.domain}
+        elif cell.nodes:
+            yield {"count": len(cell.nodes), "nodes": cell.nodes}
 
 
 def _without_none(**fields: Any) -> dict[str, Any]:  # noqa: ANN401  # values of a JSON object

@@ -348,7 +348,8 @@ class Reasons:
         if not gang.preemptible and any(queues.firm_limit[name] for name in above):
             return True
         return any(queues.limit[name] for name in above) or (
-            gang.counts_against_promises and bool(queues.guaranteed or queues.cells.grounds)
+            gang.counts_against_promises
+            and bool(queues.guaranteed or queues.cells.grounds or queues.closed(gang))
         )
 
     def _pod_rules(self, rule: str, gang: Gang) -> bool:

@@ -46,6 +46,7 @@ RULES: dict[str, str] = {
     "queue-order": "in a strict queue no gang starts while an earlier one waits that could ever start",
     "lending": "no more is held, next to what queues do not lend, than before or than there is",
     "cells": "cells of queues find no fewer places than before",
+    "pinned": "no GPU pod of a gang that may not stop comes to a node that another queue pins",
     "balance": "a gang's GPU pods are shared evenly by the domains of its level that have any",
     "exclusive": "no GPU pod comes into a domain that an exclusive gang shares with another",
     "spares": "of the nodes of a domain as many stay idle as the policy keeps free for failures",

@@ -19,7 +19,7 @@ from models.units import plural, shown
 from planner.errors import Fault
 from planner.read.compact_cluster import ServerModels
 from planner.read.document_kinds import Documents
-from planner.read.hived import virtual_clusters
+from planner.read.hived import pinned_cells, virtual_clusters
 from planner.read.sources import KUBECTL, Source
 from planner.read.validation import Entry
 
@@ -154,7 +154,16 @@ def _kubernetes(
         **dict.fromkeys(virtual_clusters(documents.hived)),
         **{one.document.metadata.name: one.document.spec.parent for one in documents.queues},
     }
-    made = assemble(objects, policy, find, documents.findings, documents.remarks, topology, own)
+    made = assemble(
+        objects,
+        policy,
+        find,
+        documents.findings,
+        documents.remarks,
+        topology,
+        own,
+        pinned_cells(documents.hived),
+    )
 
     def found(name: str) -> ServerModel | None:
         return made.models.get(slug(name)) or find(name)

@@ -1,7 +1,7 @@
 """HiveD's configuration file: a Queue with cells for each virtual cluster.
 
 ``physicalCluster`` says what cells are made of and which nodes they have, ``virtualClusters`` what each is
-promised. Cells are promised, not pinned. What has no counterpart here is a remark.
+promised. Pinned cells of whole nodes are pinned to these. What has no counterpart here is a remark.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ MAX_HEIGHT = 32
 UNKNOWN_TYPE = "has cells of a type that does not end in a device; they are left out"
 NO_NUMBER = "has cells without a number; they are left out"
 NO_PIN = "names a pinned cell that does not exist; it is left out"
-PINNED = "has pinned cells; as many are promised, wherever they are"
+PINNED = "has pinned cells of {}; as many are promised, wherever they are"
+PARTS = "parts of a node"
+UNKNOWN_NODES = "nodes that are not in the input"
+PINNED_BEFORE = "nodes that are pinned already"
 NO_NODES = "has cells of {}, of which no node is in the input; they are left out"
 NO_LEVEL = "has cells of {}, {} each, and no level has such domains; they count as nodes, wherever"
 UNEVEN = "has cells of {}; the domains of level {} differ in size, and the smallest is promised"
@@ -54,6 +57,16 @@ def virtual_clusters(trees: Sequence[tuple[Source, Tree]]) -> list[str]:
     """The names of the virtual clusters that are read, of all files."""
     names = (str(name) for _, tree in trees for name in mapping(tree, "virtualClusters"))
     return list(dict.fromkeys(names))[:MAX_CLUSTERS]
+
+
+def pinned_cells(trees: Sequence[tuple[Source, Tree]]) -> dict[str, frozenset[str]]:
+    """The nodes of each pinned cell, by its id; of two files the first."""
+    found: dict[str, frozenset[str]] = {}
+    for _, tree in trees:
+        physical = _cells_of(mapping(tree, "physicalCluster"))
+        for pin, (_, nodes) in physical.pinned.items():
+            found.setdefault(pin, nodes)
+    return found
 
 
 def read_hived(
@@ -102,11 +115,14 @@ class _Shape:
 
 @dataclass(slots=True)
 class _Cells:
-    """``types``: as the file has them. ``nodes``: of each physical cell, by type. ``pinned``: type by id."""
+    """``types``: as the file has them. ``nodes``: of each physical cell, by type.
+
+    ``pinned``: (type, nodes) by id.
+    """
 
     types: Tree
     nodes: dict[str, list[frozenset[str]]] = field(default_factory=dict)
-    pinned: dict[str, str] = field(default_factory=dict)
+    pinned: dict[str, tuple[str, frozenset[str]]] = field(default_factory=dict)
 
     def shape(self, name: str) -> _Shape | None:
         """None for a type that contains itself."""
@@ -128,14 +144,14 @@ class _Cells:
     def add(self, cell: Tree, name: str, depth: int = 0) -> frozenset[str]:
         """Keep a physical cell of a type and those inside it; the names of its nodes."""
         kind = mapping(self.types, name)
-        if (pin := text(cell, "pinnedCellId") or text(cell, "reservationId")) is not None:
-            self.pinned.setdefault(pin, name)
         nodes: set[str] = set()
         if flag(kind, "isNodeLevel"):
             nodes |= {str(cell["cellAddress"])} if "cellAddress" in cell else set()
         child = text(kind, "childCellType")
         for one in objects(cell, "cellChildren") if child and depth < MAX_HEIGHT else ():
             nodes |= self.add(one, text(one, "cellType") or str(child), depth + 1)
+        if (pin := text(cell, "pinnedCellId") or text(cell, "reservationId")) is not None:
+            self.pinned.setdefault(pin, (name, frozenset(nodes)))
         self.nodes.setdefault(name, []).append(frozenset(nodes))
         return frozenset(nodes)
 
@@ -157,6 +173,7 @@ class _Reader:
         self._model_of = {
             node.name: slug(node.model.gpu) for node in cluster.nodes if node.model is not None
         }
+        self._pinned: set[str] = set()
         self._nodes_of: dict[str, set[str]] = {}
         for name, places in physical.nodes.items():
             shape = physical.shape(name)
@@ -166,7 +183,8 @@ class _Reader:
     def cells(self, own: object, subject: str) -> list[dict[str, Any]]:
         """The cells of a virtual cluster, equal ones together."""
         counts: Counter[tuple[str | None, int | None, str | None]] = Counter()
-        for name, count in self._promised(own, subject):
+        pins: list[list[str]] = []
+        for name, count in self._promised(own, subject, pins):
             shape = self._physical.shape(name)
             if shape is None or not shape.leaf:
                 self._remarks.add(subject, UNKNOWN_TYPE)
@@ -180,19 +198,24 @@ class _Reader:
                 level = self._level(name, shape.nodes, model, subject)
                 times = 1 if shape.nodes == 1 or level != NODE_LEVEL else shape.nodes
                 counts[level, None, model] += count * times
-        if len(counts) > MAX_CELLS:
+        if len(counts) + len(pins) > MAX_CELLS:
             self._remarks.add(subject, TOO_MANY_CELLS)
         return [
-            {
-                "count": min(count, MAX_GPUS),
-                **({"gpus": gpus} if level is None else {"level": level}),
-                "model": model,
-            }
-            for (level, gpus, model), count in list(counts.items())[:MAX_CELLS]
+            *(
+                {
+                    "count": min(count, MAX_GPUS),
+                    **({"gpus": gpus} if level is None else {"level": level}),
+                    "model": model,
+                }
+                for (level, gpus, model), count in list(counts.items())[: MAX_CELLS - len(pins)]
+            ),
+            *({"nodes": nodes} for nodes in pins),
         ]
 
-    def _promised(self, own: object, subject: str) -> Iterator[tuple[str, int]]:
-        """(cell type, how many) of a virtual cluster."""
+    def _promised(
+        self, own: object, subject: str, pins: list[list[str]]
+    ) -> Iterator[tuple[str, int]]:
+        """(cell type, how many) of a virtual cluster; nodes of pinned cells go into ``pins``."""
         for cell in objects(own, "virtualCells"):
             name, count = text(cell, "cellType"), whole(cell, "cellNumber")
             if name is None or count is None or count < 0:
@@ -201,12 +224,21 @@ class _Reader:
                 # The types around it say from which cells it is taken; here any will do.
                 yield name.rpartition(".")[2], min(count, MAX_GPUS)
         for cell in objects(own, "pinnedCells"):
-            pin = text(cell, "pinnedCellId")
-            if pin in self._physical.pinned:
-                self._remarks.add(subject, PINNED)
-                yield self._physical.pinned[pin], 1
-            else:
+            pin = text(cell, "pinnedCellId") or text(cell, "reservationId")
+            if pin not in self._physical.pinned:
                 self._remarks.add(subject, NO_PIN)
+                continue
+            name, nodes = self._physical.pinned[pin]
+            known = sorted(nodes & self._model_of.keys())
+            why = PARTS if not nodes else UNKNOWN_NODES if not known else None
+            if why is None and not self._pinned.isdisjoint(known):
+                why = PINNED_BEFORE
+            if why is not None or len(pins) == MAX_CELLS:
+                self._remarks.add(subject, PINNED.format(why) if why else TOO_MANY_CELLS)
+                yield name, 1
+                continue
+            self._pinned.update(known)
+            pins.append(known)
 
     def _model(self, leaf: str) -> str | None:
         """The GPU model of a device type: that of its nodes, else the one of its name, or the only one."""

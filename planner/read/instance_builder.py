@@ -195,7 +195,12 @@ def build(
     reader.check_pod_sets(written)
     if findings:
         findings.raise_all()
-    queues = read_queues([*documents.queues, *cluster.queues, *_hived(documents, merged)], merged)
+    queues = read_queues(
+        [*documents.queues, *cluster.queues, *_hived(documents, merged)],
+        merged,
+        documents.remarks,
+        observed=live or documents.objects is not None or documents.slurm is not None,
+    )
     if policy is not None:
         _check_spares(policy, merged)
     mix = default_mix(gangs, merged.cluster.nodes)

@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from models.cells import without_cells
+from models.cells import without_places
 from models.cluster import Node
 from models.eligibility import model_matches, tolerated, without_conditions
 from models.gang import OFFERS, Patience, Role, Toleration, label_texts, matches, shown
@@ -107,13 +107,13 @@ def _queues(world: World) -> Iterator[Cause]:
     if shares(world.instance) is None:
         return
     name = world.spec.queue or ""
-    if any(queue.cells for queue in world.instance.queues):
+    if any(queue.cells or queue.pins for queue in world.instance.queues):
         yield Cause(
             CauseKind.CELLS,
             name,
             relax=lambda world: replace(
                 world,
-                instance=replace(world.instance, queues=without_cells(world.instance.queues)),
+                instance=replace(world.instance, queues=without_places(world.instance.queues)),
             ),
         )
     yield Cause(CauseKind.QUEUE, name, relax=_without_limits)

@@ -11,11 +11,12 @@ from dataclasses import replace
 from functools import cached_property
 
 from models.cell_places import Reach
-from models.cells import cells_by_model, is_firm, without_cells
+from models.cells import cells_by_model, is_firm, without_places
 from models.documents.reason import MAX_NAMED
 from models.gang import Gang
 from models.hardware import slug
 from models.instance import Instance
+from models.pins import closed_by_pins, trespassing
 from models.pod_rules import Kind, about, without
 from models.program.demands import Demand
 from models.queue_shares import (
@@ -207,11 +208,16 @@ class RuleReasons:
         self, gang: int, first: Sequence[Sequence[PodPlacement]], pods: Sequence[PodPlacement]
     ) -> Reason | None:
         """Whose cells a gang would take with these pods beside those that come first; None if it need not."""
-        instance = self._instance
-        if not cells_by_model(instance) or not is_firm(instance.gangs[gang]):
+        instance, spec = self._instance, self._instance.gangs[gang]
+        if not is_firm(spec) or not (cells_by_model(instance) or closed_by_pins(instance, spec)):
             return None
         if self._placed_without((), gang):
             return None
+        held = {pod.node for pod in pods if spec.roles[pod.role].gpus}
+        closed = trespassing(instance, spec, held)
+        if closed:
+            name = min(closed, key=lambda name: (-closed[name], name))
+            return Reason.of(QUOTA, queue=name, pinned=closed[name])
         reach = Reach(instance, enumerate(first))
         reach.pack()
         known = {(name, kind): missing for name, kind, missing in reach.lacking()}
@@ -274,6 +280,6 @@ def without_joint_rules(instance: Instance) -> Instance:
     if instance.reserved:
         instance = replace(instance, reserved=())
     if known is not None:
-        queues = tuple(replace(one, strict=False) for one in without_cells(instance.queues))
+        queues = tuple(replace(one, strict=False) for one in without_places(instance.queues))
         instance = replace(instance, queues=queues, shares=known.unlimited())
     return without_shape(without(instance))

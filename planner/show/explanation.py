@@ -20,6 +20,7 @@ from models.gang import shown as affinity_text
 from models.hardware import mask_of
 from models.instance import Instance
 from models.occupancy import PODS, Room, rooms
+from models.pins import beside_pins, closed_by_pins, trespassing
 from models.pod_rules import Kind
 from models.policy import SLURM
 from models.queue_order import behind
@@ -127,8 +128,10 @@ class Explanation:
         instance = self.instance
         first: Counter[str] = Counter()
         alone: Counter[str] = Counter()
-        for node in instance.cluster.nodes:
+        pins = closed_by_pins(instance, self.gang) if role.gpus else frozenset[int]()
+        for n, node in enumerate(instance.cluster.nodes):
             causes = list(_causes(instance, role, node))
+            causes += [_pinned(instance, self.gang, n)] if n in pins else []
             if causes:
                 first[causes[0]] += 1
             if len(causes) == 1:
@@ -163,7 +166,8 @@ class Explanation:
     def _eligible(self, role: Role) -> list[int]:
         """Nodes that accept the role and are large enough, free or not."""
         nodes = self.instance.cluster.nodes
-        return sorted(n for n in self.instance.eligible_nodes(role) if nodes[n].gpus >= role.gpus)
+        able = beside_pins(self.instance, self.gang, role, self.instance.eligible_nodes(role))
+        return sorted(n for n in able if nodes[n].gpus >= role.gpus)
 
     def _place(self, name: str | None, role: Role, nodes: Collection[int]) -> Place:
         free = [self._rooms[n].free_gpus for n in nodes]
@@ -459,6 +463,11 @@ def _causes(instance: Instance, role: Role, node: Node) -> Iterator[str]:
         (node.gpus >= role.gpus, lambda: TOO_SMALL),
     )
     yield from (cause() for passed, cause in tests if not passed)
+
+
+def _pinned(instance: Instance, gang: Gang, n: int) -> str:
+    """To whose gangs a node is left."""
+    return f"pinned to queue {next(iter(trespassing(instance, gang, [n])))}"
 
 
 def _taint(role: Role, node: Node) -> str:

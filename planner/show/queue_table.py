@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from models.documents.plan import PlanDocument, PlanQueue
+from models.host_ranges import host_ranges
 from models.units import plural
 from planner.show.table import Cell, Column, Table
 from planner.show.text import number
@@ -65,9 +66,13 @@ def _rows(queue: PlanQueue, *, wide: bool) -> list[tuple[Cell, ...]]:
 
 
 def cells_text(queue: PlanQueue) -> str:
-    """``1 rack, 8 x 1 GPU of v100``."""
+    """``1 rack, 8 x 1 GPU of v100, rack b1/r2``: the last is pinned."""
     found = []
     for cell in queue.cells:
+        if cell.nodes or cell.domain is not None:
+            level = "node" if cell.level is None else cell.level
+            found.append(f"{level} {','.join(host_ranges(cell.nodes)) or cell.domain}")
+            continue
         size = cell.level if cell.level is not None else f"x {plural(cell.gpus or 0, 'GPU')}"
         found.append(f"{cell.count:,} {size}" + (f" of {cell.model}" if cell.model else ""))
     return ", ".join(found)

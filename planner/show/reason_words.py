@@ -342,6 +342,9 @@ def _quota(f: ReasonFields) -> Clauses:
     elif f.guarantee is not None:
         left = f"{queue} may still take {f.unused or 0:,} of its {f.guarantee:,}"
         yield f"so many would leave too few for what queues are guaranteed: {left}"
+    elif f.pinned:
+        are = "is" if f.pinned == 1 else "are"
+        yield f"where there is room, {plural(f.pinned, 'node')} {are} pinned to {queue}"
     elif f.cells:
         size = f"the level {f.level}" if f.level else plural(f.cell_gpus or 0, "GPU")
         yield f"where there is room, it would take {plural(f.cells, 'cell')} of {size} from {queue}"

@@ -4,8 +4,8 @@ For each GPU model, with x[k, D] cells of kind k in domain D (a boolean; at ``no
 a region), and on each region claimed(q) the GPUs that cells of queue q claim, firm(q) those of its pods,
 placed or staying: needed(q) >= claimed(q), needed(q) >= firm(q) + sum of needed over the queues right below
 q. Sum of needed over the queues without a parent + firm pods of no queue <= healthy GPUs; where more may be
-held, only with a claim. Sum of x[k] <= count of k; sum of weight x >= all weights - what was lost before the
-plan.
+held, only with a claim x. What is pinned is in claimed(q) in any case, and is no x. Sum of x[k] <= count of
+k; sum of weight x >= all weights - what was lost before the plan.
 Exact with a region a node; a region of several sums their rows.
 """
 
@@ -73,12 +73,23 @@ def _places(model: Model, cells: ModelCells) -> Iterator[_Place]:
         columns = [cells.column_of[n] for n in region.nodes if n in cells.column_of]
         if columns:
             inside.update(columns)
-            yield _of_region(model, cells, region, come.get(region.number, {}), fixed)
+            place = _of_region(model, cells, region, come.get(region.number, {}), fixed)
+            yield _with_pins(cells, place)
     for column in range(len(cells.nodes)):
         if column not in inside:
             held = fixed.get(column, {})
             firm = {row: Linear(constant=gpus) for row, gpus in held.items()}
-            yield _Place([column], firm, max(int(cells.installed[column]), sum(held.values())))
+            most = max(int(cells.installed[column]), sum(held.values()))
+            yield _with_pins(cells, _Place([column], firm, most))
+
+
+def _with_pins(cells: ModelCells, place: _Place) -> _Place:
+    """The place with what is pinned there."""
+    pinned = cells.pinned[:, place.columns].sum(axis=1)
+    for row in pinned.nonzero()[0].tolist():
+        place.claimed[row] = Linear(constant=int(pinned[row]))
+    place.most += int(pinned.sum())
+    return place
 
 
 def _coming(model: Model, cells: ModelCells) -> dict[int, dict[int, Linear]]:

@@ -14,6 +14,7 @@ from models.gang import Gang, Role
 from models.instance import Instance
 from models.leftover import suspects
 from models.nearness import tied
+from models.pins import beside_pins, pinned_by
 from models.pod_rules import counted_at, pod_rules, rule_key, suitable_nodes
 from models.program.demands import Demand, RoleDemand
 from models.queue_order import place_in_line
@@ -48,6 +49,10 @@ class Declaration:
     node_sets: Callable[[Instance, Gang], Sequence[frozenset[int]] | None] | None = None
     allows: Callable[[Instance, Gang, Sequence[PodPlacement]], bool] | None = None
     shortage: Callable[[Instance, Demand, Sequence[int]], Reason | None] | None = None
+
+
+def _open_nodes(instance: Instance, gang: Gang, role: Role) -> frozenset[int]:
+    return beside_pins(instance, gang, role, open_nodes(instance, gang, role))
 
 
 def _domains_key(_instance: Instance, gang: Gang) -> Hashable:
@@ -152,7 +157,7 @@ def user_of_cells(instance: Instance, gang: Gang) -> Hashable:
 
 
 DECLARED: tuple[Declaration, ...] = (
-    Declaration("nodes and reservations", eligible=open_nodes),
+    Declaration("nodes, reservations and pins", eligible=_open_nodes, node_key=pinned_by),
     Declaration(
         "topology",
         gang_key=_domains_key,

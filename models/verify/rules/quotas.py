@@ -4,7 +4,8 @@ Limits bind what gangs in a queue hold. What is promised of the cluster, R, coun
 ``preemptible`` that are in a queue or gangplan's to start, and guarantees: of a queue the larger of its
 guarantee and what is promised in it. What a queue does not lend counts likewise beside all gangs that are not
 another scheduler's, and against the limits of the queues above. The sums beyond the GPUs that there are, and
-the GPUs of cells without a place, do not grow.
+the GPUs of cells without a place, do not grow. Firm gangs come to no node that a queue pins which they are
+not in.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ def check(outcome: Outcome) -> Iterator[Violation]:
         yield from _guarantees(outcome)
         yield from _lending(outcome)
         yield from _cells(outcome)
+        yield from _pins(outcome)
 
 
 def _limits(outcome: Outcome) -> Iterator[Violation]:
@@ -98,6 +100,24 @@ def _cells(outcome: Outcome) -> Iterator[Violation]:
         if more:
             what = f"{_gpus(more, model)} of cells find no place any more"
             yield Violation("cells", None, what)
+
+
+def _pins(outcome: Outcome) -> Iterator[Violation]:
+    """Pods with GPUs that are placed or moved to a node that another queue pins."""
+    queues = outcome.queues
+    for n in sorted(queues.cells.pinned):
+        came = {
+            position
+            for position, pod, placed in outcome.usage.nodes[n].tenants
+            if placed and outcome.changes[position].gang.roles[pod.role].gpus
+        }
+        for position in sorted(came):
+            change = outcome.changes[position]
+            owner = queues.closed(change.gang).get(n)
+            if owner is not None:
+                node = outcome.facts.nodes[n].name
+                what = f"comes to node {node}, which is pinned to queue {quoted(owner)}"
+                yield change.violation("pinned", what)
 
 
 def _gpus(gpus: int, key: str) -> str:

@@ -36,6 +36,9 @@ _NODE = re.compile(
 _VIRTUAL_CLUSTER = re.compile(
     r"(?:^|[{,\s])\"?virtualCluster\"?\s{0,9}:\s{0,9}[\"']?([A-Za-z0-9._-]{1,253})"
 )
+_PINNED = re.compile(
+    r"(?:^|[{,\s])\"?(?:pinnedCellId|reservationId)\"?\s{0,9}:\s{0,9}[\"']?([A-Za-z0-9._-]{1,253})"
+)
 _NEGATIVE = re.compile(r"(?:^|[{,\s])\"?priority\"?\s{0,9}:\s{0,9}-[1-9]")
 _NUMBER = re.compile(r"\"?(?:leafCellNumber|gpuNumber)\"?\s{0,9}:\s{0,9}([0-9]{1,9})")
 
@@ -70,6 +73,13 @@ def virtual_cluster(annotations: Mapping[str, str]) -> str | None:
     """The virtual cluster that the scheduling spec names: the queue of the pod."""
     spec = annotation(annotations, SPEC)
     found = None if spec is None or len(spec) > MAX_ANNOTATION else _VIRTUAL_CLUSTER.search(spec)
+    return None if found is None else found.group(1)
+
+
+def pinned_cell(annotations: Mapping[str, str]) -> str | None:
+    """The pinned cell that the scheduling spec names: the pod runs on its nodes and nowhere else."""
+    spec = annotation(annotations, SPEC)
+    found = None if spec is None or len(spec) > MAX_ANNOTATION else _PINNED.search(spec)
     return None if found is None else found.group(1)
 
 
