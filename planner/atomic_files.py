@@ -73,9 +73,14 @@ def save(path: Path, text: str) -> None:
         if target.exists() and not target.is_file():
             target.write_text(text, encoding="utf-8")  # a pipe or a device: nothing to rename over
             return
-        _replace(target, text.encode("utf-8", errors="backslashreplace"))
+        _replace(target, encoded(text))
     except (OSError, ValueError) as error:
         raise cannot_write(path, error) from error
+
+
+def encoded(text: str) -> bytes:
+    """The bytes that ``save`` writes."""
+    return text.encode("utf-8", errors="backslashreplace")
 
 
 def save_private(path: Path, content: bytes) -> None:

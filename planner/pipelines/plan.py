@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from models.policy import EVERY_SCHEDULER, MAX_BUDGET
 from planner import __version__
-from planner.atomic_files import check_target, save
+from planner.atomic_files import check_target, encoded, save
 from planner.errors import Fault, InputError, RefusedPlanError, UsageError
 from planner.pipelines.adjustments import (
     avoiding,
@@ -28,6 +28,7 @@ from planner.pipelines.adjustments import (
     with_evictions,
     with_stability,
 )
+from planner.pipelines.judge_process import Findings, JudgeProcess, judge_apart
 from planner.pipelines.required_gangs import Required, unmet
 from planner.pipelines.timed_search import TimedSearch
 from planner.pipelines.what_if import Changes, with_changes
@@ -171,37 +172,57 @@ def plan(
         left_out=built.left_out,
     )
 
-    maker = Maker(request, built, created_at, console)
     console.doing("building the model")
-    with stop_on_signal(maker.saving, maker.stopping) as stop:
-        with phases.phase("solve"):
-            search = TimedSearch(
-                instance, console, stop.event, clock, maker.keep, executor=request.executor
-            )
-            solution = search.run()
-        stopped = stop.event.is_set()
-        console.doing(f"{'stopping: ' * stopped}verifying the best plan so far")
-        made, document = maker.made(solution, phases, refute=not stopped)
-        console.clear_live()
-        console.event("solve_done", outcome=made.status.outcome, stopped_by=solution.stopped_by)
-        console.event("verify_done", violations=0)
-        left_out: tuple[Required, ...] = ()
-        if required:
-            with phases.phase("require"):
-                left_out = unmet(required, instance, solution, stop.event)
+    with judge_apart(instance) as apart:
+        maker = Maker(request, built, created_at, console, apart)
+        with stop_on_signal(maker.saving, maker.stopping) as stop:
+            with phases.phase("solve"):
+                search = TimedSearch(
+                    instance, console, stop.event, clock, maker.keep, executor=request.executor
+                )
+                solution = search.run()
+            stopped = stop.event.is_set()
+            console.doing(f"{'stopping: ' * stopped}verifying the best plan so far")
+            made, document = maker.made(solution, phases, refute=not stopped)
+            console.clear_live()
+            console.event("solve_done", outcome=made.status.outcome, stopped_by=solution.stopped_by)
+            console.event("verify_done", violations=0)
+            left_out: tuple[Required, ...] = ()
+            if required:
+                with phases.phase("require"):
+                    left_out = unmet(required, instance, solution, stop.event)
     return Planned(made, document, left_out, stop.exit_code, phases.seconds)
 
 
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """A plan as it was checked: its document, the text of that, its typed form if it was asked for."""
+
+    document: dict[str, Any]
+    text: str
+    plan: PlanDocument | None
+    findings: Findings
+
+
 class Maker:
-    """Makes plans of solutions, verifies them and saves them if requested."""
+    """Makes plans of solutions, verifies them and saves them if requested.
+
+    ``apart``: a process that verifies them as long as it lives; without one this process does.
+    """
 
     def __init__(
-        self, request: PlanRequest, built: LoadedInput, created_at: str, console: Console
+        self,
+        request: PlanRequest,
+        built: LoadedInput,
+        created_at: str,
+        console: Console,
+        apart: JudgeProcess | None = None,
     ) -> None:
         self._request = request
         self._built = built
         self._created_at = created_at
         self._console = console
+        self._apart = apart
 
     @cached_property
     def _writer(self) -> PlanWriter:
@@ -236,7 +257,7 @@ class Maker:
 
     def keep(self, solution: Solution) -> None:
         """Verify an early plan and save it if requested, so that something usable exists."""
-        self.made(solution, Phases(time.monotonic), last=False)
+        self._save(self._verified(solution, refute=True, last=False).text)
         out = self._request.out
         self._console.event("first_plan", saved=out is not None)
         if out is not None:
@@ -244,31 +265,51 @@ class Maker:
             self._console.say(f"first plan verified, saved {saved}")
 
     def made(
-        self, solution: Solution, phases: Phases, *, refute: bool = True, last: bool = True
+        self, solution: Solution, phases: Phases, *, refute: bool = True
     ) -> tuple[PlanDocument, dict[str, Any]]:
         """The verified plan, saved if requested. Raises RefusedPlanError, CannotWriteError.
 
         ``refute``: whether the judge looks for a better plan. A proof that it refutes is an engine's
-        error, and given up: the plan itself breaks no rule. ``last``: no search goes on beside it.
+        error, and given up: the plan itself breaks no rule.
         """
+        with phases.phase("check"):
+            found = self._verified(solution, refute=refute, last=True)
+        assert found.plan is not None, "a plan without violations has a form"
+        if self._request.out is not None:
+            self._console.doing("saving the plan")
+            with phases.phase("save"):
+                self._save(found.text)
+        return found.plan, found.document
+
+    def _verified(self, solution: Solution, *, refute: bool, last: bool) -> _Checked:
+        """The plan of a solution. Raises RefusedPlanError. ``last``: its typed form is needed."""
+        found = self._checked(solution, refute=refute, last=last)
+        if found.findings.refuted:
+            unproven = _unproven(self._built.instance, solution, found.findings.refuted)
+            found = self._checked(unproven, refute=False, last=last)
+        if found.findings.violations or (last and found.plan is None):
+            raise RefusedPlanError(*refusals(found.findings.violations))
+        return found
+
+    def _checked(self, solution: Solution, *, refute: bool, last: bool) -> _Checked:
         from models.plan import dumps
 
-        with phases.phase("check"):
-            document = self._composed(solution)
-            verdict = self._judge.check(document, refute=refute)
-            if verdict.refuted:
-                document = self._composed(
-                    _unproven(self._built.instance, solution, verdict.refuted)
-                )
-                verdict = self._judge.check(document, refute=False)
-        if verdict.violations or verdict.document is None:
-            raise RefusedPlanError(*refusals(verdict.violations))
+        document = self._composed(solution)
+        text = dumps(document)
+        if self._apart is not None:
+            self._apart.ask(encoded(text), refute=refute)
+            plan = _typed(document) if last else None  # while that process checks it
+            findings = self._apart.findings()
+            if findings is not None:
+                return _Checked(document, text, plan, findings)
+            self._apart = None
+        verdict = self._judge.check(document, refute=refute)
+        findings = Findings(verdict.violations, verdict.refuted)
+        return _Checked(document, text, verdict.document, findings)
+
+    def _save(self, text: str) -> None:
         if self._request.out is not None:
-            if last:
-                self._console.doing("saving the plan")
-            with phases.phase("save"):
-                save(self._request.out, dumps(document))
-        return verdict.document, document
+            save(self._request.out, text)
 
     def _composed(self, solution: Solution) -> dict[str, Any]:
         return self._writer.compose(
@@ -279,6 +320,18 @@ class Maker:
             remarks=self._built.remarks,
             left_out=self._built.left_out,
         )
+
+
+def _typed(document: dict[str, Any]) -> PlanDocument | None:
+    """The plan as its type; None if its form is broken, which the judge then says."""
+    from pydantic import ValidationError
+
+    from models.documents.plan import PlanDocument
+
+    try:
+        return PlanDocument.model_validate(document, context={})
+    except ValidationError:
+        return None
 
 
 def _unproven(instance: Instance, solution: Solution, refuted: Collection[str]) -> Solution:
