@@ -160,14 +160,14 @@ Mapped = Annotated[dict[K, T], BeforeValidator(_bounded_map)]
 """An object with free field names."""
 
 
-Read = dict[tuple[object, int], tuple[object, object]]
-"""Parts of a document that were read: by field and identity, the part and what it was read as."""
+Read = dict[tuple[object, int | str], tuple[object, object]]
+"""Parts of a document that were read: by field and identity, or text, the part and what it was read as."""
 
 
 def read_once() -> WrapValidator:
-    """Annotation of a part that equal objects of a document may share, as our own writer makes them.
+    """Annotation of a part of which many of a document are equal, or are one object as our writer makes them.
 
-    With a ``Read`` as the context of the validation, one object is read once for this field.
+    With a ``Read`` as the context of the validation, equal parts are read once for this field.
     """
 
     def read(value: object, read_it: ValidatorFunctionWrapHandler, info: ValidationInfo) -> object:
@@ -176,7 +176,11 @@ def read_once() -> WrapValidator:
             return read_it(value)
         key = (read, id(value))
         if key not in known:
-            known[key] = (value, read_it(value))
+            # JSON values that print alike are equal, in their types as well
+            text = (read, repr(value))
+            if text not in known:
+                known[text] = (value, read_it(value))
+            known[key] = (value, known[text][1])
         return known[key][1]
 
     return WrapValidator(read)

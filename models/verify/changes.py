@@ -5,12 +5,41 @@ The stated decisions are not used.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar, overload
 
 from models.verify.facts import Facts, Gang, Node, Pod, PodKey
 from models.verify.violation import Violation
+
+T = TypeVar("T")
+
+
+class Overlay(Sequence[T]):
+    """A sequence of which a few entries, by their positions, are others."""
+
+    def __init__(self, base: Sequence[T], own: Mapping[int, T]) -> None:
+        self._base = base
+        self._own = own
+
+    @overload
+    def __getitem__(self, at: int) -> T: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[T]: ...
+    def __getitem__(self, at: int | slice) -> T | Sequence[T]:
+        if isinstance(at, slice):
+            return [*self][at]
+        return self._own[at] if at in self._own else self._base[at]
+
+    def __iter__(self) -> Iterator[T]:
+        found = [*self._base]
+        for position, one in self._own.items():
+            found[position] = one
+        return iter(found)
+
+    def __len__(self) -> int:
+        return len(self._base)
 
 
 @dataclass(frozen=True)
@@ -107,7 +136,8 @@ class NodeUse:
     """One node after the plan. Masks: GPUs ``known`` to be held, held by ``staying`` pods, ``shared``.
 
     ``unknown_staying``: GPUs of unknown index of pods that stay; ``given_unknown``: of pods placed
-    with ``gpus: null``. ``tenants``: (gang position, pod, whether it is placed or moved).
+    with ``gpus: null``. ``tenants``: (gang position, pod, whether it is placed or moved); ``comers``: how
+    many are.
     """
 
     known: int = 0
@@ -115,11 +145,13 @@ class NodeUse:
     shared: int = 0
     unknown_staying: int = 0
     given_unknown: int = 0
+    comers: int = 0
     tenants: list[tuple[int, Pod, bool]] = field(default_factory=list)
 
     def add(self, gang: Gang, position: int, pod: Pod, *, placed: bool) -> None:
         """One more pod. ``position``: of its gang; ``placed``: or moved."""
         self.tenants.append((position, pod, placed))
+        self.comers += placed
         if pod.gpus is None:
             if placed:
                 self.given_unknown += gang.held(pod)
@@ -150,7 +182,7 @@ class NodeUse:
 class Usage:
     """``nodes[n]``: use of node n; nodes without pods share an empty one."""
 
-    nodes: tuple[NodeUse, ...]
+    nodes: Sequence[NodeUse]
 
     def free(self, position: int, node: Node) -> int:
         """Healthy GPUs in no pod after the plan, 0 if the node is not usable."""
@@ -177,15 +209,14 @@ def usage_with(
     """The use of every node if these gangs, by their positions, change so instead; and which nodes differ."""
     touched = {pod.node for i in altered for pod in changes[i].pods.values()}
     touched |= {pod.node for change in altered.values() for pod in change.pods.values()}
-    nodes = list(usage.nodes)
+    nodes: dict[int, NodeUse] = {}
     for n in touched:
-        use = NodeUse()
-        for position, pod, placed in nodes[n].tenants:
+        use = nodes[n] = NodeUse()
+        for position, pod, placed in usage.nodes[n].tenants:
             if position not in altered:
                 use.add(changes[position].gang, position, pod, placed=placed)
-        nodes[n] = use
     for position, change in altered.items():
         for key, pod in change.pods.items():
             placed = change.gang.running_pods.get(key) != pod
             nodes[pod.node].add(change.gang, position, pod, placed=placed)
-    return Usage(tuple(nodes)), touched
+    return Usage(Overlay(usage.nodes, nodes)), touched

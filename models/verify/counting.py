@@ -11,11 +11,11 @@ Each row alone, its gangs taken in part, bounds what gangs can be worth (fractio
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 
 from models.tiers import MAINS
@@ -28,8 +28,6 @@ MAX_SIZES = 16
 
 FULL_SHARE = 1000
 
-MAX_BITS = 4096
-"""More than any worth has: weights, ages and GPUs are bounded."""
 
 GPU_SUMS = (*MAINS, "guarantee")
 """Families whose required values take GPUs from lower priorities."""
@@ -195,17 +193,18 @@ def _knapsack(items: Sequence[_Item], size: int, slots: int) -> int:
     """The most worth of items that take so many slots together, the last one in part."""
     kinds = Counter((item.worth, item.slots[size]) for item in items)
     total, left = 0, max(0, slots)
-    for (worth, taken), count in sorted(kinds.items(), key=_worth_of_a_slot):
+    common = math.lcm(*(taken for _, taken in kinds if taken))
+    # the most worth for a slot first, and before all what takes none
+    order = sorted(
+        (0 if taken == 0 else 1, -worth * (common // max(1, taken)), -worth, taken)
+        for worth, taken in kinds
+    )
+    for _, _, negated, taken in order:
+        worth, count = -negated, kinds[-negated, taken]
         if taken * count > left:
             return total + worth * left // taken
         total, left = total + worth * count, left - taken * count
     return total
-
-
-def _worth_of_a_slot(kind: tuple[tuple[int, int], int]) -> Fraction:
-    """The most worth for a slot first, and before all what takes none."""
-    (worth, taken), _ = kind
-    return Fraction(-worth, taken) if taken else Fraction(-(1 << MAX_BITS))
 
 
 def _goodput(outcome: Outcome, i: int) -> int:

@@ -191,11 +191,11 @@ class Gang:
     near: tuple[tuple[str, ...], int] | None
     ranks: Mapping[PodKey, int]
 
-    @property
+    @cached_property
     def key(self) -> tuple[str, str]:
         return (self.namespace, self.name)
 
-    @property
+    @cached_property
     def running(self) -> bool:
         return bool(self.running_pods)
 
@@ -222,7 +222,7 @@ class Gang:
             for role, indices in zip(self.roles, found, strict=True)
         )
 
-    @property
+    @cached_property
     def elastic(self) -> bool:
         return any(role.elastic for role in self.roles)
 
@@ -230,7 +230,7 @@ class Gang:
     def gpus_at_min(self) -> int:
         return sum(role.min * role.gpus for role in self.roles)
 
-    @property
+    @cached_property
     def w(self) -> int:
         """Its GPUs, or 1 if it needs none; elastic: at ``min``."""
         return self.gpus_at_min or 1

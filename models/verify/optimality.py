@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from models.verify.counting import Counts
 from models.verify.outcome import Outcome
-from models.verify.refutation import Witness, fitting, needless, required, witnesses
+from models.verify.refutation import Search, Witness
 from models.verify.tier_values import tiers
 from models.verify.violation import Violation, printable, quoted
 
@@ -36,29 +36,29 @@ def examine(
     outcome: Outcome, rules: Sequence[Callable[[Outcome], Iterable[Violation]]]
 ) -> Optimality:
     """Count and search. ``rules``: of a feasible plan."""
+    stated = outcome.case.status.objectives
+    expected = tuple(tiers(outcome))
+    search = Search(outcome, expected, rules)
     denied = []
-    for step in fitting(outcome, rules):
+    for step in search.fitting():
         reason = outcome.case.gangs[step.gang].document.reason
         code = "" if reason is None else printable(reason.code)
         nodes = sorted({outcome.facts.nodes[p.node].name for p in step.pods[step.gang].values()})
         what = f"{code}: it fits beside the others, on {printable(', '.join(nodes))}"
         denied.append(outcome.changes[step.gang].violation("reason", what))
-    for gang, holder in needless(outcome, rules):
+    for gang, holder in search.needless():
         what = f"it would fit although {printable(outcome.changes[holder].label)} stays"
         reason = outcome.case.gangs[gang].document.reason
         code = "" if reason is None else printable(reason.code)
         denied.append(outcome.changes[gang].violation("reason", f"{code}: {what}"))
     if denied:
         return Optimality(tuple(denied), (), frozenset())
-    stated = outcome.case.status.objectives
-    expected = tuple(tiers(outcome))
-    least = [required(one, tier.tolerance) for one, tier in zip(stated, expected, strict=True)]
-    bounds = Counts(outcome).bounds(expected, least)
+    bounds = Counts(outcome).bounds(expected, search.required)
     counted = {one.name for one, bound in zip(stated, bounds, strict=True) if bound == one.best}
     if len(counted) == len(stated):
         return Optimality((), (), frozenset(counted))
     violations, remarks, refuted = [], [], []
-    for witness in witnesses(outcome, stated, rules):
+    for witness in search.witnesses():
         rule, what = _said(outcome, witness)
         if rule is None:
             remarks.append(f"{witness.label}: {what}")

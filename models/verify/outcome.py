@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from models.verify.adaptor import Case
 from models.verify.bandwidth import Bandwidth
-from models.verify.changes import Arrivals, Change, Usage, arrivals_of, usage_of
-from models.verify.facts import Facts, PodKey
+from models.verify.changes import Arrivals, Change, NodeUse, Usage, arrivals_of, usage_of
+from models.verify.facts import Facts, Node, PodKey
 from models.verify.group_rates import GroupBandwidths
 from models.verify.queues import Queues
 from models.verify.ranks import Ranks, ranked, sound
@@ -33,7 +33,7 @@ class Outcome:
     def __init__(self, case: Case) -> None:
         self.case = case
         self.facts: Facts = case.facts
-        self.changes = tuple(
+        self.changes: Sequence[Change] = tuple(
             Change.of(gang, stated.label, stated.pods)
             for gang, stated in zip(case.facts.gangs, case.gangs, strict=True)
         )
@@ -52,7 +52,7 @@ class Outcome:
         return Queues(self.facts, self.unable)
 
     @cached_property
-    def queue_gpus(self) -> tuple[Counter[str], ...]:
+    def queue_gpus(self) -> Sequence[Counter[str]]:
         """By gang, GPUs after the plan in all and by model; only where there are queues."""
         return tuple(self.queues.held(c.gang, c.pods.values()) for c in self.changes)
 
@@ -113,7 +113,7 @@ class Outcome:
 
     @cached_property
     def free(self) -> FreeNodes:
-        return free_nodes(self.facts, self.usage)
+        return free_nodes(self.facts, self.free_gpus)
 
     @cached_property
     def counting(self) -> dict[object, set[int]]:
@@ -124,12 +124,31 @@ class Outcome:
     def usage(self) -> Usage:
         return usage_of(self.facts, self.changes)
 
+    @property
+    def uses(self) -> Iterable[tuple[Node, NodeUse]]:
+        """Nodes of which the use may break a rule."""
+        return zip(self.facts.nodes, self.usage.nodes, strict=True)
+
+    @cached_property
+    def free_gpus(self) -> Sequence[int]:
+        """By node, what ``usage`` leaves."""
+        return [self.usage.free(n, node) for n, node in enumerate(self.facts.nodes)]
+
+    @cached_property
+    def models(self) -> Mapping[str, Sequence[int]]:
+        """Nodes of every GPU model."""
+        found: dict[str, list[int]] = {}
+        for n, node in enumerate(self.facts.nodes):
+            if node.model is not None:
+                found.setdefault(node.model.gpu, []).append(n)
+        return found
+
     @cached_property
     def rates(self) -> GroupBandwidths:
         return GroupBandwidths(self.facts, self.usage)
 
     @cached_property
-    def ranks(self) -> tuple[Ranks | None, ...]:
+    def ranks(self) -> Sequence[Ranks | None]:
         """The stated ranks; None where there are none that a bandwidth may be taken from."""
         return tuple(
             _usable(change, stated.ranks)
@@ -137,7 +156,7 @@ class Outcome:
         )
 
     @cached_property
-    def bandwidths(self) -> tuple[Bandwidth, ...]:
+    def bandwidths(self) -> Sequence[Bandwidth]:
         return tuple(
             self.rates.of(change.gang, change.pods, ranks)
             for change, ranks in zip(self.changes, self.ranks, strict=True)
@@ -148,7 +167,7 @@ class Outcome:
         return GangSpeeds(self.facts, self.changes)
 
     @cached_property
-    def domains(self) -> tuple[tuple[int, ...], ...]:
+    def domains(self) -> Sequence[tuple[int, ...]]:
         """Domains used by all pods of a gang at every level, the node level last; () without pods."""
         found: list[tuple[int, ...]] = []
         on_one_node = (1,) * (self.facts.node_level + 1)
@@ -162,7 +181,7 @@ class Outcome:
         return tuple(found)
 
     @cached_property
-    def figures(self) -> tuple[Figures, ...]:
+    def figures(self) -> Sequence[Figures]:
         names = [self.facts.level_name(level) for level in range(self.facts.node_level + 1)]
         by_name = {
             used: dict(zip(names, used, strict=True)) if used else None
@@ -243,8 +262,8 @@ class FreeNodes:
         return sum(gpus * count for gpus, count in self.nodes.items()) + self.domain_gpus
 
 
-def free_nodes(facts: Facts, usage: Usage) -> FreeNodes:
-    """What is wholly free after the plan."""
+def free_nodes(facts: Facts, free: Sequence[int]) -> FreeNodes:
+    """What is wholly free after the plan. ``free``: GPUs of every node."""
     largest: dict[str, int] = {}
     for node in facts.nodes:
         if node.model is not None:
@@ -257,7 +276,7 @@ def free_nodes(facts: Facts, usage: Usage) -> FreeNodes:
         if node.model is None:
             continue
         gpus = largest[node.model.gpu]
-        whole = usage.free(position, node) == gpus
+        whole = free[position] == gpus
         nodes[gpus] += whole
         possible[gpus] += node.gpus == gpus
         if innermost is not None:

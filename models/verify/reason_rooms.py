@@ -122,7 +122,8 @@ class Rooms:
     def free(self, room: Room, nodes: Nodes) -> int:
         """GPUs that are free on these nodes."""
         self.work.spend(len(nodes))
-        return sum(room.left(n)[0] for n in nodes)
+        free = room.outcome.free_gpus
+        return sum(free[n] for n in nodes)
 
     def pods(
         self, room: Room, role: Role, limits: Limits, level: int | None = None

@@ -38,6 +38,10 @@ class Work:
     """Work that is left of one part, and ``total`` of all parts, in visits of nodes, gangs or pods."""
 
     def __init__(self, total: int) -> None:
+        self.begin(total)
+
+    def begin(self, total: int) -> None:
+        """Begin again with so much work."""
         self.left = self.total = total
 
     def part(self, most: int) -> None:
@@ -59,16 +63,36 @@ class Grounds:
         self.facts = facts
         self.work = work
         self._nodes: dict[object, dict[int, None]] = {}
+        self._of_role: dict[int, Collection[int]] = {}
+        self._numbers: dict[object, int] = {}
+        self._alike: dict[int, tuple[int, int]] = {}
         self._members: dict[int, dict[int, list[int]]] = {}
 
     def of(self, role: Role) -> Collection[int]:
         """Nodes that accept pods of the role, in order."""
-        key = accepting(role)
-        if key not in self._nodes:
-            self.work.spend(len(self.facts.nodes))
-            nodes = enumerate(self.facts.nodes)
-            self._nodes[key] = {n: None for n, node in nodes if accepts(node, role)}
-        return self._nodes[key]
+        found = self._of_role.get(id(role))
+        if found is None:
+            key = accepting(role)
+            if key not in self._nodes:
+                self.work.spend(len(self.facts.nodes))
+                nodes = enumerate(self.facts.nodes)
+                self._nodes[key] = {n: None for n, node in nodes if accepts(node, role)}
+            found = self._of_role[id(role)] = self._nodes[key]
+        return found
+
+    def alike(self, role: Role) -> tuple[int, int]:
+        """Two numbers: roles of the same first one fit equally often but for rules about pods.
+
+        Roles of the same second one do so with these.
+        """
+        found = self._alike.get(id(role))
+        if found is None:
+            demand = (id(self.of(role)), role.gpus, tuple(role.requests.items()))
+            number = self._numbers.setdefault(demand, len(self._numbers))
+            near = (number, role.pod_sets, role.pod_rules)
+            found = number, self._numbers.setdefault(near, len(self._numbers))
+            self._alike[id(role)] = found
+        return found
 
     def members(self, level: int) -> Mapping[int, Sequence[int]]:
         """Nodes of every domain of a level."""
@@ -117,7 +141,7 @@ class Room:
         if n not in self._left:
             node, use = self.facts.nodes[n], self.outcome.usage.nodes[n]
             self._left[n] = (
-                self.outcome.usage.free(n, node),
+                self.outcome.free_gpus[n],
                 left_of(node, use, self.outcome.changes),
             )
         return self._left[n]
@@ -127,7 +151,7 @@ class Room:
 
         Nodes that a variant of the plan touches count, whatever pods of sets are near.
         """
-        key = self._key(role, model)
+        key = self.grounds.alike(role)[1], model
         if key not in self._caps:
             nodes = self.grounds.of(role)
             if self._base is None:
@@ -146,7 +170,7 @@ class Room:
 
     def _rooms(self, role: Role, model: str | None) -> Caps:
         """The same, whatever pods of sets are near; roles that differ only in these share it."""
-        key = self._alike(role, model)
+        key = self.grounds.alike(role)[0], model
         if key not in self._alone:
             nodes = self.grounds.of(role)
             self._alone[key] = {n: cap for n in nodes if (cap := self._cap(role, n, model))}
@@ -158,7 +182,7 @@ class Room:
 
     def sums(self, role: Role, level: int, model: str | None = None) -> Mapping[int, int]:
         """Pods of the role that fit, by domain of a level; level -1: all in domain 0."""
-        key = (self._key(role, model), level)
+        key = (self.grounds.alike(role)[1], model, level)
         if key not in self._sums:
             caps = self.caps(role, model)
             if self._base is None:
@@ -174,13 +198,6 @@ class Room:
                     found[domain] = found.get(domain, 0) + caps.get(n, 0) - before.get(n, 0)
             self._sums[key] = found
         return self._sums[key]
-
-    def _key(self, role: Role, model: str | None) -> object:
-        return self._alike(role, model), role.pod_sets, role.pod_rules
-
-    def _alike(self, role: Role, model: str | None) -> object:
-        """Roles of which this is equal fit equally often where no rule about pods keeps them off."""
-        return (id(self.grounds.of(role)), role.gpus, tuple(role.requests.items()), model)
 
     def _domain(self, n: int, level: int) -> int:
         return 0 if level < 0 else self.facts.nodes[n].domain[level]

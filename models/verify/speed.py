@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 
+from models.hardware import ServerModel
 from models.verify.changes import Change, usage_of
 from models.verify.facts import Facts, Gang, Pod, PodKey
 from models.verify.group_rates import GroupBandwidths
@@ -21,12 +22,14 @@ def speed_of(share: int | None, fraction: Fraction, relative: int) -> int:
     """20 x floor(x / 20) with x = floor(1000 r / ((1000 - c) + 1000 c / s)).
 
     s = ``share``, at least 1; c = 1000 x ``fraction``, 0 without a share; r = ``relative``.
+    With the fraction a / b, multiplied by b s / 1000: x = floor(r b s / ((b - a) s + 1000 a)).
     """
     if share is None:
         x = relative
     else:
-        c = 1000 * fraction
-        x = 1000 * relative // ((1000 - c) + 1000 * c / max(1, share))
+        a, b = fraction.as_integer_ratio()
+        s = max(1, share)
+        x = relative * b * s // ((b - a) * s + 1000 * a)
     return x // STEP * STEP
 
 
@@ -38,6 +41,7 @@ class GangSpeeds:
         self.changes = changes
         models = {id(node.model): node.model for node in facts.nodes if node.model is not None}
         self.known = sorted({one.relative_speed for one in models.values() if one.relative_speed})
+        self._of_model = {key: self._permille(model) for key, model in models.items()}
 
     @cached_property
     def before(self) -> GroupBandwidths:
@@ -82,13 +86,15 @@ class GangSpeeds:
         return speed_of(share, gang.fraction, self._relative(gang, pods))
 
     def _relative(self, gang: Gang, pods: Mapping[PodKey, Pod]) -> int:
-        """r: permille of the fastest model of the cluster, of the slowest that holds GPUs of the gang.
-
-        A model of unknown speed is as slow as the slowest that is known.
-        """
+        """r: of the slowest model that holds GPUs of the gang."""
         if not self.known or not gang.counts_speed:
             return FULL_SPEED
         nodes = {pod.node for pod in pods.values() if gang.held(pod)}
-        models = {id(model): model for n in nodes if (model := self.facts.nodes[n].model)}
-        speeds = [model.relative_speed or self.known[0] for model in models.values()]
-        return int(1000 * min(speeds, default=self.known[-1]) / self.known[-1])
+        models = {id(model) for n in nodes if (model := self.facts.nodes[n].model)}
+        return min((self._of_model[model] for model in models), default=FULL_SPEED)
+
+    def _permille(self, model: ServerModel) -> int:
+        """Of the fastest model of the cluster; one of unknown speed is as slow as the slowest known."""
+        if not self.known:
+            return FULL_SPEED
+        return int(1000 * (model.relative_speed or self.known[0]) / self.known[-1])

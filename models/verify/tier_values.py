@@ -7,7 +7,7 @@ disruption and stability.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -240,14 +240,10 @@ def _stranded(outcome: Outcome, _priority: int) -> int:
 
     Sum over GPU models and sizes s of the mix of permille x (free GPUs - s x placeable(s)).
     """
-    by_model: dict[str, list[int]] = {}
-    for position, node in enumerate(outcome.facts.nodes):
-        if node.model is not None:
-            by_model.setdefault(node.model.gpu, []).append(position)
-    return sum(_stranded_of_model(outcome, members) for members in by_model.values())
+    return sum(_stranded_of_model(outcome, members) for members in outcome.models.values())
 
 
-def _stranded_of_model(outcome: Outcome, members: list[int]) -> int:
+def _stranded_of_model(outcome: Outcome, members: Sequence[int]) -> int:
     """placeable(s), g the GPUs of the largest node: s <= g: sum over nodes of floor(free / s).
 
     s > g: ceil(s / g) wholly free nodes a request, all in one domain of the innermost level that has
@@ -255,22 +251,22 @@ def _stranded_of_model(outcome: Outcome, members: list[int]) -> int:
     only with their share of the node, where the policy states one.
     """
     facts = outcome.facts
-    free = {n: outcome.usage.free(n, facts.nodes[n]) for n in members}
+    free = {n: outcome.free_gpus[n] for n in members}
     total = sum(free.values())
     if facts.policy.per_gpu:
         free = {n: _usable(outcome, n, gpus) if gpus else 0 for n, gpus in free.items()}
     largest = max(facts.nodes[n].gpus for n in members)
     counts = Counter(free.values())
     whole = [n for n in members if free[n] == largest]
-    installed = _installed(facts, members)
     stranded = 0
     for size, permille in facts.policy.mix:
+        needed, placeable = -(-size // largest), 0
         if size <= largest:
             placeable = sum(nodes * (left // size) for left, nodes in counts.items())
-        else:
-            level = next((i for i, most in installed if most >= size), None)
+        elif len(whole) >= needed:
+            level = _level_of(facts, members, size)
             domains = Counter(0 if level is None else facts.nodes[n].domain[level] for n in whole)
-            placeable = sum(nodes // -(-size // largest) for nodes in domains.values())
+            placeable = sum(nodes // needed for nodes in domains.values())
         stranded += permille * (total - size * placeable)
     return stranded
 
@@ -282,15 +278,15 @@ def _usable(outcome: Outcome, n: int, free: int) -> int:
     return min([free, *(max(0, left[name] // share) for name, share in shares if name in left)])
 
 
-def _installed(facts: Facts, members: list[int]) -> list[tuple[int, int]]:
-    """(level, installed GPUs of its largest domain), innermost level first, of those that are counted."""
-    found = []
+def _level_of(facts: Facts, members: Sequence[int], size: int) -> int | None:
+    """The innermost level, of those that are counted, of which a domain has so many installed GPUs."""
     for level in reversed(facts.counted):
         domains: Counter[int] = Counter()
         for n in members:
             domains[facts.nodes[n].domain[level]] += facts.nodes[n].gpus
-        found.append((level, max(domains.values())))
-    return found
+        if max(domains.values()) >= size:
+            return level
+    return None
 
 
 def _stability(outcome: Outcome, _priority: int) -> int:
@@ -306,7 +302,7 @@ def _stability(outcome: Outcome, _priority: int) -> int:
 def _suspect(outcome: Outcome, _priority: int) -> int:
     """GPUs left free on usable nodes that failed lately."""
     nodes = enumerate(outcome.facts.nodes)
-    return sum(outcome.usage.free(n, node) for n, node in nodes if node.suspect)
+    return sum(outcome.free_gpus[n] for n, node in nodes if node.suspect)
 
 
 VALUES: dict[str, Callable[[Outcome, int], int]] = {

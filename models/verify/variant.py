@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 
 from models.verify.bandwidth import Bandwidth
-from models.verify.changes import Change, Usage, usage_with
-from models.verify.facts import Pod, PodKey
+from models.verify.changes import Change, NodeUse, Overlay, Usage, usage_with
+from models.verify.facts import Node, Pod, PodKey
 from models.verify.group_rates import GroupBandwidths
 from models.verify.outcome import Figures, Outcome
 from models.verify.queues import Queues
@@ -28,14 +28,12 @@ class Variant(Outcome):
     def __init__(self, base: Outcome, pods: Mapping[int, Mapping[PodKey, Pod]]) -> None:
         self.base = base
         self.case, self.facts = base.case, base.facts
-        changes = list(base.changes)
         self.altered: dict[int, Change] = {}
         for position, own in pods.items():
-            old = changes[position]
+            old = base.changes[position]
             ordered = dict(sorted(own.items()))
             self.altered[position] = Change.of(old.gang, old.label, ordered)
-            changes[position] = self.altered[position]
-        self.changes = tuple(changes)
+        self.changes = Overlay(base.changes, self.altered)
 
     @cached_property
     def _usage(self) -> tuple[Usage, set[int]]:
@@ -46,6 +44,22 @@ class Variant(Outcome):
         return self._usage[0]
 
     @property
+    def uses(self) -> Iterable[tuple[Node, NodeUse]]:
+        """Those whose use differs. Of a base that breaks no rule, the others break none."""
+        return ((self.facts.nodes[n], self.usage.nodes[n]) for n in sorted(self.touched))
+
+    @cached_property
+    def free_gpus(self) -> Sequence[int]:
+        found = list(self.base.free_gpus)
+        for n in self.touched:
+            found[n] = self.usage.free(n, self.facts.nodes[n])
+        return found
+
+    @cached_property
+    def models(self) -> Mapping[str, Sequence[int]]:
+        return self.base.models
+
+    @cached_property
     def touched(self) -> set[int]:
         """Nodes whose use differs."""
         return self._usage[1]
@@ -64,11 +78,12 @@ class Variant(Outcome):
         return self.base.queues
 
     @cached_property
-    def queue_gpus(self) -> tuple[Counter[str], ...]:
-        found = list(self.base.queue_gpus)
-        for i, change in self.altered.items():
-            found[i] = self.queues.held(change.gang, change.pods.values())
-        return tuple(found)
+    def queue_gpus(self) -> Sequence[Counter[str]]:
+        found = {
+            i: self.queues.held(change.gang, change.pods.values())
+            for i, change in self.altered.items()
+        }
+        return Overlay(self.base.queue_gpus, found)
 
     @cached_property
     def latest_submission(self) -> int:
@@ -87,12 +102,9 @@ class Variant(Outcome):
         return self.base.speeds
 
     @cached_property
-    def ranks(self) -> tuple[Ranks | None, ...]:
+    def ranks(self) -> Sequence[Ranks | None]:
         """Gangs that differ have ranks that are certainly allowed; better ones may be."""
-        found = list(self.base.ranks)
-        for i in self.altered:
-            found[i] = None
-        return tuple(found)
+        return Overlay(self.base.ranks, dict.fromkeys(self.altered))
 
     @cached_property
     def fair_counts(self) -> dict[str, int]:
@@ -104,25 +116,25 @@ class Variant(Outcome):
         return found
 
     @cached_property
-    def bandwidths(self) -> tuple[Bandwidth, ...]:
-        found = list(self.base.bandwidths)
+    def bandwidths(self) -> Sequence[Bandwidth]:
+        found = {}
         for i in self.affected:
             change = self.changes[i]
             found[i] = self.rates.of(change.gang, change.pods, self.ranks[i])
-        return tuple(found)
+        return Overlay(self.base.bandwidths, found)
 
     @cached_property
-    def domains(self) -> tuple[tuple[int, ...], ...]:
-        found = list(self.base.domains)
+    def domains(self) -> Sequence[tuple[int, ...]]:
+        found = {}
         for i, change in self.altered.items():
             nodes = {pod.node for pod in change.pods.values()}
             columns = zip(*(self.facts.nodes[n].domain for n in nodes), strict=True)
             found[i] = tuple(len(set(column)) for column in columns)
-        return tuple(found)
+        return Overlay(self.base.domains, found)
 
     @cached_property
-    def figures(self) -> tuple[Figures, ...]:
-        found = list(self.base.figures)
+    def figures(self) -> Sequence[Figures]:
+        found = {}
         for i in self.affected:
             bandwidth = self.bandwidths[i]
             share = None if bandwidth.share is None else bandwidth.share[0]
@@ -133,7 +145,7 @@ class Variant(Outcome):
                 None if speed is None else speed[0],
                 None,
             )
-        return tuple(found)
+        return Overlay(self.base.figures, found)
 
 
 class Part(Outcome):

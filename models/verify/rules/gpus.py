@@ -16,10 +16,10 @@ from models.verify.violation import Violation
 
 
 def check(outcome: Outcome) -> Iterator[Violation]:
-    for node, use in zip(outcome.facts.nodes, outcome.usage.nodes, strict=True):
+    for node, use in outcome.uses:
         if use.shared:
             yield from _shared(node, use, outcome.changes)
-        if any(placed for _, _, placed in use.tenants):
+        if use.comers:
             yield from _given(outcome.facts, node, use, outcome.changes)
 
 

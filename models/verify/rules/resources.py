@@ -19,8 +19,8 @@ _ONE = Fraction(1)
 
 
 def check(outcome: Outcome) -> Iterator[Violation]:
-    for node, use in zip(outcome.facts.nodes, outcome.usage.nodes, strict=True):
-        if any(placed for _, _, placed in use.tenants):
+    for node, use in outcome.uses:
+        if use.comers:
             yield from _overfull(node, use, outcome.changes)
 
 
