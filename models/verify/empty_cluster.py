@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from functools import cached_property
 
 from models.verify.eligibility import accepting, accepts
-from models.verify.facts import Facts, Gang, Node, Role
+from models.verify.facts import Amount, Facts, Gang, Node, Role
 from models.verify.queues import ALL, Queues
 from models.verify.room import Work, fitting
 
@@ -39,6 +38,8 @@ class EmptyCluster:
                 usable=node.selected,
                 taints=tuple(t for t in node.taints if not t.key.startswith(PASSING)),
             )
+            if node.taints or node.usable != node.selected
+            else node
             for node in facts.nodes
         ]
         self._of: dict[object, Sequence[int]] = {}
@@ -63,7 +64,7 @@ class EmptyCluster:
         pods = sum(self._pods(role, None, tuple(limits)))
         return pods, sum(self._nodes[n].gpus for n in nodes)
 
-    def offered(self, role: Role, resource: str) -> Fraction | None:
+    def offered(self, role: Role, resource: str) -> Amount | None:
         """The most of a resource that one of its nodes offers; None where one does not limit it."""
         offers = [self._offers[n].get(resource) for n in self.of(role)]
         known = [most for most in offers if most is not None]
@@ -148,11 +149,11 @@ class EmptyCluster:
         return fitting(role, (self._nodes[n].gpus, offers), 1 << 20 if role.gpus else role.min)
 
     @cached_property
-    def _offers(self) -> list[dict[str, Fraction]]:
+    def _offers(self) -> list[dict[str, Amount]]:
         """What each node offers if no pod runs; what exists in plans alone has no limit."""
         return [
             {
-                name: most + node.held.get(name, 0)
+                name: most + node.held[name] if name in node.held else most
                 for name, most in node.allocatable.items()
                 if MADE_UP not in name
             }

@@ -31,6 +31,9 @@ class Pod:
     gpus: int | None
 
 
+Amount = int | Fraction
+"""Of a resource: an integer wherever it is one, which counts many times faster."""
+
 PodKey = tuple[int, int]
 """(role, index) of a pod of its gang."""
 
@@ -51,7 +54,7 @@ class Node:
     domain: tuple[int, ...]
     named: int
     names: tuple[str, ...]
-    allocatable: Mapping[str, Fraction]
+    allocatable: Mapping[str, Amount]
     labels: Mapping[str, str]
     taints: tuple[TaintDocument, ...]
     nics: tuple[Nic, ...]
@@ -110,7 +113,7 @@ class Role:
     elastic: bool
     first: int
     gpus: int
-    requests: Mapping[str, Fraction]
+    requests: Mapping[str, Amount]
     required: int | None
     preferred: int | None
     slices: tuple[tuple[int, int], ...]

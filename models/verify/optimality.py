@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from models.verify.counting import Counts
 from models.verify.outcome import Outcome
 from models.verify.refutation import Search, Witness
-from models.verify.tier_values import tiers
 from models.verify.violation import Violation, printable, quoted
 
 NOT_MAXIMAL = "NotMaximal"
@@ -37,8 +36,8 @@ def examine(
 ) -> Optimality:
     """Count and search. ``rules``: of a feasible plan."""
     stated = outcome.case.status.objectives
-    expected = tuple(tiers(outcome))
-    search = Search(outcome, expected, rules)
+    expected = outcome.tiers
+    search = Search(outcome, rules)
     denied = []
     for step in search.fitting():
         reason = outcome.case.gangs[step.gang].document.reason

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from models.verify.adaptor import Case
 from models.verify.bandwidth import Bandwidth
@@ -15,6 +16,9 @@ from models.verify.group_rates import GroupBandwidths
 from models.verify.queues import Queues
 from models.verify.ranks import Ranks, ranked, sound
 from models.verify.speed import GangSpeeds
+
+if TYPE_CHECKING:
+    from models.verify.tier_values import TierValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,13 @@ class Outcome:
         return self.facts.latest_submission()
 
     @cached_property
+    def tiers(self) -> tuple[TierValue, ...]:
+        """The tiers of the policy with their values, in order."""
+        from models.verify.tier_values import tiers  # which values outcomes
+
+        return tuple(tiers(self))
+
+    @cached_property
     def free(self) -> FreeNodes:
         return free_nodes(self.facts, self.free_gpus)
 
@@ -125,7 +136,7 @@ class Outcome:
         return usage_of(self.facts, self.changes)
 
     @property
-    def uses(self) -> Iterable[tuple[Node, NodeUse]]:
+    def checked_uses(self) -> Iterable[tuple[Node, NodeUse]]:
         """Nodes of which the use may break a rule."""
         return zip(self.facts.nodes, self.usage.nodes, strict=True)
 

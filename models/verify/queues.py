@@ -421,7 +421,7 @@ class Queues:
         """What all selected nodes have."""
         selected = [node for node in self.facts.nodes if node.selected]
         sums = {
-            resource: sum((n.allocatable.get(resource, Fraction(0)) for n in selected), Fraction(0))
+            resource: Fraction(sum(n.allocatable.get(resource, 0) for n in selected))
             for resource in SHARED
         }
         return {ALL: Fraction(sum(node.gpus for node in selected)), **sums}

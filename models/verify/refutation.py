@@ -24,7 +24,7 @@ from models.verify.outcome import Outcome
 from models.verify.room import Grounds, Room, Work, placements
 from models.verify.rules.bandwidth import BOUND
 from models.verify.stated_reasons import Reasons, denies_room, missing_pods
-from models.verify.tier_values import VALUES, TierValue, is_near, tiers
+from models.verify.tier_values import VALUES, is_near, tiers
 from models.verify.variant import Part, Variant
 from models.verify.violation import Violation
 
@@ -102,18 +102,16 @@ def required(stated: PlanObjective, tolerance: Fraction) -> int:
 
 
 class Search:
-    """``expected``: the tiers of the plan, as it states them. ``rules``: of a feasible plan."""
+    """``outcome``: a plan that breaks none of the ``rules``, and states its tiers as they are."""
 
-    def __init__(
-        self, outcome: Outcome, expected: Sequence[TierValue], rules: Sequence[Check]
-    ) -> None:
+    def __init__(self, outcome: Outcome, rules: Sequence[Check]) -> None:
         self.outcome = outcome
         self.facts = outcome.facts
         self.stated = outcome.case.status.objectives
         self.rules = rules
-        self.tiers = expected
+        self.tiers = outcome.tiers
         self.required = [
-            required(one, tier.tolerance) for one, tier in zip(self.stated, expected, strict=True)
+            required(one, tier.tolerance) for one, tier in zip(self.stated, self.tiers, strict=True)
         ]
         self.work = Work(ALL_WORK)
         self.certified = Work(CERTIFIED_WORK)
@@ -422,6 +420,8 @@ class Search:
         for level in (*range(self.facts.node_level, first - 1, -1), None):
             by_domain: dict[int, dict[int, None]] = {}
             for other in others:
+                if not self.work.spend(1):
+                    return
                 change = changes[other]
                 stops = change.gang.running
                 if change.gang.priority > gang.priority or (

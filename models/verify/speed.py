@@ -41,6 +41,7 @@ class GangSpeeds:
         self.changes = changes
         models = {id(node.model): node.model for node in facts.nodes if node.model is not None}
         self.known = sorted({one.relative_speed for one in models.values() if one.relative_speed})
+        self._before: dict[tuple[int, bool, int | None], tuple[int, int]] = {}
         self._of_model = {key: self._permille(model) for key, model in models.items()}
 
     @cached_property
@@ -73,8 +74,14 @@ class GangSpeeds:
 
         ``share``: after the plan, which is that before where no pod changes and all GPUs are known.
         """
+        key = (id(change.gang), change.kind == "keep", share)
+        if key not in self._before:
+            self._before[key] = self._before_plan(change, share)
+        return self._before[key]
+
+    def _before_plan(self, change: Change, share: int | None) -> tuple[int, int]:
         gang, standing = change.gang, change.gang.running_pods
-        if change.pods == standing and all(pod.gpus is not None for pod in standing.values()):
+        if change.kind == "keep" and all(pod.gpus is not None for pod in standing.values()):
             speed = self._speed(gang, standing, share)
             return speed, speed
         shares = self.before.of(gang, standing).share or (None, None)

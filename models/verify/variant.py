@@ -44,7 +44,7 @@ class Variant(Outcome):
         return self._usage[0]
 
     @property
-    def uses(self) -> Iterable[tuple[Node, NodeUse]]:
+    def checked_uses(self) -> Iterable[tuple[Node, NodeUse]]:
         """Those whose use differs. Of a base that breaks no rule, the others break none."""
         return ((self.facts.nodes[n], self.usage.nodes[n]) for n in sorted(self.touched))
 

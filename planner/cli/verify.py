@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shlex
 
 from planner.cli.options import PlanArgument, verb
@@ -18,6 +19,7 @@ def verify(
     from planner.read import plan_files
     from planner.show.proofs import proofs
 
+    gc.disable()  # the whole document stays in use until the end
     plan, verdict = judge_file(plan_files.read_bytes(path, console.stdin), path)
     console.event("verify_done", violations=0)
     console.remarks(verdict.remarks)

@@ -16,7 +16,7 @@ from models.verify.violation import Violation
 
 
 def check(outcome: Outcome) -> Iterator[Violation]:
-    for node, use in outcome.uses:
+    for node, use in outcome.checked_uses:
         if use.shared:
             yield from _shared(node, use, outcome.changes)
         if use.comers:

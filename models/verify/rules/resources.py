@@ -7,24 +7,22 @@ themselves. Every pod takes one of ``pods``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 
 from models.verify.changes import Change, NodeUse
-from models.verify.facts import Node, Role
+from models.verify.facts import Amount, Node, Role
 from models.verify.outcome import Outcome
 from models.verify.violation import Violation
 
 PODS = "pods"
-_ONE = Fraction(1)
 
 
 def check(outcome: Outcome) -> Iterator[Violation]:
-    for node, use in outcome.uses:
+    for node, use in outcome.checked_uses:
         if use.comers:
             yield from _overfull(node, use, outcome.changes)
 
 
-def left_of(node: Node, use: NodeUse, changes: Sequence[Change]) -> dict[str, Fraction]:
+def left_of(node: Node, use: NodeUse, changes: Sequence[Change]) -> dict[str, Amount]:
     """What pods leave of every resource that the node states; negative where it is overfull."""
     found = dict(node.allocatable)
     for position, pod, _ in use.tenants if found else ():
@@ -37,13 +35,13 @@ def left_of(node: Node, use: NodeUse, changes: Sequence[Change]) -> dict[str, Fr
     return found
 
 
-def _requested(role: Role, resource: str) -> Fraction:
-    return _ONE if resource == PODS else role.requests.get(resource, Fraction(0))
+def _requested(role: Role, resource: str) -> Amount:
+    return 1 if resource == PODS else role.requests.get(resource, 0)
 
 
 def _overfull(node: Node, use: NodeUse, changes: Sequence[Change]) -> Iterator[Violation]:
     for resource, allocatable in node.allocatable.items():
-        total = Fraction(0)
+        total: Amount = 0
         placed_gangs: set[int] = set()
         for position, pod, placed in use.tenants:
             requested = _requested(changes[position].gang.roles[pod.role], resource)
