@@ -6,6 +6,7 @@ writes what is wrong with each to stdout, and ends with its parent.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -57,7 +58,8 @@ class JudgeProcess:
         """Let it check a document. ``refute``: whether better plans are looked for."""
         assert self._process.stdin is not None, "it is a pipe"
         with suppress(BrokenPipeError):  # it died: ``findings`` says so
-            _write(self._process.stdin, bytes([refute]) + document)
+            _write(self._process.stdin, bytes([refute]))
+            _write(self._process.stdin, document)
 
     def findings(self) -> Findings | None:
         """What is wrong with the document that was sent last."""
@@ -122,13 +124,16 @@ def _serve() -> None:
     os.dup2(2, 1)
     threading.Thread(target=_end_with, args=(int(sys.argv[1]),), daemon=True).start()
     judge, instance, source = Judge(), b"", None
-    while (block := _read(sys.stdin.buffer)) is not None:
-        refute, text = bool(block[0]), block[1:]
-        plan = json.loads(text)
-        if source is not None and _instance(text) == instance:
+    while (refute := _read(sys.stdin.buffer)) is not None:
+        text = _read(sys.stdin.buffer)
+        if text is None:
+            break
+        plan, before, instance = json.loads(text), instance, _instance(text)
+        del text
+        if instance and instance == before:
             plan["instance"] = source  # which the judge has read
-        instance, source = _instance(text), plan.get("instance")
-        verdict = judge.check(plan, refute=refute)
+        source = plan.get("instance")
+        verdict = judge.check(plan, refute=bool(refute[0]))
         answer = {
             "violations": [[one.rule, one.gang, one.message] for one in verdict.violations],
             "refuted": sorted(verdict.refuted),
@@ -139,8 +144,12 @@ def _serve() -> None:
 
 
 def _instance(text: bytes) -> bytes:
-    """The lines of the instance: only keys of the document itself stand behind two spaces alone."""
-    return text[text.find(b'\n  "instance": ') : text.find(b'\n  "spec": ')]
+    """Digest of the lines of the instance, b"" where they are not found.
+
+    Only keys of the document itself stand behind two spaces alone.
+    """
+    begin, end = text.find(b'\n  "instance": '), text.find(b'\n  "spec": ')
+    return hashlib.sha256(memoryview(text)[begin:end]).digest() if 0 <= begin < end else b""
 
 
 def _end_with(parent: int) -> None:
