@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate
@@ -29,8 +30,36 @@ from models.tiers import Tier
 UNLIMITED = 1 << 60
 
 
+@dataclass(slots=True)
+class _Sums:
+    """What the gangs of one priority come to. ``idle``: those without GPUs, each with a weight of 1.
+
+    ``staying``: weight of those that run in every plan. ``growth``: GPUs of elastic ones above ``min``;
+    ``growth_pods``: pods without GPUs above ``min``.
+    """
+
+    weight: int = 0
+    idle: int = 0
+    staying: int = 0
+    growth: int = 0
+    growth_pods: int = 0
+
+    def add(self, gang: Gang) -> None:
+        gpus = sum(role.min * role.gpus for role in gang.roles)
+        self.weight += gpus or 1
+        self.idle += not gpus
+        if gang.running and not gang.preemptible and not gang.missing():
+            self.staying += gpus or 1
+        if gang.elastic:
+            self.growth += sum((role.max - role.min) * role.gpus for role in gang.roles)
+        self.growth_pods += sum(role.max - role.min for role in gang.roles if not role.gpus)
+
+
 class ImpliedBounds:
-    """Bounds for plans of one instance."""
+    """Bounds for plans of one instance.
+
+    What depends on the gangs alone is summed once, so that a bound takes as long as there are priorities.
+    """
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
@@ -40,6 +69,21 @@ class ImpliedBounds:
         for gang in instance.gangs:
             if gang.hold is None or gang.running:
                 self._by_priority.setdefault(gang.priority, []).append(gang)
+
+    @cached_property
+    def _sums(self) -> dict[int, _Sums]:
+        """By priority, from high to low."""
+        found: dict[int, _Sums] = {}
+        for priority in sorted(self._by_priority, reverse=True):
+            found[priority] = _Sums()
+            for gang in self._by_priority[priority]:
+                found[priority].add(gang)
+        return found
+
+    @cached_property
+    def _idle(self) -> int:
+        """Gangs without GPUs."""
+        return sum(own.idle for own in self._sums.values())
 
     @cached_property
     def _capacity(self) -> int:
@@ -72,7 +116,7 @@ class ImpliedBounds:
         if tier.family == "admission":
             return admitted.get(tier.priority or 0, 0)
         if tier.family in ("waiting", "aged-waiting"):
-            most = admitted.get(tier.priority or 0, 0) - self._staying(tier.priority or 0)
+            most = admitted.get(tier.priority or 0, 0) - self._own(tier).staying
             admitted = {tier.priority or 0: max(0, most)}
         elif tier.family in ("guarantee", "goodput"):
             admitted = {tier.priority or 0: admitted.get(tier.priority or 0, 0)}
@@ -112,36 +156,22 @@ class ImpliedBounds:
         known = {t.priority: value for t, value in bounds.items() if t.family == "admission"}
         least = {t.priority: _least_gpus(t, value) for t, value in kept.items() if t.row.fused}
         found, left = {}, self._capacity
-        for priority in sorted(self._by_priority, reverse=True):
-            gangs = self._by_priority[priority]
-            idle = sum(1 for gang in gangs if not _gpus(gang))
-            most = min(sum(gang.weight_gpus for gang in gangs), left + idle)
+        for priority, own in self._sums.items():
+            most = min(own.weight, left + own.idle)
             found[priority] = max(0, min(most, known.get(priority, most)))
-            left -= max(0, least.get(priority, 0) - idle)
+            left -= max(0, least.get(priority, 0) - own.idle)
         return found
 
-    def _staying(self, priority: int) -> int:
-        """Weight of the gangs of a priority that run in every plan."""
-        return sum(
-            gang.weight_gpus
-            for gang in self._gangs(priority)
-            if gang.running and not gang.preemptible and not gang.missing()
-        )
+    def _own(self, tier: Tier) -> _Sums:
+        """The sums of the gangs of the tier's priority."""
+        return self._sums.get(tier.priority or 0, _Sums())
 
     def _growth(self, tier: Tier, kept: Mapping[Tier, int]) -> int:
         if tier.family == "growth-pods":
-            roles = (role for gang in self._gangs(tier.priority) for role in gang.roles)
-            return sum(role.max - role.min for role in roles if not role.gpus)
-        most = sum(
-            (role.max - role.min) * role.gpus
-            for gang in self._gangs(tier.priority)
-            if gang.elastic
-            for role in gang.roles
-        )
-        idle = sum(1 for gangs in self._by_priority.values() for g in gangs if not _gpus(g))
+            return self._own(tier).growth_pods
         used = sum(value for t, value in kept.items() if t.family == "growth")
         used += sum(_least_gpus(t, value) for t, value in kept.items() if t.row.fused)
-        return max(0, min(most, self._capacity + idle - used))
+        return max(0, min(self._own(tier).growth, self._capacity + self._idle - used))
 
 
 def _largest_fair(instance: Instance, known: QueueShares) -> Counter[int]:
@@ -154,13 +184,16 @@ def _largest_fair(instance: Instance, known: QueueShares) -> Counter[int]:
 
 
 class _Worths:
-    """(worth, weight) of gangs, the most worth for its weight first, summed up."""
+    """(worth, weight) of gangs, the most worth for its weight first, summed up.
+
+    Gangs of equal worth and weight are one step: it is divided as they are one after another.
+    """
 
     def __init__(self, worths: Iterable[tuple[int, int]]) -> None:
-        useful = ((worth, weight) for worth, weight in worths if worth > 0)
-        ordered = sorted(useful, key=lambda one: Fraction(-one[0], one[1]))
-        self._worth = list(accumulate((worth for worth, _ in ordered), initial=0))
-        self._weight = list(accumulate((weight for _, weight in ordered), initial=0))
+        useful = Counter((worth, weight) for worth, weight in worths if worth > 0)
+        ordered = sorted(useful.items(), key=lambda one: Fraction(-one[0][0], one[0][1]))
+        self._worth = list(accumulate((one[0] * gangs for one, gangs in ordered), initial=0))
+        self._weight = list(accumulate((one[1] * gangs for one, gangs in ordered), initial=0))
 
     def most(self, weight: int) -> int:
         """The most worth within a weight, the last gang in part (fractional knapsack)."""
@@ -177,10 +210,6 @@ def _least_gpus(tier: Tier, value: int) -> int:
     if tier.family == "goodput":
         return -(-value // FULL_SPEED)
     return value if tier.family == "admission" else 0
-
-
-def _gpus(gang: Gang) -> int:
-    return sum(role.min * role.gpus for role in gang.roles)
 
 
 def _running_gpus(_instance: Instance, gang: Gang) -> int:

@@ -63,7 +63,7 @@ class Ledger:
         self.searched: set[int] = set()
         self.closed = 0
         self.best: dict[int, int] = {}
-        self._implied = ImpliedBounds(instance)
+        self._implied = instance.once(ImpliedBounds)
         self.published = self._copy()
 
     def _valid(self, decisions: tuple[GangDecision, ...]) -> tuple[GangDecision, ...] | None:
@@ -258,6 +258,8 @@ class Ledger:
     def required(self, position: int) -> int:
         """What later tiers must keep: ceil(v - t|v|), or floor(v + t|v|) for a tier that is minimised."""
         tier, best = self.tiers[position], self._reported(position)
+        if not tier.tolerance:
+            return best
         slack = tier.tolerance * abs(best)
         if tier.sense == "max":
             return -int((slack - best) // 1)
