@@ -134,6 +134,7 @@ class AuditWriter:
                 solver=search.solver,
                 seed=self._free.policy.solve.seed,
                 effort=round(search.effort, 3),
+                solver_calls=search.solver_calls,
                 stopped_by=search.stopped_by,
             ),
             notes=self._notes(),

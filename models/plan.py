@@ -106,6 +106,7 @@ class PlanWriter:
                 solver=solution.solver,
                 seed=self._instance.policy.solve.seed,
                 effort=round(solution.effort, 3),
+                solver_calls=solution.solver_calls,
                 stopped_by=solution.stopped_by,
             ),
             effective_gpus=effective,

@@ -187,7 +187,8 @@ class Solution:
     """``decisions``: one for each gang, in Instance order. ``notes``: what the plan assumes, in sentences.
 
     ``moves``: every gang that moves, in exactly one set. ``one_at_a_time``: effective GPUs (permille-GPU)
-    of the start, which takes one gang after another; None if the search ended before.
+    of the start, which takes one gang after another; None if the search ended before. ``solver_calls``:
+    of the search, without those of its reasons.
     """
 
     decisions: tuple[GangDecision, ...]
@@ -198,3 +199,4 @@ class Solution:
     notes: tuple[str, ...] = ()
     moves: tuple[MoveSet, ...] = ()
     one_at_a_time: int | None = None
+    solver_calls: int = 0

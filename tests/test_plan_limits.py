@@ -10,6 +10,7 @@ import pytest
 from conftest import RunCli
 from tiny import tiny
 
+from models.plan import compose
 from planner.search.solve import Search
 
 INPUT = """
@@ -68,3 +69,21 @@ def test_a_plan_taken_from_a_search_that_goes_on_does_not_stop_it() -> None:
     assert search.best().stopped_by == "budget"
     assert search.run().stopped_by == "proof"
     assert search.best().stopped_by == "proof"
+
+
+def test_a_plan_states_how_many_calls_of_solvers_it_took() -> None:
+    search = Search(tiny(31, more=("wide",)))
+    found = search.run()
+    assert 0 < found.solver_calls <= 10 * len(found.tiers)
+    stated = {"name": "tiny", "created_at": "2026-01-01T00:00:00Z", "generator": "tests"}
+    made = compose(search.instance, found, **stated)
+    assert made["status"]["search"]["solverCalls"] == found.solver_calls
+
+
+def test_tiers_that_are_implied_take_no_call(cli: RunCli, tmp_path: Path) -> None:
+    # one pod on all GPUs of the only server: it starts at full speed, and nothing is left over
+    text = INPUT.replace("replicas: 4, gpus: 1", "replicas: 1, gpus: 8")
+    (tmp_path / "in.yaml").write_text(text, encoding="utf-8")
+    made = json.loads(cli("plan", str(tmp_path / "in.yaml"), "-o", "json").out)
+    assert {one["proof"] for one in made["status"]["objectives"]} == {"exact"}
+    assert made["status"]["search"]["solverCalls"] == 0

@@ -246,6 +246,9 @@ class PlanSearch(Open):
     solver: str
     seed: int
     effort: float = 0.0
+    solver_calls: Annotated[int, Field(ge=0)] | None = omitted(
+        description="Calls of solvers in the search, those of neighbourhoods included"
+    )
     stopped_by: StoppedBy
 
 

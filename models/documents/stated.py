@@ -203,6 +203,7 @@ ROWS: Mapping[str, Row] = {
     "status.search.solver": Row("", SEARCH),
     "status.search.seed": Row("as in the Policy"),
     "status.search.effort": Row("", SEARCH),
+    "status.search.solverCalls": Row("", SEARCH),
     "status.search.stoppedBy": Row("`proof` only without a gap", SEARCH),
     "status.effectiveGpus.before": _AGAIN,
     "status.effectiveGpus.after": _AGAIN,

@@ -39,7 +39,7 @@ MIN_EFFORT = 1e-3
 
 @dataclass
 class Budget:
-    """``effort``: deterministic units used so far. ``stop``: set by a signal handler.
+    """``effort``: deterministic units used so far; ``calls``: of solvers. ``stop``: set by a signal handler.
 
     ``clocked``: the clock ended an engine call, so the same input may give another plan. ``seconds``:
     time from ``started``, by default the limit's. ``held_back``: (effort, seconds) of what is left that
@@ -49,6 +49,7 @@ class Budget:
     limits: SolveLimits
     stop: threading.Event = field(default_factory=threading.Event)
     effort: float = 0.0
+    calls: int = 0
     clocked: bool = False
     stopped_by: StoppedBy = "proof"
     started: float = field(default_factory=time.monotonic)
@@ -83,8 +84,10 @@ class Budget:
 
         return reached
 
-    def spend(self, effort: float) -> None:
+    def spend(self, effort: float, calls: int = 0) -> None:
+        """``calls``: of solvers that were counted elsewhere."""
         self.effort += effort
+        self.calls += calls
 
     def exhausted(self) -> bool:
         """Whether the budget is used up; records which limit ended it."""

@@ -75,13 +75,14 @@ def improve(
         parts = search.round(SIZES if idle < STAGNATION else LARGE_SIZES)
         if not parts:
             return
-        plans, effort = [], 0.0
+        plans, effort, calls = [], 0.0, 0
         for part, found in zip(parts, workers.run(solve_part, parts, budget), strict=False):
             effort += found.effort
+            calls += found.calls
             if found.decisions != part.start:
                 plans.append(part.merged(found.decisions))
         # Only after the round: the effort must not end a round that other workers have finished.
-        budget.spend(effort)
+        budget.spend(effort, calls)
         better = search.adopt(plans)
         if better:
             _report(ledger, progress)
@@ -117,21 +118,23 @@ class Beside:
         results = self._workers.begin(solve_part, parts, self._budget)
         yield
         changed = self._search.changed_since(before)
-        plans, effort = [], 0.0
+        plans, effort, calls = [], 0.0, 0
         for part, found in zip(parts, results(), strict=False):
             effort += found.effort
+            calls += found.calls
             if found.decisions != part.start and not changed(part):
                 plans.append(part.merged(found.decisions))
-        self._budget.spend(effort)
+        self._budget.spend(effort, calls)
         self._search.adopt(plans)
 
 
 @dataclass(frozen=True, slots=True)
 class PartPlan:
-    """The best plan found for a part, not worse than its start."""
+    """The best plan found for a part, not worse than its start. ``calls``: of solvers."""
 
     decisions: tuple[GangDecision, ...]
     effort: float
+    calls: int = 0
 
 
 def solve_part(part: Part, seconds: float) -> PartPlan:
@@ -145,7 +148,7 @@ def solve_part(part: Part, seconds: float) -> PartPlan:
         return PartPlan(part.start, PART_EFFORT)
     last = len(ledger.tiers)
     TierSearch(program, ledger, budget, NullProgress(), last, brief=True).run()
-    return PartPlan(ledger.incumbent.decisions, PART_EFFORT + budget.effort)
+    return PartPlan(ledger.incumbent.decisions, PART_EFFORT + budget.effort, budget.calls)
 
 
 def _is_mesh(instance: Instance, n: int) -> bool:

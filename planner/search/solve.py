@@ -216,7 +216,7 @@ class Search:
         limits = replace(budget.limits, budget=max(1, int(budget.effort_left() / 2)))
         own = Budget(limits, budget.stop, seconds=budget.seconds_left() / 2)
         found = self._search(Ledger(instance, start), own, NullProgress(), immovable)
-        budget.spend(own.effort)
+        budget.spend(own.effort, own.calls)
         return found
 
     def _solution(
@@ -233,6 +233,7 @@ class Search:
             budget.effort,
             notes_of(ledger.instance, decisions, exact=exact),
             one_at_a_time=self._one_at_a_time,
+            solver_calls=budget.calls,
         )
 
     def _explained(self, instance: Instance, plan: Solution, budget: Budget) -> Solution:

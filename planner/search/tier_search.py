@@ -21,7 +21,7 @@ from planner.search.engines.portfolio import (
     solve_briefly,
     solve_goal,
 )
-from planner.search.engines.relaxation import DualProof, Relaxation
+from planner.search.engines.relaxation import DualProof, Relaxation, range_proof
 from planner.search.fused_objectives import FusedObjective, next_objective
 from planner.search.ledger import Ledger
 from planner.search.rearranging import settle
@@ -98,27 +98,25 @@ class TierSearch:
         self._proof: DualProof | None = None
         self._assignment: tuple[int, ...] = ()
         self.settled: set[int] = set()
-        tiers = ledger.tiers[:last]
-        self._expressions = [problem.expression(tier) for tier in tiers]
-        self._tops = [self._top(position) for position in range(last)]
-        for position in range(ledger.closed, last):
-            ledger.bound(position, self._tops[position], exact=True, always=True)
+        self._expressions: list[Linear] = []
+        self._tops: list[int] = []
         self._ranges = list(problem.program.lower), list(problem.program.upper)
+        self._express()
 
     def run(self) -> None:
         """Solve every tier within the budget."""
         ledger = self._ledger
         program = self._problem.program
-        program.lower[: len(self._ranges[0])] = self._ranges[0]
-        program.upper[: len(self._ranges[1])] = self._ranges[1]
+        program.lower, program.upper = list(self._ranges[0]), list(self._ranges[1])
         self._relaxation = Relaxation(program, self._budget)
         while ledger.closed < self._last:
             if ledger.proven(ledger.closed) and not self._tightens():
                 self._close()
                 continue
+            self._express()
             fused = next_objective(
                 self._problem.program,
-                ledger.tiers[: self._last],
+                ledger.tiers[: len(self._expressions)],
                 self._expressions,
                 ledger.closed,
                 self._tops,
@@ -132,7 +130,7 @@ class TierSearch:
 
     def _tightens(self) -> bool:
         """Whether an LP of a tier that is proven already is worth what it tells the tiers to come."""
-        if self._brief or self._budget.exhausted():
+        if self._brief or self._budget.exhausted() or self._open_until() <= self._ledger.closed:
             return False
         known, share = self._relaxation.hardest, self._time_share
         return share is None or (known is not None and can_branch(self._budget, known, share))
@@ -142,8 +140,35 @@ class TierSearch:
         if self._proof is not None and not any(
             self._ledger.tiers[member.position].tolerance for member in fused.members
         ):
-            values = [self._ledger.incumbent.values[member.position] for member in fused.members]
-            self._proof.tighten(self._problem.program, fused.value(values))
+            self._proof.tighten(self._problem.program, self._value(fused))
+
+    def _open_until(self) -> int:
+        """The number of tiers up to the last one that is not proven, and those fused with it."""
+        ledger, tiers = self._ledger, self._ledger.tiers
+        unproven = (p for p in range(self._last - 1, ledger.closed - 1, -1) if not ledger.proven(p))
+        count = next(unproven, -1) + 1
+        while 0 < count < self._last and tiers[count - 1].row.fused and tiers[count].row.fused:
+            count += 1
+        return count
+
+    def _express(self) -> None:
+        """The expressions up to the last open tier; what they imply holds for every plan.
+
+        Tiers whose value is implied have none: nothing asks for them, and no later tier does.
+        """
+        program, ledger = self._problem.program, self._ledger
+        first, last = len(self._expressions), self._open_until()
+        if last <= first:
+            return
+        tightened = program.lower, program.upper
+        program.lower, program.upper = self._ranges
+        self._expressions += map(self._problem.expression, ledger.tiers[first:last])
+        self._tops += map(self._top, range(first, last))
+        known = len(tightened[0])
+        program.lower = [*tightened[0], *self._ranges[0][known:]]
+        program.upper = [*tightened[1], *self._ranges[1][known:]]
+        for position in range(max(first, ledger.closed), last):
+            ledger.bound(position, self._tops[position], exact=True, always=True)
 
     def _top(self, position: int) -> int:
         """The best value that the bounds of the variables allow."""
@@ -184,8 +209,13 @@ class TierSearch:
                 best = sign * max(sign * (sign * bound + shift), sign * top)
                 self._progress.update(name, sign * value + shift, best)
 
+        implied, value = range_proof(self._problem.program, goal), self._value(fused)
+        if implied.sign * implied.bound <= implied.sign * value:  # no solver finds more
+            self._proof = None if self._brief else implied
+            self._bound(fused, Answer(Status.INFEASIBLE, (), value, exact=True))
+            return
         if self._brief:
-            self._solve_briefly(fused, goal)
+            self._solve_briefly(fused, goal, value)
             return
         share = self._share_of_time(fused)
         seconds = self._budget.seconds_left() * max(share, LP_SHARE)
@@ -199,7 +229,7 @@ class TierSearch:
                 goal,
                 self._budget,
                 self._effort(fused),
-                incumbent=fused.value([ledger.incumbent.values[m.position] for m in fused.members]),
+                incumbent=value,
                 relaxed_to=relaxed,
                 share=share,
                 second=self._time_share is None,
@@ -216,9 +246,12 @@ class TierSearch:
         elif answer.status is not Status.INFEASIBLE:
             self._budget.record_limit()
 
-    def _solve_briefly(self, fused: FusedObjective, goal: Goal) -> None:
+    def _value(self, fused: FusedObjective) -> int:
+        """The objective's value in the incumbent."""
+        return fused.value([self._ledger.incumbent.values[m.position] for m in fused.members])
+
+    def _solve_briefly(self, fused: FusedObjective, goal: Goal, value: int) -> None:
         """Ask only for something better than the incumbent: usually the LP refutes it at once."""
-        value = fused.value([self._ledger.incumbent.values[m.position] for m in fused.members])
         better = goal.better_than(value)
         self._adopt(fused, solve_briefly(self._problem.program, better, self._budget))
 
@@ -244,9 +277,8 @@ class TierSearch:
 
     def _reaches(self, fused: FusedObjective, values: Sequence[int]) -> bool:
         """Whether the incumbent is as good as an assignment."""
-        found = [self._ledger.incumbent.values[member.position] for member in fused.members]
         sign = 1 if fused.maximize else -1
-        return sign * fused.value(found) >= sign * fused.objective.value(values)
+        return sign * self._value(fused) >= sign * fused.objective.value(values)
 
     def _hint(self) -> tuple[int, ...]:
         assignment = self._ledger.incumbent.assignment

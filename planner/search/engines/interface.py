@@ -111,6 +111,7 @@ def run_interruptible(
     On a stop request, and when the engine overran its limit of ``seconds``, ``on_stop`` asks it to
     end. Without it, or after the grace period, the call is abandoned and the result is None.
     """
+    budget.calls += 1
     results: list[T] = []
     failures: list[BaseException] = []
     ended = threading.Event()

@@ -176,6 +176,16 @@ def relax(program: Program, goal: Goal, budget: Budget, *, seconds: float) -> in
     return Relaxation(program, budget).bound(goal, seconds=seconds).bound
 
 
+def range_proof(program: Program, goal: Goal) -> DualProof:
+    """The bound that the ranges of the variables imply: that of multipliers of 0."""
+    sign, objective = (1 if goal.maximize else -1), goal.objective
+    reduced = np.zeros(len(program.lower), dtype=np.object_)
+    for variable, coefficient in objective.terms.items():
+        reduced[variable] = sign * SCALE * coefficient
+    total = sign * SCALE * (goal.trivial_bound(program) - objective.constant)
+    return DualProof(sign, objective.constant, total, reduced)
+
+
 def dual_proof(program: Program, goal: Goal, multipliers: Iterable[float]) -> DualProof:
     """The bound that the rounded multipliers of the rows prove, in integer arithmetic."""
     sign = 1 if goal.maximize else -1
