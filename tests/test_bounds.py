@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from bounding import dishonest
 from building import build, gang
 from effort import examples
 from exhaustive import plan
@@ -23,6 +24,7 @@ from models.policy import SolveLimits
 from models.program.aggregated.bounds import PLACEMENTS
 from models.program.aggregated.model import AggregatedModel
 from models.program.aggregated.pools import smallest_piece
+from models.program.base_state import base_decisions
 from models.program.linear_program import UNBOUNDED
 from models.tier_values import tiers_of
 from models.tiers import Tier
@@ -30,6 +32,8 @@ from planner.search.budget import Budget
 from planner.search.engines.cpsat import solve_exactly
 from planner.search.engines.interface import Goal, Status
 from planner.search.engines.relaxation import Relaxation
+from planner.search.ledger import Ledger
+from planner.search.solve import solve
 from planner.search.tier_search import RUNNING_SUBJECTS
 
 some = settings(max_examples=examples(100, 40))
@@ -127,6 +131,43 @@ def test_the_pooled_program_knows_how_many_domains_a_gang_needs(
         limits = (value, UNBOUNDED) if tier.sense == "max" else (-UNBOUNDED, value)
         if goal.objective.terms:
             rows.append((goal.objective, *limits))
+
+
+@pytest.mark.parametrize("shaped", [(), ("preference", "bandwidth"), PLACEMENTS])
+@pytest.mark.parametrize(
+    ("blocks", "same", "starting"), [(1, None, 1), (2, None, 3), (2, "block", 2)]
+)
+def test_gangs_in_slices_are_pooled_and_keep_their_slices(
+    blocks: int, same: str | None, starting: int, shaped: tuple[str, ...]
+) -> None:
+    # A rack of three servers holds one slice of two pods, a block of three racks three slices: one gang of two
+    # slices. Two blocks hold six slices and three gangs, or two where a gang may not leave its block.
+    # Pods without slices would fill two more servers a block.
+    gangs = [gang(name, 4, 8, slices=(2, "rack"), same=same) for name in ("a", "b", "c", "d")]
+    instance = build(blocks=blocks, racks=3, nodes_per_rack=3, gangs=gangs)
+    model = AggregatedModel(instance, shaped=shaped)
+    assert not model.variables.gangs
+    tier = next(tier for tier in tiers_of(instance) if tier.row.fused)
+    goal = Goal(model.expression(tier), maximize=True)
+    found = solve_exactly(model.program, goal, Budget(SolveLimits(workers=1)), 1.0)
+    decisions = model.decode(found.values)
+    assert [one.decision for one in decisions].count("place") == starting
+    assert found.bound == found.bound // starting * starting
+    assert Ledger(instance, base_decisions(instance)).evaluate(decisions).tier(tier) == found.bound
+    of = instance.cluster.domain_of[instance.cluster.node_level - 1]
+    for one in decisions:
+        racks = [of[pod.node] for pod in one.pods]
+        assert racks[::2] == racks[1::2]  # pods 0 and 1, 2 and 3
+
+
+def test_gangs_in_slices_have_a_plan_of_the_large_path_that_the_judge_accepts() -> None:
+    gangs = [gang(name, 4, 8, slices=(2, "rack")) for name in ("a", "b", "c")]
+    gangs.append(gang("small", 3, 8))
+    instance = build(blocks=2, racks=3, nodes_per_rack=3, gangs=gangs)
+    found = solve(instance, size=5000)
+    # 6 slices of 2 servers leave one server of each of six racks to the small gang
+    assert [one.decision for one in found.decisions] == ["place"] * 4
+    assert not dishonest(instance, found)
 
 
 def partitions(pods: int, most: int, largest: int) -> Iterator[tuple[int, ...]]:

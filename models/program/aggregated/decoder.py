@@ -195,9 +195,9 @@ class PlanDecoder:
         level: int | None,
         domain: int | None,
     ) -> list[Piece]:
-        """So many pods where the class has them, in few domains."""
+        """So many pods where the class has them, in few domains; of a domain only whole units."""
         allowed = {
-            key[1]: self._spread_left.setdefault(variable, self._values[variable])
+            key[1]: self._spread_left.setdefault(variable, self._values[variable] * spread.unit)
             for key, variable in spread.pods.items()
         }
         regions = self._record.model.region_set.regions

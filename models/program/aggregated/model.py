@@ -29,7 +29,12 @@ from models.program.packing import SizePacking
 from models.program.regions import RegionSet, build_regions, is_single_piece
 from models.program.rules.all_rules import add_rows
 from models.program.rules.cells import too_many
-from models.program.rules.declarations import own_variables, poolable, user_of_cells
+from models.program.rules.declarations import (
+    own_variables,
+    poolable,
+    pooled_slices,
+    user_of_cells,
+)
 from models.program.rules.running import may_come_alone
 from models.program.rules.topology import Topology
 from models.program.variables import (
@@ -212,7 +217,14 @@ class AggregatedModel:
             return False
         if not demand.stays and gang.required == self.instance.cluster.node_level:
             return False  # the gang is one piece
+        if self._slices(demand) is not None and demand.gpus <= self._shape_bounds.largest(demand):
+            return False  # it may be one
         return all(poolable(self.instance, gang, role) for role in demand.gpu_roles)
+
+    def _slices(self, demand: Demand) -> tuple[int, int] | None:
+        """(size, level) of the slices of a gang that are counted by domain."""
+        gang, (first, *_) = self.instance.gangs[demand.gang], demand.gpu_roles
+        return pooled_slices(self.instance, gang, first)
 
     def _pool(
         self, preferences: PieceBuilder, demands: list[Demand], *, alone: bool = False
@@ -339,6 +351,7 @@ class AggregatedModel:
         pieces = not self._shaped.isdisjoint(("bandwidth", "goodput")) and (
             "span" not in self._shaped or (fits and not self._stable)
         )
+        pieces = pieces and self._slices(demand) is None
         shapes = list(self._shape_bounds.shapes(demand, pieces=pieces))
         if fits and self._shaped == {"goodput"}:
             shapes = self._loosened(demand, shapes)
@@ -384,8 +397,7 @@ class AggregatedModel:
             base=self._ground.base,
         )
         self._topologies = add_rows(self._model)
-        if "span" in self._shaped:
-            self._spread()
+        self._spread()
         for pool in self._pods.values():
             pools.add(self._model, pool, self._pooled)
 
@@ -400,8 +412,26 @@ class AggregatedModel:
                     yield gang, name, total, len(own.demands)
 
     def _spread(self) -> None:
-        """Count where wide gangs have their pods, at the narrowest level that adds few variables."""
-        wide = [own for own in self._pooled if spread.spreads(self.instance, own)]
+        """Count where gangs have their slices, and, for ``span``, where wide ones have their pods.
+
+        The latter at the narrowest level that adds few variables.
+        """
+        by_span, wide = "span" in self._shaped, []
+        for own in self._pooled:
+            slices = self._slices(own.demands[0]) if own.pools else None
+            if slices is not None:
+                size, level = slices
+                spread.add(
+                    self.program,
+                    self.instance,
+                    self._shape_bounds,
+                    own,
+                    level,
+                    unit=size,
+                    uses=by_span,
+                )
+            elif by_span and spread.spreads(self.instance, own):
+                wide.append(own)
         most = len(self.program.lower) * SPREAD_SHARE
         for level in range(self.instance.cluster.node_level - 1, -1, -1):
             if len(wide) * spread.cost(self.instance, level) <= most:

@@ -459,7 +459,7 @@ def _takers(pool: PodPool, pooled: Sequence[PooledClass]) -> Iterator[_Taker]:
         if own.spread is not None and any(pool is one for one in own.pools):
             counted = own.spread.level
             for key, variable in own.spread.pods.items():
-                yield _Taker(variable, 1, key)
+                yield _Taker(variable, own.spread.unit, key)
         for (shape, places), takes in zip(own.shapes, own.takes, strict=True):
             sets = sum(take.sets for take in takes if take.pool is pool)
             if not sets or (own.spread is not None and (shape.level or 0) <= counted):

@@ -1,9 +1,10 @@
-"""Where gangs that no node can hold have their pods, and how many domains they use.
+"""Where gangs that no node can hold have their pods or slices, and how many domains they use.
 
 For a class of identical gangs, x[r] counts its pods in the domain r of a level, u[D] those of its gangs that
 use domain D of that level or a wider one. Rows: sum of x == pods x gangs; for a domain D with gangs that are
 whole in it, the x within D >= their pods; x[r] <= room of r x u[r]; sum of x in D <= room of D x u[D];
 u[r] <= u[D] for r in D; sum over a level of u >= the fewest domains of each shape.
+Pods in slices that share a domain r are counted in slices: x[r] x pods of a slice take the place of x[r].
 """
 
 from __future__ import annotations
@@ -17,12 +18,16 @@ from models.program.linear_program import Linear, Program
 
 @dataclass
 class Spread:
-    """Variables by (level, domain). ``pods``: of domains of ``level``. ``gangs``: all of the class."""
+    """Variables by (level, domain). ``pods``: of domains of ``level``, in sets of ``unit``.
+
+    ``uses``: of the domains that gangs use, if that is counted. ``gangs``: all of the class.
+    """
 
     level: int
     pods: dict[Domain, int]
     uses: dict[Domain, int]
     gangs: Linear
+    unit: int = 1
 
     def span(self, instance: Instance, own: PooledClass) -> Linear:
         """What the class adds to ``span``: domains as counted, nodes as few as there can be."""
@@ -57,9 +62,20 @@ def cost(instance: Instance, level: int) -> int:
 
 
 def add(
-    program: Program, instance: Instance, bounds: ShapeBounds, own: PooledClass, level: int
+    program: Program,
+    instance: Instance,
+    bounds: ShapeBounds,
+    own: PooledClass,
+    level: int,
+    *,
+    unit: int = 1,
+    uses: bool = True,
 ) -> None:
-    """The variables and rows of one class, as ``own.spread``. ``level``: at which its pods are counted."""
+    """The variables and rows of one class, as ``own.spread``.
+
+    ``level``: at which its pods are counted, in sets of ``unit``. ``uses``: whether the domains that its
+    gangs use are counted, too.
+    """
     cluster, levels = instance.cluster, range(level + 1)
     (role,) = own.demands[0].gpu_roles
     gangs = len(own.demands)
@@ -70,30 +86,31 @@ def add(
         for d, pods in bounds.capacity(role, at)
         if pods
     }
-    uses = {key: program.integer(0, gangs) for key in sorted(room)}
+    used = {key: program.integer(0, gangs) for key in sorted(room)} if uses else {}
     pods = {
-        key: program.integer(0, min(role.count * gangs, most))
+        key: program.integer(0, min(role.count * gangs, most) // unit)
         for key, most in sorted(bounds.room(role, level).items())
+        if most >= unit
     }
-    inside: dict[Domain, Linear] = {key: Linear() for key in uses}
+    inside: dict[Domain, Linear] = {key: Linear() for key in sorted(room)}
     for key, variable in pods.items():
         n = cluster.domains[level][key[1]].nodes[0]
         for at in levels:
             around = (at, cluster.domain_of[at][n])
-            inside[around].add(variable)
-            if at < level:
-                program.at_most(Linear().add(uses[key]).add(uses[around], -1))
-    for key, here in inside.items():
-        program.at_most(Linear().add_linear(here).add(uses[key], -room[key]))
-    program.equal(Linear().add_all(pods.values()).add_linear(everyone, -role.count))
+            inside[around].add(variable, unit)
+            if at < level and uses:
+                program.at_most(Linear().add(used[key]).add(used[around], -1))
+    for key, variable in used.items():
+        program.at_most(Linear().add_linear(inside[key]).add(variable, -room[key]))
+    program.equal(Linear().add_all(pods.values(), unit).add_linear(everyone, -role.count))
     for key, whole in _whole(instance, own, level).items():
         program.at_least(Linear().add_linear(inside[key]).add_linear(whole, -role.count))
-    for at in levels:
-        row = Linear().add_all(v for (own_level, _), v in uses.items() if own_level == at)
+    own.spread = Spread(level, pods, used, everyone, unit)
+    for at in levels if uses else ():
+        row = Linear().add_all(v for (own_level, _), v in used.items() if own_level == at)
         for shape, places in own.shapes:
             row.add_all(places.values(), -shape.fewest[at])
         program.at_least(row)
-    own.spread = Spread(level, pods, uses, everyone)
 
 
 def _whole(instance: Instance, own: PooledClass, narrowest: int) -> dict[Domain, Linear]:
