@@ -140,9 +140,9 @@ def test_the_pooled_program_knows_how_many_domains_a_gang_needs(
 def test_gangs_in_slices_are_pooled_and_keep_their_slices(
     blocks: int, same: str | None, starting: int, shaped: tuple[str, ...]
 ) -> None:
-    # A rack of three servers holds one slice of two pods, a block of three racks three slices: one gang of two
-    # slices. Two blocks hold six slices and three gangs, or two where a gang may not leave its block.
-    # Pods without slices would fill two more servers a block.
+    # A rack of three servers holds one slice of two pods, a block of three racks three slices: one gang
+    # of two slices. Two blocks hold six slices and three gangs, or two where a gang may not leave its
+    # block. Pods without slices would fill two more servers a block.
     gangs = [gang(name, 4, 8, slices=(2, "rack"), same=same) for name in ("a", "b", "c", "d")]
     instance = build(blocks=blocks, racks=3, nodes_per_rack=3, gangs=gangs)
     model = AggregatedModel(instance, shaped=shaped)

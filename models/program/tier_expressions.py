@@ -138,6 +138,8 @@ class SpeedLadder:
     def total(self, worth: Callable[[Gang], int]) -> Linear:
         """The sum of speed times what a permille of it is worth."""
         worths = [worth(gang) for gang, _ in self._gangs]
+        if not any(worths):
+            return Linear()
         if len(set(worths)) == 1:
             scaled = ((variable, speed * worths[0]) for variable, speed in self._places)
             return _sum(scaled)

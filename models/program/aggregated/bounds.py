@@ -229,7 +229,7 @@ class TierBounds:
             if worth(gang.gang):
                 total.add_linear(self._gang_speed(gang, topology), worth(gang.gang))
         for stay in self.model.variables.stays:
-            if stay.effect.admitted:
+            if stay.effect.admitted and worth(stay.gang):
                 speed = self._standing.speed(stay.demand.gang, stay.demand.stays)
                 total.add(stay.admit, speed * worth(stay.gang))
         for ladder in self._ladders:

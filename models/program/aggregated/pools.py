@@ -12,8 +12,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from models.cluster import Node
 from models.gang import Role
@@ -21,6 +24,7 @@ from models.gang_rates import ideal_of
 from models.hardware import ServerModel
 from models.instance import Instance
 from models.occupancy import Room
+from models.program.arrays import Integers, integers
 from models.program.demands import Demand, RoleDemand
 from models.program.linear_program import Linear
 from models.program.nearness import anywhere
@@ -78,7 +82,10 @@ class ShapeBounds:
 
     def __init__(self, instance: Instance, rooms: Sequence[Room]) -> None:
         self._instance = instance
-        self._rooms = rooms
+        self._free = np.array([room.free_gpus for room in rooms], dtype=np.int64)
+        self._of = [np.array(of, dtype=np.int64) for of in instance.cluster.domain_of]
+        self._members: dict[frozenset[int], Integers] = {}
+        self._largest: dict[frozenset[int], int] = {}
         self._node_level = instance.cluster.node_level
         self._hardware: dict[frozenset[int], tuple[Node, ...]] = {}
         self._speeds: dict[tuple[frozenset[int], bool], list[tuple[int, frozenset[int]]]] = {}
@@ -162,32 +169,43 @@ class ShapeBounds:
 
     def gangs(self, demand: Demand, level: int) -> dict[int, int]:
         """Domains of a level with room for whole gangs, and for how many of them."""
-        fits = [
+        first, *others = (
             {domain: pods // role.count for domain, pods in self.capacity(role, level)}
             for role in demand.gpu_roles
-        ]
-        most = {domain: min(own.get(domain, 0) for own in fits) for domain in fits[0]}
-        return {domain: most[domain] for domain in sorted(most) if most[domain]}
+        )
+        for own in others:
+            first = {domain: min(fit, own.get(domain, 0)) for domain, fit in first.items()}
+        return {domain: fit for domain, fit in sorted(first.items()) if fit}
 
     def capacity(self, role: RoleDemand, level: int) -> list[tuple[int, int]]:
-        """(domain, pods of the role that may find room there), most first."""
+        """(domain, pods of the role that may find room there), most first; only domains with any."""
         key = (role.gpus, role.nodes, level)
         if key not in self._fits:
-            of = self._instance.cluster.domain_of[level]
-            pods: dict[int, int] = {}
-            for n in role.nodes:
-                pods[of[n]] = pods.get(of[n], 0) + self._rooms[n].free_gpus // role.gpus
-            self._fits[key] = sorted(pods.items(), key=lambda item: (-item[1], item[0]))
+            own, of = self._numbers(role.nodes), self._of[level]
+            pods = np.zeros(len(self._instance.cluster.domains[level]), dtype=np.int64)
+            np.add.at(pods, of[own], self._free[own] // role.gpus)
+            some = np.flatnonzero(pods)
+            order = some[np.argsort(-pods[some], kind="stable")]
+            self._fits[key] = list(zip(order.tolist(), pods[order].tolist(), strict=True))
         return self._fits[key]
+
+    def _numbers(self, nodes: frozenset[int]) -> Integers:
+        """The nodes of a set, ascending."""
+        if nodes not in self._members:
+            self._members[nodes] = np.sort(integers(nodes))
+        return self._members[nodes]
 
     def room(self, role: RoleDemand, level: int) -> dict[Domain, int]:
         """Pods of the role that may find room, by domain of a level; only domains with any."""
-        return {(level, d): pods for d, pods in self.capacity(role, level) if pods}
+        return {(level, d): pods for d, pods in self.capacity(role, level)}
 
     def largest(self, demand: Demand) -> int:
         """The most GPUs that are free on a node which all roles may use."""
-        common = frozenset.intersection(*(role.nodes for role in demand.gpu_roles))
-        return max((self._rooms[n].free_gpus for n in common), default=0)
+        first, *others = (role.nodes for role in demand.gpu_roles)
+        common = first.intersection(*others) if others else first
+        if common not in self._largest:
+            self._largest[common] = int(self._free[self._numbers(common)].max(initial=0))
+        return self._largest[common]
 
     def _preference(self, demand: Demand, level: int) -> int:
         gang = self._instance.gangs[demand.gang]
@@ -233,14 +251,21 @@ class ShapeBounds:
 
     def by_speed(self, demand: Demand) -> list[tuple[int, frozenset[int]]]:
         """Relative speeds of the nodes that GPU roles may use, with the nodes; the slowest first."""
-        nodes = frozenset[int]().union(*(role.nodes for role in demand.gpu_roles))
+        sets = [role.nodes for role in demand.gpu_roles]
+        # a union of one would be a copy, without the hash that the set has computed
+        nodes = sets[0] if len(sets) == 1 else frozenset[int]().union(*sets)
         gang = self._instance.gangs[demand.gang]
         key = (nodes, gang.counts_speed)
         if key not in self._speeds:
-            found: dict[int, set[int]] = {}
-            for n in nodes:
-                found.setdefault(relative_speed(self._instance, gang, n), set()).add(n)
-            self._speeds[key] = [(speed, frozenset(found[speed])) for speed in sorted(found)]
+            own, hardware = self._numbers(nodes), self._hardware_of
+            kinds, examples = np.unique(hardware[own], return_index=True)
+            found: dict[int, list[int]] = {}
+            for kind, n in zip(kinds.tolist(), own[examples].tolist(), strict=True):
+                found.setdefault(relative_speed(self._instance, gang, n), []).append(kind)
+            self._speeds[key] = [
+                (speed, frozenset(own[np.isin(hardware[own], found[speed])].tolist()))
+                for speed in sorted(found)
+            ]
         return self._speeds[key]
 
     def _most_share(self, demand: Demand, level: int, largest: int | None) -> int:
@@ -251,14 +276,27 @@ class ShapeBounds:
         return max(shares, default=0)
 
     def _kinds(self, nodes: frozenset[int]) -> tuple[Node, ...]:
-        """One node of every kind of hardware."""
+        """The first node of every kind of hardware."""
         if nodes not in self._hardware:
-            found: dict[tuple[object, object], Node] = {}
-            for n in sorted(nodes):
-                node = self._instance.cluster.nodes[n]
-                found.setdefault((node.model, node.effective_nics), node)
-            self._hardware[nodes] = tuple(found.values())
+            own = self._numbers(nodes)
+            examples = np.sort(np.unique(self._hardware_of[own], return_index=True)[1])
+            all_nodes = self._instance.cluster.nodes
+            self._hardware[nodes] = tuple(all_nodes[n] for n in own[examples].tolist())
         return self._hardware[nodes]
+
+    @cached_property
+    def _hardware_of(self) -> Integers:
+        """A number for the hardware of every node: server model and NICs."""
+        numbers: dict[object, int] = {}
+        known: dict[tuple[int, int], int] = {}
+        found = []
+        for node in self._instance.cluster.nodes:
+            same = (id(node.model), id(node.effective_nics))
+            if same not in known:
+                key = node.model, node.effective_nics
+                known[same] = numbers.setdefault(key, len(numbers))
+            found.append(known[same])
+        return integers(found)
 
     def _share(self, demand: Demand, level: int, node: Node, largest: int | None) -> int:
         model = node.model
