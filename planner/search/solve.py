@@ -15,7 +15,7 @@ from functools import partial
 from importlib.metadata import version
 
 from models.effective_gpus import effective_of
-from models.gang import Patience
+from models.gang import Gang, Patience
 from models.instance import Instance
 from models.nearness import loosened
 from models.pod_rules import pod_rules, without
@@ -80,8 +80,8 @@ SHAPES: tuple[Collection[str], ...] = ((), ("preference", "bandwidth"), PLACEMEN
 LEAP = 0.4
 """Share of what is left of the budget for neighbourhoods before the tiers are solved again."""
 
-POLISHING_SHARE = 0.03
-"""Share of the budget that is kept for single steps at the end."""
+POLISHING_SHARE = 0.07
+"""Share of the budget that is kept for bounds of the last plan, and single steps, at the end."""
 
 SHORT_LEAP = 0.25
 """The same before the next larger model is solved, where plans lag behind what is known to be possible."""
@@ -340,8 +340,8 @@ class Search:
     ) -> tuple[GangDecision, ...]:
         """A plan that an engine found for the tier at hand, with what fits beside it.
 
-        An engine decides nothing about later tiers, and so badly. Of a tier of a priority only those gangs
-        stay that are of this priority or above; the others are placed anew.
+        An engine decides nothing about later tiers, and so badly: gangs that start because of these are
+        placed anew.
         """
         instance, budget = self.instance, self._budget
         filled = _filled(instance, decisions)
@@ -353,8 +353,10 @@ class Search:
         above = needless_undone(
             instance,
             [
-                GangDecision("wait") if _comes_later(instance, index, one, tier.priority) else one
-                for index, one in enumerate(decisions)
+                GangDecision("wait")
+                if one.decision == "place" and _comes_later(instance, gang, tier)
+                else one
+                for gang, one in zip(instance.gangs, decisions, strict=True)
             ],
         )
         if above == self._refilled_last:  # the tiers of one priority often agree on who runs
@@ -504,9 +506,12 @@ def _filled(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[Gang
     return grow(instance, greedy(instance, decisions))
 
 
-def _comes_later(instance: Instance, index: int, decision: GangDecision, priority: int) -> bool:
-    """Whether a gang that starts is of a lower priority."""
-    return decision.decision == "place" and instance.gangs[index].priority < priority
+def _comes_later(instance: Instance, gang: Gang, tier: Tier) -> bool:
+    """Whether later tiers than this one decide that a gang starts."""
+    if gang.priority != tier.priority:
+        return gang.priority < (tier.priority or 0)
+    aged = instance.aged(gang)
+    return tier.family == "kept" or (tier.family in ("aged", "aged-waiting") and not aged)
 
 
 def _tiers_of(tiers: tuple[Tier, ...], shaped: Collection[str]) -> int:
