@@ -7,6 +7,7 @@ GLOP's duals are rounded and the sum is computed in integers, so solver toleranc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,10 @@ from planner.search.engines.mathopt import add_goal, program_proto, run_solver
 
 SCALE = 1 << 36
 """Denominator of the rounded duals: rows of earlier tiers have coefficients of 10^7 and more."""
+
+
+LARGEST = 1 << 24
+"""Largest coefficient of an objective that GLOP is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,7 @@ class Relaxation:
         """The bound that the duals prove, however far GLOP came, and the solution."""
         program = self._program
         model = self._exported(goal)
+        factor = _scaled_down(model.objective)
         result = run_solver(
             self._budget,
             model,
@@ -112,7 +118,8 @@ class Relaxation:
             self._basis, self._rows = solution.basis, len(program.rows)
         bound, proof = trivial, None
         if solution.HasField("dual_solution"):
-            proof = dual_proof(program, goal, solution.dual_solution.dual_values.values)
+            scaled = solution.dual_solution.dual_values.values
+            proof = dual_proof(program, goal, (factor * dual for dual in scaled))
             bound = min(trivial, proof.bound) if goal.maximize else max(trivial, proof.bound)
         values = None
         if solution.HasField("primal_solution"):
@@ -163,6 +170,22 @@ class Relaxation:
         new = len(self._program.lower) - len(variables)
         _set(basis.variable_status, variables, [solution_pb2.BASIS_STATUS_AT_LOWER_BOUND] * new)
         return start
+
+
+def _scaled_down(objective: Any) -> float:
+    """Divide the objective by a power of two, so that its coefficients stay below LARGEST; that power.
+
+    GLOP calls optima of objectives with coefficients of 10^10 imprecise, and gives none.
+    """
+    values = objective.linear_coefficients.values
+    largest = max(map(abs, values), default=0.0)
+    factor = 2.0 ** max(0, math.frexp(largest / LARGEST)[1])
+    if factor > 1:
+        scaled = [value / factor for value in values]
+        del values[:]
+        values.extend(scaled)
+        objective.offset /= factor
+    return factor
 
 
 def _set(statuses: Any, *parts: list[int]) -> None:
