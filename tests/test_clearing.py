@@ -15,7 +15,7 @@ from models.gang import Gang
 from models.instance import Instance
 from models.policy import SolveLimits
 from models.program.base_state import base_decisions
-from models.solution import GangDecision
+from models.solution import GangDecision, PodPlacement
 from planner.search.budget import Budget
 from planner.search.clearing import clear
 from planner.search.greedy import greedy
@@ -117,6 +117,28 @@ def test_what_may_move_moves_before_anything_is_stopped() -> None:
     assert found["higher"].decision == "place"
     assert found["low"].decision == "keep"
     assert found["mover"].decision == "move"
+
+
+def test_a_stopped_gang_runs_on_if_who_came_finds_room_that_others_leave() -> None:
+    # the plan stops low on n0 for higher; on n1 a gang could go to the gap of n2
+    nodes = [node(f"n{i}", switched(8)) for i in range(3)]
+    gangs = [
+        small("fixed", 2, 0, 1),
+        small("mover", 1, 0, 1, movable=True),
+        small("low", 0, 0, preemptible=True),
+        gang("higher", 1, 8, priority=1),
+    ]
+    instance = build(nodes=nodes, gangs=gangs)
+    names = [one.name for one in instance.gangs]
+    plan = list(base_decisions(instance))
+    plan[names.index("low")] = GangDecision("preempt")
+    whole = PodPlacement(0, 0, 0, mask(*range(8)))
+    plan[names.index("higher")] = GangDecision("place", (whole,))
+    *_, better = clear(instance, plan, budget=Budget(SolveLimits()))
+    found = dict(zip(names, better, strict=True))
+    assert found["low"].decision == "keep"
+    assert found["mover"].decision == "move"
+    assert [pod.node for pod in found["higher"].pods] == [1]
 
 
 def test_nothing_changes_without_budget() -> None:

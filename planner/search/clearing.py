@@ -26,6 +26,7 @@ from planner.search.free_space import FreeSpace, Pods, counts_of
 from planner.search.greedy import (
     ORDERS,
     admit,
+    greedy,
     in_turn,
     missing_demand,
     place,
@@ -33,7 +34,7 @@ from planner.search.greedy import (
     value_of,
 )
 from planner.search.rearranging import starting_demand
-from planner.search.repair import needless_undone
+from planner.search.repair import elsewhere, needless_undone
 
 LEAVING = (1, 2, 4)
 """GPUs that leave a node at most, as long as the gang finds room so; after these, any number."""
@@ -71,6 +72,13 @@ def clear(
                 step(demand)
         if len(clearing.changed) > before:
             yield needless_undone(instance, clearing.plan(decisions), clearing.changed)
+    stopped = [index for index, gang in enumerate(instance.gangs) if clearing.stopped(index)]
+    spared = False
+    for index in sorted(stopped, key=lambda one: (-instance.gangs[one].priority, one)):
+        spared |= not budget.exhausted() and clearing.spare(index)
+    if spared:
+        plan = needless_undone(instance, clearing.plan(decisions), clearing.changed)
+        yield greedy(instance, plan, budget=budget)
 
 
 def _waits(instance: Instance, index: int, decision: GangDecision) -> bool:
@@ -126,6 +134,66 @@ class _Clearing:
         if not self._start_among(demand, now + 1):
             space.undo(mark)
             self._put(gang, before)
+
+    def stopped(self, gang: int) -> bool:
+        """Whether the gang runs now and not after the plan."""
+        return bool(self.space.original[gang]) and not self.space.pods[gang]
+
+    def spare(self, gang: int) -> bool:
+        """Let a gang that is stopped run on, if who came in its place goes elsewhere; whether it does.
+
+        Who comes after it in the order of the tiers may wait.
+        """
+        space, mark, before = self.space, self.space.mark(), self.space.pods
+        held, changed = list(before), {gang}
+        space.set(gang, space.original[gang])
+        done = True
+        for n in sorted({pod.node for pod in space.original[gang]}):
+            while done and not space.is_valid(n):
+                came = self._last_to_come(n, gang)
+                done = came is not None and self._away(came, n, gang)
+                changed |= {came} if came is not None else set()
+            done = done and not space.stale_indices(n)
+        if done:
+            for one in changed:
+                self._note(one)
+            return True
+        space.undo(mark)
+        for one in changed:
+            self._restore(one, held[one])
+        return False
+
+    def _last_to_come(self, n: int, gang: int) -> int | None:
+        """Of the gangs that came to a node the one that comes last in the queue."""
+        gangs = self._instance.gangs
+        came = {
+            one
+            for (one, _, _), (_, stays) in self.space.by_node[n].tenants.items()
+            if not stays and one != gang and one not in self._instance.incomplete
+        }
+        return min(came, key=lambda one: (gangs[one].priority, -one), default=None)
+
+    def _away(self, gang: int, n: int, spared: int) -> bool:
+        """Move a gang that came off a node, not slower than before; whether it could, or may wait."""
+        space, gangs = self.space, self._instance.gangs
+        before, speed = space.pods[gang], value_of(space, gang, ()).speed
+        pods = elsewhere(space, gang, n)
+        space.set(gang, pods)
+        if pods and value_of(space, gang, ()).speed >= speed:
+            return True
+        if gangs[gang].running:
+            return False
+        space.set(gang, ())
+        if gangs[gang].priority <= gangs[spared].priority:
+            return True
+        demand = remaining_demand(self._instance, gang, counts_of(gangs[gang], before), ())
+        self._restore(gang, ())
+        return self._start_in(demand, speed, forced=False)
+
+    def _restore(self, gang: int, pods: Pods) -> None:
+        """Let the rooms have a gang that only starts where the plan has it."""
+        if not self.space.original[gang]:
+            self._put(gang, pods)
 
     def _start_among(self, demand: Demand, speed: int) -> bool:
         """Start the gang at least so fast: others go elsewhere for it, else they stop or wait, too."""
@@ -254,13 +322,15 @@ class _Clearing:
             found += (gang for gang in chosen if gang not in found)
         return found
 
-    def _cost(self, gang: int) -> int:
-        """0 for those that do not restart, 1 for those that restart elsewhere, 2 for those that stop."""
-        if not self.space.original[gang]:
-            return 0
-        if moves_pods(self.space.original[gang], self.space.pods[gang]):
-            return 0
-        return 1 if self._goes(gang) else 2
+    def _cost(self, gang: int) -> tuple[int, int]:
+        """0 for those that do not restart, 1 for those that restart elsewhere, 2 for those that stop.
+
+        Of these the lowest priority first.
+        """
+        standing = self.space.original[gang]
+        if not standing or moves_pods(standing, self.space.pods[gang]):
+            return 0, 0
+        return (1, 0) if self._goes(gang) else (2, self._instance.gangs[gang].priority)
 
     def _resettled(self, gang: int, before: Pods, speed: int) -> bool:
         """Place the gang elsewhere, not slower than before, if it may go; whether that was possible."""

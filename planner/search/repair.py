@@ -157,12 +157,12 @@ def _give_way(space: FreeSpace, n: int, returned: set[int]) -> list[int]:
     for gang in sorted(came, key=lambda gang: (gangs[gang].priority, -gang)):
         if space.original[gang] and _may_go_on(space, gang):
             before = space.pods[gang]
-            space.set(gang, _elsewhere(space, gang, n) or before)
+            space.set(gang, elsewhere(space, gang, n) or before)
             if space.pods[gang] != before:
                 return []
     lowest = min(came, key=lambda gang: (_highest_priority(space, gang, returned), -gang))
     if not space.original[lowest]:
-        space.set(lowest, _elsewhere(space, lowest, n))
+        space.set(lowest, elsewhere(space, lowest, n))
         return []
     space.set(lowest, space.original[lowest])
     return [lowest]
@@ -186,7 +186,7 @@ def _may_go_on(space: FreeSpace, gang: int) -> bool:
     return space.instance.gangs[gang].movable
 
 
-def _elsewhere(space: FreeSpace, gang: int, n: int) -> Pods:
+def elsewhere(space: FreeSpace, gang: int, n: int) -> Pods:
     """The pods of a gang, with those on a node placed on others, else all anew; none if neither fits."""
     before = space.pods[gang]
     counts = counts_of(space.instance.gangs[gang], before)
