@@ -270,7 +270,6 @@ CONTRADICTED: dict[str, Any] = {
     "room of slices that are not named": lambda f: f | {"roomSlices": 0},
     "a model that is not asked for": lambda f: f | {"model": "H100"},
     "a domain of no level": lambda f: _less(f, "level") | {"domain": "b1"},
-    "words of a hold": lambda f: {"text": "another gate"},
     "resources that are not counted": lambda f: {"gpus": f["gpus"], "resources": ["cpu"]},
     "an amount of no resource": lambda f: f | {"asked": "8", "offered": "4"},
     "a share without the one that is asked for": lambda f: f | {"bestShare": 0.4},

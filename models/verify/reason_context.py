@@ -27,6 +27,10 @@ NEEDS = {
 """Fields that must be stated for another one to mean something; of all codes but ``Incomplete``."""
 
 
+FREE_WORDS = ("NoRoom", "RequiredTopology")
+"""Codes whose words may be a finding of the search: these plans list them as not checked."""
+
+
 def lonely(gang: Gang, code: str, f: ReasonFields, levels: Sequence[str]) -> Iterator[str]:
     """What is stated without that which it is about, or twice. ``levels``: names, ``node`` the last."""
     for name, others in NEEDS.items():
@@ -37,7 +41,7 @@ def lonely(gang: Gang, code: str, f: ReasonFields, levels: Sequence[str]) -> Ite
             yield f"states {_spelt(name)} without {_spelt(missing[0])}"
     if f.model is not None and not f.one_model and f.queue is None and code != "Quota":
         yield "states a model that not all of its pods need, and no queue limits"
-    if f.text is not None:
+    if f.text is not None and code not in FREE_WORDS:
         yield "states the words of a hold, and has none"
     yield from _lists(f)
     yield from _role(gang, f, levels)
