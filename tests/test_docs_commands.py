@@ -109,6 +109,7 @@ def prepare(stage: Stage) -> None:
         shutil.copy(ROOT / "inputs/stickiness/queue.yaml", folder / name)
     for name in ("nodes.json", "queue.json"):
         shutil.copy(ROOT / "inputs/slurm" / name, folder)
+    shutil.copy(environment(folder)["KUBECONFIG"], folder / "as-gangplan")
     (folder / "topology.conf").write_text("SwitchName=s1 Nodes=gpu-[01-04]\n", encoding="utf-8")
 
 

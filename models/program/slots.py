@@ -20,6 +20,7 @@ from models.gang import ExistingPod
 from models.instance import Instance
 from models.nearness import loosened
 from models.occupancy import rooms
+from models.program.aggregated.bounds import PLACEMENT_BOUNDS
 from models.program.aggregated.pools import Shape, ShapeBounds
 from models.program.base_state import BaseState, base_decisions, build_base_state
 from models.program.demand_builder import placing
@@ -35,7 +36,7 @@ from models.program.tier_expressions import (
     option_sum,
     speed_worth,
 )
-from models.tier_values import PLACEMENT_VALUES, Evaluation, ValueCache, most_speed
+from models.tier_values import Evaluation, ValueCache, most_speed
 from models.tiers import Tier
 
 MAX_SETS = 24
@@ -164,7 +165,7 @@ class SlotModel:
         elif tier.family in OPTION_VALUES:
             chosen = ((m.option.demand, m.option.effect, m.variable) for m in self.modes)
             total = option_sum(instance, tier, chosen)
-        elif tier.family in PLACEMENT_VALUES:
+        elif tier.family in PLACEMENT_BOUNDS:
             for mode in self.modes:
                 if mode.option.effect.admitted:
                     total.add(mode.variable, self._placed(tier.family, mode))
