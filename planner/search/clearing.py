@@ -151,7 +151,8 @@ class _Clearing:
         for n in sorted({pod.node for pod in space.original[gang]}):
             while done and not space.is_valid(n):
                 came = self._last_to_come(n, gang)
-                done = came is not None and self._away(came, n, gang)
+                # one that has gone once may have been put back for another: that could go on for ever
+                done = came is not None and came not in changed and self._away(came, n, gang)
                 changed |= {came} if came is not None else set()
             done = done and not space.stale_indices(n)
         if done:
@@ -187,8 +188,9 @@ class _Clearing:
         if gangs[gang].priority <= gangs[spared].priority:
             return True
         demand = remaining_demand(self._instance, gang, counts_of(gangs[gang], before), ())
+        others = space.arrays.tree.everywhere - {n}
         self._restore(gang, ())
-        return self._start_in(demand, speed, forced=False)
+        return demand.possible and self._start_in(demand.within(others), speed, forced=False)
 
     def _restore(self, gang: int, pods: Pods) -> None:
         """Let the rooms have a gang that only starts where the plan has it."""
