@@ -32,13 +32,13 @@ class Taint:
     effect: str
 
 
-MADE_UP = ".gangplan.dev/"
-"""In the names of resources that exist in plans alone, such as free volumes: more of them may come."""
+MADE_UP = "volumes.gangplan.dev/"
+"""Of the names of resources that exist in plans alone and of which more may come: free volumes."""
 
 
 def is_made_up(resource: str) -> bool:
-    """Whether a resource exists in plans alone."""
-    return MADE_UP in resource
+    """Whether a resource exists in plans alone, and more of it may come."""
+    return resource.startswith(MADE_UP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Node:
 
     @property
     def at_most(self) -> dict[str, int]:
-        """What it offers of each resource if no pod runs; what exists in plans alone has no limit."""
+        """What it offers of each resource if no pod runs; free volumes have no limit, for more may come."""
         held = dict(self.held)
         stated = ((name, most) for name, most in self.allocatable if not is_made_up(name))
         return {name: most + held.get(name, 0) for name, most in stated}

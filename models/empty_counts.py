@@ -1,4 +1,4 @@
-"""Counts on the cluster without any pod, with every node in order: they refute that a gang could start."""
+"""Counts on the cluster without any pod of a gang: they refute that a gang could start."""
 
 from __future__ import annotations
 
@@ -17,10 +17,14 @@ T = TypeVar("T")
 
 
 class EmptyCounts:
-    """Counts on the cluster without any pod, with every node in order, and limits of queues."""
+    """Counts on the cluster without any pod of a gang, and limits of queues.
 
-    def __init__(self, instance: Instance) -> None:
+    ``in_order``: as if every node were in order, and no pod of no gang held anything; else as nodes are.
+    """
+
+    def __init__(self, instance: Instance, *, in_order: bool = True) -> None:
         self._instance = instance
+        self._in_order = in_order
         self._known: dict[object, object] = {}
 
     def fits(self, gang: Gang) -> bool:
@@ -39,8 +43,13 @@ class EmptyCounts:
             self._rooms(_Pods(nodes, role.gpus, role.requests, 0 if role.gpus else count), level)
         )
 
+    def nodes(self, role: Role) -> frozenset[int]:
+        """Nodes that pods of the role may be placed on."""
+        found = self._instance.matching_nodes if self._in_order else self._instance.eligible_nodes
+        return found(role)
+
     def _role_fits(self, gang: Gang, role: Role, count: int) -> bool:
-        nodes = self._instance.matching_nodes(role)
+        nodes = self.nodes(role)
         most = _Pods(nodes, role.gpus, role.requests, 0 if role.gpus else count)
         levels = [level for level in (gang.required, role.required) if level is not None]
         return (
@@ -56,7 +65,7 @@ class EmptyCounts:
     def _all_fit(self, gang: Gang, roles: Sequence[tuple[Role, int]]) -> bool:
         """The GPUs of all roles together, in one domain if the gang has to be in one."""
         gpus = sum(role.gpus * count for role, count in roles)
-        sets = {self._instance.matching_nodes(role) for role, _ in roles if role.gpus}
+        sets = {self.nodes(role) for role, _ in roles if role.gpus}
         nodes = next(iter(sets)) if len(sets) == 1 else frozenset[int]().union(*sets)
         return not gpus or max(self._rooms(_Pods(nodes, 1, counted=False), gang.required)) >= gpus
 
@@ -75,7 +84,7 @@ class EmptyCounts:
 
     def _room(self, pods: _Pods, n: int) -> int:
         """Pods for which a node has room."""
-        room = self._instance.cluster.nodes[n].gpus // pods.gpus if pods.gpus else pods.most
+        room = self._gpus[n] // pods.gpus if pods.gpus else pods.most
         offers = self._offers[n]
         for resource, amount in ((PODS, 1), *pods.requests) if offers and pods.counted else ():
             if amount and resource in offers:
@@ -84,7 +93,13 @@ class EmptyCounts:
 
     @cached_property
     def _offers(self) -> tuple[dict[str, int], ...]:
-        return tuple(node.at_most for node in self._instance.cluster.nodes)
+        nodes = self._instance.cluster.nodes
+        return tuple(n.at_most if self._in_order else dict(n.allocatable) for n in nodes)
+
+    @cached_property
+    def _gpus(self) -> tuple[int, ...]:
+        nodes = self._instance.cluster.nodes
+        return tuple(n.gpus if self._in_order else n.healthy_gpus for n in nodes)
 
     def _of_best_model(self, pods: _Pods) -> int:
         def found() -> int:

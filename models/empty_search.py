@@ -70,19 +70,19 @@ class _Pod:
 
 
 class Search:
-    """``empty``: the instance without pods. ``spent``: steps so far."""
+    """``empty``: the instance without pods. ``spent``: steps so far. ``pods``: their number."""
 
-    def __init__(self, empty: Instance, placing: Placing, steps: int) -> None:
+    def __init__(self, empty: Instance, placing: Placing) -> None:
         self._empty = empty
         self._placing = placing
-        self._most = steps
         self.spent = 0
         self._pods = list(self._ordered())
+        self.pods = len(self._pods)
         self._at: list[int] = []
         nodes, cluster = empty.cluster.nodes, empty.cluster
         self._of = [np.array(of, np.int64) for of in cluster.domain_of]
         self._free: IntArray = np.array(
-            [node.gpus if empty.ours(node) else 0 for node in nodes], np.int64
+            [node.healthy_gpus if empty.ours(node) else 0 for node in nodes], np.int64
         )
         asked = {name for p in self._pods for name, _ in self._role(p).requests} | {PODS}
         offers = [dict(node.allocatable) for node in nodes]
@@ -107,8 +107,8 @@ class Search:
                 for i in spec.roles[r].indices(sizes[r]):
                     yield _Pod(gang, r, i)
 
-    def run(self) -> Found:
-        """Whether the pods have places."""
+    def run(self, most: int) -> Found:
+        """Whether the pods have places. ``most``: steps."""
         ways: list[Iterator[int]] = []
         if not self._pods:
             return Found.PLACE
@@ -121,7 +121,7 @@ class Search:
                 ways.pop()
                 continue
             self.spent += 1
-            if self.spent > self._most:
+            if self.spent > most:
                 return Found.ENDED
             self._take(n, 1)
             if self._conflicts():
@@ -330,6 +330,8 @@ class Search:
                 id(node.model),
                 node.nics,
                 node.allocatable,
+                node.healthy,
+                node.unknown_unhealthy,
                 node.pod_sets,
                 tuple(bool(mask[n]) for mask in self._eligible.values()),
                 tuple(n in nodes for nodes in spreads.values()),
@@ -411,8 +413,9 @@ class Search:
             return None
         if gpus in (0, node.gpus):
             return node.healthy if gpus else 0
-        packing = packing_of(node, [Room(node.healthy, 0, node.gpus, (), blind=False)])
-        options = packing.carve(packing.state(node.healthy, node.gpus), gpus)
+        free = node.healthy_gpus
+        packing = packing_of(node, [Room(node.healthy, 0, free, (), blind=False)])
+        options = packing.carve(packing.state(node.healthy, free), gpus)
 
         def rate(arc: Arc) -> Fraction | float:
             inside = inf if arc.kind.inside is None else arc.kind.inside

@@ -1,8 +1,8 @@
 """Could a gang start on the empty cluster, within its limits? One answer for all that promise it room.
 
 The empty cluster has no pod of a gang, every node is ready, uncordoned and healthy, and pods of no gang stay
-only where rules about pods count them. Counts refute; a placement that keeps every rule proves. A gang of
-which neither is known cannot claim anything: it holds no room, and uses up no guarantee.
+only where rules about pods count them; guarantees ask once more with nodes as they are. Counts refute; a
+placement that keeps every rule proves. A gang of which neither is known claims nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import cached_property
 from itertools import islice
 
 from models.cells import is_firm
+from models.cluster import Node, is_made_up
 from models.eligibility import without_conditions
 from models.empty_counts import EmptyCounts
 from models.empty_search import Found, Placing, Search
@@ -32,21 +33,30 @@ GROUPS_TRIED = 12
 SIZES_TRIED = 8
 """Sizes above the least of a gang that has a minBandwidthShare."""
 
-STEPS = 2_000_000
-"""Steps of all searches for one input; each has at least ``LEAST_STEPS``."""
+STEPS = 400_000
+"""Steps of all searches for one input, shared evenly among the namespaces whose gangs wait.
+
+So no tenant uses up what is needed to find places for the gangs of another one.
+"""
 
 MOST_STEPS = 40_000
 """Steps of one search."""
 
-LEAST_STEPS = 1_000
+SPARE_STEPS = 100
+"""Each search has a step for each of its pods, and so many more, whatever its namespace has used."""
 
 
 class Answer(Enum):
-    """``UNKNOWN``: no placement was found, and it is not proven that there is none."""
+    """``UNKNOWN``: no placement was found, and it is not proven that there is none.
+
+    ``NOT_NOW``, ``UNKNOWN_NOW``: the same of gangs that could start if every node were in order.
+    """
 
     CAN = "can"
     NEVER = "never"
     UNKNOWN = "unknown"
+    NOT_NOW = "not now"
+    UNKNOWN_NOW = "unknown now"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,11 @@ def can_start(instance: Instance, index: int) -> bool:
     return instance.once(EmptyStarts).can(index)
 
 
+def can_start_now(instance: Instance, index: int) -> bool:
+    """Whether a gang is known to be able to start on the empty cluster as its nodes are."""
+    return instance.once(EmptyStarts).can_now(index)
+
+
 def not_claiming(instance: Instance) -> dict[int, Answer]:
     """Gangs that are promised nothing since they are not known to be able to start; ascending.
 
@@ -77,13 +92,18 @@ def not_claiming(instance: Instance) -> dict[int, Answer]:
 
 
 class EmptyStarts:
-    """Answers by class of gangs. ``refused``: gangs that were asked about and are not known to be able to."""
+    """Answers by class of gangs. ``refused``: gangs that were asked about and are not known to be able to.
 
-    def __init__(self, instance: Instance) -> None:
+    ``in_order``: as if every node were. ``spent``: steps of searches so far.
+    """
+
+    def __init__(self, instance: Instance, *, in_order: bool = True) -> None:
         self._instance = instance
-        self._counts = EmptyCounts(instance)
+        self._in_order = in_order
+        self._counts = EmptyCounts(instance, in_order=in_order)
         self._known: dict[object, Answer] = {}
-        self._steps = STEPS
+        self._steps: dict[str, int] = {}
+        self.spent = 0
         self.refused: dict[int, Answer] = {}
 
     def can(self, index: int) -> bool:
@@ -93,18 +113,35 @@ class EmptyStarts:
             self.refused[index] = answer
         return answer is Answer.CAN
 
+    def can_now(self, index: int) -> bool:
+        """The same on nodes as they are: cordoned, with sick GPUs, beside pods of no gang."""
+        if not self.can(index):
+            return False
+        answer = self._as_nodes_are.answer(index)
+        if answer is not Answer.CAN:
+            proven = answer is Answer.NEVER
+            self.refused.setdefault(index, Answer.NOT_NOW if proven else Answer.UNKNOWN_NOW)
+        return answer is Answer.CAN
+
+    @cached_property
+    def _as_nodes_are(self) -> EmptyStarts:
+        """Answers on nodes as they are; these, if all of them are in order."""
+        instance = self._instance
+        every = all(map(_is_in_order, instance.cluster.nodes))
+        return self if every else EmptyStarts(instance, in_order=False)
+
     def answer(self, index: int) -> Answer:
-        """Found once for each class of gangs."""
+        """Found once for each class of gangs; what one namespace did not find another one looks for."""
         gang = self._instance.gangs[index]
         key = self._class(gang)
-        if key not in self._known:
-            self._known[key] = self._find(index)
-        return self._known[key]
-
-    @property
-    def spent(self) -> int:
-        """Steps of searches so far."""
-        return STEPS - self._steps
+        unknown = (key, gang.namespace)
+        if key in self._known:
+            return self._known[key]
+        if unknown not in self._known:
+            found = self._find(index)
+            self._known[unknown if found is Answer.UNKNOWN else key] = found
+            return found
+        return self._known[unknown]
 
     def counted(self, index: int) -> bool:
         """Whether counts leave it possible."""
@@ -160,7 +197,7 @@ class EmptyStarts:
         own = {name for role in gang.roles for name in role.pod_sets}
         of = instance.cluster.domain_of
         for role, count in zip(gang.roles, gang.target_counts(), strict=True):
-            nodes = instance.matching_nodes(role) if count else ()
+            nodes = self._counts.nodes(role) if count else ()
             for rule in role.affinity if count else ():
                 there = rule.pod_set in self._members or rule.pod_set in self._nobodys
                 if rule.pod_set is not None and rule.pod_set not in own and not there:
@@ -193,7 +230,7 @@ class EmptyStarts:
         role, count = sized[0]
         levels = [level for level in (gang.required, role.required) if level is not None]
         level = max(levels, default=None)
-        nodes = beside_pins(instance, gang, role, instance.matching_nodes(role))
+        nodes = beside_pins(instance, gang, role, self._counts.nodes(role))
         if not role.gpus:
             return self._counts.room(role, count, nodes, level) >= count
         for name in sorted(instance.gpu_names(nodes)):
@@ -223,35 +260,26 @@ class EmptyStarts:
 
     @cached_property
     def _queue_counts(self) -> QueueCounts | None:
-        known = empty_shares(self._instance)
+        known = empty_shares(self._instance, in_order=self._in_order)
         return None if known is None else QueueCounts(self._instance, known)
 
     # Everything else: a placement
 
     @cached_property
     def _empty(self) -> Instance:
-        """The instance in which nothing runs and every node is in order."""
-        instance = self._instance
-        nodes = (
-            replace(
-                without_conditions(node),
-                ready=True,
-                unschedulable=False,
-                unhealthy=0,
-                unknown_unhealthy=0,
-                allocatable=tuple(sorted(node.at_most.items())),
-                held=(),
-            )
-            for node in instance.cluster.nodes
-        )
+        """The instance in which no gang runs."""
+        instance, nodes = self._instance, self._instance.cluster.nodes
         policy = replace(instance.policy, hold_room_from=None, now=instance.now)
         return replace(
             instance,
-            cluster=replace(instance.cluster, nodes=tuple(nodes)),
+            cluster=replace(
+                instance.cluster,
+                nodes=tuple(map(_in_order, nodes)) if self._in_order else nodes,
+            ),
             gangs=tuple(replace(gang, pods=(), planned=()) for gang in instance.gangs),
             policy=policy,
             queues=tuple(replace(queue, strict=False) for queue in instance.queues),
-            shares=empty_shares(instance),
+            shares=empty_shares(instance, in_order=self._in_order),
             reserved=(),
         )
 
@@ -259,19 +287,27 @@ class EmptyStarts:
         """Place the gang; beside gangs that its pods must be next to, where these can start."""
         # where nodes are out of order fewer have to stay free, and cells are lost that gangs cannot take
         certain = not empty.policy.spares and not any(queue.cells for queue in empty.queues)
+        namespace = self._instance.gangs[index].namespace
         for group in self._groups(index):
             for sizes in self._sizes(empty, index):
                 for scope in _scopes(empty, group):
-                    steps = min(MOST_STEPS, max(LEAST_STEPS, self._steps))
-                    search = Search(empty, Placing(group, sizes, scope), steps)
-                    found = search.run()
-                    self._steps -= search.spent
+                    search = Search(empty, Placing(group, sizes, scope))
+                    left = self._steps.get(namespace, self._share)
+                    found = search.run(max(search.pods + SPARE_STEPS, min(MOST_STEPS, left)))
+                    self._steps[namespace] = left - search.spent
+                    self.spent += search.spent
                     if found is Found.PLACE:
                         return Answer.CAN
                     certain = certain and found is Found.NONE
             # those that run may be where they could not start
             certain = certain and not any(self._instance.gangs[g].running for g in group)
         return Answer.NEVER if certain else Answer.UNKNOWN
+
+    @cached_property
+    def _share(self) -> int:
+        """Steps that each namespace has."""
+        waiting = {gang.namespace for gang in self._instance.gangs if not gang.running}
+        return STEPS // max(1, len(waiting))
 
     def _groups(self, index: int) -> Iterator[tuple[int, ...]]:
         """The gang alone; then behind others, one for each set that its pods must be next to."""
@@ -321,6 +357,28 @@ class EmptyStarts:
             larger = (count for count in role.allowed_counts() if count > least[number])
             for count in islice(larger, SIZES_TRIED):
                 yield (*least[:number], count, *least[number + 1 :])
+
+
+def _is_in_order(node: Node) -> bool:
+    return (
+        node.ready
+        and not (node.unschedulable or node.unhealthy or node.unknown_unhealthy or node.held)
+        and without_conditions(node) is node
+        and not any(is_made_up(name) for name, _ in node.allocatable)
+    )
+
+
+def _in_order(node: Node) -> Node:
+    """The node if it were ready, uncordoned and healthy, and no pod of no gang held anything of it."""
+    return replace(
+        without_conditions(node),
+        ready=True,
+        unschedulable=False,
+        unhealthy=0,
+        unknown_unhealthy=0,
+        allocatable=tuple(sorted(node.at_most.items())),
+        held=(),
+    )
 
 
 def _scopes(empty: Instance, group: Sequence[int]) -> Iterator[int | None]:

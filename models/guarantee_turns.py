@@ -36,7 +36,8 @@ def turns(
 
     ``named``: the queue that each gang names. ``paths``: of each queue, itself and all above it.
     ``guarantees``: by GPU model, None for all, of each queue. ``models``: GPU model of each node.
-    ``can_start``: whether a gang is known to be able to; one that waits and is not uses nothing up.
+    ``can_start``: whether a gang is known to be able to, as the nodes are; one that waits and is not uses
+    nothing up.
     """
     left, found = {gpu: list(own) for gpu, own in guarantees.items()}, set[int]()
     models_of = _Models(instance, models)

@@ -159,7 +159,11 @@ def _marked(plan: Mapping[str, Any], status: PlanStatus) -> dict[str, Any]:
 def _unable(instance: Instance) -> tuple[PlanUnable, ...]:
     gangs = instance.gangs
     return tuple(
-        PlanUnable.model_construct(gang="/".join(gangs[i].key), proven=answer is Answer.NEVER)
+        PlanUnable.model_construct(
+            gang="/".join(gangs[i].key),
+            proven=answer in (Answer.NEVER, Answer.NOT_NOW),
+            now=answer in (Answer.NOT_NOW, Answer.UNKNOWN_NOW),
+        )
         for i, answer in not_claiming(instance).items()
     )
 

@@ -565,8 +565,8 @@ def bare_shares(instance: Instance) -> QueueShares | None:
     return instance.once(_bare) if instance.queues else None
 
 
-def empty_shares(instance: Instance) -> QueueShares | None:
-    """The queues on the empty cluster, with every node in order."""
+def empty_shares(instance: Instance, *, in_order: bool) -> QueueShares | None:
+    """The queues on the empty cluster, with every node in order, or with the nodes as they are."""
     bare = bare_shares(instance)
     if bare is None:
         return None
@@ -578,6 +578,8 @@ def empty_shares(instance: Instance) -> QueueShares | None:
     ours = [n for n, node in enumerate(nodes) if instance.ours(node)]
     there = {
         gpu: sum(nodes[n].gpus for n in ours if gpu is None or models[n] == gpu)
+        if in_order
+        else _healthy(instance, gpu)
         for gpu in bare.guarantees
     }
     return replace(
@@ -641,12 +643,12 @@ def guarantee_turns(instance: Instance) -> tuple[Turn, ...]:
 
 
 def _guarantee_turns(instance: Instance) -> tuple[Turn, ...]:
-    from models.empty_starts import can_start  # it asks for all rules, which ask for queues
+    from models.empty_starts import can_start_now  # it asks for all rules, which ask for queues
 
     bare = bare_shares(instance)
     assert bare is not None, "there are queues"
     own, models = queue_of(instance), model_of_nodes(instance)
-    able = partial(can_start, instance)
+    able = partial(can_start_now, instance)
     return tuple(turns(instance, own, bare.paths, bare.guarantees, models, able))
 
 

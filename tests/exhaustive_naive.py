@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from building import instance_document
-from exhaustive_starting import could_start
+from exhaustive_starting import could_start, could_start_now
 
 from models.canonical import digest
 from models.documents.plan import GangKey
@@ -74,9 +74,9 @@ class Naive:
                 "search": {"solver": "none", "seed": 0, "effort": 0, "stoppedBy": "proof"},
                 "notes": [],
                 "unable": [
-                    {"gang": "/".join(gang.key), "proven": True}
+                    {"gang": "/".join(gang.key), "proven": True, "now": could_start(instance, g)}
                     for g, gang in enumerate(instance.gangs)
-                    if promised and self._never(g)
+                    if promised and self._not_now(g)
                 ],
                 "digests": {"instance": digest(document), "spec": digest({})},
             },
@@ -91,11 +91,11 @@ class Naive:
             for g, gang in enumerate(instance.gangs)
         ]
 
-    def _never(self, g: int) -> bool:
-        """Whether a gang waits that could not even start where nothing runs."""
+    def _not_now(self, g: int) -> bool:
+        """Whether a gang waits that could not even start where nothing runs, as the nodes are."""
         gang = self.instance.gangs[g]
         waits = not gang.running_pods and gang.hold is None
-        return waits and not could_start(self.instance, g)
+        return waits and not could_start_now(self.instance, g)
 
     @property
     def size(self) -> int:

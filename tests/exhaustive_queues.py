@@ -15,7 +15,7 @@ from exhaustive_cells import CellPlaces, Nameless
 from exhaustive_nodes import may_stand
 from exhaustive_pins import pinned_to, visits
 from exhaustive_prices import ours, usable
-from exhaustive_starting import EMPTY, could_start
+from exhaustive_starting import EMPTY, could_start_now
 
 from models.gang import Gang
 from models.hardware import slug
@@ -413,7 +413,7 @@ class Promises:
             if any(left[a].get(model, 0) >= asked for a in of) and self._runs_on(g, model)
         )
         inside = asked > 0 and (bool(models) or any(left[a][ANY] >= asked for a in of))
-        inside = inside and (runs or could_start(self.instance, g))
+        inside = inside and (runs or could_start_now(self.instance, g))
         if inside:
             found.add(gang.key)
         if inside or (runs and not gang.preemptible):

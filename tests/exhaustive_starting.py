@@ -23,18 +23,27 @@ ASIDE = Hold("Unsupported", "set aside")
 
 
 def could_start(instance: Instance, g: int) -> bool:
-    """Whether some plan of the empty cluster starts the gang."""
-    known = cast("dict[int, bool]", instance.once(_answers))
-    if g not in known:
-        known[g] = _starts(instance, g)
-    return known[g]
+    """Whether some plan of the empty cluster starts the gang, were every node in order."""
+    return _answer(instance, g, in_order=True)
 
 
-def _answers(_instance: Instance) -> dict[int, bool]:
+def could_start_now(instance: Instance, g: int) -> bool:
+    """Whether some plan of the empty cluster starts the gang with the nodes as they are, too."""
+    return could_start(instance, g) and _answer(instance, g, in_order=False)
+
+
+def _answer(instance: Instance, g: int, *, in_order: bool) -> bool:
+    known = cast("dict[tuple[int, bool], bool]", instance.once(_answers))
+    if (g, in_order) not in known:
+        known[g, in_order] = _starts(instance, g, in_order=in_order)
+    return known[g, in_order]
+
+
+def _answers(_instance: Instance) -> dict[tuple[int, bool], bool]:
     return {}
 
 
-def _starts(instance: Instance, g: int) -> bool:
+def _starts(instance: Instance, g: int, *, in_order: bool) -> bool:
     from exhaustive import plan
 
     beside = _needed(instance, g)
@@ -57,7 +66,9 @@ def _starts(instance: Instance, g: int) -> bool:
         reservations=None,
         moves=None,
     )
-    nodes = tuple(map(_in_order, instance.cluster.nodes))
+    nodes = instance.cluster.nodes
+    if in_order:
+        nodes = tuple(map(_in_order, nodes))
     empty = replace(
         instance,
         cluster=replace(instance.cluster, nodes=nodes, uid=EMPTY),
@@ -105,7 +116,7 @@ def _in_order(node: Node) -> Node:
         allocatable=tuple(
             (name, amount + held.get(name, 0))
             for name, amount in node.allocatable
-            if ".gangplan.dev/" not in name
+            if not name.startswith("volumes.gangplan.dev/")
         ),
         held=(),
     )

@@ -249,6 +249,72 @@ def test_no_room_is_held_for_a_gang_of_no_queue_where_all_is_promised() -> None:
     assert (reason["code"], reason["fields"]["rule"]) == ("Never", "Quota")
 
 
+def cordoned() -> list[Tree]:
+    down = node("n2")
+    down["spec"]["unschedulable"] = True
+    return [down]
+
+
+def daemons() -> list[Tree]:
+    """A DaemonSet that takes port 80 and a core of each node."""
+    found = []
+    for name in ("n0", "n1"):
+        made = pod(f"daemon-{name}", "gangplan", None, on=name)
+        made["metadata"]["ownerReferences"] = [
+            {
+                "apiVersion": "apps/v1",
+                "kind": "DaemonSet",
+                "name": "d",
+                "uid": "d",
+                "controller": True,
+            }
+        ]
+        made["spec"]["containers"] = [{"name": "d", "resources": {"requests": {"cpu": "1"}}}]
+        port(made["spec"])
+        found.append(made)
+    return found
+
+
+def port(spec: Tree) -> None:
+    spec["containers"][0]["ports"] = [{"hostPort": 80, "containerPort": 80}]
+
+
+def pinned(spec: Tree) -> None:
+    spec["nodeSelector"] = {"kubernetes.io/hostname": "n2"}
+
+
+def nearly_all(spec: Tree) -> None:
+    spec["containers"][0]["resources"]["requests"]["cpu"] = "95500m"
+
+
+TODAY: dict[str, tuple[Callable[[], list[Tree]], Callable[[Tree], None]]] = {
+    "a cordoned node": (cordoned, pinned),
+    "a port of every node": (daemons, port),
+    "the core of a daemon": (daemons, nearly_all),
+}
+"""What the cluster has besides, and how the attacker asks for it."""
+
+
+@pytest.mark.parametrize("attack", TODAY)
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_who_asks_for_what_nobody_gets_uses_up_no_guarantee(system: str, attack: str) -> None:
+    more, spoil = TODAY[attack]
+    before = decisions(cluster(system, *more()))
+    after = decisions(cluster(system, *more(), attacker(system, "v", spoil)))
+    assert before["victim"]["decision"] == after["victim"]["decision"] == "place"
+    assert after["attacker"]["decision"] == "wait"
+
+
+@pytest.mark.parametrize("attack", [one for one in TODAY if TODAY[one][1] is not pinned])
+def test_no_room_is_held_for_what_daemons_hold_on_every_node(attack: str) -> None:
+    more, spoil = TODAY[attack]
+    policy = thing("gangplan.dev/v1alpha1", "Policy", "p", {"holdRoom": {"from": 5}})
+    trees = [node("n0"), node("n1"), policy, pod("victim", "gangplan", None), *more()]
+    found = decisions(read(*trees, attacker("gangplan", None, spoil)))
+    assert found["victim"]["decision"] == "place"
+    assert found["attacker"]["reason"]["code"] == "Never"
+
+
 def test_explain_names_who_uses_a_guarantee_up_by_turn() -> None:
     first = pod("first", "gangplan", "v", priority=5)
     found = cluster("gangplan", first)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from building import build, gang, role
@@ -15,11 +17,13 @@ from building import node as server
 from building_servers import switched
 from effort import examples
 from exhaustive import plan
-from exhaustive_starting import could_start
+from exhaustive_starting import could_start, could_start_now
 from outcomes import NOW, planned
 from tiny import tiny
 from tiny_busy import busy
 
+from models import empty_starts
+from models.cluster import Node
 from models.empty_starts import Answer, EmptyStarts, not_claiming
 from models.gang import Gang, NextTo, Role, Spread
 from models.hardware import Nic
@@ -119,7 +123,7 @@ MORE = (
 
 
 def test_program_and_exhaustive_search_agree_on_who_could_start() -> None:
-    never = 0
+    never = not_now = 0
     for seed in range(examples(300, 24)):
         instance = (busy if seed % 3 == 0 else tiny)(seed, more=MORE)
         starts = EmptyStarts(instance)
@@ -127,8 +131,12 @@ def test_program_and_exhaustive_search_agree_on_who_could_start() -> None:
             if not one.running and one.hold is None:
                 can = could_start(instance, g)
                 assert (starts.answer(g) is Answer.CAN) == can, (seed, one.name)
+                now = could_start_now(instance, g)
+                assert starts.can_now(g) == now, (seed, one.name)
                 never += not can
+                not_now += can and not now
     assert never > 10
+    assert not_now > 1
 
 
 def listed(instance: Instance, unable: list[dict[str, object]]) -> dict[str, object]:
@@ -163,6 +171,96 @@ def test_what_is_listed_is_what_claims_and_is_not_known_to_start() -> None:
     instance = cluster(NEVER["next to nobody"][0], gang("low", 1, 99))
     assert not_claiming(instance) == {0: Answer.NEVER}
     assert plan(instance).decisions[1].decision == "wait"
+
+
+DOWN: dict[str, dict[str, Any]] = {
+    "cordoned": {"unschedulable": True},
+    "not ready": {"ready": False},
+    "sick": {"unhealthy": (3,)},
+    "sick somewhere": {"unknown_unhealthy": 1},
+    "held by pods of no gang": {"allocatable": {"cpu": 7}, "held": {"cpu": 1}},
+}
+
+
+def nodes_of(down: dict[str, Any]) -> list[Node]:
+    return [server("n0", switched(8), allocatable={"cpu": 8}), server("n1", switched(8), **down)]
+
+
+@pytest.mark.parametrize("slices", [None, (1, "node")], ids=["counted", "searched"])
+@pytest.mark.parametrize("down", DOWN.values(), ids=DOWN)
+def test_a_guarantee_is_not_used_up_by_who_waits_for_a_node_to_come_back(
+    down: dict[str, Any], slices: tuple[int, str] | None
+) -> None:
+    """Room is held for it nevertheless: a node that is not ready for a minute must not end that."""
+    asks = role("w", 1, 8, selector={"kubernetes.io/hostname": "n1"}, slices=slices)
+    evil = replace(of(replace(asks, requests=(("cpu", 8),))), queue="v")
+    victim = replace(gang("victim", 1, 8), queue="v")
+    instance = build(nodes=nodes_of(down), gangs=[evil, victim])
+    instance = replace(
+        instance,
+        queues=(Queue("v", guarantee=Amount(8)),),
+        policy=replace(instance.policy, hold_room_from=5),
+    )
+    assert stated_shares(instance).within == {victim.key}
+    assert not_claiming(instance) == {0: Answer.NOT_NOW}
+    assert blockers(instance) == (0,)
+    document = compose(instance, solve(instance), words, name="p", created_at=NOW, generator="test")
+    assert check(document) == []
+    assert document["status"]["unable"] == [{"gang": "default/evil", "proven": True, "now": True}]
+    document["status"]["unable"] = []
+    assert "uses up a guarantee, but finds no place as nodes are" in {
+        one.message for one in check(document) if one.rule == "could-start"
+    }
+
+
+def test_the_judge_names_a_gang_that_finds_a_place_on_nodes_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = replace(gang("one", 1, 8), queue="v")
+    instance = build(nodes=nodes_of({}), gangs=[one])
+    instance = replace(instance, queues=(Queue("v", guarantee=Amount(8)),))
+    false = {"gang": "default/one", "proven": True, "now": True}
+    (found,) = [v for v in check(listed(instance, [false])) if v.rule == "could-start"]
+    assert found.message == (
+        "is said to find no place, but with nodes as they are it could if nothing ran"
+    )
+    no_place = SimpleNamespace(answer=lambda _index: Answer.UNKNOWN)
+    monkeypatch.setattr(EmptyStarts, "_as_nodes_are", no_place)
+    instance = replace(instance, gangs=instance.gangs)
+    said = Judge().check(listed(instance, [{**false, "proven": False}]))
+    assert said.violations == []
+    assert any("could use up a guarantee" in one for one in said.remarks)
+
+
+def hard(number: int, namespace: str) -> Gang:
+    """Two roles that are apart from each other and from themselves: more domains than there are."""
+    name = f"{namespace}{number}"
+    first = ruled(5, 1, pod_sets=(f"a{name}",), anti_affinity=(NextTo(RACK, f"b{name}"),))
+    second = ruled(19, 1, pod_sets=(f"b{name}",), anti_affinity=(NextTo(RACK, f"a{name}"),))
+    apart = (*second.anti_affinity, NextTo(NODE))
+    roles = (first, replace(second, name="x", anti_affinity=apart, requests=(("cpu", number + 1),)))
+    return replace(gang(name, roles=list(roles), priority=5), namespace=namespace)
+
+
+def test_no_tenant_uses_up_the_search_for_places_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those of one namespace end without an answer; the victim's needs a step for each of its 160 pods."""
+    monkeypatch.setattr(empty_starts, "STEPS", 6_000)
+    nodes = [
+        server(f"n{i:02}", switched(8), "b1", f"r{i // 2}", allocatable={"cpu": 99})
+        for i in range(20)
+    ]
+    victim = replace(gang("victim", 160, 1, slices=(8, "node")), namespace="victim")
+    evil = [hard(number, "evil") for number in range(6)]
+    same = replace(victim, namespace="evil", name="same", priority=1)
+    instance = build(nodes=nodes, gangs=[*evil, same, victim])
+    starts, names = EmptyStarts(instance), [one.name for one in instance.gangs]
+    answers = [starts.answer(i) for i, one in enumerate(instance.gangs) if one.namespace == "evil"]
+    assert answers.count(Answer.UNKNOWN) >= 3
+    assert starts.answer(names.index("victim")) is Answer.CAN
+    # 3,000 steps of its own for the one namespace, and for each search its pods and a hundred
+    assert starts.spent <= 3_000 + 6 * (24 + 100) + 2 * (160 + 100) + 8
 
 
 def test_two_thousand_kinds_of_gangs_on_many_servers_are_answered_by_counts() -> None:

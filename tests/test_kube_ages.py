@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -76,6 +77,62 @@ def test_a_gang_is_expected_to_run_until_kubernetes_ends_it(
     owner["spec"].update(controller)
     assert only_gang(owner, *made, ends).expected_duration_s == seconds
     assert only_gang(owner, *made).expected_duration_s is None
+
+
+def by_hand(pods: list[Json], owner: Json) -> list[Json]:
+    """The pods and their Job, of which somebody wrote the references himself."""
+    for one in pods:
+        one["metadata"]["ownerReferences"][0].pop("controller")
+    return [*pods, owner]
+
+
+def managed(pods: list[Json], owner: Json) -> list[Json]:
+    owner["spec"]["managedBy"] = "example.com/nobody"
+    return [*pods, owner]
+
+
+def failed(pods: list[Json], owner: Json) -> list[Json]:
+    owner["status"] = {"conditions": [{"type": "Failed", "status": "True"}]}
+    return [*pods, owner]
+
+
+def slow(pods: list[Json], owner: Json) -> list[Json]:
+    pods[1]["spec"]["terminationGracePeriodSeconds"] = 1_000_000
+    return [*pods, owner]
+
+
+def usual(pods: list[Json], owner: Json) -> list[Json]:
+    pods[1]["spec"]["terminationGracePeriodSeconds"] = 30
+    return [*pods, owner]
+
+
+def of_two_jobs(pods: list[Json], owner: Json) -> list[Json]:
+    """A gang of which only one of two Jobs has a deadline."""
+    other = thing("Job", "batch/v1", "other", {"parallelism": 1})
+    owned(pods[1], "Job", "batch/v1", "other")
+    for one in pods:
+        one["metadata"]["labels"]["gangplan.dev/gang"] = "both"
+    return [*pods, owner, other]
+
+
+@pytest.mark.parametrize(
+    ("word", "seconds"),
+    [
+        (by_hand, None),
+        (managed, None),
+        (failed, None),
+        (of_two_jobs, None),
+        (slow, 1_007_200),
+        (usual, 7200),
+    ],
+)
+def test_a_deadline_counts_only_where_somebody_keeps_it(
+    word: Callable[[list[Json], Json], list[Json]], seconds: int | None
+) -> None:
+    owner = job()
+    owner["spec"]["activeDeadlineSeconds"] = 7200
+    made = word([runner(name) for name in "ab"], owner)
+    assert only_gang(*made, policy(reservations={})).expected_duration_s == seconds
 
 
 def test_a_gang_runs_since_the_last_of_its_running_pods_started() -> None:

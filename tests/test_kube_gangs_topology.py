@@ -294,3 +294,19 @@ def test_levels_are_asked_for_in_turn_by_namespaces_and_by_age() -> None:
     )
     # first of each: g/1 (50), m/0 (10); then g/2 (50), m/1 (90); then g/3; then g/0
     assert [ask.label for ask in found] == ["m/0", "g/1", "g/2", "m/1", "g/3", "g/0"]
+
+
+def test_a_level_that_gangs_only_prefer_comes_after_those_that_some_gang_requires() -> None:
+    """So an old preference of one tenant does not put out a level that another one needs."""
+
+    def gang(namespace: str, born: int, label: str, *, wish: bool) -> KubeGang:
+        level = LevelAsk(label=label)
+        role = KubeRole(
+            "r", 1, [], required=None if wish else level, preferred=level if wish else None
+        )
+        return KubeGang(namespace, "g", "Pod", [role], submitted_at=born)
+
+    asks = [gang("old", 1, "cut", wish=True), gang("young", 9, "rack", wish=False)]
+    assert [ask.label for ask in level_asks(asks)] == ["rack", "cut"]
+    asks.append(gang("third", 5, "cut", wish=False))
+    assert [ask.label for ask in level_asks(asks)] == ["cut", "rack"]

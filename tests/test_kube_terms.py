@@ -236,6 +236,21 @@ def test_what_could_not_be_evicted_once_it_runs_is_not_taken_for_preemptible(
     assert all(f"for the disruption budget {named} " in line for line in lines)
 
 
+@pytest.mark.parametrize(("grace", "counts"), [(3600, True), (3601, False)])
+def test_what_may_run_on_for_long_after_its_eviction_is_not_taken_for_preemptible(
+    grace: int, *, counts: bool
+) -> None:
+    (low,) = waiting()
+    low["spec"]["terminationGracePeriodSeconds"] = grace
+    found = built(low)
+    assert gang_of(found).preemptible is counts
+    said = (
+        "Pod default/low: is not taken for preemptible: its pods may take 3601s to end after an eviction"
+        " (hint: terminationGracePeriodSeconds of at most 3600)"
+    )
+    assert (said in found.remarks) is not counts
+
+
 @pytest.mark.parametrize(
     ("budgets", "decision", "code"),
     [([], "place", None), ([FREE], "place", None), ([FULL], "wait", "Quota")],

@@ -349,13 +349,17 @@ class PlanDigests(Open):
 
 
 class PlanUnable(Open):
-    """A waiting gang that is not known to be able to start, whatever runs.
+    """A waiting gang that is not known to be able to start, whatever runs: it uses up no guarantee.
 
-    It holds no room, and uses up no guarantee.
+    It holds no room either, but where ``now`` is true.
     """
 
     gang: str = Field(description="namespace/name")
-    proven: bool = Field(description="Whether it is proven that it never can")
+    proven: bool = Field(description="Whether it is proven that it cannot")
+    now: bool = omitted(
+        default=False,
+        description="true: it could if every node were in order and free of pods of no gang; as they are, no",
+    )
 
 
 class PlanStatus(Open):

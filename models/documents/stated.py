@@ -215,6 +215,7 @@ ROWS: Mapping[str, Row] = {
         "that it waits, and that no gang is missing that a count refutes", FOUND
     ),
     "status.unable[].proven": Row("that no place is found on the empty cluster", PROOF),
+    "status.unable[].now": Row("that a place is looked for on the nodes as they are", PROOF),
     "status.moves[].gangs": Row("each gang that moves is in one set"),
     "status.moves[].gpus": _AGAIN,
     "status.moves[].bought.gangs": Row("that they are admitted, and could wait", OTHER_PLAN),

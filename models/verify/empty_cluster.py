@@ -19,26 +19,27 @@ from models.verify.room import Work, fitting
 PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """Beginnings of taints that go when a node's condition does."""
 
-MADE_UP = ".gangplan.dev/"
-"""In the names of resources that exist in plans alone."""
+MADE_UP = "volumes.gangplan.dev/"
+"""Begins the names of free volumes, of which more may come."""
 
 MODEL = -1
 """In place of a level: nodes are counted by their GPU model."""
 
 
 class EmptyCluster:
-    """Counts on the empty cluster; ``work`` limits them."""
+    """Counts on the empty cluster; ``work`` limits them. ``in_order``: else with the nodes as they are."""
 
-    def __init__(self, facts: Facts, work: Work) -> None:
+    def __init__(self, facts: Facts, work: Work, *, in_order: bool = True) -> None:
         self.facts = facts
         self.work = work
+        self.in_order = in_order
         self._nodes = [
             replace(
                 node,
                 usable=node.selected,
                 taints=tuple(t for t in node.taints if not t.key.startswith(PASSING)),
             )
-            if node.taints or node.usable != node.selected
+            if in_order and (node.taints or node.usable != node.selected)
             else node
             for node in facts.nodes
         ]
@@ -46,7 +47,10 @@ class EmptyCluster:
         self._sums: dict[object, tuple[int, ...]] = {}
 
     def nodes_in_order(self) -> Iterator[Node]:
-        """Every node as it would be if it were ready and healthy, and no pod ran."""
+        """Every node as it would be if no pod ran, and, ``in_order``, it were ready and healthy."""
+        if not self.in_order:
+            yield from self._nodes
+            return
         for node, offers in zip(self._nodes, self._offers, strict=True):
             yield replace(node, unhealthy=0, unknown_unhealthy=0, allocatable=offers, held={})
 
@@ -62,7 +66,7 @@ class EmptyCluster:
         """(pods of the role, GPUs) for which there would be room. ``limits``: resources that count."""
         nodes = self.of(role)
         pods = sum(self._pods(role, None, tuple(limits)))
-        return pods, sum(self._nodes[n].gpus for n in nodes)
+        return pods, sum(self._gpus[n] for n in nodes)
 
     def offered(self, role: Role, resource: str) -> Amount | None:
         """The most of a resource that one of its nodes offers; None where one does not limit it."""
@@ -128,7 +132,7 @@ class EmptyCluster:
         key = ("all", frozenset(roles), gang.required)
         if key not in self._sums:
             nodes = {n for role in roles.values() for n in self.of(role)}
-            self._sums[key] = self._grouped({n: self._nodes[n].gpus for n in nodes}, gang.required)
+            self._sums[key] = self._grouped({n: self._gpus[n] for n in nodes}, gang.required)
         return max(self._sums[key], default=0) >= gang.gpus_at_min
 
     def _pods(
@@ -146,16 +150,28 @@ class EmptyCluster:
         offers = self._offers[n]
         if limits is not None:
             offers = {name: most for name, most in offers.items() if name in limits}
-        return fitting(role, (self._nodes[n].gpus, offers), 1 << 20 if role.gpus else role.min)
+        return fitting(role, (self._gpus[n], offers), 1 << 20 if role.gpus else role.min)
+
+    @cached_property
+    def _gpus(self) -> list[int]:
+        """GPUs of each node that pods may have."""
+        return [
+            node.gpus
+            if self.in_order
+            else max(0, node.healthy.bit_count() - node.unknown_unhealthy)
+            for node in self._nodes
+        ]
 
     @cached_property
     def _offers(self) -> list[dict[str, Amount]]:
-        """What each node offers if no pod runs; what exists in plans alone has no limit."""
+        """What each node offers if no pod runs; free volumes have no limit."""
+        if not self.in_order:
+            return [dict(node.allocatable) for node in self._nodes]
         return [
             {
                 name: most + node.held[name] if name in node.held else most
                 for name, most in node.allocatable.items()
-                if MADE_UP not in name
+                if not name.startswith(MADE_UP)
             }
             for node in self._nodes
         ]

@@ -49,11 +49,12 @@ class Outcome:
     @cached_property
     def unable(self) -> frozenset[str]:
         """Labels of the gangs that are said not to be able to start: they are promised nothing."""
-        return frozenset(one.gang for one in self.case.status.unable)
+        return frozenset(one.gang for one in self.case.status.unable if not one.now)
 
     @cached_property
     def queues(self) -> Queues:
-        return Queues(self.facts, self.unable)
+        """As nodes are, some more gangs use up no guarantee, though they hold room."""
+        return Queues(self.facts, {one.gang for one in self.case.status.unable})
 
     @cached_property
     def queue_gpus(self) -> Sequence[Counter[str]]:

@@ -59,6 +59,7 @@ WORK = 2_000_000
 """Visits of nodes in which places are looked for."""
 
 COULD = "but on the empty cluster it could"
+COULD_NOW = "but with nodes as they are it could if nothing ran"
 
 WAYS = 4
 """Placements of one gang that are checked."""
@@ -66,7 +67,7 @@ WAYS = 4
 
 def check(outcome: Outcome) -> Iterator[Violation]:
     by_label = {change.label: i for i, change in enumerate(outcome.changes)}
-    judged = _Empty(outcome)
+    judged, today = _Empty(outcome), _Empty(outcome, in_order=False)
     stated = [tuple(one.gang.split("/")) for one in outcome.case.status.unable]
     if stated != sorted(set(stated)):
         yield Violation(RULE, None, "status.unable: its gangs are not sorted, or twice the same")
@@ -78,44 +79,57 @@ def check(outcome: Outcome) -> Iterator[Violation]:
         change = outcome.changes[i]
         if change.gang.running:
             yield change.violation(RULE, "is said not to be able to start, but it runs")
-        elif one.proven and (judged.starts(i) or judged.placed(i)):
+        elif one.proven and one.now and (today.starts(i) or today.placed(i)):
+            yield change.violation(RULE, f"is said to find no place, {COULD_NOW}")
+        elif one.proven and not one.now and (judged.starts(i) or judged.placed(i)):
             yield change.violation(RULE, f"is said never to be able to start, {COULD}")
     for change in _promised(outcome):
         why = judged.refutes(change.gang)
         if why is not None:
             yield change.violation(RULE, f"is promised room, but could never start: {why}")
+        elif _within(outcome, change.gang) and not today.counts.fits(change.gang):
+            yield change.violation(RULE, "uses up a guarantee, but finds no place as nodes are")
 
 
 def overlooked(outcome: Outcome) -> Iterator[str]:
     """Remarks on gangs for which the plan found no place on the empty cluster, where there is one."""
-    unknown = {one.gang for one in outcome.case.status.unable if not one.proven}
-    judged = _Empty(outcome)
+    unknown = {one.gang: one.now for one in outcome.case.status.unable if not one.proven}
+    judged, today = _Empty(outcome), _Empty(outcome, in_order=False)
     for i, change in enumerate(outcome.changes if unknown else ()):
-        if change.label in unknown and judged.placed(i):
+        now = unknown.get(change.label)
+        if now is False and judged.placed(i):
             what = "so it could hold room or use up a guarantee"
             yield f"{printable(change.label)} is not known to be able to start, {COULD}, {what}"
+        elif now and today.placed(i):
+            what = f"so it could use up a guarantee: it is not known to find a place, {COULD_NOW}"
+            yield f"{printable(change.label)}: {what}"
 
 
 def _promised(outcome: Outcome) -> Iterator[Change]:
     """Gangs that wait before the plan and hold room, are in line, or within the guarantee of a queue."""
     held = {change.gang.key for change in (*holding(outcome), *in_line(outcome))}
-    within = outcome.queues.within if outcome.facts.queues else frozenset()
     for change in outcome.changes:
-        if not change.gang.running and (change.gang.key in held or change.gang.key in within):
+        key = change.gang.key
+        if not change.gang.running and (key in held or _within(outcome, change.gang)):
             yield change
 
 
-class _Empty:
-    """The empty cluster: what cannot be there, and what can."""
+def _within(outcome: Outcome, gang: Gang) -> bool:
+    return bool(outcome.facts.queues) and gang.key in outcome.queues.within
 
-    def __init__(self, outcome: Outcome) -> None:
+
+class _Empty:
+    """The empty cluster: what cannot be there, and what can. ``in_order``: else with nodes as they are."""
+
+    def __init__(self, outcome: Outcome, *, in_order: bool = True) -> None:
         self.outcome = outcome
+        self.in_order = in_order
         self.facts: Facts = outcome.facts
         self._work = Work(WORK)
 
     @cached_property
     def counts(self) -> EmptyCluster:
-        return EmptyCluster(self.facts, Work(UNLIMITED))
+        return EmptyCluster(self.facts, Work(UNLIMITED), in_order=self.in_order)
 
     def refutes(self, gang: Gang) -> str | None:
         """Why the gang could never start, as far as counting shows."""

@@ -23,6 +23,7 @@ def notes_of(
         *_unknown_runtime(instance, decisions),
         *_ageless(instance),
         *_unknown_starts(instance),
+        *_starts_not_now(instance),
     ]
     shared = _shared_nics(instance, decisions)
     if shared:
@@ -108,6 +109,18 @@ def _unknown_starts(instance: Instance) -> list[str]:
         return []
     what = "hold no room and use up no guarantee: no place on the empty cluster was found for them"
     return [f"{first_of(names, MAX_NAMED)}: {what}, and it is not proven that there is none"]
+
+
+def _starts_not_now(instance: Instance) -> list[str]:
+    """Waiting gangs that leave a guarantee to others while their nodes are as they are."""
+    answers, now = not_claiming(instance).items(), (Answer.NOT_NOW, Answer.UNKNOWN_NOW)
+    names = ["/".join(instance.gangs[i].key) for i, a in answers if a in now]
+    if not names:
+        return []
+    what = "use up no guarantee: as nodes are now (cordoned, not ready, sick GPUs, held by pods of no gang)"
+    return [
+        f"{first_of(names, MAX_NAMED)}: {what}, no place for them was found, even if no gang ran"
+    ]
 
 
 def _unknown_runtime(instance: Instance, decisions: Sequence[GangDecision]) -> list[str]:

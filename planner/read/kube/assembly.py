@@ -29,7 +29,7 @@ from planner.read.kube.gang_documents import (
     warn_of_missing_claims,
 )
 from planner.read.kube.gangs.gangs import bound_checkpoints, leave_out_last, read_gangs
-from planner.read.kube.gangs.terms import obey_budgets, report_overdue
+from planner.read.kube.gangs.terms import distrust_slow_ends, obey_budgets, report_overdue
 from planner.read.kube.levels.levels import Levels, read_levels
 from planner.read.kube.lookup import clean, is_label_key, is_name
 from planner.read.kube.near_gangs import set_near
@@ -124,6 +124,7 @@ def assemble(
     names = {node.name for node in nodes}
     budgets = read_budgets(objects, remarks)
     obey_budgets(gangs, budgets, remarks)
+    distrust_slow_ends(gangs, remarks)
     gang_trees = GangDocuments(levels, names, remarks, settings, partial, marked_only, budgets)
     documents, members = _gangs(gangs, gang_trees, remarks)
     roles = [one for document in documents for one in document.spec.roles]

@@ -344,21 +344,23 @@ def level_asks(gangs: Collection[KubeGang]) -> tuple[LevelAsk, ...]:
     """Every level that some gang names, once: the first of each namespace, then the second, and so on.
 
     The first of a namespace is that of its oldest gang, and older ones go before others: no namespace
-    takes the levels of all by naming many.
+    takes the levels of all by naming many. What gangs only prefer comes after all that some gang requires.
     """
     turns: dict[str, dict[LevelAsk, int]] = defaultdict(dict)
-    found: dict[LevelAsk, tuple[int, int]] = {}
+    found: dict[LevelAsk, tuple[bool, int, int]] = {}
     for age, gang in enumerate(sorted(gangs, key=by_age)):
-        named = [gang.required, gang.preferred]
+        preferred, required = [gang.preferred], [gang.required]
         for role in gang.roles:
-            named += [role.required, role.preferred, *(piece.level for piece in role.slices)]
+            preferred.append(role.preferred)
+            required += [role.required, *(piece.level for piece in role.slices)]
             if (model := model_pod(role)) is not None:
-                named += [LevelAsk(label=rule.key) for rule in model.rules]
+                required += [LevelAsk(label=rule.key) for rule in model.rules]
         own = turns[gang.namespace]
-        for ask in named:
+        named = [*((ask, False) for ask in required), *((ask, True) for ask in preferred)]
+        for ask, wish in named:
             if ask is not None:
-                turn = own.setdefault(ask, len(own))
-                found[ask] = min(found.get(ask, (turn, age)), (turn, age))
+                place = (wish, own.setdefault(ask, len(own)), age)
+                found[ask] = min(found.get(ask, place), place)
     return tuple(sorted(found, key=lambda ask: found[ask]))
 
 

@@ -59,7 +59,7 @@ fragment PodAffinity
   preferredDuringSchedulingIgnoredDuringExecution[] { weight podAffinityTerm=PodTerm }
 fragment PodSpec
   nodeName schedulerName priority priorityClassName preemptionPolicy runtimeClassName
-  restartPolicy hostNetwork activeDeadlineSeconds
+  restartPolicy hostNetwork activeDeadlineSeconds terminationGracePeriodSeconds
   nodeSelector[*]=Label tolerations[]=Toleration
   affinity {
     nodeAffinity {

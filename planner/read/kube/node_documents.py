@@ -18,6 +18,7 @@ from planner.read.findings import Remarks
 from planner.read.kube.levels.levels import Levels
 from planner.read.kube.lookup import SHORT, clean, is_label_key, is_label_value
 from planner.read.kube.nodes.servers import own_nics, unknown_model
+from planner.read.kube.pods.placement import is_of_node
 from planner.read.kube.pods.requests import is_gpu_name
 from planner.read.kube.records import KubeGang, KubeNode, KubePod
 
@@ -73,10 +74,12 @@ class Use:
     """What pods use of one node.
 
     ``resources``, ``pods``, ``lost_gpus``: by pods of no gang; ``resources`` also holds what a pod of a
-    gang requests beyond what its role counts for. ``in_gangs``, ``gang_gpus``: by gangs.
+    gang requests beyond what its role counts for. ``lasting``: what of it is there as long as the node: of
+    DaemonSets and static pods. ``in_gangs``, ``gang_gpus``: by gangs.
     """
 
     resources: Counter[str] = field(default_factory=Counter)
+    lasting: Counter[str] = field(default_factory=Counter)
     in_gangs: Counter[str] = field(default_factory=Counter)
     pods: int = 0
     gang_gpus: int = 0
@@ -101,6 +104,8 @@ def node_uses(
             use.lost_gpus += pod.gpus
             use.resources.update(pod.requests)
             use.pods += 1
+            if is_of_node(pod.object):
+                use.lasting.update({"pods": 1, **pod.requests})
             continue
         use.gang_gpus += pod.gpus
         use.in_gangs["pods"] += 1
@@ -169,7 +174,7 @@ class NodeDocuments:
         return tree
 
     def _amounts(self, node: KubeNode, use: Use) -> Json:
-        """What is left for gangs: allocatable less pods of no gang, and what those hold."""
+        """What is left for gangs: allocatable less pods of no gang, and what those that may go hold."""
         left = dict(node.allocatable)
         for resource in self.requested:
             if "/" in resource:
@@ -183,10 +188,10 @@ class NodeDocuments:
         for resource, amount in taken.items():
             if resource in left and (less := min(amount, left[resource])) > 0:
                 left[resource] -= less
-                held[resource] = less
+                held[resource] = max(0, less - use.lasting[resource])
         kept = {name for name in left if is_label_key(name) and not is_gpu_name(name)}
         found: Json = {"allocatable": amounts({n: left[n] for n in left if n in kept})}
-        if own := {name: held[name] for name in sorted(kept & held.keys())}:
+        if own := {name: held[name] for name in sorted(kept & held.keys()) if held[name]}:
             found["held"] = amounts(own)
         return found
 

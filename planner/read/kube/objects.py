@@ -175,8 +175,9 @@ def _owner(references: Iterable[Tree]) -> Owner | None:
         if kind is None or name is None:
             continue
         group = (text(reference, "apiVersion") or "").rpartition("/")[0]
-        owner = Owner(kind, name, uid or "", group)
-        if reference.get("controller") is True:
+        controls = reference.get("controller") is True
+        owner = Owner(kind, name, uid or "", group, controls)
+        if controls:
             return owner
         found = found or owner
     return found

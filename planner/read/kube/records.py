@@ -28,12 +28,13 @@ MAX_GPUS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The controlling owner of an object."""
+    """The controlling owner of an object. ``controls``: the reference says so; else it is the first owner."""
 
     kind: str
     name: str
     uid: str
     group: str = ""
+    controls: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from models.gang import turn
 from models.policy import LOST_RUNTIME, KubernetesPolicy, Policy
-from models.units import MAX_SECONDS, InvalidValueError, epoch_seconds, seconds
+from models.units import InvalidValueError, epoch_seconds, seconds
 from planner.read.findings import Remarks
 from planner.read.kube.dialects import elastic_quotas, hived
 from planner.read.kube.dialects.kueue_workloads import Workloads, admitted_at
@@ -32,7 +32,8 @@ from planner.read.kube.gangs.roles import (
 from planner.read.kube.gangs.services import service_of
 from planner.read.kube.gangs.terms import hold_to_terms
 from planner.read.kube.gangs.topology import add_topology
-from planner.read.kube.lookup import distinct, text, whole
+from planner.read.kube.lookup import distinct, text
+from planner.read.kube.pods.endings import deadline_s
 from planner.read.kube.pods.placement import EXPECTED, PLAN
 from planner.read.kube.pods.pods import bounded_priority
 from planner.read.kube.records import KubeGang, KubeObject, KubePod, KubeRole, Objects
@@ -59,9 +60,6 @@ _QUEUES = {
 
 _BY_QUOTAS = frozenset({"Koordinator", "HiveD"})
 """Dialects whose queues a gang is said to be in only where such a queue is known."""
-
-_DEADLINE = ("spec", "activeDeadlineSeconds")
-"""Of pods and Jobs."""
 
 _PREEMPTIBLE = (
     (PREEMPTIBLE, "true"),
@@ -216,7 +214,7 @@ def _finished(
     gang.last_checkpoint = max(_times(every, CHECKPOINT, remarks), default=None)
     gang.resize_after = max(_times(every, RESIZE_AFTER, remarks), default=None)
     gang.min_run_time_s = _min_run_time_s(every, remarks)
-    gang.deadline_s = _deadline_s(members)
+    gang.deadline_s = _deadline_s(members, api)
     hold_to_terms(gang, members, remarks)
     return gang
 
@@ -386,15 +384,11 @@ def _started_at(pod: KubePod) -> int | None:
     return pod.object.created
 
 
-def _deadline_s(members: Membership) -> int | None:
-    """Seconds after which Kubernetes ends it: the deadline of its controller, or of all its pods."""
-    trees = [one.object.tree for one in members.sorted_controllers() if one.object is not None]
-    stated = [whole(tree, *_DEADLINE) for tree in trees]
-    own = [whole(pod.object.tree, *_DEADLINE) for pod in members.pods]
-    latest = _known(own)
-    if latest and len(latest) == len(own):
-        stated.append(max(latest))
-    return min((s for s in _known(stated) if 0 < s <= MAX_SECONDS), default=None)
+def _deadline_s(members: Membership, api: Objects) -> int | None:
+    """Seconds after which Kubernetes has ended all its pods; None if it does not end each of them."""
+    ends = [deadline_s(pod, api) for pod in members.pods if pod.finished is None]
+    latest = max(_known(ends), default=None)
+    return latest if None not in ends else None
 
 
 def _is_marked(members: Membership, objects: Sequence[KubeObject], key: str, value: str) -> bool:

@@ -16,6 +16,7 @@ from models.units import duration_text, time_text
 from planner.read.findings import Remarks
 from planner.read.kube.gangs.membership import Membership
 from planner.read.kube.lookup import is_object_name
+from planner.read.kube.pods.endings import LONGEST_GRACE_S, grace_s
 from planner.read.kube.pods.placement import is_proven
 from planner.read.kube.records import KubeGang, KubePod
 
@@ -23,6 +24,9 @@ HOLDS = "was started {}; that holds until it ends, whatever it says now"
 
 GUARDED = "is not taken for preemptible: it could not be evicted once it runs, for the disruption budget {}"
 GUARDED_HINT = "correct the budget (minAvailable: 0), or guard its pods by one budget alone"
+
+SLOW = "is not taken for preemptible: its pods may take {} to end after an eviction"
+SLOW_HINT = f"terminationGracePeriodSeconds of at most {LONGEST_GRACE_S}"
 
 MAX_NAMED_PODS = 20
 """Most pods that a command names."""
@@ -103,6 +107,16 @@ def obey_budgets(gangs: Sequence[KubeGang], budgets: DisruptionBudgets, remarks:
             hint = None if gang.ends_by is None else f"to end it: {gang.ends_by}"
             what = f"was started as preemptible, but cannot be evicted: {refusal}"
             remarks.add(gang.subject, what, hint)
+
+
+def distrust_slow_ends(gangs: Sequence[KubeGang], remarks: Remarks) -> None:
+    """Take no gang that waits for preemptible whose pods may run on for long after an eviction."""
+    for gang in gangs:
+        longest = max((grace_s(pod) for pod in gang.pods()), default=0)
+        waits = not any(pod.holds_room for pod in gang.pods())
+        if gang.preemptible and waits and longest > LONGEST_GRACE_S:
+            gang.preemptible = False
+            remarks.add(gang.subject, SLOW.format(duration_text(longest)), SLOW_HINT)
 
 
 def _command(gang: KubeGang, members: Membership, pods: Sequence[KubePod]) -> str | None:

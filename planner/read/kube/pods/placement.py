@@ -111,7 +111,7 @@ def read_placement(
         remarks.add(pod.subject, "is running without a node; ignored")
     elif pod.finished is None and not pod.terminating:
         pod.mode = _mode(pod, policy)
-        pod.queued = not _is_of_node(pod.object)
+        pod.queued = not is_of_node(pod.object)
         # What gangplan cannot start is only in what-ifs: else it would keep the plan from being applied.
         what_if = policy.plans_others and policy.plans(pod.scheduler)
         pod.planned = pod.mode is not None or (pod.queued and what_if)
@@ -140,8 +140,8 @@ def _mode(pod: KubePod, policy: KubernetesPolicy) -> str | None:
     return "binding" if pod.scheduler == policy.scheduler_name else None
 
 
-def _is_of_node(found: KubeObject) -> bool:
-    """Whether one node alone needs the pod: it stands in no queue."""
+def is_of_node(found: KubeObject) -> bool:
+    """Whether one node alone needs the pod, as long as it is there: it stands in no queue."""
     return found.owner is not None and found.owner.kind in ("DaemonSet", "Node")
 
 
