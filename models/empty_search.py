@@ -69,6 +69,35 @@ class _Pod:
     index: int
 
 
+class _Nodes:
+    """What nodes offer. ``of``: domains, by level. ``free``: GPUs that pods may have.
+
+    ``models``: number of the GPU model, -1 for none.
+    """
+
+    def __init__(self, empty: Instance) -> None:
+        cluster = empty.cluster
+        self.of: list[IntArray] = [np.array(of, np.int64) for of in cluster.domain_of]
+        self.free: IntArray = np.array(
+            [node.healthy_gpus if empty.ours(node) else 0 for node in cluster.nodes], np.int64
+        )
+        names = sorted({node.model.gpu for node in cluster.nodes if node.model is not None})
+        number = {name: i for i, name in enumerate(names)}
+        self.models: IntArray = np.array(
+            [-1 if n.model is None else number[n.model.gpu] for n in cluster.nodes], np.int64
+        )
+        self._offers = [dict(node.allocatable) for node in cluster.nodes]
+        self._known: dict[str, IntArray | None] = {}
+
+    def offers(self, name: str) -> IntArray | None:
+        """What each node offers of a resource; None of one that no node limits."""
+        if name not in self._known:
+            limited = any(name in own for own in self._offers)
+            amounts = [own.get(name, FREE) for own in self._offers] if limited else []
+            self._known[name] = np.array(amounts, np.int64) if limited else None
+        return self._known[name]
+
+
 class Search:
     """``empty``: the instance without pods. ``spent``: steps so far. ``pods``: their number."""
 
@@ -79,17 +108,11 @@ class Search:
         self._pods = list(self._ordered())
         self.pods = len(self._pods)
         self._at: list[int] = []
-        nodes, cluster = empty.cluster.nodes, empty.cluster
-        self._of = [np.array(of, np.int64) for of in cluster.domain_of]
-        self._free: IntArray = np.array(
-            [node.healthy_gpus if empty.ours(node) else 0 for node in nodes], np.int64
-        )
+        nodes = empty.once(_Nodes)
+        self._of, self._free = nodes.of, nodes.free.copy()
         asked = {name for p in self._pods for name, _ in self._role(p).requests} | {PODS}
-        offers = [dict(node.allocatable) for node in nodes]
         self._left = {
-            name: np.array([own.get(name, FREE) for own in offers], np.int64)
-            for name in sorted(asked)
-            if any(name in own for own in offers)
+            name: left.copy() for name in sorted(asked) if (left := nodes.offers(name)) is not None
         }
         self._counts = PodCounts(pod_rules(empty))
         self._uncertain = False
@@ -285,19 +308,12 @@ class Search:
     def _one_model(self, k: int, fits: IntArray) -> Mask:
         """Nodes of the GPU model of the role's pods so far; before the first, of those with enough room."""
         start, end = self._span(k, None)
-        models = self._models
+        models = self._empty.once(_Nodes).models
         if start < k:
             same: Mask = models == models[self._at[start]]
             return same
         enough: Mask = (models >= 0) & (_sums(models + 1, fits)[models + 1] >= end - k)
         return enough
-
-    @cached_property
-    def _models(self) -> IntArray:
-        nodes = self._empty.cluster.nodes
-        names = sorted({node.model.gpu for node in nodes if node.model is not None})
-        number = {name: i for i, name in enumerate(names)}
-        return np.array([-1 if n.model is None else number[n.model.gpu] for n in nodes], np.int64)
 
     def _score(self, k: int) -> IntArray:
         """The least first: near the last pod; where pods are spread, in domains with the fewest of them."""
