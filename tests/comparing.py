@@ -7,7 +7,6 @@ Called by the comparison test and by the sweep.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from exhaustive import Best, plan
 from exhaustive_moves import moves_of
@@ -31,8 +30,8 @@ def differences(instance: Instance) -> list[str]:
         *_tiers(best, solution),
         *_valued(instance, solution),
         *_bought(instance, best, solution),
-        *_checked("search", composed(instance, solution)),
-        *_checked("exhaustive", unexplained(instance, best.solution(moves_of(instance, best)))),
+        *_checked("search", instance, solution),
+        *_checked("exhaustive", instance, best.solution(moves_of(instance, best))),
     ]
 
 
@@ -82,22 +81,8 @@ def _admitted(tiers: Tiers) -> int:
     return sum(value for name, value in tiers if name.startswith("admission/"))
 
 
-def composed(instance: Instance, solution: Solution) -> dict[str, Any]:
-    """The plan as a document."""
-    return compose(instance, solution, name="tiny", created_at=DAY, generator="gangplan test")
-
-
-def unexplained(instance: Instance, solution: Solution) -> dict[str, Any]:
-    """The same of the exhaustive planner, which does not know why gangs wait.
-
-    It lists nothing of what is not checked, as plans of older versions, whose reasons may state less.
-    """
-    document = composed(instance, solution)
-    document["status"].pop("unchecked", None)
-    return document
-
-
-def _checked(who: str, document: dict[str, Any]) -> Iterator[str]:
+def _checked(who: str, instance: Instance, solution: Solution) -> Iterator[str]:
+    document = compose(instance, solution, name="tiny", created_at=DAY, generator="gangplan test")
     for violation in check(document):
         yield f"{who}: {violation.rule} {violation.gang}: {violation.message}"
 

@@ -84,7 +84,7 @@ def _reason(
             return Reason.of(gang.hold.code, until=time_text(again))
         return Reason.of(gang.hold.code, text=gang.hold.message)
     if kind == "wait":
-        return Reason("NoRoom")
+        return Reason.of("NoRoom", text="it is left out")
     return Reason("Incomplete") if kind == "keep" and missing else None
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import exhaustive
 import pytest
-from comparing import unexplained
 from effort import first_fast
 from tiny import tiny
 
+from models.plan import compose
 from models.verify.check import check, derive
 
 
@@ -19,6 +19,8 @@ from models.verify.check import check, derive
 def test_the_judge_agrees_with_the_exhaustive_planner(seed: int) -> None:
     instance = tiny(seed)
     best = exhaustive.plan(instance)
-    plan = unexplained(instance, best.solution())
+    plan = compose(
+        instance, best.solution(), name="tiny", created_at="2026-11-20T10:00:00Z", generator="test"
+    )
     assert check(plan) == []
     assert tuple(derive(plan).items()) == best.tiers
