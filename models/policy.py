@@ -51,13 +51,31 @@ class SolveLimits:
 class Moves:
     """Limits on the moves of one plan (None: unlimited), and their minimum gain.
 
-    ``max_gangs``: gangs of which any pod moves. ``max_gpus``: all GPUs of those gangs.
+    ``max_gangs``: gangs of which any pod moves; documents that state none get ``default_max_gangs``.
+    ``max_gpus``: all GPUs of those gangs.
     ``min_gain``: GPUs gained per GPU restarted; sets of moves below it are dropped.
     """
 
     max_gangs: int | None = None
     max_gpus: int | None = None
     min_gain: Fraction = Fraction(0)
+
+    def allow(self, gangs: int, gpus: int) -> bool:
+        """Whether so many gangs with so many GPUs may move."""
+        pairs = ((gangs, self.max_gangs), (gpus, self.max_gpus))
+        return all(most is None or count <= most for count, most in pairs)
+
+
+MOST_MOVED = 10
+"""Gangs that one plan may move however few run, unless the policy says otherwise."""
+
+MOST_MOVED_PERCENT = 5
+"""The same in percent of the gangs that run, where that is more."""
+
+
+def default_max_gangs(running: int) -> int:
+    """The most gangs that one plan moves where the policy states no limit. ``running``: gangs before it."""
+    return max(MOST_MOVED, running * MOST_MOVED_PERCENT // 100)
 
 
 GPUS = "gpus"

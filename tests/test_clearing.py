@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from threading import Event
 
+import pytest
 from building import build, gang, mask, node
 from building_servers import switched
 from by_steps import faults
@@ -13,7 +15,7 @@ from tiny_busy import busy
 
 from models.gang import Gang
 from models.instance import Instance
-from models.policy import SolveLimits
+from models.policy import Moves, SolveLimits
 from models.program.base_state import base_decisions
 from models.solution import GangDecision, PodPlacement
 from planner.search.budget import Budget
@@ -21,6 +23,7 @@ from planner.search.clearing import clear
 from planner.search.greedy import greedy
 from planner.search.ledger import Ledger
 from planner.search.reasons import with_reasons
+from planner.search.repair import moves_beyond
 
 SEEDS = examples(300, 60)
 
@@ -69,6 +72,58 @@ def test_nobody_moves_where_that_makes_no_room() -> None:
     )
     assert found["big"].decision == "wait"
     assert found["mover"].decision == "keep"
+
+
+def rows(moves: Moves) -> Instance:
+    """Three whole servers are wanted; on four of five servers one or two small gangs run that may move."""
+    nodes = [node(f"n{i}", switched(8)) for i in range(5)]
+    small_ones = [
+        small("fixed", 0, 0),
+        *(small(f"m{n}", n, 0, movable=True) for n in (1, 2)),
+        *(small(f"m3-{gpu}", 3, gpu, movable=True) for gpu in (0, 1)),
+        small("stays", 4, 0),
+    ]
+    wanted = [
+        gang("first", 1, 8, priority=20),
+        gang("second", 1, 8, priority=10),
+        gang("third", 1, 8),
+    ]
+    instance = build(nodes=nodes, gangs=[*small_ones, *wanted])
+    return replace(instance, policy=replace(instance.policy, moves=moves))
+
+
+@pytest.mark.parametrize(
+    ("moves", "starts"),
+    [
+        (Moves(), ["first", "second", "third"]),
+        (Moves(max_gangs=4), ["first", "second", "third"]),
+        (Moves(max_gangs=3), ["first", "second"]),  # the third takes two moves more
+        (Moves(max_gangs=1), ["first"]),
+        (Moves(max_gangs=0), []),
+        (Moves(max_gpus=2), ["first", "second"]),
+    ],
+)
+def test_no_more_move_than_the_policy_allows_and_the_highest_start(
+    moves: Moves, starts: list[str]
+) -> None:
+    instance = rows(moves)
+    found = cleared(instance)
+    assert [name for name, one in found.items() if one.decision == "place"] == starts
+    moved = sum(one.decision == "move" for one in found.values())
+    assert moves.allow(moved, moved)  # of one GPU each
+
+
+def test_of_a_plan_that_moves_too_many_the_ledger_takes_back_those_for_the_lowest() -> None:
+    plan = list(cleared(rows(Moves())).values())
+    for most, starts in ((3, ["first", "second"]), (1, ["first"]), (0, [])):
+        instance = rows(Moves(max_gangs=most))
+        ledger = Ledger(instance, base_decisions(instance))
+        assert ledger.offer(plan) == bool(starts)
+        kept = zip(instance.gangs, ledger.incumbent.decisions, strict=True)
+        assert [one.name for one, now in kept if now.decision == "place"] == starts
+        assert len(moves_beyond(instance, plan)) == 4 - most
+        assert not moves_beyond(instance, ledger.incumbent.decisions)
+        assert not ledger.keeps_rules(tuple(plan))
 
 
 def test_a_gang_that_must_not_move_stays() -> None:

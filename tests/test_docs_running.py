@@ -11,7 +11,7 @@ import yaml
 from conftest import RunCli
 from test_docs import ROOT, text
 
-from models.policy import DEFAULT_OBJECTIVES, Moves, Policy
+from models.policy import DEFAULT_OBJECTIVES, Moves, Policy, default_max_gangs
 
 PAGES = ("elastic", "preemption", "moves", "ageing", "stickiness", "reservations", "queues")
 CLUSTER = """
@@ -85,9 +85,11 @@ def test_the_documents_of_a_page_are_valid_input(name: str, cli: RunCli, tmp_pat
 
 def test_defaults_told_of_are_the_defaults() -> None:
     policy = Policy()
-    assert (policy.moves, policy.starvation_after_s, policy.now) == (None, 24 * 60 * 60, None)
+    assert (policy.starvation_after_s, policy.now) == (24 * 60 * 60, None)
     assert (policy.disruption.weight, policy.disruption.cap_s) == ("gpus", 24 * 60 * 60)
-    assert (Moves().max_gangs, Moves().max_gpus, Moves().min_gain) == (None, None, 0)
+    assert (Moves().max_gpus, Moves().min_gain) == (None, 0)
+    # 10 of up to 219 gangs, 50 of 1,000
+    assert [default_max_gangs(running) for running in (0, 219, 220, 1000)] == [10, 10, 11, 50]
     order = DEFAULT_OBJECTIVES.index
     for earlier in ("goodput", "waiting", "disruption", "preference", "bandwidth"):
         assert order(earlier) < order("growth")

@@ -231,6 +231,23 @@ def test_no_more_gangs_move_than_the_policy_allows() -> None:
     assert limited(scattered(), Moves(max_gangs=2, max_gpus=2)).of("wide").decision == "place"
 
 
+def test_a_note_says_that_as_many_gangs_move_as_may_while_others_wait() -> None:
+    # With room for wide, big waits; scattered alone nobody waits once wide starts.
+    used_up = "2 gangs move, as many as maxGangs of the Policy's moves allows; "
+    used_up += "with more, gangs that wait might start"
+    instance = scattered()
+    more = build(nodes_per_rack=3, gangs=[*instance.gangs, gang("big", 9, 8, priority=-1)])
+    for built, moves, noted in (
+        (more, Moves(max_gangs=2), True),
+        (more, Moves(max_gangs=3), False),
+        (more, Moves(), False),
+        (instance, Moves(max_gangs=2), False),
+    ):
+        limits = replace(built.policy, moves=moves)
+        found = solve(replace(built, policy=limits))
+        assert (used_up in found.notes) is noted
+
+
 def test_a_gang_that_finds_no_other_place_stays_and_another_gives_way() -> None:
     # stuck may move but there is nowhere else; low may stop.
     gangs = [

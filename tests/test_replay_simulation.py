@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pytest
-from building import build, gang, role
+from building import build, gang, node, role
+from building_servers import switched
 
 from benchmarks.measure import Referee
 from models.gang import Gang
 from models.instance import Instance
-from models.policy import Policy
+from models.policy import Moves, Policy
 from models.solution import GangDecision, PodPlacement, Reason
 from planner.baselines.scheduler import solution_of
 from planner.replay.jobs import JobFacts
@@ -341,3 +342,32 @@ def test_a_job_without_gpus_or_without_duration_ends_too() -> None:
     jobs = [(gang("a", 1, 0), 0, 10), (gang("b", 1, 8), 5, 0)]
     for scheduler in (baseline(instance, "kueue"), planner(instance, online=True)):
         assert ends(run(scenario(instance, jobs), scheduler)) == {"a": 10, "b": 5}
+
+
+@pytest.mark.parametrize(
+    ("moves", "own", "limits"),
+    [
+        (Moves(max_gangs=10), False, [10, 11]),  # 200 and 220 gangs run
+        (Moves(max_gangs=10), True, [10, 10]),
+        (None, True, [None, None]),
+    ],
+)
+def test_how_many_gangs_may_move_follows_from_those_that_run_unless_the_policy_says(
+    moves: Moves | None, own: bool, limits: list[int | None]
+) -> None:
+    instance = build(nodes=[node(f"n{i:02}", switched(8)) for i in range(30)])
+    instance = replace(instance, policy=replace(instance.policy, moves=moves))
+    jobs = [(gang(f"a{i:03}", 1, 1), 0, 1000) for i in range(200)]
+    jobs += [(gang(f"b{i:02}", 1, 1), 10, 1000) for i in range(20)]
+    jobs += [(gang("last", 1, 1), 20, 10)]
+    seen: list[Instance] = []
+
+    class Watched(Baseline):
+        def decide(self, instance: Instance) -> Sequence[GangDecision]:
+            seen.append(instance)
+            return super().decide(instance)
+
+    played = replace(scenario(instance, jobs), own_max_gangs=own)
+    run(played, Watched(RULES["fifo"], instance.policy))
+    found = [None if one.policy.moves is None else one.policy.moves.max_gangs for one in seen]
+    assert found[1:3] == limits

@@ -77,7 +77,7 @@ def only_gang(instance: Instance) -> Gang:
 NEW_IN_POLICIES = {"moves", "disruption", "starvation", "now"}
 
 
-def test_a_policy_that_says_nothing_is_written_with_its_limit_of_waiting_alone() -> None:
+def test_a_policy_that_says_nothing_is_written_with_its_limits_of_waiting_and_moves() -> None:
     nothing: tuple[Json, ...] = (
         {},
         {"moves": {}},
@@ -89,10 +89,11 @@ def test_a_policy_that_says_nothing_is_written_with_its_limit_of_waiting_alone()
         instance = read(**said)
         assert instance == read() == read(starvation={}) == read(starvation={"after": "24h"})
         written = policy_written(instance)
-        assert NEW_IN_POLICIES & set(written) == {"starvation", "now"}
+        assert NEW_IN_POLICIES & set(written) == {"moves", "starvation", "now"}
+        assert written["moves"] == {"maxGangs": 10, "minGain": 0}
         assert written["starvation"] == {"after": "86400s"}
         assert written["now"] == "2026-11-20T08:00:00Z"
-    assert read().policy.moves is None
+    assert read().policy.moves == Moves(max_gangs=10)
     assert read().policy.disruption == Disruption("gpus", 86_400)
     assert read().policy.starvation_after_s == 86_400
 
@@ -101,7 +102,7 @@ def test_that_nobody_waits_too_long_is_said_by_null_and_written_so() -> None:
     instance = read(starvation=None)
     assert instance.policy.starvation_after_s is None
     written = policy_written(instance)
-    assert NEW_IN_POLICIES & set(written) == {"starvation"}
+    assert NEW_IN_POLICIES & set(written) == {"moves", "starvation"}
     assert written["starvation"] is None
     assert instance_from_document(instance_document(instance)) == instance
 
@@ -128,9 +129,82 @@ def test_what_a_policy_says_is_read_and_written() -> None:
     assert instance_from_document(instance_document(instance)) == instance
 
 
-def test_limits_that_are_not_set_are_not_written() -> None:
+def test_a_limit_on_moved_gangs_is_always_written_and_one_on_their_gpus_if_it_is_set() -> None:
     assert policy_written(read(moves={"maxGangs": 0}))["moves"] == {"maxGangs": 0, "minGain": 0}
-    assert policy_written(read(moves={"maxGPUs": 8}))["moves"] == {"maxGPUs": 8, "minGain": 0}
+    written = policy_written(read(moves={"maxGPUs": 8}))["moves"]
+    assert written == {"maxGangs": 10, "maxGPUs": 8, "minGain": 0}
+
+
+def _many(running: int, *policies: Json) -> Instance:
+    """So many gangs that run with a GPU each, and one that waits."""
+    nodes = [{"name": f"n[1-{running // 8 + 1}]", "model": "DGX H100"}]
+    cluster = {**CLUSTER, "spec": {"nodes": nodes}}
+    gangs = [
+        {
+            "apiVersion": API,
+            "kind": "Gang",
+            "metadata": {"name": f"g{i}"},
+            "spec": {"roles": [{"name": "worker", "replicas": 1, "gpus": 1}]},
+            "status": {
+                "pods": [{"role": "worker", "index": 0, "node": f"n{i // 8 + 1}", "gpus": [i % 8]}]
+                if i < running
+                else []
+            },
+        }
+        for i in range(running + 1)
+    ]
+    return read_all([cluster, *gangs, *policies])
+
+
+@pytest.mark.parametrize(
+    ("running", "most"),
+    [
+        (0, 10),
+        (219, 10),  # 5 % are 10.95
+        (220, 11),
+        (239, 11),  # 11.95
+        (240, 12),
+    ],
+)
+def test_of_gangs_that_run_one_in_twenty_moves_at_most_and_at_least_ten(
+    running: int, most: int
+) -> None:
+    policy = {"apiVersion": API, "kind": "Policy", "spec": {"moves": {"minGain": 1}}}
+    without, stated = _many(running), _many(running, policy)
+    assert without.policy.moves == Moves(max_gangs=most)
+    assert stated.policy.moves == Moves(max_gangs=most, min_gain=Fraction(1))
+    for instance in (without, stated):
+        document = instance_document(instance)
+        assert document["policy"]["spec"]["moves"]["maxGangs"] == most
+        again = instance_from_document(document)
+        assert again == instance
+        assert digest(instance_document(again)) == digest(document)
+
+
+def test_the_number_that_a_plan_states_counts_when_fewer_gangs_run() -> None:
+    document = instance_document(_many(240))
+    del document["gangs"][1:]
+    assert instance_from_document(document).policy.moves == Moves(max_gangs=12)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"moves": {"maxGangs": None}},
+        {"disruption": {"weight": "none"}},
+        {"moves": {"minGain": 0}, "disruption": {"weight": "none"}},
+    ],
+)
+def test_any_number_of_gangs_moves_by_null_and_where_restarts_are_free(said: Json) -> None:
+    instance = read(**said)
+    assert instance.policy.moves is None
+    assert policy_written(instance)["moves"] == {"maxGangs": None, "minGain": 0}
+    assert instance_from_document(instance_document(instance)) == instance
+
+
+def test_a_limit_that_is_stated_holds_where_restarts_are_free() -> None:
+    instance = read(moves={"maxGangs": 3}, disruption={"weight": "none"})
+    assert instance.policy.moves == Moves(max_gangs=3)
 
 
 NEW_IN_GANGS = {"resizeAfter", "startedAt", "lastCheckpoint", "planned"}

@@ -34,6 +34,7 @@ from models.policy import (
     DAY_S,
     DEFAULT_PRESET,
     MAX_BUDGET,
+    NO_COST,
     QUEUE_LIMIT,
     SLURM_PRIORITIES,
     Disruption,
@@ -61,8 +62,10 @@ Price = Annotated[Fraction, *decimal(0, MAX_PRICE)]
 class MovesDocument(Document):
     """How much may restart elsewhere in one plan, and what it must gain."""
 
-    max_gangs: Limit | None = omitted(
-        description="Most gangs of which any pod moves; absent: no limit"
+    max_gangs: Limit | None = Field(
+        default=None,
+        description="Most gangs of which any pod moves; absent: 5 % of the gangs that run, at least 10, and "
+        "no limit where restarts are free; null: no limit",
     )
     max_gpus: Limit | None = omitted(
         alias="maxGPUs",
@@ -72,11 +75,6 @@ class MovesDocument(Document):
         default=Fraction(0),
         description="GPUs that a set of moves must gain for each GPU that it restarts",
     )
-
-    def to_moves(self) -> Moves | None:
-        """The limits; None where none is set."""
-        found = Moves(self.max_gangs, self.max_gpus, self.min_gain)
-        return None if found == Moves() else found
 
 
 class DisruptionDocument(Document):
@@ -379,7 +377,7 @@ class PolicySpec(Document):
         default={}, description="Labels of the nodes that may be used"
     )
     solve: SolveDocument = SolveDocument.model_construct()
-    moves: MovesDocument = omitted(MovesDocument.model_construct())
+    moves: MovesDocument = MovesDocument.model_construct()
     disruption: DisruptionDocument = omitted(DisruptionDocument.model_construct())
     starvation: StarvationDocument | None = Field(
         default=StarvationDocument.model_construct(),
@@ -441,6 +439,17 @@ class PolicySpec(Document):
             names = preset_objectives(self.preset or DEFAULT_PRESET)
             return tuple(Objective(name) for name in names)
         return tuple(Objective(one.name, one.tolerance) for one in self.objectives)
+
+    @property
+    def states_max_gangs(self) -> bool:
+        """Whether it says how many gangs may move: by a number, by null, or as restarts are free."""
+        return "max_gangs" in self.moves.model_fields_set or self.disruption.weight == NO_COST
+
+    def to_moves(self, max_gangs: int | None) -> Moves | None:
+        """The limits on moves; None where there are none. ``max_gangs``: where it states none."""
+        most = self.moves.max_gangs if self.states_max_gangs else max_gangs
+        found = Moves(most, self.moves.max_gpus, self.moves.min_gain)
+        return None if found == Moves() else found
 
 
 class PolicyMetadata(Document):

@@ -288,7 +288,8 @@ def _names(request: ReplayRequest) -> list[tuple[str, str | None]]:
 def _scenario(request: ReplayRequest, trace: Trace, policy: str | None) -> Scenario:
     epoch = EPOCH if trace.starts_at is None else trace.starts_at
     gangs = [job.gang_document(epoch) for job in trace.jobs]
-    built = load(request.cluster, policy=policy, jobs=(request.trace, gangs)).instance
+    loaded = load(request.cluster, policy=policy, jobs=(request.trace, gangs))
+    built = loaded.instance
     by_key = {gang.key: replace(gang, hold=None) for gang in built.gangs}
     jobs = tuple(
         JobFacts(by_key[job.key], MS * job.submit_s, MS * job.duration_s) for job in trace.jobs
@@ -296,7 +297,14 @@ def _scenario(request: ReplayRequest, trace: Trace, policy: str | None) -> Scena
     own_mix = built.policy.mix != default_mix(built.gangs, built.cluster.nodes)
     limits = limited(built.policy, request.budget, request.settings.seed)
     instance = replace(built, gangs=(), policy=limits)
-    return Scenario(instance, jobs, epoch, request.settings, own_mix)
+    return Scenario(
+        instance,
+        jobs,
+        epoch,
+        request.settings,
+        own_mix=own_mix,
+        own_max_gangs=loaded.states_max_gangs,
+    )
 
 
 def _too_large(scenario: Scenario) -> frozenset[tuple[str, str]]:
@@ -336,6 +344,7 @@ def _task(request: ReplayRequest, name: str, scenario: Scenario, rules: str | No
         "settings": repr(scenario.settings),
         "online": online,
         "ownMix": scenario.own_mix,
+        "ownMaxGangs": scenario.own_max_gangs,
     }
     return RunTask(name, scenario, rules, online, digest(inputs))
 

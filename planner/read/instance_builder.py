@@ -13,12 +13,17 @@ from models.canonical import reference_time
 from models.cluster import Node
 from models.documents.base import suggestion
 from models.documents.cluster import NODE_LEVEL
-from models.documents.policy import PolicyDocument
+from models.documents.policy import PolicyDocument, PolicySpec
 from models.documents.queue import QueueDocument
 from models.gang import Gang, Hold, turn
 from models.hardware import FindModel
 from models.instance import Instance
-from models.policy import KubernetesPolicy, Policy, SolveLimits
+from models.policy import (
+    KubernetesPolicy,
+    Policy,
+    SolveLimits,
+    default_max_gangs,
+)
 from models.run_times import granted_run_times, starts_again
 from models.solution import BACKOFF, QUEUE_LIMIT
 from models.units import requested, shown, time_text
@@ -135,7 +140,8 @@ class LoadedInput:
 
     ``levels_source``: a sentence; ``levels_policy``: a Policy document (YAML)
     with these levels; both None where the input states its levels itself.
-    ``states_policy``: whether there is a Policy in the input. ``left_out``: waiting pods of other
+    ``states_policy``: whether there is a Policy in the input. ``states_max_gangs``: whether it says how
+    many gangs may move. ``left_out``: waiting pods of other
     schedulers that are not planned, by scheduler, most first.
     """
 
@@ -144,6 +150,7 @@ class LoadedInput:
     levels_source: str | None = None
     levels_policy: str | None = None
     states_policy: bool = False
+    states_max_gangs: bool = False
     left_out: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -205,7 +212,13 @@ def build(
         _check_spares(policy, merged)
     mix = default_mix(gangs, merged.cluster.nodes)
     recorded = cluster.now if document is None or document.spec.now is None else None
-    policy_used = policy_of(document, mix, recorded if now is None else now, queue)
+    policy_used = policy_of(
+        document,
+        mix,
+        recorded if now is None else now,
+        queue,
+        default_max_gangs(sum(gang.running for gang in gangs)),
+    )
     tenants = {entry.document.key for entry in cluster.gangs}
     instance = with_granted_run_times(
         Instance(merged.cluster, gangs, policy_used, queues=queues), tenants
@@ -230,6 +243,7 @@ def build(
         cluster.found,
         cluster.levels_policy,
         states_policy=document is not None,
+        states_max_gangs=document is not None and document.spec.states_max_gangs,
         left_out=cluster.left_out,
     )
 
@@ -299,13 +313,16 @@ def policy_of(
     mix: tuple[tuple[int, int], ...],
     now: int | None,
     queue: tuple[str, ...] | None = None,
+    max_gangs: int | None = None,
 ) -> Policy:
     """The policy with every default written out.
 
-    ``mix``: the default. ``now``, ``queue``: replace its ``now`` and its ``schedulerNames``.
+    ``mix``, ``max_gangs``: the defaults. ``now``, ``queue``: replace its ``now`` and its ``schedulerNames``.
     """
     if document is None:
-        return Policy(mix=mix, now=now, kubernetes=_with_queue(KubernetesPolicy(), queue))
+        settings = _with_queue(KubernetesPolicy(), queue)
+        moves = PolicySpec.model_construct().to_moves(max_gangs)
+        return Policy(mix=mix, now=now, kubernetes=settings, moves=moves)
     spec = document.spec
     starvation, backoff = spec.starvation, spec.eviction_backoff
     if spec.mix is not None:
@@ -320,7 +337,7 @@ def policy_of(
         node_selector=tuple(sorted(spec.node_selector.items())),
         solve=SolveLimits(solve.budget, solve.time_limit, solve.workers, solve.seed),
         kubernetes=_with_queue(spec.kubernetes.to_policy(), queue),
-        moves=spec.moves.to_moves(),
+        moves=spec.to_moves(max_gangs),
         disruption=spec.disruption.to_disruption(),
         starvation_after_s=None if starvation is None else starvation.after,
         now=spec.now if now is None else now,

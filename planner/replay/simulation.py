@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from models.documents.replay import Ending
 from models.gang import ExistingPod, Gang
 from models.instance import Instance
-from models.policy import Policy
+from models.policy import Moves, Policy, default_max_gangs
 from models.program.base_state import moves_pods
 from models.solution import GangDecision, PodPlacement
 from models.tier_values import gang_value, known_masks
@@ -64,7 +64,8 @@ class Settings:
 class Scenario:
     """What happens, whoever decides. ``instance``: cluster and queues, without gangs; ``jobs``: by arrival.
 
-    ``epoch``: date of the start. ``own_mix``: the policy states its mix; otherwise that of the moment counts.
+    ``epoch``: date of the start. ``own_mix``, ``own_max_gangs``: the policy states its mix, and how many
+    gangs may move; otherwise those of the moment count.
     """
 
     instance: Instance
@@ -72,6 +73,7 @@ class Scenario:
     epoch: int
     settings: Settings
     own_mix: bool = False
+    own_max_gangs: bool = False
 
     @property
     def window_ms(self) -> int:
@@ -394,7 +396,10 @@ class Simulation:
     def _policy_of(self, gangs: Sequence[Gang]) -> Policy:
         policy = self.scheduler.policy
         mix = policy.mix if self.scenario.own_mix else default_mix(gangs, self._base.cluster.nodes)
-        return replace(policy, now=self._date(self.now_ms), mix=mix)
+        moves = policy.moves
+        if not self.scenario.own_max_gangs:
+            moves = replace(moves or Moves(), max_gangs=default_max_gangs(len(self._running)))
+        return replace(policy, now=self._date(self.now_ms), mix=mix, moves=moves)
 
     def _level(self) -> Level:
         runs = [run for n in self._running if (run := self.jobs[n].run) is not None]

@@ -19,6 +19,7 @@ from models.instance import Instance
 from models.program.base_state import moves_pods
 from models.program.demand_builder import identity, remaining_demand
 from models.program.demands import Demand
+from models.program.options import standing_gpus
 from models.rates.speed import FULL_SPEED
 from models.solution import STARTS, GangDecision, PodPlacement
 from planner.search.budget import Budget
@@ -92,8 +93,9 @@ def _waits(instance: Instance, index: int, decision: GangDecision) -> bool:
 class _Clearing:
     """``space``: the plan. ``changed``: gangs that are elsewhere now, or wait.
 
-    ``_rooms``: by whether gangs may also stop or wait, the room without those that may leave. ``_stuck``:
-    who found no other place when a gang came last; it stays from then on, for that only gets harder.
+    ``_moving``: GPUs of the gangs that move, by gang. ``_rooms``: by whether gangs may also stop or wait, the
+    room without those that may leave. ``_stuck``: who found no other place when a gang came last; it stays
+    from then on, for that only gets harder.
     """
 
     def __init__(self, space: FreeSpace, immovable: frozenset[int]) -> None:
@@ -101,6 +103,9 @@ class _Clearing:
         self.changed: set[int] = set()
         self._instance = space.instance
         self._immovable = immovable
+        self._moving: dict[int, int] = {}
+        for gang in range(len(space.pods)):
+            self._count(gang)
         self._rooms: dict[bool, tuple[object, FreeSpace | None]] = {}
         self._loose = {
             index
@@ -252,7 +257,29 @@ class _Clearing:
             return False
         if not self._instance.gangs[gang].running:
             return True
-        return may_move(self._instance, gang) and gang not in self._immovable
+        return (
+            may_move(self._instance, gang)
+            and gang not in self._immovable
+            and (gang in self._moving or self._within_limits(gang))
+        )
+
+    def _within_limits(self, gang: int) -> bool:
+        """Whether the policy lets one more gang move."""
+        limits = self._instance.policy.moves
+        if limits is None:
+            return True
+        gpus = 0
+        if limits.max_gpus is not None:
+            gpus = sum(self._moving.values()) + standing_gpus(self._instance, gang)
+        return limits.allow(len(self._moving) + 1, gpus)
+
+    def _count(self, gang: int) -> None:
+        """Count the gang among those that move, or no longer."""
+        standing, pods = self.space.original[gang], self.space.pods[gang]
+        if pods is not standing and standing and pods and moves_pods(standing, pods):
+            self._moving[gang] = standing_gpus(self._instance, gang)
+        else:
+            self._moving.pop(gang, None)
 
     def _gives_way(self, gang: int, demand: Demand) -> bool:
         """Whether it may stop, or wait in the place of starting, for another gang."""
@@ -291,8 +318,11 @@ class _Clearing:
                 self._stuck = gang
                 done = False
                 break
+            self._count(gang)
         if not done:
             space.undo(mark)
+            for gang in leaving:
+                self._count(gang)
             return False
         for gang in (demand.gang, *leaving):
             self._note(gang)
@@ -337,7 +367,7 @@ class _Clearing:
     def _resettled(self, gang: int, before: Pods, speed: int) -> bool:
         """Place the gang elsewhere, not slower than before, if it may go; whether that was possible."""
         space, spec = self.space, self._instance.gangs[gang]
-        if spec.running and (not may_move(self._instance, gang) or gang in self._immovable):
+        if not self._goes(gang):
             return False
         demand = remaining_demand(self._instance, gang, counts_of(spec, before), ())
         pods = place(space, demand) if demand.possible else None
@@ -349,6 +379,7 @@ class _Clearing:
     def _note(self, gang: int) -> None:
         """The gang has changed."""
         self.changed.add(gang)
+        self._count(gang)
         if not self.space.original[gang] and self.space.pods[gang]:
             self._put(gang, self.space.pods[gang])
 

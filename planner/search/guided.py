@@ -16,7 +16,7 @@ from models.solution import GangDecision, placed
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace
 from planner.search.greedy import admit, place, queue, queue_key
-from planner.search.repair import back_in_place
+from planner.search.repair import back_in_place, moves_beyond
 
 STEPS = 10
 """Gangs are ordered by tenths of what the LP admits of them."""
@@ -53,7 +53,7 @@ def follow(
         one if space.pods[i] == one.pods and i not in homeless else space.decision(i)
         for i, one in enumerate(decisions)
     ]
-    return back_in_place(instance, found, homeless)
+    return back_in_place(instance, found, [*homeless, *moves_beyond(instance, found)])
 
 
 def _resettle(space: FreeSpace, movers: Sequence[Option], budget: Budget) -> list[int]:

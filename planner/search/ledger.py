@@ -14,13 +14,12 @@ from models.disruption_budgets import beyond_budgets, leaving_early
 from models.implied_bounds import ImpliedBounds
 from models.instance import Instance
 from models.program.base_state import base_decisions
-from models.program.options import standing_gpus
 from models.services import mixed
 from models.solution import GangDecision, Proof, TierResult
 from models.tier_values import Evaluation, ValueCache, tiers_of
 from models.tiers import larger_is_better, sign
 from planner.search.joint_rules import JOINT_RULES
-from planner.search.repair import back_in_place, unjustified_victims
+from planner.search.repair import back_in_place, moves_beyond, unjustified_victims
 
 
 @dataclass
@@ -70,10 +69,10 @@ class Ledger:
         """The plan without what a relaxed program may have admitted wrongly; None if no valid plan remains.
 
         Gangs below minBandwidthShare wait, and those of a service on several models; gangs stopped
-        without need keep running, and so do those that budgets or run times do not let go. Of gangs that
-        break a rule about several, the lowest go back.
+        without need keep running, and so do those that budgets or run times do not let go, and those that
+        move beyond the policy's limits. Of gangs that break a rule about several, the lowest go back.
         """
-        beyond = self._bound_to_stay(decisions)
+        beyond = [*self._bound_to_stay(decisions), *moves_beyond(self.instance, decisions)]
         if beyond:
             decisions = back_in_place(self.instance, decisions, beyond)
         victims = unjustified_victims(self.instance, decisions)
@@ -98,7 +97,7 @@ class Ledger:
             if any(rule.broken(plan) for rule in JOINT_RULES if rule.drops):
                 return None
         broken = unjustified_victims(self.instance, decisions)
-        if broken or self._bound_to_stay(decisions) or self._moves_too_much(decisions):
+        if broken or self._bound_to_stay(decisions) or moves_beyond(self.instance, decisions):
             return None
         return decisions
 
@@ -121,18 +120,6 @@ class Ledger:
             and not value.meets_min_share
         }
         return below_share.union(mixed(self.instance, plan.decisions))
-
-    def _moves_too_much(self, decisions: Sequence[GangDecision]) -> bool:
-        """Whether more moves than the policy allows, as where fractions of moves are rounded up."""
-        limits = self.instance.policy.moves
-        moved = [i for i, decision in enumerate(decisions) if decision.decision == "move"]
-        if limits is None or not moved:
-            return False
-        gpus = sum(standing_gpus(self.instance, index) for index in moved)
-        return any(
-            most is not None and count > most
-            for count, most in ((len(moved), limits.max_gangs), (gpus, limits.max_gpus))
-        )
 
     def evaluate(self, decisions: Sequence[GangDecision]) -> Evaluation:
         """All values of a plan; values of unchanged gangs come from the cache."""

@@ -24,6 +24,7 @@ def notes_of(
         *_ageless(instance),
         *_unknown_starts(instance),
         *_starts_not_now(instance),
+        *_moves_used_up(instance, decisions),
     ]
     shared = _shared_nics(instance, decisions)
     if shared:
@@ -121,6 +122,21 @@ def _starts_not_now(instance: Instance) -> list[str]:
     return [
         f"{first_of(names, MAX_NAMED)}: {what}, no place for them was found, even if no gang ran"
     ]
+
+
+def _moves_used_up(instance: Instance, decisions: Sequence[GangDecision]) -> list[str]:
+    """That as many gangs move as the policy allows, while others wait."""
+    limits = instance.policy.moves
+    moved = sum(one.decision == "move" for one in decisions)
+    waits = any(
+        one.decision == "wait" and gang.hold is None
+        for gang, one in zip(instance.gangs, decisions, strict=True)
+    )
+    if limits is None or not moved or moved != limits.max_gangs or not waits:
+        return []
+    verb = "moves" if moved == 1 else "move"
+    most = "as many as maxGangs of the Policy's moves allows"
+    return [f"{plural(moved, 'gang')} {verb}, {most}; with more, gangs that wait might start"]
 
 
 def _unknown_runtime(instance: Instance, decisions: Sequence[GangDecision]) -> list[str]:

@@ -14,6 +14,7 @@ from models.giving_way import unjustified
 from models.instance import Instance
 from models.program.base_state import Pods, moves_pods, standing_pods
 from models.program.demand_builder import remaining_demand
+from models.program.options import standing_gpus
 from models.queue_order import must_wait
 from models.run_times import protected
 from models.solution import GangDecision, PodPlacement
@@ -35,6 +36,38 @@ def unjustified_victims(instance: Instance, decisions: Sequence[GangDecision]) -
     if not released:
         return []
     return unjustified(instance, released, _arrivals(instance, decisions))
+
+
+def moves_beyond(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
+    """Gangs that move beyond the limits of the policy: those in whose place the lowest come, or nobody.
+
+    Those that make room for the same gang follow each other, so that few moves are for nothing.
+    """
+    limits = instance.policy.moves
+    moved = [i for i, one in enumerate(decisions) if one.decision == "move"]
+    if limits is None or not moved:
+        return []
+    sizes = {index: standing_gpus(instance, index) for index in moved}
+    if limits.allow(len(moved), sum(sizes.values())):
+        return []
+    nobody = (True, 0, 0)
+    comes: dict[int, tuple[bool, int, int]] = {}
+    for gang, pod in _arrivals(instance, decisions):
+        who = (False, -instance.gangs[gang].priority, gang)
+        comes[pod.node] = min(who, comes.get(pod.node, nobody))
+    standing = standing_pods(instance)
+
+    def urgency(index: int) -> tuple[tuple[bool, int, int], int, int]:
+        first = min(comes.get(pod.node, nobody) for pod in standing[index])
+        return first, sizes[index], index
+
+    kept, gpus, beyond = 0, 0, list[int]()
+    for index in sorted(moved, key=urgency):
+        if limits.allow(kept + 1, gpus + sizes[index]):
+            kept, gpus = kept + 1, gpus + sizes[index]
+        else:
+            beyond.append(index)
+    return sorted(beyond)
 
 
 def needless_undone(
