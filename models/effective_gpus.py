@@ -6,11 +6,12 @@ GPU, so that it starts; here it counts nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from models.gang import Gang
 from models.instance import Instance
-from models.solution import GangDecision
+from models.solution import ByPriority, GangDecision
 from models.tier_values import Evaluation, speed_before
 
 
@@ -41,3 +42,11 @@ def effective_after(evaluation: Evaluation) -> int:
 def effective_of(instance: Instance, decisions: Sequence[GangDecision]) -> int:
     """The same of these decisions, one for each gang."""
     return effective_after(Evaluation(instance, decisions))
+
+
+def effective_by_priority(evaluation: Evaluation) -> ByPriority:
+    """What a plan makes of the gangs of each priority, those without any left out."""
+    found = Counter[int]()
+    for line, gpus in zip(evaluation.lines, gpus_at_speed(evaluation), strict=True):
+        found[line.gang.priority] += gpus
+    return tuple((priority, found[priority]) for priority in sorted(+found, reverse=True))

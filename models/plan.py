@@ -20,20 +20,21 @@ from models.documents.plan import (
     PlanMetadata,
     PlanMoves,
     PlanObjective,
+    PlanPriorityGpus,
     PlanSearch,
     PlanStatus,
     PlanUnable,
     PlanUnchecked,
 )
 from models.documents.stated import unchecked
-from models.effective_gpus import effective_after, effective_before
+from models.effective_gpus import effective_after, effective_before, effective_by_priority
 from models.empty_starts import Answer, not_claiming
 from models.gang import Gang
 from models.gang_rates import dealt_ranks
 from models.hardware import bits
 from models.instance import Instance
 from models.queue_status import queue_status
-from models.solution import GangDecision, MoveSet, PodPlacement, Reason, Solution
+from models.solution import ByPriority, GangDecision, MoveSet, PodPlacement, Reason, Solution
 from models.tier_values import Evaluation, Line, ValueCache, known_masks
 from models.units import epoch_seconds, time_text
 
@@ -169,11 +170,27 @@ def _unable(instance: Instance) -> tuple[PlanUnable, ...]:
 
 
 def _effective(instance: Instance, solution: Solution, evaluation: Evaluation) -> PlanEffectiveGpus:
-    start = solution.one_at_a_time
+    start, after = solution.one_at_a_time, effective_after(evaluation)
+    alone = None if start is None else sum(gpus for _, gpus in start)
+    fewer = alone is not None and after < alone
     return PlanEffectiveGpus.model_construct(
         before=effective_before(instance) / 1000,
-        after=effective_after(evaluation) / 1000,
-        one_at_a_time=None if start is None else start / 1000,
+        after=after / 1000,
+        one_at_a_time=None if alone is None else alone / 1000,
+        by_priority=_priorities(effective_by_priority(evaluation), start or ()) if fewer else (),
+    )
+
+
+def _priorities(after: ByPriority, start: ByPriority) -> tuple[PlanPriorityGpus, ...]:
+    """The figures of every priority side by side. ``start``: of one gang after another."""
+    plan, alone = dict(after), dict(start)
+    return tuple(
+        PlanPriorityGpus.model_construct(
+            priority=priority,
+            after=plan.get(priority, 0) / 1000,
+            one_at_a_time=alone.get(priority, 0) / 1000,
+        )
+        for priority in sorted({*plan, *alone}, reverse=True)
     )
 
 

@@ -182,13 +182,17 @@ class MoveSet:
     effective: int | None = None
 
 
+ByPriority = tuple[tuple[int, int], ...]
+"""(priority, effective GPUs in permille-GPU), the highest priority first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Solution:
     """``decisions``: one for each gang, in Instance order. ``notes``: what the plan assumes, in sentences.
 
-    ``moves``: every gang that moves, in exactly one set. ``one_at_a_time``: effective GPUs (permille-GPU)
-    of the start, which takes one gang after another; None if the search ended before. ``solver_calls``:
-    of the search, without those of its reasons.
+    ``moves``: every gang that moves, in exactly one set. ``one_at_a_time``: effective GPUs of
+    the start, which takes one gang after another; None if the search ended before. ``solver_calls``: of the
+    search, without those of its reasons.
     """
 
     decisions: tuple[GangDecision, ...]
@@ -198,5 +202,5 @@ class Solution:
     effort: float = 0.0
     notes: tuple[str, ...] = ()
     moves: tuple[MoveSet, ...] = ()
-    one_at_a_time: int | None = None
+    one_at_a_time: ByPriority | None = None
     solver_calls: int = 0

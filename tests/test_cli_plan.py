@@ -363,6 +363,7 @@ def test_json_log_has_one_object_a_line_and_ends_with_a_summary(small: str, cli:
     # pair and both twins start, huge waits
     assert (summary["placed"], summary["kept"], summary["waiting"]) == (3, 0, 1)
     assert summary["effective_gpus"] == {"before": 0.0, "after": 22.0, "one_at_a_time": 22.0}
+    assert summary["gained_by_priority"] == {}
     assert list(summary["seconds"]) == ["read", "solve", "check", "save"]
     digests = json.loads(Path("plan.json").read_text(encoding="utf-8"))["status"]["digests"]
     assert summary["digests"] == digests

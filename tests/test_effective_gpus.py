@@ -7,12 +7,17 @@ from dataclasses import replace
 import pytest
 from building import build, gang, mask
 from moves_made import decide, solved
+from test_walls import ROOT
 
+from models.documents.plan import PlanDocument
 from models.effective_gpus import effective_before, effective_of
+from models.gang import Gang
 from models.instance import Instance
 from models.plan import compose
 from models.verify.check import check
 from planner.search.solve import Search, solve
+from planner.show.plan_tables import effective_gpus
+from planner.show.proofs import bought
 
 WHOLE = mask(*range(8))
 PRESETS = pytest.mark.parametrize("main", ["goodput", "admission"])
@@ -80,11 +85,21 @@ def test_the_plan_states_what_is_effective_before_and_after_it(main: str) -> Non
     instance = four_racks(main)
     plan = solved(instance, decide(instance, new=[(3, mask(0, 1))]))
     stated = {"name": "p", "created_at": "2026-11-20T10:00:00Z", "generator": "test"}
-    document = compose(instance, replace(plan, one_at_a_time=10961), **stated)
+    document = compose(instance, replace(plan, one_at_a_time=((0, 10960),)), **stated)
     assert document["status"]["effectiveGpus"] == {
         "before": 8.96,
         "after": 10.96,
+        "oneAtATime": 10.96,
+    }
+    fewer = compose(instance, replace(plan, one_at_a_time=((7, 1), (0, 10960))), **stated)
+    assert fewer["status"]["effectiveGpus"] == {
+        "before": 8.96,
+        "after": 10.96,
         "oneAtATime": 10.961,
+        "byPriority": [
+            {"priority": 7, "after": 0, "oneAtATime": 0.001},
+            {"priority": 0, "after": 10.96, "oneAtATime": 10.96},
+        ],
     }
     unknown = compose(instance, plan, **stated)
     assert unknown["status"]["effectiveGpus"] == {"before": 8.96, "after": 10.96}
@@ -109,6 +124,53 @@ def test_the_search_says_what_its_start_reached() -> None:
     again = search.best()
     assert found.one_at_a_time == again.one_at_a_time == solve(instance).one_at_a_time
     assert found.one_at_a_time is not None
-    assert 0 < found.one_at_a_time <= effective_of(instance, found.decisions) == 32000
+    ((priority, reached),) = found.one_at_a_time
+    assert priority == 0
+    assert 0 < reached <= effective_of(instance, found.decisions) == 32000
     stated = {"name": "p", "created_at": "2026-11-20T10:00:00Z", "generator": "test"}
-    assert check(compose(instance, found, **stated)) == []
+    document = compose(instance, found, **stated)
+    assert check(document) == []
+    assert "byPriority" not in document["status"]["effectiveGpus"]
+    assert bought(PlanDocument.model_validate(document)) is None
+
+
+def displaced(*more: Gang) -> Instance:
+    """low holds both servers with 16 GPUs; high and mid want half a server each, and low may be stopped."""
+    low = gang("low", 2, 8, stands=[(0, 0, 0, WHOLE), (0, 1, 1, WHOLE)], preemptible=True)
+    high, mid = gang("high", 1, 4, priority=100), gang("mid", 1, 4, priority=50)
+    return build(nodes_per_rack=2, objectives=["goodput"], gangs=[low, high, mid, *more])
+
+
+def test_a_plan_with_fewer_than_one_gang_after_another_says_what_it_has_for_them() -> None:
+    # One after another nobody is stopped: 16. The plan stops low for 4 + 4.
+    instance = displaced()
+    found = solve(instance)
+    assert found.one_at_a_time == ((0, 16000),)
+    stated = {"name": "p", "created_at": "2026-11-20T10:00:00Z", "generator": "test"}
+    document = compose(instance, found, **stated)
+    assert document["status"]["effectiveGpus"] == {
+        "before": 16,
+        "after": 8,
+        "oneAtATime": 16,
+        "byPriority": [
+            {"priority": 100, "after": 4, "oneAtATime": 0},
+            {"priority": 50, "after": 4, "oneAtATime": 0},
+            {"priority": 0, "after": 0, "oneAtATime": 16},
+        ],
+    }
+    assert check(document) == []
+    says = "8 fewer than one after another: +8 at priority 100 and 50, -16 below, 1 gang stopped"
+    plan = PlanDocument.model_validate(document)
+    assert bought(plan) == says
+    page = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")
+    assert "\n".join(effective_gpus(plan)) in page
+
+
+def test_a_plan_that_stops_gangs_and_has_more_says_nothing() -> None:
+    # small takes half of the server that low leaves free: 4 + 4 + 8 are as many as low's 16
+    instance = displaced(gang("small", 1, 8))
+    found = solve(instance)
+    assert [one.decision for one in found.decisions] == ["place", "preempt", "place", "place"]
+    document = compose(instance, found, name="p", created_at="2026-11-20T10:00:00Z", generator="g")
+    assert document["status"]["effectiveGpus"] == {"before": 16, "after": 16, "oneAtATime": 16}
+    assert bought(PlanDocument.model_validate(document)) is None

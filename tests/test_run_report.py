@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 
 import handmade
 
@@ -95,6 +96,7 @@ def test_the_event_holds_the_same_facts() -> None:
         "waiting": 2,
         "never": 0,
         "effective_gpus": {"before": 8.0, "after": 1234.56, "one_at_a_time": 1200.0},
+        "gained_by_priority": {},
         "gangs": {"started": 1, "pending": 1, "skipped": 1},
         "writes": 10,
         "evicted": 1,
@@ -125,6 +127,28 @@ def test_the_note_on_the_lock_and_the_metrics_agree_with_it() -> None:
     failed = RunReport(exit_code=69).metrics(1000.0)
     assert (failed.effective, failed.tier_gaps, failed.waiting_gpus, failed.outcomes) == ({},) * 4
     assert (failed.pending, failed.started, failed.evicted, failed.gap) == (None,) * 4
+
+
+def test_a_run_says_what_its_plan_has_for_fewer_effective_gpus() -> None:
+    found = decided()
+    document = found.model_dump(by_alias=True)
+    document["status"]["effectiveGpus"] |= {
+        "oneAtATime": 1300.0,
+        "byPriority": [
+            {"priority": 5, "after": 34.56, "oneAtATime": 0},
+            {"priority": 0, "after": 1200.0, "oneAtATime": 1300.0},
+        ],
+    }
+    lower = replace(report(), decided=PlanDocument.model_validate(document))
+    # 34.56 - 100 = -65.44; of the five gangs one is stopped
+    fewer = "65.44 fewer than one after another: +34.56 at priority 5, -100 below, 1 gang stopped"
+    assert f"1,234.56 effective GPUs (8 before); its plan has {fewer}; " in lower.line(2.0)
+    assert "fewer" not in report().line(2.0)
+    err = io.StringIO()
+    console = Console(stdout=io.StringIO(), stderr=err, environ={})
+    console.log_in(LogFormat.json)
+    lower.print_summary(console, 2.0)
+    assert json.loads(err.getvalue())["gained_by_priority"] == {"5": 34.56, "0": -100.0}
 
 
 def test_a_plan_of_an_older_version_says_nothing_of_effective_gpus() -> None:

@@ -11,6 +11,9 @@ from plan_goodput import goodput_plan
 from models.documents.plan import PlanDocument
 from models.verify.check import check
 from planner.show import plan_tables, running_changes
+from planner.show.proofs import bought
+from planner.show.report.page import html
+from planner.show.report.plan_page import plan_page
 from planner.show.table import Table, draw
 from planner.show.text import gpu_amount, whole_percent, width
 
@@ -112,6 +115,57 @@ def test_the_summary_says_what_is_effective_now_after_and_of_one_gang_after_anot
     assert plan_tables.ending(unknown)[1] == first
     older = PlanDocument.model_validate(goodput_plan("admission"))
     assert not any("effective" in line for line in plan_tables.ending(older))
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (
+            [(9, 7, 6), (3, 4.04, 9)],
+            "3.96 fewer than one after another: +1 at priority 9, -4.96 below",
+        ),
+        (
+            [(9, 7, 6), (8, 1, 1), (7, 3, 2.5), (3, 0.04, 9)],
+            "7.46 fewer than one after another: +1.5 at priority 9 and 7, -8.96 below",
+        ),
+        (
+            [(9, 3, 2), (8, 3, 2), (7, 3, 2), (3, 2.04, 9)],
+            "3.96 fewer than one after another: +3 at priority 9, 8 and 7, -6.96 below",
+        ),
+        (
+            [(9, 3, 2), (8, 3, 2), (7, 2, 1), (6, 2, 1), (3, 1.04, 9)],
+            "3.96 fewer than one after another: +4 at priority 9 to 6, -7.96 below",
+        ),
+        # what is below counts together
+        (
+            [(9, 3, 2), (8, 3, 5), (7, 5.04, 8)],
+            "3.96 fewer than one after another: +1 at priority 9, -4.96 below",
+        ),
+        (
+            [(9, 3, 8), (8, 8.04, 7)],
+            "3.96 fewer than one after another: -5 at priority 9, +1.04 below",
+        ),
+        ([(0, 11.04, 15)], "3.96 fewer than one after another: -3.96 at priority 0"),
+        # no change below in all
+        (
+            [(9, 3, 6.96), (8, 5.04, 3.04), (7, 3, 5)],
+            "3.96 fewer than one after another: -3.96 at priority 9",
+        ),
+    ],
+)
+def test_a_plan_with_fewer_says_what_it_has_for_them(
+    rows: list[tuple[int, float, float]], said: str
+) -> None:
+    stated = {
+        "before": 1.4,
+        "after": round(sum(after for _, after, _ in rows), 3),
+        "oneAtATime": round(sum(alone for _, _, alone in rows), 3),
+        "byPriority": [{"priority": p, "after": a, "oneAtATime": one} for p, a, one in rows],
+    }
+    plan = typed(effectiveGpus=stated)
+    said = f"{said}, 1 gang stopped, 1 gang moved"  # gone, and old
+    assert plan_tables.ending(plan)[2] == bought(plan) == said
+    assert said in html(plan_page(plan))
 
 
 def test_amounts_and_percents_are_short() -> None:

@@ -20,6 +20,7 @@ from plan_documents import (
     standing,
 )
 
+from models.documents.stated import unchecked
 from models.verify.check import check
 
 
@@ -32,14 +33,16 @@ def goodput(**more: object) -> Doc:
     return policy(objectives=[{"name": name, "tolerance": 0} for name in names], **more)
 
 
-def on_two_meshes(rules: Doc, before: list[int], after: list[int]) -> Doc:
+def on_two_meshes(rules: Doc, before: list[int], after: list[int], *, priority: int = 0) -> Doc:
     """Two DGX-1 V100: a (2 GPUs) moves from m1 to m2, b (1 GPU) starts, c lacks a pod, d waits.
+
+    ``priority``: of b.
 
     GPUs 0 and 3 have the full speed, 0 and 1 share 500 and speed 800, 0 and 5 share 200 and speed 500.
     """
     gangs = [
         gang("a", role("worker", 1, 2), movable=True, pods=(standing("a", "m1", before),)),
-        gang("b", role("worker", 1, 1)),
+        gang("b", role("worker", 1, 1), priority=priority),
         gang("c", role("worker", 2, 1), pods=(standing("c", "m1", [6]),)),
         gang("d", role("worker", 1, 8)),
     ]
@@ -77,6 +80,49 @@ def test_effective_gpus_are_those_before_and_after_the_plan(
         (violation,) = check(changed)
         assert (violation.rule, violation.gang) == ("effective-gpus", None)
         assert f"status.effectiveGpus.{next(iter(wrong))}: says" in violation.message
+
+
+def by_priority(*rows: tuple[int, float, float]) -> list[Doc]:
+    """(priority, after, one after another)."""
+    return [{"priority": p, "after": after, "oneAtATime": alone} for p, after, alone in rows]
+
+
+@pytest.mark.parametrize(
+    ("rows", "possible"),
+    [
+        (by_priority((5, 1, 0), (0, 2, 4)), True),
+        (by_priority((5, 1, 1), (0, 2, 3)), True),
+        (by_priority((5, 1, 0.5), (0, 2, 3.5)), True),
+        (by_priority((5, 2, 0), (0, 1, 4)), False),  # b alone is of priority 5
+        (by_priority((5, 1, 1.5), (0, 2, 2.5)), False),  # b asks for 1 GPU
+        (by_priority((5, 1, 0), (0, 2, 3)), False),  # 3 are not 4
+        (by_priority((0, 2, 4)), False),
+        (by_priority((0, 2, 4), (5, 1, 0)), False),
+        (by_priority((5, 1, 0), (5, 1, 0), (0, 2, 4)), False),
+        (by_priority((5, 1, 0), (3, 0, 0), (0, 2, 4)), False),
+        (by_priority((5, 1, 0), (0, 2, 3), (-1, 0, 1)), False),  # nobody is
+    ],
+)
+def test_of_fewer_than_one_gang_after_another_each_priority_is_stated(
+    rows: list[Doc], *, possible: bool
+) -> None:
+    plan = on_two_meshes(goodput(), [0, 3], [0, 3], priority=5)
+    stated = stating(plan, before=2, after=3, oneAtATime=4, byPriority=rows)
+    assert rules_broken(stated) == (set() if possible else {"effective-gpus"})
+
+
+def test_priorities_are_stated_of_plans_with_fewer_alone() -> None:
+    rows = by_priority((0, 3, 3))
+    plan = on_two_meshes(goodput(), [0, 3], [0, 3])
+    (violation,) = check(stating(plan, before=2, after=3, oneAtATime=3, byPriority=rows))
+    assert violation.message.endswith("byPriority: is stated of a plan that has no fewer")
+    missing = stating(plan, before=2, after=3, oneAtATime=4)
+    assert check(missing) == []  # as of an older version
+    missing["status"]["unchecked"] = [
+        {"field": one.field, "codes": [*one.codes], "why": one.why} for one in unchecked(missing)
+    ]
+    said = "status.effectiveGpus.byPriority: is not stated"
+    assert said in [violation.message for violation in check(missing)]
 
 
 @pytest.mark.parametrize(

@@ -252,6 +252,14 @@ class PlanSearch(Open):
     stopped_by: StoppedBy
 
 
+class PlanPriorityGpus(Open):
+    """Effective GPUs of the gangs of one priority."""
+
+    priority: int
+    after: EffectiveGpus = Field(description="Of the gangs that run after the plan")
+    one_at_a_time: EffectiveGpus = Field(description="If gangs are taken one after another")
+
+
 class PlanEffectiveGpus(Open):
     """GPUs of the gangs that run whole, times their predicted speed; exact, with up to three digits."""
 
@@ -259,6 +267,11 @@ class PlanEffectiveGpus(Open):
     after: EffectiveGpus = Field(description="Of the gangs that run after the plan")
     one_at_a_time: EffectiveGpus | None = omitted(
         description="What the same queue gives if gangs are taken one after another"
+    )
+    by_priority: Many[PlanPriorityGpus] = omitted(
+        default=(),
+        description="Only in plans with fewer than `oneAtATime`: which priorities have more and which "
+        "fewer, the highest first; priorities with none are left out",
     )
 
     def known(self) -> dict[str, float]:

@@ -210,6 +210,13 @@ ROWS: Mapping[str, Row] = {
     "status.effectiveGpus.oneAtATime": Row(
         "at most what the gangs ask for, and the GPUs there are", OTHER_PLAN, always=True
     ),
+    "status.effectiveGpus.byPriority[].priority": Row(
+        "each with effective GPUs, in order; only where `after` is less than `oneAtATime`"
+    ),
+    "status.effectiveGpus.byPriority[].after": _AGAIN,
+    "status.effectiveGpus.byPriority[].oneAtATime": Row(
+        "at most what the gangs of the priority ask for; together `oneAtATime`", OTHER_PLAN
+    ),
     "status.queues": _AGAIN,
     "status.unable[].gang": Row(
         "that it waits, and that no gang is missing that a count refutes", FOUND

@@ -216,13 +216,17 @@ class Outcome:
         return tuple(found)
 
     @cached_property
-    def effective(self) -> int:
-        """Permille-GPU of the gangs that run whole: their GPUs at ``min``, times their speed."""
-        return sum(
-            change.gang.gpus_at_min * (figures.speed or 0)
+    def effective_by_gang(self) -> tuple[int, ...]:
+        """Permille-GPU of every gang: GPUs at ``min``, times its speed; 0 for one that does not run whole."""
+        return tuple(
+            change.gang.gpus_at_min * (figures.speed or 0) if change.admitted else 0
             for change, figures in zip(self.changes, self.figures, strict=True)
-            if change.admitted
         )
+
+    @cached_property
+    def effective(self) -> int:
+        """Permille-GPU of the gangs that run whole."""
+        return sum(self.effective_by_gang)
 
     @cached_property
     def goodput(self) -> dict[tuple[str, str], int]:

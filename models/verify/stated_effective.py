@@ -1,14 +1,16 @@
 """What a plan states of its effective GPUs: the sum of GPUs x speed over the gangs that run whole.
 
-Before and after are recomputed. What one gang after another would give is not in the document: it is only
-checked to be possible at all.
+Before and after are recomputed, by priority, too. What one gang after another would give is not in the
+document: it is only checked to be possible at all, and to add up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
+from models.documents.plan import PlanEffectiveGpus, PlanPriorityGpus
 from models.verify.outcome import Outcome
 from models.verify.speed import FULL_SPEED
 from models.verify.violation import Violation
@@ -31,6 +33,46 @@ def check(outcome: Outcome) -> Iterator[Violation]:
         held = sum(change.running_gpus for change in outcome.changes)
         high = min(most, FULL_SPEED * (installed + held))
         yield from _between("oneAtATime", stated.one_at_a_time, 0, high)
+    yield from _by_priority(outcome, stated)
+
+
+def _by_priority(outcome: Outcome, stated: PlanEffectiveGpus) -> Iterator[Violation]:
+    """Which priorities have more, and which fewer: where the plan has fewer in all, and nowhere else."""
+    rows, alone = stated.by_priority, stated.one_at_a_time
+    fewer = alone is not None and 1000 * Fraction(repr(alone)) > outcome.effective
+    if fewer and not rows:
+        if outcome.case.status.unchecked:  # plans of older versions have none
+            yield Violation(RULE, None, "status.effectiveGpus.byPriority: is not stated")
+    elif rows and not fewer:
+        what = "is stated of a plan that has no fewer"
+        yield Violation(RULE, None, f"status.effectiveGpus.byPriority: {what}")
+    elif rows:
+        yield from _each_priority(outcome, rows, alone or 0.0)
+
+
+def _each_priority(
+    outcome: Outcome, rows: Sequence[PlanPriorityGpus], alone: float
+) -> Iterator[Violation]:
+    """``alone``: effective GPUs of one gang after another."""
+    asked, after = Counter[int](), Counter[int]()
+    for change, gpus in zip(outcome.changes, outcome.effective_by_gang, strict=True):
+        asked[change.gang.priority] += FULL_SPEED * change.gang.gpus_at_min
+        after[change.gang.priority] += gpus
+    priorities = [row.priority for row in rows]
+    missing = {priority for priority, gpus in after.items() if gpus} - {*priorities}
+    if missing or priorities != sorted({*priorities}, reverse=True):
+        what = "must have every priority with effective GPUs once, the highest first"
+        yield Violation(RULE, None, f"status.effectiveGpus.byPriority: {what}")
+    for i, row in enumerate(rows):
+        at, own = f"byPriority[{i}]", after[row.priority]
+        yield from _between(f"{at}.after", row.after, own, own)
+        yield from _between(f"{at}.oneAtATime", row.one_at_a_time, 0, asked[row.priority])
+        if not own and not row.one_at_a_time:
+            what = f"status.effectiveGpus.{at}: priority {row.priority} has none in either plan"
+            yield Violation(RULE, None, what)
+    if sum(Fraction(repr(row.one_at_a_time)) for row in rows) != Fraction(repr(alone)):
+        what = "status.effectiveGpus.byPriority: oneAtATime does not add up to that of all"
+        yield Violation(RULE, None, what)
 
 
 def _before(outcome: Outcome) -> tuple[int, int]:

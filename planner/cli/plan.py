@@ -261,6 +261,8 @@ def _again(console: Console, request: PlanRequest, *, budget: int | None) -> str
 
 
 def _summary(console: Console, planned: Planned, code: int) -> None:
+    from planner.show.proofs import gained
+
     gangs = planned.plan.spec.gangs
     status = planned.plan.status
     effective = status.effective_gpus
@@ -278,6 +280,7 @@ def _summary(console: Console, planned: Planned, code: int) -> None:
         waiting=sum(gang.decision == "wait" for gang in gangs),
         never=sum(gang.never for gang in gangs),
         effective_gpus=None if effective is None else effective.known(),
+        gained_by_priority=gained(planned.plan),
         what_if=planned.plan.instance.what_if,
         seconds=planned.seconds,
         digests=status.digests.model_dump(),

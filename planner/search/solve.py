@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import partial
 from importlib.metadata import version
 
-from models.effective_gpus import effective_of
+from models.effective_gpus import effective_by_priority
 from models.gang import Gang, Patience
 from models.instance import Instance
 from models.nearness import loosened
@@ -28,7 +28,8 @@ from models.program.queue_usage import QUEUE_TIERS
 from models.program.rules.cells import too_many
 from models.program.tier_expressions import FREE_SPACE, OPTION_VALUES, SPEED_FACTORS
 from models.shape import pooled_shapes, shaped_gangs
-from models.solution import GangDecision, Solution
+from models.solution import ByPriority, GangDecision, Solution
+from models.tier_values import Evaluation
 from models.tiers import MAINS, Tier
 from planner.search.budget import Budget, NullProgress, Progress
 from planner.search.clearing import clear
@@ -125,7 +126,7 @@ class Search:
         self._ledger: Ledger | None = None
         self._searches = 0
         self._held: dict[int, frozenset[int]] = {}
-        self._one_at_a_time: int | None = None
+        self._one_at_a_time: ByPriority | None = None
         self._refilled_last: tuple[GangDecision, ...] | None = None
         self.started = False
         self.phase = "first plan"
@@ -148,7 +149,7 @@ class Search:
             if self.instance.restarts_free:
                 other = afresh(self.instance, budget=self._budget)
                 start = better(self.instance, start, in_due_time(self.instance, other))
-            self._one_at_a_time = effective_of(self.instance, start)
+            self._one_at_a_time = effective_by_priority(Evaluation(self.instance, start))
             resumed = resume(self.instance, base, self._budget)
             start = better(self.instance, start, in_due_time(self.instance, resumed))
             ledger = Ledger(self.instance, start)

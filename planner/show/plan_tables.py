@@ -25,7 +25,7 @@ from planner.show.gang_groups import (
     why,
 )
 from planner.show.gang_groups import text as group_text
-from planner.show.proofs import outcome
+from planner.show.proofs import bought, outcome
 from planner.show.selection import Selection
 from planner.show.slowdown import Slowdowns
 from planner.show.table import Cell, Column, Style, Table
@@ -392,7 +392,7 @@ def results(plan: PlanDocument) -> list[str]:
 
 
 def effective_gpus(plan: PlanDocument) -> list[str]:
-    """What the plan makes of the GPUs, in one line; none for plans of older versions."""
+    """What the plan makes of the GPUs, and what it has for fewer; nothing for plans of older versions."""
     effective = plan.status.effective_gpus
     if effective is None:
         return []
@@ -401,7 +401,8 @@ def effective_gpus(plan: PlanDocument) -> list[str]:
     line += f" ({gpu_amount(effective.before)} before the plan)"
     if effective.one_at_a_time is not None:
         line += f"; taking one gang after another: {gpu_amount(effective.one_at_a_time)}"
-    return [line]
+    fewer = bought(plan)
+    return [line] if fewer is None else [line, fewer]
 
 
 def _verb(decision: str, count: int) -> str:

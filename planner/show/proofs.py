@@ -7,13 +7,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from itertools import takewhile
 
 from models.documents.plan import PlanDocument
 from models.documents.stated import Unchecked
 from models.rates.speed import FULL_SPEED
+from models.solution import Decision
 from models.units import first_of, plural
 from planner.show.text import gpu_amount, percent
 from planner.untrusted_text import safe
+
+MAX_PRIORITIES = 3
+"""Priorities that a sentence lists; of more it gives the range."""
 
 MAX_NAMED = 4
 """Tiers named in one line."""
@@ -67,6 +72,46 @@ def more_work(plan: PlanDocument) -> str | None:
     if most is None or effective is None or not effective.after:
         return None
     return percent(most / effective.after - 1)
+
+
+def bought(plan: PlanDocument) -> str | None:
+    """What a plan with fewer effective GPUs than one gang after another has for them.
+
+    ``721 fewer than one after another: +141 at priority 100 and 50, -862 below, 94 gangs stopped``. The
+    highest priorities that have all more, or all fewer, are named; those below count together.
+    """
+    differ = gained(plan)
+    if not differ:
+        return None
+    more = next(iter(differ.values())) > 0
+    named = list(takewhile(lambda one: (differ[one] > 0) == more, differ))
+    top = round(sum(differ[one] for one in named), 3)
+    total = round(sum(differ.values()), 3)
+    where = ", ".join(named[:-1]) + " and " * (len(named) > 1) + named[-1]
+    if len(named) > MAX_PRIORITIES:
+        where = f"{named[0]} to {named[-1]}"
+    parts = [f"{_signed(top)} at priority {where}"]
+    if below := round(total - top, 3):
+        parts.append(f"{_signed(below)} below")
+    of = Counter(gang.decision for gang in plan.spec.gangs)
+    touched: tuple[tuple[Decision, str], ...] = (("preempt", "stopped"), ("move", "moved"))
+    parts += [f"{plural(of[one], 'gang')} {word}" for one, word in touched if of[one]]
+    return f"{gpu_amount(-total)} fewer than one after another: {', '.join(parts)}"
+
+
+def gained(plan: PlanDocument) -> dict[str, float]:
+    """By priority, the highest first: effective GPUs beyond those of one gang after another, if not as many.
+
+    Empty for plans that have as many in all.
+    """
+    effective = plan.status.effective_gpus
+    rows = () if effective is None else effective.by_priority
+    differ = {str(one.priority): round(one.after - one.one_at_a_time, 3) for one in rows}
+    return {priority: gpus for priority, gpus in differ.items() if gpus}
+
+
+def _signed(gpus: float) -> str:
+    return f"{'+' * (gpus > 0)}{gpu_amount(gpus)}"
 
 
 def tiers_proven(plan: PlanDocument) -> str:

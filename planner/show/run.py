@@ -11,7 +11,7 @@ from models.apply.outcomes import GangVerdict, Outcome, Verdict
 from models.units import plural
 from planner.show.apply import MAX_NAMES, counts, refusal_lines, sizes, undo_heading
 from planner.show.metrics import Metrics
-from planner.show.proofs import more_work, tiers_proven
+from planner.show.proofs import bought, gained, more_work, tiers_proven
 from planner.show.text import gpu_amount
 from planner.untrusted_text import safe
 
@@ -176,6 +176,8 @@ class RunReport:
             more = f"; {gpu_amount(bound)} more once all pods are bound" if bound else ""
             facts.append(f"{after} effective GPUs ({before} before{more})")
         if self.decided is not None:
+            fewer = bought(self.decided)
+            facts += [] if fewer is None else [f"its plan has {fewer}"]
             possible = more_work(self.decided)
             if possible is not None and possible != "0 %":
                 facts.append(f"at most {possible} more possible")
@@ -204,6 +206,7 @@ class RunReport:
             waiting=self.waiting,
             never=self.never,
             effective_gpus=self.effective,
+            gained_by_priority=None if self.decided is None else gained(self.decided),
             gangs={outcome.value: float(count) for outcome, count in self.counts.items()},
             writes=self.writes,
             evicted=self.evicted,

@@ -17,7 +17,7 @@ from planner.show import capacity_tables, plan_tables, queue_table, running_chan
 from planner.show.cluster_map import ClusterMap, cluster_map
 from planner.show.delay_words import delay
 from planner.show.gang_groups import Sharing, why
-from planner.show.proofs import largest_gap, more_work, most_effective_gpus
+from planner.show.proofs import bought, largest_gap, more_work, most_effective_gpus
 from planner.show.report.map_view import MapView
 from planner.show.report.page import MAX_ROWS, Figure, Page, Part, Section
 from planner.show.selection import Selection
@@ -267,6 +267,8 @@ def _search(plan: PlanDocument) -> Table:
     rows = []
     if gained is not None and gained.one_at_a_time is not None:
         rows.append(("start of the search", _start(gained.one_at_a_time, gained.after)))
+    if (fewer := bought(plan)) is not None:
+        rows.append(("bought with fewer effective GPUs", fewer))
     rows += [
         ("budget allowed", number(plan.instance.policy.spec.solve.budget)),
         ("digest of the instance", status.digests.instance),
