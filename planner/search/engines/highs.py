@@ -14,10 +14,17 @@ from typing import Any
 from models.program.linear_program import Program
 from planner.search.budget import Budget
 from planner.search.engines.interface import Answer, Goal, Status
-from planner.search.engines.mathopt import model_proto, run_solver
+from planner.search.engines.mathopt import model_proto, run_solver, scaled_down
 
 BOUND_SLACK = 1e-9
 """Relative slack added to a floating-point bound before it is rounded to the safe side."""
+
+
+LARGE = 1e9
+"""A row of an earlier tier with larger limits is loosened."""
+
+LOOSENED = 1e-10
+"""Relative; its unit is 10^-7 of its limit and more, so that hardly any solution is lost by it."""
 
 
 def solve_by_branching(
@@ -37,15 +44,18 @@ def solve_by_branching(
         values = start.solution_hints.add().variable_values
         values.ids.extend(range(len(hint)))
         values.values.extend(map(float, hint))
+    model = model_proto(program, goal, integer=True)
+    factor = scaled_down(model.objective)
+    _loosen(model.linear_constraints, len(program.rows))
     result = run_solver(
         budget,
-        model_proto(program, goal, integer=True),
+        model,
         "HIGHS",
         seconds,
         parameters={
             "node_limit": nodes,
             "relative_gap_tolerance": 1e-9,
-            "absolute_gap_tolerance": 0.5,
+            "absolute_gap_tolerance": 0.5 / factor,
             "random_seed": budget.limits.seed % (1 << 31),
         },
         start=start,
@@ -53,7 +63,18 @@ def solve_by_branching(
     if result is None:
         return Answer(Status.UNKNOWN, (), goal.trivial_bound(program), exact=False)
     budget.spend(_effort(program, result))
-    return _answer(program, goal, result)
+    return _answer(program, goal, result, factor)
+
+
+def _loosen(rows: Any, first: int) -> None:
+    """Loosen the rows of earlier tiers by what floating point does not tell apart at their size.
+
+    Otherwise HiGHS finds no plan for sums of GPUs x speed x seconds. Solutions are checked as they should be.
+    """
+    for limits, sign in ((rows.lower_bounds, -1), (rows.upper_bounds, 1)):
+        for at in range(first, len(limits)):
+            if math.isfinite(limits[at]) and abs(limits[at]) > LARGE:
+                limits[at] += sign * abs(limits[at]) * LOOSENED
 
 
 def _effort(program: Program, result: Any) -> float:
@@ -62,14 +83,14 @@ def _effort(program: Program, result: Any) -> float:
     return float((max(1, result.solve_stats.node_count) + 10) * size / 5e6)
 
 
-def _answer(program: Program, goal: Goal, result: Any) -> Answer:
+def _answer(program: Program, goal: Goal, result: Any, factor: float) -> Answer:
     from ortools.math_opt import result_pb2, solution_pb2
 
     trivial = goal.trivial_bound(program)
     reason = result.termination.reason
     if reason == result_pb2.TERMINATION_REASON_INFEASIBLE:
         return Answer(Status.INFEASIBLE, (), trivial, exact=False)
-    dual_bound = result.termination.objective_bounds.dual_bound
+    dual_bound = result.termination.objective_bounds.dual_bound * factor
     bound = safe_bound(dual_bound, trivial, maximize=goal.maximize)
     values: tuple[int, ...] = ()
     found = result.solutions[0].primal_solution if result.solutions else None

@@ -30,6 +30,9 @@ HiGHS then ends within a second of its limit, and no solver was seen to die: GLO
 segmentation fault, on matrices a hundred times larger. Its own process costs no more than that call.
 """
 
+LARGEST = 1 << 24
+"""Largest coefficient of an objective that a solver is given."""
+
 Call = tuple[Callable[[], Any], Callable[[], None]]
 """A call that returns a result proto or None, and what ends it early."""
 
@@ -74,6 +77,22 @@ def _add_rows(proto: Any, rows: Rows) -> None:
     matrix.row_ids.extend((rows.numbers + first).tolist())
     matrix.column_ids.extend(rows.columns.tolist())
     matrix.coefficients.extend(rows.coefficients.tolist())
+
+
+def scaled_down(objective: Any) -> float:
+    """Divide the objective by a power of two, so that its coefficients stay below LARGEST; that power.
+
+    GLOP calls optima of objectives with coefficients of 10^10 imprecise, and gives none.
+    """
+    values = objective.linear_coefficients.values
+    largest = max(map(abs, values), default=0.0)
+    factor = 2.0 ** max(0, math.frexp(largest / LARGEST)[1])
+    if factor > 1:
+        scaled = [value / factor for value in values]
+        del values[:]
+        values.extend(scaled)
+        objective.offset /= factor
+    return factor
 
 
 def _limits(bounds: Integers) -> list[float]:

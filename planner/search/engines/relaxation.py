@@ -7,7 +7,6 @@ GLOP's duals are rounded and the sum is computed in integers, so solver toleranc
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -18,14 +17,10 @@ from models.program.arrays import Exact, dot, integers, scattered_products
 from models.program.linear_program import UNBOUNDED, Program
 from planner.search.budget import Budget
 from planner.search.engines.interface import Goal
-from planner.search.engines.mathopt import add_goal, program_proto, run_solver
+from planner.search.engines.mathopt import add_goal, program_proto, run_solver, scaled_down
 
 SCALE = 1 << 36
 """Denominator of the rounded duals: rows of earlier tiers have coefficients of 10^7 and more."""
-
-
-LARGEST = 1 << 24
-"""Largest coefficient of an objective that GLOP is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +90,7 @@ class Relaxation:
         """The bound that the duals prove, however far GLOP came, and the solution."""
         program = self._program
         model = self._exported(goal)
-        factor = _scaled_down(model.objective)
+        factor = scaled_down(model.objective)
         result = run_solver(
             self._budget,
             model,
@@ -170,22 +165,6 @@ class Relaxation:
         new = len(self._program.lower) - len(variables)
         _set(basis.variable_status, variables, [solution_pb2.BASIS_STATUS_AT_LOWER_BOUND] * new)
         return start
-
-
-def _scaled_down(objective: Any) -> float:
-    """Divide the objective by a power of two, so that its coefficients stay below LARGEST; that power.
-
-    GLOP calls optima of objectives with coefficients of 10^10 imprecise, and gives none.
-    """
-    values = objective.linear_coefficients.values
-    largest = max(map(abs, values), default=0.0)
-    factor = 2.0 ** max(0, math.frexp(largest / LARGEST)[1])
-    if factor > 1:
-        scaled = [value / factor for value in values]
-        del values[:]
-        values.extend(scaled)
-        objective.offset /= factor
-    return factor
 
 
 def _set(statuses: Any, *parts: list[int]) -> None:
