@@ -11,24 +11,25 @@ is an assignment, and not every assignment is a plan.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
-from models.gang import ExistingPod
 from models.instance import Instance
 from models.nearness import loosened
-from models.occupancy import rooms
 from models.program.aggregated.bounds import PLACEMENT_BOUNDS
 from models.program.aggregated.pools import Shape, ShapeBounds
-from models.program.base_state import BaseState, base_decisions, build_base_state
+from models.program.base_state import BaseState, build_base_state
 from models.program.demand_builder import placing
 from models.program.demands import Demand, RoleDemand
 from models.program.interruption import Question, never
 from models.program.linear_program import Linear, Program
 from models.program.nearness import anywhere
-from models.program.options import Choice, Option
+from models.program.options import Choice, Option, standing_gpus
+from models.program.slot_leftover import stranded
+from models.program.slot_rooms import DomainSlots, Part, Piece, SlotRooms
+from models.program.slot_spread import SlotSpread
 from models.program.tier_expressions import (
     OPTION_VALUES,
     StandingValues,
@@ -41,6 +42,10 @@ from models.tiers import Tier
 
 MAX_SETS = 24
 """Sets of nodes that have rows of their own, those that most GPUs are held to."""
+
+
+MAX_UNITS = 2
+"""Sizes in GPUs whose slots are counted domain by domain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +86,19 @@ class SlotModel:
         self._standing = StandingValues(instance)
         self._shapes = _Shapes(instance, self._state)
         self.modes: list[Mode] = []
+        self.homes: dict[tuple[Piece, ...], dict[int, int]] = {}
+        self.loose: dict[int, int] = {}
+        self.spare: dict[tuple[int, int], Linear] = {}
+        self.spread: SlotSpread | None = None
+        self._domain_slots: DomainSlots | None = None
         for choice in self.requests.choices:
             self._choose(choice)
-        self._room = _Room(instance, self._state, self.modes)
+        self._room = SlotRooms(instance, self._state, self.modes)
         found = self._node_sets()
         everywhere = frozenset[int]().union(*found)
         self._node_rows(everywhere, found[:MAX_SETS])
         self._domain_rows(everywhere)
+        self._move_limits()
         self.program.interrupted = never
 
     def _choose(self, choice: Choice) -> None:
@@ -131,20 +142,142 @@ class SlotModel:
                 self.program.at_most(taken.add_linear(self._room.slots(nodes, size), -1))
 
     def _domain_rows(self, everywhere: frozenset[int]) -> None:
-        """Slots of several of the largest pods in one domain, for each level."""
-        whole = [mode for mode in self.modes if mode.shape is not None and mode.level >= 0]
-        roles = (role for mode in self.modes for role in mode.option.demand.gpu_roles)
-        size = max((role.gpus for role in roles), default=0)
-        counts = {mode.variable: _pods_of(mode.option.demand, size) for mode in whole}
-        several = sorted({count for count in counts.values() if count > 1})
-        for level, pods in product(range(self.instance.cluster.node_level), several):
-            taken = Linear()
-            for mode in whole:
-                if mode.level >= level:
-                    taken.add(mode.variable, counts[mode.variable] // pods)
-            if taken.terms:
-                limit = self._room.domain_slots(everywhere, level, size, pods)
-                self.program.at_most(taken.add_linear(limit, -1))
+        """Slots of large pods, domain by domain, for all that has to be whole in one."""
+        if not self.units:
+            return
+        slots = self._domain_slots = DomainSlots(self, self._room, everywhere)
+        asked: dict[Piece, Linear] = {}
+        for mode in self.modes:
+            for piece, count in self.pieces(mode):
+                asked.setdefault(piece, Linear()).add(mode.variable, count)
+        for piece, total in asked.items():
+            self._house(slots, (piece,), total, everywhere)
+        self._loosen(slots, everywhere)
+        for (level, domain), here in slots.taken.items():
+            slots.hold(self.instance.cluster.domains[level][domain].nodes, here)
+        slots.hold(everywhere, [(mode.variable, self.taken(mode)) for mode in self.modes])
+
+    def _move_limits(self) -> None:
+        """At most as many gangs and GPUs move as the policy allows."""
+        limits, gangs, gpus = self.instance.policy.moves, Linear(), Linear()
+        if limits is None:
+            return
+        for mode in self.modes:
+            if mode.option.effect.moved:
+                gangs.add(mode.variable)
+                gpus.add(mode.variable, standing_gpus(self.instance, mode.option.demand.gang))
+        pairs = zip(
+            (gangs, gpus), (limits.max_gangs, limits.max_gpus), self._state.moved, strict=True
+        )
+        for moving, most, elsewhere in pairs:
+            if most is not None and moving.terms:
+                self.program.at_most(moving, most - elsewhere)
+
+    def _house(
+        self, slots: DomainSlots, path: tuple[Piece, ...], total: Linear, inside: frozenset[int]
+    ) -> None:
+        """So many pieces have a domain each on these nodes, and their parts have domains in it."""
+        cluster, piece, housed = self.instance.cluster, path[-1], Linear()
+        widest, most = path[-2].level if len(path) > 1 else -1, self.program.bound_above(total)
+        for domain, room in slots.most_within(piece, inside):
+            if not room:
+                continue
+            variable = self.program.integer(0, min(most, room))
+            housed.add(variable)
+            self.homes.setdefault(path, {})[domain] = variable
+            nodes = cluster.domains[piece.level][domain].nodes
+            for level in range(widest + 1, piece.level + 1):
+                within = level, cluster.domain_of[level][nodes[0]]
+                slots.taken.setdefault(within, []).append((variable, piece.slots))
+            for part, count in piece.parts:
+                self._house(slots, (*path, part), Linear({variable: count}), frozenset(nodes))
+        self.program.equal(housed.add_linear(total, -1), 0)
+
+    def _loosen(self, slots: DomainSlots, everywhere: frozenset[int]) -> None:
+        """The innermost domains have the large slots that all others take, too.
+
+        ``loose``: a variable for each domain: those of gangs that are whole in a wider one, or in none.
+        """
+        cluster = self.instance.cluster
+        inner = cluster.node_level - 1
+        if inner < 0:
+            return
+        one = Piece(inner, (1, *(self.units[0] // unit for unit in self.units[1:])), everywhere)
+        total, housed = Linear(), dict[int, Linear]()
+        for domain, most in slots.most_within(one, everywhere):
+            own = housed[domain] = Linear()
+            for variable, taken in slots.taken.get((inner, domain), ()):
+                own.add(variable, taken[0])
+            if most:
+                self.loose[domain] = self.program.integer(0, most)
+                own.add(self.loose[domain])
+                slots.taken.setdefault((inner, domain), []).append((self.loose[domain], one.slots))
+            total.add_linear(own)
+        for mode in self.modes:
+            total.add(mode.variable, -self.taken(mode)[0])
+        self.program.equal(total, 0)
+        self._within_wider(slots, inner, housed)
+
+    def _within_wider(self, slots: DomainSlots, inner: int, housed: dict[int, Linear]) -> None:
+        """The innermost domains of a wider one have all large slots that are taken in that one."""
+        cluster, inside = self.instance.cluster, dict[tuple[int, int], Linear]()
+        for domain, own in housed.items():
+            n = cluster.domains[inner][domain].nodes[0]
+            for level in range(inner):
+                within = level, cluster.domain_of[level][n]
+                inside.setdefault(within, Linear()).add_linear(own)
+        for within, own in inside.items():
+            least = Linear()
+            for variable, taken in slots.taken.get(within, ()):
+                least.add(variable, taken[0])
+            self.spare[within] = own.add_linear(least, -1)
+            if least.terms:
+                self.program.at_least(own, 0)
+
+    @cached_property
+    def units(self) -> tuple[int, ...]:
+        """Sizes in GPUs whose slots are counted domain by domain, the largest first."""
+        found = set[int]()
+        for mode in self.modes:
+            if mode.shape is not None and mode.level < self.instance.cluster.node_level:
+                piece, roles = mode.shape.piece, mode.option.demand.gpu_roles
+                found.update(piece * role.gpus for role in roles if role.count > piece)
+        return tuple(sorted(found, reverse=True)[:MAX_UNITS])
+
+    def taken(self, mode: Mode) -> tuple[int, ...]:
+        """Slots of each unit that the pods take at least that are placed."""
+        return tuple(self._room.placed(mode, None, unit) for unit in self.units)
+
+    def pieces(self, mode: Mode) -> tuple[Part, ...]:
+        """(piece, count): what has to be whole in a domain each."""
+        demand, cluster = mode.option.demand, self.instance.cluster
+        if mode.shape is None or mode.level == cluster.node_level or not self.units:
+            return ()
+        parts = Counter[Piece]()
+        for role in demand.gpu_roles:
+            parts.update(dict(self._parts(demand, role, mode.level)))
+        nodes = frozenset[int]().union(*(role.nodes for role in demand.gpu_roles))
+        slots, weight = self.taken(mode), self.instance.gangs[demand.gang].weight_gpus
+        if mode.level < 0 or max(slots) < 2:
+            return tuple(parts.items())
+        return ((Piece(mode.level, slots, nodes, tuple(parts.items()), weight, whole=True), 1),)
+
+    def _parts(self, demand: Demand, role: RoleDemand, within: int) -> Iterator[Part]:
+        """(piece, count): the slices of a role in a domain of that level, the widest ones."""
+        spec, weight = (
+            self.instance.gangs[demand.gang].roles[role.role],
+            self.instance.gangs[demand.gang].weight_gpus,
+        )
+        slots = tuple(role.gpus // unit for unit in self.units)
+        node_level, parts, below = self.instance.cluster.node_level, tuple[Part, ...](), 0
+        for size, level in spec.slice_layers:
+            if within < level < node_level and size > 1 and any(slots):
+                inner = tuple((piece, size // below) for piece, _ in parts)
+                taken = tuple(size * one for one in slots)
+                parts, below = ((Piece(level, taken, role.nodes, inner, weight), 1),), size
+        for piece, _ in parts:
+            if whole := role.cut(below).whole:
+                yield piece, whole
 
     def _node_sets(self) -> list[frozenset[int]]:
         """The sets of nodes that pods are held to, those first to which most GPUs are."""
@@ -165,16 +298,61 @@ class SlotModel:
         elif tier.family in OPTION_VALUES:
             chosen = ((m.option.demand, m.option.effect, m.variable) for m in self.modes)
             total = option_sum(instance, tier, chosen)
+        elif tier.family == "span" and self.spread is not None:
+            total = self.spread.span()
         elif tier.family in PLACEMENT_BOUNDS:
             for mode in self.modes:
                 if mode.option.effect.admitted:
-                    total.add(mode.variable, self._placed(tier.family, mode))
+                    total.add(mode.variable, self.placed_value(tier.family, mode))
         else:
-            return None
+            return stranded(self) if tier.family == "stranded" else None
         total.constant = self._base.tier(tier)
         return total
 
-    def _placed(self, family: str, mode: Mode) -> int:
+    def tell_apart(self) -> None:
+        """From now on ``span`` and ``stranded`` are bounded more tightly, with more variables."""
+        slots = self._domain_slots
+        if slots is not None and self.loose:
+            inner = self.instance.cluster.node_level - 1
+            self.spread = SlotSpread(self, slots.most_in(inner))
+
+    def left_free(self, nodes: Iterable[int]) -> Linear:
+        """GPUs that are free on these nodes, at least; all pods of the modes are on them."""
+        return self._room.left_free(nodes)
+
+    def most_slots(self, n: int, size: int) -> int:
+        """Slots of a node without all who may leave it."""
+        return self._room.most(n) // size
+
+    def slots_left(self, nodes: frozenset[int], size: int) -> Iterator[tuple[Linear, Linear]]:
+        """(slots that pods take, slots that there are), each a way to count."""
+        taken = Linear()
+        for mode in self.modes:
+            taken.add(mode.variable, self._room.taken(mode, nodes, size))
+        yield taken, self._room.slots(nodes, size)
+        if self._domain_slots is not None and size in self.units:
+            number, own = self.units.index(size), Linear()
+            for mode in self.modes:
+                own.add(mode.variable, self.taken(mode)[number])
+            yield own, self._domain_slots.there(nodes, number)
+
+    def large_slots(self, nodes: Iterable[int]) -> Linear:
+        """Large slots on these nodes, whoever takes them."""
+        assert self._domain_slots is not None, "there are large pods"
+        return self._domain_slots.there(nodes, 0)
+
+    def large_left(self, nodes: Collection[int], size: int) -> Linear | None:
+        """Large slots of the innermost domains of these nodes that nobody takes; None if not counted."""
+        slots, cluster = self._domain_slots, self.instance.cluster
+        if slots is None or not self.loose or self.units[0] != size:
+            return None
+        left, inner = slots.there(nodes, 0), cluster.node_level - 1
+        for domain in sorted({cluster.domain_of[inner][n] for n in nodes}):
+            for variable, taken in slots.taken.get((inner, domain), ()):
+                left.add(variable, -taken[0])
+        return left
+
+    def placed_value(self, family: str, mode: Mode) -> int:
         """What a gang adds to a tier about placements at most; to ``span`` at least."""
         demand = mode.option.demand
         if mode.shape is not None:
@@ -183,128 +361,6 @@ class SlotModel:
             near = anywhere(self.instance.gangs[demand.gang]) if family == "preference" else 0
             return near + self._standing.value(family, demand.gang, demand.stays)
         return 0 if family == "span" else self._shapes.most(family, demand)
-
-
-def _pods_of(demand: Demand, gpus: int) -> int:
-    """Its pods with so many GPUs."""
-    return sum(role.count for role in demand.gpu_roles if role.gpus == gpus)
-
-
-class _Room:
-    """The slots that there are, and those that pods take.
-
-    Gangs that only may stop are counted where they stand; for each pod of theirs that leaves a node, as
-    many slots more as the node has without all of them.
-    """
-
-    def __init__(self, instance: Instance, state: BaseState, modes: list[Mode]) -> None:
-        self._instance = instance
-        self._state = state
-        self._modes = modes
-        self._within: dict[tuple[frozenset[int], frozenset[int]], bool] = {}
-
-    def taken(self, mode: Mode, nodes: frozenset[int], size: int) -> int:
-        """Slots on these nodes that the pods take at least, where they may be elsewhere."""
-        demand = mode.option.demand
-        roles = [role for role in demand.gpu_roles if self._inside(role, nodes)]
-        if mode.level == self._instance.cluster.node_level:
-            return sum(role.gpus * role.count for role in roles) // size
-        own = sum(role.count * (role.gpus // size) for role in roles)
-        if mode.shape is not None and mode.shape.piece > 1 and roles:
-            (role,) = demand.gpu_roles
-            sets = -(-role.count // (2 * mode.shape.piece - 1))
-            own = max(own, sets * (mode.shape.piece * role.gpus // size))
-        if demand.gang not in self._movable:
-            return own
-        known = self._instance.gangs[demand.gang].roles
-        stays = (p for p in demand.stays if p.node in nodes and p.node in self._countable)
-        return own + sum(known[p.role].gpus // size for p in stays if p not in self._always)
-
-    def slots(self, nodes: frozenset[int], size: int) -> Linear:
-        """Slots of so many GPUs on these nodes."""
-        free = Counter(self._free[n] for n in nodes)
-        total = Linear(constant=sum(count * (gpus // size) for gpus, count in free.items()))
-        return self._with_leaving(total, nodes, size)
-
-    def domain_slots(self, nodes: frozenset[int], level: int, size: int, pods: int) -> Linear:
-        """Slots of so many pods of that size in the domains of a level."""
-        of, found = self._instance.cluster.domain_of[level], Counter[int]()
-        for n in nodes:
-            found[of[n]] += self._free[n] // size
-        total = Linear(constant=sum(here // pods for here in found.values()))
-        return self._with_leaving(total, nodes, size)
-
-    def _with_leaving(self, total: Linear, nodes: frozenset[int], size: int) -> Linear:
-        for n, leaving in self._leaving.items():
-            more = self._state.rooms[n].free_gpus // size - self._free[n] // size
-            if n in nodes and more:
-                for own in leaving:
-                    total.add_linear(own, more)
-        return total
-
-    def _inside(self, role: RoleDemand, nodes: frozenset[int]) -> bool:
-        """Whether all nodes of a role are among these."""
-        key = (role.nodes, nodes)
-        if key not in self._within:
-            self._within[key] = role.nodes <= nodes
-        return self._within[key]
-
-    @cached_property
-    def _always(self) -> frozenset[ExistingPod]:
-        """Pods that stay under every option: the rooms are next to them."""
-        return frozenset(pod for choice in self._state.requests.choices for pod in choice.always)
-
-    @cached_property
-    def _movable(self) -> frozenset[int]:
-        """Gangs of which pods may be elsewhere after the plan."""
-        choices = self._state.requests.choices
-        return frozenset(c.gang for c in choices if any(o.effect.moved for o in c.options))
-
-    @cached_property
-    def _countable(self) -> frozenset[int]:
-        """Nodes on which the pods that run take no more than there is, so that their slots can be counted."""
-        nodes = self._instance.cluster.nodes
-        now = rooms(self._instance, base_decisions(self._instance))
-        return frozenset(
-            n
-            for n, room in enumerate(now)
-            if self._instance.schedulable(nodes[n])
-            and not room.unknown
-            and nodes[n].healthy.bit_count() == nodes[n].gpus
-            and room.mask.bit_count() == room.free_gpus
-        )
-
-    @cached_property
-    def _free(self) -> list[int]:
-        """Free GPUs of every node without the gangs that may move; those that only may stop are there."""
-        stays, now = list(self._state.base), base_decisions(self._instance)
-        for choice in self._state.requests.choices:
-            if choice.gang not in self._movable:
-                stays[choice.gang] = now[choice.gang]
-        beside = rooms(self._instance, stays)
-        return [
-            beside[n].free_gpus if n in self._countable else room.free_gpus
-            for n, room in enumerate(self._state.rooms)
-        ]
-
-    @cached_property
-    def _leaving(self) -> dict[int, list[Linear]]:
-        """By node, 1 for each pod that leaves it without a place elsewhere."""
-        staying: dict[tuple[int, ExistingPod], Linear] = {}
-        for mode in self._modes:
-            gang = mode.option.demand.gang
-            if gang not in self._movable:
-                for pod in mode.option.demand.stays:
-                    own = staying.setdefault((gang, pod), Linear(constant=1))
-                    own.add(mode.variable, -1)
-        found: dict[int, list[Linear]] = {}
-        for choice in self._state.requests.choices:
-            for pod in self._instance.gangs[choice.gang].running_pods:
-                counted = pod.node in self._countable and pod not in choice.always
-                if counted and choice.gang not in self._movable and pod.node is not None:
-                    left = staying.get((choice.gang, pod), Linear(constant=1))
-                    found.setdefault(pod.node, []).append(left)
-        return found
 
 
 class _Shapes:
@@ -361,6 +417,6 @@ class _Shapes:
         """Whole slices that find room, by domain of a wider level."""
         cluster, found = self._instance.cluster, Counter[int]()
         for domain, pods in self._bounds.capacity(role, level):
-            n = domain if level == cluster.node_level else cluster.domains[level][domain].nodes[0]
+            n = cluster.domains[level][domain].nodes[0]
             found[cluster.domain_of[wider][n]] += pods // size
         return found

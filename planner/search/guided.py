@@ -48,7 +48,7 @@ def follow(
                 movers.append(option)
     space = FreeSpace(instance, decisions)
     homeless = _resettle(space, movers, budget)
-    _start(space, worth, budget)
+    start(space, worth, budget)
     found = [
         one if space.pods[i] == one.pods and i not in homeless else space.decision(i)
         for i, one in enumerate(decisions)
@@ -72,7 +72,7 @@ def _resettle(space: FreeSpace, movers: Sequence[Option], budget: Budget) -> lis
     return homeless
 
 
-def _start(space: FreeSpace, worth: Mapping[int, float], budget: Budget) -> None:
+def start(space: FreeSpace, worth: Mapping[int, float], budget: Budget) -> None:
     """Start gangs: within guarantees first, by priority, then what the LP admits most of.
 
     Then as the greedy start orders them.

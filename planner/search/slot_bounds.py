@@ -1,111 +1,330 @@
-"""Bounds and plans from counting slots, before any larger program is built: every tier is looked at.
+"""Plans and bounds from counting slots: every tier is looked at before any larger program is built.
 
-The LP of the slots takes milliseconds at any size. Its bounds often prove the tiers of high priorities; where
-one does not, a plan that follows its solution shows who should start.
+The program is small at any size. Solved for several tiers at once it says who should run and in which
+domains, and a plan follows that; solved tier by tier it proves how far the plan is from the best one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from itertools import groupby
 
-from models.program.base_state import PlacementRequests
 from models.program.interruption import Interrupted
-from models.program.linear_program import UNBOUNDED, Linear
-from models.program.slots import SlotModel
+from models.program.linear_program import UNBOUNDED, Linear, Program
+from models.program.slots import Mode, SlotModel
+from models.program.tier_expressions import FREE_SPACE
 from models.solution import GangDecision
-from planner.search.budget import Budget, NullProgress, Progress
+from models.tiers import Tier
+from planner.search.budget import Budget, Progress
+from planner.search.engines.highs import solve_by_branching
 from planner.search.engines.interface import Goal
 from planner.search.engines.relaxation import Relaxation
-from planner.search.guided import follow
+from planner.search.homes import settle_in
 from planner.search.ledger import Ledger
+from planner.search.repair import needless_undone
+from planner.search.tier_search import TierSearch
 
-FOLLOWING_SHARE = 0.25
-"""Share of what is left of the budget for plans that follow a solution."""
+TOGETHER = 5
+"""Tiers that are solved as one weighted objective."""
 
-Decisions = Sequence[GangDecision]
+BITS = 8
+"""A tier weighs that many times two more than the next one of such an objective."""
+
+RESOLUTION = 60
+"""Bits of the weight of the first tier: coefficients of the last ones must not become 0."""
+
+LAST = {"span", *FREE_SPACE}
+"""Families of tiers for which more is told apart, once those before them are solved."""
+
+UNAIMED = {"growth", *LAST}
+"""Families of tiers that are left to the search tier by tier."""
+
+AIMING_SHARE = 0.25
+"""Share of what is left of the budget for one weighted objective."""
+
+AIMING_NODES = 2000
+"""Branch-and-bound nodes for one: where it stops short, the tiers are solved one by one all the same."""
+
+SHARE = 0.25
+"""Share of the remaining time that one tier may take."""
+FEW_LPS = 3
+"""Branching is tried where so many LPs fit into its time: mostly it ends at the root."""
 
 
-class SlotBounds:
-    """The bounds of one ledger, whose instance they count; the program is built once.
+Stated = tuple[int, Tier, Linear]
+"""Position, tier and expression."""
 
-    Without a program, because the budget ended while it was built, nothing is bounded.
+Kept = tuple[Linear, int, int]
+"""Expression, at least, at most."""
+
+
+class SlotProblem:
+    """The slots as a program whose assignments are followed by plans; see ``tier_search.Problem``.
+
+    ``latest``: the last assignment that a plan followed.
     """
 
-    def __init__(self, ledger: Ledger, budget: Budget, immovable: frozenset[int]) -> None:
+    covers_admission = False
+
+    def __init__(self, model: SlotModel, budget: Budget) -> None:
+        self.program: Program = model.program
+        self.complete = model.complete
+        self._model = model
+        self._budget = budget
+        self._expressions: dict[str, Linear | None] = {}
+        self.latest: tuple[int, ...] = ()
+
+    def expression(self, tier: Tier) -> Linear | None:
+        if tier.name not in self._expressions:
+            self._expressions[tier.name] = self._model.expression(tier)
+        return self._expressions[tier.name]
+
+    @contextmanager
+    def without(self, closed: Callable[[Mode], bool]) -> Iterator[None]:
+        """No gang has a mode of which this is so."""
+        upper = self.program.upper
+        self.program.upper = list(upper)
+        for mode in self._model.modes:
+            if closed(mode):
+                self.program.upper[mode.variable] = 0
+        try:
+            yield
+        finally:
+            self.program.upper = upper
+
+    @contextmanager
+    def with_modes_of(self, values: Sequence[int]) -> Iterator[None]:
+        """All gangs that do not run have the modes of a solution."""
+        ranges = self.program.lower, self.program.upper
+        self.program.lower, self.program.upper = list(ranges[0]), list(ranges[1])
+        for mode in self._model.modes:
+            if not self._model.instance.gangs[mode.option.demand.gang].running:
+                self.program.fix(mode.variable, values[mode.variable])
+        try:
+            yield
+        finally:
+            self.program.lower, self.program.upper = ranges
+
+    def running(self, values: Sequence[int]) -> set[int]:
+        """The gangs that run in a solution."""
+        return {m.option.demand.gang for m in self._model.modes if values[m.variable]}
+
+    def tell_apart(self) -> None:
+        """Tell apart what the tiers in LAST count, for a search to come."""
+        self._expressions = {}
+        self._model.tell_apart()
+
+    def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]:
+        self.latest = tuple(values)
+        plan = settle_in(self._model, values, self._budget)
+        return needless_undone(self._model.instance, plan)
+
+
+class SlotSearch:
+    """The search with the slots of one ledger's instance, once they are built.
+
+    ``improved``: a plan that is better where nothing else can be. Without a program, because it was not
+    asked for or the budget ended meanwhile, nothing is found.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        budget: Budget,
+        immovable: frozenset[int],
+        improved: Callable[[Sequence[GangDecision]], Sequence[GangDecision]],
+    ) -> None:
         self._ledger = ledger
         self._budget = budget
-        self._model: SlotModel | None = None
+        self._immovable = immovable
+        self._improved = improved
+        self._problem: SlotProblem | None = None
+
+    def build(self) -> None:
+        """Build the program."""
+        ledger, budget = self._ledger, self._budget
         with suppress(Interrupted):
-            self._model = SlotModel(
-                ledger.instance, immovable, cache=ledger.cache, interrupted=budget.exhausted
+            model = SlotModel(
+                ledger.instance, self._immovable, cache=ledger.cache, interrupted=budget.exhausted
             )
+            self._problem = SlotProblem(model, budget)
 
-    def follow(self, progress: Progress, improved: Callable[[Decisions], Decisions]) -> None:
-        """Bound all tiers, and offer plans that follow the solutions.
-
-        ``improved``: a better plan near one, for the first open tier of the ledger.
-        """
-        ledger, budget, model = self._ledger, self._budget, self._model
-        late = budget.used(FOLLOWING_SHARE)
-        followed: set[int | None] = set()
-        for position, values in self.bounds(progress):
-            priority = ledger.tiers[position].priority
-            if model is None or late() or priority in followed:
-                continue
-            followed.add(priority)
-            ledger.close_all(position)
-            requests, admits, shares = _by_option(model, values)
-            ledger.offer(improved(follow(ledger.instance, requests, admits, shares, budget)))
-        ledger.reopen()
-
-    def bounds(self, progress: Progress) -> Iterator[tuple[int, Sequence[float]]]:
-        """Bound one tier after the other; yields the open ones about who runs, with the LP's solution."""
-        ledger, budget, model = self._ledger, self._budget, self._model
-        if model is None:
+    def run(self, progress: Progress) -> None:
+        """Solve one tier after the other: for each a bound, and a plan of the solution."""
+        if self._problem is None:
             return
-        relaxation, kept = Relaxation(model.program, budget), list[tuple[Linear, int, int]]()
+        tiers = self._ledger.tiers
+        last = next((p for p, tier in enumerate(tiers) if tier.family in LAST), len(tiers))
+        self._prove(self._problem, progress, last)
+        if last < len(tiers) and not self._budget.exhausted():
+            with suppress(Interrupted):
+                self._problem.tell_apart()
+                if not self._ledger.proven(last):
+                    self._narrow(self._problem, last)
+                self._prove(self._problem, progress, len(tiers))
+        self._ledger.reopen()
+
+    def _prove(self, problem: SlotProblem, progress: Progress, last: int) -> None:
+        TierSearch(
+            problem,
+            self._ledger,
+            self._budget,
+            progress,
+            last,
+            share=SHARE,
+            shares={},
+            fill=self._improved,
+            only_better=True,
+            lps=FEW_LPS,
+        ).run()
+
+    def aim(self) -> None:
+        """Offer a plan of weighted objectives: the tiers of one priority together, then the others.
+
+        What LPs promise to all priorities but the lowest is taken for their best at first.
+        """
+        ledger, problem = self._ledger, self._problem
+        if problem is None:
+            return
+        known = [one for one in self._stated(problem) if one[1].family not in UNAIMED]
+        if all(ledger.proven(position) for position, _, _ in known):
+            return
+        groups = [
+            tiers
+            for _, group in groupby(
+                known, lambda one: one[1].priority if one[1].row.fused else None
+            )
+            for tiers in _parts(list(group))
+        ]
+        running = [tiers for tiers in groups if tiers[0][1].row.fused]
+        kept = self._promised(problem, [one for tiers in running[:-1] for one in tiers])
+        solution = self._solve(problem, groups[len(running) - 1 :], kept) if running else ()
+        if not solution and not self._budget.exhausted():
+            solution = self._solve(problem, groups, [])
+        if solution:
+            plan = problem.decode(solution)
+            ledger.offer(plan)
+            ledger.offer(self._improved(plan))
+
+    def _stated(self, problem: SlotProblem) -> list[Stated]:
+        """The tiers about which the program says something."""
+        return [
+            (position, tier, expression)
+            for position, tier in enumerate(self._ledger.tiers)
+            if (expression := problem.expression(tier)) is not None
+        ]
+
+    def _promised(self, problem: SlotProblem, tiers: Sequence[Stated]) -> list[Kept]:
+        """Rows that keep these tiers at the bounds of their LPs."""
+        relaxation, kept = Relaxation(problem.program, self._budget), list[Kept]()
+        for position, tier, expression in tiers:
+            if self._ledger.proven(position):
+                best = self._ledger.required(position)
+            else:
+                goal = Goal(expression, tier.sense == "max", tuple(kept))
+                best = relaxation.bound(goal, seconds=self._budget.seconds_left()).bound
+            kept.append(_kept(tier, expression, best))
+        return kept
+
+    def _solve(
+        self, problem: SlotProblem, groups: Sequence[Sequence[Stated]], kept: list[Kept]
+    ) -> tuple[int, ...]:
+        """A solution for one group after the other, () if there is none."""
+        solution = tuple[int, ...]()
+        for tiers in groups:
+            if self._budget.exhausted():
+                break
+            goal = Goal(_weighted(problem.program, tiers), maximize=True, keep=tuple(kept))
+            seconds = self._budget.seconds_left() * AIMING_SHARE
+            with problem.without(self._idle(problem, tiers[0][1], solution)):
+                found = solve_by_branching(
+                    problem.program, goal, self._budget, nodes=AIMING_NODES, seconds=seconds
+                )
+            solution = found.values or solution
+            if not solution:
+                break
+            kept += [_kept(tier, one, one.value(solution)) for _, tier, one in tiers]
+        return solution
+
+    def _idle(
+        self, problem: SlotProblem, tier: Tier, solution: Sequence[int]
+    ) -> Callable[[Mode], bool]:
+        """Whether a gang that waits may go on waiting as far as this tier goes, and those of its group.
+
+        Those of lower priority only take room; once it is settled who runs, nobody else needs any.
+        """
+        gangs = self._ledger.instance.gangs
+        running = problem.running(solution) if solution else set(range(len(gangs)))
+
+        def idle(mode: Mode) -> bool:
+            gang = gangs[mode.option.demand.gang]
+            if gang.running:
+                return False
+            if tier.row.fused:
+                return gang.priority < (tier.priority or 0)
+            return mode.option.demand.gang not in running
+
+        return idle
+
+    def _narrow(self, problem: SlotProblem, last: int) -> None:
+        """Offer a plan of the last solution in which others move and gangs start in other domains."""
+        ledger, latest = self._ledger, problem.latest
+        stated = self._stated(problem)
+        before = [one for one in stated if one[0] < last]
+        own = [one for one in stated if one[0] == last]
+        if (
+            not own
+            or not latest
+            or any(e.value(latest) != ledger.incumbent.values[p] for p, _, e in before)
+        ):
+            return
+        with problem.with_modes_of(latest):
+            kept = [_kept(tier, one, ledger.required(p)) for p, tier, one in before]
+            solution = self._solve(problem, [own], kept)
+        if solution:
+            plan = problem.decode(solution)
+            ledger.offer(plan)
+            ledger.offer(self._improved(plan))
+
+    def renew(self) -> None:
+        """Bound all tiers again: a bound holds only for plans that keep the earlier tiers."""
+        ledger, budget, problem = self._ledger, self._budget, self._problem
+        if problem is None or not problem.complete:
+            return
+        relaxation, kept = Relaxation(problem.program, budget), list[Kept]()
         for position, tier in enumerate(ledger.tiers):
-            expression = model.expression(tier)
+            expression = problem.expression(tier)
             if expression is None or not expression.terms:
                 continue
             if budget.exhausted():
                 return
-            upward = tier.sense == "max"
             if not ledger.proven(position):
-                goal = Goal(expression, upward, tuple(kept))
+                goal = Goal(expression, tier.sense == "max", tuple(kept))
                 answer = relaxation.bound(goal, seconds=budget.seconds_left())
                 ledger.searched.add(position)
-                if model.complete:
-                    ledger.bound(position, answer.bound, exact=True)
-                progress.update(
-                    tier.name, ledger.incumbent.values[position], ledger.known(position).value
-                )
-                open_still = tier.row.subject == "admission" and not ledger.proven(position)
-                if answer.values is not None and open_still:
-                    yield position, answer.values
-            least = ledger.required(position)
-            kept.append(
-                (expression, least, UNBOUNDED) if upward else (expression, -UNBOUNDED, least)
-            )
-
-    def renew(self) -> None:
-        """Bound all tiers again: a bound holds only for plans that keep the earlier tiers."""
-        for _ in self.bounds(NullProgress()):
-            pass
+                ledger.bound(position, answer.bound, exact=True)
+            kept.append(_kept(tier, expression, ledger.required(position)))
 
 
-def _by_option(
-    model: SlotModel, values: Sequence[float]
-) -> tuple[PlacementRequests, list[list[int]], list[float]]:
-    """The requests, a variable for each option, and how much of the option the solution takes."""
-    taken: dict[int, float] = {}
-    for mode in model.modes:
-        taken[id(mode.option)] = taken.get(id(mode.option), 0.0) + values[mode.variable]
-    shares, admits = list[float](), list[list[int]]()
-    for choice in model.requests.choices:
-        admits.append([])
-        for option in choice.options:
-            admits[-1].append(len(shares))
-            shares.append(taken.get(id(option), 0.0))
-    return model.requests, admits, shares
+def _kept(tier: Tier, expression: Linear, value: int) -> Kept:
+    """The row that keeps a tier as good as this."""
+    limits = (value, UNBOUNDED) if tier.sense == "max" else (-UNBOUNDED, value)
+    return expression, *limits
+
+
+def _parts(tiers: list[Stated]) -> Iterator[list[Stated]]:
+    """At most TOGETHER of them at a time."""
+    for first in range(0, len(tiers), TOGETHER):
+        yield tiers[first : first + TOGETHER]
+
+
+def _weighted(program: Program, tiers: Sequence[Stated]) -> Linear:
+    """An objective to maximise in which a tier's range weighs far more than those of the tiers after it."""
+    total = Linear()
+    for place, (_, tier, expression) in enumerate(tiers):
+        extent = program.bound_above(expression) - program.bound_below(expression)
+        weight = (1 if tier.sense == "max" else -1) * (1 << RESOLUTION - BITS * place)
+        for variable, coefficient in expression.terms.items():
+            total.add(variable, coefficient * weight // max(1, extent))
+    return total

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import version
 
 from models.effective_gpus import effective_by_priority
@@ -50,7 +50,7 @@ from planner.search.reasons import with_reasons
 from planner.search.regrouping import regroup
 from planner.search.repair import back_in_place, needless_undone
 from planner.search.reservations import with_reservations
-from planner.search.slot_bounds import SlotBounds
+from planner.search.slot_bounds import SlotSearch
 from planner.search.tier_search import TierSearch
 from planner.search.warm_start import resume
 
@@ -173,10 +173,26 @@ class Search:
     def _enter_main(self, ledger: Ledger) -> None:
         """The search goes on with this ledger, whose plan ``best`` gives."""
         self._ledger, self.started = ledger, True
-        for plan in clear(self.instance, ledger.incumbent.decisions, budget=self._budget):
+        if not self._by_slots:
+            self._clear(ledger, self._budget)
+
+    def _clear(self, ledger: Ledger, budget: Budget) -> None:
+        """Gangs start in the room of others, and those that start are placed anew."""
+        for plan in clear(self.instance, ledger.incumbent.decisions, budget=budget):
             ledger.offer(plan)
-        ledger.offer(rearrange(self.instance, ledger.incumbent.decisions, budget=self._budget))
-        self._regroup(ledger, self._budget)
+        ledger.offer(rearrange(self.instance, ledger.incumbent.decisions, budget=budget))
+        self._regroup(ledger, budget)
+
+    @property
+    def _by_slots(self) -> bool:
+        """Whether slots are counted; not with tolerances, which are granted once, when a tier is closed."""
+        return self._pairs >= WHOLE_BELOW and not any(
+            objective.tolerance for objective in self.instance.policy.objectives
+        )
+
+    @cached_property
+    def _pairs(self) -> int:
+        return pairs(self.instance, WHOLE_BELOW) if self._size is None else self._size
 
     def finish_by(self, seconds: float) -> None:
         """End so many seconds after the start."""
@@ -270,11 +286,11 @@ class Search:
         progress: Progress,
         immovable: frozenset[int],
     ) -> Solution:
-        size = pairs(self.instance, WHOLE_BELOW) if self._size is None else self._size
+        size = self._pairs
         self._take_processes(size)
         exact = True
         last = self._last(ledger)
-        slots = None if size < WHOLE_BELOW else SlotBounds(ledger, budget, immovable)
+        slots = SlotSearch(ledger, budget, immovable, partial(self._settled, budget))
         aggregated = partial(
             self._search_aggregated,
             ledger,
@@ -285,8 +301,8 @@ class Search:
         )
         with budget.holding_back(POLISHING_SHARE):
             with suppress(Interrupted):
-                if slots is not None:
-                    slots.follow(progress, partial(self._refilled, ledger, immovable))
+                if self._by_slots:
+                    self._search_slots(slots, ledger, budget, progress)
                 if size >= AGGREGATED_FROM:
                     aggregated()
                 if size < WHOLE_BELOW and _open(ledger, last):
@@ -316,12 +332,25 @@ class Search:
                     immovable=immovable,
                     until=lambda: self._frequent and not _open(ledger, last),
                 )
-        if slots is not None:
-            slots.renew()
+        slots.renew()
         if searching or last < len(ledger.tiers):
             polish(ledger, budget)
         ledger.close_all()
         return self._solution(ledger, budget, immovable, exact=exact)
+
+    def _search_slots(
+        self, slots: SlotSearch, ledger: Ledger, budget: Budget, progress: Progress
+    ) -> None:
+        """Aim at the best of all tiers and solve them by counting slots; where nothing is found, clear."""
+        self._enter("building")
+        slots.build()
+        self._enter("solving")
+        before = ledger.incumbent
+        slots.aim()
+        if ledger.incumbent is before:
+            self._clear(ledger, budget)
+        slots.run(progress)
+        self._regroup(ledger, budget)
 
     def _take_processes(self, size: int) -> None:
         """Large neighbourhoods are worth the second that a process takes to start."""
@@ -366,6 +395,19 @@ class Search:
         plan = grow(instance, best_greedy(instance, above, budget))
         plan = (plan, *clear(instance, plan, budget=budget, immovable=immovable))[-1]
         return better(instance, filled, settle(instance, plan, budget=budget))
+
+    def _settled(self, budget: Budget, decisions: Sequence[GangDecision]) -> Sequence[GangDecision]:
+        """The plan with what fits beside it, each gang that starts in the best place left for it."""
+        return settle(self.instance, _filled(self.instance, decisions), budget=budget)
+
+    def _families(self, ledger: Ledger, size: int) -> Iterator[tuple[Collection[str], int]]:
+        """(families of tiers that a model tells apart, number of tiers that it is for)."""
+        for shaped in SHAPES:
+            last = min(_tiers_of(ledger.tiers, shaped), self._last(ledger))
+            if size < WHOLE_BELOW or _open(ledger, last):
+                yield shaped, last
+            else:  # the slots have proven them
+                ledger.close_all(last)
 
     def _regroup(self, ledger: Ledger, budget: Budget) -> None:
         """Place gangs in groups by whole groups, which no program does."""
@@ -441,8 +483,7 @@ class Search:
                 search.run()
             return True
 
-        for shaped in SHAPES:
-            last = min(_tiers_of(ledger.tiers, shaped), self._last(ledger))
+        for shaped, last in self._families(ledger, size):
             self._enter("building")
             searches.append(tiers(model(shaped=shaped), last))
             self._enter("solving")

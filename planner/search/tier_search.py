@@ -6,7 +6,7 @@ the full formulation and on the aggregated model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from models.tiers import Tier
 from planner.search.budget import Budget, Progress
 from planner.search.engines.interface import Answer, Goal, Status
 from planner.search.engines.portfolio import (
+    BRANCHING_LPS,
     CLOCK_SHARE,
     can_branch,
     solve_briefly,
@@ -45,14 +46,15 @@ RUNNING_SUBJECTS = {"admission", "disruption"}
 class Problem(Protocol):
     """A program whose assignments are plans. ``complete``: every plan is one of its assignments.
 
-    ``covers_admission``: every plan is one as far as the running gangs go.
+    ``covers_admission``: every plan is one as far as the running gangs go. ``expression``: None of a tier
+    about which the program says nothing.
     """
 
     program: Program
     complete: bool
     covers_admission: bool
 
-    def expression(self, tier: Tier) -> Linear: ...
+    def expression(self, tier: Tier) -> Linear | None: ...
 
     def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]: ...
 
@@ -62,9 +64,10 @@ class TierSearch:
 
     ``brief``: with little effort per tier, for the steps of a neighbourhood search. ``fill``: adds to a
     plan what fits beside it. ``follow``: a plan that follows an LP solution. ``lax``: the program leaves out
-    rules that plans have to keep, so that one follows the LP even where there is an assignment. ``share``:
-    share of the remaining time that HiGHS gets for a tier, with no engine after it. ``beside``: what goes on
-    while an engine works. ``settled``: tiers of
+    rules that plans have to keep, so that one follows the LP even where there is an assignment.
+    ``only_better``: no plan is made of an assignment that is only as good as the incumbent. ``lps``: see
+    ``solve_goal``. ``share``: share of the remaining time that HiGHS gets for a tier, with no engine after
+    it; ``shares``: of some families. ``beside``: what goes on while an engine works. ``settled``: tiers of
     which the program's optimum is known; a gap that is left is between the program and plans.
     """
 
@@ -78,9 +81,12 @@ class TierSearch:
         *,
         brief: bool = False,
         share: float | None = None,
+        shares: Mapping[str, float] = SHARES,
         fill: Callable[[Sequence[GangDecision]], Sequence[GangDecision]] = tuple,
         follow: Callable[[Sequence[float]], Sequence[GangDecision]] | None = None,
         lax: bool = False,
+        only_better: bool = False,
+        lps: int = BRANCHING_LPS,
         beside: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._problem = problem
@@ -90,15 +96,19 @@ class TierSearch:
         self._last = last
         self._brief = brief
         self._time_share = share
+        self._shares = shares
         self._fill = fill
         self._follow = follow
         self._lax = lax
+        self._only_better = only_better
+        self._lps = lps
         self._beside = beside
         self._relaxation = Relaxation(problem.program, budget)
         self._proof: DualProof | None = None
         self._assignment: tuple[int, ...] = ()
         self.settled: set[int] = set()
         self._expressions: list[Linear] = []
+        self._silent: set[int] = set()
         self._tops: list[int] = []
         self._ranges = list(problem.program.lower), list(problem.program.upper)
         self._express()
@@ -114,9 +124,15 @@ class TierSearch:
                 self._close()
                 continue
             self._express()
+            if ledger.closed in self._silent:
+                self._close()
+                continue
+            known = next(
+                (p for p in sorted(self._silent) if p > ledger.closed), len(self._expressions)
+            )
             fused = next_objective(
                 self._problem.program,
-                ledger.tiers[: len(self._expressions)],
+                ledger.tiers[:known],
                 self._expressions,
                 ledger.closed,
                 self._tops,
@@ -133,7 +149,9 @@ class TierSearch:
         if self._brief or self._budget.exhausted() or self._open_until() <= self._ledger.closed:
             return False
         known, share = self._relaxation.hardest, self._time_share
-        return share is None or (known is not None and can_branch(self._budget, known, share))
+        return share is None or (
+            known is not None and can_branch(self._budget, known, share, self._lps)
+        )
 
     def _tighten(self, fused: FusedObjective) -> None:
         """Let the tiers to come use that these are kept at their values."""
@@ -162,12 +180,17 @@ class TierSearch:
             return
         tightened = program.lower, program.upper
         program.lower, program.upper = self._ranges
-        self._expressions += map(self._problem.expression, ledger.tiers[first:last])
+        for position, expression in enumerate(
+            map(self._problem.expression, ledger.tiers[first:last]), first
+        ):
+            self._expressions.append(expression or Linear())
+            if expression is None:
+                self._silent.add(position)
         self._tops += map(self._top, range(first, last))
         known = len(tightened[0])
         program.lower = [*tightened[0], *self._ranges[0][known:]]
         program.upper = [*tightened[1], *self._ranges[1][known:]]
-        for position in range(max(first, ledger.closed), last):
+        for position in {*range(max(first, ledger.closed), last)} - self._silent:
             ledger.bound(position, self._tops[position], exact=True, always=True)
 
     def _top(self, position: int) -> int:
@@ -236,6 +259,7 @@ class TierSearch:
                 hint=self._hint(),
                 start=self._assignment,
                 improved=improved,
+                lps=self._lps,
             )
         follows = self._follow is not None and (self._lax or not answer.values)
         if relaxed.values is not None and self._follow is not None and follows:
@@ -266,7 +290,7 @@ class TierSearch:
         return False
 
     def _adopt(self, fused: FusedObjective, answer: Answer) -> None:
-        if answer.values:
+        if answer.values and not (self._only_better and self._reaches(fused, answer.values)):
             self._assignment = answer.values
             plan, instance = self._problem.decode(answer.values), self._ledger.instance
             self._ledger.offer(plan, answer.values)
@@ -291,7 +315,7 @@ class TierSearch:
         tier = self._ledger.tiers[fused.members[0].position]
         if self._time_share is None:
             return ADMISSION_SHARE if tier.row.subject in RUNNING_SUBJECTS else CLOCK_SHARE
-        return SHARES.get(tier.family, self._time_share)
+        return self._shares.get(tier.family, self._time_share)
 
     def _effort(self, fused: FusedObjective) -> float:
         """The most effort for a goal: half of the remaining effort, all of it for the last."""

@@ -61,12 +61,13 @@ def solve_goal(
     start: Sequence[int] = (),
     improved: Callable[[int, int], None] | None = None,
     second: bool = True,
+    lps: int = BRANCHING_LPS,
 ) -> Answer:
     """A solution better than ``incumbent``, the current objective value, or the proof that none exists.
 
     Status INFEASIBLE means that nothing better exists. ``relaxed_to``: the LP relaxation's answer.
     ``start``: a solution of an earlier goal, for dives. ``second``: whether CP-SAT runs when HiGHS ends
-    without a proof.
+    without a proof. ``lps``: branching is tried where so many LPs fit into its time.
     """
     if len(program.lower) <= SMALL:
         quick = min(effort, QUICK_EFFORT)
@@ -79,7 +80,7 @@ def solve_goal(
         return Answer(Status.INFEASIBLE, (), incumbent, exact=True)
     seconds = budget.seconds_left() * share
     answer = Answer(Status.UNKNOWN, (), relaxed, exact=True)
-    if can_branch(budget, relaxed_to.effort, share):
+    if can_branch(budget, relaxed_to.effort, share, lps):
         # A row that asks for more than the incumbent has would make branching several times slower.
         answer = solve_by_branching(program, goal, budget, nodes=NODES, seconds=seconds, hint=hint)
         if answer.status is Status.OPTIMAL:
@@ -105,10 +106,10 @@ def solve_goal(
     return _better(goal, answer, exact)
 
 
-def can_branch(budget: Budget, effort: float, share: float) -> bool:
+def can_branch(budget: Budget, effort: float, share: float, lps: int) -> bool:
     """Whether enough LPs of this effort fit into a share of what is left for branching to get anywhere."""
     capacity = min(budget.effort_left(), budget.seconds_left()) * share
-    return capacity >= BRANCHING_LPS * effort
+    return capacity >= lps * effort
 
 
 def _dive(

@@ -1,0 +1,56 @@
+"""Plans that follow a solution of the slots: each gang in the domain that the solution has for it."""
+
+from __future__ import annotations
+
+from building import build, gang, mask, node
+from building_servers import switched
+
+from models.cluster import Node
+from models.instance import Instance
+from models.program.base_state import base_decisions
+from planner.search.budget import Budget
+from planner.search.greedy import greedy
+from planner.search.ledger import Ledger
+from planner.search.slot_bounds import SlotSearch
+
+
+def aimed(instance: Instance) -> dict[str, int]:
+    """The values after the plan that follows one solution for all tiers."""
+    ledger = Ledger(instance, greedy(instance, base_decisions(instance)))
+    slots = SlotSearch(ledger, Budget(instance.policy.solve), frozenset(), tuple)
+    slots.build()
+    slots.aim()
+    return {result.name: result.value for result in ledger.results()}
+
+
+def racks(*sizes: int) -> list[Node]:
+    """Servers of 8 GPUs, so many in each rack of one block."""
+    names = [f"r{rack}" for rack, size in enumerate(sizes) for _ in range(size)]
+    return [node(f"n{i:02}", switched(8), "b", rack) for i, rack in enumerate(names)]
+
+
+def test_a_gang_that_is_whole_nowhere_leaves_racks_to_those_that_need_one() -> None:
+    # greedy takes the large gang first, and with it two of the three racks
+    wide = gang("wide", 3, 8, priority=1)
+    whole = [gang(f"g{i}", 2, 8, same="rack") for i in range(3)]
+    values = aimed(build(nodes=racks(3, 3, 3), gangs=[wide, *whole]))
+    assert (values["admission/1"], values["admission/0"]) == (24, 48)
+
+
+def test_slices_keep_the_racks_that_they_need() -> None:
+    # slices of 2 servers in a rack each; two other gangs may be anywhere, one server at a time
+    sliced = gang("sliced", 4, 8, slices=(2, "rack"))
+    ones = [gang(f"one{i}", 1, 8) for i in range(2)]
+    values = aimed(build(nodes=racks(2, 1, 2, 1), gangs=[*ones, sliced]))
+    assert values["admission/0"] == 48
+
+
+def test_a_rack_is_cleared_where_least_has_to_move() -> None:
+    # each rack has a server with one GPU taken: in one by a gang that may move, in the other not
+    stays = gang("stays", 1, 1, stands=[(0, 0, 0, mask(0))])
+    moves = gang("moves", 1, 1, stands=[(0, 0, 2, mask(0))], movable=True)
+    pair = gang("pair", 2, 8, same="rack")
+    spare = [node("n04", switched(8), "b", "r2")]
+    values = aimed(build(nodes=[*racks(2, 2), *spare], gangs=[stays, moves, pair]))
+    assert values["admission/0"] == 18
+    assert values["disruption"] == 1
