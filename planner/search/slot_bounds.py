@@ -48,12 +48,18 @@ AIMING_NODES = 2000
 
 SHARE = 0.25
 """Share of the remaining time that one tier may take."""
+SHORT_OF = 50
+"""Plans follow the program if in no tier about who runs they have a 50th less than it promised."""
+
 FEW_LPS = 3
 """Branching is tried where so many LPs fit into its time: mostly it ends at the root."""
 
 
 Stated = tuple[int, Tier, Linear]
 """Position, tier and expression."""
+
+Improvement = Callable[[Sequence[GangDecision]], Sequence[GangDecision]]
+"""From a plan to one that is better."""
 
 Kept = tuple[Linear, int, int]
 """Expression, at least, at most."""
@@ -133,7 +139,7 @@ class SlotSearch:
         ledger: Ledger,
         budget: Budget,
         immovable: frozenset[int],
-        improved: Callable[[Sequence[GangDecision]], Sequence[GangDecision]],
+        improved: Improvement,
     ) -> None:
         self._ledger = ledger
         self._budget = budget
@@ -165,7 +171,24 @@ class SlotSearch:
                 self._prove(self._problem, progress, len(tiers))
         self._ledger.reopen()
 
-    def _prove(self, problem: SlotProblem, progress: Progress, last: int) -> None:
+    def begin(self, progress: Progress, fill: Improvement) -> None:
+        """Solve one tier after the other as long as plans, filled up, reach the bounds."""
+        ledger = self._ledger
+        for position in range(len(ledger.tiers)):
+            if self._problem is None or self._budget.exhausted():
+                break
+            self._prove(self._problem, progress, position + 1, fill)
+            if not ledger.proven(position):
+                break
+        ledger.reopen()
+
+    def _prove(
+        self,
+        problem: SlotProblem,
+        progress: Progress,
+        last: int,
+        fill: Improvement | None = None,
+    ) -> None:
         TierSearch(
             problem,
             self._ledger,
@@ -174,22 +197,23 @@ class SlotSearch:
             last,
             share=SHARE,
             shares={},
-            fill=self._improved,
+            fill=fill or self._improved,
             only_better=True,
             lps=FEW_LPS,
         ).run()
 
-    def aim(self) -> None:
+    def aim(self) -> bool:
         """Offer a plan of weighted objectives: the tiers of one priority together, then the others.
 
-        What LPs promise to all priorities but the lowest is taken for their best at first.
+        What LPs promise to all priorities but the lowest is taken for their best at first. Returns whether
+        plans follow the program: where rules that it leaves out decide who runs, they do not.
         """
         ledger, problem = self._ledger, self._problem
         if problem is None:
-            return
+            return False
         known = [one for one in self._stated(problem) if one[1].family not in UNAIMED]
         if all(ledger.proven(position) for position, _, _ in known):
-            return
+            return True
         groups = [
             tiers
             for _, group in groupby(
@@ -202,10 +226,14 @@ class SlotSearch:
         solution = self._solve(problem, groups[len(running) - 1 :], kept) if running else ()
         if not solution and not self._budget.exhausted():
             solution = self._solve(problem, groups, [])
-        if solution:
-            plan = problem.decode(solution)
-            ledger.offer(plan)
-            ledger.offer(self._improved(plan))
+        if not solution:
+            return False
+        plan = problem.decode(solution)
+        ledger.offer(plan)
+        ledger.offer(self._improved(plan))
+        promised = ((p, one.value(solution)) for p, tier, one in known if tier.row.fused)
+        values = ledger.incumbent.values
+        return all(SHORT_OF * values[p] >= (SHORT_OF - 1) * value for p, value in promised)
 
     def _stated(self, problem: SlotProblem) -> list[Stated]:
         """The tiers about which the program says something."""

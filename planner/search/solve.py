@@ -302,7 +302,7 @@ class Search:
         with budget.holding_back(POLISHING_SHARE):
             with suppress(Interrupted):
                 if self._by_slots:
-                    self._search_slots(slots, ledger, budget, progress)
+                    self._search_slots(slots, ledger, budget, progress, immovable)
                 if size >= AGGREGATED_FROM:
                     aggregated()
                 if size < WHOLE_BELOW and _open(ledger, last):
@@ -339,17 +339,23 @@ class Search:
         return self._solution(ledger, budget, immovable, exact=exact)
 
     def _search_slots(
-        self, slots: SlotSearch, ledger: Ledger, budget: Budget, progress: Progress
+        self,
+        slots: SlotSearch,
+        ledger: Ledger,
+        budget: Budget,
+        progress: Progress,
+        immovable: frozenset[int],
     ) -> None:
-        """Aim at the best of all tiers and solve them by counting slots; where nothing is found, clear."""
+        """Aim at the best of all tiers by counting slots, and solve them so if plans follow."""
         self._enter("building")
         slots.build()
         self._enter("solving")
-        before = ledger.incumbent
-        slots.aim()
-        if ledger.incumbent is before:
+        if slots.aim():
+            slots.run(progress)
+        else:
             self._clear(ledger, budget)
-        slots.run(progress)
+            slots.begin(progress, partial(self._refilled, ledger, immovable))
+            slots.renew()
         self._regroup(ledger, budget)
 
     def _take_processes(self, size: int) -> None:
