@@ -157,11 +157,16 @@ class SlotSearch:
             self._problem = SlotProblem(model, budget)
 
     def run(self, progress: Progress) -> None:
-        """Solve one tier after the other: for each a bound, and a plan of the solution."""
+        """Solve one tier after the other: for each a bound, and a plan of the solution.
+
+        Those with a gap come first, so that every tier is looked at; what is nearly proven comes last.
+        """
         if self._problem is None:
             return
         tiers = self._ledger.tiers
         last = next((p for p, tier in enumerate(tiers) if tier.family in LAST), len(tiers))
+        self._prove(self._problem, progress, last, rough=True)
+        self._ledger.reopen()
         self._prove(self._problem, progress, last)
         if last < len(tiers) and not self._budget.exhausted():
             with suppress(Interrupted):
@@ -188,6 +193,8 @@ class SlotSearch:
         progress: Progress,
         last: int,
         fill: Improvement | None = None,
+        *,
+        rough: bool = False,
     ) -> None:
         TierSearch(
             problem,
@@ -200,6 +207,7 @@ class SlotSearch:
             fill=fill or self._improved,
             only_better=True,
             lps=FEW_LPS,
+            rough=rough,
         ).run()
 
     def aim(self) -> bool:

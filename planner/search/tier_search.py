@@ -39,6 +39,9 @@ LP_SHARE = 0.5
 SHARES = {"waiting": 0.1, "preference": 0.5, "bandwidth": 0.5, "span": 0.6}
 """On the aggregated model, shares of families of tiers that need less or more than others."""
 
+NEAR = 200
+"""A bound is near if it is a 200th of the value away, or less."""
+
 RUNNING_SUBJECTS = {"admission", "disruption"}
 """Subjects of tiers that get that share: a poor plan starts too little, or stops gangs needlessly."""
 
@@ -66,9 +69,10 @@ class TierSearch:
     plan what fits beside it. ``follow``: a plan that follows an LP solution. ``lax``: the program leaves out
     rules that plans have to keep, so that one follows the LP even where there is an assignment.
     ``only_better``: no plan is made of an assignment that is only as good as the incumbent. ``lps``: see
-    ``solve_goal``. ``share``: share of the remaining time that HiGHS gets for a tier, with no engine after
-    it; ``shares``: of some families. ``beside``: what goes on while an engine works. ``settled``: tiers of
-    which the program's optimum is known; a gap that is left is between the program and plans.
+    ``solve_goal``. ``rough``: a tier is closed with the bound of its LP if that is NEAR. ``share``: share of
+    the remaining time that HiGHS gets for a tier, with no engine after it; ``shares``: of some families.
+    ``beside``: what goes on while an engine works. ``settled``: tiers of which the program's optimum is
+    known; a gap that is left is between the program and plans.
     """
 
     def __init__(
@@ -87,6 +91,7 @@ class TierSearch:
         lax: bool = False,
         only_better: bool = False,
         lps: int = BRANCHING_LPS,
+        rough: bool = False,
         beside: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._problem = problem
@@ -102,6 +107,7 @@ class TierSearch:
         self._lax = lax
         self._only_better = only_better
         self._lps = lps
+        self._rough = rough
         self._beside = beside
         self._relaxation = Relaxation(problem.program, budget)
         self._proof: DualProof | None = None
@@ -246,6 +252,9 @@ class TierSearch:
             relaxed = self._relaxation.bound(goal, seconds=seconds)
             self._proof = relaxed.proof
             if all(ledger.proven(member.position) for member in fused.members):
+                return
+            if self._rough and abs(relaxed.bound - value) * NEAR <= abs(value):
+                self._bound(fused, Answer(Status.UNKNOWN, (), relaxed.bound, exact=True))
                 return
             answer = solve_goal(
                 self._problem.program,
