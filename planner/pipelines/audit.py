@@ -249,7 +249,7 @@ class _Auditor:
         own = replace(limits, budget=max(1, int(share.of_all * budget)), time_limit_s=seconds)
         instance = replace(instance, policy=replace(policy, solve=own))
         return TimedSearch(
-            instance, self._console, self._stop.event, self._clock, lambda _: None
+            instance, self._console, self._stop.event, self._clock, lambda *_: None
         ).run()
 
     def _made(

@@ -178,7 +178,13 @@ def plan(
         with stop_on_signal(maker.saving, maker.stopping) as stop:
             with phases.phase("solve"):
                 search = TimedSearch(
-                    instance, console, stop.event, clock, maker.keep, executor=request.executor
+                    instance,
+                    console,
+                    stop.event,
+                    clock,
+                    maker.keep,
+                    apart=apart is not None,
+                    executor=request.executor,
                 )
                 solution = search.run()
             stopped = stop.event.is_set()
@@ -255,9 +261,12 @@ class Maker:
         wipe = "\r\x1b[2K" * self._console.is_terminal(self._console.stderr)
         return f"{wipe}{what}\n".encode()
 
-    def keep(self, solution: Solution) -> None:
-        """Verify an early plan and save it if requested, so that something usable exists."""
-        self._save(self._verified(solution, refute=True, last=False).text)
+    def keep(self, solution: Solution, sent: Callable[[], None]) -> None:
+        """Verify an early plan and save it if requested, so that something usable exists.
+
+        ``sent`` is called once another process has it to verify.
+        """
+        self._save(self._verified(solution, refute=True, last=False, sent=sent).text)
         out = self._request.out
         self._console.event("first_plan", saved=out is not None)
         if out is not None:
@@ -281,23 +290,33 @@ class Maker:
                 self._save(found.text)
         return found.plan, found.document
 
-    def _verified(self, solution: Solution, *, refute: bool, last: bool) -> _Checked:
+    def _verified(
+        self,
+        solution: Solution,
+        *,
+        refute: bool,
+        last: bool,
+        sent: Callable[[], None] = lambda: None,
+    ) -> _Checked:
         """The plan of a solution. Raises RefusedPlanError. ``last``: its typed form is needed."""
-        found = self._checked(solution, refute=refute, last=last)
+        found = self._checked(solution, refute=refute, last=last, sent=sent)
         if found.findings.refuted:
             unproven = _unproven(self._built.instance, solution, found.findings.refuted)
-            found = self._checked(unproven, refute=False, last=last)
+            found = self._checked(unproven, refute=False, last=last, sent=sent)
         if found.findings.violations or (last and found.plan is None):
             raise RefusedPlanError(*refusals(found.findings.violations))
         return found
 
-    def _checked(self, solution: Solution, *, refute: bool, last: bool) -> _Checked:
+    def _checked(
+        self, solution: Solution, *, refute: bool, last: bool, sent: Callable[[], None]
+    ) -> _Checked:
         from models.plan import dumps
 
         document = self._composed(solution)
         text = dumps(document)
         if self._apart is not None:
             self._apart.ask(encoded(text), refute=refute)
+            sent()
             plan = _typed(document) if last else None  # while that process checks it
             findings = self._apart.findings()
             if findings is not None:

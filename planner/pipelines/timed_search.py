@@ -35,12 +35,16 @@ BESIDE = 4
 FIRST_FACTOR = 1.5
 """A plan may take so much longer to finish than the first one took to be found."""
 
-FINISH_FACTOR = 1.3
-"""The last plan may take so much longer to finish than the first one."""
+FINISH_FACTOR = 2.0
+"""The last plan may take so much longer to finish, and to be shown, than the first one."""
 
 
 class TimedSearch:
-    """``early``: verifies and keeps a plan; called once, with the first one, if the search takes long."""
+    """``early``: verifies and keeps a plan; called once, with the first one, if the search takes long.
+
+    With ``apart`` another process verifies: the search waits until ``early`` has called its second argument,
+    since both would only share the interpreter.
+    """
 
     def __init__(
         self,
@@ -48,8 +52,9 @@ class TimedSearch:
         console: Console,
         stop: threading.Event,
         clock: Callable[[], float],
-        early: Callable[[Solution], None],
+        early: Callable[[Solution, Callable[[], None]], None],
         *,
+        apart: bool = False,
         executor: str | None = None,
     ) -> None:
         from models.tier_values import tiers_of
@@ -70,6 +75,8 @@ class TimedSearch:
         self._finish = FINISH_S_PER_OBJECT * size
         self._search = Search(instance, progress=self._progress, stop=stop, executor=executor)
         self._search.finish_by(self._limit - self._finish)
+        if apart:
+            self._search.may_go_on.clear()
         self._timed = False
         self._found: list[Solution] = []
         self._failed: list[BaseException] = []
@@ -89,6 +96,8 @@ class TimedSearch:
                 kept = True
                 self._keep_first()
                 continue
+            if self._search.started:
+                self._search.may_go_on.set()
             if ended is None and (self._stop.is_set() or now - start > self._limit - self._finish):
                 ended = now
             if ended is not None and now - ended > GRACE_S:
@@ -120,7 +129,8 @@ class TimedSearch:
         """Verify and keep the first plan, and learn how long the last one will take."""
         before = self._clock()
         with self._ticking():
-            self._early(self._search.best())
+            self._early(self._search.best(), self._search.may_go_on.set)
+        self._search.may_go_on.set()
         self._finish = FINISH_FACTOR * (self._clock() - before)
         self._search.finish_by(self._limit - self._finish)
 

@@ -46,7 +46,7 @@ AIMING_SHARE = 0.25
 AIMING_NODES = 2000
 """Branch-and-bound nodes for one: where it stops short, the tiers are solved one by one all the same."""
 
-SHARE = 0.25
+SHARE = 0.4
 """Share of the remaining time that one tier may take."""
 SHORT_OF = 50
 """Plans follow the program if in no tier about who runs they have a 50th less than it promised."""
@@ -119,6 +119,7 @@ class SlotProblem:
     def tell_apart(self) -> None:
         """Tell apart what the tiers in LAST count, for a search to come."""
         self._expressions = {}
+        self.program.interrupted = self._budget.exhausted
         self._model.tell_apart()
 
     def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]:

@@ -93,6 +93,9 @@ EXPLAIN_S = 2.0
 AT_ONCE = 10_000
 """Up to so many nodes and gangs a plan that is asked for at once holds nodes, and has estimates."""
 
+WAITING_S = 0.05
+"""Seconds between two looks at the budget while the search waits."""
+
 MORE_SEARCHES = 2
 """Searches for plans in which fewer gangs move, once gangs move."""
 
@@ -100,7 +103,8 @@ MORE_SEARCHES = 2
 class Search:
     """A search for the best plan. ``run`` it in any thread; ``best`` is what it has at any moment.
 
-    ``started``: whether there is a first plan. ``phase``: what it does now, a key of
+    ``started``: whether there is a first plan; after it the search waits until it ``may_go_on``, so that
+    others have the interpreter. ``phase``: what it does now, a key of
     ``planner.show.progress.PHASES`` or ``solving``. ``size`` replaces the number of (gang, region) pairs that
     selects the method (tests only). ``frequent``: one of very many plans: what is left over is not searched,
     and who waits gets no reason.
@@ -129,6 +133,8 @@ class Search:
         self._one_at_a_time: ByPriority | None = None
         self._refilled_last: tuple[GangDecision, ...] | None = None
         self.started = False
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
         self.phase = "first plan"
 
     @property
@@ -154,6 +160,8 @@ class Search:
             start = better(self.instance, start, in_due_time(self.instance, resumed))
             ledger = Ledger(self.instance, start)
             self._enter_main(ledger)
+            while not self.may_go_on.wait(WAITING_S) and not self._budget.exhausted():
+                pass
             first = self._search(ledger, self._budget, self._progress, frozenset())
             if self._budget.exhausted() and first.stopped_by != "proof":
                 return self.best()
