@@ -131,8 +131,9 @@ class SlotProblem:
 class SlotSearch:
     """The search with the slots of one ledger's instance, once they are built.
 
-    ``improved``: a plan that is better where nothing else can be. Without a program, because it was not
-    asked for or the budget ended meanwhile, nothing is found.
+    ``improved``: a plan that is better where nothing else can be. ``follows``: whether plans follow the
+    program: where rules that it leaves out decide who runs, they do not. Without a program, because it
+    was not asked for or the budget ended meanwhile, nothing is found.
     """
 
     def __init__(
@@ -146,6 +147,7 @@ class SlotSearch:
         self._budget = budget
         self._immovable = immovable
         self._improved = improved
+        self.follows = False
         self._problem: SlotProblem | None = None
 
     def build(self) -> None:
@@ -215,13 +217,14 @@ class SlotSearch:
         """Offer a plan of weighted objectives: the tiers of one priority together, then the others.
 
         What LPs promise to all priorities but the lowest is taken for their best at first. Returns whether
-        plans follow the program: where rules that it leaves out decide who runs, they do not.
+        the plan has all that was promised about who runs.
         """
         ledger, problem = self._ledger, self._problem
         if problem is None:
             return False
         known = [one for one in self._stated(problem) if one[1].family not in UNAIMED]
         if all(ledger.proven(position) for position, _, _ in known):
+            self.follows = True
             return True
         groups = [
             tiers
@@ -240,9 +243,10 @@ class SlotSearch:
         plan = problem.decode(solution)
         ledger.offer(plan)
         ledger.offer(self._improved(plan))
-        promised = ((p, one.value(solution)) for p, tier, one in known if tier.row.fused)
+        promised = [(p, one.value(solution)) for p, tier, one in known if tier.row.fused]
         values = ledger.incumbent.values
-        return all(SHORT_OF * values[p] >= (SHORT_OF - 1) * value for p, value in promised)
+        self.follows = all(SHORT_OF * values[p] >= (SHORT_OF - 1) * best for p, best in promised)
+        return all(values[p] >= best for p, best in promised)
 
     def _stated(self, problem: SlotProblem) -> list[Stated]:
         """The tiers about which the program says something."""

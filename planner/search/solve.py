@@ -358,10 +358,11 @@ class Search:
         self._enter("building")
         slots.build()
         self._enter("solving")
-        if slots.aim():
+        if not slots.aim():
+            self._clear(ledger, budget)
+        if slots.follows:
             slots.run(progress)
         else:
-            self._clear(ledger, budget)
             slots.begin(progress, partial(self._refilled, ledger, immovable))
             slots.renew()
         self._regroup(ledger, budget)
