@@ -9,7 +9,7 @@ import io
 import itertools
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -67,8 +67,13 @@ class Timed:
         """A second more each time once the search is stuck."""
         return float(next(self.looks)) if Stuck.reached.is_set() else 0.0
 
+    def keep(self, solution: Solution, sent: Callable[[], None]) -> None:
+        """Keep an early plan."""
+        self.early.append(solution)
+        sent()
+
     def run(self) -> Solution:
-        search = TimedSearch(self.instance, self.console, self.stop, self.clock, self.early.append)
+        search = TimedSearch(self.instance, self.console, self.stop, self.clock, self.keep)
         return search.run()
 
     def decided(self, solution: Solution) -> list[str]:
@@ -128,7 +133,7 @@ def test_progress_goes_on_while_the_first_plan_is_verified() -> None:
         "gangplan", stdout=io.StringIO(), stderr=err, environ={"COLUMNS": "200"}
     )
 
-    def early(solution: Solution) -> None:
+    def early(solution: Solution, _sent: Callable[[], None]) -> None:
         assert err.shown.wait(60)
         timed.early.append(solution)
         timed.stop.set()
@@ -169,17 +174,32 @@ def test_before_the_first_plan_nothing_changes(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.usefixtures("stuck")
 def test_what_takes_long_to_finish_is_begun_earlier() -> None:
-    # The early plan takes 6 of 20 seconds to finish, so that the last one is begun 1.3 times 6 before.
+    # The early plan takes 6 of 20 seconds to finish, so that the last one is begun twice 6 before.
     timed = Timed()
 
-    def slow(solution: Solution) -> None:
+    def slow(solution: Solution, _sent: Callable[[], None]) -> None:
         timed.early.append(solution)
         for _ in range(5):
             timed.clock()
 
     search = TimedSearch(timed.instance, timed.console, timed.stop, timed.clock, slow)
     search.run()
-    assert next(timed.looks) <= LIMIT_S - 7 + 4
+    assert next(timed.looks) <= LIMIT_S - 4
+
+
+def test_a_search_waits_after_its_first_plan_until_it_may_go_on() -> None:
+    search = Search(Timed().instance)
+    search.may_go_on.clear()
+    found: list[Solution] = []
+    thread = threading.Thread(target=lambda: found.append(search.run()))
+    thread.start()
+    while not search.started:
+        thread.join(0.01)
+    thread.join(0.2)
+    assert (found, search.phase) == ([], "first plan")
+    search.may_go_on.set()
+    thread.join()
+    assert [decision.decision for decision in found[0].decisions] == ["place", "wait"]
 
 
 def test_what_goes_wrong_in_the_search_is_raised_here(monkeypatch: pytest.MonkeyPatch) -> None:
