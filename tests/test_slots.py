@@ -19,13 +19,14 @@ from models.program.base_state import base_decisions
 from models.program.linear_program import UNBOUNDED
 from models.program.slots import SlotModel
 from models.tier_values import tiers_of
-from planner.search.budget import Budget
+from planner.search.budget import Budget, NullProgress
 from planner.search.engines.highs import solve_by_branching
 from planner.search.engines.interface import Goal, Status
 from planner.search.engines.relaxation import Relaxation
 from planner.search.greedy import greedy
 from planner.search.ledger import Ledger
-from planner.search.slot_bounds import SlotSearch
+from planner.search.slot_bounds import SlotProblem, SlotSearch
+from planner.search.tier_search import TierSearch
 
 SEEDS = examples(400, 80)
 DRAWS = {"tiny": tiny, "busy": busy, "tiny by speed": tiny_by_speed, "busy by speed": busy_by_speed}
@@ -72,6 +73,20 @@ def test_no_plan_of_a_random_instance_beats_a_bound(kind: str) -> None:
         names = ("priorities", "preemptible", "movable", "elastic", "slices", "required", "queues")
         instance = DRAWS[kind](7000 + seed, more=[name for name in names if r.random() < 0.3])
         assert beaten(instance, apart=seed % 2 == 0) == [], (kind, seed)
+
+
+def test_what_a_tier_narrows_does_not_hold_for_tiers_before_it() -> None:
+    # the tiers are solved twice, and bounded once more: each time with the ranges of every plan
+    for seed in range(20):
+        instance = busy_by_speed(7000 + seed, more=["priorities", "preemptible", "movable"])
+        model = SlotModel(instance)
+        ledger = Ledger(instance, greedy(instance, base_decisions(instance)))
+        problem = SlotProblem(model, Budget(instance.policy.solve))
+        count = len(model.program.lower)
+        before = list(model.program.lower), list(model.program.upper)
+        last = len(ledger.tiers)
+        TierSearch(problem, ledger, Budget(instance.policy.solve), NullProgress(), last).run()
+        assert (model.program.lower[:count], model.program.upper[:count]) == before, seed
 
 
 def bounds(instance: Instance) -> dict[str, tuple[int, int]]:

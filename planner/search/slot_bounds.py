@@ -48,6 +48,7 @@ AIMING_NODES = 2000
 
 SHARE = 0.4
 """Share of the remaining time that one tier may take."""
+
 SHORT_OF = 50
 """Plans follow the program if in no tier about who runs they have a 50th less than it promised."""
 
@@ -330,6 +331,10 @@ class SlotSearch:
 
     def renew(self) -> None:
         """Bound all tiers again: a bound holds only for plans that keep the earlier tiers."""
+        with suppress(Interrupted):
+            self._renew()
+
+    def _renew(self) -> None:
         ledger, budget, problem = self._ledger, self._budget, self._problem
         if problem is None or not problem.complete:
             return

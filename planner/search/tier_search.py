@@ -120,11 +120,21 @@ class TierSearch:
         self._express()
 
     def run(self) -> None:
-        """Solve every tier within the budget."""
-        ledger = self._ledger
+        """Solve every tier within the budget.
+
+        The program has the ranges of every plan again afterwards: what was narrowed for a tier holds for
+        later tiers only.
+        """
         program = self._problem.program
         program.lower, program.upper = list(self._ranges[0]), list(self._ranges[1])
         self._relaxation = Relaxation(program, self._budget)
+        try:
+            self._solve_all()
+        finally:
+            program.lower, program.upper = list(self._ranges[0]), list(self._ranges[1])
+
+    def _solve_all(self) -> None:
+        ledger = self._ledger
         while ledger.closed < self._last:
             if ledger.proven(ledger.closed) and not self._tightens():
                 self._close()
