@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import pytest
 from building import build, gang, mask, node
 from building_servers import switched
 
 from models.cluster import Node
 from models.instance import Instance
 from models.program.base_state import base_decisions
+from models.program.linear_program import Linear
+from models.program.slots import SlotModel
+from models.tier_values import tiers_of
 from planner.search.budget import Budget
+from planner.search.engines.highs import solve_by_branching
+from planner.search.engines.interface import Goal
 from planner.search.greedy import greedy
+from planner.search.homes import settle_in
 from planner.search.ledger import Ledger
 from planner.search.slot_bounds import SlotSearch
 
@@ -21,6 +28,23 @@ def aimed(instance: Instance) -> dict[str, int]:
     slots.build()
     slots.aim()
     return {result.name: result.value for result in ledger.results()}
+
+
+def test_who_was_to_move_stays_where_the_time_is_over_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    instance = cleared()
+    budget = Budget(instance.policy.solve)
+    model = SlotModel(instance)
+    goal = Goal(expression(model, instance, "admission/1"), maximize=True)
+    values = solve_by_branching(model.program, goal, budget, nodes=100, seconds=10).values
+    moved = [mode for mode in model.modes if values[mode.variable] and mode.option.effect.moved]
+    assert moved, "the pair needs its rack"
+    looks = iter([False])  # the pair is placed, nobody after it
+    monkeypatch.setattr(budget, "exhausted", lambda: next(looks, True))
+    decisions = settle_in(model, values, budget)
+    waits = ["wait" if one.name == "pair" else "keep" for one in instance.gangs]
+    assert [one.decision for one in decisions] == waits
 
 
 def racks(*sizes: int) -> list[Node]:
@@ -45,12 +69,23 @@ def test_slices_keep_the_racks_that_they_need() -> None:
     assert values["admission/0"] == 48
 
 
-def test_a_rack_is_cleared_where_least_has_to_move() -> None:
-    # each rack has a server with one GPU taken: in one by a gang that may move, in the other not
+def cleared() -> Instance:
+    """Each rack has a server with one GPU taken: in one by a gang that may move, in the other not."""
     stays = gang("stays", 1, 1, stands=[(0, 0, 0, mask(0))])
     moves = gang("moves", 1, 1, stands=[(0, 0, 2, mask(0))], movable=True)
-    pair = gang("pair", 2, 8, same="rack")
+    pair = gang("pair", 2, 8, same="rack", priority=1)
     spare = [node("n04", switched(8), "b", "r2")]
-    values = aimed(build(nodes=[*racks(2, 2), *spare], gangs=[stays, moves, pair]))
-    assert values["admission/0"] == 18
+    return build(nodes=[*racks(2, 2), *spare], gangs=[stays, moves, pair])
+
+
+def expression(model: SlotModel, instance: Instance, name: str) -> Linear:
+    """What the program has for a tier."""
+    found = next(model.expression(tier) for tier in tiers_of(instance) if tier.name == name)
+    assert found is not None, name
+    return found
+
+
+def test_a_rack_is_cleared_where_least_has_to_move() -> None:
+    values = aimed(cleared())
+    assert (values["admission/1"], values["admission/0"]) == (16, 2)
     assert values["disruption"] == 1

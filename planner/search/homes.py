@@ -42,13 +42,14 @@ def settle_in(model: SlotModel, values: Sequence[int], budget: Budget) -> tuple[
     homes = _Homes(model, values, space)
     coming = sorted(map(homes.settler, chosen.values()), key=lambda one: one.key)
     for settler in coming:
-        if budget.exhausted():
-            break
-        if settler.mode.shape is not None and not _place(space, settler.mode, homes.of(settler)):
-            gang = settler.mode.option.demand.gang
-            if settler.mode.option.effect.moved:
-                homeless.add(gang)
-                space.set(gang, ())
+        mode, moves = settler.mode, settler.mode.option.effect.moved
+        if mode.shape is None and not moves:
+            continue
+        # once the budget is over the others wait, but nobody stays away who was only to move
+        found_one = not budget.exhausted() and _place(space, mode, homes.of(settler))
+        if moves and not found_one:
+            homeless.add(mode.option.demand.gang)
+            space.set(mode.option.demand.gang, ())
     start(space, dict.fromkeys(chosen, 1.0), budget)
     found = [
         one if space.pods[i] == one.pods and i not in homeless else space.decision(i)
