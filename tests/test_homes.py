@@ -11,6 +11,7 @@ from models.instance import Instance
 from models.program.base_state import base_decisions
 from models.program.linear_program import Linear
 from models.program.slots import SlotModel
+from models.solution import GangDecision, PodPlacement
 from models.tier_values import tiers_of
 from planner.search.budget import Budget
 from planner.search.engines.highs import solve_by_branching
@@ -89,3 +90,19 @@ def test_a_rack_is_cleared_where_least_has_to_move() -> None:
     values = aimed(cleared())
     assert (values["admission/1"], values["admission/0"]) == (16, 2)
     assert values["disruption"] == 1
+
+
+def test_a_plan_that_stops_a_gang_which_may_only_move_is_mended() -> None:
+    instance = cleared()
+    ledger = Ledger(instance, base_decisions(instance))
+    comes = [
+        GangDecision("place", (PodPlacement(0, 0, 2, 255), PodPlacement(0, 1, 3, 255)))
+        if one.name == "pair"
+        else GangDecision("preempt")
+        if one.name == "moves"
+        else decision
+        for one, decision in zip(instance.gangs, base_decisions(instance), strict=True)
+    ]
+    ledger.offer(comes)
+    stopped = [one.decision == "preempt" for one in ledger.incumbent.decisions]
+    assert not any(stopped)

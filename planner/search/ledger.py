@@ -102,9 +102,15 @@ class Ledger:
         return decisions
 
     def _bound_to_stay(self, decisions: tuple[GangDecision, ...]) -> list[int]:
-        """Gangs that stop, shrink or move although budgets or their minimum run time do not let them."""
+        """Gangs that stop, shrink or move although they, budgets or run times do not allow it."""
+        never = {
+            index
+            for index, (gang, one) in enumerate(zip(self.instance.gangs, decisions, strict=True))
+            if (one.decision == "preempt" and not gang.preemptible)
+            or (one.decision == "move" and not gang.movable)
+        }
         early = leaving_early(self.instance, decisions)
-        return sorted({*early, *beyond_budgets(self.instance, decisions)})
+        return sorted({*never, *early, *beyond_budgets(self.instance, decisions)})
 
     def keeps_rules(self, decisions: tuple[GangDecision, ...]) -> bool:
         """Whether a plan that fits breaks no rule about gangs and needs no repair."""
