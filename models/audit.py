@@ -42,7 +42,7 @@ from models.instance import Instance
 from models.plan import Words, code_alone
 from models.program.base_state import base_decisions
 from models.program.options import standing_gpus
-from models.relocation import PlanWorth, plan_worth
+from models.relocation import MOVES_UNPROVEN, PlanWorth, plan_worth
 from models.solution import NEVER, GangDecision, PodPlacement, Solution
 from models.stranded_gpus import CAUSES, free_gpus, stranded_by_cause
 from models.tier_values import Evaluation, known_masks
@@ -52,9 +52,6 @@ MAX_NAMED = 5
 """Nodes named for one cause."""
 
 DAY_H = 24
-
-OF_MOVES = "moves are measured"
-"""Start of a note on what moves bought: an audit weighs none of the re-plan's."""
 
 MAX_EMBEDDED = 20_000
 """The re-plan is part of the audit of a cluster of at most so many nodes and gangs."""
@@ -487,7 +484,7 @@ class AuditWriter:
         )
 
     def _notes(self) -> tuple[str, ...]:
-        notes = [one for one in self._found.possible.notes if not one.startswith(OF_MOVES)]
+        notes = [one for one in self._found.possible.notes if one != MOVES_UNPROVEN]
         if sum(self._after) < sum(self._before):
             notes.append(
                 "the re-plan is better in the order of the policy's tiers, but has fewer effective GPUs"

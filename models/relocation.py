@@ -12,6 +12,10 @@ from models.occupancy import PODS, Room, free_after, rooms
 from models.solution import GangDecision, MoveSet
 from models.tier_values import Evaluation, admitted
 
+MOVES_UNPROVEN = (
+    "moves are measured against the best plan found without them, which is not proven optimal"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class PlanWorth:

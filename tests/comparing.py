@@ -14,9 +14,9 @@ from exhaustive_values import Tiers, tier_values
 
 from models.instance import Instance
 from models.plan import compose
+from models.relocation import MOVES_UNPROVEN
 from models.solution import Solution
 from models.verify.check import check
-from planner.search.moves import UNPROVEN
 from planner.search.solve import solve
 
 DAY = "2026-11-21T00:00:00Z"
@@ -62,7 +62,7 @@ def _bought(instance: Instance, best: Best, solution: Solution) -> Iterator[str]
 
     Without it: nobody moves but the gangs of the other sets. Those GPUs follow from the tiers.
     """
-    if UNPROVEN in solution.notes:
+    if MOVES_UNPROVEN in solution.notes:
         return  # after two more searches figures are against the best plan found
     moving = {g for one in solution.moves for g in one.gangs}
     for one in solution.moves:

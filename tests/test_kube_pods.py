@@ -28,7 +28,7 @@ from planner.read.kube.pods.constraints import (
     TOO_MANY_TOLERATIONS,
 )
 from planner.read.kube.pods.placement import PROVEN, UNPROVEN
-from planner.read.kube.pods.pod_rules import REQUIRED, RuleKind
+from planner.read.kube.pods.pod_rules import REQUIRED, UNREADABLE_RULE, RuleKind
 from planner.read.kube.pods.pods import MAX_RESOURCES, TOO_MANY_RESOURCES, read_pods
 from planner.read.kube.pods.requests import effective_requests
 from planner.read.kube.pods.room import HELD
@@ -325,7 +325,7 @@ def test_what_cannot_be_read_is_named_unless_the_policy_ignores_it() -> None:
         spec={"nodeAffinity": {"required": {"nodeSelectorTerms": [{}]}}},
     )
     words = (
-        *(kind.unreadable for kind in RuleKind),
+        *(kind.problem(UNREADABLE_RULE) for kind in RuleKind),
         ODD_PORT,
         "a volume that only some nodes can mount",
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from models.apply.plan_actions import Key, Resize
+from models.apply.requests import Refuser
 from models.policy import KubernetesPolicy
 
 _DEFAULTS = KubernetesPolicy()
@@ -102,7 +103,7 @@ MAX_REFUSALS = 5
 class Refusal:
     """What an admission policy or webhook says of so many requests that it refused."""
 
-    by: str
+    by: Refuser
     said: str
     requests: int
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from models.apply.intents import Intent
 from models.apply.live_state import ClusterView, LivePod
@@ -232,10 +232,21 @@ class Rejected(NotDone):
 
 
 @dataclass(frozen=True, slots=True)
-class Refused(Rejected):
-    """An admission policy or webhook refuses it. ``by``: which one. ``said``: its own words."""
+class Refuser:
+    """An admission policy or webhook."""
 
-    by: str
+    kind: Literal["policy", "webhook"]
+    name: str
+
+    def __str__(self) -> str:
+        return f"admission {self.kind} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused(Rejected):
+    """An admission policy or webhook refuses it. ``said``: its own words."""
+
+    by: Refuser
     said: str
 
 

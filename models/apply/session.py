@@ -33,6 +33,7 @@ from models.apply.requests import (
     ReadCluster,
     ReadPod,
     Refused,
+    Refuser,
     Rejected,
     Remember,
     Request,
@@ -132,7 +133,7 @@ class ApplySession:
     verdicts: dict[tuple[str, Key], GangVerdict] = field(default_factory=dict)
     leaving: set[Key] = field(default_factory=set)
     started: list[PodBatch] = field(default_factory=list)
-    refused: Counter[tuple[str, str]] = field(default_factory=Counter)
+    refused: Counter[tuple[Refuser, str]] = field(default_factory=Counter)
     writes: int = 0
     sent: int = 0
     evicted: int = 0

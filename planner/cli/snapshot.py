@@ -149,7 +149,7 @@ def _report(
         cluster=recorded.cluster,
         counts={name: float(count) for name, count in recorded.counts.items()},
         absent=absent,
-        forbidden=recorded.forbidden,
+        forbidden=list(recorded.forbidden),
         retries=run.retries,
         restarts=recorded.restarts,
         bytes=recorded.bytes,

@@ -61,11 +61,14 @@ class SnapshotRequest:
 
 @dataclass(slots=True)
 class Recorded:
-    """``counts``: objects of each resource. ``forbidden``: missing rights. ``cluster``: its uid."""
+    """``counts``: objects of each resource. ``cluster``: its uid.
+
+    ``forbidden``: missing rights, and each without its place.
+    """
 
     counts: dict[str, int] = field(default_factory=dict)
     absent: list[Kind] = field(default_factory=list)
-    forbidden: list[str] = field(default_factory=list)
+    forbidden: dict[str, str] = field(default_factory=dict)
     cluster: str | None = None
     restarts: int = 0
     bytes: int = 0
@@ -74,7 +77,7 @@ class Recorded:
         """What plans of it do that they would not do with the missing rights."""
         for right, without in OPTIONAL.items():
             wanted = f"{right.verb} {right.resource}" + (f".{right.group}" if right.group else "")
-            if any(one == wanted or one.startswith(f"{wanted} ") for one in self.forbidden):
+            if wanted in self.forbidden.values():
                 yield f"without the right to {wanted}, {without}"
 
 
@@ -192,11 +195,12 @@ class _Recorder:
         where = "" if place is None else f" in namespace {place}"
         if place is None and kind.namespaced:
             where = " in all namespaces"
-        right = f"list {kind.resource}{where}"
+        anywhere = f"list {kind.resource}"
+        right = anywhere + where
         if kind in (NODES, PODS):
             raise _required(kind, right, reply, everywhere=place is None)
         if reply.status == 403:
-            self.recorded.forbidden.append(right)
+            self.recorded.forbidden[right] = anywhere
         elif not file.items and kind not in self.recorded.absent:
             self.recorded.absent.append(kind)
 
@@ -222,7 +226,7 @@ class _Recorder:
         if reply.status in {404, 410}:
             return None
         if reply.status == 403:
-            self.recorded.forbidden.append(f"get {path.removeprefix('/api/v1/')}")
+            self.recorded.forbidden[f"get {path.removeprefix('/api/v1/')}"] = "get namespaces"
             return None
         if not reply.ok:
             raise failed(reply, f"GET {path}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Literal
 
 from models.apply.intents import MANAGER
 from models.apply.live_state import LivePod
@@ -19,6 +20,7 @@ from models.apply.requests import (
     Gone,
     NoAnswer,
     Refused,
+    Refuser,
     Rejected,
 )
 from planner.cluster.api_paths import core
@@ -78,26 +80,26 @@ def event_of(  # noqa: PLR0911  # one return a meaning
             return NoAnswer(message)
 
 
-_REFUSED = (
+_REFUSED: tuple[tuple[re.Pattern[str], Literal["policy", "webhook"]], ...] = (
     (
         re.compile(
             r"ValidatingAdmissionPolicy '([^']{1,253})' with binding '[^']{1,253}' denied request: (.+)",
             re.DOTALL,
         ),
-        "admission policy {}",
+        "policy",
     ),
     (
         re.compile(r'admission webhook "([^"]{1,253})" denied the request(?:: |\b)(.+)', re.DOTALL),
-        "admission webhook {}",
+        "webhook",
     ),
 )
 """How the API server says who refused a request, and in which words."""
 
 
 def _refused(message: str) -> Refused | None:
-    for pattern, by in _REFUSED:
+    for pattern, kind in _REFUSED:
         if (found := pattern.search(message)) is not None:
-            who, said = one_line(by.format(found[1])), one_line(found[2].strip())
+            who, said = Refuser(kind, one_line(found[1])), one_line(found[2].strip())
             return Refused(f"refused by {who}: {said}", who, said)
     return None
 

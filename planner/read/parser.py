@@ -217,7 +217,7 @@ def _json_faults(text: str) -> Parsed:
                     faults.append(_duplicate(str(path[-1]), line, column))
                 fields.add(str(path[-1]))
                 if len(fields) > MAX_FIELDS:
-                    raise _too_many_fields(*_line_and_column(text, start))
+                    raise TooWide(*_line_and_column(text, start))
             elif len(path) - 1 > MAX_DEPTH:
                 raise nested_too_deep(*_line_and_column(text, start))
             elif word in ("NaN", "Infinity", "-Infinity"):
@@ -325,11 +325,13 @@ def _not_finite(word: str, line: int, column: int) -> Malformed:
     return Malformed(f"not JSON: {word} is no number", line, column, "write a finite number")
 
 
-_WIDE = "an object of more than"
+class TooWide(Malformed):
+    """An object of too many fields, which an API server may have written."""
 
-
-def _too_many_fields(line: int, column: int) -> Malformed:
-    return Malformed(f"{_WIDE} {MAX_FIELDS:,} fields", line, column, "use a list")
+    def __init__(self, line: int, column: int) -> None:
+        super().__init__(
+            f"an object of more than {MAX_FIELDS:,} fields", line, column, "use a list"
+        )
 
 
 def nested_too_deep(line: int, column: int) -> Malformed:
@@ -470,7 +472,7 @@ class _YamlReader:
         faults, fatal = self.faults, self.fatal
         if not faults:
             return Item(tree, path, lambda: self.source)
-        odd = (ODD,) if any(not fault.what.startswith(_WIDE) for fault in faults) else ()
+        odd = (ODD,) if any(not isinstance(fault, TooWide) for fault in faults) else ()
         form = Parsed([] if fatal else [None], faults)
         return Item(tree, path, lambda: self.source, odd, lambda: form)
 
@@ -581,7 +583,7 @@ class _YamlReader:
             except Malformed as fault:
                 self._left_out(fault)
             if len(fields) == MAX_FIELDS:
-                self._left_out(_too_many_fields(*_place(event)))
+                self._left_out(TooWide(*_place(event)))
             if name in fields and not self.fatal and len(self.faults) < _MOST_FAULTS:
                 self.faults.append(_duplicate(name, *_place(event)))
             if self.visit is not None:

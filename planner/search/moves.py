@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from models.instance import Instance
-from models.relocation import PlanWorth, move_set, move_sets, plan_worth
+from models.relocation import MOVES_UNPROVEN, PlanWorth, move_set, move_sets, plan_worth
 from models.solution import GangDecision, MoveSet, Solution, TierResult
 from models.tiers import family, sign
 from models.units import first_of, plural
@@ -27,10 +27,6 @@ MAX_ROUNDS = 3
 
 MAX_NAMED = 5
 """Gangs named in one note."""
-
-UNPROVEN = (
-    "moves are measured against the best plan found without them, which is not proven optimal"
-)
 
 
 def keep_worthwhile(instance: Instance, first: Solution, run: Run) -> Solution:
@@ -50,7 +46,7 @@ def keep_worthwhile(instance: Instance, first: Solution, run: Run) -> Solution:
         plan, sets, tier_notes, proven = _assess(trials, plan, immovable)
         rejected = [s for s in sets if least > 0 and s.gain < int(1000 * least)]
         if not rejected:
-            proof_notes = (UNPROVEN,) if sets and not proven else ()
+            proof_notes = (MOVES_UNPROVEN,) if sets and not proven else ()
             return replace(plan, moves=sets, notes=(*plan.notes, *tier_notes, *notes, *proof_notes))
         notes += [_left_out(instance, move) for move in rejected]
         immovable |= {gang for move in rejected for gang in move.gangs}
@@ -79,7 +75,7 @@ def with_moves_as_one(
     least = instance.policy.moves.min_gain if instance.policy.moves else Fraction(0)
     if least > 0 and bought.gain < int(1000 * least):
         return None
-    return replace(plan, moves=(bought,), notes=(*plan.notes, UNPROVEN))
+    return replace(plan, moves=(bought,), notes=(*plan.notes, MOVES_UNPROVEN))
 
 
 def _assess(

@@ -16,7 +16,17 @@ from urllib.parse import quote
 from models.apply.live_state import READY, ClusterView, LivePod, PodClassifier
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
 from models.apply.plan_actions import GangActions, Key, PlanActions
-from models.apply.requests import Bind, CheckLock, Done, Event, Evict, ReadCluster, Request, Ungate
+from models.apply.requests import (
+    Bind,
+    CheckLock,
+    Done,
+    Event,
+    Evict,
+    ReadCluster,
+    Refuser,
+    Request,
+    Ungate,
+)
 from models.units import plural
 from planner.show.table import Cell, Column, Style, Table
 from planner.show.text import compress, number
@@ -343,31 +353,33 @@ def sizes(one: GangVerdict) -> str:
     return ", ".join(f"{r.role} from {r.before:,} to {r.after:,} pods" for r in one.resizes)
 
 
-OWN = "admission policy gangplan-"
+OWN = "gangplan-"
 """The policies of ``deploy/admission``."""
 
 
 def refusal_lines(verdict: Verdict) -> list[str]:
     """Who refused how many requests, in whose words, and what to do."""
     return [
-        f"{safe(one.by)} refused {plural(one.requests, 'request')}: {safe(one.said)}"
+        f"{safe(str(one.by))} refused {plural(one.requests, 'request')}: {safe(one.said)}"
         f" (hint: {_way_past(one.by)})"
         for one in verdict.refusals
     ]
 
 
-def _way_past(by: str) -> str:
+def _way_past(by: Refuser) -> str:
     """What to do about a policy or webhook that refuses requests."""
     again = "then the same command resumes"
-    if by == f"{OWN}marks":
+    if by == Refuser("policy", f"{OWN}marks"):
         return (
             "apply with the token of the account that it lets mark pods (kubectl -n gangplan-system create "
             "token gangplan), or name yours in deploy/admission/marks.yaml: docs/deploy.md, 'When a policy "
             f"refuses'; {again}"
         )
-    if by.startswith(OWN):
+    if by.kind == "policy" and by.name.startswith(OWN):
         return f"apply the deploy/ of this version, and exempt webhooks that change pods; {again}"
-    kind = "validatingwebhookconfigurations" if "webhook" in by else "validatingadmissionpolicies"
+    kind = (
+        "validatingwebhookconfigurations" if by.kind == "webhook" else "validatingadmissionpolicies"
+    )
     return f"whoever runs it must let this account change these pods (kubectl get {kind}); {again}"
 
 
@@ -419,7 +431,7 @@ def document(
         "writes": verdict.writes,
         "evicted": verdict.evicted,
         "refusals": [
-            {"by": one.by, "message": one.said, "requests": one.requests}
+            {"by": str(one.by), "message": one.said, "requests": one.requests}
             for one in verdict.refusals
         ],
         "gangs": gangs,

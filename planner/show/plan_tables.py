@@ -166,14 +166,15 @@ STYLE: Mapping[str, Style] = {
     "wait": "warn",
 }
 _VERB = {
-    "place": "start",
-    "complete": "are completed",
-    "move": "move",
-    "resize": "are resized",
-    "keep": "stay as they are",
-    "preempt": "are stopped",
-    "wait": "wait",
+    "place": ("starts", "start"),
+    "complete": ("is completed", "are completed"),
+    "move": ("moves", "move"),
+    "resize": ("is resized", "are resized"),
+    "keep": ("stays as it is", "stay as they are"),
+    "preempt": ("is stopped", "are stopped"),
+    "wait": ("waits", "wait"),
 }
+"""What is said of one gang, and of several."""
 
 
 def facts(plan: PlanDocument) -> Table:
@@ -377,7 +378,7 @@ def results(plan: PlanDocument) -> list[str]:
     counts: Counter[str] = Counter(gang.decision for gang in plan.spec.gangs if not gang.never)
     never = sum(gang.never for gang in plan.spec.gangs)
     parts = [
-        f"{counts[decision]:,} {_verb(decision, counts[decision])}"
+        f"{counts[decision]:,} {_VERB[decision][counts[decision] != 1]}"
         for decision in ORDER
         if counts[decision]
     ]
@@ -403,19 +404,6 @@ def effective_gpus(plan: PlanDocument) -> list[str]:
         line += f"; taking one gang after another: {gpu_amount(effective.one_at_a_time)}"
     fewer = bought(plan)
     return [line] if fewer is None else [line, fewer]
-
-
-def _verb(decision: str, count: int) -> str:
-    if count != 1:
-        return _VERB[decision]
-    singular = {
-        "start": "starts",
-        "wait": "waits",
-        "move": "moves",
-        "stay as they are": "stays as it is",
-    }
-    verb = _VERB[decision]
-    return singular.get(verb, verb.replace("are ", "is "))
 
 
 def below_full(permille: int | None) -> Style | None:

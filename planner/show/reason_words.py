@@ -371,7 +371,7 @@ def _never(f: ReasonFields) -> Clauses:
     """What no cluster state changes, and what would help."""
     who = "" if f.role is None else f"role {f.role} "
     if f.taints:
-        nodes = _wanted(f).removeprefix("nodes")
+        nodes = "" if f.nodes_with is None else f" with {f.nodes_with}"
         taints = _some(f.taints, f.more, "other")
         yield f"{who}tolerates the taints of no node{nodes}: {taints}"
     elif f.queue is not None and f.limit is not None:

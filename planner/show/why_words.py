@@ -47,7 +47,7 @@ def _starts(one: WhyCause) -> bool:
 
 
 def _gone(one: WhyCause) -> str:
-    return "it is not started" if _starts(one) else "it ends, is stopped or moves away"
+    return "is not started" if _starts(one) else "ends, is stopped or moves away"
 
 
 def _slices(one: WhyCause) -> str:
@@ -94,7 +94,7 @@ WHAT: Mapping[str, _Words] = {
 
 UNTIL: Mapping[str, _Words] = {
     "gang": _gone,
-    "node": _fixed("it is in order"),
+    "node": _fixed("is in order"),
     "policyNodeSelector": _fixed("the Policy's nodeSelector is dropped"),
     "spares": _fixed("the Policy's spares are dropped"),
     "queueOrder": _fixed("the queue's order is bestEffort, or that gang starts or is gone"),
@@ -103,7 +103,7 @@ UNTIL: Mapping[str, _Words] = {
         "that gang is gone, or this gang states an expectedDuration that ends before"
     ),
     "cells": _fixed("the cells of queues are dropped, or this gang is preemptible"),
-    "queue": _fixed("they leave it more"),
+    "queue": _fixed("leave it more"),
     "hold": _fixed("the hold is removed"),
     "required": _named("it requires a wider level than {}, or none"),
     "balance": _fixed("balance is dropped"),
@@ -123,7 +123,9 @@ UNTIL: Mapping[str, _Words] = {
     "topologySpread": _fixed("the spread is dropped"),
     "size": _fixed("it has fewer or smaller pods, or the cluster more or larger nodes"),
 }
-"""When it no longer keeps the gang waiting."""
+"""When it no longer keeps the gang waiting; of those in ``_PRONOUN`` without the subject."""
+
+_PRONOUN = {"gang": "it", "node": "it", "queue": "they"}
 
 DROP = {
     "required": "require no {}",
@@ -159,7 +161,8 @@ def what(one: WhyCause) -> str:
 
 def until(one: WhyCause) -> str:
     """When it no longer does."""
-    return UNTIL[one.type](one)
+    words = UNTIL[one.type](one)
+    return f"{_PRONOUN[one.type]} {words}" if one.type in _PRONOUN else words
 
 
 def label(one: WhyCause) -> str:
@@ -392,11 +395,8 @@ def _gpus(one: WhyCause) -> str:
 
 def _clause(one: WhyCause) -> str:
     """``default/a (8 GPUs) ends, is stopped or moves away``."""
-    text = until(one)
-    if one.type in ("gang", "node"):
-        return f"{_gpus(one) if one.type == 'gang' else one.name}{text.removeprefix('it')}"
-    return (
-        f"limits and guarantees of queues {text.removeprefix('they ')}"
-        if one.type == "queue"
-        else text
-    )
+    words = UNTIL[one.type](one)
+    if one.type not in _PRONOUN:
+        return words
+    subjects = {"gang": _gpus(one), "queue": "limits and guarantees of queues"}
+    return f"{subjects.get(one.type, one.name)} {words}"

@@ -39,12 +39,12 @@ from planner.read.kube.lookup import (
 from planner.read.kube.node_documents import ACK_SCHEDULE, Json, amounts, gpu_label
 from planner.read.kube.pods.constraints import (
     FEW_PARTS,
-    IGNORABLE,
     MAX_PARTS,
     Affinity,
     node_parts,
 )
 from planner.read.kube.pods.placement import is_proven
+from planner.read.kube.pods.pod_rules import Ignorable
 from planner.read.kube.records import KubeGang, KubeNode, KubePod, KubeRole, LevelAsk
 from planner.read.kube.shares import beyond_share, by_age, hold
 from planner.read.sources import printable
@@ -550,13 +550,10 @@ def _set_time(tree: Json, name: str, seconds: int | None) -> None:
 
 def _way_out(problems: Sequence[str]) -> str:
     """The Policy setting that ignores these problems, if it can ignore all of them."""
-    names = [
-        next((name for words, name in IGNORABLE.items() if one.startswith(words)), None)
-        for one in problems
-    ]
-    if None in names:
+    settings = [one.setting for one in problems if isinstance(one, Ignorable)]
+    if len(settings) < len(problems):
         return ""
-    listed = ", ".join(dict.fromkeys(filter(None, names)))
+    listed = ", ".join(dict.fromkeys(settings))
     return f"; to plan it anyway, set kubernetes.ignore: [{listed}] in the Policy"
 
 

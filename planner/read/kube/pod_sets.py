@@ -37,14 +37,14 @@ BEYOND_SHARE = (
     f" {MAX_MEMBERS:,} that a plan may state"
 )
 UNEQUAL = "pods of role {role} have different rules about other pods"
-NO_LABEL = "{words} over {key}, a label that no node has"
-NO_LEVEL = "{words} over {key}, {why}"
-OTHER_DOMAINS = "{words} over {key}, whose values are not the domains of level {level}"
+NO_LABEL = "over {key}, a label that no node has"
+NO_LEVEL = "over {key}, {why}"
+OTHER_DOMAINS = "over {key}, whose values are not the domains of level {level}"
 UNKNOWN_SPACES = (
-    "{words} to pods of namespaces whose labels are not in the input: record them, which takes the right to "
+    "to pods of namespaces whose labels are not in the input: record them, which takes the right to "
     "list namespaces"
 )
-SOME_PODS = "{words} to some pods of a role only"
+SOME_PODS = "to some pods of a role only"
 
 
 class PodSets:
@@ -101,16 +101,15 @@ class PodSets:
         for rule in one.model.rules:
             level, why = self._level(rule.key)
             kinds = self._select(rule)
-            words = rule.kind.words
             if level is None:
                 # Without the label no two nodes share a domain; but a pod that must be in one has none.
                 if why or rule.kind is not RuleKind.ANTI_AFFINITY:
                     no = NO_LEVEL if why else NO_LABEL
-                    one.problems[no.format(words=words, key=rule.key, why=why)] = None
+                    one.problems[rule.kind.problem(no.format(key=rule.key, why=why))] = None
                 continue
             if why:
-                problem = OTHER_DOMAINS.format(words=words, key=rule.key, level=level)
-                one.problems[problem] = None
+                problem = OTHER_DOMAINS.format(key=rule.key, level=level)
+                one.problems[rule.kind.problem(problem)] = None
             if rule.kind is not RuleKind.ANTI_AFFINITY:
                 one.keys[rule.key] = None
             elif self._repels_others(one, kinds):
@@ -189,9 +188,9 @@ class PodSets:
             if rule.kind is not RuleKind.AFFINITY:
                 continue
             if rule.kinds != self._select(rule.stated, unknown=False):
-                one.problems[UNKNOWN_SPACES.format(words=rule.kind.words)] = None
+                one.problems[rule.kind.problem(UNKNOWN_SPACES)] = None
             if self._there.is_torn(rule.kinds):
-                one.problems[SOME_PODS.format(words=rule.kind.words)] = None
+                one.problems[rule.kind.problem(SOME_PODS)] = None
 
     def _hold_beyond_share(self, cost: Callable[[int], int]) -> None:
         """Hold the youngest gangs whose rules select more than the share of their namespace."""

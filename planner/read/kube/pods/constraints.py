@@ -26,21 +26,16 @@ from planner.read.kube.lookup import (
     text,
     texts,
 )
-from planner.read.kube.pods.pod_rules import REQUIRED, SELECTORS, PodRules, RuleKind
+from planner.read.kube.pods.pod_rules import REQUIRED, SELECTORS, Ignorable, PodRules
 from planner.read.kube.pods.wishes import PREFERRED, Wishes, wished
 from planner.read.kube.records import HostPort, KubePod, Objects
 
 VOLUME_CLAIMS = "gangplan.dev/volume-claims"
 """Annotation of a recorded pod: the names of its volume claims; its volumes are not recorded."""
 
-SOME_NODES_VOLUME = "a volume that only some nodes can mount"
+SOME_NODES_VOLUME = Ignorable("a volume that only some nodes can mount", "volumeZone")
 HOST_PORT = "hostPort"
-IGNORABLE = {
-    **{kind.words: kind.ignored for kind in RuleKind},
-    SOME_NODES_VOLUME: "volumeZone",
-    HOST_PORT: "hostPort",
-}
-"""Constraints that a Policy may ignore: how messages on them begin; names in ``kubernetes.ignore``."""
+"""Its name in ``kubernetes.ignore``, too."""
 
 MAX_TERMS = 100
 """Most terms of a required node affinity, and of a required anti-affinity."""
@@ -67,8 +62,8 @@ TOO_MANY_TERMS = (
 )
 TOO_MANY_SELECTORS = f"a nodeSelector of more than {MAX_SELECTORS} labels"
 TOO_MANY_TOLERATIONS = f"more than {MAX_TOLERATIONS} tolerations"
-TOO_MANY_PORTS = f"{HOST_PORT}s, more than {MAX_PORTS} of them"
-ODD_PORT = f"{HOST_PORT} that cannot be read"
+TOO_MANY_PORTS = Ignorable(f"{HOST_PORT}s, more than {MAX_PORTS} of them", HOST_PORT)
+ODD_PORT = Ignorable(f"{HOST_PORT} that cannot be read", HOST_PORT)
 
 IMPOSSIBLE = (
     NodeExpression(HOSTNAME_LABEL, "Exists"),
@@ -108,7 +103,7 @@ class Constraints:
         terms = objects(required, "nodeSelectorTerms")
         large = exceeds_bounds(terms)
         own = self._read_once(required) if required is not None and not large else ()
-        ports = () if "hostPort" in self.ignore else tuple(dict.fromkeys(host_ports(spec)))
+        ports = () if HOST_PORT in self.ignore else tuple(dict.fromkeys(host_ports(spec)))
         many_ports = len(ports) > MAX_PORTS
         pod.host_ports = () if many_ports or None in ports else tuple(filter(None, ports))
         pod.rules, unread = self._rules.read(spec, pod.object.namespace, pod.labels)

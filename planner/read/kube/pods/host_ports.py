@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
 from planner.read.kube.pods.constraints import HOST_PORT
+from planner.read.kube.pods.pod_rules import Ignorable
 from planner.read.kube.records import HostPort, KubeGang, KubeNode, KubePod
 from planner.read.kube.shares import by_age, even_share, hold
 
@@ -19,8 +20,9 @@ DOMAIN = "hostport.gangplan.dev/"
 
 MAX_NAMES = 200
 """Most different ports, with their addresses, that gangs of a plan ask for."""
-BEYOND_SHARE = (
-    f"{HOST_PORT}s beyond the share of its namespace of the {MAX_NAMES} that a plan counts"
+BEYOND_SHARE = Ignorable(
+    f"{HOST_PORT}s beyond the share of its namespace of the {MAX_NAMES} that a plan counts",
+    HOST_PORT,
 )
 
 _IPV4 = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}")

@@ -10,6 +10,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Self
 
 from planner.read.kube.lookup import (
     Tree,
@@ -30,10 +31,24 @@ SELECTORS = ("labelSelector", "namespaceSelector")
 
 MAX_RULES = 20
 """Most rules of a pod about other pods."""
+_TOO_MANY = f"of more than {MAX_RULES} terms, with all rules of the pod about others"
+UNREADABLE_RULE = "that cannot be read, or with the others of its namespace is too long"
 MAX_SELECTOR_PARTS = 200_000
 """Most labels, expressions and values in the selectors of the different rules of a namespace."""
 MAX_SKEW = 1_000_000
 """Largest maxSkew and minDomains: those of a document."""
+
+
+class Ignorable(str):
+    """Words for what is not modelled. ``setting``: its name in ``kubernetes.ignore``, which ignores it."""
+
+    __slots__ = ("setting",)
+    setting: str
+
+    def __new__(cls, words: str, setting: str) -> Self:
+        one = super().__new__(cls, words)
+        one.setting = setting
+        return one
 
 
 class RuleKind(Enum):
@@ -48,15 +63,9 @@ class RuleKind(Enum):
         self.ignored = ignored
         self.words = words
 
-    @property
-    def too_many(self) -> str:
-        return (
-            f"{self.words} of more than {MAX_RULES} terms, with all rules of the pod about others"
-        )
-
-    @property
-    def unreadable(self) -> str:
-        return f"{self.words} that cannot be read, or with the others of its namespace is too long"
+    def problem(self, what: str) -> Ignorable:
+        """Why a rule of this kind is not modelled. ``what`` goes on from the words of the kind."""
+        return Ignorable(f"{self.words} {what}", self.ignored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +132,7 @@ class PodRules:
         faults: list[str] = []
         for kind, trees in self._stated(spec):
             if len(trees) + len(found) > MAX_RULES:
-                faults.append(kind.too_many)
+                faults.append(kind.problem(_TOO_MANY))
                 continue
             read = (
                 list(self._spread(trees, namespace, labels))
@@ -131,7 +140,7 @@ class PodRules:
                 else self._affinity(kind, trees, namespace, labels)
             )
             if None in read:
-                faults.append(kind.unreadable)
+                faults.append(kind.problem(UNREADABLE_RULE))
             found += [one for one in read if one is not None]
         rules = () if faults else tuple(dict.fromkeys(found))
         return self._known.setdefault(rules, rules), tuple(faults)

@@ -15,7 +15,7 @@ from models.eligibility import tolerated
 from models.gang import holds
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import at, objects, text
-from planner.read.kube.pods.constraints import IGNORABLE
+from planner.read.kube.pods.constraints import SOME_NODES_VOLUME
 from planner.read.kube.pods.holdings import Holding, Share, is_taken
 from planner.read.kube.pods.placement import CHOSEN, DEFAULT_SCHEDULER, PINNED
 from planner.read.kube.pods.requests import HIVED, NO_CLAIM, UNREADABLE, is_about_gpus
@@ -93,7 +93,7 @@ def _refusal(pod: KubePod, holding: Holding | None, room: _Room, known: _Schedul
     unplaceable = UNREADABLE in pod.unsupported or NO_CLAIM in pod.unsupported
     if unplaceable or (pod.tied == PINNED and _is_unschedulable(pod)):
         return REFUSED
-    doubtful = pod.rules or pod.host_ports or not IGNORABLE.keys().isdisjoint(pod.unsupported)
+    doubtful = pod.rules or pod.host_ports or SOME_NODES_VOLUME in pod.unsupported
     if pod.tied == PINNED and doubtful:
         return UNKNOWN
     return None if room.fits(pod, holding) else NO_ROOM
