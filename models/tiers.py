@@ -56,8 +56,13 @@ class TierFamily:
 
     @property
     def fused(self) -> bool:
-        """Whether consecutive tiers of this kind are solved as one objective, priority by priority."""
+        """Whether the tiers of a priority that are of this kind come one after another."""
         return self.subject == "admission" and self.per_priority
+
+    def fuses_with(self, other: TierFamily) -> bool:
+        """Whether tiers of both kinds that come one after another are solved as one objective."""
+        own, others = (self.subject, self.first), (other.subject, other.first)
+        return self.per_priority and other.per_priority and own == others
 
 
 def _admission(

@@ -23,13 +23,14 @@ def stranded(model: SlotModel) -> Linear | None:
         return None
     (nodes,) = gpu_models(instance).values()
     largest = max(instance.cluster.nodes[n].gpus for n in nodes)
-    left, total = model.left_free(nodes), Linear()
+    left, most, total = model.left_free(nodes), model.left_most(nodes), Linear()
     for size, permille in instance.policy.mix:
         total.add_linear(left, permille)
         if size <= largest:
             fitting = [_fitting(model, frozenset(nodes), size)]
         else:
             fitting = [*_whole(model, nodes, largest, size)]
+        model.program.at_most(Linear().add_all(fitting, size).add_linear(most, -1))
         for requests in fitting:
             total.add(requests, -permille * size)
     return total

@@ -178,6 +178,11 @@ class SlotRooms:
             total.add(mode.variable, -sum(role.gpus * role.count for role in roles))
         return total
 
+    def uncounted(self, nodes: Iterable[int]) -> int:
+        """GPUs that may be free besides, on nodes whose pods that leave cannot be counted."""
+        others = set(nodes) - self._countable
+        return sum(max(0, self.most(n) - self._now[n].free_gpus) for n in others)
+
     def standing(self, n: int) -> int:
         """Free GPUs of a node while everybody stands where he is."""
         return self._now[n].free_gpus if n in self._countable else self._state.rooms[n].free_gpus

@@ -21,8 +21,8 @@ MAX_KINDS = 8
 """Kinds of gangs that have variables of their own, those with most GPUs a gang."""
 
 
-Key = tuple[Piece, ...] | tuple[int, int]
-"""The pieces that lead to a kind; where there are none, slots and weight of a gang."""
+Key = tuple[Piece, ...] | tuple[int, ...]
+"""The pieces that lead to a kind; where there are none, slots and weight of a gang (and itself, if alone)."""
 
 
 @dataclass
@@ -41,11 +41,14 @@ class SpreadKind:
 class SlotSpread:
     """The kinds of one model, and their rows, which are added to its program."""
 
-    def __init__(self, model: SlotModel, most: Mapping[int, int]) -> None:
-        """``most``: the slots that an innermost domain may have."""
+    def __init__(
+        self, model: SlotModel, most: Mapping[int, int], alone: frozenset[int] = frozenset()
+    ) -> None:
+        """``most``: slots that an innermost domain may have. ``alone``: gangs that are kinds of their own."""
         self._model = model
         self._program: Program = model.program
         self._most = most
+        self._alone = alone
         self._cluster = model.instance.cluster
         self._inner = self._cluster.node_level - 1
         self.kinds = self._kinds()
@@ -62,7 +65,9 @@ class SlotSpread:
                 kind = found.setdefault(key, SpreadKind(mode.level, slots))
                 kind.slots = max(kind.slots, slots)
                 kind.modes.append(mode)
-        largest = sorted(found, key=lambda key: -max(map(self._weight, found[key].modes)))
+        largest = sorted(
+            found, key=lambda key: (-max(map(self._weight, found[key].modes)), -len(key))
+        )
         return {key: found[key] for key in largest[:MAX_KINDS]}
 
     def _key(self, mode: Mode) -> Key | None:
@@ -74,7 +79,8 @@ class SlotSpread:
         if slots < 2 or slots != roles[0].count:  # of small pods
             return None
         if not pieces:
-            return slots, self._weight(mode)
+            gang = mode.option.demand.gang
+            return slots, self._weight(mode), *((gang,) if gang in self._alone else ())
         path: tuple[Piece, ...] = (pieces[0][0],)
         count = pieces[0][1]
         if path[0].whole and path[0].parts:

@@ -309,16 +309,25 @@ class SlotModel:
         total.constant = self._base.tier(tier)
         return total
 
-    def tell_apart(self) -> None:
-        """From now on ``span`` and ``stranded`` are bounded more tightly, with more variables."""
+    def tell_apart(self, gangs: Collection[int] = ()) -> None:
+        """From now on ``span`` and ``stranded`` are bounded more tightly, with more variables.
+
+        ``gangs``: those that are counted one by one.
+        """
         slots = self._domain_slots
         if slots is not None and self.loose:
             inner = self.instance.cluster.node_level - 1
-            self.spread = SlotSpread(self, slots.most_in(inner))
+            self.spread = SlotSpread(self, slots.most_in(inner), frozenset(gangs))
 
     def left_free(self, nodes: Iterable[int]) -> Linear:
         """GPUs that are free on these nodes, at least; all pods of the modes are on them."""
         return self._room.left_free(nodes)
+
+    def left_most(self, nodes: Collection[int]) -> Linear:
+        """GPUs that are free on these nodes, at most."""
+        left = self._room.left_free(nodes)
+        left.constant += self._room.uncounted(nodes)
+        return left
 
     def most_slots(self, n: int, size: int) -> int:
         """Slots of a node without all who may leave it."""

@@ -2,8 +2,8 @@
 
 With integer tiers v1, v2, ... of ranges r1, r2, ..., maximising v1 x (r2+1)(r3+1)... + v2 x
 (r3+1)... + ... orders plans as comparing the tiers one after another does. Admission and waiting of
-many priorities are fused in this way while the product stays small enough for the solver's
-arithmetic.
+many priorities, and growth of all, are fused in this way while the product stays small enough for the
+solver's arithmetic.
 """
 
 from __future__ import annotations
@@ -83,13 +83,14 @@ def next_objective(
     tops: Sequence[int],
 ) -> FusedObjective:
     """The fused objective that starts at tier ``first``. ``tops``: the best possible value of each tier."""
-    if not tiers[first].row.fused or tiers[first].tolerance:
+    own = tiers[first].row
+    if not own.per_priority or tiers[first].tolerance:
         return _single(tiers[first], first, expressions[first])
     chosen: list[Member] = []
     product = 1
     for position in range(first, len(tiers)):
         row = tiers[position].row
-        if not row.fused or tiers[position].tolerance or row.first != tiers[first].row.first:
+        if not own.fuses_with(row) or tiers[position].tolerance:
             break  # guarantees and who runs besides are proven faster one after the other
         expression = expressions[position]
         low = program.bound_below(expression)

@@ -6,7 +6,7 @@ domains, and a plan follows that; solved tier by tier it proves how far the plan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby
 
@@ -23,7 +23,7 @@ from planner.search.engines.relaxation import Relaxation
 from planner.search.homes import settle_in
 from planner.search.ledger import Ledger
 from planner.search.repair import needless_undone
-from planner.search.tier_search import TierSearch
+from planner.search.tier_search import Narrowed, TierSearch
 
 TOGETHER = 5
 """Tiers that are solved as one weighted objective."""
@@ -48,6 +48,9 @@ AIMING_NODES = 2000
 
 SHARE = 0.4
 """Share of the remaining time that one tier may take."""
+
+SHARES = {"span": 0.6}
+"""Shares of families of tiers that need more."""
 
 SHORT_OF = 50
 """Plans follow the program if in no tier about who runs they have a 50th less than it promised."""
@@ -100,14 +103,22 @@ class SlotProblem:
         finally:
             self.program.upper = upper
 
+    def modes_of_waiting(self) -> list[int]:
+        """The variables of all gangs that do not run."""
+        gangs = self._model.instance.gangs
+        return [
+            mode.variable
+            for mode in self._model.modes
+            if not gangs[mode.option.demand.gang].running
+        ]
+
     @contextmanager
-    def with_modes_of(self, values: Sequence[int]) -> Iterator[None]:
-        """All gangs that do not run have the modes of a solution."""
+    def fixed(self, variables: Iterable[int], values: Sequence[int]) -> Iterator[None]:
+        """These variables are as in a solution."""
         ranges = self.program.lower, self.program.upper
         self.program.lower, self.program.upper = list(ranges[0]), list(ranges[1])
-        for mode in self._model.modes:
-            if not self._model.instance.gangs[mode.option.demand.gang].running:
-                self.program.fix(mode.variable, values[mode.variable])
+        for variable in variables:
+            self.program.fix(variable, values[variable])
         try:
             yield
         finally:
@@ -121,7 +132,7 @@ class SlotProblem:
         """Tell apart what the tiers in LAST count, for a search to come."""
         self._expressions = {}
         self.program.interrupted = self._budget.exhausted
-        self._model.tell_apart()
+        self._model.tell_apart(self.running(self.latest) if self.latest else ())
 
     def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]:
         self.latest = tuple(values)
@@ -150,6 +161,7 @@ class SlotSearch:
         self._improved = improved
         self.follows = False
         self._problem: SlotProblem | None = None
+        self._narrowed: dict[int, Narrowed] = {}
 
     def build(self) -> None:
         """Build the program."""
@@ -167,18 +179,19 @@ class SlotSearch:
         """
         if self._problem is None:
             return
-        tiers = self._ledger.tiers
+        ledger, problem, tiers = self._ledger, self._problem, self._ledger.tiers
         last = next((p for p, tier in enumerate(tiers) if tier.family in LAST), len(tiers))
-        self._prove(self._problem, progress, last, rough=True)
-        self._ledger.reopen()
-        self._prove(self._problem, progress, last)
+        self._prove(problem, progress, last, rough=True)
+        ledger.reopen()
         if last < len(tiers) and not self._budget.exhausted():
             with suppress(Interrupted):
-                self._problem.tell_apart()
-                if not self._ledger.proven(last):
-                    self._narrow(self._problem, last)
-                self._prove(self._problem, progress, len(tiers))
-        self._ledger.reopen()
+                problem.tell_apart()
+                if not ledger.proven(last):
+                    self._narrow(problem, last)
+                self._prove(problem, progress, len(tiers), rough=True)
+                ledger.reopen()
+        self._prove(problem, progress, len(tiers))
+        ledger.reopen()
 
     def begin(self, progress: Progress, fill: Improvement) -> None:
         """Solve one tier after the other as long as plans, filled up, reach the bounds."""
@@ -207,11 +220,13 @@ class SlotSearch:
             progress,
             last,
             share=SHARE,
-            shares={},
+            shares=SHARES,
             fill=fill or self._improved,
             only_better=True,
             lps=FEW_LPS,
             rough=rough,
+            narrowed=self._narrowed,
+            start=problem.latest,
         ).run()
 
     def aim(self) -> bool:
@@ -270,10 +285,13 @@ class SlotSearch:
         return kept
 
     def _solve(
-        self, problem: SlotProblem, groups: Sequence[Sequence[Stated]], kept: list[Kept]
+        self,
+        problem: SlotProblem,
+        groups: Sequence[Sequence[Stated]],
+        kept: list[Kept],
+        solution: tuple[int, ...] = (),
     ) -> tuple[int, ...]:
-        """A solution for one group after the other, () if there is none."""
-        solution = tuple[int, ...]()
+        """A solution for one group after the other, from a first one on; () if there is none."""
         for tiers in groups:
             if self._budget.exhausted():
                 break
@@ -281,7 +299,12 @@ class SlotSearch:
             seconds = self._budget.seconds_left() * AIMING_SHARE
             with problem.without(self._idle(problem, tiers[0][1], solution)):
                 found = solve_by_branching(
-                    problem.program, goal, self._budget, nodes=AIMING_NODES, seconds=seconds
+                    problem.program,
+                    goal,
+                    self._budget,
+                    nodes=AIMING_NODES,
+                    seconds=seconds,
+                    hint=solution,
                 )
             solution = found.values or solution
             if not solution:
@@ -310,24 +333,21 @@ class SlotSearch:
         return idle
 
     def _narrow(self, problem: SlotProblem, last: int) -> None:
-        """Offer a plan of the last solution in which others move and gangs start in other domains."""
-        ledger, latest = self._ledger, problem.latest
+        """Offer plans of the last solution: who is where in it, then others move, gangs start elsewhere."""
+        latest = problem.latest
         stated = self._stated(problem)
-        before = [one for one in stated if one[0] < last]
         own = [one for one in stated if one[0] == last]
-        if (
-            not own
-            or not latest
-            or any(e.value(latest) != ledger.incumbent.values[p] for p, _, e in before)
-        ):
+        kept = [_kept(tier, one, self._ledger.required(p)) for p, tier, one in stated if p < last]
+        if not own or not latest or any(not _holds(row, latest) for row in kept):
             return
-        with problem.with_modes_of(latest):
-            kept = [_kept(tier, one, ledger.required(p)) for p, tier, one in before]
-            solution = self._solve(problem, [own], kept)
-        if solution:
-            plan = problem.decode(solution)
-            ledger.offer(plan)
-            ledger.offer(self._improved(plan))
+        solution = tuple[int, ...]()
+        for variables in (range(len(latest)), problem.modes_of_waiting()):
+            with problem.fixed(variables, latest):
+                solution = self._solve(problem, [own], list(kept), solution)
+            if solution:
+                plan = problem.decode(solution)
+                self._ledger.offer(plan, solution)
+                self._ledger.offer(self._improved(plan))
 
     def renew(self) -> None:
         """Bound all tiers again: a bound holds only for plans that keep the earlier tiers."""
@@ -357,6 +377,12 @@ def _kept(tier: Tier, expression: Linear, value: int) -> Kept:
     """The row that keeps a tier as good as this."""
     limits = (value, UNBOUNDED) if tier.sense == "max" else (-UNBOUNDED, value)
     return expression, *limits
+
+
+def _holds(row: Kept, values: Sequence[int]) -> bool:
+    """Whether a solution keeps a tier as good as the row asks."""
+    expression, least, most = row
+    return least <= expression.value(values) <= most
 
 
 def _parts(tiers: list[Stated]) -> Iterator[list[Stated]]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Protocol
 
 from models.program.linear_program import UNBOUNDED, Linear, Program
 from models.solution import GangDecision
-from models.tiers import Tier
+from models.tiers import Tier, larger_is_better
 from planner.search.budget import Budget, Progress
 from planner.search.engines.interface import Answer, Goal, Status
 from planner.search.engines.portfolio import (
@@ -46,6 +47,15 @@ RUNNING_SUBJECTS = {"admission", "disruption"}
 """Subjects of tiers that get that share: a poor plan starts too little, or stops gangs needlessly."""
 
 
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """Ranges of the variables in all plans that are at least as good as ``values`` in the first tiers."""
+
+    values: tuple[int, ...]
+    lower: list[int]
+    upper: list[int]
+
+
 class Problem(Protocol):
     """A program whose assignments are plans. ``complete``: every plan is one of its assignments.
 
@@ -71,8 +81,10 @@ class TierSearch:
     ``only_better``: no plan is made of an assignment that is only as good as the incumbent. ``lps``: see
     ``solve_goal``. ``rough``: a tier is closed with the bound of its LP if that is NEAR. ``share``: share of
     the remaining time that HiGHS gets for a tier, with no engine after it; ``shares``: of some families.
-    ``beside``: what goes on while an engine works. ``settled``: tiers of which the program's optimum is
-    known; a gap that is left is between the program and plans.
+    ``beside``: what goes on while an engine works. ``narrowed``: by the number of tiers, what earlier
+    searches of the program found out, to which this one adds. ``start``: a solution to begin with.
+    ``settled``: tiers of which the program's optimum is known; a gap that is left is between the program and
+    plans.
     """
 
     def __init__(
@@ -93,6 +105,8 @@ class TierSearch:
         lps: int = BRANCHING_LPS,
         rough: bool = False,
         beside: Callable[[], AbstractContextManager[None]] = nullcontext,
+        narrowed: dict[int, Narrowed] | None = None,
+        start: Sequence[int] = (),
     ) -> None:
         self._problem = problem
         self._ledger = ledger
@@ -109,9 +123,10 @@ class TierSearch:
         self._lps = lps
         self._rough = rough
         self._beside = beside
+        self._narrowed = {} if narrowed is None else narrowed
         self._relaxation = Relaxation(problem.program, budget)
         self._proof: DualProof | None = None
-        self._assignment: tuple[int, ...] = ()
+        self._assignment = tuple(start)
         self.settled: set[int] = set()
         self._expressions: list[Linear] = []
         self._silent: set[int] = set()
@@ -138,6 +153,7 @@ class TierSearch:
         while ledger.closed < self._last:
             if ledger.proven(ledger.closed) and not self._tightens():
                 self._close()
+                self._recall()
                 continue
             self._express()
             if ledger.closed in self._silent:
@@ -159,6 +175,7 @@ class TierSearch:
             for _ in fused.members:
                 self._close()
             self._tighten(fused)
+            self._recall()
 
     def _tightens(self) -> bool:
         """Whether an LP of a tier that is proven already is worth what it tells the tiers to come."""
@@ -176,12 +193,29 @@ class TierSearch:
         ):
             self._proof.tighten(self._problem.program, self._value(fused))
 
+    def _recall(self) -> None:
+        """Use what was found out about the closed tiers, and leave it to later searches."""
+        program, closed = self._problem.program, self._ledger.closed
+        known, better = self._narrowed.get(closed), self._ledger.tiers[:closed]
+        values = self._ledger.incumbent.values[:closed]
+        if known is not None and all(
+            now >= then
+            for now, then in zip(
+                larger_is_better(better, values),
+                larger_is_better(better, known.values),
+                strict=True,
+            )
+        ):
+            program.lower[: len(known.lower)] = map(max, program.lower, known.lower)
+            program.upper[: len(known.upper)] = map(min, program.upper, known.upper)
+        self._narrowed[closed] = Narrowed(values, list(program.lower), list(program.upper))
+
     def _open_until(self) -> int:
         """The number of tiers up to the last one that is not proven, and those fused with it."""
         ledger, tiers = self._ledger, self._ledger.tiers
         unproven = (p for p in range(self._last - 1, ledger.closed - 1, -1) if not ledger.proven(p))
         count = next(unproven, -1) + 1
-        while 0 < count < self._last and tiers[count - 1].row.fused and tiers[count].row.fused:
+        while 0 < count < self._last and tiers[count - 1].row.fuses_with(tiers[count].row):
             count += 1
         return count
 
@@ -325,7 +359,8 @@ class TierSearch:
 
     def _hint(self) -> tuple[int, ...]:
         assignment = self._ledger.incumbent.assignment
-        return assignment if len(assignment) == len(self._problem.program.lower) else ()
+        known = len(self._problem.program.lower)
+        return next((own for own in (assignment, self._assignment) if len(own) == known), ())
 
     def _share_of_time(self, fused: FusedObjective) -> float:
         """The share of the remaining time: more for tiers on which many others depend, and for the last."""
