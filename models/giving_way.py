@@ -14,7 +14,8 @@ from typing import NamedTuple
 from models.gang import Gang
 from models.instance import Instance
 from models.pins import guest_of, pinned_by, pinned_nodes
-from models.queue_shares import Gpu, QueueShares, model_of_nodes, queue_of, shares, stated_shares
+from models.queue import Gpu, QueueShares
+from models.queue_shares import model_of_nodes, queue_of, shares, stated_shares
 from models.solution import PodPlacement
 
 

@@ -16,13 +16,8 @@ from itertools import accumulate
 from models.gang import Gang
 from models.instance import Instance
 from models.leftover import suspects
-from models.queue_shares import (
-    QueueShares,
-    fair_units,
-    queue_of,
-    stated_shares,
-    within_guarantee,
-)
+from models.queue import QueueShares
+from models.queue_shares import fair_units, queue_of, stated_shares, within_guarantee
 from models.rates.gang_bandwidth import FULL_SHARE
 from models.rates.speed import FULL_SPEED
 from models.tiers import Tier

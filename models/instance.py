@@ -9,19 +9,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TypeVar, cast
 
 from models.cluster import Cluster, Node
 from models.eligibility import Eligibility, model_matches, tolerated, without_conditions
 from models.gang import Gang, Role, matches
 from models.policy import GPUS, NO_COST, Policy
-from models.queue import Queue
+from models.queue import Queue, QueueShares
 from models.rates.speed import RelativeSpeeds
 from models.solution import Reserved
 from models.what_if import WhatIf
-
-if TYPE_CHECKING:
-    from models.queue_shares import QueueShares
 
 Found = TypeVar("Found")
 

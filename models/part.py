@@ -21,8 +21,9 @@ from models.occupancy import PODS
 from models.part_rules import PartRules
 from models.policy import Policy, SolveLimits
 from models.program.base_state import moves_pods
+from models.queue import QueueShares, QueueUse
 from models.queue_order import kept_behind, lines_in_part
-from models.queue_shares import QueueShares, QueueUse, add_use, shares
+from models.queue_shares import add_use, shares
 from models.reserved_quotas import crowded_out
 from models.room_holding import blockers
 from models.services import bound, chosen_models, members, running_models

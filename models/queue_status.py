@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from models.documents.plan import PlanQueue, PlanQueueCell, PlanQueueModel
 from models.gang import Gang
 from models.instance import Instance
-from models.queue import Queue
-from models.queue_shares import Gpu, cell_model, gpus_held, queue_of, stated_shares
+from models.queue import Gpu, Queue
+from models.queue_shares import cell_model, gpus_held, queue_of, stated_shares
 from models.solution import GangDecision, PodPlacement, placed
 
 Held = Counter[tuple[int, Gpu]]

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from models.disruption_budgets import guards
 from models.hardware import slug
 from models.instance import Instance
-from models.queue_shares import Gpu, QueueCounts, gpus_held, queue_of, shares
+from models.queue import Gpu
+from models.queue_shares import QueueCounts, gpus_held, queue_of, shares
 from models.reservations import due, end_of, goes_first, queue_place, yields
 from models.run_times import stoppable_from
 from models.solution import GangDecision, PodPlacement, Reserved, placed

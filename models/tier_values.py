@@ -16,7 +16,8 @@ from models.instance import Instance
 from models.leftover import defragment, gpu_shares, stranded, suspects, usable_gpus
 from models.nearness import companions, near_gpus, suitors
 from models.occupancy import PODS, free_after, free_on
-from models.queue_shares import QueueUse, add_use, shares, stated_shares, within_guarantee
+from models.queue import QueueUse
+from models.queue_shares import add_use, shares, stated_shares, within_guarantee
 from models.rates.gang_bandwidth import share_permille
 from models.rates.speed import speed_permille
 from models.solution import GangDecision, PodPlacement, placed

@@ -11,10 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from models.program.linear_program import Linear
+from models.queue import Gpu, Holder, QueueShares
 from models.queue_shares import (
-    Gpu,
-    Holder,
-    QueueShares,
     add_use,
     fair_units,
     gpus_beyond,

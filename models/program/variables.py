@@ -24,7 +24,7 @@ from models.program.packing_flows import Admits, RegionFlow, flow_of
 from models.program.queue_usage import QueueUsage, usage_of
 from models.program.regions import Region, RegionSet, is_single_piece
 from models.program.server_cases import Case
-from models.queue_shares import Holder
+from models.queue import Holder
 from models.solution import GangDecision
 
 MAX_VECTORS = 200_000

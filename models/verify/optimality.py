@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from models.verify.counting import Counts
 from models.verify.outcome import Outcome
 from models.verify.refutation import Search, Witness
+from models.verify.tier_values import tiers
 from models.verify.violation import Violation, printable, quoted
 
 NOT_MAXIMAL = "NotMaximal"
@@ -36,7 +37,7 @@ def examine(
 ) -> Optimality:
     """Count and search. ``rules``: of a feasible plan."""
     stated = outcome.case.status.objectives
-    expected = outcome.tiers
+    expected = outcome.once(tiers)
     search = Search(outcome, rules)
     denied = []
     for step in search.fitting():

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TypeVar, cast
 
 from models.verify.adaptor import Case
 from models.verify.bandwidth import Bandwidth
@@ -17,8 +17,7 @@ from models.verify.queues import Queues
 from models.verify.ranks import Ranks, ranked, sound
 from models.verify.speed import GangSpeeds
 
-if TYPE_CHECKING:
-    from models.verify.tier_values import TierValue
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +115,15 @@ class Outcome:
     def latest_submission(self) -> int:
         return self.facts.latest_submission()
 
-    @cached_property
-    def tiers(self) -> tuple[TierValue, ...]:
-        """The tiers of the policy with their values, in order."""
-        from models.verify.tier_values import tiers  # which values outcomes
+    def once(self, find: Callable[[Outcome], Found]) -> Found:
+        """What a function finds in the outcome, computed when first asked for and kept."""
+        if find not in self._kept:
+            self._kept[find] = find(self)
+        return cast("Found", self._kept[find])
 
-        return tuple(tiers(self))
+    @cached_property
+    def _kept(self) -> dict[object, object]:
+        return {}
 
     @cached_property
     def free(self) -> FreeNodes:

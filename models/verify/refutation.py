@@ -109,7 +109,7 @@ class Search:
         self.facts = outcome.facts
         self.stated = outcome.case.status.objectives
         self.rules = rules
-        self.tiers = outcome.tiers
+        self.tiers = outcome.once(tiers)
         self.required = [
             required(one, tier.tolerance) for one, tier in zip(self.stated, self.tiers, strict=True)
         ]

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from models.documents.plan import PlanObjective
 from models.verify.outcome import Outcome
-from models.verify.tier_values import TierValue
+from models.verify.tier_values import TierValue, tiers
 from models.verify.violation import Violation, printable, quoted
 
 GAP_PRECISION = Fraction(1, 10**6)
@@ -22,7 +22,7 @@ GAP_PRECISION = Fraction(1, 10**6)
 def check(outcome: Outcome) -> Iterator[Violation]:
     status = outcome.case.status
     stated = status.objectives
-    expected = outcome.tiers
+    expected = outcome.once(tiers)
     yield from _list(stated, expected)
     by_name = {tier.name: tier for tier in expected}
     for tier in stated:

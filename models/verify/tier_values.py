@@ -29,8 +29,8 @@ class TierValue:
     value: int
 
 
-def tiers(outcome: Outcome) -> Iterator[TierValue]:
-    """Every tier of the policy, in order."""
+def tiers(outcome: Outcome) -> tuple[TierValue, ...]:
+    """Every tier of the policy with its value, in order."""
     met: dict[int, set[str]] = {}
     for gang in outcome.facts.gangs:
         conditions = met.setdefault(gang.priority, set())
@@ -38,9 +38,15 @@ def tiers(outcome: Outcome) -> Iterator[TierValue]:
             if name not in conditions and meets(outcome, gang):
                 conditions.add(name)
     named = len(outcome.queues.named) if outcome.facts.queues else 0
-    for tier in stated_tiers(outcome.facts.policy.objectives, met, named):
-        value = VALUES[tier.family](outcome, tier.rank or tier.priority or 0)
-        yield TierValue(tier.name, tier.sense, tier.tolerance, value)
+    return tuple(
+        TierValue(
+            tier.name,
+            tier.sense,
+            tier.tolerance,
+            VALUES[tier.family](outcome, tier.rank or tier.priority or 0),
+        )
+        for tier in stated_tiers(outcome.facts.policy.objectives, met, named)
+    )
 
 
 def _may_lose_gpus(_outcome: Outcome, gang: Gang) -> bool:

@@ -22,7 +22,6 @@ from planner.cli.apply import apply
 from planner.cli.audit import audit
 from planner.cli.capacity import capacity
 from planner.cli.compare import compare
-from planner.cli.completion import WIDE
 from planner.cli.diff import diff
 from planner.cli.doctor import doctor
 from planner.cli.drain_order import drain_order
@@ -46,6 +45,9 @@ from planner.signals import Interrupted, interruptible
 
 BUG = 1
 USAGE = UsageError.exit_code
+
+WIDE = "10000"
+"""COLUMNS while completing: a description that wraps would be two candidates."""
 
 app = typer.Typer(
     name="gangplan",

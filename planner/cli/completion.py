@@ -13,9 +13,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 
-WIDE = "10000"
-"""COLUMNS while completing: a description that wraps would be two candidates."""
-
 FILES, ERROR, NO_FILES = 0, 1, 4
 """Cobra's ShellCompDirective: the shell completes file names; it does nothing; only the candidates."""
 
@@ -38,7 +35,7 @@ def _candidates(words: Sequence[str]) -> list[str]:
 
     Sets the environment variables with which Typer's script for fish asks for the same.
     """
-    from planner.cli.app import app
+    from planner.cli.app import WIDE, app
 
     os.environ["COLUMNS"] = WIDE
     os.environ["_GANGPLAN_COMPLETE"] = "complete_fish"

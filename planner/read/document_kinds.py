@@ -19,9 +19,10 @@ from models.units import described, shown
 from planner.errors import Fault, InputError
 from planner.read.findings import Finding, Findings, Remarks
 from planner.read.hived import is_hived
+from planner.read.json_items import read_items
 from planner.read.kube.lookup import Tree, items, mapping, text
 from planner.read.mistaken_texts import mistaken
-from planner.read.parser import SKIMMED, Item, read_items
+from planner.read.parser import SKIMMED, Item
 from planner.read.sources import (
     Malformed,
     Source,

@@ -21,7 +21,9 @@ from planner.read.parser import (
     SKIMMED,
     Item,
     Parsed,
+    YamlReader,
     decimal,
+    is_json,
     json_fault,
     json_form,
     nested_too_deep,
@@ -58,12 +60,12 @@ _SKETCH_TEXT = 1_024
 _SKETCH_FIELDS = 1_000
 
 
-def json_items(source: Source) -> Iterator[Item]:
-    """The items of the list in a text, then the list without them; else its one document.
+def read_items(source: Source) -> Iterator[Item]:
+    """Every document of a text: the items of a list, then the list without them; else the document.
 
     An item is valid until the next is asked for. Raises Malformed, MissingPathError.
     """
-    return _JsonItems(source).read()
+    return _JsonItems(source).read() if is_json(source) else YamlReader(source).items()
 
 
 class _JsonItems:

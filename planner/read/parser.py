@@ -88,16 +88,7 @@ def parse(source: Source) -> Parsed:
         parsed = parse_json(source.text)
         if not parsed.faults or must_be_json(source):
             return parsed
-    return _YamlReader(source).parsed()
-
-
-def read_items(source: Source) -> Iterator[Item]:
-    """Every document of a text, those in a list one at a time. Raises Malformed, MissingPathError."""
-    if _is_json(source):
-        from planner.read.json_items import json_items
-
-        return json_items(source)
-    return _YamlReader(source).items()
+    return YamlReader(source).parsed()
 
 
 def places(
@@ -118,10 +109,10 @@ def places(
 
     # Of a long text only the beginning is here; it may end in the middle of a word.
     with suppress(_AllFoundError, json.JSONDecodeError):
-        if _is_json(source):
+        if is_json(source):
             _visit_json(source, visit)
         else:
-            _YamlReader(source, visit).parsed()
+            YamlReader(source, visit).parsed()
     for path, at_key in result:
         around = [(path, True)] if at_key else []
         around += [(path[:length], False) for length in range(len(path), 0, -1)]
@@ -140,7 +131,7 @@ def must_be_json(source: Source) -> bool:
     return source.format == "json"
 
 
-def _is_json(source: Source) -> bool:
+def is_json(source: Source) -> bool:
     """Whether the text is read as JSON. Of a long one the beginning decides."""
     if must_be_json(source):
         return True
@@ -362,7 +353,7 @@ _STRING_TAGS = ("!", "tag:yaml.org,2002:str")
 _COLLECTION_TAGS = ("!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 
-class _YamlReader:
+class YamlReader:
     """Builds every document of a YAML text: bounded depth and size, no tags, no Python objects.
 
     What cannot be read is left out and becomes a fault; the reading goes on behind it.

@@ -9,15 +9,8 @@ from typing import NamedTuple
 from models.cluster import Node
 from models.documents.base import suggestion
 from models.instance import Instance
-from models.queue import Cell, Queue
-from models.queue_shares import (
-    Gpu,
-    cell_model,
-    guarantees,
-    model_of_nodes,
-    queue_counts,
-    stated_shares,
-)
+from models.queue import Cell, Gpu, Queue
+from models.queue_shares import cell_model, guarantees, model_of_nodes, queue_counts, stated_shares
 from models.solution import placed
 from models.units import plural
 from planner.read.findings import Remarks

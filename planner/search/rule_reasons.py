@@ -19,14 +19,8 @@ from models.instance import Instance
 from models.pins import closed_by_pins, trespassing
 from models.pod_rules import Kind, about, without
 from models.program.demands import Demand
-from models.queue_shares import (
-    Gpu,
-    QueueCounts,
-    beyond_limit,
-    queue_counts,
-    queue_of,
-    shares,
-)
+from models.queue import Gpu
+from models.queue_shares import QueueCounts, beyond_limit, queue_counts, queue_of, shares
 from models.reservations import closes
 from models.reserved_quotas import Claim, claims_beside, hindered
 from models.shape import ShapeRule, shapes_about, without_shape

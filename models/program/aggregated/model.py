@@ -47,7 +47,8 @@ from models.program.variables import (
     option_of,
     staying,
 )
-from models.queue_shares import Holder, holder_of, shares
+from models.queue import Holder
+from models.queue_shares import holder_of, shares
 from models.services import open_service
 from models.solution import GangDecision
 from models.tier_values import Evaluation, ValueCache, most_speed

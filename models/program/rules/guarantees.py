@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 
 from models.program.linear_program import Linear
 from models.program.variables import Model
-from models.queue_shares import Gpu, QueueShares, shares
+from models.queue import Gpu, QueueShares
+from models.queue_shares import shares
 
 
 def add(model: Model) -> None:

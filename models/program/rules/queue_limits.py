@@ -9,7 +9,8 @@ from __future__ import annotations
 from models.program.linear_program import Linear
 from models.program.queue_usage import within
 from models.program.variables import Model
-from models.queue_shares import QueueShares, Refusal, shares
+from models.queue import QueueShares
+from models.queue_shares import Refusal, shares
 
 
 def add(model: Model) -> None:
