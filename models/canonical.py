@@ -11,7 +11,6 @@ import hashlib
 import json
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import fields
-from fractions import Fraction
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -240,19 +239,14 @@ def _node(node: Node) -> NodeDocument:
         node,
         model=None if node.model is None else node.model.name,
         domains={},
-        allocatable=_amounts(node.allocatable),
+        allocatable=dict(node.allocatable),
         unhealthy_gpus=(),
         labels={},
         taints=_all(TaintDocument, node.taints),
         nics=None if node.nics is None else _all(NicDocument, node.nics),
         pod_sets=dict(node.pod_sets),
-        held=_amounts(node.held),
+        held=dict(node.held),
     )
-
-
-def _amounts(units: Iterable[tuple[str, int]]) -> dict[str, Fraction]:
-    """Amounts by resource; the units of cpu are millicores."""
-    return {name: Fraction(count, 1000 if name == "cpu" else 1) for name, count in units}
 
 
 _OWN_TIMES = (
@@ -400,7 +394,7 @@ def _role(role: Role, cluster: Cluster) -> RoleDocument:
     return RoleDocument.of(
         role,
         replicas=ReplicaRange.of(role) if role.elastic else role.min,
-        requests=_amounts(role.requests),
+        requests=dict(role.requests),
         topology=RoleTopology.model_construct(
             required=_level_name(role.required, cluster),
             preferred=_level_name(role.preferred, cluster),
@@ -454,7 +448,7 @@ def _policy(policy: Policy, *, now: int | None) -> PolicyDocument:
             patience=_patience(policy.patience),
             spares=dict(policy.spares),
             suspect_for=policy.suspect_for_s,
-            per_gpu=_amounts(policy.per_gpu),
+            per_gpu=dict(policy.per_gpu),
             kubernetes=_kubernetes(policy.kubernetes),
         ),
     )

@@ -7,6 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from models.documents.base import Units
+from models.documents.cluster import NodeDocument
+from models.documents.gang import RoleDocument
 from models.host_ranges import MAX_NAMES, host_count, hosts
 from models.units import (
     MAX_AMOUNT,
@@ -268,3 +271,17 @@ def test_values_are_described_by_their_kind() -> None:
     assert described("a\nb") == r"the text 'a\nb'"
     assert described([1]) == "a list"
     assert described({}) == "an object"
+
+
+def test_documents_have_units_what_pods_ask_for_rounded_up_what_nodes_offer_down() -> None:
+    amounts = {"cpu": "1.0004", "memory": 1.5}
+    role = RoleDocument.model_validate({"name": "w", "replicas": 1, "gpus": 1, "requests": amounts})
+    node = NodeDocument.model_validate({"name": "a", "allocatable": amounts})
+    assert role.requests == {"cpu": 1001, "memory": 2}
+    assert node.allocatable == {"cpu": 1000, "memory": 1}
+    assert role.to_json()["requests"] == {"cpu": "1001m", "memory": "2"}
+
+
+def test_units_that_a_reader_has_are_taken_as_they_are() -> None:
+    node = NodeDocument.model_validate({"name": "a", "allocatable": {"cpu": Units(1500)}})
+    assert node.allocatable == {"cpu": 1500}

@@ -290,11 +290,11 @@ def test_openb_has_requests_models_and_pods_that_are_left_out(write: Write) -> N
     first, second = trace.jobs
     # It arrives at 0, starts at 10, ends at 12,537,496.
     assert (first.submit_s, first.duration_s, first.queue) == (0, 12537486, "LS")
-    assert first.spec.roles[0].requests == {"cpu": 12, "memory": 16 * 2**30}
+    assert first.spec.roles[0].requests == {"cpu": 12_000, "memory": 16 * 2**30}
     assert (second.submit_s, second.duration_s, sizes(second)) == (5, 95, [(1, 8)])
     ((term,),) = second.spec.roles[0].node_affinity
     assert (term.key, term.values) == (GPU_MODEL_LABEL, ("V100M16", "V100M32"))
-    assert second.spec.roles[0].requests["cpu"] == Fraction(3, 2)
+    assert second.spec.roles[0].requests["cpu"] == 1500
     assert trace.left_out == (("with a part of a GPU", 1), ("without GPUs", 1))
 
 
@@ -452,7 +452,7 @@ def test_the_machines_of_philly_and_of_openb_are_clusters(write: Write) -> None:
     head = "node,cpu_milli,memory_mib,gpus,gpu_model\n"
     openb = machines_of(write(head + "n0,32000,262144,0,\nn1,96000,1024,8,V100M32\n"))
     first, second = openb.spec.nodes
-    assert (first.model, first.allocatable) == (None, {"cpu": 32, "memory": 2**38})
+    assert (first.model, first.allocatable) == (None, {"cpu": 32_000, "memory": 2**38})
     assert (second.model, second.labels) == ("openb V100M32 x 8", {GPU_MODEL_LABEL: "V100M32"})
     (server,) = openb.spec.server_models
     assert server.matrix is not None

@@ -15,7 +15,7 @@ from models.documents.gang import GangDocument, PodDocument, RoleDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanPod
 from models.gang import OFFERS
 from models.policy import SLURM
-from models.units import requested, shown
+from models.units import shown
 
 Key = tuple[str, str]
 """(namespace, name) of a pod or a gang."""
@@ -326,7 +326,6 @@ class _GangOrders:
             hint = "plan from a snapshot of the cluster, in which all pods exist"
             uid = self._unknown(f"starts the pod {shown(planned.name)}", hint)
         role = self.roles[planned.role]
-        requests = role.requests.items()
         return PodStart(
             namespace=self.decided.namespace,
             name=planned.name,
@@ -336,7 +335,7 @@ class _GangOrders:
             node=planned.node,
             gpus=planned.gpus,
             gpu_count=role.gpus,
-            requests=tuple(sorted((name, requested(name, amount)) for name, amount in requests)),
+            requests=tuple(sorted(role.requests.items())),
             mode=None if pod is None else pod.mode,
             rank=planned.rank,
             terms=self.terms,

@@ -38,6 +38,7 @@ from models.units import (
     offered,
     quantity,
     quantity_text,
+    requested,
     seconds,
     shown,
     shown_of,
@@ -297,27 +298,50 @@ def _quantity(value: object) -> Fraction:
     )
 
 
-Quantity = Annotated[
-    Fraction,
-    PlainValidator(_quantity),
-    WithJsonSchema(
-        {
-            "anyOf": [{"type": "string"}, {"type": "number", "minimum": 0, "maximum": MAX_AMOUNT}],
-            "description": "A Kubernetes quantity such as 500m, 96, 1.5Gi or 2Ti",
+_QUANTITY = WithJsonSchema(
+    {
+        "anyOf": [{"type": "string"}, {"type": "number", "minimum": 0, "maximum": MAX_AMOUNT}],
+        "description": "A Kubernetes quantity such as 500m, 96, 1.5Gi or 2Ti",
+    }
+)
+
+Quantity = Annotated[Fraction, PlainValidator(_quantity), _QUANTITY]
+"""A Kubernetes quantity, exact."""
+
+
+class Units(int):
+    """An amount that the reader of another dialect has in units already, as an instance has it."""
+
+    __slots__ = ()
+
+
+def _in_units(units: Callable[[str, Fraction], int]) -> AfterValidator:
+    def convert(amounts: dict[str, Fraction | Units]) -> dict[str, int]:
+        return {
+            name: int(value) if isinstance(value, Units) else units(name, value)
+            for name, value in amounts.items()
         }
-    ),
+
+    return AfterValidator(convert)
+
+
+def _quantity_texts(amounts: dict[str, int]) -> dict[str, str]:
+    return {name: quantity_text(name, units) for name, units in amounts.items()}
+
+
+_Amounts = Mapped[
+    LabelKey,
+    Annotated[
+        int, PlainValidator(lambda v: v if isinstance(v, Units) else _quantity(v)), _QUANTITY
+    ],
 ]
-"""A Kubernetes quantity, exact; ``models.units`` turns it into units, by resource."""
+_TEXTS = PlainSerializer(_quantity_texts, return_type=dict[str, str])
 
+Requested = Annotated[_Amounts, _in_units(requested), _TEXTS]
+"""Amounts by resource, written as quantities: millicores of cpu, others in whole units, rounded up."""
 
-def _quantity_texts(amounts: dict[str, Fraction]) -> dict[str, str]:
-    return {name: quantity_text(name, offered(name, value)) for name, value in amounts.items()}
-
-
-Resources = Annotated[
-    Mapped[LabelKey, Quantity], PlainSerializer(_quantity_texts, return_type=dict[str, str])
-]
-"""Amounts by resource name."""
+Offered = Annotated[_Amounts, _in_units(offered), _TEXTS]
+"""The same, rounded down."""
 
 
 def decimal_check(least: int, most: int | Fraction) -> Callable[[object], Fraction]:

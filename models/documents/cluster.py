@@ -17,8 +17,8 @@ from models.documents.base import (
     Many,
     Mapped,
     Name,
+    Offered,
     Path,
-    Resources,
     ShortName,
     Time,
     Title,
@@ -96,7 +96,7 @@ class NodeDocument(Document):
     domains: Mapped[str, Name] = Field(
         default={}, description="Short name of its domain at each level"
     )
-    allocatable: Annotated[Resources, read_once()] = Field(
+    allocatable: Annotated[Offered, read_once()] = Field(
         default={}, description="What pods may use of each resource; absent: not limiting"
     )
     unschedulable: bool = Field(default=False, description="Cordoned")
@@ -111,7 +111,7 @@ class NodeDocument(Document):
     pod_sets: Mapped[Title, Annotated[int, whole(1, MAX_NODE_PODS)]] = omitted(
         default={}, description="Pods of sets, by set, that are in no gang and stay on the node"
     )
-    held: Resources = omitted(
+    held: Offered = omitted(
         default={},
         description="What pods of no gang hold: `allocatable` is less by that while they run",
     )
@@ -163,8 +163,8 @@ class NodeDocument(Document):
                 )
 
 
-def resource_errors(amounts: Mapping[str, Fraction], path: Path) -> Iterator[FieldError]:
-    """GPUs are no resource here; cpu is kept in millicores, which must stay within bounds."""
+def resource_errors(amounts: Mapping[str, int], path: Path) -> Iterator[FieldError]:
+    """GPUs are no resource here; millicores of cpu must stay within bounds, too."""
     for resource, amount in amounts.items():
         if resource.endswith("/gpu"):
             yield FieldError(
@@ -173,7 +173,7 @@ def resource_errors(amounts: Mapping[str, Fraction], path: Path) -> Iterator[Fie
                 "the server model has the GPUs of a node; a role requests them with `gpus`",
                 at_key=True,
             )
-        elif resource == "cpu" and amount * 1000 > MAX_AMOUNT:
+        elif resource == "cpu" and amount > MAX_AMOUNT:
             yield FieldError((*path, resource), "this quantity is too large", "check the unit")
 
 

@@ -31,7 +31,7 @@ from models.documents.base import (
     Name,
     Path,
     Prose,
-    Resources,
+    Requested,
     Sentence,
     ShortName,
     Time,
@@ -377,7 +377,7 @@ class RoleDocument(Document):
     gpus: Annotated[int, whole(0, MAX_GPUS_A_POD)] = Field(
         description="GPUs of each pod; 0 for a launcher"
     )
-    requests: Resources = Field(default={}, description="Other resources of each pod")
+    requests: Requested = Field(default={}, description="Other resources of each pod")
     topology: RoleTopology = RoleTopology.model_construct()
     slice: SliceDocument | None = omitted()
     outer_slices: Many[SliceDocument] = omitted(

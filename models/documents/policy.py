@@ -17,7 +17,7 @@ from models.documents.base import (
     Many,
     Mapped,
     Name,
-    Resources,
+    Requested,
     SchedulerName,
     Time,
     Title,
@@ -47,7 +47,7 @@ from models.policy import (
     preset_objectives,
 )
 from models.tiers import MAINS, objective_names
-from models.units import InvalidValueError, described, requested, shown
+from models.units import InvalidValueError, described, shown
 
 MAX_GAIN = 1_000_000
 MAX_MOVED = 1_000_000_000
@@ -422,7 +422,7 @@ class PolicySpec(Document):
     spares: Mapped[LevelName, Annotated[int, whole(0, MAX_SPARES)]] = omitted(
         default={}, description="Nodes with GPUs kept free in every domain of a level, for failures"
     )
-    per_gpu: Resources = omitted(
+    per_gpu: Requested = omitted(
         default={},
         alias="perGpu",
         description="What a free GPU needs of its node, such as cpu and memory, not to be stranded",
@@ -487,7 +487,7 @@ class PolicyDocument(Document):
         yield from self._short_times()
         yield from resource_errors(self.spec.per_gpu, ("spec", "perGpu"))
         for name, units in self.spec.per_gpu.items():
-            if not requested(name, units):
+            if not units:
                 what = f"no {name} a GPU"
                 yield FieldError(("spec", "perGpu", name), what, "write more, or remove it")
         yield from within(("spec", "kubernetes"), self.spec.kubernetes.field_errors())

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from models.verify.eligibility import accepting, accepts
-from models.verify.facts import Amount, Facts, Gang, Node, Role
+from models.verify.facts import Facts, Gang, Node, Role
 from models.verify.queues import ALL, Queues
 from models.verify.room import Work, fitting
 
@@ -68,7 +68,7 @@ class EmptyCluster:
         pods = sum(self._pods(role, None, tuple(limits)))
         return pods, sum(self._gpus[n] for n in nodes)
 
-    def offered(self, role: Role, resource: str) -> Amount | None:
+    def offered(self, role: Role, resource: str) -> int | None:
         """The most of a resource that one of its nodes offers; None where one does not limit it."""
         offers = [self._offers[n].get(resource) for n in self.of(role)]
         known = [most for most in offers if most is not None]
@@ -163,7 +163,7 @@ class EmptyCluster:
         ]
 
     @cached_property
-    def _offers(self) -> list[dict[str, Amount]]:
+    def _offers(self) -> list[dict[str, int]]:
         """What each node offers if no pod runs; free volumes have no limit."""
         if not self.in_order:
             return [dict(node.allocatable) for node in self._nodes]

@@ -31,9 +31,6 @@ class Pod:
     gpus: int | None
 
 
-Amount = int | Fraction
-"""Of a resource: an integer wherever it is one, which counts many times faster."""
-
 PodKey = tuple[int, int]
 """(role, index) of a pod of its gang."""
 
@@ -54,7 +51,7 @@ class Node:
     domain: tuple[int, ...]
     named: int
     names: tuple[str, ...]
-    allocatable: Mapping[str, Amount]
+    allocatable: Mapping[str, int]
     labels: Mapping[str, str]
     taints: tuple[TaintDocument, ...]
     nics: tuple[Nic, ...]
@@ -63,7 +60,7 @@ class Node:
     unhealthy: int
     unknown_unhealthy: int
     pod_sets: Mapping[str, int]
-    held: Mapping[str, Fraction]
+    held: Mapping[str, int]
     suspect: bool
 
     def has(self, level: int) -> bool:
@@ -113,7 +110,7 @@ class Role:
     elastic: bool
     first: int
     gpus: int
-    requests: Mapping[str, Amount]
+    requests: Mapping[str, int]
     required: int | None
     preferred: int | None
     slices: tuple[tuple[int, int], ...]
@@ -267,7 +264,7 @@ class Policy:
     hold_room_from: int | None
     reservations: ReservationsDocument | None
     spares: tuple[tuple[int, int], ...]
-    per_gpu: Mapping[str, Fraction]
+    per_gpu: Mapping[str, int]
 
     @property
     def counts_goodput(self) -> bool:

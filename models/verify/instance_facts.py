@@ -26,7 +26,7 @@ from models.hardware import ServerModel, mask_of, slug
 from models.tiers import MAINS, objective_names
 from models.units import InvalidValueError
 from models.verify import what_if
-from models.verify.facts import Amount, Facts, Gang, Node, Pod, PodKey, PodRule, Policy, Role
+from models.verify.facts import Facts, Gang, Node, Pod, PodKey, PodRule, Policy, Role
 from models.verify.violation import Violation, printable, quoted
 
 MAX_FAULTS = 50
@@ -204,22 +204,6 @@ def _server_models(faults: Faults, spec: ClusterSpec, where: Place) -> dict[str,
     return models
 
 
-class _Amounts:
-    """Resources as facts have them; documents may share theirs."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[Mapping[str, Fraction], Mapping[str, Amount]]] = {}
-
-    def of(self, stated: Mapping[str, Fraction]) -> Mapping[str, Amount]:
-        if id(stated) not in self._known:
-            found: dict[str, Amount] = {
-                name: int(amount) if amount.denominator == 1 else amount
-                for name, amount in stated.items()
-            }
-            self._known[id(stated)] = (stated, found)
-        return self._known[id(stated)][1]
-
-
 class _NodeReader:
     """Reads nodes one after another and numbers their domains."""
 
@@ -238,7 +222,6 @@ class _NodeReader:
         self.by_name: dict[str, ServerModel | None] = {}
         self.ours = ours
         self.failed_after = failed_after
-        self.amounts = _Amounts()
         # For every level, numbers by the path of the domain, or by the node that is alone.
         self.numbers: list[dict[tuple[str, ...] | int, int]] = [{} for _ in levels]
 
@@ -272,7 +255,7 @@ class _NodeReader:
             domain=(*self._domains(document.domains, index), index),
             named=(named := self._named(document.domains)),
             names=tuple(document.domains[level.name] for level in self.levels[:named]),
-            allocatable=self.amounts.of(document.allocatable),
+            allocatable=document.allocatable,
             labels=labels,
             taints=tuple(t for t in document.taints if t.effect != "PreferNoSchedule")
             if document.taints
@@ -408,7 +391,6 @@ class GangReader:
         self.node_index = {node.name: i for i, node in enumerate(nodes)}
         self.budgets = budgets
         self.min_run_times = min_run_times
-        self.amounts = _Amounts()
         # Roles without a fault by their documents, which gangs may share.
         self._roles: dict[int, tuple[Role, ...]] = {}
         # Roles whose affinity has no fault, by the affinity.
@@ -547,7 +529,7 @@ class GangReader:
             elastic=not isinstance(document.replicas, int),
             first=document.first_index,
             gpus=document.gpus,
-            requests=self.amounts.of(document.requests),
+            requests=document.requests,
             required=self._level(document.topology.required, f"{where}.topology"),
             preferred=self._level(document.topology.preferred, f"{where}.topology"),
             slices=tuple((size, level) for size, level in found if level is not None),

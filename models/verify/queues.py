@@ -428,7 +428,7 @@ class Queues:
 
     def fair_count(self, name: str, role: Role) -> int:
         """What each pod of a role counts in x of the queue that its gang names."""
-        asked = {ALL: Fraction(role.gpus), **{r: role.requests.get(r, Fraction(0)) for r in SHARED}}
+        asked = {ALL: role.gpus, **{r: role.requests.get(r, 0) for r in SHARED}}
         largest = max(
             (asked[r] / total for r, total in self._total.items() if total), default=Fraction(0)
         )

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from models.documents.reason import ReasonFields
 from models.verify.changes import Change
-from models.verify.facts import Amount, Facts, Gang, Pod, PodKey, Role
+from models.verify.facts import Facts, Gang, Pod, PodKey, Role
 from models.verify.outcome import Outcome
 from models.verify.room import Grounds, Left, Room, Work, fitting
 from models.verify.variant import Variant
@@ -177,7 +177,7 @@ class Rooms:
 def _cap(role: Role, left: Left, limits: Limits) -> int:
     """Pods of a role that fit on a node; of one without GPUs at most all of them."""
     free, resources = left
-    kept: Mapping[str, Amount] = resources
+    kept: Mapping[str, int] = resources
     if limits is not None:
         kept = {name: amount for name, amount in resources.items() if name in limits}
     return fitting(role, (free, kept), 1 << 20 if role.gpus else role.min)

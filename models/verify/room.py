@@ -15,7 +15,7 @@ from itertools import combinations, islice
 
 from models.verify import gpu_rates
 from models.verify.eligibility import accepting, accepts
-from models.verify.facts import Amount, Facts, Gang, Node, Pod, PodKey, Role
+from models.verify.facts import Facts, Gang, Node, Pod, PodKey, Role
 from models.verify.outcome import Outcome
 from models.verify.rules.pod_affinity import Neighbours
 from models.verify.rules.resources import PODS, left_of
@@ -27,7 +27,7 @@ DOMAINS_TRIED = 3
 GPU_SETS_TRIED = 70
 """Sets of GPUs of one node that are compared: all 4 of 8."""
 
-Left = tuple[int, Mapping[str, Amount]]
+Left = tuple[int, Mapping[str, int]]
 """Free GPUs and resources of a node; a resource that is not listed has no limit."""
 
 Caps = Mapping[int, int]

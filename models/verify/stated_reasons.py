@@ -13,7 +13,7 @@ from functools import cached_property
 
 from models.documents.plan import PlanReservation
 from models.documents.reason import CODES, ReasonFields, ReasonGuard, unlisted
-from models.units import quantity
+from models.units import quantity, requested
 from models.verify.adaptor import StatedGang
 from models.verify.changes import Change
 from models.verify.empty_cluster import EmptyCluster
@@ -523,7 +523,8 @@ class Reasons:
             resource = fields.resources[0]
             most = self.empty.offered(role, resource)
             wanted = role.requests.get(resource, 0)
-            if (quantity(fields.asked), quantity(fields.offered)) != (wanted, most):
+            texts = (fields.asked, fields.offered)
+            if [requested(resource, quantity(one)) for one in texts] != [wanted, most]:
                 yield f"a pod requests {wanted} of {printable(resource)}, nodes offer {most}"
 
     def _holders(self, gang: Gang, role: Role | None, fields: ReasonFields) -> Iterator[str]:

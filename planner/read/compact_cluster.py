@@ -6,9 +6,8 @@ for a name that is not inline. Clashes are reported at their second place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 
 from models.cluster import Cluster, DisruptionBudget, Level, Node, Taint
 from models.documents.base import FieldError, Path, similar, suggestion
@@ -16,7 +15,7 @@ from models.documents.cluster import ClusterDocument, NodeDocument
 from models.documents.server import nic_errors, out_of_range
 from models.hardware import FindModel, ServerModel, slug
 from models.host_ranges import MAX_NAMES, host_count, hosts
-from models.units import offered, shown
+from models.units import shown
 from planner.read.validation import Entry, original_path
 
 
@@ -287,7 +286,7 @@ def _node(document: NodeDocument, model: ServerModel | None, levels: tuple[Level
         name=document.name,
         model=model,
         domains=tuple(document.domains.get(level.name) for level in levels),
-        allocatable=_offered(document.allocatable),
+        allocatable=tuple(sorted(document.allocatable.items())),
         labels=tuple(sorted(document.labels.items())),
         taints=tuple(Taint(t.key, t.value, t.effect) for t in document.taints),
         nics=None if document.nics is None else tuple(nic.to_nic() for nic in document.nics),
@@ -296,11 +295,6 @@ def _node(document: NodeDocument, model: ServerModel | None, levels: tuple[Level
         unhealthy=sum(1 << gpu for gpu in set(document.unhealthy_gpus)),
         unknown_unhealthy=document.unknown_unhealthy,
         pod_sets=tuple(sorted(document.pod_sets.items())),
-        held=_offered(document.held),
+        held=tuple(sorted(document.held.items())),
         last_failure=document.last_failure,
     )
-
-
-def _offered(amounts: Mapping[str, Fraction]) -> tuple[tuple[str, int], ...]:
-    """Units of each resource, sorted by resource."""
-    return tuple((resource, offered(resource, amounts[resource])) for resource in sorted(amounts))

@@ -38,7 +38,7 @@ from models.gang import (
     Toleration,
 )
 from models.hardware import bits
-from models.units import requested, shown
+from models.units import shown
 from planner.read.compact_cluster import MergedCluster
 from planner.read.validation import Entry
 
@@ -392,10 +392,7 @@ class GangReader:
             step=step,
             gpus=role.gpus,
             elastic=not isinstance(role.replicas, int),
-            requests=tuple(
-                (resource, requested(resource, role.requests[resource]))
-                for resource in sorted(role.requests)
-            ),
+            requests=tuple(sorted(role.requests.items())),
             required=self._level(role.topology.required),
             preferred=self._level(role.topology.preferred),
             slice_size=role.slice.size if role.slice else None,

@@ -26,7 +26,7 @@ from models.policy import (
 )
 from models.run_times import granted_run_times, starts_again
 from models.solution import BACKOFF, QUEUE_LIMIT
-from models.units import requested, shown, time_text
+from models.units import shown, time_text
 from planner.errors import Fault
 from planner.read.cluster_merge import NODES_HINT, collect_clusters
 from planner.read.compact_cluster import MergedCluster, ServerModels, merge_clusters
@@ -349,7 +349,7 @@ def policy_of(
         patience=None if spec.patience is None else spec.patience.to_patience(),
         spares=tuple(sorted(spec.spares.items())),
         suspect_for_s=spec.suspect_for,
-        per_gpu=tuple(sorted((name, requested(name, u)) for name, u in spec.per_gpu.items())),
+        per_gpu=tuple(sorted(spec.per_gpu.items())),
         gpu_hour_price=spec.gpu_hour_price,
         slurm_priorities=spec.slurm_priorities,
     )

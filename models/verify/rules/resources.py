@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from models.verify.changes import Change, NodeUse
-from models.verify.facts import Amount, Node, Role
+from models.verify.facts import Node, Role
 from models.verify.outcome import Outcome
 from models.verify.violation import Violation
 
@@ -22,7 +22,7 @@ def check(outcome: Outcome) -> Iterator[Violation]:
             yield from _overfull(node, use, outcome.changes)
 
 
-def left_of(node: Node, use: NodeUse, changes: Sequence[Change]) -> dict[str, Amount]:
+def left_of(node: Node, use: NodeUse, changes: Sequence[Change]) -> dict[str, int]:
     """What pods leave of every resource that the node states; negative where it is overfull."""
     found = dict(node.allocatable)
     for position, pod, _ in use.tenants if found else ():
@@ -35,13 +35,13 @@ def left_of(node: Node, use: NodeUse, changes: Sequence[Change]) -> dict[str, Am
     return found
 
 
-def _requested(role: Role, resource: str) -> Amount:
+def _requested(role: Role, resource: str) -> int:
     return 1 if resource == PODS else role.requests.get(resource, 0)
 
 
 def _overfull(node: Node, use: NodeUse, changes: Sequence[Change]) -> Iterator[Violation]:
     for resource, allocatable in node.allocatable.items():
-        total: Amount = 0
+        total: int = 0
         placed_gangs: set[int] = set()
         for position, pod, placed in use.tenants:
             requested = _requested(changes[position].gang.roles[pod.role], resource)

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from models.documents.base import Units
 from models.documents.cluster import HOSTNAME_LABEL
 from models.gang import OFFERS
 from models.hardware import FindModel, Nic, ServerModel, slug
@@ -62,11 +63,8 @@ def assumed_gpu_labels(vendor: str, partial: Collection[str]) -> dict[str, str]:
 
 
 def amounts(units: Mapping[str, int]) -> Json:
-    """Amounts as quantities: cpu is in millicores."""
-    return {
-        resource: f"{units[resource]}m" if resource == "cpu" else units[resource]
-        for resource in sorted(units)
-    }
+    """Amounts in a document, which has them as they are."""
+    return {resource: Units(units[resource]) for resource in sorted(units)}
 
 
 @dataclass(slots=True)

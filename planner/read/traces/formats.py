@@ -205,8 +205,8 @@ def roles_of(gpus: int, node_gpus: int) -> tuple[RoleDocument, ...]:
 def _openb_role(row: Row, role: RoleDocument) -> RoleDocument:
     """The role with the amounts and the GPU models of a pod of openb; models are labels of nodes."""
     requests = {
-        "cpu": row.amount("cpu_milli", "m"),
-        "memory": row.amount("memory_mib", "Mi"),
+        "cpu": row.amount("cpu", "cpu_milli", "m"),
+        "memory": row.amount("memory", "memory_mib", "Mi"),
     }
     models = row.label_values("gpu_spec")
     term = NodeExpressionDocument(key=GPU_MODEL_LABEL, operator="In", values=models)

@@ -100,8 +100,8 @@ def _node(row: Row, columns: _Columns, models: dict[str, ServerModelDocument]) -
     if columns.more is not None:
         cpu, memory = columns.more
         fields["allocatable"] = {
-            "cpu": row.amount(cpu, "m"),
-            "memory": row.amount(memory, "Mi"),
+            "cpu": row.amount("cpu", cpu, "m"),
+            "memory": row.amount("memory", memory, "Mi"),
         }
     if gpus:
         kind = row.label_value(columns.kind)

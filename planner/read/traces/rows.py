@@ -9,13 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import chain
 
 from pydantic import TypeAdapter, ValidationError
 
 from models.documents.base import LabelValue, Name, suggestion
-from models.units import InvalidValueError, quantity, shown
+from models.units import InvalidValueError, quantity, requested, shown
 from planner.read.sources import Malformed, Source
 
 MAX_LINE = 65_536
@@ -61,11 +60,11 @@ class Row:
             raise self.malformed(column, f"{column}: {found:,} is too large", f"most: {most:,}")
         return found
 
-    def amount(self, column: str, suffix: str) -> Fraction:
-        """A number of such units, such as ``m`` or ``Mi``. Raises Malformed."""
+    def amount(self, resource: str, column: str, suffix: str) -> int:
+        """Units of a resource, written without a suffix such as ``m`` or ``Mi``. Raises Malformed."""
         number = self.whole(column)
         try:
-            return quantity(f"{number}{suffix}")
+            return requested(resource, quantity(f"{number}{suffix}"))
         except InvalidValueError as refused:
             raise self.malformed(column, f"{column}: {refused.what}", refused.hint) from None
 
