@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import MetricsOption, PathsArgument, schedulers_of, verb
+from planner.cli.options import (
+    MetricsOption,
+    NowOption,
+    PathsArgument,
+    PolicyOption,
+    schedulers_of,
+    verb,
+)
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 from planner.show.text import AuditFormat
@@ -31,10 +38,7 @@ def audit(
             "named schedulers.",
         ),
     ] = "all",
-    policy: Annotated[
-        str | None,
-        typer.Option("--policy", metavar="FILE", help="Use this Policy instead of the input's."),
-    ] = None,
+    policy: PolicyOption = None,
     time_limit: Annotated[
         str | None,
         typer.Option(
@@ -43,14 +47,7 @@ def audit(
             help="Limit on the time after reading, such as 90s; default: the policy's, at most 45s.",
         ),
     ] = None,
-    now: Annotated[
-        str | None,
-        typer.Option(
-            "--now",
-            metavar="TIME",
-            help="Time that ages refer to (RFC 3339) or `clock`; default: the policy's or input's.",
-        ),
-    ] = None,
+    now: NowOption = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Save the audit here (JSON).")
     ] = None,

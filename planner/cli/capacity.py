@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from planner.cli.options import PathsArgument, QueueOption, schedulers_of, verb
+from planner.cli.options import PathsArgument, PolicyOption, QueueOption, schedulers_of, verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 
@@ -53,10 +53,7 @@ def capacity(
         ),
     ] = None,
     queue: QueueOption = None,
-    policy: Annotated[
-        str | None,
-        typer.Option("--policy", metavar="FILE", help="Use this Policy instead of the input's."),
-    ] = None,
+    policy: PolicyOption = None,
     output: Annotated[
         CapacityFormat,
         typer.Option("-o", "--output", help="Format on stdout: wide lists every domain."),

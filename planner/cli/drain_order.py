@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from planner.cli.options import PathsArgument, QueueOption, schedulers_of, verb
+from planner.cli.options import PathsArgument, PolicyOption, QueueOption, schedulers_of, verb
 from planner.show.console import Console
 from planner.show.text import Format
 
@@ -35,10 +35,7 @@ def drain_order(
         ),
     ] = None,
     queue: QueueOption = None,
-    policy: Annotated[
-        str | None,
-        typer.Option("--policy", metavar="FILE", help="Use this Policy instead of the input's."),
-    ] = None,
+    policy: PolicyOption = None,
     output: Annotated[
         Format,
         typer.Option(

@@ -165,6 +165,27 @@ QueueOption = Annotated[
         "as a what-if; default: the policy's.",
     ),
 ]
+NowOption = Annotated[
+    str | None,
+    typer.Option(
+        "--now",
+        metavar="TIME",
+        help="Time that ages refer to (RFC 3339) or `clock`; default: the policy's or input's.",
+    ),
+]
+PolicyOption = Annotated[
+    str | None,
+    typer.Option("--policy", metavar="FILE", help="Use this Policy instead of the input's."),
+]
+SaveOption = Annotated[
+    Path | None, typer.Option("--out", metavar="FILE", help="Save the plan here (JSON).")
+]
+SkipOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--skip", metavar="RESOURCE", help="Leave this kind out, such as jobs.batch.volcano.sh."
+    ),
+]
 PathsArgument = Annotated[
     list[str],
     typer.Argument(metavar="PATH...", help="Files and folders of YAML or JSON; - reads stdin."),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,9 +13,12 @@ from planner.cli.options import (
     DecisionFilter,
     GangFilter,
     NamespaceFilter,
+    NowOption,
     OutputOption,
     PathsArgument,
+    PolicyOption,
     QueueOption,
+    SaveOption,
     schedulers_of,
     verb,
 )
@@ -38,14 +40,9 @@ def plan(
     console: Console,
     paths: PathsArgument,
     *,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Save the plan here (JSON).")
-    ] = None,
+    out: SaveOption = None,
     queue: QueueOption = None,
-    policy: Annotated[
-        str | None,
-        typer.Option("--policy", metavar="FILE", help="Use this Policy instead of the input's."),
-    ] = None,
+    policy: PolicyOption = None,
     require: Annotated[
         list[str] | None,
         typer.Option(
@@ -105,14 +102,7 @@ def plan(
             help="Move movable gangs to free whole nodes and racks, within the policy's `moves`.",
         ),
     ] = False,
-    now: Annotated[
-        str | None,
-        typer.Option(
-            "--now",
-            metavar="TIME",
-            help="Time that ages refer to (RFC 3339) or `clock`; default: the policy's or input's.",
-        ),
-    ] = None,
+    now: NowOption = None,
     add: Annotated[
         list[str] | None,
         typer.Option(

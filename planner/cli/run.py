@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,8 +15,11 @@ from planner.cli.options import (
     LockTimeoutOption,
     MaxEvictionsOption,
     MetricsOption,
+    PolicyOption,
     RequestTimeoutOption,
+    SaveOption,
     SharedNodesOption,
+    SkipOption,
     WaitOption,
     verb,
 )
@@ -36,13 +38,8 @@ def run(
         ),
     ] = None,
     *,
-    policy: Annotated[
-        str | None,
-        typer.Option("--policy", metavar="FILE", help="Use this Policy instead of the input's."),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Save the plan here (JSON).")
-    ] = None,
+    policy: PolicyOption = None,
+    out: SaveOption = None,
     budget: Annotated[
         int | None,
         typer.Option("--budget", min=1, max=1_000_000, metavar="N", help="Search effort."),
@@ -58,12 +55,7 @@ def run(
     evict_partial: EvictPartialOption = False,
     allow_shared_nodes: SharedNodesOption = False,
     wait: WaitOption = "60s",
-    skip: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--skip", metavar="RESOURCE", help="Leave this kind out, such as jobs.batch.volcano.sh."
-        ),
-    ] = None,
+    skip: SkipOption = None,
     kube_context: KubeContextOption = None,
     kubeconfig: KubeconfigOption = None,
     request_timeout: RequestTimeoutOption = "30s",

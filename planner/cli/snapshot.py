@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from models.units import plural
-from planner.cli.options import timeout_of, verb
+from planner.cli.options import SkipOption, timeout_of, verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 
@@ -52,12 +52,7 @@ def snapshot(
             help="Only this namespace's pods and gangs; repeatable. Nodes are always read.",
         ),
     ] = None,
-    skip: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--skip", metavar="RESOURCE", help="Leave this kind out, such as jobs.batch.volcano.sh."
-        ),
-    ] = None,
+    skip: SkipOption = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace the snapshot in the folder.")
     ] = False,

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from models.units import plural
-from planner.cli.options import PathsArgument, QueueOption, schedulers_of, verb
+from planner.cli.options import PathsArgument, PolicyOption, QueueOption, schedulers_of, verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 
@@ -23,10 +23,7 @@ def validate(
     paths: PathsArgument,
     *,
     queue: QueueOption = None,
-    policy: Annotated[
-        str | None,
-        typer.Option("--policy", metavar="FILE", help="Use this Policy instead of the input's."),
-    ] = None,
+    policy: PolicyOption = None,
     save_policy: Annotated[
         Path | None,
         typer.Option(
