@@ -29,10 +29,9 @@ from planner.read.kube.gangs.roles import (
     read_roles,
     split_by_volumes,
 )
-from planner.read.kube.gangs.services import service_of
 from planner.read.kube.gangs.terms import hold_to_terms
 from planner.read.kube.gangs.topology import add_topology
-from planner.read.kube.lookup import distinct, text
+from planner.read.kube.lookup import LONGEST, distinct, is_name, text
 from planner.read.kube.pods.endings import deadline_s
 from planner.read.kube.pods.placement import EXPECTED, PLAN
 from planner.read.kube.pods.pods import bounded_priority
@@ -412,3 +411,50 @@ def bound_checkpoints(gangs: Sequence[KubeGang], policy: Policy, remarks: Remark
             if policy.disruption.weight == LOST_RUNTIME:
                 remarks.add(gang.subject, LATE, LATE_HINT)
             gang.last_checkpoint = now
+
+
+_HASH = "pod-template-hash"
+"""Label of the pods of a Deployment, whose ReplicaSet is named ``<deployment>-<hash>``."""
+
+_NO_SERVICES = frozenset({"DaemonSet", "Node"})
+"""Owners whose pods belong to their nodes."""
+
+
+def service_of(members: Membership, api: Objects, remarks: Remarks) -> str | None:
+    """The service that a gang is a replica of, ``Deployment/llm-server``; None for one that is no replica.
+
+    Replicas are pods of no gang that one controller made, and the groups of a LeaderWorkerSet.
+    """
+    owner = _several_gangs(members)
+    if owner is None and len(members.members) == 1 and not members.controllers:
+        owner = _controller(members.pods[0], api)
+    if owner is None:
+        return None
+    kind, name = owner
+    service = f"{kind}/{name}"
+    if is_name(kind) and is_name(name) and len(service) <= LONGEST:
+        return service
+    what = "its controller has a malformed name; other pods of it may use other GPU models"
+    remarks.add(members.pods[0].subject, what)
+    return None
+
+
+def _several_gangs(members: Membership) -> tuple[str, str] | None:
+    """(kind, name) of the controller that made this gang and others."""
+    found = {(key.kind, key.name) for key in members.controllers if key.part}
+    return found.pop() if len(found) == 1 else None
+
+
+def _controller(pod: KubePod, api: Objects) -> tuple[str, str] | None:
+    """(kind, name) of the controller of a pod; that of a ReplicaSet is its Deployment."""
+    owner = pod.object.owner
+    if owner is None or owner.kind in _NO_SERVICES:
+        return None
+    if owner.kind == "ReplicaSet":
+        made = api.owner_of(pod.object)
+        if made is not None and made.owner is not None:
+            return made.owner.kind, made.owner.name
+        deployment, _, hash_ = owner.name.rpartition("-")
+        if deployment and pod.labels.get(_HASH) == hash_:
+            return "Deployment", deployment
+    return owner.kind, owner.name
