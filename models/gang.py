@@ -85,6 +85,18 @@ def matches(affinity: NodeAffinity, labels: Mapping[str, str], name: str) -> boo
     )
 
 
+def selects(
+    selector: Iterable[tuple[str, str]],
+    affinity: NodeAffinity,
+    labels: Mapping[str, str],
+    name: str,
+) -> bool:
+    """Whether a pod's node selector and required affinity leave it the node of this name and these labels."""
+    return all(labels.get(key) == value for key, value in selector) and matches(
+        affinity, labels, name
+    )
+
+
 def holds(one: NodeExpression, value: str | None) -> bool:
     """Whether an expression holds for a value; None: the node has no such label."""
     match one.operator:

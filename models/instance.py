@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 
 from models.cluster import Cluster, Node
 from models.eligibility import Eligibility, model_matches, tolerated, without_conditions
-from models.gang import Gang, Role, matches
+from models.gang import Gang, Role, selects
 from models.policy import GPUS, NO_COST, Policy
 from models.queue import Queue, QueueShares
 from models.rates.speed import RelativeSpeeds
@@ -219,10 +219,8 @@ class Instance:
 
     def suits(self, role: Role, node: Node) -> bool:
         """Whether a pod of the role may be on the node, whatever the node's condition and space."""
-        labels = self.labels_of(node)
         return (
-            all(labels.get(key) == value for key, value in role.node_selector)
-            and matches(role.node_affinity, labels, node.name)
+            selects(role.node_selector, role.node_affinity, self.labels_of(node), node.name)
             and tolerated(role.tolerations, node.taints)
             and (role.model is None or model_matches(role.model, node))
         )

@@ -12,7 +12,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any
 
-from models.gang import Gang, NextTo, Role, Spread, matches
+from models.gang import Gang, NextTo, Role, Spread, selects
 from models.instance import Instance
 
 RoleKey = tuple[int, int]
@@ -174,13 +174,11 @@ def counted_nodes(instance: Instance, role: Role) -> frozenset[int]:
     found = named_nodes(instance, (one.level for one in role.spread))
     if not role.node_selector and not role.node_affinity:
         return found
-    nodes = instance.cluster.nodes
-    labels = {n: instance.labels_of(nodes[n]) for n in found}
+    nodes = ((n, instance.cluster.nodes[n]) for n in found)
     return frozenset(
         n
-        for n in found
-        if all(labels[n].get(key) == value for key, value in role.node_selector)
-        and matches(role.node_affinity, labels[n], nodes[n].name)
+        for n, node in nodes
+        if selects(role.node_selector, role.node_affinity, instance.labels_of(node), node.name)
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from models.documents.cluster import HOSTNAME_LABEL
 from models.eligibility import tolerated
-from models.gang import holds
+from models.gang import selects
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import at, objects, text
 from planner.read.kube.pods.constraints import SOME_NODES_VOLUME
@@ -111,19 +111,10 @@ def _is_unschedulable(pod: KubePod) -> bool:
 
 def _takes(node: KubeNode, pod: KubePod) -> bool:
     """Whether the node is open and satisfies selector, required affinity and tolerations."""
-    labels: dict[str, str] = {HOSTNAME_LABEL: node.name, **node.labels}
     if node.unschedulable or not node.ready or not tolerated(pod.tolerations, node.taints):
         return False
-    if any(labels.get(key) != value for key, value in pod.selector.items()):
-        return False
-    return not pod.affinity or any(
-        all(
-            holds(one, value)
-            for one in term
-            for value in [node.name if one.field else labels.get(one.key)]
-        )
-        for term in pod.affinity
-    )
+    labels = {HOSTNAME_LABEL: node.name, **node.labels}
+    return selects(pod.selector.items(), pod.affinity, labels, node.name)
 
 
 @dataclass(frozen=True, slots=True)
