@@ -20,10 +20,8 @@ from models.queue import QueueUse
 from models.queue_shares import add_use, shares, stated_shares, within_guarantee
 from models.rates.gang_bandwidth import share_permille
 from models.rates.speed import speed_permille
-from models.solution import GangDecision, PodPlacement, placed
+from models.solution import ADMITTED, GangDecision, PodPlacement, placed
 from models.tiers import Condition, Tier, stated_tiers
-
-ADMITTED = ("place", "complete", "keep", "move", "resize")
 
 
 @dataclass(frozen=True, slots=True)

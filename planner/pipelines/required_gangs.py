@@ -17,7 +17,7 @@ from models.disruption_budgets import fixed, may_stop
 from models.policy import Objective
 from models.queue_shares import shares
 from models.solution import NEVER
-from models.tier_values import tiers_of
+from models.tier_values import admitted, tiers_of
 from models.tiers import TIERS, family
 from planner.errors import Fault, UsageError
 from planner.show.reason_words import words
@@ -25,10 +25,9 @@ from planner.show.reason_words import words
 if TYPE_CHECKING:
     from models.gang import Gang
     from models.instance import Instance
-    from models.solution import GangDecision, Solution, TierResult
+    from models.solution import Solution, TierResult
 
 _BELOW_ALL = -(10**18)
-_ADMITTED = ("place", "complete", "keep", "move", "resize")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ def unmet(
     asked = [
         index
         for index in dict.fromkeys(required)
-        if not admitted(instance.gangs[index], solution.decisions[index])
+        if not admitted(instance, index, solution.decisions[index])
     ]
     best = _admit(instance, stop) if asked and _picky(instance) else solution
     left_out = []
@@ -89,7 +88,7 @@ def unmet(
             or (decision.reason is not None and decision.reason.code == NEVER)
             or _no_room_alone(index, instance, stop)
             or (
-                not admitted(gang, best.decisions[index])
+                not admitted(instance, index, best.decisions[index])
                 and _tiers_proven(gang.priority, best)
                 and not _others_as_good_with_it(index, instance, best, stop)
             )
@@ -103,13 +102,6 @@ def _picky(instance: Instance) -> bool:
     moves = instance.policy.moves
     wanted = moves is not None and moves.min_gain > 0
     return wanted and any(gang.running and gang.movable for gang in instance.gangs)
-
-
-def admitted(gang: Gang, decision: GangDecision) -> bool:
-    """Whether the gang runs whole after the plan."""
-    if decision.decision == "keep":
-        return not gang.missing()
-    return decision.decision in _ADMITTED
 
 
 def _tiers_proven(priority: int, solution: Solution) -> bool:
@@ -148,8 +140,10 @@ def _no_room_alone(index: int, instance: Instance, stop: threading.Event) -> boo
     known = None if known is None else replace(known, within=frozenset())
     alone = replace(instance, gangs=gangs, shares=known)
     solution = _admit(alone, stop, (Objective("admission"),))
-    decision = solution.decisions[gangs.index(first)]
-    return not admitted(first, decision) and _tiers_proven(first.priority, solution)
+    at = gangs.index(first)
+    return not admitted(alone, at, solution.decisions[at]) and _tiers_proven(
+        first.priority, solution
+    )
 
 
 def _others_as_good_with_it(
@@ -172,7 +166,7 @@ def _others_as_good_with_it(
     least = instance.policy.hold_room_from
     policy = replace(instance.policy, hold_room_from=None if least is None else 2 * least)
     with_it = _admit(replace(instance, gangs=tuple(doubled), policy=policy), stop)
-    if not admitted(gang, with_it.decisions[index]):
+    if not admitted(instance, index, with_it.decisions[index]):
         return not _tiers_proven(2 * gang.priority + 1, with_it)
     if not _tiers_proven(2 * gang.priority, with_it):
         return True
