@@ -92,6 +92,16 @@ class PlanWriter:
         plan["status"] = _marked(plan, status)
         return plan
 
+    @cached_property
+    def instance_text(self) -> str:
+        """The lines of the instance in the text of every plan, with the comma behind it."""
+        return dumps({"instance": self._document}).removeprefix("{\n").removesuffix("\n}\n") + ",\n"
+
+    def text(self, plan: dict[str, Any]) -> str:
+        """``dumps`` of a plan that it composed."""
+        before, _, behind = dumps({**plan, "instance": None}).partition('  "instance": null,\n')
+        return f"{before}{self.instance_text}{behind}"
+
     def _status(
         self,
         solution: Solution,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,7 @@ from plan_documents import sealed
 from test_cli_process import wait_for
 from test_queue_limit import cluster, gang, written
 
-from models.plan import compose, dumps
+from models.plan import PlanWriter, compose, dumps
 from models.solution import Solution
 from models.verify.check import Judge
 from planner.pipelines import judge_process
@@ -68,6 +71,45 @@ def test_it_finds_what_the_judge_finds(judge: JudgeProcess) -> None:
     assert expected(good) == Findings([], frozenset())
     assert {one.rule for one in expected(bad).violations} >= {"speed"}
     assert {one.rule for one in expected(unsigned).violations} >= {"digest"}
+
+
+def instance_text(plan: dict[str, Any]) -> bytes:
+    """The lines of the instance in the text of a plan."""
+    text = dumps(plan)
+    return text[text.index('\n  "instance"') + 1 : text.index('\n  "spec"') + 1].encode()
+
+
+def test_an_instance_that_it_read_before_there_was_a_plan_is_that_of_the_bytes(
+    judge: JudgeProcess,
+) -> None:
+    good, other = planned(), planned(priority=5)
+    unsigned = {**good, "instance": other["instance"]}
+    broken = instance_text(good).replace(b'"Policy"', b'"Police"')
+    for lines in (instance_text(good), instance_text(other), broken, instance_text(good)):
+        judge.expect(lines)
+        for plan in (good, wrong(), unsigned, other):
+            assert found(judge, plan) == expected(plan)
+
+
+def test_the_lines_it_read_elsewhere_in_a_plan_are_not_its_instance(judge: JudgeProcess) -> None:
+    plan = planned()
+    judge.expect(instance_text(plan))
+    later = dumps(plan).removesuffix("\n}\n") + ',\n  "instance": {}\n}\n'
+    judge.ask(later.encode(), refute=True)
+    found_later = judge.findings()
+    assert found_later == expected(json.loads(later))
+    assert found_later is not None
+    assert any("instance.cluster" in one.message for one in found_later.violations)
+
+
+def test_the_text_of_a_plan_is_one_with_the_instance_that_was_announced() -> None:
+    tiny = replace(demand("a", 1, 8), fraction=Fraction(1, 10**5))
+    instance = build(gangs=[tiny])
+    writer = PlanWriter(instance)
+    plan = writer.compose(solve(instance), name="p", created_at=NOW, generator="test")
+    assert writer.text(plan) == dumps(plan)
+    assert writer.instance_text in dumps(plan)
+    assert "1e-05" in writer.instance_text  # as Python writes it
 
 
 def test_it_hears_no_signal_of_its_terminal_or_container() -> None:

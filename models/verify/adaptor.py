@@ -86,6 +86,21 @@ class CaseReading:
     faults: list[Violation]
 
 
+def read_instance_alone(instance: object) -> InstanceReading | None:
+    """Read the ``instance`` of plans to come. None if its form is broken, which reading a plan says."""
+    try:
+        document = PlanInstance.model_validate(instance, context={})
+    except ValidationError:
+        return None
+    return _instance_reading(instance, document)
+
+
+def _instance_reading(source: object, document: PlanInstance) -> InstanceReading:
+    faults = Faults()
+    facts, reader = read_instance(faults, document)
+    return InstanceReading(source, document, facts, reader, tuple(faults.found))
+
+
 def read_case(
     plan: object, document: PlanDocument | None = None, known: InstanceReading | None = None
 ) -> CaseReading:
@@ -105,12 +120,8 @@ def read_case(
         except ValidationError as error:
             _add_errors(faults, error)
             return CaseReading(None, known, None, faults.found)
-    if known is None:
-        facts, reader = read_instance(faults, document.instance)
-        source = parts.get("instance")
-        known = InstanceReading(source, document.instance, facts, reader, tuple(faults.found))
-    else:
-        faults.found.extend(known.faults)
+    known = known or _instance_reading(parts.get("instance"), document.instance)
+    faults.found.extend(known.faults)
     reader = known.gang_reader.reporting_to(faults)
     gangs = _stated_gangs(faults, document.spec.gangs, known.facts, reader)
     _check_amounts(faults, document.status)

@@ -26,7 +26,12 @@ from models.verify import (
     stated_unable,
     stated_unchecked,
 )
-from models.verify.adaptor import InstanceReading, check_digests, read_case
+from models.verify.adaptor import (
+    InstanceReading,
+    check_digests,
+    read_case,
+    read_instance_alone,
+)
 from models.verify.optimality import examine
 from models.verify.outcome import Figures, Outcome
 from models.verify.rules import (
@@ -113,6 +118,12 @@ class Judge:
 
     def __init__(self) -> None:
         self._instance: InstanceReading | None = None
+
+    def expect(self, instance: object) -> None:
+        """Read the ``instance`` of plans to come, so that their checks are shorter."""
+        self._instance = read_instance_alone(instance)
+        if self._instance is not None:
+            _ = self._instance.digest
 
     def check(
         self, plan: object, document: PlanDocument | None = None, *, refute: bool = True

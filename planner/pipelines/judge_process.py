@@ -1,7 +1,8 @@
 """The judge in a process of its own, for large plans: its check takes nothing from the search beside it.
 
-It knows of a plan only the bytes that are saved. Run as a script, this file reads documents from stdin,
-writes what is wrong with each to stdout, and ends with its parent.
+It knows of a plan only the bytes that are saved; it may read those of the instance before there is a plan.
+Run as a script, this file reads documents from stdin, writes what is wrong with each to stdout, and ends
+with its parent.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from queue import SimpleQueue
+from typing import IO, TYPE_CHECKING, Any
 
 from planner.signals import kept_from_children
 
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 
 APART_FROM = 2_000
 """Nodes and gangs from which on a check takes longer than the start of a process."""
+
+EXPECT = 2
+"""In the place of ``refute``: what follows are the lines of the instance of documents to come."""
 
 HEADER = 8
 """Bytes of the length of a document, or of an answer."""
@@ -42,7 +47,10 @@ class Findings:
 
 
 class JudgeProcess:
-    """``ask`` sends a document; ``findings`` waits for the answer, None if the process died without one."""
+    """``ask`` sends a document; ``findings`` waits for the answer, None if the process died without one.
+
+    ``expect`` sends the lines of the instance in documents to come, so that it reads them meanwhile.
+    """
 
     def __init__(self) -> None:
         # A signal to all processes of a terminal or a container is the planner's to answer.
@@ -56,10 +64,17 @@ class JudgeProcess:
 
     def ask(self, document: bytes, *, refute: bool) -> None:
         """Let it check a document. ``refute``: whether better plans are looked for."""
+        self._send(int(refute), document)
+
+    def expect(self, instance: bytes) -> None:
+        """Let it read an instance, as ``PlanWriter.instance_text`` has it."""
+        self._send(EXPECT, instance)
+
+    def _send(self, what: int, text: bytes) -> None:
         assert self._process.stdin is not None, "it is a pipe"
         with suppress(BrokenPipeError):  # it died: ``findings`` says so
-            _write(self._process.stdin, bytes([refute]))
-            _write(self._process.stdin, document)
+            _write(self._process.stdin, bytes([what]))
+            _write(self._process.stdin, text)
 
     def findings(self) -> Findings | None:
         """What is wrong with the document that was sent last."""
@@ -103,11 +118,18 @@ def _write(stream: IO[bytes], block: bytes) -> None:
     stream.flush()
 
 
-def _read(stream: IO[bytes]) -> bytes | None:
+def _read(stream: IO[bytes]) -> bytearray | None:
     """The next block; None if the other side ended before its end."""
-    size = int.from_bytes(stream.read(HEADER), "little")
-    block = stream.read(size)
-    return block if size and len(block) == size else None
+    size = _filled(stream, bytearray(HEADER))
+    return _filled(stream, bytearray(int.from_bytes(size, "little"))) if size else None
+
+
+def _filled(stream: IO[bytes], block: bytearray) -> bytearray | None:
+    """The block with what comes next; None if it is empty, or less comes."""
+    view, at = memoryview(block), 0
+    while at < len(block) and (count := stream.readinto(view[at:])):  # type: ignore[attr-defined]
+        at += count
+    return block if 0 < at == len(block) else None
 
 
 def _serve() -> None:
@@ -117,39 +139,72 @@ def _serve() -> None:
     root = str(Path(__file__).parents[2])
     if root not in sys.path:  # the program may have been started from its folder
         sys.path.insert(0, root)
-    from models.verify.check import Judge
-
     # What anything else prints must not mix with the answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     threading.Thread(target=_end_with, args=(int(sys.argv[1]),), daemon=True).start()
-    judge, instance, source = Judge(), b"", None
-    while (refute := _read(sys.stdin.buffer)) is not None:
-        text = _read(sys.stdin.buffer)
-        if text is None:
-            break
-        plan, before, instance = json.loads(text), instance, _instance(text)
+    sent: SimpleQueue[tuple[int, bytearray] | None] = SimpleQueue()
+    threading.Thread(target=_receive, args=(sent,), daemon=True).start()
+    checks = _Checks()
+    while (received := sent.get()) is not None:
+        what, text = received
+        if what == EXPECT:
+            checks.expect(text)
+            gc.freeze()  # it stays
+        else:
+            _write(answers, json.dumps(checks.answer(text, refute=bool(what))).encode())
+            gc.collect()
+        del received, text
+
+
+def _receive(sent: SimpleQueue[tuple[int, bytearray] | None]) -> None:
+    """Take what comes at once, so that the planner need not wait until it is read."""
+    # without a buffer, whose lock an end of the process would wait for
+    stdin = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115
+    while (what := _read(stdin)) is not None and (text := _read(stdin)) is not None:
+        sent.put((what[0], text))
         del text
-        if instance and instance == before:
-            plan["instance"] = source  # which the judge has read
-        source = plan.get("instance")
-        verdict = judge.check(plan, refute=bool(refute[0]))
-        answer = {
+    sent.put(None)
+
+
+class _Checks:
+    """Checks documents by their bytes; an instance whose lines it has read is not read again."""
+
+    def __init__(self) -> None:
+        from models.verify.check import Judge
+
+        self._judge = Judge()
+        self._known: str | None = None
+        self._instance: object = None
+
+    def expect(self, lines: bytearray) -> None:
+        """Read the lines of an instance."""
+        self._known = hashlib.sha256(lines).hexdigest()
+        self._instance = json.loads(b"{" + lines.rstrip(b",\n") + b"}")["instance"]
+        self._judge.expect(self._instance)
+
+    def answer(self, text: bytearray, *, refute: bool) -> dict[str, list[Any]]:
+        """What is wrong with a document."""
+        verdict = self._judge.check(self._document(text), refute=refute)
+        return {
             "violations": [[one.rule, one.gang, one.message] for one in verdict.violations],
             "refuted": sorted(verdict.refuted),
         }
-        _write(answers, json.dumps(answer).encode())
-        del plan, verdict
-        gc.collect()
 
-
-def _instance(text: bytes) -> bytes:
-    """Digest of the lines of the instance, b"" where they are not found.
-
-    Only keys of the document itself stand behind two spaces alone.
-    """
-    begin, end = text.find(b'\n  "instance": '), text.find(b'\n  "spec": ')
-    return hashlib.sha256(memoryview(text)[begin:end]).digest() if 0 <= begin < end else b""
+    def _document(self, text: bytearray) -> dict[str, Any]:
+        """The document; its instance is the object that was read, if its lines are the same."""
+        # only keys of the document itself stand behind two spaces alone
+        begin, end = text.find(b'\n  "instance": ') + 1, text.find(b'\n  "spec": ') + 1
+        found = 0 < begin < end
+        digest = hashlib.sha256(memoryview(text)[begin:end]).hexdigest() if found else None
+        if digest is not None and digest == self._known:
+            mark = f'"instance": "{digest}",'.encode()
+            rest = json.loads(b"".join((text[:begin], mark, text[end:])))
+            if rest.get("instance") == digest:  # it is the document's own, whatever else it has
+                return {**rest, "instance": self._instance}
+        plan: dict[str, Any] = json.loads(text)
+        self._known, self._instance = digest, plan.get("instance")
+        return plan
 
 
 def _end_with(parent: int) -> None:

@@ -186,6 +186,7 @@ def plan(
                     apart=apart is not None,
                     executor=request.executor,
                 )
+                maker.announce()
                 solution = search.run()
             stopped = stop.event.is_set()
             console.doing(f"{'stopping: ' * stopped}verifying the best plan so far")
@@ -261,6 +262,11 @@ class Maker:
         wipe = "\r\x1b[2K" * self._console.is_terminal(self._console.stderr)
         return f"{wipe}{what}\n".encode()
 
+    def announce(self) -> None:
+        """Let the process that verifies read the instance, while there is no plan yet."""
+        if self._apart is not None:
+            self._apart.expect(encoded(self._writer.instance_text))
+
     def keep(self, solution: Solution, sent: Callable[[], None]) -> None:
         """Verify an early plan and save it if requested, so that something usable exists.
 
@@ -310,10 +316,8 @@ class Maker:
     def _checked(
         self, solution: Solution, *, refute: bool, last: bool, sent: Callable[[], None]
     ) -> _Checked:
-        from models.plan import dumps
-
         document = self._composed(solution)
-        text = dumps(document)
+        text = self._writer.text(document)
         if self._apart is not None:
             self._apart.ask(encoded(text), refute=refute)
             sent()

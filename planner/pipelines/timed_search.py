@@ -40,7 +40,9 @@ FINISH_FACTOR = 2.0
 
 
 class TimedSearch:
-    """``early``: verifies and keeps a plan; called once, with the first one, if the search takes long.
+    """A search whose time runs from here on, though it begins with ``run``.
+
+    ``early``: verifies and keeps a plan; called once, with the first one, if the search takes long.
 
     With ``apart`` another process verifies: the search waits until ``early`` has called its second argument,
     since both would only share the interpreter.
@@ -60,7 +62,7 @@ class TimedSearch:
         from models.tier_values import tiers_of
         from planner.search.solve import Search
 
-        self._clock = clock
+        self._clock, self._started = clock, clock()
         self._stop = stop
         self._early = early
         limits = instance.policy.solve
@@ -83,7 +85,7 @@ class TimedSearch:
 
     def run(self) -> Solution:
         """The best plan found within the time limit, or until a signal."""
-        start = self._clock()
+        start = self._started
         thread = threading.Thread(target=self._work, name="search", daemon=True)
         thread.start()
         ended: float | None = None
