@@ -389,7 +389,10 @@ class Gang:
 
     @property
     def running(self) -> bool:
-        return any(pod.node is not None for pod in self.pods)
+        for pod in self.pods:  # noqa: SIM110  # read so often that a generator would be felt
+            if pod.node is not None:
+                return True
+        return False
 
     @property
     def unmanaged(self) -> bool:

@@ -92,7 +92,9 @@ def speed_before(instance: Instance, index: int) -> int | None:
     known = instance.once(_speeds_before)
     if index not in known:
         pods = placed(gang, gang.running_pods)
-        known[index] = gang_value(instance, gang, pods, instance.once(_known_before)).speed
+        alone = _value_alone(instance, index, pods)
+        value = alone or gang_value(instance, gang, pods, instance.once(_known_before))
+        known[index] = value.speed
     return known[index]
 
 
@@ -156,9 +158,10 @@ def gang_speed(
     return speed_permille(None if gang.pattern == "none" else share, gang.fraction, relative)
 
 
-def _value_alone(instance: Instance, gang: Gang, pods: Sequence[PodPlacement]) -> GangValue | None:
+def _value_alone(instance: Instance, index: int, pods: Sequence[PodPlacement]) -> GangValue | None:
     """The value of GPUs of known index on one node, once for each set of a server model."""
-    if gang.in_groups:
+    kind = instance.once(_kinds)[index]
+    if kind is None:
         return None
     node, mask = pods[0].node, 0
     for pod in pods:
@@ -166,22 +169,32 @@ def _value_alone(instance: Instance, gang: Gang, pods: Sequence[PodPlacement]) -
             return None
         mask |= pod.gpus
     model = instance.cluster.nodes[node].model
-    key = (
-        id(model),
-        mask,
-        gang.nvlink_across_nodes,
-        instance.min_share(gang),
-        gang.fraction,
-        gang.pattern == "none",
-        gang.counts_speed,
-    )
-    known = instance.once(_alone)
+    key, known = (id(model), mask, kind), instance.once(_alone)
     if key not in known:
-        known[key] = gang_value(instance, gang, pods, ())
+        known[key] = gang_value(instance, instance.gangs[index], pods, ())
     return known[key]
 
 
-def _alone(_instance: Instance) -> dict[tuple[object, ...], GangValue]:
+def _kinds(instance: Instance) -> list[int | None]:
+    """By gang, the number of its kind: equal GPUs of a server are worth the same. None if in groups."""
+    kinds: dict[tuple[object, ...], int] = {}
+
+    def kind(gang: Gang) -> int | None:
+        if gang.in_groups:
+            return None
+        key = (
+            gang.nvlink_across_nodes,
+            instance.min_share(gang),
+            gang.fraction,
+            gang.pattern == "none",
+            gang.counts_speed,
+        )
+        return kinds.setdefault(key, len(kinds))
+
+    return [kind(gang) for gang in instance.gangs]
+
+
+def _alone(_instance: Instance) -> dict[tuple[int, int, int], GangValue]:
     return {}
 
 
@@ -286,7 +299,7 @@ class Evaluation:
 
     def _value(self, index: int) -> GangValue:
         gang, pods = self.instance.gangs[index], self.decisions[index].pods
-        alone = _value_alone(self.instance, gang, pods)
+        alone = _value_alone(self.instance, index, pods)
         if alone is not None:
             return alone
         if any(pod.gpus is None for pod in pods):

@@ -605,6 +605,11 @@ class GangDocument(Document):
 
     def field_errors(self) -> Iterator[FieldError]:
         """Contradictions inside the gang; paths start at its top."""
+        yield from self.shared_errors()
+        yield from self.own_errors()
+
+    def shared_errors(self) -> Iterator[FieldError]:
+        """Those in its roles and communication, which many gangs may have in common."""
         if not self.spec.roles:
             yield FieldError(("spec", "roles"), "a gang without roles", "write at least one role")
         names: set[str] = set()
@@ -620,10 +625,14 @@ class GangDocument(Document):
             yield FieldError(
                 ("spec", "roles"), f"{pods:,} pods in one gang", f"the most is {MAX_PODS:,}"
             )
-        yield from _group_errors(self)
-        yield from _near_errors(self)
         communication = self.spec.communication.field_errors(self.min_gpus)
         yield from within(("spec", "communication"), communication)
+
+    def own_errors(self) -> Iterator[FieldError]:
+        """The others."""
+        if self.spec.groups or any(role.shape is not None for role in self.spec.roles):
+            yield from _group_errors(self)
+        yield from _near_errors(self)
         yield from _pod_errors(self)
 
     @property
@@ -690,6 +699,8 @@ def _near_errors(gang: GangDocument) -> Iterator[FieldError]:
 
 def _pod_errors(gang: GangDocument) -> Iterator[FieldError]:
     """Contradictions between the pods of a gang and its roles; paths start at the gang's top."""
+    if not gang.status.pods and not gang.status.planned:
+        return
     roles = {role.name: role for role in reversed(gang.spec.roles)}
     seen: set[tuple[str, int]] = set()
     for i, pod in enumerate(gang.status.pods):
@@ -729,6 +740,8 @@ def _index_errors(
 def _gpu_errors(path: Path, pod: PodDocument, requested: int) -> Iterator[FieldError]:
     """GPUs that a pod cannot hold; ``requested``: by its role."""
     if pod.gpus is None:
+        return
+    if pod.node is not None and len(pod.gpus) == len(set(pod.gpus)) == requested:
         return
     if pod.node is None and pod.gpus:
         yield FieldError(path, "a waiting pod holds no GPUs", "add its node")

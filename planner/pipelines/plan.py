@@ -5,6 +5,7 @@ No plan is saved that the judge refuses. A signal keeps the best verified plan.
 
 from __future__ import annotations
 
+import gc
 import shlex
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -137,6 +138,18 @@ class Phases:
             self.seconds[name] = round(self._clock() - start, 3)
 
 
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """What is made in bulk inside stays: until this is used again no collection of garbage looks at it."""
+    gc.unfreeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def plan(
     request: PlanRequest,
     console: Console,
@@ -157,7 +170,7 @@ def plan(
     if request.out is not None:
         check_out(request.out, request.read_paths)
     console.doing("reading the input")
-    with phases.phase("read"):
+    with phases.phase("read"), uncollected():
         built = _read(request, stdin)
         instance = built.instance
     if on_read is None:
@@ -186,7 +199,8 @@ def plan(
                     apart=apart is not None,
                     executor=request.executor,
                 )
-                maker.announce()
+                with uncollected():
+                    maker.announce()
                 solution = search.run()
             stopped = stop.event.is_set()
             console.doing(f"{'stopping: ' * stopped}verifying the best plan so far")

@@ -6,7 +6,7 @@ reading, of pods observed in a live cluster, GPU indices that cannot be true are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 
@@ -45,9 +45,14 @@ from planner.read.validation import Entry
 GangEntry = Entry[GangDocument]
 
 
-def gang_errors(entry: GangEntry) -> Iterator[FieldError]:
-    """Contradictions inside a gang, except those of pods, or their number, whose role was removed."""
-    for error in entry.document.field_errors():
+def gang_errors(
+    entry: GangEntry, errors: Iterable[FieldError] | None = None
+) -> Iterator[FieldError]:
+    """Contradictions inside a gang, except those of pods, or their number, whose role was removed.
+
+    ``errors``: those of them to look at.
+    """
+    for error in entry.document.field_errors() if errors is None else errors:
         on_roles = error.path[0] == "status" or error.path[-1] == "parallelism"
         if not (on_roles and entry.lacks("spec", "roles")):
             yield error
@@ -57,7 +62,7 @@ def gang_errors(entry: GangEntry) -> Iterator[FieldError]:
 class GangReader:
     """Turns gang documents into Gangs of one cluster and checks what gangs share.
 
-    ``held``: owner by (node, GPU); ``unknown``: by node, number of held GPUs without known index.
+    ``held``: name of the pod by (node, GPU); ``unknown``: by node, number of held GPUs without known index.
     """
 
     merged: MergedCluster
@@ -65,12 +70,17 @@ class GangReader:
     positions: dict[str, int] = field(init=False)
     budgets: frozenset[tuple[str, str]] = field(init=False)
     gangs: dict[tuple[str, str], GangEntry] = field(default_factory=dict)
-    pod_names: dict[tuple[str, str], str] = field(default_factory=dict)
+    pod_names: set[tuple[str, str]] = field(default_factory=set)
     pod_uids: dict[str, str] = field(default_factory=dict)
     prefixes: dict[tuple[str, str], str] = field(default_factory=dict)
     held: dict[tuple[int, int], str] = field(default_factory=dict)
     unknown: dict[int, int] = field(default_factory=dict)
     lenient: bool = False
+    # By the identity of parts that equal documents share, which are kept with the gangs: those without
+    # contradictions, those whose levels are known, and what roles are read as.
+    _sound: set[tuple[int, int]] = field(default_factory=set)
+    _levelled: set[tuple[int, int]] = field(default_factory=set)
+    _roles: dict[int, tuple[Role, ...]] = field(default_factory=dict)
     # by the identity of the document's part, which is kept for that
     _affinities: dict[int, tuple[Terms, NodeAffinity]] = field(default_factory=dict)
     _equal: dict[SharedAffinity, SharedAffinity] = field(default_factory=dict)
@@ -103,7 +113,7 @@ class GangReader:
             entry.fault(("metadata", "name"), what, "rename one, or put it in another namespace")
             return None
         self.gangs[key] = entry
-        entry.report_errors(gang_errors(entry))
+        entry.report_errors(gang_errors(entry, self._errors(document)))
         if not self.lenient:  # live pods have names, and their controllers name later ones
             self._check_pod_names(entry)
         self._check_levels(entry)
@@ -119,6 +129,16 @@ class GangReader:
             if pod.role in roles
         )
         return self._built(document, pods, planned)
+
+    def _errors(self, document: GangDocument) -> Iterator[FieldError]:
+        """Contradictions inside a gang; what gangs share is looked at once."""
+        kind = (id(document.spec.roles), id(document.spec.communication))
+        if kind not in self._sound:
+            shared = tuple(document.shared_errors())
+            if not shared:
+                self._sound.add(kind)
+            yield from shared
+        yield from document.own_errors()
 
     def _without_double_holds(self, gangs: Sequence[Gang]) -> list[Gang]:
         """The gangs; of pods that hold a GPU another pod holds, the indices are unknown."""
@@ -137,7 +157,7 @@ class GangReader:
                 self.unknown[node] = self.unknown.get(node, 0) + gang.roles[pod.role].gpus
                 continue
             for gpu in bits(pod.gpus):
-                self.held[node, gpu] = f"pod {shown(pod.name)}"
+                self.held[node, gpu] = pod.name
         return [
             replace(
                 gang,
@@ -152,16 +172,23 @@ class GangReader:
         ]
 
     def _check_levels(self, entry: GangEntry) -> None:
-        if not self.merged.levels_known:
+        spec = entry.document.spec
+        kind = (id(spec.roles), id(spec.topology))
+        if not self.merged.levels_known or (
+            kind in self._levelled and not spec.groups and spec.near is None
+        ):
             return
+        self._levelled.add(kind)
         for path, level in entry.document.level_names():
             if level not in self.levels:
+                self._levelled.discard(kind)
                 what = f"unknown level {shown(level)}"
                 entry.fault(path, what, suggestion(level, self.levels, "levels"))
         for i, role in enumerate(entry.document.spec.roles):
             layers = [role.slice, *role.outer_slices] if role.slice else []
             for j, (inner, outer) in enumerate(pairwise(one.required for one in layers)):
                 if self.levels.get(outer, -1) >= self.levels.get(inner, 0):
+                    self._levelled.discard(kind)
                     entry.fault(
                         ("spec", "roles", i, "outerSlices", j, "required"),
                         f"level {shown(outer)} is not wider than {shown(inner)}",
@@ -189,38 +216,31 @@ class GangReader:
     def _check_pod_names(self, entry: GangEntry) -> None:
         """Report two gangs whose future pods would have one name, gang-role-index."""
         namespace, name = entry.document.metadata.namespace, entry.document.metadata.name
-        names = [
-            (i, part)
-            for i, role in enumerate(entry.document.spec.roles)
-            for part in role.part_names
-        ]
-        for i, part in names:
-            role = entry.document.spec.roles[i]
-            prefix = (namespace, f"{name}-{part}")
-            other = self.prefixes.setdefault(prefix, name)
-            if other != name:
-                entry.fault(
-                    ("spec", "roles", i, "name"),
-                    f"its pods and those of gang {shown(other)} would both be named"
-                    f" {shown(f'{prefix[1]}-{role.first_index}')}",
-                    "rename the gang or the role",
-                )
+        for i, role in enumerate(entry.document.spec.roles):
+            for part in role.part_names:
+                prefix = (namespace, f"{name}-{part}")
+                other = self.prefixes.setdefault(prefix, name)
+                if other != name:
+                    entry.fault(
+                        ("spec", "roles", i, "name"),
+                        f"its pods and those of gang {shown(other)} would both be named"
+                        f" {shown(f'{prefix[1]}-{role.first_index}')}",
+                        "rename the gang or the role",
+                    )
 
     def _pod(self, entry: GangEntry, path: Path, pod: PodDocument, role: int) -> ExistingPod:
         name = entry.document.pod_name(pod)
-        owner = f"pod {shown(name)}"
         namespace = entry.document.metadata.namespace
         if (namespace, name) in self.pod_names:
             what = f"two pods are named {shown(name)} in namespace {shown(namespace)}"
             entry.fault((*path, "name" if pod.name else "index"), what, "rename one")
-        self.pod_names[namespace, name] = owner
+        self.pod_names.add((namespace, name))
         if pod.uid is not None:
             if pod.uid in self.pod_uids:
-                what = (
-                    f"two pods have the uid {shown(pod.uid)}: {self.pod_uids[pod.uid]} and {owner}"
-                )
+                both = f"pod {shown(self.pod_uids[pod.uid])} and pod {shown(name)}"
+                what = f"two pods have the uid {shown(pod.uid)}: {both}"
                 entry.fault((*path, "uid"), what, "a uid is one pod's")
-            self.pod_uids[pod.uid] = owner
+            self.pod_uids[pod.uid] = name
         node = self._node(entry, path, pod)
         document = entry.document.spec.roles[role]
         mask = None
@@ -295,12 +315,12 @@ class GangReader:
             if gpu >= node.gpus:
                 entry.report_errors(iter((out_of_range((*path, "gpus", i), gpu, node.gpus),)))
             elif (other := self.held.get((position, gpu))) is not None:
-                what = f"GPU {gpu} of node {shown(node.name)} is also held by {other}"
+                what = f"GPU {gpu} of node {shown(node.name)} is also held by pod {shown(other)}"
                 entry.fault((*path, "gpus", i), what, "a GPU belongs to at most one pod")
                 break
-        owner = f"pod {shown(entry.document.pod_name(pod))}"
+        name = entry.document.pod_name(pod)
         for gpu in pod.gpus:
-            self.held[position, gpu] = owner
+            self.held[position, gpu] = name
         self._count_unknown(entry, path, 0, position)
         return sum(1 << gpu for gpu in set(pod.gpus))
 
@@ -312,11 +332,12 @@ class GangReader:
 
     def _count_unknown(self, entry: GangEntry, path: Path, more: int, position: int) -> None:
         """Known and unknown GPUs together are no more than the node has."""
-        self.unknown[position] = self.unknown.get(position, 0) + more
+        unknown = self.unknown[position] = self.unknown.get(position, 0) + more
+        if not unknown:
+            return
         node = self.merged.cluster.nodes[position]
-        unknown = self.unknown[position]
         known = sum((position, gpu) in self.held for gpu in range(node.gpus))
-        if unknown and known + unknown > node.gpus:
+        if known + unknown > node.gpus:
             entry.fault(
                 (*path, "node"),
                 f"pods hold {known + unknown} GPUs of node {shown(node.name)}, which has {node.gpus}",
@@ -330,20 +351,24 @@ class GangReader:
         planned: tuple[PlannedPod, ...],
     ) -> Gang:
         spec, hold = document.spec, document.status.hold
-        roles = tuple(
-            _divided(document, role, self._role(role), self.levels) for role in spec.roles
-        )
-        numbers = _numbers(roles)
-        pods = tuple(replace(pod, role=numbers(pod.role, pod.index)) for pod in pods)
-        planned = tuple(replace(pod, role=numbers(pod.role, pod.index)) for pod in planned)
+        roles = self._plain_roles(spec.roles)
+        if spec.groups or any(role.shape is not None for role in spec.roles):
+            divided = tuple(
+                _divided(document, written, role, self.levels)
+                for written, role in zip(spec.roles, roles, strict=True)
+            )
+            numbers = _numbers(divided)
+            pods = tuple(replace(pod, role=numbers(pod.role, pod.index)) for pod in pods)
+            planned = tuple(replace(pod, role=numbers(pod.role, pod.index)) for pod in planned)
+            roles = tuple(
+                _grouped(document, written, part, self.levels)
+                for written, parts in zip(spec.roles, divided, strict=True)
+                for part in parts
+            )
         return Gang(
             namespace=document.metadata.namespace,
             name=document.metadata.name,
-            roles=tuple(
-                _grouped(document, written, part, self.levels)
-                for written, parts in zip(spec.roles, roles, strict=True)
-                for part in parts
-            ),
+            roles=roles,
             priority=spec.priority,
             queue=spec.queue,
             submitted_at=spec.submitted_at,
@@ -382,6 +407,12 @@ class GangReader:
 
     def _level(self, name: str | None) -> int | None:
         return None if name is None else self.levels.get(name)
+
+    def _plain_roles(self, written: tuple[RoleDocument, ...]) -> tuple[Role, ...]:
+        """The roles as they are written, without what shapes and groups make of them."""
+        if id(written) not in self._roles:
+            self._roles[id(written)] = tuple(map(self._role, written))
+        return self._roles[id(written)]
 
     def _role(self, role: RoleDocument) -> Role:
         least, most, step = role.span

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeGuard
 
-from models.documents.base import API_VERSION, Path, suggestion
+from models.documents.base import API_VERSION, Path, Read, suggestion
 from models.documents.cluster import ClusterDocument
 from models.documents.gang import GangDocument
 from models.documents.policy import PolicyDocument
@@ -127,6 +127,7 @@ class Documents:
     slurm: SlurmState | None = None
     unrecognised: list[tuple[str, Finding]] = field(default_factory=list)
     _gatherer: Gatherer | None = None
+    _known: Read = field(default_factory=dict)
 
     @property
     def gatherer(self) -> Gatherer:
@@ -349,11 +350,11 @@ class Documents:
 
     def _validate(self, source: Source, path: Path, tree: dict[str, object], kind: str) -> None:
         if kind == "Cluster":
-            cluster = validate(ClusterDocument, tree, source, path, self.findings)
+            cluster = validate(ClusterDocument, tree, source, path, self.findings, self._known)
             self.clusters += [cluster] if cluster else []
             self.unusable.update(() if cluster else (kind,))
         elif kind == "Gang":
-            gang = validate(GangDocument, tree, source, path, self.findings)
+            gang = validate(GangDocument, tree, source, path, self.findings, self._known)
             self.gangs += [gang] if gang else []
         elif kind == "Queue":
             queue = validate(QueueDocument, tree, source, path, self.findings)

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from models.documents.base import FieldError, Path, suggestion
+from models.documents.base import FieldError, Path, Read, suggestion
 from models.units import InvalidValueError, described, shown
 from planner.read.findings import Finding, Findings
 from planner.read.sources import Source
@@ -228,15 +228,23 @@ class Entry(Generic[D]):
 
 
 def validate(
-    model: type[D], tree: dict[str, Any], source: Source, path: Path, findings: Findings
+    model: type[D],
+    tree: dict[str, Any],
+    source: Source,
+    path: Path,
+    findings: Findings,
+    known: Read | None = None,
 ) -> Entry[D] | None:
-    """The typed document without its faulty parts; None if nothing is left."""
+    """The typed document without its faulty parts; None if nothing is left.
+
+    ``known``: parts of documents that were read before; equal ones become one object.
+    """
     lost: list[Path] = []
     kept: dict[Path, list[int]] = {}
     current: Any = tree
     for round_ in range(_ROUNDS):
         try:
-            document = model.model_validate(current)
+            document = model.model_validate(current, context=known)
         except ValidationError as error:
             errors = error.errors(include_url=False)
         else:
