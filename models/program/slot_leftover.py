@@ -24,10 +24,11 @@ def stranded(model: SlotModel) -> Linear | None:
     (nodes,) = gpu_models(instance).values()
     largest = max(instance.cluster.nodes[n].gpus for n in nodes)
     left, most, total = model.left_free(nodes), model.left_most(nodes), Linear()
+    everywhere = frozenset(nodes)
     for size, permille in instance.policy.mix:
         total.add_linear(left, permille)
         if size <= largest:
-            fitting = [_fitting(model, frozenset(nodes), size)]
+            fitting = [_fitting(model, everywhere, size)]
         else:
             fitting = [*_whole(model, nodes, largest, size)]
         model.program.at_most(Linear().add_all(fitting, size).add_linear(most, -1))

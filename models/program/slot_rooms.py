@@ -178,10 +178,13 @@ class SlotRooms:
             total.add(mode.variable, -sum(role.gpus * role.count for role in roles))
         return total
 
-    def uncounted(self, nodes: Iterable[int]) -> int:
-        """GPUs that may be free besides, on nodes whose pods that leave cannot be counted."""
-        others = set(nodes) - self._countable
-        return sum(max(0, self.most(n) - self._now[n].free_gpus) for n in others)
+    def left_most(self, nodes: Iterable[int]) -> Linear:
+        """The same at most: also what leaves nodes whose slots cannot be counted."""
+        own, total = set(nodes) - self._countable, self.left_free(nodes)
+        for gpus, node, left in self._departures():
+            if node in own:
+                total.add_linear(left, gpus)
+        return total
 
     def standing(self, n: int) -> int:
         """Free GPUs of a node while everybody stands where he is."""
@@ -224,13 +227,17 @@ class SlotRooms:
     @cached_property
     def _countable(self) -> frozenset[int]:
         """Nodes on which the pods that run take no more than there is, so that their slots can be counted."""
-        nodes, now = self._instance.cluster.nodes, self._now
+        nodes, now, held = self._instance.cluster.nodes, self._now, Counter[int]()
+        for gang in self._instance.gangs:
+            for pod in gang.running_pods:
+                if pod.node is not None:
+                    held[pod.node] |= pod.gpus or 0
         return frozenset(
             n
             for n, room in enumerate(now)
             if self._instance.schedulable(nodes[n])
             and not room.unknown
-            and nodes[n].healthy.bit_count() == nodes[n].gpus
+            and not held[n] & ~nodes[n].healthy  # what leaves such a GPU leaves no room
             and room.mask.bit_count() == room.free_gpus
         )
 
@@ -257,24 +264,30 @@ class SlotRooms:
         found: dict[int, list[Linear]] = {}
         for choice in self._state.requests.choices:
             if choice.gang not in self._movable:
-                for pod, left in self._departures(choice):
-                    found.setdefault(pod.node or 0, []).append(left)
+                for _, node, left in self._departing(choice):
+                    if node in self._countable:
+                        found.setdefault(node, []).append(left)
         return found
 
     @cached_property
     def _pods_leaving(self) -> dict[int, list[tuple[int, Linear]]]:
         found: dict[int, list[tuple[int, Linear]]] = {}
-        for choice in self._state.requests.choices:
-            roles = self._instance.gangs[choice.gang].roles
-            for pod, left in self._departures(choice):
-                found.setdefault(pod.node or 0, []).append((roles[pod.role].gpus, left))
+        for gpus, node, left in self._departures():
+            if node in self._countable:
+                found.setdefault(node, []).append((gpus, left))
         return found
 
-    def _departures(self, choice: Choice) -> Iterator[tuple[ExistingPod, Linear]]:
-        """(pod, 1 where it leaves its node), of the pods that may and whose nodes can be counted."""
-        for pod in self._instance.gangs[choice.gang].running_pods:
-            if pod.node in self._countable and pod not in choice.always:
-                yield pod, self._staying.get((choice.gang, pod), Linear(constant=1))
+    def _departures(self) -> Iterator[tuple[int, int, Linear]]:
+        """(GPUs of a pod, its node, 1 where it leaves that), of all pods that may."""
+        for choice in self._state.requests.choices:
+            yield from self._departing(choice)
+
+    def _departing(self, choice: Choice) -> Iterator[tuple[int, int, Linear]]:
+        gang = self._instance.gangs[choice.gang]
+        for pod in gang.running_pods:
+            if pod.node is not None and pod not in choice.always:
+                left = self._staying.get((choice.gang, pod), Linear(constant=1))
+                yield gang.roles[pod.role].gpus, pod.node, left
 
     @cached_property
     def _staying(self) -> dict[tuple[int, ExistingPod], Linear]:

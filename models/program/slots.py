@@ -325,9 +325,7 @@ class SlotModel:
 
     def left_most(self, nodes: Collection[int]) -> Linear:
         """GPUs that are free on these nodes, at most."""
-        left = self._room.left_free(nodes)
-        left.constant += self._room.uncounted(nodes)
-        return left
+        return self._room.left_most(nodes)
 
     def most_slots(self, n: int, size: int) -> int:
         """Slots of a node without all who may leave it."""

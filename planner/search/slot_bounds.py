@@ -227,6 +227,7 @@ class SlotSearch:
             rough=rough,
             narrowed=self._narrowed,
             start=problem.latest,
+            ahead=True,
         ).run()
 
     def aim(self) -> bool:

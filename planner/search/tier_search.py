@@ -6,6 +6,7 @@ the full formulation and on the aggregated model.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -15,15 +16,18 @@ from models.program.linear_program import UNBOUNDED, Linear, Program
 from models.solution import GangDecision
 from models.tiers import Tier, larger_is_better
 from planner.search.budget import Budget, Progress
+from planner.search.engines.highs import Branching
 from planner.search.engines.interface import Answer, Goal, Status
 from planner.search.engines.portfolio import (
     BRANCHING_LPS,
     CLOCK_SHARE,
+    SMALL,
+    begin_branching,
     can_branch,
     solve_briefly,
     solve_goal,
 )
-from planner.search.engines.relaxation import DualProof, Relaxation, range_proof
+from planner.search.engines.relaxation import DualProof, Relaxation, RelaxedAnswer, range_proof
 from planner.search.fused_objectives import FusedObjective, next_objective
 from planner.search.ledger import Ledger
 from planner.search.rearranging import settle
@@ -56,6 +60,29 @@ class Narrowed:
     upper: list[int]
 
 
+@dataclass(slots=True)
+class _Asked:
+    """Tiers that come next, and what is known about them before their turn.
+
+    ``fused``: None where there is nothing to ask. ``ranges``: of the variables, when they were asked for.
+    ``relaxed``: an LP that leaves something open; ``proof``: what narrows ranges; ``begun``: branching that
+    goes on meanwhile.
+    """
+
+    first: int
+    ranges: tuple[list[int], list[int]]
+    fused: FusedObjective | None = None
+    goal: Goal | None = None
+    answer: Answer | None = None
+    relaxed: RelaxedAnswer | None = None
+    proof: DualProof | None = None
+    begun: Branching | None = None
+
+    @property
+    def end(self) -> int:
+        return self.first + (1 if self.fused is None else len(self.fused.members))
+
+
 class Problem(Protocol):
     """A program whose assignments are plans. ``complete``: every plan is one of its assignments.
 
@@ -83,6 +110,7 @@ class TierSearch:
     the remaining time that HiGHS gets for a tier, with no engine after it; ``shares``: of some families.
     ``beside``: what goes on while an engine works. ``narrowed``: by the number of tiers, what earlier
     searches of the program found out, to which this one adds. ``start``: a solution to begin with.
+    ``ahead``: while HiGHS works on a tier, the next one is begun as if nothing better came of it.
     ``settled``: tiers of which the program's optimum is known; a gap that is left is between the program and
     plans.
     """
@@ -107,6 +135,7 @@ class TierSearch:
         beside: Callable[[], AbstractContextManager[None]] = nullcontext,
         narrowed: dict[int, Narrowed] | None = None,
         start: Sequence[int] = (),
+        ahead: bool = False,
     ) -> None:
         self._problem = problem
         self._ledger = ledger
@@ -125,8 +154,8 @@ class TierSearch:
         self._beside = beside
         self._narrowed = {} if narrowed is None else narrowed
         self._relaxation = Relaxation(problem.program, budget)
-        self._proof: DualProof | None = None
         self._assignment = tuple(start)
+        self._ahead = ahead
         self.settled: set[int] = set()
         self._expressions: list[Linear] = []
         self._silent: set[int] = set()
@@ -149,53 +178,89 @@ class TierSearch:
             program.lower, program.upper = list(self._ranges[0]), list(self._ranges[1])
 
     def _solve_all(self) -> None:
-        ledger = self._ledger
-        while ledger.closed < self._last:
-            if ledger.proven(ledger.closed) and not self._tightens():
-                self._close()
-                self._recall()
-                continue
-            self._express()
-            if ledger.closed in self._silent:
-                self._close()
-                continue
-            known = next(
-                (p for p in sorted(self._silent) if p > ledger.closed), len(self._expressions)
-            )
-            fused = next_objective(
-                self._problem.program,
-                ledger.tiers[:known],
-                self._expressions,
-                ledger.closed,
-                self._tops,
-            )
-            self._proof = None
-            if not self._budget.exhausted():
-                self._solve(fused)
-            for _ in fused.members:
-                self._close()
-            self._tighten(fused)
-            self._recall()
+        ledger, asked = self._ledger, deque[_Asked]()
+        try:
+            while ledger.closed < self._last:
+                with self._beside():
+                    self._ask_ahead(asked)
+                    one = asked.popleft()
+                    answer = self._answer(one)
+                before = ledger.incumbent.values[: asked[-1].end if asked else one.end]
+                if one.fused is not None and answer is not None:
+                    self._conclude(one.fused, one, answer)
+                for _ in range(one.first, one.end):
+                    self._close()
+                self._follow_values(one, asked, before)
+        finally:
+            _abandon(asked)
 
-    def _tightens(self) -> bool:
+    def _follow_values(self, one: _Asked, asked: deque[_Asked], before: tuple[int, ...]) -> None:
+        """Ask again for what was asked for with other values, and narrow to the new ones."""
+        program, values = self._problem.program, self._ledger.incumbent.values
+        if values[: one.end] != before[: one.end]:
+            program.lower, program.upper = list(one.ranges[0]), list(one.ranges[1])
+            if one.fused is not None:
+                self._tighten(one.fused, one.proof)
+            self._recall(one.end)
+        elif values[: len(before)] != before:
+            program.lower, program.upper = asked[0].ranges
+        else:
+            return
+        _abandon(asked)
+
+    def _ask_ahead(self, asked: deque[_Asked]) -> None:
+        """Ask for the next tiers: one, or those up to the second on which an engine works."""
+        while not asked or (self._looks_ahead(asked) and asked[-1].end < self._last):
+            asked.append(self._ask(asked[-1].end if asked else self._ledger.closed))
+
+    def _looks_ahead(self, asked: deque[_Asked]) -> bool:
+        working = [one.begun for one in asked if one.begun is not None]
+        return (
+            self._ahead
+            and len(working) == 1
+            and working[0].apart
+            and self._open_until() <= len(self._expressions)
+            and not self._budget.exhausted()
+        )
+
+    def _ask(self, position: int) -> _Asked:
+        """What is known about the tiers from a position on, if those before keep their values."""
+        ledger, program = self._ledger, self._problem.program
+        skipped = ledger.proven(position) and not self._tightens(position)
+        if not skipped and position == ledger.closed:
+            self._express()
+        one = _Asked(position, (program.lower, program.upper))
+        program.lower, program.upper = list(program.lower), list(program.upper)
+        if not skipped and position not in self._silent:
+            known = next((p for p in sorted(self._silent) if p > position), len(self._expressions))
+            one.fused = next_objective(
+                program, ledger.tiers[:known], self._expressions, position, self._tops
+            )
+            if not self._budget.exhausted():
+                one.proof = self._relax(one, one.fused)
+                self._tighten(one.fused, one.proof)
+        self._recall(one.end)
+        return one
+
+    def _tightens(self, position: int) -> bool:
         """Whether an LP of a tier that is proven already is worth what it tells the tiers to come."""
-        if self._brief or self._budget.exhausted() or self._open_until() <= self._ledger.closed:
+        if self._brief or self._budget.exhausted() or self._open_until() <= position:
             return False
         known, share = self._relaxation.hardest, self._time_share
         return share is None or (
             known is not None and can_branch(self._budget, known, share, self._lps)
         )
 
-    def _tighten(self, fused: FusedObjective) -> None:
+    def _tighten(self, fused: FusedObjective, proof: DualProof | None) -> None:
         """Let the tiers to come use that these are kept at their values."""
-        if self._proof is not None and not any(
+        if proof is not None and not any(
             self._ledger.tiers[member.position].tolerance for member in fused.members
         ):
-            self._proof.tighten(self._problem.program, self._value(fused))
+            proof.tighten(self._problem.program, self._value(fused))
 
-    def _recall(self) -> None:
-        """Use what was found out about the closed tiers, and leave it to later searches."""
-        program, closed = self._problem.program, self._ledger.closed
+    def _recall(self, closed: int) -> None:
+        """Use what was found out about the first tiers, and leave it to later searches."""
+        program = self._problem.program
         known, better = self._narrowed.get(closed), self._ledger.tiers[:closed]
         values = self._ledger.incumbent.values[:closed]
         if known is not None and all(
@@ -269,11 +334,52 @@ class TierSearch:
                 rows.append((expression, -UNBOUNDED, least))
         return tuple(rows)
 
-    def _solve(self, fused: FusedObjective) -> None:
-        ledger = self._ledger
+    def _relax(self, one: _Asked, fused: FusedObjective) -> DualProof | None:
+        """Ask the LP, and begin to branch where it leaves something open. Returns what narrows ranges."""
+        ledger, program = self._ledger, self._problem.program
         ledger.searched.update(member.position for member in fused.members)
-        goal = Goal(fused.objective, fused.maximize, self._required_rows(ledger.closed))
-        name = ledger.tiers[fused.members[0].position].name
+        goal = one.goal = Goal(fused.objective, fused.maximize, self._required_rows(one.first))
+        implied, value = range_proof(program, goal), self._value(fused)
+        if implied.sign * implied.bound <= implied.sign * value:  # no solver finds more
+            one.answer = Answer(Status.INFEASIBLE, (), value, exact=True)
+            return None if self._brief else implied
+        if self._brief:
+            return None
+        share = self._share_of_time(fused)
+        seconds = self._budget.seconds_left() * max(share, LP_SHARE)
+        relaxed = self._relaxation.bound(goal, seconds=seconds)
+        if all(ledger.proven(member.position) for member in fused.members):
+            return relaxed.proof
+        if self._rough and abs(relaxed.bound - value) * NEAR <= abs(value):
+            one.answer = Answer(Status.UNKNOWN, (), relaxed.bound, exact=True)
+            return relaxed.proof
+        one.relaxed = relaxed
+        if self._ahead and len(program.lower) > SMALL:
+            one.begun = begin_branching(
+                program,
+                goal,
+                self._budget,
+                incumbent=value,
+                relaxed_to=relaxed,
+                share=share,
+                hint=self._hint(),
+                lps=self._lps,
+            )
+        return relaxed.proof
+
+    def _answer(self, one: _Asked) -> Answer | None:
+        """The answer, with the ranges that the variables had when it was asked for; None if nothing was."""
+        fused, goal, program = one.fused, one.goal, self._problem.program
+        if fused is None or goal is None or one.answer is not None:
+            return one.answer
+        value = self._value(fused)
+        if (
+            self._brief
+        ):  # only for something better than the incumbent: usually the LP refutes it at once
+            return solve_briefly(program, goal.better_than(value), self._budget)
+        if one.relaxed is None:
+            return None
+        name = self._ledger.tiers[fused.members[0].position].name
 
         def improved(value: int, bound: int) -> None:
             if len(fused.members) == 1:
@@ -282,41 +388,36 @@ class TierSearch:
                 best = sign * max(sign * (sign * bound + shift), sign * top)
                 self._progress.update(name, sign * value + shift, best)
 
-        implied, value = range_proof(self._problem.program, goal), self._value(fused)
-        if implied.sign * implied.bound <= implied.sign * value:  # no solver finds more
-            self._proof = None if self._brief else implied
-            self._bound(fused, Answer(Status.INFEASIBLE, (), value, exact=True))
-            return
-        if self._brief:
-            self._solve_briefly(fused, goal, value)
-            return
-        share = self._share_of_time(fused)
-        seconds = self._budget.seconds_left() * max(share, LP_SHARE)
-        with self._beside():
-            relaxed = self._relaxation.bound(goal, seconds=seconds)
-            self._proof = relaxed.proof
-            if all(ledger.proven(member.position) for member in fused.members):
-                return
-            if self._rough and abs(relaxed.bound - value) * NEAR <= abs(value):
-                self._bound(fused, Answer(Status.UNKNOWN, (), relaxed.bound, exact=True))
-                return
-            answer = solve_goal(
-                self._problem.program,
+        narrowed = program.lower, program.upper
+        program.lower, program.upper = one.ranges
+        begun, one.begun = one.begun, None
+        try:
+            return solve_goal(
+                program,
                 goal,
                 self._budget,
                 self._effort(fused),
                 incumbent=value,
-                relaxed_to=relaxed,
-                share=share,
+                relaxed_to=one.relaxed,
+                share=self._share_of_time(fused),
                 second=self._time_share is None,
                 hint=self._hint(),
                 start=self._assignment,
                 improved=improved,
                 lps=self._lps,
+                begun=begun,
             )
+        finally:
+            program.lower, program.upper = narrowed
+
+    def _conclude(self, fused: FusedObjective, one: _Asked, answer: Answer) -> None:
+        """Take over what an answer has for the plan and for the bounds."""
+        if one.relaxed is None:
+            self._adopt(fused, answer)
+            return
         follows = self._follow is not None and (self._lax or not answer.values)
-        if relaxed.values is not None and self._follow is not None and follows:
-            ledger.offer(self._fill(self._follow(relaxed.values)))
+        if one.relaxed.values is not None and self._follow is not None and follows:
+            self._ledger.offer(self._fill(self._follow(one.relaxed.values)))
         self._adopt(fused, answer)
         if answer.status is Status.OPTIMAL:
             self.settled.update(member.position for member in fused.members)
@@ -326,11 +427,6 @@ class TierSearch:
     def _value(self, fused: FusedObjective) -> int:
         """The objective's value in the incumbent."""
         return fused.value([self._ledger.incumbent.values[m.position] for m in fused.members])
-
-    def _solve_briefly(self, fused: FusedObjective, goal: Goal, value: int) -> None:
-        """Ask only for something better than the incumbent: usually the LP refutes it at once."""
-        better = goal.better_than(value)
-        self._adopt(fused, solve_briefly(self._problem.program, better, self._budget))
 
     def _holds(self, position: int) -> bool:
         """Whether the program's bounds of a tier hold for all plans; if not, the tier stays unproven."""
@@ -386,3 +482,11 @@ class TierSearch:
         bounds = values if nothing else fused.bounds(answer.bound, values)
         for member, bound in zip(fused.members, bounds, strict=True):
             self._ledger.bound(member.position, bound, exact=answer.exact)
+
+
+def _abandon(asked: deque[_Asked]) -> None:
+    """Nobody waits for these any more."""
+    for one in asked:
+        if one.begun is not None:
+            one.begun.abandon()
+    asked.clear()

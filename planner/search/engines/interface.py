@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from models.program.arrays import Rows, integers, rows_of
 from models.program.linear_program import UNBOUNDED, Linear, Program, Row
@@ -106,36 +106,65 @@ def run_interruptible(
     *,
     seconds: float = math.inf,
 ) -> T | None:
-    """Run a native call in its own thread, so that Python handles signals meanwhile.
+    """The result of an ``InterruptibleCall``."""
+    return InterruptibleCall(budget, call, on_stop, seconds=seconds).result()
+
+
+class InterruptibleCall(Generic[T]):
+    """A native call in its own thread, so that Python handles signals meanwhile.
 
     On a stop request, and when the engine overran its limit of ``seconds``, ``on_stop`` asks it to
-    end. Without it, or after the grace period, the call is abandoned and the result is None.
+    end. Without it, or after the grace period, the call is abandoned and the result is None. Its caller
+    asks for ``result`` or abandons it.
     """
-    budget.calls += 1
-    results: list[T] = []
-    failures: list[BaseException] = []
-    ended = threading.Event()
 
-    def work() -> None:
+    def __init__(
+        self,
+        budget: Budget,
+        call: Callable[[], T],
+        on_stop: Callable[[], None] | None = None,
+        *,
+        seconds: float = math.inf,
+    ) -> None:
+        budget.calls += 1
+        self._budget, self._call, self._on_stop = budget, call, on_stop
+        self._results: list[T] = []
+        self._failures: list[BaseException] = []
+        self._ended = threading.Event()
+        self._deadline = time.monotonic() + seconds + OVERRUN_S
+        _QUIET_STDOUT.begin()
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def _work(self) -> None:
         try:
-            results.append(call())
+            self._results.append(self._call())
         except BaseException as error:  # noqa: BLE001  # raised again in the caller's thread
-            failures.append(error)
+            self._failures.append(error)
         finally:
-            ended.set()
+            self._ended.set()
 
-    deadline = time.monotonic() + seconds + OVERRUN_S
-    with _QUIET_STDOUT:
-        threading.Thread(target=work, daemon=True).start()
-        while not ended.wait(WATCH_S):
-            if budget.stop.is_set() or time.monotonic() > deadline:
-                if on_stop is not None:
-                    on_stop()
-                    ended.wait(GRACE_S)
-                break
-    if failures:
-        raise failures[0]
-    return results[0] if results else None
+    def result(self) -> T | None:
+        """Wait for it."""
+        try:
+            while not self._ended.wait(WATCH_S):
+                if self._budget.stop.is_set() or time.monotonic() > self._deadline:
+                    self._end()
+                    break
+        finally:
+            _QUIET_STDOUT.end()
+        if self._failures:
+            raise self._failures[0]
+        return self._results[0] if self._results else None
+
+    def abandon(self) -> None:
+        """Nobody waits for it any more."""
+        self._end()
+        _QUIET_STDOUT.end()
+
+    def _end(self) -> None:
+        if self._on_stop is not None:
+            self._on_stop()
+            self._ended.wait(GRACE_S)
 
 
 class _QuietStdout:
@@ -149,7 +178,7 @@ class _QuietStdout:
         self._depth = 0
         self._saved = -1
 
-    def __enter__(self) -> None:
+    def begin(self) -> None:
         with self._lock:
             if self._depth == 0:
                 if sys.stdout is not None:  # closed by the caller: `>&-`
@@ -159,7 +188,7 @@ class _QuietStdout:
                     os.dup2(null.fileno(), 1)
             self._depth += 1
 
-    def __exit__(self, *_: object) -> None:
+    def end(self) -> None:
         with self._lock:
             self._depth -= 1
             if self._depth == 0:

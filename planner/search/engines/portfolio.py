@@ -14,7 +14,7 @@ from models.program.linear_program import Linear, Program
 from planner.search.budget import Budget
 from planner.search.engines.cpsat import solve_exactly
 from planner.search.engines.dive import dive
-from planner.search.engines.highs import solve_by_branching
+from planner.search.engines.highs import Branching, solve_by_branching
 from planner.search.engines.interface import Answer, Goal, Status
 from planner.search.engines.relaxation import RelaxedAnswer
 
@@ -62,12 +62,14 @@ def solve_goal(
     improved: Callable[[int, int], None] | None = None,
     second: bool = True,
     lps: int = BRANCHING_LPS,
+    begun: Branching | None = None,
 ) -> Answer:
     """A solution better than ``incumbent``, the current objective value, or the proof that none exists.
 
     Status INFEASIBLE means that nothing better exists. ``relaxed_to``: the LP relaxation's answer.
     ``start``: a solution of an earlier goal, for dives. ``second``: whether CP-SAT runs when HiGHS ends
-    without a proof. ``lps``: branching is tried where so many LPs fit into its time.
+    without a proof. ``lps``: branching is tried where so many LPs fit into its time. ``begun``: what
+    ``begin_branching`` began.
     """
     if len(program.lower) <= SMALL:
         quick = min(effort, QUICK_EFFORT)
@@ -80,9 +82,18 @@ def solve_goal(
         return Answer(Status.INFEASIBLE, (), incumbent, exact=True)
     seconds = budget.seconds_left() * share
     answer = Answer(Status.UNKNOWN, (), relaxed, exact=True)
-    if can_branch(budget, relaxed_to.effort, share, lps):
-        # A row that asks for more than the incumbent has would make branching several times slower.
-        answer = solve_by_branching(program, goal, budget, nodes=NODES, seconds=seconds, hint=hint)
+    begun = begun or begin_branching(
+        program,
+        goal,
+        budget,
+        incumbent=incumbent,
+        relaxed_to=relaxed_to,
+        share=share,
+        hint=hint,
+        lps=lps,
+    )
+    if begun is not None:
+        answer = begun.answer()
         if answer.status is Status.OPTIMAL:
             return confirm(program, goal, budget, answer, relaxed, incumbent, exact=second)
         if answer.status is Status.INFEASIBLE:
@@ -104,6 +115,30 @@ def solve_goal(
     if exact.status is Status.INFEASIBLE:
         return replace(answer, status=exact.status, bound=incumbent, exact=True)
     return _better(goal, answer, exact)
+
+
+def begin_branching(
+    program: Program,
+    goal: Goal,
+    budget: Budget,
+    *,
+    incumbent: int,
+    relaxed_to: RelaxedAnswer,
+    share: float,
+    hint: Sequence[int],
+    lps: int,
+) -> Branching | None:
+    """The branching of ``solve_goal`` with these arguments; None where nothing comes of it."""
+    sign = 1 if goal.maximize else -1
+    refuted = sign * relaxed_to.bound <= sign * incumbent
+    if (
+        len(program.lower) <= SMALL
+        or refuted
+        or not can_branch(budget, relaxed_to.effort, share, lps)
+    ):
+        return None
+    seconds = budget.seconds_left() * share
+    return Branching(program, goal, budget, nodes=NODES, seconds=seconds, hint=hint)
 
 
 def can_branch(budget: Budget, effort: float, share: float, lps: int) -> bool:
