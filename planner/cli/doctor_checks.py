@@ -24,7 +24,7 @@ from planner.cluster import api_paths, rights
 from planner.cluster.api_paths import POD_GROUPS, RESOURCE_SLICES, core, grouped
 from planner.cluster.backends.registry import backend_of
 from planner.cluster.discovery import served_groups
-from planner.cluster.kubectl import Kubectl
+from planner.cluster.kubectl import INSTALL, Kubectl
 from planner.cluster.lease import LEASE, lock_paths
 from planner.cluster.live_view import read_cluster
 from planner.cluster.lock import read_lease
@@ -283,11 +283,8 @@ def check_kubectl(kubectl: Kubectl) -> tuple[Finding, str | None]:
         return failed("kubectl", error), None
     if version is None:
         what = f"{program} version does not print a version"
-        return failed("kubectl", UnavailableError(Fault(what, _INSTALL))), None
+        return failed("kubectl", UnavailableError(Fault(what, INSTALL))), None
     return passed("kubectl", f"{version}, {program}"), version
-
-
-_INSTALL = "install kubectl, or name it: KUBECTL=/path/to/kubectl"
 
 
 def _version(out: bytes) -> str | None:

@@ -33,7 +33,7 @@ _CHUNK = 64 * 2**10
 _TICK_S = 0.05
 _GRACE_S = 1.0
 
-_INSTALL = "install kubectl, or name it: KUBECTL=/path/to/kubectl"
+INSTALL = "install kubectl, or name it: KUBECTL=/path/to/kubectl"
 _PREFIX = re.compile(r"^(?:error|Unable to connect to the server|Error in configuration): ")
 _KLOG = re.compile(r"^[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [^\]]*\] ")
 
@@ -91,7 +91,7 @@ class Kubectl:
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
             what = f"cannot run {one_line(self.program)}: {why}"
-            raise UnavailableError(Fault(what, _INSTALL)) from error
+            raise UnavailableError(Fault(what, INSTALL)) from error
         if finished.code != 0:
             message = finished.cut or last_line(finished.err)
             raise UnavailableError(Fault(f"kubectl failed: {message}", self.hint(message)))
@@ -122,7 +122,7 @@ def _program(environ: Mapping[str, str]) -> str:
     found = shutil.which(wanted, path=environ.get("PATH", os.defpath))
     if found is None:
         what = f"$KUBECTL is {one_line(wanted)}, which" if environ.get("KUBECTL") else "kubectl"
-        raise UnavailableError(Fault(f"{what} is not a program that can be run", _INSTALL))
+        raise UnavailableError(Fault(f"{what} is not a program that can be run", INSTALL))
     return found
 
 

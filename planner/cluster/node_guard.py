@@ -9,12 +9,10 @@ from collections.abc import Collection, Iterable, Mapping
 
 from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.apply.plan_actions import GangActions, PlanActions
+from models.eligibility import CONDITIONS
 from models.policy import GPU_RESOURCES
 
 UNTAINTED = "no taint keeps other schedulers off it"
-
-_HEALTH_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
-"""Taints that come and go with a node's health."""
 
 
 def open_nodes(orders: PlanActions, view: ClusterView) -> list[tuple[str, str]]:
@@ -75,7 +73,7 @@ def _binds(pod: LivePod | None, scheduler: str, mode: str | None) -> bool:
 def _guards(key: str, gpu_resources: Collection[str]) -> bool:
     """Every GPU pod tolerates its vendor's own taint, so that taint does not count."""
     vendors = {*GPU_RESOURCES, *gpu_resources}
-    return not key.startswith(_HEALTH_TAINTS) and key not in vendors
+    return not key.startswith(CONDITIONS) and key not in vendors
 
 
 def _foreign_pods(

@@ -26,6 +26,7 @@ from planner.read.parser import (
     is_json,
     json_fault,
     json_form,
+    match_end,
     nested_too_deep,
     parse_json,
 )
@@ -210,7 +211,7 @@ class _JsonItems:
         while not sketch.whole:
             self._forget()
             if sketch.depth > _SKETCH_DEPTH:
-                self.at = _end(_DEEP, self.text, self.at)
+                self.at = match_end(_DEEP, self.text, self.at)
             if not self._next():
                 raise self._malformed(CUT_OFF)
             token = _TOKEN.match(self.text, self.at)
@@ -248,7 +249,7 @@ class _JsonItems:
     def _next(self) -> str:
         """The next character that is not blank; "" at the end."""
         while True:
-            end = _end(_BLANK, self.text, self.at)
+            end = match_end(_BLANK, self.text, self.at)
             if end < len(self.text):
                 self.at = end
                 return self.text[end]
@@ -341,11 +342,6 @@ def _endless(start: tuple[int, int]) -> Malformed:
 
 
 _TEXT_END = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*(")?', re.DOTALL)
-
-
-def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    found = pattern.match(text, at)
-    return at if found is None else found.end()
 
 
 class _Sketch:

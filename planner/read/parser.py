@@ -255,7 +255,7 @@ def _json_items(text: str, where: Path = (0,)) -> Iterator[tuple[Path, bool, int
     path: list[str | int] = list(where)
     is_name = False
     at = 0
-    while len(path) >= len(where) and (at := _end(_BLANK, text, at)) < len(text):
+    while len(path) >= len(where) and (at := match_end(_BLANK, text, at)) < len(text):
         start, character = at, text[at]
         at += 1
         if character in "{[":
@@ -277,11 +277,11 @@ def _json_items(text: str, where: Path = (0,)) -> Iterator[tuple[Path, bool, int
                 path[-1] = value
             yield tuple(path), is_name, start, ""
         else:
-            at = _end(_WORD, text, start)
+            at = match_end(_WORD, text, start)
             yield tuple(path), False, start, text[start:at]
 
 
-def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+def match_end(pattern: re.Pattern[str], text: str, at: int) -> int:
     found = pattern.match(text, at)
     return at if found is None else found.end()
 

@@ -64,9 +64,9 @@ def _row(run: ReplayRun, best: float | None, timing: ReplayTiming | None) -> tup
             f"{run.completed:,} of {run.jobs:,}" if short else number(run.jobs),
             "warn" if short else None,
         ),
-        Cell(_time(_MEAN(run))),
+        Cell(took(_MEAN(run))),
         _difference(_MEAN(run), best),
-        *(Cell(_time(figure(run))) for _, figure in _TIMES[1:]),
+        *(Cell(took(figure(run))) for _, figure in _TIMES[1:]),
         Cell(f"{run.utilisation:.1%}"),
         Cell("-" if run.speed is None else f"{run.speed:.1%}"),
         Cell(gpu_amount(round(run.gpu_gbps))),
@@ -90,7 +90,7 @@ def _difference(mean: float | None, best: float | None) -> Cell:
     return Cell(f"+{(mean - best) / best:.1%}")
 
 
-def _time(seconds: float | None) -> str:
+def took(seconds: float | None) -> str:
     """``3h12m``; below a minute with one digit."""
     if seconds is None:
         return "-"
@@ -112,7 +112,7 @@ def queueing(replay: ReplayDocument) -> Table:
             {size.gpus: size for size in run.queueing_seconds.by_size}.get(gpus) for run in runs
         ]
         jobs = max(size.jobs for size in found if size is not None)
-        times = [Cell("-" if size is None else _time(size.mean)) for size in found]
+        times = [Cell("-" if size is None else took(size.mean)) for size in found]
         rows.append((Cell(number(gpus)), Cell(number(jobs)), *times))
     return Table(tuple(Column(title, right=True) for title in columns), tuple(rows))
 

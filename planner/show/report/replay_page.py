@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from models.documents.replay import ReplayDocument, ReplayRun
 from models.units import plural, time_text
-from planner.show.replay import endings, queueing, results
+from planner.show.replay import endings, queueing, results, took
 from planner.show.report.charts import Chart, Point, Series, chart
 from planner.show.report.page import Figure, Page, Part, Section
 from planner.show.table import Cell, Column, Table
@@ -54,12 +54,12 @@ def _headline(replay: ReplayDocument) -> Iterator[str]:
     if other:
         less = f"{abs(mine - other) / other:.1%} {'shorter' if mine <= other else 'longer'}"
         yield (
-            f"Under {safe(ours.name)} a job takes {_time(mine)} from submission to completion on average:"
-            f" {less} than under {safe(theirs.name)}, the best baseline ({_time(other)})."
+            f"Under {safe(ours.name)} a job takes {took(mine)} from submission to completion on average:"
+            f" {less} than under {safe(theirs.name)}, the best baseline ({took(other)})."
         )
     yield (
-        f"Jobs wait {_time(ours.queueing_seconds.mean)} for their start on average under {safe(ours.name)},"
-        f" {_time(theirs.queueing_seconds.mean)} under {safe(theirs.name)}; {ours.utilisation:.1%} and"
+        f"Jobs wait {took(ours.queueing_seconds.mean)} for their start on average under {safe(ours.name)},"
+        f" {took(theirs.queueing_seconds.mean)} under {safe(theirs.name)}; {ours.utilisation:.1%} and"
         f" {theirs.utilisation:.1%} of the GPUs are in use."
     )
 
@@ -71,7 +71,7 @@ def _figures(replay: ReplayDocument) -> Iterator[Figure]:
         best = _best(runs, kind)
         if best is not None:
             note = f"{safe(best.name)}: mean completion time"
-            yield Figure(title, _time(best.jct_seconds.mean), note)
+            yield Figure(title, took(best.jct_seconds.mean), note)
     longest = max((one.max_seconds or 0.0 for one in replay.status.timing), default=0.0)
     if longest:
         plans = sum(one.plans for one in replay.status.timing)
@@ -131,7 +131,7 @@ def _charts(replay: ReplayDocument) -> Iterator[Chart | None]:
         done,
         x_text=lambda x: lasting(round(x)),
         y_text=lambda y: f"{y:.0%}",
-        summary=lambda one: f"half of those complete within {_time(means[one.name])}",
+        summary=lambda one: f"half of those complete within {took(means[one.name])}",
         log=True,
         y_most=1.0,
     )
@@ -160,7 +160,7 @@ def _fairness(replay: ReplayDocument) -> Table:
     for name in names[:MAX_QUEUES]:
         found = [queues.get(name) for queues in by_run]
         jobs = max(one.jobs for one in found if one is not None)
-        waits = [Cell(_time(None if one is None else one.mean_queueing_seconds)) for one in found]
+        waits = [Cell(took(None if one is None else one.mean_queueing_seconds)) for one in found]
         rows.append(
             (Cell(name), Cell(number(jobs)), Cell(number(round(work[name] / 3600))), *waits)
         )
@@ -200,9 +200,3 @@ def _spec(replay: ReplayDocument) -> Table:
     ]
     cells = tuple((Cell(name, "dim"), Cell(text)) for name, text in rows)
     return Table((Column("what"), Column("how")), cells, headless=True)
-
-
-def _time(seconds: float | None) -> str:
-    if seconds is None:
-        return "-"
-    return f"{seconds:.1f}s" if seconds < 60 else lasting(round(seconds))
