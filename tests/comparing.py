@@ -7,6 +7,7 @@ Called by the comparison test and by the sweep.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from exhaustive import Best, plan
 from exhaustive_moves import moves_of
@@ -16,7 +17,7 @@ from models.instance import Instance
 from models.plan import compose
 from models.relocation import MOVES_UNPROVEN
 from models.solution import Solution
-from models.verify.check import check
+from models.verify.check import check, derive
 from planner.search.solve import solve
 
 DAY = "2026-11-21T00:00:00Z"
@@ -33,6 +34,15 @@ def differences(instance: Instance) -> list[str]:
         *_checked("search", instance, solution),
         *_checked("exhaustive", instance, best.solution(moves_of(instance, best))),
     ]
+
+
+def misjudged(instance: Instance) -> list[str]:
+    """What the judge says against the best plan, and where its values of the tiers are others."""
+    best = plan(instance)
+    document = _document(instance, best.solution(moves_of(instance, best)))
+    found = [f"{one.rule} {one.gang}: {one.message}" for one in check(document)]
+    values = tuple(derive(document).items())
+    return found if values == best.tiers else [*found, f"values {_apart(values, best.tiers)}"]
 
 
 def _tiers(best: Best, solution: Solution) -> Iterator[str]:
@@ -82,9 +92,12 @@ def _admitted(tiers: Tiers) -> int:
 
 
 def _checked(who: str, instance: Instance, solution: Solution) -> Iterator[str]:
-    document = compose(instance, solution, name="tiny", created_at=DAY, generator="gangplan test")
-    for violation in check(document):
+    for violation in check(_document(instance, solution)):
         yield f"{who}: {violation.rule} {violation.gang}: {violation.message}"
+
+
+def _document(instance: Instance, solution: Solution) -> dict[str, Any]:
+    return compose(instance, solution, name="tiny", created_at=DAY, generator="gangplan test")
 
 
 def _apart(first: tuple[tuple[str, int], ...], second: tuple[tuple[str, int], ...]) -> str:

@@ -6,7 +6,9 @@ caller says the instance is too large, has the values of the exhaustive planner.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from typing import Any
 
 from exhaustive import plan
 from exhaustive_prices import bits
@@ -65,6 +67,12 @@ class Outcome:
     def value(self, tier: str) -> int:
         (value,) = (t.value for t in self.solution.tiers if t.name == tier)
         return value
+
+
+def document_of(instance: Instance) -> dict[str, Any]:
+    """The plan of an instance as it is on disk."""
+    plan = compose(instance, solve(instance), name="p", created_at=NOW, generator="gangplan test")
+    return json.loads(json.dumps(plan))  # type: ignore[no-any-return]
 
 
 def planned(instance: Instance, *, small: bool = True) -> Outcome:

@@ -8,11 +8,15 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Any
 
 from models.verify.check import derive, figures, queues
 
 Doc = dict[str, Any]
+
+Change = Callable[[Doc], object]
+"""What a test does to a plan."""
 
 API = "gangplan.dev/v1alpha1"
 
@@ -377,3 +381,18 @@ def server(plan: Doc, name: str) -> Doc:
 def objective(plan: Doc, name: str) -> Doc:
     """What the plan says of a tier."""
     return next(t for t in plan["status"]["objectives"] if t["name"] == name)
+
+
+def both(*changes: Change) -> Change:
+    return lambda plan: [change(plan) for change in changes]
+
+
+def stands(name: str) -> Change:
+    """What the plan places ran there before."""
+
+    def change(plan: Doc) -> None:
+        pods = [standing(name, p["node"], p["gpus"], p["index"]) for p in entry(plan, name)["pods"]]
+        wanted(plan, name)["status"]["pods"] = pods
+        entry(plan, name)["decision"] = "keep"
+
+    return change

@@ -12,18 +12,15 @@ from functools import partial
 from itertools import count, islice
 
 import pytest
+from comparing import misjudged
 from effort import examples, first_fast
 from exhaustive import plan
-from exhaustive_moves import moves_of
 from exhaustive_naive import Naive
 from test_exhaustive_comparison import BUSY
 from test_exhaustive_goodput import SPEEDS
 from tiny_busy import busy
 from tiny_queues import QUEUED
 from tiny_speeds import busy_by_speed
-
-from models.plan import compose
-from models.verify.check import check, derive
 
 EFFORT, FEWEST, MOST = 1000, 100, 1500
 """Plans to ask for, at about a millisecond each: of single gangs, and of all gangs together."""
@@ -69,12 +66,8 @@ def test_no_random_plan_that_the_checker_lets_pass_is_better(name: str) -> None:
 
 @pytest.mark.parametrize("name", RUNNING)
 def test_the_checker_lets_every_best_plan_pass_and_values_it_the_same(name: str) -> None:
-    for seed in range(2000, 2000 + examples(30, 3)):
-        instance = busy(seed, more=RUNNING[name])
-        best = plan(instance)
-        solution = best.solution(moves_of(instance, best))
-        document = compose(
-            instance, solution, name="busy", created_at="2026-11-21T00:00:00Z", generator="test"
-        )
-        assert check(document) == []
-        assert tuple(derive(document).items()) == best.tiers
+    found = {
+        seed: misjudged(busy(seed, more=RUNNING[name]))
+        for seed in range(2000, 2000 + examples(30, 3))
+    }
+    assert {seed: what for seed, what in found.items() if what} == {}

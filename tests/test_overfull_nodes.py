@@ -11,16 +11,14 @@ import pytest
 from building import build, gang, instance_document, mask, node
 from building_servers import nvl, switched, v100
 from bundles import read_all
-from outcomes import NOW, planned
+from outcomes import document_of, planned
 from plan_documents import Doc, decided, entry, restated, wanted
 
 from models.instance import Instance
-from models.plan import compose
 from models.program.formulation import formulate
 from models.verify.check import check
 from planner.errors import InputError
 from planner.read.inputs import instance_from_document, read
-from planner.search.solve import solve
 
 Stands = list[tuple[int, int, int, int | None]]
 
@@ -94,11 +92,6 @@ def test_resources_that_standing_pods_overfill_are_no_breach() -> None:
     runs = gang("r", 2, 1, requests={"cpu": 4000}, stands=[(0, 0, 0, 1), (0, 1, 0, 2)])
     outcome = planned(build(nodes=nodes, gangs=[runs, gang("a", 1, 1)]))
     assert outcome.decisions() == {"a": "wait", "r": "keep"}
-
-
-def document_of(instance: Instance) -> Doc:
-    plan = compose(instance, solve(instance), name="p", created_at=NOW, generator="gangplan test")
-    return json.loads(json.dumps(plan))  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("case", OVERFULL)

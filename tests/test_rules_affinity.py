@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import time
 from random import Random
@@ -13,14 +12,13 @@ from building import build, gang, instance_document, node, role
 from building_servers import switched
 from bundles import read_all
 from effort import first_fast
-from outcomes import NOW, planned
+from outcomes import document_of, planned
 from plan_documents import Doc, entry, restated, wanted
 from tiny import tiny
 
 from models.canonical import canonical_instance
 from models.gang import OPERATORS, NodeAffinity, NodeExpression, matches, shown
 from models.instance import Instance
-from models.plan import compose
 from models.program.base_state import base_decisions
 from models.program.demand_builder import remaining_demand
 from models.program.formulation import pairs
@@ -28,7 +26,6 @@ from models.verify.check import check
 from planner.errors import InputError
 from planner.read.inputs import instance_from_document
 from planner.search.greedy import greedy
-from planner.search.solve import solve
 from planner.show.reason_words import words
 
 LABELS = {"zone": "a", "cores": "64", "name": "x64", "spot": "", "huge": "9" * 30}
@@ -212,11 +209,6 @@ def test_many_affinities_on_many_nodes_cost_little() -> None:
     placed = greedy(instance, base_decisions(instance))
     assert sum(decision.decision == "place" for decision in placed) == 500
     assert time.process_time() - began < 40
-
-
-def document_of(instance: Instance) -> Doc:
-    plan = compose(instance, solve(instance), name="p", created_at=NOW, generator="gangplan test")
-    return json.loads(json.dumps(plan))  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(

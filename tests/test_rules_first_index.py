@@ -9,8 +9,8 @@ import pytest
 from building import build, gang, instance_document, node, role
 from building_servers import switched
 from bundles import read_all
-from outcomes import NOW, planned
-from plan_documents import Doc, entry, restated, wanted
+from outcomes import NOW, document_of, planned
+from plan_documents import entry, restated, wanted
 
 from models.gang import ExistingPod, Gang, Role
 from models.instance import Instance
@@ -159,11 +159,6 @@ def test_gangs_alike_but_for_where_their_slices_begin_are_not_exchanged() -> Non
     younger = gang("b", roles=[role(pods=4, slices=(4, "node"), first=2)], submitted=60)
     outcome = planned(build(nodes=nodes, gangs=[older, younger]))
     assert outcome.decisions() == {"a": "wait", "b": "place"}
-
-
-def document_of(instance: Instance) -> Doc:
-    plan = compose(instance, solve(instance), name="p", created_at=NOW, generator="gangplan test")
-    return json.loads(json.dumps(plan))  # type: ignore[no-any-return]
 
 
 def test_the_judge_counts_indices_from_the_first_one() -> None:

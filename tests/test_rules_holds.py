@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable
 
@@ -11,7 +10,7 @@ from building import build, gang, instance_document, node, role
 from building_servers import switched
 from bundles import read_all
 from effort import first_fast
-from outcomes import NOW, planned
+from outcomes import NOW, document_of, planned
 from plan_documents import Doc, entry, restated, sealed, wanted
 
 from models.gang import Hold
@@ -87,11 +86,6 @@ def test_a_required_gang_that_is_held_provably_cannot_be_admitted() -> None:
     solution = solve(instance)
     (left_out,) = unmet((0,), instance, solution, threading.Event())
     assert (left_out.proven, left_out.why) == (True, HELD)
-
-
-def document_of(instance: Instance) -> Doc:
-    plan = compose(instance, solve(instance), name="p", created_at=NOW, generator="gangplan test")
-    return json.loads(json.dumps(plan))  # type: ignore[no-any-return]
 
 
 def hold(code: str) -> Doc:

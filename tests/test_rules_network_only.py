@@ -5,7 +5,6 @@ Trays of an NVLink domain: 721,800 MB/s over NVLink; the test NIC of 400 Gbit/s:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 from building import build, gang, instance_document, node
 from building_servers import nvl, switched
 from bundles import read_all
-from outcomes import NOW, planned
+from outcomes import NOW, document_of, planned
 from plan_documents import Doc, entry, restated, sealed, wanted
 
 from models.gang import Gang
@@ -43,11 +42,6 @@ def rates(instance: Instance, name: str = "a") -> tuple[int, int]:
     planned(instance)
     stated = entry(document_of(instance), name)
     return stated["bandwidthMBps"], stated["share"]
-
-
-def document_of(instance: Instance) -> Doc:
-    plan = compose(instance, solve(instance), name="p", created_at=NOW, generator="gangplan test")
-    return json.loads(json.dumps(plan))  # type: ignore[no-any-return]
 
 
 def test_between_servers_such_a_gang_has_the_network_and_no_more() -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from plan_documents import (
+    Change,
     Doc,
     cluster,
     decided,
@@ -21,8 +20,6 @@ from plan_documents import (
 from plan_reclaim import reclaim_plan
 
 from models.verify.check import check
-
-Change = Callable[[Doc], object]
 
 
 def rules_broken(plan: Doc) -> set[str]:

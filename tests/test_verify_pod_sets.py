@@ -5,15 +5,24 @@ The plan and its racks are in plan_pod_sets.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
-from plan_documents import Doc, decided, entry, gang, restated, role, server, standing, wanted
+from plan_documents import (
+    Change,
+    Doc,
+    both,
+    decided,
+    entry,
+    gang,
+    restated,
+    role,
+    server,
+    standing,
+    stands,
+    wanted,
+)
 from plan_pod_sets import RACK, pod_sets_plan
 
 from models.verify.check import check
-
-Change = Callable[[Doc], object]
 
 
 def _move(name: str, position: int, node: str, *gpus: int) -> Change:
@@ -26,21 +35,6 @@ def _role(name: str, **changes: object) -> Change:
 
 def _server(name: str, **changes: object) -> Change:
     return lambda plan: server(plan, name).update(changes)
-
-
-def _both(*changes: Change) -> Change:
-    return lambda plan: [change(plan) for change in changes]
-
-
-def _stands(name: str) -> Change:
-    """What the plan places ran there before."""
-
-    def change(plan: Doc) -> None:
-        pods = [standing(name, p["node"], p["gpus"], p["index"]) for p in entry(plan, name)["pods"]]
-        wanted(plan, name)["status"]["pods"] = pods
-        entry(plan, name)["decision"] = "keep"
-
-    return change
 
 
 def _waits(name: str) -> Change:
@@ -87,7 +81,7 @@ BROKEN: list[tuple[str, Change, str, dict[str, str]]] = [
     ),
     (
         "a trainer comes where one stands",
-        _both(_stands("train"), _move("tune", 0, "a3", 0, 1, 2, 3)),
+        both(stands("train"), _move("tune", 0, "a3", 0, 1, 2, 3)),
         APART,
         {"train": "the rack of node a2", "tune": "the rack of node a3"},
     ),
@@ -118,13 +112,13 @@ BROKEN: list[tuple[str, Change, str, dict[str, str]]] = [
     ),
     (
         "the only base pod is in no rack",
-        _both(_server("b1", podSets={}), _server("lone", podSets={"cache": 1})),
+        both(_server("b1", podSets={}), _server("lone", podSets={"cache": 1})),
         JOIN,
         {"join": "the rack of node b1"},
     ),
     (
         "together in no rack",
-        _both(_move("pair", 0, "lone", 0), _move("pair", 1, "lone", 1)),
+        both(_move("pair", 0, "lone", 0), _move("pair", 1, "lone", 1)),
         JOIN,
         {"pair": "in no rack"},
     ),
@@ -149,8 +143,8 @@ BROKEN: list[tuple[str, Change, str, dict[str, str]]] = [
     ),
     (
         "an empty rack counts, cordoned and full as it is",
-        _both(
-            _stands("tune"),
+        both(
+            stands("tune"),
             _server("lone", domains={"block": "b2", "rack": "r2"}, unschedulable=True),
         ),
         SPREAD,
@@ -170,7 +164,7 @@ BROKEN: list[tuple[str, Change, str, dict[str, str]]] = [
     ),
     (
         "a set that others fill",
-        _both(
+        both(
             _role("serve", podSets=["other"]), _spread(podSet="other"), _move("serve", 0, "b1", 5)
         ),
         SPREAD,
@@ -192,18 +186,18 @@ def test_a_breach_is_named_with_its_rule_gang_and_domain(
 
 
 ALLOWED: list[tuple[str, Change]] = [
-    ("pods that stay may be together", _both(_move("each", 1, "a1", 7), _stands("each"))),
+    ("pods that stay may be together", both(_move("each", 1, "a1", 7), stands("each"))),
     (
         "gangs that stay may be together",
-        _both(_move("tune", 0, "a3", 0, 1, 2, 3), _stands("tune"), _stands("train")),
+        both(_move("tune", 0, "a3", 0, 1, 2, 3), stands("tune"), stands("train")),
     ),
-    ("pods that stay need no company", _both(_move("join", 1, "a3", 0, 1), _stands("join"))),
-    ("pods that stay may be uneven", _both(_move("serve", 3, "a3", 0), _stands("serve"))),
-    ("a gang that waits is in no set", _both(_waits("train"), _move("tune", 0, "a1", 4, 5, 6, 7))),
+    ("pods that stay need no company", both(_move("join", 1, "a3", 0, 1), stands("join"))),
+    ("pods that stay may be uneven", both(_move("serve", 3, "a3", 0), stands("serve"))),
+    ("a gang that waits is in no set", both(_waits("train"), _move("tune", 0, "a1", 4, 5, 6, 7))),
     ("racks of one name in two blocks", _move("tune", 0, "c1", 1, 2, 3, 5)),
     (
         "pods join one that stands",
-        _both(
+        both(
             _also("zwei", "b1", 6, stands=True, podSets=["pair"]),
             _move("pair", 0, "b1", 5),
             _move("pair", 1, "b1", 7),
@@ -221,11 +215,11 @@ ALLOWED: list[tuple[str, Change]] = [
         "a level of another affinity",
         _also("zwei", "b1", 6, affinity=[{"level": "block", "podSet": "pair"}]),
     ),
-    ("a larger skew", _both(_move("serve", 3, "a3", 0), _spread(maxSkew=3))),
+    ("a larger skew", both(_move("serve", 3, "a3", 0), _spread(maxSkew=3))),
     ("exactly enough racks", _spread(minDomains=3)),
     (
         "an empty rack that the role does not select",
-        _both(
+        both(
             *(_server(n, labels={"disk": "fast"}) for n in ("a1", "a2", "b1", "c1")),
             _server("lone", domains={"block": "b2", "rack": "r2"}),
             _role("serve", nodeSelector={"disk": "fast"}),
@@ -233,7 +227,7 @@ ALLOWED: list[tuple[str, Change]] = [
     ),
     (
         "pods on nodes that the role does not select do not count",
-        _both(
+        both(
             _role("serve", podSets=["more"], nodeAffinity=[NOT_SLOW]),
             _spread(podSet="more"),
             _server("a3", podSets={"more": 7}),
@@ -241,7 +235,7 @@ ALLOWED: list[tuple[str, Change]] = [
     ),
     (
         "a node without a value at another spread does not count",
-        _both(
+        both(
             _role(
                 "serve",
                 podSets=["more"],
@@ -268,7 +262,7 @@ def test_what_is_allowed_passes(change: Change) -> None:
 )
 def test_a_reason_names_a_rule_that_is_about_the_gang(code: str, rule: str, mine: str) -> None:
     def stated(pod_set: str) -> Change:
-        return _both(
+        return both(
             _spread(podSet="other", maxSkew=5),
             _role("job", podSets=[pod_set]),
             lambda plan: entry(plan, "job").update(decided("job", "wait", why=code)),
@@ -307,4 +301,4 @@ def test_free_gpus_refute_a_reason_only_where_no_rule_keeps_the_gang_out(
         entry(plan, "job")["reason"]["fields"] = DENIED
 
     words = {("reason", "default/job"): f"{code}: it fits beside the others, on {node}"}
-    assert broken(_both(*taken, apart, denied)) == (words if fits else {})
+    assert broken(both(*taken, apart, denied)) == (words if fits else {})

@@ -6,12 +6,13 @@ The plan, and what is promised in it, is in plan_queues.py.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 
 import pytest
 from plan_documents import (
+    Change,
     Doc,
     best_is,
+    both,
     cluster,
     decided,
     dgx,
@@ -25,7 +26,7 @@ from plan_documents import (
     role,
     sealed,
     server,
-    standing,
+    stands,
     wanted,
 )
 from plan_queues import ALL, HIGH, STATED, TIERS, queue, queues_plan, spec_of
@@ -35,8 +36,6 @@ from models.verify.check import Judge, check, derive
 from models.verify.outcome import Outcome
 from models.verify.variant import Variant
 
-Change = Callable[[Doc], object]
-
 
 def _queue(name: str, **changes: object) -> Change:
     return lambda plan: spec_of(plan, name).update(changes)
@@ -44,21 +43,6 @@ def _queue(name: str, **changes: object) -> Change:
 
 def _gang(name: str, **changes: object) -> Change:
     return lambda plan: wanted(plan, name)["spec"].update(changes)
-
-
-def _both(*changes: Change) -> Change:
-    return lambda plan: [change(plan) for change in changes]
-
-
-def _stands(name: str) -> Change:
-    """What the plan places ran there before."""
-
-    def change(plan: Doc) -> None:
-        pods = [standing(name, p["node"], p["gpus"], p["index"]) for p in entry(plan, name)["pods"]]
-        wanted(plan, name)["status"]["pods"] = pods
-        entry(plan, name)["decision"] = "keep"
-
-    return change
 
 
 def _also(node: str, *gpus: int, **spec: object) -> Change:
@@ -91,20 +75,20 @@ def broken(change: Change) -> list[tuple[str, str | None]]:
     return [(v.rule, v.gang) for v in check(restated(plan)) if v.rule != "could-start"]
 
 
-NO_RACK = _both(_queue("ads", guarantee={"gpus": 12}), _also("n5", 0))
+NO_RACK = both(_queue("ads", guarantee={"gpus": 12}), _also("n5", 0))
 """A firm gang of no queue stands in the last rack; fewer GPUs are promised elsewhere."""
 
 SHORT = _queue("ads", guarantee={"gpus": 21})
 """21 + 4 + 8 + 4 are promised, 12 held by firm gangs of no queue: 49 of 48."""
 
-KEPT = _both(
+KEPT = both(
     _queue("ads", lendingLimit={"gpus": 0}),
     _queue("bio", lendingLimit={"models": {"V100": 0}}),
     _queue("cv", lendingLimit={"gpus": 0}),
 )
 """Of 48 GPUs ads keeps 16, half of them held, cv 8; 24 others are held. Of 8 V100 bio keeps 4, 4 are held."""
 
-NEXT_TO_CV = _both(
+NEXT_TO_CV = both(
     _child("top", None, limit={"gpus": 15}),
     _queue("bio", parent="top"),
     _queue("cv", parent="top", lendingLimit={"gpus": 0}),
@@ -118,7 +102,7 @@ CELLS = ("cells", None)
 PINS_N3 = _queue("cv", cells=[{"nodes": ["n3"]}])
 """In place of its rack: the node where firm starts, which is in no queue."""
 
-PINS_N5 = _both(
+PINS_N5 = both(
     _queue("lab", cells=[{"nodes": ["n5"]}]),
     lambda plan: plan["instance"]["gangs"].pop(4),
     lambda plan: plan["spec"]["gangs"].pop(4),
@@ -134,16 +118,16 @@ CASES: list[tuple[str, Change, list[tuple[str, str | None]]]] = [
     ("a model's limit", _queue("bio", limit={"models": {"H100": 7}}), [("quota", None)]),
     ("of another model", _queue("bio", limit={"models": {"V100": 0}}), []),
     ("in all", _queue("bio", limit={"gpus": 7}), [("quota", None)]),
-    ("held before", _both(_queue("bio", limit={"gpus": 7}), _stands("b-start")), []),
+    ("held before", both(_queue("bio", limit={"gpus": 7}), stands("b-start")), []),
     ("within a guarantee", _queue("lab", limit={"gpus": 3}), [("quota", None)]),
     (
         "of a parent",
-        _both(_child("top", None, limit={"gpus": 7}), _queue("bio", parent="top")),
+        both(_child("top", None, limit={"gpus": 7}), _queue("bio", parent="top")),
         [("quota", None)],
     ),
     (
         "of a queue below",
-        _both(
+        both(
             _child("dept", "lab", borrowing=False, guarantee={"gpus": 2}),
             _gang("l-start", queue="dept"),
         ),
@@ -154,17 +138,17 @@ CASES: list[tuple[str, Change, list[tuple[str, str | None]]]] = [
     ("preemptible", _queue("bio", nonPreemptibleLimit={"models": {"H100": 0}}), []),
     (
         "not preemptible before",
-        _both(_queue("ads", nonPreemptibleLimit={"gpus": 7})),
+        both(_queue("ads", nonPreemptibleLimit={"gpus": 7})),
         [],
     ),
     # 2.16
     ("all that there is", _queue("ads", guarantee={"gpus": 20}), []),
     ("more than there is", SHORT, [("guarantee", None)]),
-    ("more before", _both(SHORT, _stands("firm"), _stands("firm-v")), []),
-    ("of preemptible gangs", _both(SHORT, _gang("firm-v", preemptible=True)), []),
-    ("inside a guarantee", _both(SHORT, _gang("firm", queue="ads")), []),
+    ("more before", both(SHORT, stands("firm"), stands("firm-v")), []),
+    ("of preemptible gangs", both(SHORT, _gang("firm-v", preemptible=True)), []),
+    ("inside a guarantee", both(SHORT, _gang("firm", queue="ads")), []),
     ("of a model", _queue("bio", guarantee={"models": {"V100": 5}}), [("guarantee", None)]),
-    ("of nothing there", _both(SHORT, _queue("ads", guarantee={})), []),
+    ("of nothing there", both(SHORT, _queue("ads", guarantee={})), []),
     (
         "sick GPUs",
         lambda plan: server(plan, "v1").update(unhealthyGpus=HIGH),
@@ -174,37 +158,37 @@ CASES: list[tuple[str, Change, list[tuple[str, str | None]]]] = [
     ("more below than above", _child("sub", "ads", guarantee={"gpus": 13}), [("guarantee", None)]),
     # 2.22
     ("all that is lent", KEPT, []),
-    ("more", _both(KEPT, _queue("ads", guarantee={"gpus": 17})), [("lending", None)]),
+    ("more", both(KEPT, _queue("ads", guarantee={"gpus": 17})), [("lending", None)]),
     (
         "more of a model",
-        _both(KEPT, _also("v1", 4, preemptible=True)),
+        both(KEPT, _also("v1", 4, preemptible=True)),
         [("lending", None), ("lending", None)],
     ),
-    ("by preemptible", _both(KEPT, _also("n5", 0, preemptible=True)), [("lending", None)]),
+    ("by preemptible", both(KEPT, _also("n5", 0, preemptible=True)), [("lending", None)]),
     (
         "by those of another scheduler",
-        _both(KEPT, _also("n5", 0, preemptible=True), _of_another("more")),
+        both(KEPT, _also("n5", 0, preemptible=True), _of_another("more")),
         [],
     ),
     (
         "more lent before",
-        _both(
+        both(
             KEPT,
             _queue("ads", guarantee={"gpus": 17}),
-            *map(_stands, ("b-start", "firm", "firm-v")),
+            *map(stands, ("b-start", "firm", "firm-v")),
         ),
         [],
     ),
     ("kept below a limit", NEXT_TO_CV, [("lending", None)]),
-    ("kept just below it", _both(NEXT_TO_CV, _queue("top", limit={"gpus": 16})), []),
-    ("kept below it before", _both(NEXT_TO_CV, _stands("b-start")), []),
+    ("kept just below it", both(NEXT_TO_CV, _queue("top", limit={"gpus": 16})), []),
+    ("kept below it before", both(NEXT_TO_CV, stands("b-start")), []),
     # 2.17
     ("the last rack", NO_RACK, [("cells", None)]),
-    ("a queue's own rack", _both(NO_RACK, _gang("firm-v", queue="cv")), [("cells", None)]),
-    ("its own pods", _both(_queue("ads", guarantee={"gpus": 12}), _also("n5", 0, queue="cv")), []),
+    ("a queue's own rack", both(NO_RACK, _gang("firm-v", queue="cv")), [("cells", None)]),
+    ("its own pods", both(_queue("ads", guarantee={"gpus": 12}), _also("n5", 0, queue="cv")), []),
     (
         "pods below",
-        _both(
+        both(
             _queue("ads", guarantee={"gpus": 12}),
             _child("sub", "cv"),
             _also("n5", 0, queue="sub"),
@@ -213,53 +197,53 @@ CASES: list[tuple[str, Change, list[tuple[str, str | None]]]] = [
     ),
     (
         "preemptible pods",
-        _both(_queue("ads", guarantee={"gpus": 12}), _also("n5", 0, preemptible=True)),
+        both(_queue("ads", guarantee={"gpus": 12}), _also("n5", 0, preemptible=True)),
         [],
     ),
     (
         "a rack lost before",
-        _both(NO_RACK, _stands("firm"), lambda plan: server(plan, "n5").update(unhealthyGpus=[7])),
+        both(NO_RACK, stands("firm"), lambda plan: server(plan, "n5").update(unhealthyGpus=[7])),
         [],
     ),
     # 2.26
     ("a pinned node", PINS_N3, [("pinned", "default/firm")]),
-    ("pinned to its queue", _both(PINS_N3, _gang("firm", queue="cv")), []),
-    ("pinned, and it ran there", _both(PINS_N3, _stands("firm")), []),
+    ("pinned to its queue", both(PINS_N3, _gang("firm", queue="cv")), []),
+    ("pinned, and it ran there", both(PINS_N3, stands("firm")), []),
     ("pinned, and preemptible", _queue("cv", cells=[{"nodes": ["n2"]}]), []),
-    ("pinned, and of another scheduler", _both(PINS_N3, _of_another("firm")), []),
+    ("pinned, and of another scheduler", both(PINS_N3, _of_another("firm")), []),
     (
         "pinned below its queue",
-        _both(PINS_N3, _child("top", None), _queue("cv", parent="top"), _gang("firm", queue="top")),
+        both(PINS_N3, _child("top", None), _queue("cv", parent="top"), _gang("firm", queue="top")),
         [("pinned", "default/firm")],
     ),
     (
         "pinned above its queue",
-        _both(PINS_N3, _child("sub", "cv"), _gang("firm", queue="sub")),
+        both(PINS_N3, _child("sub", "cv"), _gang("firm", queue="sub")),
         [],
     ),
     (
         "a pinned rack",
-        _both(
+        both(
             _queue("ads", guarantee={"gpus": 8}),
             _queue("cv", cells=[{"level": "rack", "domain": "b/r2"}]),
         ),
         [("pinned", "default/firm"), ("pinned", "default/l-start")],
     ),
-    ("a cell in a pinned rack", _both(PINS_N5, _queue("ads", guarantee={"gpus": 8})), [CELLS]),
-    ("a cell beside it", _both(PINS_N5, _queue("ads", guarantee={"gpus": 8}), NODE_CELL), []),
+    ("a cell in a pinned rack", both(PINS_N5, _queue("ads", guarantee={"gpus": 8})), [CELLS]),
+    ("a cell beside it", both(PINS_N5, _queue("ads", guarantee={"gpus": 8}), NODE_CELL), []),
     (
         "a guest at its own guarantee",
-        _both(_gang("bor", queue="bio"), _queue("lab", cells=[{"nodes": ["n4"]}])),
+        both(_gang("bor", queue="bio"), _queue("lab", cells=[{"nodes": ["n4"]}])),
         [],
     ),
     (
         "a guest that is none",
-        _both(_gang("bor", queue="lab"), _queue("lab", cells=[{"nodes": ["n4"]}])),
+        both(_gang("bor", queue="lab"), _queue("lab", cells=[{"nodes": ["n4"]}])),
         [GIVES_WAY],
     ),
     (
         "a guest, and no reclaiming",
-        _both(_queue("lab", cells=[{"nodes": ["n4"]}], reclaim=False)),
+        both(_queue("lab", cells=[{"nodes": ["n4"]}], reclaim=False)),
         [GIVES_WAY],
     ),
     # reclaiming
@@ -269,12 +253,12 @@ CASES: list[tuple[str, Change, list[tuple[str, str | None]]]] = [
     ("from one at its own", _gang("bor", queue="bio"), [GIVES_WAY]),
     (
         "from one above its own",
-        _both(_gang("bor", queue="bio"), _queue("bio", guarantee={"models": {"V100": 3}})),
+        both(_gang("bor", queue="bio"), _queue("bio", guarantee={"models": {"V100": 3}})),
         [],
     ),
     (
         "from peers",
-        _both(_gang("bor", queue="lab"), _queue("lab", guarantee={"gpus": 8})),
+        both(_gang("bor", queue="lab"), _queue("lab", guarantee={"gpus": 8})),
         [GIVES_WAY],
     ),
     ("what may not stop", _gang("bor", preemptible=False), [("standing", "default/bor")]),
@@ -301,18 +285,18 @@ def _role(name: str, **changes: object) -> Change:
 
 
 MODEL = _queue("bio", guarantee={"gpus": 0, "models": {"V100": 8}})
-TOP = _both(
+TOP = both(
     _child("top", None, guarantee={"gpus": 10}),
     _queue("bio", parent="top"),
     _queue("lab", parent="top", guarantee={"gpus": 3}),
 )
-SHARED = _both(
+SHARED = both(
     _child("top", None, guarantee={"gpus": 8}),
     _queue("bio", parent="top", guarantee={}),
     _queue("lab", parent="top"),
     _gang("b-start", priority=9),
 )
-BEYOND = _both(_queue("ads", guarantee={"gpus": 7}), _also("n5", 0, queue="ads"))
+BEYOND = both(_queue("ads", guarantee={"gpus": 7}), _also("n5", 0, queue="ads"))
 RIVAL = _also("n5", 0, 1, 2, queue="lab", preemptible=True)
 
 WITHIN: list[tuple[str, Change, dict[int, int]]] = [
@@ -322,20 +306,20 @@ WITHIN: list[tuple[str, Change, dict[int, int]]] = [
         {5: 8, 0: 8 + 4},
     ),
     ("of a model alone", MODEL, {5: 8, 0: 8 + 4}),
-    ("on no node of the model", _both(MODEL, _role("b-start", model="H100")), {5: 8, 0: 4}),
+    ("on no node of the model", both(MODEL, _role("b-start", model="H100")), {5: 8, 0: 4}),
     ("one that waits", _queue("cv", guarantee={"gpus": 16}), {5: 8, 0: 4}),
     ("a queue above", TOP, {5: 8, 0: 8}),
-    ("the higher priority first", _both(TOP, _gang("l-start", priority=1)), {5: 8, 1: 4}),
+    ("the higher priority first", both(TOP, _gang("l-start", priority=1)), {5: 8, 1: 4}),
     ("queues below first", SHARED, {5: 8, 0: 4}),
     ("what a firm gang holds beyond it", BEYOND, {0: 4}),
-    ("a gang beyond it that may stop", _both(BEYOND, _gang("a-run", preemptible=True)), {0: 4 + 1}),
+    ("a gang beyond it that may stop", both(BEYOND, _gang("a-run", preemptible=True)), {0: 4 + 1}),
     ("the name last", RIVAL, {5: 8, 0: 4}),
     (
         "the oldest first",
-        _both(RIVAL, _gang("more", submittedAt="2026-11-21T00:00:00Z")),
+        both(RIVAL, _gang("more", submittedAt="2026-11-21T00:00:00Z")),
         {5: 8, 0: 3},
     ),
-    ("who runs first", _both(RIVAL, _stands("more")), {5: 8, 0: 3}),
+    ("who runs first", both(RIVAL, stands("more")), {5: 8, 0: 3}),
 ]
 
 

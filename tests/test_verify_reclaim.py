@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from plan_documents import (
+    Change,
     Doc,
     decided,
     entry,
@@ -22,8 +21,6 @@ from plan_reclaim import ALL, HIGH, LOW, TIERS, reclaim_plan
 
 from models.verify.check import check, derive
 from models.verify.violation import RULES
-
-Change = Callable[[Doc], object]
 
 
 def rules_broken(plan: Doc) -> set[str]:

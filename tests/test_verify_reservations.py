@@ -6,7 +6,6 @@ is promised then; ``short`` takes n02 until that time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from building import build, gang, mask
 from exhaustive import plan
 from exhaustive_reserving import Reserved
-from plan_documents import Doc, entry, restated, sealed, server, wanted
+from plan_documents import Change, Doc, both, entry, restated, sealed, server, wanted
 from tiny_reserving import written
 
 from models.instance import Instance
@@ -75,7 +74,6 @@ def test_a_better_plan_that_breaks_the_promise_refutes_nothing() -> None:
     assert (found.rule, found.gang) == ("NotMaximal", "default/short")
 
 
-Change = Callable[[Doc], object]
 COMES = ("default/short", "comes to node n02, which is reserved for default/big")
 FULL = "cannot start there then: node {}: GPUs 0, 1, 2, 3 belong to several pods"
 
@@ -94,10 +92,6 @@ def start(at: int) -> Change:
 
 def reservation(**changes: object) -> Change:
     return lambda plan: entry(plan, "big")["reserved"].update(changes)
-
-
-def both(*changes: Change) -> Change:
-    return lambda plan: [change(plan) for change in changes]
 
 
 N01, N02 = ("default/big", FULL.format("n01")), ("default/big", FULL.format("n02"))

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from plan_busy import INFRA, busy_plan
-from plan_documents import Doc, decided, entry, restated, server, stopped, wanted
+from plan_documents import Change, Doc, both, decided, entry, restated, server, stopped, wanted
 
 from models.verify.check import check
-
-Change = Callable[[Doc], object]
 
 
 def rules_broken(plan: Doc) -> set[str]:
@@ -36,10 +32,6 @@ def _spec(name: str, /, **changes: object) -> Change:
 
 def _policy(**changes: object) -> Change:
     return lambda plan: plan["instance"]["policy"]["spec"].update(changes)
-
-
-def _both(*changes: Change) -> Change:
-    return lambda plan: [change(plan) for change in changes]
 
 
 def _drop_last(name: str) -> Change:
@@ -90,7 +82,7 @@ BROKEN: list[tuple[str, str, Change]] = [
     (
         "GPUs named where some are sick unknown",
         "unknown-gpus",
-        _both(FREE_HOST, _move("host", 0, "h6", [0, 1, 2, 3])),
+        both(FREE_HOST, _move("host", 0, "h6", [0, 1, 2, 3])),
     ),
     ("more unknown GPUs than can be free", "unknown-gpus", _server("h4", unhealthyGpus=[0, 1, 2])),
     ("one sick GPU too many", "unknown-gpus", _server("h4", unknownUnhealthy=3)),
@@ -104,7 +96,7 @@ BROKEN: list[tuple[str, str, Change]] = [
     (
         "a resource of any name",
         "resources",
-        _both(
+        both(
             _server("h1", allocatable={"example.com/fpga": 1}),
             _role("ball", 0, requests={"example.com/fpga": 2}),
         ),
@@ -120,7 +112,7 @@ BROKEN: list[tuple[str, str, Change]] = [
     (
         "a node that is not ours",
         "schedulable",
-        _both(
+        both(
             _policy(nodeSelector={"ours": "yes"}),
             *(_server(n, labels={"ours": "yes"}) for n in ("c1", "h1", "h4", "m2")),
             _server("h3", labels={"ours": "yes", "disk": "fast"}),
@@ -135,7 +127,7 @@ BROKEN: list[tuple[str, str, Change]] = [
     (
         "another value is tolerated",
         "taint",
-        _both(
+        both(
             _server("h1", taints=[INFRA]),
             _server("h2", taints=[INFRA]),
             _role(
@@ -150,7 +142,7 @@ BROKEN: list[tuple[str, str, Change]] = [
     (
         "another effect is tolerated",
         "taint",
-        _both(
+        both(
             _server("h1", taints=[INFRA]),
             _role(
                 "ball",
@@ -175,7 +167,7 @@ BROKEN: list[tuple[str, str, Change]] = [
     (
         "a count between the steps",
         "all-or-nothing",
-        _both(_role("ball", 0, replicas={"min": 1, "max": 3, "step": 2})),
+        both(_role("ball", 0, replicas={"min": 1, "max": 3, "step": 2})),
     ),
     # topology
     ("a gang over two racks", "required", _spec("dual", topology={"required": "rack"})),
@@ -189,7 +181,7 @@ BROKEN: list[tuple[str, str, Change]] = [
     (
         "a completed gang over two racks",
         "required",
-        _both(
+        both(
             _spec("fixr", topology={"required": "rack"}),
             _role("fixr", 0, mixModels=True),
             _move("fixr", 1, "h6", None),
@@ -200,7 +192,7 @@ BROKEN: list[tuple[str, str, Change]] = [
     (
         "a slice with a pod that stays",
         "slice",
-        _both(
+        both(
             _role("fixr", 0, mixModels=True, slice={"size": 8, "required": "node"}),
             _move("fixr", 1, "h6", None),
         ),
@@ -213,41 +205,41 @@ BROKEN: list[tuple[str, str, Change]] = [
     (
         "a running pod changes a GPU",
         "standing",
-        _both(_move("dual", 1, "h3", [3, 5]), _move("core", 0, "h3", [0, 1, 2, 4])),
+        both(_move("dual", 1, "h3", [3, 5]), _move("core", 0, "h3", [0, 1, 2, 4])),
     ),
     ("a preemptible pod moves", "standing", _move("just", 0, "h6", None)),
     ("a preemptible gang stops for no gang", "preemption", _stop("just")),
     (
         "a pod of an incomplete gang moves",
         "standing",
-        _both(_move("gone", 0, "h6", None), _move("host", 0, "h4", [0, 1, 2, 3])),
+        both(_move("gone", 0, "h6", None), _move("host", 0, "h4", [0, 1, 2, 3])),
     ),
     (
         "a movable pod moves before it is complete",
         "standing",
-        _both(_drop_last("fixr"), _move("fixr", 0, "m2", [1])),
+        both(_drop_last("fixr"), _move("fixr", 0, "m2", [1])),
     ),
     (
         "half of what is missing comes back",
         "completion",
-        _both(_role("gone", 0, replicas=3), _add("gone", 1, "h6", None)),
+        both(_role("gone", 0, replicas=3), _add("gone", 1, "h6", None)),
     ),
     (
         "more than what is missing comes back",
         "completion",
-        _both(_add("gone", 1, "h6", None), _add("gone", 2, "h6", None)),
+        both(_add("gone", 1, "h6", None), _add("gone", 2, "h6", None)),
     ),
     ("an elastic gang loses its lower pod", "shrinking", lambda p: entry(p, "even")["pods"].pop(0)),
     (
         "an elastic gang grows above max",
         "all-or-nothing",
-        _both(_add("even", 2, "m1", [4]), _add("even", 3, "m1", [7])),
+        both(_add("even", 2, "m1", [4]), _add("even", 3, "m1", [7])),
     ),
     # shares
     (
         "placed below its share",
         "min-share",
-        _both(_spec("fixr", topology={"minBandwidthShare": 0.5001})),
+        both(_spec("fixr", topology={"minBandwidthShare": 0.5001})),
     ),
     ("placed below everybody's share", "min-share", _policy(minBandwidthShare=0.501)),
 ]
@@ -282,7 +274,7 @@ ALLOWED: list[tuple[str, Change]] = [
     ("a sick GPU under a pod that stays", _server("m1", unhealthyGpus=[0])),
     (
         "a level required of pods that all stay",
-        _both(
+        both(
             _spec("even", topology={"required": "node"}),
             lambda p: wanted(p, "even")["status"]["pods"][1].update(node="m2", gpus=[3]),
             _move("even", 1, "m2", [3]),
@@ -294,27 +286,25 @@ ALLOWED: list[tuple[str, Change]] = [
     ),
     (
         "a taint tolerated by name",
-        _both(
+        both(
             _server("h1", taints=[INFRA]),
             _role("ball", 0, tolerations=[{"key": "dedicated", "operator": "Exists"}]),
         ),
     ),
     (
         "every taint tolerated",
-        _both(
-            _server("h1", taints=[INFRA]), _role("ball", 0, tolerations=[{"operator": "Exists"}])
-        ),
+        both(_server("h1", taints=[INFRA]), _role("ball", 0, tolerations=[{"operator": "Exists"}])),
     ),
     ("an implied label of a level", _role("ball", 0, nodeSelector={"example.com/rack": "r1"})),
     ("an implied label of a node", _role("kilo", 0, nodeSelector={"kubernetes.io/hostname": "c1"})),
     ("a server model by alias", _role("fixr", 0, model="DGX-1 Volta")),
     (
         "two GPU models where mixing is allowed",
-        _both(_role("fixr", 0, mixModels=True), _move("fixr", 1, "h6", None)),
+        both(_role("fixr", 0, mixModels=True), _move("fixr", 1, "h6", None)),
     ),
     (
         "a short last slice elsewhere",
-        _both(_role("ball", 0, slice={"size": 1, "required": "node"})),
+        both(_role("ball", 0, slice={"size": 1, "required": "node"})),
     ),
     ("exactly the unknown GPUs that can be free", _server("h4", unhealthyGpus=[0, 1])),
     ("a gang that just reaches its share", _spec("fixr", topology={"minBandwidthShare": 0.5})),
@@ -325,12 +315,12 @@ ALLOWED: list[tuple[str, Change]] = [
     ("an elastic gang grows in place", _add("even", 2, "m1", [4])),
     (
         "a movable gang moves and grows",
-        _both(_move("even", 0, "m2", [3]), _add("even", 2, "m1", [4])),
+        both(_move("even", 0, "m2", [3]), _add("even", 2, "m1", [4])),
     ),
-    ("missing pods come back", _both(_add("gone", 1, "h6", None))),
+    ("missing pods come back", both(_add("gone", 1, "h6", None))),
     (
         "a grown gang may fall below its share",
-        _both(_spec("even", topology={"minBandwidthShare": 1}), _add("even", 2, "m2", [4])),
+        both(_spec("even", topology={"minBandwidthShare": 1}), _add("even", 2, "m2", [4])),
     ),
 ]
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 
 import pytest
 from plan_busy import TIERS, busy_plan
-from plan_documents import Doc, best_is, closed, entry, objective, off, sealed, tier, wanted
+from plan_documents import Change, Doc, best_is, closed, entry, objective, off, sealed, tier, wanted
 
 from models.documents.plan import PlanDocument
 from models.verify.check import Judge, check, derive
-
-Change = Callable[[Doc], object]
 
 
 def rules_broken(plan: Doc) -> set[str]:
