@@ -160,11 +160,13 @@ def quantity(text: str) -> Fraction:
     return value
 
 
+@lru_cache(maxsize=4096)
 def requested(resource: str, value: Fraction) -> int:
     """Units a pod requests: millicores of cpu, whole units of anything else; rounded up."""
     return math.ceil(value * 1000 if resource == "cpu" else value)
 
 
+@lru_cache(maxsize=4096)
 def offered(resource: str, value: Fraction) -> int:
     """Units a node offers: millicores of cpu, whole units of anything else; rounded down."""
     return math.floor(value * 1000 if resource == "cpu" else value)
