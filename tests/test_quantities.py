@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.documents.base import Units
+from models.documents.base import Read, Units
 from models.documents.cluster import NodeDocument
 from models.documents.gang import RoleDocument
 from models.host_ranges import MAX_NAMES, host_count, hosts
@@ -283,5 +283,7 @@ def test_documents_have_units_what_pods_ask_for_rounded_up_what_nodes_offer_down
 
 
 def test_units_that_a_reader_has_are_taken_as_they_are() -> None:
-    node = NodeDocument.model_validate({"name": "a", "allocatable": {"cpu": Units(1500)}})
-    assert node.allocatable == {"cpu": 1500}
+    read: Read = {}
+    for written, units in ((Units(1500), 1500), (1500, 1_500_000)):
+        tree = {"name": "a", "allocatable": {"cpu": written}}
+        assert NodeDocument.model_validate(tree, context=read).allocatable == {"cpu": units}

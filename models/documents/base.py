@@ -314,6 +314,10 @@ class Units(int):
 
     __slots__ = ()
 
+    def __repr__(self) -> str:
+        """Not like the number of a quantity: ``read_once`` tells values apart by it."""
+        return f"Units({int(self)})"
+
 
 def _in_units(units: Callable[[str, Fraction], int]) -> AfterValidator:
     def convert(amounts: dict[str, Fraction | Units]) -> dict[str, int]:
