@@ -6,12 +6,13 @@ Promises: phases follow one another on one instance, each on what the one before
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,9 +26,11 @@ from models.plan import compose, dumps
 from models.program.aggregated.bounds import PLACEMENTS
 from models.program.aggregated.model import AggregatedModel
 from models.program.base_state import base_decisions
+from models.program.interruption import TooLarge
 from models.program.linear_program import Linear
 from models.solution import GangDecision, Solution
 from models.verify.check import check
+from planner.cli.app import COLLECTS
 from planner.read.inputs import instance_from_document
 from planner.search.budget import Budget
 from planner.search.engines.interface import Goal
@@ -83,7 +86,8 @@ class Phases:
         yield "checking", self._check
         for name in SHAPES:
             yield f"building, {name}", partial(self._build, name)
-            yield f"expressions, {name}", partial(self._express, name)
+            if name in self.models:
+                yield f"expressions, {name}", partial(self._express, name)
         if self._solving:
             yield "LP", self._relax
             yield "solving", self._solve
@@ -113,7 +117,8 @@ class Phases:
         return compose(self.instance, self._solution(), **stated)
 
     def _build(self, name: str) -> None:
-        self.models[name] = AggregatedModel(self.instance, shaped=SHAPES[name])
+        with suppress(TooLarge):  # then the search goes without it
+            self.models[name] = AggregatedModel(self.instance, shaped=SHAPES[name])
 
     def _express(self, name: str) -> None:
         for tier in self._ledger.tiers:
@@ -191,6 +196,7 @@ def counting() -> Iterator[list[int]]:
 
 def main() -> None:
     """Print a table for each case named, or for all."""
+    gc.set_threshold(*COLLECTS)
     for case in sys.argv[1:] or CASES:
         print(f"\n| `{case}` | CPU s | calls |\n|---|---|---|")
         for cost in costs(CASES[case]()):

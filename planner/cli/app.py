@@ -145,13 +145,13 @@ for verb, *examples in _VERBS:
     )
 
 _NO_COMMAND = "No such command "  # typer's
-_COLLECTS = (50_000, 50, 50)
+COLLECTS = (50_000, 50, 50)
 """Thresholds of the garbage collector: JSON trees hold no cycles, and the defaults scan them too often."""
 
 
 def main() -> NoReturn:
     """Run the command line of this process and exit."""
-    gc.set_threshold(*_COLLECTS)
+    gc.set_threshold(*COLLECTS)
     _take_standard_descriptors()
     if "_GANGPLAN_COMPLETE" in os.environ:  # set by the shell's script for completion
         os.environ["COLUMNS"] = WIDE
