@@ -39,12 +39,11 @@ class _Sums:
     growth: int = 0
     growth_pods: int = 0
 
-    def add(self, gang: Gang) -> None:
-        gpus = sum(role.min * role.gpus for role in gang.roles)
-        self.weight += gpus or 1
-        self.idle += not gpus
-        if gang.running and not gang.preemptible and not gang.missing():
-            self.staying += gpus or 1
+    def add(self, gang: Gang, weight: int, *, stays: bool) -> None:
+        self.weight += weight
+        self.idle += weight == 1 and not any(role.min * role.gpus for role in gang.roles)
+        if stays:
+            self.staying += weight
         if gang.elastic:
             self.growth += sum((role.max - role.min) * role.gpus for role in gang.roles)
         self.growth_pods += sum(role.max - role.min for role in gang.roles if not role.gpus)
@@ -58,21 +57,25 @@ class ImpliedBounds:
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
-        self._by_priority: dict[int, list[Gang]] = {}
+        self._weights = [gang.weight_gpus for gang in instance.gangs]
+        self._by_priority: dict[int, list[int]] = {}
         self._known: dict[tuple[str, int], _Worths] = {}
         self._largest: Counter[int] | None = None
-        for gang in instance.gangs:
+        for index, gang in enumerate(instance.gangs):
             if gang.hold is None or gang.running:
-                self._by_priority.setdefault(gang.priority, []).append(gang)
+                self._by_priority.setdefault(gang.priority, []).append(index)
 
     @cached_property
     def _sums(self) -> dict[int, _Sums]:
         """By priority, from high to low."""
+        gangs, incomplete = self._instance.gangs, self._instance.incomplete
         found: dict[int, _Sums] = {}
         for priority in sorted(self._by_priority, reverse=True):
             found[priority] = _Sums()
-            for gang in self._by_priority[priority]:
-                found[priority].add(gang)
+            for index in self._by_priority[priority]:
+                gang = gangs[index]
+                stays = gang.running and not gang.preemptible and index not in incomplete
+                found[priority].add(gang, self._weights[index], stays=stays)
         return found
 
     @cached_property
@@ -138,13 +141,14 @@ class ImpliedBounds:
     def _worths(self, family: str, priority: int) -> _Worths:
         """What the gangs of a priority add to a tier at most."""
         if (family, priority) not in self._known:
-            worth = _WORTHS[family]
-            found = ((worth(self._instance, g), g.weight_gpus) for g in self._gangs(priority))
-            self._known[family, priority] = _Worths(found)
+            instance, worth, weights = self._instance, _WORTHS[family], self._weights
+            runs = _COUNTED.get(family)
+            self._known[family, priority] = _Worths(
+                (worth(instance, gang, weights[index]), weights[index])
+                for index in self._by_priority.get(priority or 0, ())
+                if (gang := instance.gangs[index]).running is runs or runs is None
+            )
         return self._known[family, priority]
-
-    def _gangs(self, priority: int | None) -> list[Gang]:
-        return self._by_priority.get(priority or 0, [])
 
     def _admitted(self, kept: Mapping[Tier, int], bounds: Mapping[Tier, int]) -> dict[int, int]:
         """The most weight that gangs of each priority may have together."""
@@ -207,36 +211,41 @@ def _least_gpus(tier: Tier, value: int) -> int:
     return value if tier.family == "admission" else 0
 
 
-def _running_gpus(_instance: Instance, gang: Gang) -> int:
-    return sum(gang.roles[pod.role].gpus for pod in gang.running_pods)
+def _running_gpus(_instance: Instance, gang: Gang, _weight: int) -> int:
+    return sum(gang.roles[pod.role].gpus for pod in gang.pods if pod.node is not None)
 
 
-def _preference(_instance: Instance, gang: Gang) -> int:
-    return gang.most_preference + (gang.weight_gpus if gang.near is not None else 0)
+def _preference(_instance: Instance, gang: Gang, weight: int) -> int:
+    return gang.most_preference + (weight if gang.near is not None else 0)
 
 
-def _bandwidth(_instance: Instance, gang: Gang) -> int:
-    several = sum(role.max * role.gpus for role in gang.roles) > 1
-    return gang.weight * gang.weight_gpus * FULL_SHARE if several and gang.pattern != "none" else 0
+def _bandwidth(_instance: Instance, gang: Gang, weight: int) -> int:
+    several = weight > 1 or sum(role.max * role.gpus for role in gang.roles) > 1
+    return gang.weight * weight * FULL_SHARE if several and gang.pattern != "none" else 0
 
 
-def _waited(instance: Instance, gang: Gang) -> int:
-    return 0 if gang.running else gang.weight_gpus * instance.age(gang)
+def _waited(instance: Instance, gang: Gang, weight: int) -> int:
+    return weight * instance.age(gang)
 
 
-def _aged(instance: Instance, gang: Gang) -> int:
+def _aged(instance: Instance, gang: Gang, weight: int) -> int:
     speed = FULL_SPEED if instance.by_speed else 1
-    return gang.weight_gpus * speed if instance.aged(gang) else 0
+    return weight * speed if instance.aged(gang) else 0
 
 
-_WORTHS: dict[str, Callable[[Instance, Gang], int]] = {
-    "guarantee": lambda instance, gang: gang.weight_gpus * within_guarantee(instance, gang),
+_WORTHS: dict[str, Callable[[Instance, Gang, int], int]] = {
+    "guarantee": lambda instance, gang, weight: weight * within_guarantee(instance, gang),
     "kept": _running_gpus,
     "aged": _aged,
-    "goodput": lambda _instance, gang: gang.weight_gpus * FULL_SPEED,
+    "goodput": lambda _instance, _gang, weight: weight * FULL_SPEED,
     "waiting": _waited,
-    "aged-waiting": lambda instance, gang: _aged(instance, gang) * instance.age(gang),
+    "aged-waiting": lambda instance, gang, weight: (
+        _aged(instance, gang, weight) * instance.age(gang)
+    ),
     "preference": _preference,
     "bandwidth": _bandwidth,
 }
-"""What a gang adds to a tier at most."""
+"""What a gang of a weight adds to a tier at most."""
+
+_COUNTED = {"kept": True, "aged": False, "waiting": False, "aged-waiting": False}
+"""Of families for which only gangs count that run now, or that do not, which."""

@@ -16,6 +16,7 @@ import pytest
 from building import build, gang
 from outcomes import NOW
 
+from benchmarks.busy import busy
 from models.instance import Instance
 from models.plan import compose
 from models.policy import SolveLimits
@@ -200,6 +201,23 @@ def test_a_search_waits_after_its_first_plan_until_it_may_go_on() -> None:
     search.may_go_on.set()
     thread.join()
     assert [decision.decision for decision in found[0].decisions] == ["place", "wait"]
+
+
+def test_a_first_plan_that_is_waited_for_does_not_change_how_the_search_ends() -> None:
+    instance = busy(16, 12, 1)
+    search = Search(instance)
+    search.may_go_on.clear()
+    found: list[Solution] = []
+    thread = threading.Thread(target=lambda: found.append(search.run()))
+    thread.start()
+    while not search.started:
+        thread.join(0.01)
+    first = search.best()
+    search.may_go_on.set()
+    thread.join()
+    assert check(compose(instance, first, name="p", created_at=NOW, generator="test")) == []
+    assert found[0].decisions == Search(instance).run().decisions
+    assert found[0].decisions != first.decisions
 
 
 def test_what_goes_wrong_in_the_search_is_raised_here(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -351,8 +351,8 @@ class MaximalSpace:
         self.instance = instance
         comes = {
             claim(instance, index)
-            for index, gang in enumerate(instance.gangs)
-            if _may_get_pods(gang)
+            for index in range(len(instance.gangs))
+            if _may_get_pods(instance, index)
         }
         highest = max(comes, key=lambda own: own.priority, default=None)
         owners = [own for own in comes if own.rights]
@@ -394,8 +394,9 @@ class MaximalSpace:
         return replace(self.instance, gangs=gangs)
 
 
-def _may_get_pods(gang: Gang) -> bool:
+def _may_get_pods(instance: Instance, index: int) -> bool:
     """Whether some plan puts a new pod of the gang on a node."""
+    gang = instance.gangs[index]
     if not gang.running:
         return gang.hold is None
-    return gang.movable or gang.elastic or bool(gang.missing())
+    return gang.movable or gang.elastic or index in instance.incomplete

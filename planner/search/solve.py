@@ -103,11 +103,11 @@ MORE_SEARCHES = 2
 class Search:
     """A search for the best plan. ``run`` it in any thread; ``best`` is what it has at any moment.
 
-    ``started``: whether there is a first plan; after it the search waits until it ``may_go_on``, so that
-    others have the interpreter. ``phase``: what it does now, a key of
-    ``planner.show.progress.PHASES`` or ``solving``. ``size`` replaces the number of (gang, region) pairs that
-    selects the method (tests only). ``frequent``: one of very many plans: what is left over is not searched,
-    and who waits gets no reason.
+    ``started``: whether there is a first plan; one that takes gangs in one order where ``may_go_on`` is not
+    set, until which the search then waits, so that others have the interpreter. ``phase``: what it does now,
+    a key of ``planner.show.progress.PHASES`` or ``solving``. ``size`` replaces the number of (gang, region)
+    pairs that selects the method (tests only). ``frequent``: one of very many plans: what is left over is not
+    searched, and who waits gets no reason.
     """
 
     def __init__(
@@ -151,6 +151,7 @@ class Search:
         try:
             base = base_decisions(self.instance)
             self.instance, turns = hold_nodes(self.instance, base, self._budget)
+            self._hand_out_first(turns)
             start = first_plan(self.instance, turns, base, self._budget)
             if self.instance.restarts_free:
                 other = afresh(self.instance, budget=self._budget)
@@ -160,8 +161,6 @@ class Search:
             start = better(self.instance, start, in_due_time(self.instance, resumed))
             ledger = Ledger(self.instance, start)
             self._enter_main(ledger)
-            while not self.may_go_on.wait(WAITING_S) and not self._budget.exhausted():
-                pass
             first = self._search(ledger, self._budget, self._progress, frozenset())
             if self._budget.exhausted() and first.stopped_by != "proof":
                 return self.best()
@@ -177,6 +176,16 @@ class Search:
         finally:
             self._workers.close()
             SolverProcess.dismiss()
+
+    def _hand_out_first(self, turns: tuple[GangDecision, ...]) -> None:
+        """For those who wait for a plan one that takes gangs in one order; then more orders are tried."""
+        if self.may_go_on.is_set():
+            return
+        plan = greedy(self.instance, turns, budget=self._budget)
+        self._one_at_a_time = effective_by_priority(Evaluation(self.instance, plan))
+        self._ledger, self.started = Ledger(self.instance, plan), True
+        while not self.may_go_on.wait(WAITING_S) and not self._budget.exhausted():
+            pass
 
     def _enter_main(self, ledger: Ledger) -> None:
         """The search goes on with this ledger, whose plan ``best`` gives."""
