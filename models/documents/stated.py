@@ -328,7 +328,7 @@ _CONTAINERS = frozenset(
 
 def _open(path: str, values: Sequence[Any], code: str) -> Iterator[tuple[str, str]]:
     """(path, code of the reason) of what is not checked in values of one path."""
-    values = [value for value in values if value not in _NOTHING]
+    values = [value for value in values if value or value not in _NOTHING]
     if not values:
         return
     row = ROWS.get(path)

@@ -51,6 +51,7 @@ class Counts:
         self.outcome = outcome
         self.facts = outcome.facts
         self._slots_of: dict[int, dict[int, int]] = {}
+        self._worth_of: dict[tuple[str, int | None], Mapping[int, int]] = {}
 
     def bounds(self, tiers: Sequence[TierValue], required: Sequence[int]) -> list[int]:
         """The best possible value of every tier. ``required``: of each, what later tiers must keep."""
@@ -120,13 +121,13 @@ class Counts:
 
     def _after(self, rows: Rows, family: str, priority: int, least: int) -> dict[int, int]:
         """Slots left for lower priorities where this one's tier has at least a value."""
-        every = [i for i in self._of(priority) if self._worth(family, i)]
+        every = self._worths(family, priority)
         others = [i for i in every if not self.stays[i]]
-        if least == sum(self._worth(family, i) for i in every):  # all of them run
+        if least == sum(every.values()):  # all of them run
             taken = [self._taken(i) for i in others]
             return {s: left - sum(one[s] for one in taken) for s, left in rows.items()}
         unit = FULL_SPEED if family == "goodput" else 1
-        staying = sum(self._worth(family, i) for i in every if self.stays[i])
+        staying = sum(worth for i, worth in every.items() if self.stays[i])
         idle = sum(1 for i in others if not self.facts.gangs[i].gpus_at_min)
         gpus = max(0, -(-(least - staying) // unit) - idle)
         return {**rows, 1: rows[1] - gpus}
@@ -160,8 +161,13 @@ class Counts:
             return dict.fromkeys(self.sizes, 0)
         return {s: sum(role.min * (role.gpus // s) for role in gang.roles) for s in self.sizes}
 
-    def _worth(self, family: str, i: int) -> int:
-        return WORTHS[family](self.outcome, i)
+    def _worths(self, family: str, priority: int | None) -> Mapping[int, int]:
+        """What gangs of a priority, or all, that may run add to a tier at most, if anything."""
+        if (family, priority) not in self._worth_of:
+            worth = WORTHS[family]
+            found = ((i, worth(self.outcome, i)) for i in self._of(priority))
+            self._worth_of[family, priority] = {i: amount for i, amount in found if amount}
+        return self._worth_of[family, priority]
 
     def _most(self, family: str, priority: int | None, rows: Rows) -> int:
         if family == "defragment":
@@ -173,12 +179,8 @@ class Counts:
         if family == "kept":
             running = (c for c in self.outcome.changes if c.gang.priority == priority)
             return sum(change.running_gpus for change in running)
-        worth = WORTHS[family]
         certain, items = 0, []
-        for i in self._of(priority):
-            amount = worth(self.outcome, i)
-            if not amount:
-                continue
+        for i, amount in self._worths(family, priority).items():
             if self.stays[i]:
                 certain += amount
             else:

@@ -6,9 +6,8 @@ Level ``len(levels)`` is the node level. GPU sets are bit masks. Times are secon
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
 
 from models.documents.cluster import LevelDocument, TaintDocument
 from models.documents.gang import (
@@ -190,14 +189,25 @@ class Gang:
     together: tuple[tuple[frozenset[int], int], ...]
     near: tuple[tuple[str, ...], int] | None
     ranks: Mapping[PodKey, int]
+    # What every rule asks for follows when the gang is read. ``whole``: whether the running pods of every
+    # role are its first indices, of an allowed count. ``w``: its GPUs at ``min``, or 1 if it needs none.
+    key: tuple[str, str] = field(init=False, compare=False)
+    running: bool = field(init=False, compare=False)
+    whole: bool = field(init=False, compare=False)
+    elastic: bool = field(init=False, compare=False)
+    gpus_at_min: int = field(init=False, compare=False)
+    w: int = field(init=False, compare=False)
 
-    @cached_property
-    def key(self) -> tuple[str, str]:
-        return (self.namespace, self.name)
-
-    @cached_property
-    def running(self) -> bool:
-        return bool(self.running_pods)
+    def __post_init__(self) -> None:
+        gpus = sum(role.min * role.gpus for role in self.roles)
+        self.__dict__.update(
+            key=(self.namespace, self.name),
+            running=bool(self.running_pods),
+            whole=self._whole(),
+            elastic=any(role.elastic for role in self.roles),
+            gpus_at_min=gpus,
+            w=gpus or 1,
+        )
 
     @property
     def managed(self) -> bool:
@@ -211,9 +221,7 @@ class Gang:
             return False
         return self.queue is not None or self.scheduler is None
 
-    @cached_property
-    def whole(self) -> bool:
-        """Whether the running pods of every role are its first indices, of an allowed count."""
+    def _whole(self) -> bool:
         found: list[list[int]] = [[] for _ in self.roles]
         for role, index in self.running_pods:
             found[role].append(index)
@@ -221,19 +229,6 @@ class Gang:
             role.allows(len(indices)) and role.gapless(indices)
             for role, indices in zip(self.roles, found, strict=True)
         )
-
-    @cached_property
-    def elastic(self) -> bool:
-        return any(role.elastic for role in self.roles)
-
-    @cached_property
-    def gpus_at_min(self) -> int:
-        return sum(role.min * role.gpus for role in self.roles)
-
-    @cached_property
-    def w(self) -> int:
-        """Its GPUs, or 1 if it needs none; elastic: at ``min``."""
-        return self.gpus_at_min or 1
 
     def held(self, pod: Pod) -> int:
         """GPUs the pod holds; of a pod with unknown GPUs, as many as its role requests."""
