@@ -81,4 +81,4 @@ def test_once_the_budget_is_used_up_the_others_wait() -> None:
     stopped = Event()
     stopped.set()
     base = base_decisions(instance)
-    assert greedy(instance, base, budget=Budget(SolveLimits(), stopped)) == base
+    assert greedy(instance, base, ended=Budget(SolveLimits(), stopped).exhausted) == base

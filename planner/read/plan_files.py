@@ -72,7 +72,7 @@ def load(path: str, stdin: IO[bytes] | None = None) -> PlanDocument:
 def read_plan(content: bytes, path: str) -> PlanDocument:
     """The plan in ``content``. Raises InputError with the place of at most 20 faults."""
     try:
-        return PlanDocument.model_validate_json(content)
+        return PlanDocument.model_validate_json(content, context={})
     except ValidationError:
         return read_slowly(content, path, parse(content, path), PlanDocument)
 

@@ -79,7 +79,7 @@ def clear(
         spared |= not budget.exhausted() and clearing.spare(index)
     if spared:
         plan = needless_undone(instance, clearing.plan(decisions), clearing.changed)
-        yield greedy(instance, plan, budget=budget)
+        yield greedy(instance, plan, ended=budget.exhausted)
 
 
 def _waits(instance: Instance, index: int, decision: GangDecision) -> bool:

@@ -53,15 +53,14 @@ MAX_SIZES = 8
 
 
 def greedy(
-    instance: Instance, base: Sequence[GangDecision], *, budget: Budget | None = None
+    instance: Instance, base: Sequence[GangDecision], *, ended: Question = never
 ) -> tuple[GangDecision, ...]:
     """Place or complete every gang that still fits when its turn comes, elastic gangs at ``min``.
 
-    Once the budget is used up the others wait.
+    Once it is ``ended`` the others wait.
     """
     space = FreeSpace(instance, base)
     decisions = list(base)
-    ended = budget.exhausted if budget is not None else never
     for gang in _place_all(space, queue(space), ended):
         decisions[gang] = space.decision(gang)
     return tuple(decisions)
@@ -85,7 +84,7 @@ def best_greedy(
                 break
             effort, mark, plan = once, space.mark(), list(decisions)
             ordered = in_turn(instance, peers, order)
-            ended = _late(budget) if best is None else budget.exhausted
+            ended = late(budget) if best is None else budget.exhausted
             for gang in _place_all(space, ordered, ended, patient=patient):
                 plan[gang] = space.decision(gang)
             worth = _worth(instance, plan, -lower)
@@ -108,16 +107,16 @@ def best_greedy(
     return tuple(decisions)
 
 
-def _late(budget: Budget) -> Question:
+def late(budget: Budget) -> Question:
     """Whether the budget has been over for GRACE_S: a first plan that starts nothing helps nobody."""
     over: list[float] = []
 
-    def late() -> bool:
+    def ended() -> bool:
         if not over and budget.exhausted():
             over.append(time.monotonic())
         return bool(over) and time.monotonic() - over[0] > GRACE_S
 
-    return late
+    return ended
 
 
 def _worth(instance: Instance, plan: Sequence[GangDecision], priority: int) -> tuple[int, ...]:

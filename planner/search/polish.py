@@ -92,7 +92,7 @@ def _undone(ledger: Ledger, budget: Budget) -> None:
 def _filled(ledger: Ledger, budget: Budget) -> None:
     """What fits beside the plan starts, and elastic gangs grow."""
     instance, decisions = ledger.instance, ledger.incumbent.decisions
-    started = greedy(instance, decisions, budget=budget)
+    started = greedy(instance, decisions, ended=budget.exhausted)
     ledger.offer(started)
     ledger.offer(grow(instance, ledger.incumbent.decisions, budget=budget))
 

@@ -99,7 +99,7 @@ def afresh(instance: Instance, *, budget: Budget) -> tuple[GangDecision, ...] | 
             return None
         space.set(demand.gang, pods)
         found[demand.gang] = space.decision(demand.gang)
-    plan = greedy(instance, found, budget=budget)
+    plan = greedy(instance, found, ended=budget.exhausted)
     return plan if Ledger(instance, base).keeps_rules(plan) else None  # disruption budgets, queues
 
 

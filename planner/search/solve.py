@@ -36,7 +36,7 @@ from planner.search.clearing import clear
 from planner.search.engines.mathopt_process import SolverProcess
 from planner.search.executors import PROCESSES, THREADS, Workers
 from planner.search.forecast import with_expected_starts
-from planner.search.greedy import best_greedy, greedy
+from planner.search.greedy import best_greedy, greedy, late
 from planner.search.growth import grow
 from planner.search.guided import follow
 from planner.search.holding_nodes import first_plan, hold_nodes, in_due_time, with_proofs_of
@@ -151,14 +151,14 @@ class Search:
         try:
             base = base_decisions(self.instance)
             self.instance, turns = hold_nodes(self.instance, base, self._budget)
-            self._hand_out_first(turns)
+            resumed = in_due_time(self.instance, resume(self.instance, base, self._budget))
+            self._hand_out_first(turns, resumed)
             start = first_plan(self.instance, turns, base, self._budget)
             if self.instance.restarts_free:
                 other = afresh(self.instance, budget=self._budget)
                 start = better(self.instance, start, in_due_time(self.instance, other))
             self._one_at_a_time = effective_by_priority(Evaluation(self.instance, start))
-            resumed = resume(self.instance, base, self._budget)
-            start = better(self.instance, start, in_due_time(self.instance, resumed))
+            start = better(self.instance, start, resumed)
             ledger = Ledger(self.instance, start)
             self._enter_main(ledger)
             first = self._search(ledger, self._budget, self._progress, frozenset())
@@ -177,12 +177,19 @@ class Search:
             self._workers.close()
             SolverProcess.dismiss()
 
-    def _hand_out_first(self, turns: tuple[GangDecision, ...]) -> None:
-        """For those who wait for a plan one that takes gangs in one order; then more orders are tried."""
+    def _hand_out_first(
+        self, turns: tuple[GangDecision, ...], resumed: tuple[GangDecision, ...] | None
+    ) -> None:
+        """For those who wait for a plan the earlier one, or one that takes gangs in one order.
+
+        Then more orders are tried.
+        """
         if self.may_go_on.is_set():
             return
-        plan = greedy(self.instance, turns, budget=self._budget)
-        self._one_at_a_time = effective_by_priority(Evaluation(self.instance, plan))
+        plan = resumed
+        if plan is None:
+            plan = greedy(self.instance, turns, ended=late(self._budget))
+            self._one_at_a_time = effective_by_priority(Evaluation(self.instance, plan))
         self._ledger, self.started = Ledger(self.instance, plan), True
         while not self.may_go_on.wait(WAITING_S) and not self._budget.exhausted():
             pass

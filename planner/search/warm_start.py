@@ -14,7 +14,7 @@ from models.program.demand_builder import remaining_demand
 from models.solution import GangDecision
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace, counts_of
-from planner.search.greedy import admit, greedy, place, queue
+from planner.search.greedy import admit, greedy, late, place, queue
 from planner.search.repair import back_in_place, needless_undone
 
 
@@ -24,21 +24,21 @@ def resume(
     """The earlier plan as far as it stands, and what fits beside it; None without an earlier plan."""
     if instance.earlier is None or not any(gang.planned for gang in instance.gangs):
         return None
-    space, decisions = FreeSpace(instance, base), list(base)
+    space, decisions, ended = FreeSpace(instance, base), list(base), late(budget)
     movers = list(_elsewhere(space))
     stopped = list(_stopped(space))
     for gang in (*movers, *stopped):
         space.set(gang, ())
-    homeless = [gang for gang in movers if budget.exhausted() or not _moved(space, gang)]
+    homeless = [gang for gang in movers if ended() or not _moved(space, gang)]
     for demand in queue(space):
         planned = frozenset(pod.node for pod in instance.gangs[demand.gang].planned)
-        if planned and not budget.exhausted():
+        if planned and not ended():
             admit(space, demand.within(planned))
     for gang, pods in enumerate(space.pods):
         if pods != base[gang].pods:
             decisions[gang] = space.decision(gang)
     plan = needless_undone(instance, back_in_place(instance, decisions, homeless))
-    return greedy(instance, plan, budget=budget)
+    return greedy(instance, plan, ended=ended)
 
 
 def _elsewhere(space: FreeSpace) -> Iterator[int]:
