@@ -88,7 +88,7 @@ class Phases:
             yield f"building, {name}", partial(self._build, name)
             if name in self.models:
                 yield f"expressions, {name}", partial(self._express, name)
-        if self._solving:
+        if self._solving and "pooled" in self.models:
             yield "LP", self._relax
             yield "solving", self._solve
             yield "decoding", self._decode
