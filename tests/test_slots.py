@@ -25,7 +25,8 @@ from planner.search.engines.interface import Goal, Status
 from planner.search.engines.relaxation import Relaxation
 from planner.search.greedy import greedy
 from planner.search.ledger import Ledger
-from planner.search.slot_bounds import SlotProblem, SlotSearch
+from planner.search.slot_bounds import SlotSearch
+from planner.search.slot_problem import SlotProblem
 from planner.search.tier_search import TierSearch
 
 SEEDS = examples(400, 80)

@@ -6,9 +6,10 @@ domains, and a plan follows that; solved tier by tier it proves how far the plan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import groupby
+from random import Random
 
 from models.program.interruption import Interrupted
 from models.program.linear_program import UNBOUNDED, Linear, Program
@@ -20,9 +21,8 @@ from planner.search.budget import Budget, Progress
 from planner.search.engines.highs import solve_by_branching
 from planner.search.engines.interface import Goal
 from planner.search.engines.relaxation import Relaxation
-from planner.search.homes import settle_in
 from planner.search.ledger import Ledger
-from planner.search.repair import needless_undone
+from planner.search.slot_problem import SlotProblem
 from planner.search.tier_search import Narrowed, TierSearch
 
 TOGETHER = 5
@@ -55,6 +55,15 @@ SHARES = {"span": 0.6}
 SHORT_OF = 50
 """Plans follow the program if in no tier about who runs they have a 50th less than it promised."""
 
+VARIATIONS = 60
+"""Neighbourhoods of a solution that are searched."""
+
+VARYING_NODES = 200
+"""Branch-and-bound nodes for one of them."""
+
+VARYING_SHARE = 0.2
+"""Share of what is left of the budget for all of them."""
+
 FEW_LPS = 3
 """Branching is tried where so many LPs fit into its time: mostly it ends at the root."""
 
@@ -67,77 +76,6 @@ Improvement = Callable[[Sequence[GangDecision]], Sequence[GangDecision]]
 
 Kept = tuple[Linear, int, int]
 """Expression, at least, at most."""
-
-
-class SlotProblem:
-    """The slots as a program whose assignments are followed by plans; see ``tier_search.Problem``.
-
-    ``latest``: the last assignment that a plan followed.
-    """
-
-    covers_admission = False
-
-    def __init__(self, model: SlotModel, budget: Budget) -> None:
-        self.program: Program = model.program
-        self.complete = model.complete
-        self._model = model
-        self._budget = budget
-        self._expressions: dict[str, Linear | None] = {}
-        self.latest: tuple[int, ...] = ()
-
-    def expression(self, tier: Tier) -> Linear | None:
-        if tier.name not in self._expressions:
-            self._expressions[tier.name] = self._model.expression(tier)
-        return self._expressions[tier.name]
-
-    @contextmanager
-    def without(self, closed: Callable[[Mode], bool]) -> Iterator[None]:
-        """No gang has a mode of which this is so."""
-        upper = self.program.upper
-        self.program.upper = list(upper)
-        for mode in self._model.modes:
-            if closed(mode):
-                self.program.upper[mode.variable] = 0
-        try:
-            yield
-        finally:
-            self.program.upper = upper
-
-    def modes_of_waiting(self) -> list[int]:
-        """The variables of all gangs that do not run."""
-        gangs = self._model.instance.gangs
-        return [
-            mode.variable
-            for mode in self._model.modes
-            if not gangs[mode.option.demand.gang].running
-        ]
-
-    @contextmanager
-    def fixed(self, variables: Iterable[int], values: Sequence[int]) -> Iterator[None]:
-        """These variables are as in a solution."""
-        ranges = self.program.lower, self.program.upper
-        self.program.lower, self.program.upper = list(ranges[0]), list(ranges[1])
-        for variable in variables:
-            self.program.fix(variable, values[variable])
-        try:
-            yield
-        finally:
-            self.program.lower, self.program.upper = ranges
-
-    def running(self, values: Sequence[int]) -> set[int]:
-        """The gangs that run in a solution."""
-        return {m.option.demand.gang for m in self._model.modes if values[m.variable]}
-
-    def tell_apart(self) -> None:
-        """Tell apart what the tiers in LAST count, for a search to come."""
-        self._expressions = {}
-        self.program.interrupted = self._budget.exhausted
-        self._model.tell_apart(self.running(self.latest) if self.latest else ())
-
-    def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]:
-        self.latest = tuple(values)
-        plan = settle_in(self._model, values, self._budget)
-        return needless_undone(self._model.instance, plan)
 
 
 class SlotSearch:
@@ -162,6 +100,7 @@ class SlotSearch:
         self.follows = False
         self._problem: SlotProblem | None = None
         self._narrowed: dict[int, Narrowed] = {}
+        self._random = Random(budget.limits.seed)  # noqa: S311  # of neighbourhoods
 
     def build(self) -> None:
         """Build the program."""
@@ -186,10 +125,10 @@ class SlotSearch:
         if last < len(tiers) and not self._budget.exhausted():
             with suppress(Interrupted):
                 problem.tell_apart()
-                if not ledger.proven(last):
-                    self._narrow(problem, last)
+                self._narrow(problem, last)
                 self._prove(problem, progress, len(tiers), rough=True)
                 ledger.reopen()
+                self._narrow(problem, last)
         self._prove(problem, progress, len(tiers))
         ledger.reopen()
 
@@ -339,16 +278,40 @@ class SlotSearch:
         stated = self._stated(problem)
         own = [one for one in stated if one[0] == last]
         kept = [_kept(tier, one, self._ledger.required(p)) for p, tier, one in stated if p < last]
-        if not own or not latest or any(not _holds(row, latest) for row in kept):
+        if (
+            self._ledger.proven(last)
+            or not own
+            or not latest
+            or any(not _holds(row, latest) for row in kept)
+        ):
             return
-        solution = tuple[int, ...]()
-        for variables in (range(len(latest)), problem.modes_of_waiting()):
-            with problem.fixed(variables, latest):
-                solution = self._solve(problem, [own], list(kept), solution)
-            if solution:
-                plan = problem.decode(solution)
-                self._ledger.offer(plan, solution)
-                self._ledger.offer(self._improved(plan))
+        with problem.fixed(range(len(latest)), latest):
+            solution = self._solve(problem, [own], list(kept))
+        if solution:
+            _, tier, expression = own[0]
+            goal = Goal(expression, tier.sense == "max", tuple(kept))
+            solution = self._vary(problem, goal, solution)
+            plan = problem.decode(solution)
+            self._ledger.offer(plan, solution)
+            self._ledger.offer(self._improved(plan))
+
+    def _vary(self, problem: SlotProblem, goal: Goal, solution: tuple[int, ...]) -> tuple[int, ...]:
+        """A better solution, from solving for some domains at a time, with all else as it is."""
+        over = self._budget.used(VARYING_SHARE)
+        for _ in range(VARIATIONS):
+            if over() or self._budget.exhausted():
+                break
+            with problem.fixed(problem.neighbourhood(solution, self._random), solution):
+                found = solve_by_branching(
+                    problem.program,
+                    goal,
+                    self._budget,
+                    nodes=VARYING_NODES,
+                    seconds=self._budget.seconds_left() * VARYING_SHARE,
+                    hint=solution,
+                )
+            solution = found.values or solution
+        return solution
 
     def renew(self) -> None:
         """Bound all tiers again: a bound holds only for plans that keep the earlier tiers."""
