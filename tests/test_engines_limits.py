@@ -10,13 +10,14 @@ import subprocess
 import threading
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from models.policy import SolveLimits
 from models.program.linear_program import Linear, Program
 from planner.search.budget import Budget
-from planner.search.engines import mathopt, mathopt_process
+from planner.search.engines import highs, mathopt, mathopt_process
 from planner.search.engines.highs import solve_by_branching
 from planner.search.engines.interface import Goal, Status, run_interruptible
 from planner.search.engines.relaxation import Relaxation
@@ -72,6 +73,26 @@ def test_highs_answers_the_same_in_a_process_and_in_a_thread(
     )
     # No two neighbours of 21 in a ring: 10.
     assert (answer.status, answer.bound, sum(answer.values)) == (Status.OPTIMAL, 10, 10)
+
+
+@pytest.mark.parametrize(("hint", "given"), [([0, 0], 1), ([1, 1], 0), ([0, 2], 0)])
+def test_highs_gets_no_hint_that_breaks_a_row_or_range(
+    monkeypatch: pytest.MonkeyPatch, hint: list[int], given: int
+) -> None:
+    hints = []
+
+    class Watched(mathopt.SolverCall):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            hints.append(len(options["start"].solution_hints))
+            super().__init__(*args, **options)
+
+    monkeypatch.setattr(highs, "SolverCall", Watched)
+    program = Program()
+    both = [program.boolean(), program.boolean()]
+    program.at_most(Linear().add_all(both), 1)
+    goal = Goal(Linear().add_all(both), maximize=True)
+    answer = solve_by_branching(program, goal, plenty(), nodes=100, seconds=60, hint=hint)
+    assert (answer.bound, hints) == (1, [given])
 
 
 def test_a_stop_while_a_large_program_is_sent_is_no_failure(

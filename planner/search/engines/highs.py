@@ -60,7 +60,8 @@ class Branching:
         from ortools.math_opt import model_parameters_pb2
 
         start = model_parameters_pb2.ModelSolveParametersProto()
-        if hint:
+        # HiGHS may give up at once on one that breaks a row
+        if hint and goal.satisfied(program, hint):
             values = start.solution_hints.add().variable_values
             values.ids.extend(range(len(hint)))
             values.values.extend(map(float, hint))
