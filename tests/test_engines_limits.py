@@ -82,7 +82,7 @@ def test_highs_gets_no_hint_that_breaks_a_row_or_range(
     hints = []
 
     class Watched(mathopt.SolverCall):
-        def __init__(self, *args: Any, **options: Any) -> None:
+        def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401  # as it is called
             hints.append(len(options["start"].solution_hints))
             super().__init__(*args, **options)
 
