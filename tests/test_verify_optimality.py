@@ -52,7 +52,11 @@ def servers(count: int, **more: object) -> Doc:
 
 
 def judged(plan: Doc) -> Verdict:
-    return Judge().check(plan)
+    """The verdict; without counting the same is wrong with the plan."""
+    found, uncounted = Judge().check(plan), Judge().check(plan, count=False)
+    assert (uncounted.violations, uncounted.refuted) == (found.violations, found.refuted)
+    assert not uncounted.counted
+    return found
 
 
 def refused(plan: Doc) -> list[tuple[str, str | None, str]]:

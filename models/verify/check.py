@@ -126,12 +126,18 @@ class Judge:
             _ = self._instance.digest
 
     def check(
-        self, plan: object, document: PlanDocument | None = None, *, refute: bool = True
+        self,
+        plan: object,
+        document: PlanDocument | None = None,
+        *,
+        refute: bool = True,
+        count: bool = True,
     ) -> Verdict:
         """All violations of a plan. A broken document is checked for form alone.
 
         ``plan``: the JSON document, of which the digests are taken; ``document``: the same as the
-        document type, if it has been read already. ``refute``: whether better plans are looked for.
+        document type, if it has been read already. ``refute``: whether better plans are looked for;
+        ``count``: and which tiers are best by counting alone, which no violation depends on.
         """
         reading = read_case(plan, document, self._instance)
         self._instance = reading.instance or self._instance
@@ -153,7 +159,8 @@ class Judge:
             unknown = of_older(unknown)
         if not refute:
             return Verdict([], reading.document, unchecked=unknown)
-        seen = examine(outcome, [rule for rule in CHECKS if rule not in STATED])
+        rules = [rule for rule in CHECKS if rule not in STATED]
+        seen = examine(outcome, rules, count=count)
         if seen.violations:
             return Verdict(ordered(seen.violations), reading.document, refuted=seen.refuted)
         remarks = (*seen.remarks, *stated_unable.overlooked(outcome))

@@ -33,9 +33,15 @@ class Optimality:
 
 
 def examine(
-    outcome: Outcome, rules: Sequence[Callable[[Outcome], Iterable[Violation]]]
+    outcome: Outcome,
+    rules: Sequence[Callable[[Outcome], Iterable[Violation]]],
+    *,
+    count: bool = True,
 ) -> Optimality:
-    """Count and search. ``rules``: of a feasible plan."""
+    """Count and search. ``rules``: of a feasible plan. ``count``: else ``counted`` stays empty.
+
+    Counting finds no violation: it only says of which tiers no search can find any.
+    """
     stated = outcome.case.status.objectives
     expected = outcome.once(tiers)
     search = Search(outcome, rules)
@@ -53,8 +59,8 @@ def examine(
         denied.append(outcome.changes[gang].violation("reason", f"{code}: {what}"))
     if denied:
         return Optimality(tuple(denied), (), frozenset())
-    bounds = Counts(outcome).bounds(expected, search.required)
-    counted = {one.name for one, bound in zip(stated, bounds, strict=True) if bound == one.best}
+    bounds = Counts(outcome).bounds(expected, search.required) if count else ()
+    counted = {one.name for one, bound in zip(stated, bounds, strict=count) if bound == one.best}
     if len(counted) == len(stated):
         return Optimality((), (), frozenset(counted))
     violations, remarks, refuted = [], [], []
