@@ -174,7 +174,9 @@ def tenants(instance: Instance, pods: Sequence[Pods]) -> Tenants:
     for level, domains in found.items():
         of = instance.cluster.domain_of[level]
         for gang, own in enumerate(pods):
-            for pod in _gpu_pods(instance.gangs[gang], own):
+            for pod in (
+                _gpu_pods(instance.gangs[gang], own) if own else ()
+            ):  # few have any, at times
                 domains[of[pod.node]].add(gang)
     return found
 
@@ -354,7 +356,7 @@ def _intact(instance: Instance, node: Node) -> bool:
 def held_nodes(instance: Instance, pods: Sequence[Pods]) -> set[int]:
     """Nodes with pods with GPUs."""
     gangs = zip(instance.gangs, pods, strict=True)
-    return {pod.node for gang, own in gangs for pod in _gpu_pods(gang, own)}
+    return {pod.node for gang, own in gangs if own for pod in _gpu_pods(gang, own)}
 
 
 def _on_spares(instance: Instance, pods: Sequence[Pods]) -> set[int]:
