@@ -19,8 +19,10 @@ from models.program.base_state import base_decisions
 from models.program.linear_program import UNBOUNDED
 from models.program.slots import SlotModel
 from models.tier_values import tiers_of
+from planner.search import tier_search
 from planner.search.budget import Budget, NullProgress
-from planner.search.engines.highs import solve_by_branching
+from planner.search.engines import mathopt, portfolio
+from planner.search.engines.highs import Branching, solve_by_branching
 from planner.search.engines.interface import Goal, Status
 from planner.search.engines.relaxation import Relaxation
 from planner.search.greedy import greedy
@@ -118,6 +120,29 @@ def test_what_a_tier_narrows_does_not_hold_for_tiers_before_it() -> None:
         last = len(ledger.tiers)
         TierSearch(problem, ledger, Budget(instance.policy.solve), NullProgress(), last).run()
         assert (model.program.lower[:count], model.program.upper[:count]) == before, seed
+
+
+def test_what_is_begun_ahead_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    # each tier in a process of its own, as on large clusters; some are begun and dropped again
+    monkeypatch.setattr(mathopt, "LARGEST_IN_THREAD", 0)
+    for module in (portfolio, tier_search):
+        monkeypatch.setattr(module, "SMALL", 0)
+    dropped = []
+    abandon = Branching.abandon
+    monkeypatch.setattr(Branching, "abandon", lambda own: (dropped.append(own), abandon(own)))
+    for seed in range(12):
+        instance = busy_by_speed(7100 + seed, more=["priorities", "preemptible", "movable"])
+        assert searched(instance, ahead=True) == searched(instance, ahead=False), seed
+    assert dropped
+
+
+def searched(instance: Instance, *, ahead: bool) -> list[tuple[int, int]]:
+    """(value, bound) of every tier after one search of the slots, from nothing."""
+    ledger = Ledger(instance, base_decisions(instance))
+    budget, progress = Budget(instance.policy.solve), NullProgress()
+    problem = SlotProblem(SlotModel(instance), budget)
+    TierSearch(problem, ledger, budget, progress, len(ledger.tiers), share=0.4, ahead=ahead).run()
+    return [(result.value, result.bound) for result in ledger.results()]
 
 
 def bounds(instance: Instance) -> dict[str, tuple[int, int]]:
