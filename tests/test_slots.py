@@ -6,7 +6,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from building import build, gang, mask, node
+from building import build, gang, mask, node, role
 from building_servers import switched
 from effort import examples
 from exhaustive import plan
@@ -14,6 +14,7 @@ from tiny import tiny
 from tiny_busy import busy
 from tiny_speeds import busy_by_speed, tiny_by_speed
 
+from models.gang import Gang, Role
 from models.instance import Instance
 from models.program.base_state import base_decisions
 from models.program.linear_program import UNBOUNDED
@@ -74,7 +75,12 @@ def test_no_plan_of_a_random_instance_beats_a_bound(kind: str) -> None:
     for seed in range(SEEDS):
         r = Random(f"slots/{seed}")
         names = ("priorities", "preemptible", "movable", "elastic", "slices", "required", "queues")
-        instance = DRAWS[kind](7000 + seed, more=[name for name in names if r.random() < 0.3])
+        rules = ("spares", "selectors", "min_share", "levels")
+        instance = DRAWS[kind](
+            7000 + seed, more=[name for name in (*names, *rules) if r.random() < 0.3]
+        )
+        if seed % 3 == 0:
+            instance = even(instance, r)
         apart, alone = seed % 2 == 0, seed % 4 == 0
         assert beaten(instance, apart=apart, alone=alone) == [], (kind, seed)
 
@@ -106,6 +112,26 @@ def test_no_plan_beats_a_bound_that_a_search_of_the_slots_ends_with(kind: str) -
             )
             if found.value != best[tier.name]:
                 break  # later bounds are those of plans that keep less
+
+
+def even(instance: Instance, r: Random) -> Instance:
+    """The instance with waiting gangs of single GPUs, most of them spread evenly over some domains."""
+    return replace(instance, gangs=tuple(_even(one, instance, r) for one in instance.gangs))
+
+
+def _even(one: Gang, instance: Instance, r: Random) -> Gang:
+    innermost = instance.cluster.node_level - 1
+    if one.running or one.pods or innermost < 0:
+        return one
+    own = (_single(spec, r.choice((2, 4, 5))) if spec.gpus else spec for spec in one.roles)
+    level = innermost if r.random() < 0.7 else r.randrange(innermost + 1)
+    return replace(one, roles=tuple(own), balance=level if r.random() < 0.8 else None)
+
+
+def _single(spec: Role, pods: int) -> Role:
+    """The role with so many pods of one GPU each, and without slices."""
+    one = replace(spec, min=pods, max=pods, gpus=1, elastic=False, step=1)
+    return replace(one, slice_size=None, slice_level=None, outer_slices=())
 
 
 def test_what_a_tier_narrows_does_not_hold_for_tiers_before_it() -> None:
@@ -179,3 +205,78 @@ def test_racks_have_room_for_so_many_whole_gangs() -> None:
     nodes = [node(f"n{i}", switched(8), "b1", f"r{i // 3}") for i in range(6)]
     gangs = [gang(f"g{i}", 2, 8, prefer="rack") for i in range(3)]
     assert bounds(build(nodes=nodes, gangs=gangs))["preference"] == (32, 32)
+
+
+def most(instance: Instance, name: str) -> int:
+    """The value of the first tier of that name in the best assignment."""
+    model = SlotModel(instance)
+    tier = next(tier for tier in tiers_of(instance) if tier.name == name)
+    expression = model.expression(tier)
+    assert expression is not None, name
+    if not expression.terms:
+        return expression.constant
+    goal = Goal(expression, tier.sense == "max")
+    budget = Budget(instance.policy.solve)
+    found = solve_by_branching(model.program, goal, budget, nodes=1000, seconds=10)
+    assert found.status is Status.OPTIMAL, name
+    return expression.value(found.values)
+
+
+def test_spare_nodes_are_no_room() -> None:
+    # blocks of 2 and 1 servers, of each of which one stays idle: one gang of a server starts, not three
+    nodes = [node(f"n{i}", switched(8), f"b{i // 2}", f"r{i}") for i in range(3)]
+    gangs = [*(gang(f"g{i}", 1, 8) for i in range(3)), gang("pair", 2, 8)]
+    instance = build(nodes=nodes, gangs=gangs)
+    assert most(instance, "admission/0") == 24
+    spares = replace(instance.policy, spares=(("block", 1),))
+    assert most(replace(instance, policy=spares), "admission/0") == 8
+
+
+def test_one_idle_node_is_a_spare_of_nested_domains() -> None:
+    # one of the three servers stays idle for its rack, and so for its block
+    nodes = [node(f"n{i}", switched(8), "b1", "r1") for i in range(3)]
+    instance = build(nodes=nodes, gangs=[gang("pair", 2, 8), gang("three", 3, 8)])
+    spares = replace(instance.policy, spares=(("block", 1), ("rack", 1)))
+    assert most(replace(instance, policy=spares), "admission/0") == 16
+
+
+@pytest.mark.parametrize(("sizes", "admitted"), [((3, 1), 0), ((2, 2), 32), ((2, 1, 1), 32)])
+def test_equal_shares_need_racks_that_have_room_for_them(
+    sizes: tuple[int, ...], admitted: int
+) -> None:
+    # 4 pods: 2 + 2, or 2 + 1 + 1; not 3 + 1
+    racks = [f"r{rack}" for rack, size in enumerate(sizes) for _ in range(size)]
+    nodes = [node(f"n{i}", switched(8), "b1", rack) for i, rack in enumerate(racks)]
+    wide = replace(gang("wide", 4, 8), balance=1)
+    assert most(build(nodes=nodes, gangs=[wide]), "admission/0") == admitted
+
+
+def test_equal_shares_are_inside_of_the_domain_of_the_gang() -> None:
+    # blocks with racks of 3 + 1 and of 2 + 2 servers: in the first the gang would be uneven
+    sizes = ((0, 3), (0, 1), (1, 2), (1, 2))
+    places = [(b, f"r{at}") for at, (b, size) in enumerate(sizes) for _ in range(size)]
+    nodes = [node(f"n{i}", switched(8), f"b{b}", rack) for i, (b, rack) in enumerate(places)]
+    gangs = [replace(gang(f"g{i}", 4, 8, same="block"), balance=1) for i in range(2)]
+    assert most(build(nodes=nodes, gangs=gangs), "admission/0") == 32
+
+
+def test_gangs_held_to_some_nodes_of_racks_have_the_slots_of_these() -> None:
+    # in each block one server of two is fit for the gangs, which are whole in one: none has two
+    nodes = [
+        node(f"n{i}", switched(8), f"b{i // 2}", f"r{i // 2}", labels={"fit": str(i % 2)})
+        for i in range(4)
+    ]
+    fit = role("worker", 2, 8, selector={"fit": "1"})
+    others = [gang(f"o{i}", 1, 8) for i in range(2)]
+    for same, admitted in (("block", 16), (None, 32)):
+        gangs = [gang("fit", roles=[fit], same=same), *others]
+        assert most(build(nodes=nodes, gangs=gangs), "admission/0") == admitted
+
+
+def test_no_gang_starts_below_its_least_bandwidth() -> None:
+    # two servers with 4 free GPUs each: 8 pods are whole on none, and two halves of a server have half of it
+    stays = [gang(f"s{i}", 1, 4, stands=[(0, 0, i, mask(0, 1, 2, 3))]) for i in range(2)]
+    nodes = [node(f"n{i}", switched(8)) for i in range(2)]
+    for share, admitted in (("1", 8), ("1/100", 16)):
+        gangs = [*stays, gang("torn", 8, 1, min_share=share)]
+        assert most(build(nodes=nodes, gangs=gangs), "admission/0") == admitted

@@ -183,8 +183,8 @@ CIRCLES = (
     "models.program.arrays models.program.linear_program",
     "models.program.queue_usage models.program.variables",
     "models.program.aggregated.pools models.program.aggregated.spread",
-    """models.program.slot_leftover models.program.slot_rooms models.program.slot_spread
-    models.program.slots""",
+    """models.program.slot_leftover models.program.slot_pools models.program.slot_rooms
+    models.program.slot_shares models.program.slot_spread models.program.slots""",
 )
 """Files that import each other, also for types alone or inside functions: these, and no others."""
 

@@ -25,7 +25,7 @@ class Piece:
     """Pods that are in one domain of a level, on some of these nodes: the slots of each unit that they take.
 
     ``parts``: (piece, count) of those that are in one domain each of a narrower level. ``weight``: of the
-    gang in GPUs; ``whole``: all its pods.
+    gang in GPUs; ``whole``: all its pods. ``gang``: of one whose domain is told apart from those of others.
     """
 
     level: int
@@ -34,6 +34,7 @@ class Piece:
     parts: tuple[Part, ...] = ()
     weight: int = 0
     whole: bool = False
+    gang: int | None = None
 
 
 Part = tuple[Piece, int]
@@ -228,6 +229,18 @@ class SlotRooms:
         """Gangs of which pods may be elsewhere after the plan."""
         choices = self._state.requests.choices
         return frozenset(c.gang for c in choices if any(o.effect.moved for o in c.options))
+
+    @cached_property
+    def stopping(self) -> frozenset[int]:
+        """Nodes with pods that leave only where their gang stops."""
+        gangs = self._instance.gangs
+        return frozenset(
+            pod.node
+            for choice in self._state.requests.choices
+            if choice.gang not in self._movable
+            for pod in gangs[choice.gang].running_pods
+            if pod.node is not None and gangs[choice.gang].roles[pod.role].gpus
+        )
 
     @cached_property
     def _countable(self) -> frozenset[int]:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import chain, product
 
 from models.instance import Instance
 from models.nearness import loosened
@@ -28,7 +28,10 @@ from models.program.linear_program import Linear, Program
 from models.program.nearness import anywhere
 from models.program.options import Choice, Option, standing_gpus
 from models.program.slot_leftover import stranded
+from models.program.slot_pools import LoosePools
 from models.program.slot_rooms import DomainSlots, Part, Piece, SlotRooms
+from models.program.slot_shares import EvenShares, even_gangs, share_evenly
+from models.program.slot_spares import Spares
 from models.program.slot_spread import SlotSpread
 from models.program.tier_expressions import (
     OPTION_VALUES,
@@ -37,6 +40,7 @@ from models.program.tier_expressions import (
     option_sum,
     speed_worth,
 )
+from models.rates.gang_bandwidth import FULL_SHARE
 from models.tier_values import Evaluation, ValueCache, most_speed
 from models.tiers import Tier
 
@@ -88,12 +92,15 @@ class SlotModel:
         self.modes: list[Mode] = []
         self.homes: dict[tuple[Piece, ...], dict[int, int]] = {}
         self.loose: dict[int, int] = {}
+        self.pools: LoosePools | None = None
+        self.shares: dict[int, EvenShares] = {}
         self.spare: dict[tuple[int, int], Linear] = {}
         self.spread: SlotSpread | None = None
         self._domain_slots: DomainSlots | None = None
         for choice in self.requests.choices:
             self._choose(choice)
         self._room = SlotRooms(instance, self._state, self.modes)
+        self.spares = Spares(instance, self._may_be_idle, self._room.stopping)
         found = self._node_sets()
         everywhere = frozenset[int]().union(*found)
         self._node_rows(everywhere, found[:MAX_SETS])
@@ -119,10 +126,19 @@ class SlotModel:
             speed = self._standing_speed(demand)
             yield Mode(option, -1, self.program.boolean(), None, speed)
             return
-        most = most_speed(self.instance, demand.gang)
+        most, least = most_speed(self.instance, demand.gang), self._least_share(demand.gang)
         for level, shape in self._shapes.of(demand):
+            if shape.share < least:
+                continue
             speed = shape.speed if most is None else min(shape.speed, most)
             yield Mode(option, level, self.program.boolean(), shape, speed)
+
+    def _least_share(self, index: int) -> int:
+        """The least share of its ideal bandwidth at which a gang starts (contract 2.10), permille."""
+        gang = self.instance.gangs[index]
+        if gang.running or gang.pattern == "none":
+            return 0
+        return int(FULL_SHARE * self.instance.min_share(gang))
 
     def _standing_speed(self, demand: Demand) -> int:
         """The speed of pods that stay, or the most of those next to them."""
@@ -135,7 +151,7 @@ class SlotModel:
         """Slots of nodes, of every size, for each set of nodes that pods are held to."""
         sizes = {role.gpus for mode in self.modes for role in mode.option.demand.gpu_roles} | {1}
         for nodes, size in product(dict.fromkeys((everywhere, *found)), sorted(sizes)):
-            taken = Linear()
+            taken = Linear(constant=self.spares.slots(nodes, size))
             for mode in self.modes:
                 taken.add(mode.variable, self._room.taken(mode, nodes, size))
             if taken.terms:
@@ -153,9 +169,37 @@ class SlotModel:
         for piece, total in asked.items():
             self._house(slots, (piece,), total, everywhere)
         self._loosen(slots, everywhere)
+        if self.loose:
+            self.pools = LoosePools(self, slots, everywhere)
+            self.shares = share_evenly(self, slots, self.pools)
+        idle = self._keep_spares(slots, everywhere)
         for (level, domain), here in slots.taken.items():
-            slots.hold(self.instance.cluster.domains[level][domain].nodes, here)
-        slots.hold(everywhere, [(mode.variable, self.taken(mode)) for mode in self.modes])
+            own = (here, idle.get((level, domain), ()))
+            slots.hold(self.instance.cluster.domains[level][domain].nodes, [*chain(*own)])
+        taken = [(mode.variable, self.taken(mode)) for mode in self.modes]
+        slots.hold(everywhere, [*taken, *idle.get((0, None), ())])
+
+    def _keep_spares(
+        self, domain_slots: DomainSlots, everywhere: frozenset[int]
+    ) -> dict[tuple[int, int | None], list[tuple[int, tuple[int, ...]]]]:
+        """By domain, variables of nodes that stay idle with their slots; None: of all domains."""
+        cluster = self.instance.cluster
+        inner = cluster.node_level - 1
+        found: dict[tuple[int, int | None], list[tuple[int, tuple[int, ...]]]] = {}
+        if inner < 0:
+            return found
+        for nodes, variable, slots in self.spares.keep(self.program, everywhere, inner, self.units):
+            there = domain_slots.there(nodes, 0)
+            self.program.at_most(Linear().add(variable, slots[0]).add_linear(there, -1))
+            for level in range(inner + 1):
+                within = level, cluster.domain_of[level][nodes[0]]
+                found.setdefault(within, []).append((variable, slots))
+            found.setdefault((0, None), []).append((variable, slots))
+        return found
+
+    def _may_be_idle(self, n: int) -> bool:
+        """Whether everybody who stands on a node may leave it."""
+        return self._room.most(n) == self.instance.cluster.nodes[n].gpus
 
     def _move_limits(self) -> None:
         """At most as many gangs and GPUs move as the policy allows."""
@@ -235,6 +279,11 @@ class SlotModel:
                 self.program.at_least(own, 0)
 
     @cached_property
+    def even(self) -> dict[int, int]:
+        """Large slots that a pod takes, by gang, of those that are spread evenly."""
+        return even_gangs(self)
+
+    @cached_property
     def units(self) -> tuple[int, ...]:
         """Sizes in GPUs whose slots are counted domain by domain, the largest first."""
         found = set[int]()
@@ -260,7 +309,9 @@ class SlotModel:
         slots, weight = self.taken(mode), self.instance.gangs[demand.gang].weight_gpus
         if mode.level < 0 or max(slots) < 2:
             return tuple(parts.items())
-        return ((Piece(mode.level, slots, nodes, tuple(parts.items()), weight, whole=True), 1),)
+        own = demand.gang if demand.gang in self.even else None
+        piece = Piece(mode.level, slots, nodes, tuple(parts.items()), weight, whole=True, gang=own)
+        return ((piece, 1),)
 
     def _parts(self, demand: Demand, role: RoleDemand, within: int) -> Iterator[Part]:
         """(piece, count): the slices of a role in a domain of that level, the widest ones."""

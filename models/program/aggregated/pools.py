@@ -50,7 +50,8 @@ class Shape:
 
     ``piece``: it has as many pods on every node that it uses, or more. ``preference``, ``bandwidth``: the
     most that such a gang adds to these tiers; ``span``: the least. ``speed``: the highest, in permille.
-    ``fewest``: domains that it uses at least, by level, the node level last.
+    ``fewest``: domains that it uses at least, by level, the node level last. ``share``: the highest share
+    of its ideal bandwidth, in permille.
     """
 
     level: int | None
@@ -60,6 +61,7 @@ class Shape:
     span: int = 0
     speed: int = 0
     fewest: tuple[int, ...] = ()
+    share: int = FULL_SHARE
 
     def as_good(self, other: Shape, families: Collection[str]) -> bool:
         """Whether these tiers value it as much as another one."""
@@ -165,6 +167,9 @@ class ShapeBounds:
             sum(weight * (n - 1) * own for n, own in zip(fewest, weights, strict=True)),
             self.speed(demand, relative, level, largest),
             fewest,
+            FULL_SHARE
+            if demand.total_gpus < LEAST_GANG
+            else self._most_share(demand, level, largest),
         )
 
     def gangs(self, demand: Demand, level: int) -> dict[int, int]:
