@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -10,17 +12,19 @@ from building_servers import switched
 
 from models.cluster import Node
 from models.instance import Instance
+from models.policy import Objective
 from models.program.base_state import base_decisions
 from models.program.linear_program import Linear
 from models.program.slots import SlotModel
+from models.queue import Amount, Queue
 from models.solution import GangDecision, PodPlacement
 from models.tier_values import tiers_of
 from planner.search.budget import Budget
 from planner.search.engines.highs import solve_by_branching
 from planner.search.engines.interface import Goal
 from planner.search.greedy import greedy
-from planner.search.homes import settle_in
 from planner.search.ledger import Ledger
+from planner.search.repair import needless_undone
 from planner.search.slot_bounds import SlotSearch
 from planner.search.slot_problem import SlotProblem
 
@@ -46,7 +50,7 @@ def test_who_was_to_move_stays_where_the_time_is_over_meanwhile(
     assert moved, "the pair needs its rack"
     looks = iter([False])  # the pair is placed, nobody after it
     monkeypatch.setattr(budget, "exhausted", lambda: next(looks, True))
-    decisions = settle_in(model, values, budget)
+    decisions = SlotProblem(model, budget).decode(values)
     waits = ["wait" if one.name == "pair" else "keep" for one in instance.gangs]
     assert [one.decision for one in decisions] == waits
 
@@ -143,3 +147,78 @@ def test_a_neighbourhood_holds_all_but_what_is_in_some_domains(blocks: int) -> N
         assert waiting <= set(held)
         assert blocks > 3 or moves not in held  # all blocks at a time: who runs may move
     assert (len(chosen) > 1) == (blocks > 3)
+
+
+def test_spare_nodes_stay_idle_where_the_solution_has_them() -> None:
+    # one server of the block stays idle: not in the rack of two, which the pair needs
+    instance = build(
+        nodes=racks(1, 2, 1), gangs=[gang("pair", 2, 8, same="rack"), gang("one", 1, 8)]
+    )
+    instance = replace(instance, policy=replace(instance.policy, spares=(("block", 1),)))
+    assert aimed(instance)["admission/0"] == 24
+
+
+def test_nobody_stops_for_a_node_that_stays_idle() -> None:
+    # a small gang that may stop is on one of three servers: the spare is one of the two that are idle now
+    low = gang("low", 1, 1, stands=[(0, 0, 0, mask(0))], preemptible=True)
+    instance = build(nodes=racks(1, 1, 1), gangs=[low, gang("high", 2, 8, priority=1)])
+    instance = replace(instance, policy=replace(instance.policy, spares=(("block", 1),)))
+    values = aimed(instance)
+    assert (values["admission/1"], values["admission/0"]) == (16, 0)
+    spares = SlotModel(instance).spares
+    assert [sorted(nodes) for _, _, nodes in spares.idle] == [[1], [2]]
+    assert len(spares.emptied) == 1
+
+
+def test_who_moved_off_a_spare_node_does_not_return() -> None:
+    # the mover left the server that is the spare of the block, now that the others are taken
+    moves = gang("moves", 1, 1, stands=[(0, 0, 0, mask(0))], movable=True)
+    gangs = [moves, gang("one", 1, 8), gang("other", 1, 4)]
+    instance = build(nodes=racks(1, 2), gangs=gangs)
+    instance = replace(instance, policy=replace(instance.policy, spares=(("block", 1),)))
+    decisions = (
+        GangDecision("move", (PodPlacement(0, 0, 2, 1),)),
+        GangDecision("place", (PodPlacement(0, 0, 1, 255),)),
+        GangDecision("place", (PodPlacement(0, 0, 2, 30),)),
+    )
+    assert needless_undone(instance, decisions) == decisions
+    free = replace(instance, policy=replace(instance.policy, spares=()))
+    assert needless_undone(free, decisions)[0].decision == "keep"
+
+
+def test_equal_shares_are_placed_as_the_solution_has_them() -> None:
+    # 4 pods over racks of 3, 2 and 2 servers, of which the first has a gang of two that is whole in it
+    wide = replace(gang("wide", 4, 8), balance=1)
+    instance = build(nodes=racks(3, 2, 2), gangs=[wide, gang("pair", 2, 8, same="rack")])
+    assert aimed(instance)["admission/0"] == 48
+
+
+def test_small_pods_are_in_pieces_as_large_as_promised() -> None:
+    # 8 pods on servers with 5, 5 and 3 free GPUs: as 4 + 4 they are faster than as 5 + 3
+    held = {0: 3, 1: 3, 2: 5}
+    stays = [
+        gang(f"s{n}", 1, gpus, stands=[(0, 0, n, mask(*range(gpus)))]) for n, gpus in held.items()
+    ]
+    objectives = ("goodput", "waiting", "bandwidth")
+    instance = build(nodes=racks(3), gangs=[*stays, gang("torn", 8, 1)], objectives=objectives)
+    ledger = Ledger(instance, base_decisions(instance))
+    slots = SlotSearch(ledger, Budget(instance.policy.solve), frozenset(), tuple)
+    slots.build()
+    assert slots.aim()
+    pods = next(
+        one.pods
+        for one, spec in zip(ledger.incumbent.decisions, instance.gangs, strict=True)
+        if spec.name == "torn"
+    )
+    assert sorted(Counter(pod.node for pod in pods).values()) == [4, 4]
+
+
+def test_who_is_promised_a_start_starts_beside_higher_priorities() -> None:
+    # the low gang is within the guarantee of its queue: tiers of the high one must not leave it out
+    low = replace(gang("low", 1, 8), queue="own")
+    instance = build(nodes=racks(2), gangs=[low, gang("high", 2, 8, priority=1)])
+    queues = (Queue("own", guarantee=Amount(8)),)
+    objectives = (*map(Objective, ("guarantee", "admission", "waiting", "preference")),)
+    policy = replace(instance.policy, objectives=objectives)
+    values = aimed(replace(instance, queues=queues, policy=policy))
+    assert (values["guarantee/0"], values["admission/0"]) == (8, 8)

@@ -7,6 +7,7 @@ room: a node that is not closed may be full.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 
 from models.instance import Instance
@@ -54,6 +55,11 @@ class ClosedNodes:
             if spec.exclusive == level:
                 self._shared = None
 
+    def prefer(self, rule: int, nodes: Nodes) -> None:
+        """Keep nodes free by a rule that are among these, if there are any."""
+        self._order[rule].sort(key=lambda n: n not in nodes)
+        self._stale.add(rule)
+
     def narrowed(self, demand: Demand) -> Demand:
         """The demand without the nodes to which none of its pods with GPUs may come."""
         closed = self._closed(demand.gang)
@@ -64,6 +70,18 @@ class ClosedNodes:
             for role in demand.roles
         )
         return replace(demand, roles=roles)
+
+    def broken_by(self, gang: int, pods: Sequence[PodPlacement]) -> bool:
+        """Whether pods of a gang, which are counted, are where others may be alone, or on spare nodes."""
+        if not self.active:
+            return False
+        nodes = {pod.node for pod in pods}
+        rules = {rule for n in nodes for rule in spare_domains(self._instance).get(n, ())}
+        for rule in rules:
+            idle = sum(not self._pods[n] for n in self._rules[rule].nodes)
+            if idle < self._rules[rule].least:
+                return True
+        return bool(self._levels) and not nodes.isdisjoint(self._alone(gang))
 
     def _without(self, nodes: Nodes, closed: Nodes) -> Nodes:
         """The difference, one object for all gangs: tables of room go by node sets."""

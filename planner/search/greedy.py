@@ -172,6 +172,9 @@ def _place_each(
     return left
 
 
+Placing = Callable[[FreeSpace, Demand], tuple[PodPlacement, ...] | None]
+"""From the free space and a demand to its pods, None if none are found."""
+
 Order = Callable[[Instance, Demand], tuple[int, ...]]
 """Sort key of a gang among those of its priority."""
 
@@ -241,18 +244,21 @@ def queue_key(
     return not within, -gang.priority, not aged, not gang.running, last, demand.gang
 
 
-def admit(space: FreeSpace, demand: Demand, *, least_speed: int = 0) -> bool:
+def admit(
+    space: FreeSpace, demand: Demand, *, least_speed: int = 0, placing: Placing | None = None
+) -> bool:
     """Place the gang in the free space, at its smallest size that meets minBandwidthShare.
 
-    Not if room is held for another one, an earlier one of its queue waits, or a queue may not hold so much.
+    ``placing``: a way to place it at that size, in the place of ``place`` and of larger sizes. Not if room
+    is held for another one, an earlier one of its queue waits, or a queue may not hold so much.
     """
     gang, held = demand.gang, space.pods[demand.gang]
     if must_wait(space.instance, space.pods, gang):
         return False
     if space.queues is not None and space.queues.refusal(gang, {None: demand.gpus}) is not None:
         return False
-    pods = place(space, demand)
-    if pods is None and space.instance.min_share(space.instance.gangs[gang]):
+    pods = (placing or place)(space, demand)
+    if pods is None and not placing and space.instance.min_share(space.instance.gangs[gang]):
         larger = (
             remaining_demand(space.instance, gang, counts, held) for counts in _larger(space, gang)
         )

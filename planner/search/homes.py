@@ -7,26 +7,31 @@ one that is whole in none takes large slots in the domains that have some left f
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from models.program.base_state import base_decisions
-from models.program.demands import Demand
+from models.program.demands import Demand, RoleDemand
 from models.program.slot_rooms import Piece
 from models.program.slots import Mode, SlotModel
-from models.solution import GangDecision, placed
+from models.reservations import due
+from models.solution import GangDecision, PodPlacement, placed
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace
-from planner.search.greedy import admit, place
+from planner.search.greedy import admit, permitted, place
 from planner.search.guided import start
-from planner.search.repair import back_in_place
 
 
-def settle_in(model: SlotModel, values: Sequence[int], budget: Budget) -> tuple[GangDecision, ...]:
-    """The plan. Large pods come first, those that need narrow domains before others.
+def settle_in(
+    model: SlotModel, values: Sequence[int], budget: Budget
+) -> tuple[list[GangDecision], set[int]]:
+    """The plan as the solution has it, and who was to move in it and has no place.
 
-    What finds no place where the solution has it is tried anywhere, and else left to others.
+    Large pods come first, those that need narrow domains before others. What finds no place where the
+    solution has it is tried anywhere, and else left to others.
     """
     instance = model.instance
     decisions, homeless = list(base_decisions(instance)), set[int]()
@@ -39,6 +44,7 @@ def settle_in(model: SlotModel, values: Sequence[int], budget: Budget) -> tuple[
     for gang, mode in chosen.items():  # what stays holds its room before anything comes
         if decisions[gang].decision == "preempt":
             space.set(gang, placed(instance.gangs[gang], mode.option.demand.stays))
+    _keep_spares(model, values, space)
     homes = _Homes(model, values, space)
     coming = sorted(map(homes.settler, chosen.values()), key=lambda one: one.key)
     for settler in coming:
@@ -55,20 +61,67 @@ def settle_in(model: SlotModel, values: Sequence[int], budget: Budget) -> tuple[
         one if space.pods[i] == one.pods and i not in homeless else space.decision(i)
         for i, one in enumerate(decisions)
     ]
-    return back_in_place(instance, found, sorted(homeless))
+    return found, homeless
+
+
+def _keep_spares(model: SlotModel, values: Sequence[int], space: FreeSpace) -> None:
+    """Spare nodes are kept free in the domains in which the solution has them."""
+    found = dict[int, set[int]]()
+    for rule, variable, nodes in model.spares.idle:
+        if values[variable]:
+            found.setdefault(rule, set()).update(nodes)
+    for rule, own in found.items():
+        space.closed.prefer(rule, frozenset(own))
 
 
 def _place(space: FreeSpace, mode: Mode, home: frozenset[int] | None) -> bool:
-    """Place a gang at home, or anywhere; one that starts only where it is as fast as in the solution."""
+    """Place a gang at home, or anywhere; one that starts as fast as in the solution, if possible."""
     demand = mode.option.demand
-    for held in (demand if home is None else demand.on_gpus(home), demand):
+    at_home = demand if home is None else demand.on_gpus(home)
+    for held, speed in ((at_home, mode.speed), (demand, mode.speed), (at_home, 0)):
         if not mode.option.effect.moved:
-            if admit(space, held, least_speed=mode.speed):
+            if admit(space, held, least_speed=speed):
                 return True
         elif (pods := place(space, held)) is not None:
             space.set(demand.gang, sorted((*space.pods[demand.gang], *pods)))
             return True
-    return False
+    if mode.shape is None or mode.shape.piece < 2 or mode.option.effect.moved:
+        return False
+    return admit(space, demand, least_speed=mode.speed, placing=partial(_in_pieces, mode))
+
+
+def _in_pieces(mode: Mode, space: FreeSpace, demand: Demand) -> tuple[PodPlacement, ...] | None:
+    """Pods of a gang of one role in equal pieces, one a node, none smaller than in the solution."""
+    if space.closed.active:
+        demand = space.closed.narrowed(demand)
+    (role,), least = demand.gpu_roles, 1 if mode.shape is None else mode.shape.piece
+    for pieces in range(2, role.count // least + 1):
+        indices = [role.indices[at::pieces] for at in range(pieces)]
+        found, cpu_only = list[PodPlacement](), demand.cpu_only_roles
+        for n, own in zip(_nodes_with(space, mode, role, pieces), indices, strict=False):
+            part = replace(demand, roles=(replace(role, indices=own), *cpu_only))
+            pods = place(space, part.on_gpus(frozenset({n})), bound=False)
+            found += pods or ()
+            cpu_only = ()
+        whole = len(found) == sum(one.count for one in demand.roles)
+        if whole and permitted(space, demand.gang, tuple(found)):
+            return tuple(found)
+    return None
+
+
+def _nodes_with(space: FreeSpace, mode: Mode, role: RoleDemand, pieces: int) -> list[int]:
+    """Nodes for so many equal pieces of a role, the tightest, in one domain of the level of the mode."""
+    arrays, nodes = space.arrays, np.array(sorted(role.nodes))
+    most = -(-role.count // pieces) * role.gpus
+    nodes = nodes[arrays.free[nodes] >= most]
+    nodes = nodes[np.argsort(arrays.free[nodes], kind="stable")]
+    if mode.level < 0:
+        return [int(n) for n in nodes[:pieces]]
+    of = arrays.tree.domain_of[mode.level][nodes]
+    inside = (nodes[of == domain][:pieces] for domain in np.unique(of).tolist())
+    enough = [own for own in inside if len(own) == pieces]
+    tightest = min(enough, key=lambda own: int(arrays.free[own].sum()), default=nodes[:0])
+    return [int(n) for n in tightest]
 
 
 class _Settler:
@@ -90,8 +143,10 @@ class _Settler:
         largest = (
             demand.gpus if alone else max((piece * r.gpus for r in demand.gpu_roles), default=0)
         )
-        priority = model.instance.gangs[demand.gang].priority
-        self.key = not taken, level < 0, -largest, -level, -priority, -demand.gpus, demand.gang
+        gang = model.instance.gangs[demand.gang]
+        waits = gang.key not in due(model.instance)  # those whose turn has come have to start
+        place = not taken, level < 0, -largest, -level
+        self.key = *place, waits, -gang.priority, -demand.gpus, demand.gang
 
 
 class _Homes:
@@ -99,15 +154,38 @@ class _Homes:
 
     def __init__(self, model: SlotModel, values: Sequence[int], space: FreeSpace) -> None:
         self._model, self._space = model, space
-        self._left = {
-            path: {domain: values[v] for domain, v in homes.items() if values[v]}
-            for path, homes in model.homes.items()
-        }
-        self._loose = {domain: values[v] for domain, v in model.loose.items() if values[v]}
+        self._left = {path: _values(homes, values) for path, homes in model.homes.items()}
+        pools = {} if model.pools is None else model.pools.pools
+        self._pools = {nodes: _values(own, values) for nodes, own in pools.items()}
+        self._loose = _values(model.loose, values)
+        for pool in self._pools.values():
+            _take_all(self._loose, pool)
         self._spread = {} if model.spread is None else model.spread.pods(values)
-        for own in {id(own): own for own in self._spread.values()}.values():
-            for domain, slots in own.items():
-                _take(self._loose, domain, slots)
+        for mode, own in self._spread_once():
+            _take_all(self._pool(mode), own)
+        self._even = {gang: dict(own.taken(values)) for gang, own in model.shares.items()}
+        for mode in model.modes:
+            even = self._even.get(mode.option.demand.gang)
+            if even and values[mode.variable]:
+                _take_all(self._spread.get(id(mode), self._pool(mode)), even)
+        self._held = np.zeros(len(model.instance.cluster.nodes), dtype=np.int64)
+        for nodes in self._pools:
+            self._held[list(nodes)] += 1
+
+    def _spread_once(self) -> Iterator[tuple[Mode, dict[int, int]]]:
+        """A mode of each kind that has slots of its own, and these."""
+        known = set[int]()
+        for mode in self._model.modes:
+            own = self._spread.get(id(mode))
+            if own is not None and id(own) not in known:
+                known.add(id(own))
+                yield mode, own
+
+    def _pool(self, mode: Mode) -> dict[int, int]:
+        """By domain, the slots that are loose for gangs held to the same nodes."""
+        pools = self._model.pools
+        nodes = None if pools is None else pools.held_to(mode)
+        return self._loose if nodes is None else self._pools[nodes]
 
     def settler(self, mode: Mode) -> _Settler:
         """Give the gang the domains of its pieces."""
@@ -144,16 +222,20 @@ class _Homes:
 
     def of(self, settler: _Settler) -> frozenset[int] | None:
         """Nodes for the gang: those of its domains, or some with slots for what is loose; None for any."""
-        if not settler.loose or not self._loose:
+        if not settler.loose:
             return settler.domains
         cluster, found, left = self._model.instance.cluster, set[int](), settler.loose
         of, demand = cluster.domain_of[cluster.node_level - 1], settler.mode.option.demand
         inside = None if settler.domains is None else {of[n] for n in settler.domains}
-        own = self._spread.get(id(settler.mode), {})
-        for slots in (own, self._loose):
+        even = self._even.get(demand.gang)
+        if even:
+            own_nodes = (self._open_nodes(demand, domain, slots) for domain, slots in even.items())
+            return frozenset[int]().union(*own_nodes)
+        own, pool = self._spread.get(id(settler.mode), {}), self._pool(settler.mode)
+        for slots in (own, pool):
             open_ = [d for d in slots if inside is None or d in inside]
             # one that is alone leaves the domains with many slots to others
-            order = self._narrowly(own, open_) if slots is own else self._closest(left, open_)
+            order = self._narrowly(own, open_) if slots is own else _closest(pool, left, open_)
             for domain in order:
                 taken = min(left, slots[domain])
                 if taken:
@@ -161,10 +243,6 @@ class _Homes:
                     _take(slots, domain, taken)
                     left -= taken
         return settler.domains if left else frozenset(found)
-
-    def _closest(self, slots: int, domains: Iterable[int]) -> list[int]:
-        """Domains with about so many slots first."""
-        return sorted(domains, key=lambda d: (abs(self._loose[d] - slots), d))
 
     def _narrowly(self, slots: Mapping[int, int], domains: Iterable[int]) -> list[int]:
         """Domains in an order in which few wider ones have many slots."""
@@ -180,21 +258,41 @@ class _Homes:
         return sorted(domains, key=lambda d: (-total[around(d)], around(d), -slots[d], d))
 
     def _open_nodes(self, demand: Demand, domain: int, slots: int) -> set[int]:
-        """Nodes with so many free large slots, the fewest."""
+        """Nodes with so many free large slots, the fewest, those first to which few others are held."""
         cluster, unit = self._model.instance.cluster, self._model.units[0]
         nodes = np.array(cluster.domains[cluster.node_level - 1][domain].nodes)
+        if self._space.closed.active:
+            demand = self._space.closed.narrowed(demand)
         free, found = self._space.arrays.free[nodes] // unit, set[int]()
-        for at in np.argsort(-free, kind="stable").tolist():
-            if slots <= 0 or not free[at]:
+        for at in np.lexsort((-free, self._held[nodes])).tolist():
+            if slots <= 0:
                 break
-            if nodes[at] in demand.gpu_roles[0].nodes:
+            if free[at] and nodes[at] in demand.gpu_roles[0].nodes:
                 found.add(int(nodes[at]))
                 slots -= int(free[at])
         return found
 
 
+def _values(variables: Mapping[int, int], values: Sequence[int]) -> dict[int, int]:
+    """By domain, what a solution has there, if it has any."""
+    return {domain: values[v] for domain, v in variables.items() if values[v]}
+
+
+def _closest(pool: Mapping[int, int], slots: int, domains: Iterable[int]) -> list[int]:
+    """Domains with about so many slots first."""
+    return sorted(domains, key=lambda d: (abs(pool[d] - slots), d))
+
+
+def _take_all(slots: dict[int, int], taken: Mapping[int, int]) -> None:
+    """Take slots of several domains."""
+    for domain, count in taken.items():
+        _take(slots, domain, count)
+
+
 def _take(slots: dict[int, int], domain: int, taken: int) -> None:
-    """Take slots of a domain, which is left out once it has none."""
-    slots[domain] -= taken
-    if not slots[domain]:
-        del slots[domain]
+    """Take slots of a domain, as many as it has; it is left out once it has none."""
+    left = slots.get(domain, 0) - taken
+    if left > 0:
+        slots[domain] = left
+    else:
+        slots.pop(domain, None)

@@ -16,6 +16,7 @@ from models.program.base_state import Pods, moves_pods, standing_pods
 from models.program.demand_builder import remaining_demand
 from models.program.options import standing_gpus
 from models.queue_order import must_wait
+from models.reservations import due
 from models.run_times import protected
 from models.solution import GangDecision, PodPlacement
 from planner.search.free_space import FreeSpace, counts_of
@@ -84,13 +85,14 @@ def needless_undone(
         assert space is not None
         mark, seated = space.mark(), set[int]()
         space.set(gang, space.original[gang])
-        for n in sorted({pod.node for pod in space.original[gang]}):
-            if not _fits_again(space, n, seated):
-                space.undo(mark)
-                break
-        else:
-            for one in (gang, *seated):
-                found[one] = space.decision(one)
+        nodes = sorted({pod.node for pod in space.original[gang]})
+        if space.closed.broken_by(gang, space.original[gang]) or not all(
+            _fits_again(space, n, seated) for n in nodes
+        ):
+            space.undo(mark)
+            continue
+        for one in (gang, *seated):
+            found[one] = space.decision(one)
     return tuple(found)
 
 
@@ -179,21 +181,20 @@ def _give_way(space: FreeSpace, n: int, returned: set[int]) -> list[int]:
     """Take the lowest gang that came to the node off again; returns it if it has to go back, too.
 
     A gang that runs elsewhere now may find another place; back where it was may stand others by now, so that
-    it counts as the highest of them.
+    it counts as the highest of them. Gangs that have to start count as the highest of all.
     """
-    gangs = space.instance.gangs
     came = {
         gang
         for (gang, _, _), (_, stays) in space.by_node[n].tenants.items()
         if not stays and gang not in returned
     }
-    for gang in sorted(came, key=lambda gang: (gangs[gang].priority, -gang)):
+    for gang in sorted(came, key=lambda gang: (_rank(space, gang), -gang)):
         if space.original[gang] and _may_go_on(space, gang):
             before = space.pods[gang]
             space.set(gang, elsewhere(space, gang, n) or before)
             if space.pods[gang] != before:
                 return []
-    lowest = min(came, key=lambda gang: (_highest_priority(space, gang, returned), -gang))
+    lowest = min(came, key=lambda gang: (_highest_rank(space, gang, returned), -gang))
     if not space.original[lowest]:
         space.set(lowest, elsewhere(space, lowest, n))
         return []
@@ -201,7 +202,13 @@ def _give_way(space: FreeSpace, n: int, returned: set[int]) -> list[int]:
     return [lowest]
 
 
-def _highest_priority(space: FreeSpace, gang: int, returned: set[int]) -> int:
+def _rank(space: FreeSpace, gang: int) -> tuple[bool, int]:
+    """Whether the gang has to start, and its priority."""
+    spec = space.instance.gangs[gang]
+    return spec.key in due(space.instance), spec.priority
+
+
+def _highest_rank(space: FreeSpace, gang: int, returned: set[int]) -> tuple[bool, int]:
     """Of the gang, and of those that came to where it runs, if it does."""
     there = {
         other
@@ -209,7 +216,7 @@ def _highest_priority(space: FreeSpace, gang: int, returned: set[int]) -> int:
         for (other, _, _), (_, stays) in space.by_node[pod.node].tenants.items()
         if not stays and other not in returned
     }
-    return max(space.instance.gangs[one].priority for one in (gang, *there))
+    return max(_rank(space, one) for one in (gang, *there))
 
 
 def _may_go_on(space: FreeSpace, gang: int) -> bool:

@@ -15,6 +15,8 @@ from models.program.interruption import Interrupted
 from models.program.linear_program import UNBOUNDED, Linear, Program
 from models.program.slots import Mode, SlotModel
 from models.program.tier_expressions import FREE_SPACE
+from models.queue_shares import within_guarantee
+from models.reservations import due
 from models.solution import GangDecision
 from models.tiers import Tier
 from planner.search.budget import Budget, Progress
@@ -63,6 +65,9 @@ VARYING_NODES = 200
 
 VARYING_SHARE = 0.2
 """Share of what is left of the budget for all of them."""
+
+ATTEMPTS = 3
+"""Solutions that plans follow at first: of gangs that rules kept from leaving, the next one knows."""
 
 FEW_LPS = 3
 """Branching is tried where so many LPs fit into its time: mostly it ends at the root."""
@@ -194,13 +199,25 @@ class SlotSearch:
         solution = self._solve(problem, groups[len(running) - 1 :], kept) if running else ()
         if not solution and not self._budget.exhausted():
             solution = self._solve(problem, groups, [])
-        if not solution:
-            return False
-        plan = problem.decode(solution)
-        ledger.offer(plan)
-        ledger.offer(self._improved(plan))
-        promised = [(p, one.value(solution)) for p, tier, one in known if tier.row.fused]
-        values = ledger.incumbent.values
+        held = set[int]()
+        for _ in range(ATTEMPTS):
+            if not solution:
+                break
+            plan = problem.decode(solution)
+            ledger.offer(plan)
+            ledger.offer(self._improved(plan))
+            if self._has(running, solution) or self.follows or self._budget.exhausted():
+                break
+            held |= problem.refused
+            problem.hold(held)
+            solution = self._solve(problem, groups, [])
+        problem.hold(())
+        return bool(solution) and self._has(running, solution)
+
+    def _has(self, running: Sequence[Sequence[Stated]], solution: Sequence[int]) -> bool:
+        """Whether the plan has all that a solution promised about who runs; says whether it follows."""
+        values = self._ledger.incumbent.values
+        promised = [(p, one.value(solution)) for tiers in running for p, _, one in tiers]
         self.follows = all(SHORT_OF * values[p] >= (SHORT_OF - 1) * best for p, best in promised)
         return all(values[p] >= best for p, best in promised)
 
@@ -257,9 +274,11 @@ class SlotSearch:
     ) -> Callable[[Mode], bool]:
         """Whether a gang that waits may go on waiting as far as this tier goes, and those of its group.
 
-        Those of lower priority only take room; once it is settled who runs, nobody else needs any.
+        Those of lower priority only take room, unless they have to start, or are within a guarantee, for
+        which earlier tiers ask; once it is settled who runs, nobody else needs any.
         """
-        gangs = self._ledger.instance.gangs
+        instance = self._ledger.instance
+        gangs, promised, starting = instance.gangs, tier.family != "guarantee", due(instance)
         running = problem.running(solution) if solution else set(range(len(gangs)))
 
         def idle(mode: Mode) -> bool:
@@ -267,7 +286,8 @@ class SlotSearch:
             if gang.running:
                 return False
             if tier.row.fused:
-                return gang.priority < (tier.priority or 0)
+                lower = gang.priority < (tier.priority or 0) and gang.key not in starting
+                return lower and not (promised and within_guarantee(instance, gang))
             return mode.option.demand.gang not in running
 
         return idle

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
 
@@ -12,7 +12,7 @@ from models.solution import GangDecision
 from models.tiers import Tier
 from planner.search.budget import Budget
 from planner.search.homes import settle_in
-from planner.search.repair import needless_undone
+from planner.search.repair import back_in_place, needless_undone, unjustified_victims
 
 USED = 4
 """Domains of a neighbourhood that gangs of one kind use."""
@@ -24,7 +24,8 @@ OTHERS = 6
 class SlotProblem:
     """The slots as a program whose assignments are followed by plans; see ``tier_search.Problem``.
 
-    ``latest``: the last assignment that a plan followed.
+    ``latest``: the last assignment that a plan followed; ``refused``: gangs that leave their places in it
+    and may not, or have no other.
     """
 
     covers_admission = False
@@ -37,6 +38,8 @@ class SlotProblem:
         self._expressions: dict[str, Linear | None] = {}
         self._inside: dict[int, list[int]] = {}
         self.latest: tuple[int, ...] = ()
+        self.refused: set[int] = set()
+        self._held: set[int] = set()
 
     def expression(self, tier: Tier) -> Linear | None:
         if tier.name not in self._expressions:
@@ -45,16 +48,30 @@ class SlotProblem:
 
     @contextmanager
     def without(self, closed: Callable[[Mode], bool]) -> Iterator[None]:
-        """No gang has a mode of which this is so."""
-        upper = self.program.upper
-        self.program.upper = list(upper)
+        """No gang has a mode of which this is so, or stops for an idle node; who is held stays."""
+        ranges = self.program.lower, self.program.upper
+        self.program.lower, self.program.upper = list(ranges[0]), list(ranges[1])
         for mode in self._model.modes:
-            if closed(mode):
+            if mode.option.demand.gang in self._held and self._unchanged(mode):
+                self.program.lower[mode.variable] = 1
+            elif closed(mode):
                 self.program.upper[mode.variable] = 0
+        for variable in self._model.spares.emptied:
+            self.program.upper[variable] = 0
         try:
             yield
         finally:
-            self.program.upper = upper
+            self.program.lower, self.program.upper = ranges
+
+    def hold(self, gangs: Collection[int]) -> None:
+        """These gangs that run stay as they are, wherever solutions are only to be followed."""
+        self._held = set(gangs)
+
+    def _unchanged(self, mode: Mode) -> bool:
+        """Whether a gang that runs stays as it is."""
+        demand = mode.option.demand
+        pods = self._model.instance.gangs[demand.gang].running_pods
+        return bool(pods) and not demand.roles and len(demand.stays) == len(pods)
 
     def neighbourhood(self, values: Sequence[int], random: Random) -> list[int]:
         """All variables but those of some domains, which gangs of one kind use, and of others.
@@ -102,5 +119,7 @@ class SlotProblem:
 
     def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]:
         self.latest = tuple(values)
-        plan = settle_in(self._model, values, self._budget)
+        found, homeless = settle_in(self._model, values, self._budget)
+        self.refused = {*homeless, *unjustified_victims(self._model.instance, found)}
+        plan = back_in_place(self._model.instance, found, sorted(homeless))
         return needless_undone(self._model.instance, plan)
