@@ -200,9 +200,12 @@ class Search:
         if not self._by_slots:
             self._clear(ledger, self._budget)
 
-    def _clear(self, ledger: Ledger, budget: Budget) -> None:
+    def _clear(
+        self, ledger: Ledger, budget: Budget, immovable: frozenset[int] = frozenset()
+    ) -> None:
         """Gangs start in the room of others, and those that start are placed anew."""
-        for plan in clear(self.instance, ledger.incumbent.decisions, budget=budget):
+        start = ledger.incumbent.decisions
+        for plan in clear(self.instance, start, budget=budget, immovable=immovable):
             ledger.offer(plan)
         ledger.offer(rearrange(self.instance, ledger.incumbent.decisions, budget=budget))
         self._regroup(ledger, budget)
@@ -375,7 +378,7 @@ class Search:
         slots.build()
         self._enter("solving")
         if not slots.aim():
-            self._clear(ledger, budget)
+            self._clear(ledger, budget, immovable)
         if slots.follows:
             slots.run(progress)
         else:
