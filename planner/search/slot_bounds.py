@@ -6,7 +6,7 @@ domains, and a plan follows that; solved tier by tier it proves how far the plan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
 from random import Random
@@ -14,7 +14,6 @@ from random import Random
 from models.program.interruption import Interrupted
 from models.program.linear_program import UNBOUNDED, Linear, Program
 from models.program.slots import Mode, SlotModel
-from models.program.tier_expressions import FREE_SPACE
 from models.queue_shares import within_guarantee
 from models.reservations import due
 from models.solution import GangDecision
@@ -24,7 +23,7 @@ from planner.search.engines.highs import solve_by_branching
 from planner.search.engines.interface import Goal
 from planner.search.engines.relaxation import Relaxation
 from planner.search.ledger import Ledger
-from planner.search.slot_problem import SlotProblem
+from planner.search.slot_problem import LAST, SlotProblem
 from planner.search.tier_search import Narrowed, TierSearch
 
 TOGETHER = 5
@@ -35,9 +34,6 @@ BITS = 8
 
 RESOLUTION = 60
 """Bits of the weight of the first tier: coefficients of the last ones must not become 0."""
-
-LAST = {"span", *FREE_SPACE}
-"""Families of tiers for which more is told apart, once those before them are solved."""
 
 UNAIMED = {"growth", *LAST}
 """Families of tiers that are left to the search tier by tier."""
@@ -305,11 +301,10 @@ class SlotSearch:
             or any(not _holds(row, latest) for row in kept)
         ):
             return
-        with problem.fixed(range(len(latest)), latest):
-            solution = self._solve(problem, [own], list(kept))
+        _, tier, expression = own[0]
+        goal = Goal(expression, tier.sense == "max", tuple(kept))
+        solution = self._again(problem, goal, range(len(latest)), latest)
         if solution:
-            _, tier, expression = own[0]
-            goal = Goal(expression, tier.sense == "max", tuple(kept))
             solution = self._vary(problem, goal, solution)
             plan = problem.decode(solution)
             self._ledger.offer(plan, solution)
@@ -321,17 +316,25 @@ class SlotSearch:
         for _ in range(VARIATIONS):
             if over() or self._budget.exhausted():
                 break
-            with problem.fixed(problem.neighbourhood(solution, self._random), solution):
-                found = solve_by_branching(
-                    problem.program,
-                    goal,
-                    self._budget,
-                    nodes=VARYING_NODES,
-                    seconds=self._budget.seconds_left() * VARYING_SHARE,
-                    hint=solution,
-                )
-            solution = found.values or solution
+            held = problem.neighbourhood(solution, self._random)
+            solution = self._again(problem, goal, held, solution) or solution
         return solution
+
+    def _again(
+        self, problem: SlotProblem, goal: Goal, held: Iterable[int], values: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """A solution that has these variables as they are, () if none is found."""
+        seconds = self._budget.seconds_left() * VARYING_SHARE / 2
+        hint = values if len(values) == len(problem.program.lower) else ()
+        with problem.fixed(held, values):
+            return solve_by_branching(
+                problem.program,
+                goal,
+                self._budget,
+                nodes=VARYING_NODES,
+                seconds=seconds,
+                hint=hint,
+            ).values
 
     def renew(self) -> None:
         """Bound all tiers again: a bound holds only for plans that keep the earlier tiers."""

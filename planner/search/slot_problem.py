@@ -8,11 +8,15 @@ from random import Random
 
 from models.program.linear_program import Linear, Program
 from models.program.slots import Mode, SlotModel
+from models.program.tier_expressions import FREE_SPACE
 from models.solution import GangDecision
 from models.tiers import Tier
 from planner.search.budget import Budget
 from planner.search.homes import settle_in
 from planner.search.repair import back_in_place, needless_undone, unjustified_victims
+
+LAST = {"span", *FREE_SPACE}
+"""Tiers for which more is told apart, once those before them are solved."""
 
 USED = 4
 """Domains of a neighbourhood that gangs of one kind use."""
@@ -112,7 +116,7 @@ class SlotProblem:
 
     def tell_apart(self) -> None:
         """Tell apart what the tiers in LAST count, for a search to come."""
-        self._expressions = {}
+        self._expressions = {n: own for n, own in self._expressions.items() if n not in LAST}
         self.program.interrupted = self._budget.exhausted
         self._model.tell_apart(self.running(self.latest) if self.latest else ())
         self._inside = self._model.by_domain()

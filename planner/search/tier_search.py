@@ -226,7 +226,7 @@ class TierSearch:
     def _ask(self, position: int) -> _Asked:
         """What is known about the tiers from a position on, if those before keep their values."""
         ledger, program = self._ledger, self._problem.program
-        skipped = ledger.proven(position) and not self._tightens(position)
+        skipped = self._is_known(position) and not self._tightens(position)
         if not skipped and position == ledger.closed:
             self._express()
         one = _Asked(position, (program.lower, program.upper))
@@ -241,6 +241,12 @@ class TierSearch:
                 self._tighten(one.fused, one.proof)
         self._recall(one.end)
         return one
+
+    def _is_known(self, position: int) -> bool:
+        """Whether a tier is proven, or nearly if no more is asked for and an engine was."""
+        known, value = self._ledger.known(position).value, self._ledger.incumbent.values[position]
+        near = self._rough and position in self._ledger.searched
+        return known == value or (near and abs(known - value) * NEAR <= abs(value))
 
     def _tightens(self, position: int) -> bool:
         """Whether an LP of a tier that is proven already is worth what it tells the tiers to come."""
