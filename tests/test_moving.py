@@ -16,6 +16,7 @@ from models.instance import Instance
 from models.policy import Moves, Objective
 from models.program.aggregated.model import AggregatedModel
 from models.program.base_state import base_decisions
+from models.relocation import MOVES_UNPROVEN
 from models.solution import GangDecision, MoveSet, Solution, TierResult
 from planner.search import moves as moving
 from planner.search.budget import Budget
@@ -188,7 +189,7 @@ def test_figures_against_an_unproven_plan_are_marked_so() -> None:
     loose = solved(instance, plans["c"].decisions, slack=1)
     found = keep_worthwhile(instance, plans["a c"], Runs(instance, {**plans, "c": loose}))
     assert [move.gain for move in found.moves] == [16000, 250]
-    assert found.notes == (moving.UNPROVEN,)
+    assert found.notes == (MOVES_UNPROVEN,)
 
 
 def test_a_plan_that_is_as_good_without_a_set_takes_its_place() -> None:

@@ -64,7 +64,7 @@ def test_a_gang_arrives_starts_and_ends_between_snapshots(tmp_path: Path) -> Non
     assert (job.observed.duration_at_least, job.observed.duration_at_most) == (1100, 1700)
     assert job.observed.started_seconds == 600
     assert job.duration_s == 1400
-    assert job.spec.roles[0].requests["cpu"] == 4
+    assert job.spec.roles[0].requests["cpu"] == 4000
 
 
 def test_gangs_that_still_run_or_wait_are_left_out_and_counted(tmp_path: Path) -> None:
