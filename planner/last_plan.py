@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from planner.atomic_files import save_private
 from planner.errors import Fault, InputError, MissingPathError
@@ -58,17 +57,15 @@ def place(environ: Mapping[str, str]) -> Path | None:
     return state / "gangplan" / "last-plan.json.gz"
 
 
-def keep(environ: Mapping[str, str], plan: dict[str, Any], made_from: str) -> bool:
-    """Keep the plan in place of the last one; False if it cannot be, or is not to be."""
-    from models.plan import dumps
-
+def keep(environ: Mapping[str, str], text: str, made_from: str) -> bool:
+    """Keep the text of a plan in place of the last one; False if it cannot be, or is not to be."""
     try:
         path = place(environ)
         if path is None:
             return False
         header = {"madeFrom": made_from, "folder": str(Path.cwd()), "madeAt": int(time.time())}
-        text = f"{json.dumps(header)}\n{dumps(plan)}"
-        save_private(path, gzip.compress(text.encode("utf-8", "backslashreplace"), 1, mtime=0))
+        content = f"{json.dumps(header)}\n{text}".encode("utf-8", "backslashreplace")
+        save_private(path, gzip.compress(content, 1, mtime=0))
     except (OSError, ValueError):  # a read-only or full disk, a path that cannot be
         return False
     return True

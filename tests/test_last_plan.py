@@ -12,6 +12,7 @@ import pytest
 import yaml
 from conftest import Result, RunCli
 
+from models.plan import dumps
 from planner import last_plan
 from planner.cli import shown_plan
 
@@ -249,5 +250,5 @@ def test_the_names_of_gangs_are_completed(
 
 
 def test_a_plan_of_text_that_is_no_unicode_is_kept(home: dict[str, str]) -> None:
-    assert last_plan.keep(home, {"note": "\ud800"}, "x")
+    assert last_plan.keep(home, dumps({"note": "\ud800"}), "x")
     assert yaml.safe_load(last_plan.load(home).content.decode().replace("\\ud800", "?"))

@@ -227,4 +227,4 @@ def test_a_second_plan_gets_what_the_first_left_of_the_time_limit(
     document = handmade.plan()
     document["instance"]["policy"]["spec"]["solve"] = {"timeLimit": limit}
     plan = PlanDocument.model_validate(document)
-    assert time_left(Planned(plan, document, (), None, {"solve": spent})) == left
+    assert time_left(Planned(plan, document, "", (), None, {"solve": spent})) == left

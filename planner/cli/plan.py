@@ -174,7 +174,7 @@ def plan(
     )
     show(console, output, planned.plan, lambda: planned.document, only)
     code = _exit_code(planned)
-    kept = last_plan.keep(console.environ, planned.document, _made_from(request))
+    kept = last_plan.keep(console.environ, planned.text, _made_from(request))
     _report(console, request, planned, kept=kept)
     _summary(console, planned, code)
     if code:

@@ -261,7 +261,8 @@ class _Auditor:
         built = replace(self._built, instance=instance)
         maker = Maker(request, built, self._created_at, self._console)
         refute = refute and not self._stop.event.is_set()
-        return maker.made(solution, Phases(self._clock), refute=refute)
+        plan, found = maker.made(solution, Phases(self._clock), refute=refute)
+        return plan, found.document
 
     def _check(self, instance: Instance, solution: Solution) -> None:
         """Let the judge look at a plan of which only figures are stated. Raises RefusedPlanError."""

@@ -110,13 +110,14 @@ ReadReporter = Callable[["LoadedInput"], None]
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A verified plan, typed and as its JSON document.
+    """A verified plan, typed, as its JSON document and as the text of that.
 
     ``signal_exit``: 129, 130 or 143 if a signal stopped the search.
     """
 
     plan: PlanDocument
     document: dict[str, Any]
+    text: str
     unmet: tuple[Required, ...]
     signal_exit: int | None
     seconds: dict[str, float] = field(default_factory=dict)
@@ -204,7 +205,7 @@ def plan(
                 solution = search.run()
             stopped = stop.event.is_set()
             console.doing(f"{'stopping: ' * stopped}verifying the best plan so far")
-            made, document = maker.made(solution, phases, refute=not stopped)
+            made, found = maker.made(solution, phases, refute=not stopped)
             console.clear_live()
             console.event("solve_done", outcome=made.status.outcome, stopped_by=solution.stopped_by)
             console.event("verify_done", violations=0)
@@ -212,7 +213,7 @@ def plan(
             if required:
                 with phases.phase("require"):
                     left_out = unmet(required, instance, solution, stop.event)
-    return Planned(made, document, left_out, stop.exit_code, phases.seconds)
+    return Planned(made, found.document, found.text, left_out, stop.exit_code, phases.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +296,7 @@ class Maker:
 
     def made(
         self, solution: Solution, phases: Phases, *, refute: bool = True
-    ) -> tuple[PlanDocument, dict[str, Any]]:
+    ) -> tuple[PlanDocument, _Checked]:
         """The verified plan, saved if requested. Raises RefusedPlanError, CannotWriteError.
 
         ``refute``: whether the judge looks for a better plan. A proof that it refutes is an engine's
@@ -308,7 +309,7 @@ class Maker:
             self._console.doing("saving the plan")
             with phases.phase("save"):
                 self._save(found.text)
-        return found.plan, found.document
+        return found.plan, found
 
     def _verified(
         self,

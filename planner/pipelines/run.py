@@ -363,7 +363,7 @@ class _LockedRun:
         finally:
             if planned is not None:
                 made_from = f"the cluster of context {run.report.context}"
-                last_plan.keep(run.console.environ, planned.document, made_from)
+                last_plan.keep(run.console.environ, planned.text, made_from)
             run.report.warnings += planner.warnings
             for phase, seconds in planner.seconds.items():
                 run.add_seconds(phase, seconds)
