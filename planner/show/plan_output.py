@@ -67,10 +67,15 @@ def show(
 
 def _text(console: Console, plan: PlanDocument, only: Selection, *, wide: bool) -> str:
     """The tables: with a row for each gang if it was asked for, or in the first form that is short."""
+    from planner.show import plan_tables
+
+    facts = [] if only.filters else [plan_tables.facts(plan)]
+    ending = plan_tables.ending(plan)
     if wide or only.everything or only.filters:
-        return _laid_out(console, _sections(plan, only, Sharing.none, wide=wide))
+        sections = _sections(plan, only, Sharing.none, wide=wide)
+        return _laid_out(console, [*facts, *sections, ending])
     for sharing, full in FORMS:
-        sections = _sections(plan, only, sharing, wide=False, full=full)
+        sections = [*facts, *_sections(plan, only, sharing, wide=False, full=full), ending]
         drawn = _laid_out(console, sections, width=console.width or WIDTH)
         if drawn.count("\n") <= MAX_LINES:
             break
@@ -80,16 +85,15 @@ def _text(console: Console, plan: PlanDocument, only: Selection, *, wide: bool) 
 def _sections(
     plan: PlanDocument, only: Selection, sharing: Sharing, *, wide: bool, full: bool = True
 ) -> list[Table | list[str]]:
-    """Tables and lines, in order; those of the whole plan unless gangs are filtered.
+    """Tables and lines between facts and ending; those of the whole plan unless gangs are filtered.
 
     ``full``: with what changes for running gangs, and every tier with a gap.
     """
     from planner.show import plan_tables, queue_table, running_changes
 
-    sections: list[Table | list[str]] = []
-    if not only.filters:
-        sections.append(plan_tables.facts(plan))
-    sections.append(plan_tables.gangs(plan, wide=wide, sharing=sharing, only=only))
+    sections: list[Table | list[str]] = [
+        plan_tables.gangs(plan, wide=wide, sharing=sharing, only=only)
+    ]
     if full:
         sections.append(running_changes.changes(plan, wide=wide, only=only))
         sections.append(running_changes.moves(plan, only))
@@ -98,7 +102,7 @@ def _sections(
     if not only.filters:
         sections.append(queue_table.queues(plan, wide=wide, every=not sharing))
         sections.append(plan_tables.tiers(plan, wide=wide, apart=full))
-    return [*sections, plan_tables.ending(plan)]
+    return sections
 
 
 def _laid_out(
