@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 from building import build, gang, mask, node, role
-from building_servers import switched
+from building_servers import pairs4, switched
 from effort import examples
 from exhaustive import plan
 from tiny import tiny
@@ -179,6 +179,14 @@ def bounds(instance: Instance) -> dict[str, tuple[int, int]]:
     slots.build()
     slots.renew()
     return {result.name: (result.value, result.bound) for result in ledger.results()}
+
+
+def test_gpus_of_unknown_index_are_worth_what_all_their_neighbours_leave() -> None:
+    # the second pod is on GPU 1, next to the first: a gang that has a pod missing holds the other pair
+    blind = gang("blind", 2, 1, stands=[(0, 0, 0, mask(0)), (0, 1, 0, None)])
+    part = gang("part", 3, 1, stands=[(0, 0, 0, mask(2)), (0, 1, 0, mask(3))])
+    instance = build(nodes=[node("n", pairs4())], gangs=[blind, part])
+    assert beaten(instance) == []
 
 
 def test_pieces_of_servers_are_no_room_for_a_whole_one() -> None:

@@ -158,10 +158,9 @@ def _with_unknown_gpus(
     if not unknown:
         return
     known_elsewhere: set[int | None] = set()
-    for choice in found:
-        always = choice.always
+    for choice in found:  # none of their pods is in the base, also those that stay in any case
         pods = instance.gangs[choice.gang].running_pods
-        known_elsewhere.update(p.node for p in pods if p.gpus and p not in always)
+        known_elsewhere.update(p.node for p in pods if p.gpus)
     for index, nodes in unknown.items():
         if not known_elsewhere.isdisjoint(nodes):
             yield index
