@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from models.cluster import Cluster, Level, Node
-from models.gang import ExistingPod, Gang
 from models.hardware import Nic, ServerModel
-from models.instance import Instance
-from models.policy import Policy
+from models.instance.cluster import Cluster, Level, Node
+from models.instance.gang import ExistingPod, Gang
+from models.instance.instance import Instance
+from models.instance.policy import Policy
 from planner.read.instance_builder import default_mix
 
 GIB = 1 << 30

@@ -19,7 +19,7 @@ from benchmarks.running import running
 from benchmarks.shared import CHANGES, shared
 from benchmarks.switched import priorities, switched
 from benchmarks.world import fleet, recorded
-from models.instance import Instance
+from models.instance.instance import Instance
 
 __all__ = [
     "CASES",

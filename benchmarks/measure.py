@@ -19,11 +19,11 @@ from typing import Any
 
 from benchmarks.instances import CASES, describe
 from benchmarks.verdict import OURS
-from models.effective_gpus import gpus_at_speed
-from models.instance import Instance
-from models.plan import PlanWriter
-from models.solution import Solution
-from models.tier_values import Evaluation
+from models.instance.instance import Instance
+from models.instance.solution import Solution
+from models.results.plan import PlanWriter
+from models.values.effective_gpus import gpus_at_speed
+from models.values.tier_values import Evaluation
 from models.verify.check import Judge
 from planner.baselines.rules import BASELINES
 from planner.baselines.scheduler import schedule, signed_values, solution_of

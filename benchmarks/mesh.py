@@ -9,9 +9,9 @@ from __future__ import annotations
 import random
 
 from benchmarks.building import DGX1_V100, EPOCH, GIB, Room, assemble, levels, ragged, total_gpus
-from models.cluster import Cluster, Node
-from models.gang import Gang, Role
-from models.instance import Instance
+from models.instance.cluster import Cluster, Node
+from models.instance.gang import Gang, Role
+from models.instance.instance import Instance
 
 NODE = 2
 SIZES = (1, 1, 2, 2, 2, 3, 4, 4, 4, 5, 6, 7, 8)

@@ -12,10 +12,10 @@ from dataclasses import replace
 from fractions import Fraction
 
 from benchmarks.building import DGX_H100, EPOCH, GB200_TRAY, Room, assemble, ragged
-from models.cluster import Cluster, Level, Node
-from models.gang import ExistingPod, Gang, Role
 from models.hardware import ServerModel
-from models.instance import Instance
+from models.instance.cluster import Cluster, Level, Node
+from models.instance.gang import ExistingPod, Gang, Role
+from models.instance.instance import Instance
 
 NODES = 500
 RACK = 0

@@ -11,9 +11,9 @@ from dataclasses import replace
 from fractions import Fraction
 
 from benchmarks.building import EPOCH, GB200_TRAY, GIB, Room, assemble, total_gpus
-from models.cluster import Cluster, Level, Node
-from models.gang import Gang, Role
-from models.instance import Instance
+from models.instance.cluster import Cluster, Level, Node
+from models.instance.gang import Gang, Role
+from models.instance.instance import Instance
 
 RACK, NODE = 1, 2
 SHAPES = (

@@ -20,15 +20,15 @@ from types import FrameType
 
 from benchmarks.busy import busy
 from benchmarks.shared import shared
-from models.canonical import canonical_instance
-from models.instance import Instance
-from models.plan import compose, dumps
+from models.documents.canonical import canonical_instance
+from models.instance.instance import Instance
+from models.instance.solution import GangDecision, Solution
 from models.program.aggregated.bounds import PLACEMENTS
 from models.program.aggregated.model import AggregatedModel
 from models.program.base_state import base_decisions
 from models.program.interruption import TooLarge
 from models.program.linear_program import Linear
-from models.solution import GangDecision, Solution
+from models.results.plan import compose, dumps
 from models.verify.check import check
 from planner.cli.app import COLLECTS
 from planner.read.inputs import instance_from_document
@@ -36,9 +36,9 @@ from planner.search.budget import Budget
 from planner.search.engines.interface import Goal
 from planner.search.engines.portfolio import solve_goal
 from planner.search.engines.relaxation import Relaxation, RelaxedAnswer
-from planner.search.greedy import greedy
+from planner.search.explain.reasons import with_reasons
 from planner.search.ledger import Ledger
-from planner.search.reasons import with_reasons
+from planner.search.start.greedy import greedy
 
 SHAPES = {"pooled": (), "shaped": ("preference", "bandwidth"), "whole": PLACEMENTS}
 """The aggregated programs, by what they are called here."""

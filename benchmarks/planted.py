@@ -10,10 +10,10 @@ import random
 from dataclasses import dataclass, replace
 
 from benchmarks.building import DGX_H100, EPOCH, Room, assemble, levels, ragged
-from models.cluster import Cluster, Node
-from models.gang import ExistingPod, Gang, Role
-from models.instance import Instance
-from models.policy import Policy
+from models.instance.cluster import Cluster, Node
+from models.instance.gang import ExistingPod, Gang, Role
+from models.instance.instance import Instance
+from models.instance.policy import Policy
 
 BLOCK, RACK, NODE = 0, 1, 2
 DAY_S = 86_400

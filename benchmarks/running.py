@@ -12,10 +12,10 @@ from fractions import Fraction
 
 from benchmarks.building import EPOCH, Room, assemble
 from benchmarks.switched import RACK, switched
-from models.cluster import Cluster
-from models.gang import Gang, PlannedPod, Role
-from models.instance import Instance
-from models.policy import (
+from models.instance.cluster import Cluster
+from models.instance.gang import Gang, PlannedPod, Role
+from models.instance.instance import Instance
+from models.instance.policy import (
     DAY_S,
     DEFAULT_OBJECTIVES,
     LOST_RUNTIME,

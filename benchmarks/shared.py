@@ -12,10 +12,10 @@ from dataclasses import replace
 from fractions import Fraction
 
 from benchmarks.building import EPOCH, GIB, total_gpus
-from models.gang import Gang, Parallelism, Patience, Role
-from models.instance import Instance
-from models.policy import Objective, Policy, Reservations
-from models.queue import Amount, Cell, Queue
+from models.instance.gang import Gang, Parallelism, Patience, Role
+from models.instance.instance import Instance
+from models.instance.policy import Objective, Policy, Reservations
+from models.instance.queue import Amount, Cell, Queue
 
 HOUR_S = 3600
 WIDE = 64

@@ -10,9 +10,9 @@ import random
 from dataclasses import dataclass, replace
 
 from benchmarks.building import DGX_H100, EPOCH, GIB, Room, assemble, levels, ragged, total_gpus
-from models.cluster import Cluster, Node
-from models.gang import Gang, Role
-from models.instance import Instance
+from models.instance.cluster import Cluster, Node
+from models.instance.gang import Gang, Role
+from models.instance.instance import Instance
 
 BLOCK, RACK, NODE = 0, 1, 2
 

@@ -15,11 +15,11 @@ from typing import Any
 import yaml
 
 from benchmarks.building import EPOCH, GIB, Room, assemble, levels
-from models.cluster import Cluster, Node
-from models.gang import ExistingPod, Gang, PlannedPod, Role
 from models.hardware import ServerModel
-from models.instance import Instance
-from models.policy import Policy, SolveLimits
+from models.instance.cluster import Cluster, Node
+from models.instance.gang import ExistingPod, Gang, PlannedPod, Role
+from models.instance.instance import Instance
+from models.instance.policy import Policy, SolveLimits
 from models.rates.catalogue import find
 from planner.read.inputs import load
 

@@ -14,18 +14,18 @@ from exhaustive import plan
 from exhaustive_groups import covered
 from exhaustive_values import tier_values
 
-from models.instance import Instance
-from models.plan import compose
+from models.instance.instance import Instance
+from models.instance.solution import Solution, TierResult
 from models.program.base_state import base_decisions
 from models.program.formulation import formulate
-from models.solution import Solution, TierResult
+from models.results.plan import compose
 from models.verify.check import check
+from planner.search.bound.tier_search import TierSearch
 from planner.search.budget import Budget, NullProgress
-from planner.search.greedy import greedy
+from planner.search.explain.reasons import with_reasons
 from planner.search.ledger import Ledger
-from planner.search.reasons import with_reasons
 from planner.search.solve import solve
-from planner.search.tier_search import TierSearch
+from planner.search.start.greedy import greedy
 
 
 def searched(instance: Instance, *, split: bool) -> Solution:

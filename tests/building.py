@@ -12,12 +12,12 @@ from typing import Any
 
 from building_servers import switched
 
-from models.canonical import canonical_instance
-from models.cluster import Cluster, Level, Node, Taint
-from models.gang import ExistingPod, Gang, Hold, NodeAffinity, Role, Toleration
+from models.documents.canonical import canonical_instance
 from models.hardware import Nic, ServerModel
-from models.instance import Instance
-from models.policy import Objective, Policy, SolveLimits, preset_objectives
+from models.instance.cluster import Cluster, Level, Node, Taint
+from models.instance.gang import ExistingPod, Gang, Hold, NodeAffinity, Role, Toleration
+from models.instance.instance import Instance
+from models.instance.policy import Objective, Policy, SolveLimits, preset_objectives
 
 OBJECTIVES = preset_objectives("admission")
 """Objectives of every instance made by ``build`` that is not asked for others."""

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from models.instance import Instance
+from models.instance.instance import Instance
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
 

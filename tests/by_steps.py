@@ -10,18 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Event
 
-from models.instance import Instance
-from models.plan import compose
-from models.policy import SolveLimits
+from models.instance.instance import Instance
+from models.instance.policy import SolveLimits
+from models.instance.solution import GangDecision, Solution, TierResult
 from models.program.base_state import base_decisions
-from models.solution import GangDecision, Solution, TierResult
-from models.tier_values import Evaluation, tiers_of
+from models.results.plan import compose
+from models.values.tier_values import Evaluation, tiers_of
 from models.verify.check import Judge
 from planner.search.budget import Budget
-from planner.search.greedy import greedy
-from planner.search.growth import grow
-from planner.search.reasons import with_reasons
+from planner.search.explain.reasons import with_reasons
+from planner.search.improve.growth import grow
 from planner.search.solve import solve
+from planner.search.start.greedy import greedy
 from planner.show.reason_words import words
 
 NOW = "2026-11-21T00:00:00Z"

@@ -15,11 +15,11 @@ from itertools import combinations_with_replacement
 from building import LEVELS, build, gang, mask, node
 from building_servers import switched
 
-from models.cluster import Node
-from models.gang import ExistingPod, Gang
-from models.instance import Instance
-from models.queue import Cell, Queue
-from models.queue_shares import shares
+from models.instance.cluster import Node
+from models.instance.gang import ExistingPod, Gang
+from models.instance.instance import Instance
+from models.instance.queue import Cell, Queue
+from models.queues.queue_shares import shares
 
 Firm = Counter[tuple[int, str | None]]
 """GPUs of firm pods, by node and the queue that their gang names."""

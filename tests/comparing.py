@@ -13,10 +13,10 @@ from exhaustive import Best, plan
 from exhaustive_moves import moves_of
 from exhaustive_values import Tiers, tier_values
 
-from models.instance import Instance
-from models.plan import compose
-from models.relocation import MOVES_UNPROVEN
-from models.solution import Solution
+from models.instance.instance import Instance
+from models.instance.solution import Solution
+from models.results.plan import compose
+from models.values.relocation import MOVES_UNPROVEN
 from models.verify.check import check, derive
 from planner.search.solve import solve
 

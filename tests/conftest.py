@@ -17,7 +17,7 @@ from hypothesis import settings
 from planner.cli.app import run
 from planner.search.budget import Budget, Progress
 from planner.search.executors import Workers
-from planner.search.large_neighborhood import improve
+from planner.search.improve.large_neighborhood import improve
 from planner.search.ledger import Ledger
 from planner.show.console import Console
 
@@ -77,7 +77,7 @@ def search_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def brief_improvement(monkeypatch: pytest.MonkeyPatch) -> None:
     """Large-neighbourhood search ends after few rounds, the last of them with large neighbourhoods."""
-    monkeypatch.setattr("planner.search.large_neighborhood.STAGNATION", examples(4, 2))
+    monkeypatch.setattr("planner.search.improve.large_neighborhood.STAGNATION", examples(4, 2))
 
     def briefly(
         ledger: Ledger,

@@ -21,8 +21,8 @@ from exhaustive_spreads import Spreading
 from exhaustive_values import MINIMISED, Tiers, tier_values
 from exhaustive_ways import Scale, Vector, Ways
 
-from models.instance import Instance
-from models.solution import GangDecision, MoveSet, Solution, TierResult
+from models.instance.instance import Instance
+from models.instance.solution import GangDecision, MoveSet, Solution, TierResult
 
 
 @dataclass(frozen=True)

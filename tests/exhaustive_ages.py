@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from models.gang import Gang
-from models.instance import Instance
+from models.instance.gang import Gang
+from models.instance.instance import Instance
 
 
 def now(instance: Instance) -> int:

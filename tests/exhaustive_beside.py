@@ -11,8 +11,8 @@ from itertools import product
 
 from exhaustive_queues import Part
 
-from models.gang import Gang
-from models.instance import Instance
+from models.instance.gang import Gang
+from models.instance.instance import Instance
 
 Pods = Sequence[tuple[int, int, int]]
 """(role, index, node)."""

@@ -14,7 +14,7 @@ from exhaustive_pins import pinned_to
 from exhaustive_prices import ours, usable
 
 from models.hardware import slug
-from models.instance import Instance
+from models.instance.instance import Instance
 
 Nameless = int | None
 """A queue by its number; None: no queue."""

@@ -19,8 +19,8 @@ from exhaustive_prices import Hold, Prices, permille, subsets
 from exhaustive_sameness import Sameness, State
 from exhaustive_spreads import Spread
 
-from models.gang import Gang
-from models.solution import PodPlacement
+from models.instance.gang import Gang
+from models.instance.solution import PodPlacement
 
 
 class Choosing:

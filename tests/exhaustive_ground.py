@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from exhaustive_values import holds_of
 
-from models.instance import Instance
-from models.solution import PodPlacement
+from models.instance.instance import Instance
+from models.instance.solution import PodPlacement
 
 
 class Ground:

@@ -13,12 +13,12 @@ from itertools import pairwise, permutations
 
 from exhaustive_prices import Hold, Prices, bits, ideal_on, permille
 
-from models.gang import Gang, Parallelism
 from models.hardware import ServerModel
-from models.instance import Instance
+from models.instance.gang import Gang, Parallelism
+from models.instance.instance import Instance
+from models.instance.solution import PodPlacement
 from models.rates.nic_bandwidth import nics_MBps
 from models.rates.server_bandwidth import inside_MBps
-from models.solution import PodPlacement
 
 OWN = ("all-to-all", "parameter-server", "pipeline")
 

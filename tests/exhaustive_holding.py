@@ -11,7 +11,7 @@ from exhaustive_ages import queued_since
 from exhaustive_starting import could_start
 from exhaustive_values import running
 
-from models.instance import Instance
+from models.instance.instance import Instance
 
 
 def holders(instance: Instance) -> frozenset[int]:

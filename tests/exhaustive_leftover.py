@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from exhaustive_prices import domain
 
-from models.cluster import Cluster
-from models.instance import Instance
+from models.instance.cluster import Cluster
+from models.instance.instance import Instance
 
 LEFTOVER = ("stranded", "defragment", "suspect")
 """The tiers that are no sums over gangs."""

@@ -12,8 +12,8 @@ from exhaustive import Best, plan
 from exhaustive_leftover import whole_domains, whole_nodes
 from exhaustive_values import admitted, free_after, shares, standing, tier_values, weight
 
-from models.instance import Instance
-from models.solution import GangDecision, MoveSet
+from models.instance.instance import Instance
+from models.instance.solution import GangDecision, MoveSet
 
 
 def moves_of(instance: Instance, best: Best) -> tuple[MoveSet, ...]:

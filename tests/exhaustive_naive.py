@@ -17,10 +17,10 @@ from typing import Any
 from building import instance_document
 from exhaustive_starting import could_start, could_start_now
 
-from models.canonical import digest
+from models.documents.canonical import digest
 from models.documents.plan import GangKey
-from models.gang import Gang
-from models.instance import Instance
+from models.instance.gang import Gang
+from models.instance.instance import Instance
 from models.verify.check import check, derive
 from models.verify.violation import RULES
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 
 from exhaustive_prices import labels_of, usable
 
-from models.cluster import Node, Taint
-from models.gang import NodeExpression, Role, Toleration
 from models.hardware import slug
-from models.instance import Instance
+from models.instance.cluster import Node, Taint
+from models.instance.gang import NodeExpression, Role, Toleration
+from models.instance.instance import Instance
 
 
 def tolerated(tolerations: Sequence[Toleration], taint: Taint) -> bool:

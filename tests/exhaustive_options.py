@@ -13,8 +13,8 @@ from itertools import chain, combinations, product
 from exhaustive_ages import harm, left_alone, size_held
 from exhaustive_values import running, standing, whole
 
-from models.gang import Gang
-from models.instance import Instance
+from models.instance.gang import Gang
+from models.instance.instance import Instance
 
 Key = tuple[int, int]
 """(role, index) of a pod."""

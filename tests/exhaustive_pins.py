@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from exhaustive_prices import ours
 
-from models.gang import Gang
-from models.instance import Instance
-from models.queue import Pin
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.queue import Pin
 
 
 def pinned_to(instance: Instance, n: int) -> set[int]:

@@ -15,9 +15,9 @@ from exhaustive_prices import subsets
 from exhaustive_queues import arrived, promises
 from exhaustive_values import places, running, standing, whole
 
-from models.gang import Gang
-from models.instance import Instance
-from models.solution import Decision, GangDecision, PodPlacement, Reason
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.solution import Decision, GangDecision, PodPlacement, Reason
 from models.units import time_text
 
 

@@ -18,9 +18,9 @@ from typing import Literal
 from exhaustive_nodes import NAME, attracted
 from exhaustive_prices import domain, labels_of
 
-from models.gang import NextTo, Role, Spread
-from models.instance import Instance
-from models.solution import PodPlacement
+from models.instance.gang import NextTo, Role, Spread
+from models.instance.instance import Instance
+from models.instance.solution import PodPlacement
 
 Owner = tuple[int, int]
 """A role: (gang, number)."""

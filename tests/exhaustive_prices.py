@@ -11,9 +11,9 @@ from fractions import Fraction
 from functools import cache, cached_property
 from itertools import combinations
 
-from models.cluster import Cluster, Node
 from models.hardware import Nic, ServerModel
-from models.instance import Instance
+from models.instance.cluster import Cluster, Node
+from models.instance.instance import Instance
 from models.rates.nic_bandwidth import nics_MBps
 from models.rates.server_bandwidth import inside_MBps
 

@@ -17,10 +17,10 @@ from exhaustive_pins import pinned_to, visits
 from exhaustive_prices import ours, usable
 from exhaustive_starting import EMPTY, could_start_now
 
-from models.gang import Gang
 from models.hardware import slug
-from models.instance import Instance
-from models.queue import Amount
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.queue import Amount
 
 ANY = ""
 """GPUs of every model."""

@@ -19,9 +19,9 @@ from exhaustive_options import Option
 from exhaustive_queues import NOTHING, Part, Promises, together
 from exhaustive_values import Pods, running, standing, whole
 
-from models.gang import Gang
-from models.instance import Instance
-from models.solution import PodPlacement
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.solution import PodPlacement
 from models.units import epoch_seconds
 
 

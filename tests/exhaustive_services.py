@@ -6,8 +6,8 @@ Called by the exhaustive planner alone.
 
 from __future__ import annotations
 
-from models.gang import Gang
-from models.instance import Instance
+from models.instance.gang import Gang
+from models.instance.instance import Instance
 
 Service = tuple[str, str]
 """Namespace and name; services of one name in two namespaces have nothing to do with each other."""

@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable
 from exhaustive_prices import domain, labels_of
 from exhaustive_values import Pods, standing
 
-from models.cluster import Node
-from models.gang import Gang
-from models.instance import Instance
+from models.instance.cluster import Node
+from models.instance.gang import Gang
+from models.instance.instance import Instance
 
 Claims = frozenset[tuple[int, tuple[str, ...], bool]]
 """Domains with pods with GPUs: level, domain, and whether a gang wants it for itself."""

@@ -10,8 +10,8 @@ from collections.abc import Collection
 from fractions import Fraction
 from math import floor
 
-from models.gang import Gang
-from models.instance import Instance
+from models.instance.gang import Gang
+from models.instance.instance import Instance
 
 
 def by_speed(instance: Instance) -> bool:

@@ -19,9 +19,9 @@ from exhaustive_services import models_before, service_of
 from exhaustive_shape import balanced
 from exhaustive_values import Pods, standing
 
-from models.gang import Gang, Role
-from models.instance import Instance
-from models.solution import PodPlacement
+from models.instance.gang import Gang, Role
+from models.instance.instance import Instance
+from models.instance.solution import PodPlacement
 
 Room = tuple[int, tuple[int, ...]]
 """What one node has left: GPUs, and amounts of the resources named by ``Spreading.limits``."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-from models.cluster import Node
-from models.gang import Gang, Hold
-from models.instance import Instance
-from models.policy import Objective
+from models.instance.cluster import Node
+from models.instance.gang import Gang, Hold
+from models.instance.instance import Instance
+from models.instance.policy import Objective
 
 EMPTY = "nothing runs"
 """In the place of the cluster's uid: nobody is asked there who could start where nothing runs."""

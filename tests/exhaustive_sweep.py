@@ -34,7 +34,7 @@ from tiny_busy import busy
 from tiny_draws import FEATURES
 from tiny_speeds import busy_by_speed, tiny_by_speed
 
-from models.instance import Instance
+from models.instance.instance import Instance
 
 DRAWS = {
     (False, False): tiny,

@@ -17,10 +17,10 @@ from exhaustive_prices import Hold, Prices, domains_used, usable
 from exhaustive_queues import arrived, promises, together
 from exhaustive_speeds import by_speed, relative_speed, speed
 
-from models.cluster import Cluster
-from models.gang import Gang, Role
-from models.instance import Instance
-from models.solution import GangDecision, PodPlacement
+from models.instance.cluster import Cluster
+from models.instance.gang import Gang, Role
+from models.instance.instance import Instance
+from models.instance.solution import GangDecision, PodPlacement
 
 Tiers = tuple[tuple[str, int], ...]
 """Values of the stated tiers in the order of the policy."""

@@ -29,8 +29,8 @@ from exhaustive_values import (
     tier_names,
 )
 
-from models.instance import Instance
-from models.solution import PodPlacement
+from models.instance.instance import Instance
+from models.instance.solution import PodPlacement
 
 Left = tuple[int, int]
 """GPUs free on a node, and those of them that have their share of it."""

@@ -21,11 +21,10 @@ from typing import Any
 
 import yaml
 
-from models.gang import Gang
 from models.hardware import bits
-from models.instance import Instance
-from models.reservations import queue_place
-from models.solution import (
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.solution import (
     Decision,
     GangDecision,
     MoveSet,
@@ -35,7 +34,8 @@ from models.solution import (
     Solution,
     TierResult,
 )
-from models.tier_values import Evaluation, tiers_of
+from models.queues.reservations import queue_place
+from models.values.tier_values import Evaluation, tiers_of
 from planner.read.inputs import read
 
 INPUTS = Path(__file__).parent.parent / "inputs"

@@ -13,11 +13,11 @@ from random import Random
 
 from building import build, gang
 
-from models.cluster import Cluster
-from models.gang import ExistingPod, Gang
-from models.instance import Instance
-from models.policy import DAY_S, Policy, Reservations
-from models.solution import GangDecision
+from models.instance.cluster import Cluster
+from models.instance.gang import ExistingPod, Gang
+from models.instance.instance import Instance
+from models.instance.policy import DAY_S, Policy, Reservations
+from models.instance.solution import GangDecision
 
 NODES, LARGE = 80, 64
 MINUTE_S = 60

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field, replace
 
 from building_servers import switched
 
-from models.cell_places import Reach, allowed_losses
-from models.cluster import Cluster, Level, Node
-from models.gang import ExistingPod, Gang, Role
-from models.instance import Instance
-from models.policy import Objective, Policy, SolveLimits
+from models.instance.cluster import Cluster, Level, Node
+from models.instance.gang import ExistingPod, Gang, Role
+from models.instance.instance import Instance
+from models.instance.policy import Objective, Policy, SolveLimits
+from models.instance.queue import Cell, Queue
+from models.instance.solution import GangDecision
 from models.program.base_state import base_decisions, standing_pods
-from models.queue import Cell, Queue
-from models.solution import GangDecision
-from planner.search.greedy import greedy
+from models.queues.cell_places import Reach, allowed_losses
 from planner.search.solve import solve
+from planner.search.start.greedy import greedy
 
 RACK, PAIR, NODE = 0, 1, 2
 LEVELS = (Level("rack", "example.com/rack"), Level("pair", "example.com/pair"))

@@ -6,7 +6,7 @@ from typing import Any
 
 from kube import objects as gathered
 
-from models.policy import KubernetesPolicy
+from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
 from planner.read.kube.gangs.gangs import read_gangs
 from planner.read.kube.lookup import at, number, objects, text, whole

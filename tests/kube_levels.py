@@ -6,7 +6,7 @@ from typing import Any
 
 import kube
 
-from models.policy import KubernetesPolicy
+from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
 from planner.read.kube.levels.levels import Levels, read_levels
 from planner.read.kube.nodes.nodes import read_nodes

@@ -6,7 +6,7 @@ from typing import Any
 
 from kube import objects
 
-from models.policy import KubernetesPolicy
+from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
 from planner.read.kube.nodes.nodes import read_nodes
 from planner.read.kube.pods.anti_affinity import exclude_by_anti_affinity

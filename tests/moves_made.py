@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from building import gang
 
-from models.gang import Gang
-from models.instance import Instance
-from models.solution import GangDecision, PodPlacement, Solution, TierResult
-from models.tier_values import Evaluation, tiers_of
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.solution import GangDecision, PodPlacement, Solution, TierResult
+from models.values.tier_values import Evaluation, tiers_of
 
 Pods = Sequence[tuple[int, int]]
 """(node, mask) of the pods of one role, by index."""

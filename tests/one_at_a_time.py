@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from models.gang import Gang
-from models.instance import Instance
-from models.occupancy import PODS, Room, rooms
-from models.solution import Decision, GangDecision, PodPlacement
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.occupancy import PODS, Room, rooms
+from models.instance.solution import Decision, GangDecision, PodPlacement
 
 Pod = tuple[int, int]
 """(role, index)."""

@@ -14,9 +14,9 @@ from exhaustive import plan
 from exhaustive_prices import bits
 from exhaustive_values import tier_values
 
-from models.instance import Instance
-from models.plan import compose
-from models.solution import GangDecision, Solution
+from models.instance.instance import Instance
+from models.instance.solution import GangDecision, Solution
+from models.results.plan import compose
 from models.verify.check import check
 from planner.search.solve import solve
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from building import node
 from building_servers import switched, v100
 
-from models.cluster import Node
-from models.instance import Instance
+from models.instance.cluster import Node
+from models.instance.instance import Instance
 
 Tree = Mapping[str, Mapping[str, Sequence[int]]]
 """block -> rack -> GPUs of each server."""

@@ -12,10 +12,10 @@ from building import build, gang, mask, node, role
 from building_servers import switched
 from moves_made import decide, solved
 
-from models.instance import Instance
-from models.plan import compose
-from models.policy import Moves
-from models.solution import GangDecision, MoveSet, PodPlacement, Reason, Solution
+from models.instance.instance import Instance
+from models.instance.policy import Moves
+from models.instance.solution import GangDecision, MoveSet, PodPlacement, Reason, Solution
+from models.results.plan import compose
 from planner.show.reason_words import words
 
 HOUR = 3600

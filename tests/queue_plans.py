@@ -17,10 +17,10 @@ from building import build, mask, node, role
 from building import gang as gang_of
 from building_servers import switched
 
-from models.gang import Gang
-from models.instance import Instance
-from models.queue import Amount, Queue
-from models.solution import GangDecision
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.queue import Amount, Queue
+from models.instance.solution import GangDecision
 
 OBJECTIVES = ("admission", "waiting", "disruption", "growth")
 MODELS = ("A100", "H100")

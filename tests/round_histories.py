@@ -27,7 +27,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from models.documents.plan import PlanDocument
-from models.plan import compose
+from models.results.plan import compose
 from models.verify.check import check
 from planner.pipelines.previous_plan import with_previous
 from planner.read.inputs import load

@@ -20,7 +20,7 @@ from apply_runs import Hasty, record
 from conftest import Result, RunCli
 from snapshots import environment
 
-from models.solution import Solution
+from models.instance.solution import Solution
 from planner.pipelines.live_planner import LivePlanner
 from planner.pipelines.timed_search import TimedSearch
 

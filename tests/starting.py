@@ -13,11 +13,11 @@ from fractions import Fraction
 import exhaustive
 
 from models.documents.explanation import WhyCause
-from models.gang import ExistingPod, Gang, Hold, Patience, Role, Toleration
-from models.instance import Instance
-from models.policy import Objective, Policy
-from models.queue import Amount
-from models.solution import GangDecision
+from models.instance.gang import ExistingPod, Gang, Hold, Patience, Role, Toleration
+from models.instance.instance import Instance
+from models.instance.policy import Objective, Policy
+from models.instance.queue import Amount
+from models.instance.solution import GangDecision
 
 ABOVE = 10**6
 """A priority for which nobody is stopped."""

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from models.policy import Objective, Policy
+from models.instance.policy import Objective, Policy
 from planner.pipelines.adjustments import with_defragment, with_stability
 
 

@@ -32,7 +32,7 @@ from models.apply.requests import (
     Ungate,
     WriteIntent,
 )
-from models.policy import KubernetesPolicy
+from models.instance.policy import KubernetesPolicy
 from planner.cluster.backends.registry import backend_of
 from planner.cluster.request_sender import GRACE_S, REREAD_S, RequestSender
 from planner.cluster.transport import JSON, STRATEGIC, Reply, Tree

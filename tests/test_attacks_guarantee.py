@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from models.plan import compose
+from models.results.plan import compose
 from models.verify.check import check
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
 from planner.search.solve import solve
-from planner.show.explanation import Explanation
+from planner.show.explain.explanation import Explanation
 from planner.show.reason_words import words
 
 Tree = dict[str, Any]

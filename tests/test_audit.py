@@ -15,25 +15,25 @@ from conftest import RunCli
 from effort import examples
 
 from benchmarks.instances import busy, mesh, switched
-from models.audit_figures import best_speeds, fixed_gangs
-from models.canonical import canonical_instance
 from models.documents.audit import AuditDocument
-from models.gang import ExistingPod, Gang
-from models.instance import Instance
-from models.leftover import stranded
-from models.occupancy import free_after
-from models.plan import PlanWriter
-from models.policy import EVERY_SCHEDULER, Objective, SolveLimits
+from models.documents.canonical import canonical_instance
+from models.instance.gang import ExistingPod, Gang
+from models.instance.instance import Instance
+from models.instance.occupancy import free_after
+from models.instance.policy import EVERY_SCHEDULER, Objective, SolveLimits
+from models.instance.solution import GangDecision
 from models.program.base_state import base_decisions
-from models.solution import GangDecision
-from models.stranded_gpus import stranded_by_cause
+from models.results.audit_figures import best_speeds, fixed_gangs
+from models.results.plan import PlanWriter
+from models.values.leftover import stranded
+from models.values.stranded_gpus import stranded_by_cause
 from models.verify.check import Judge, figures
 from planner.baselines.rules import BASELINES
 from planner.baselines.scheduler import schedule
 from planner.pipelines.adjustments import at_no_price
 from planner.pipelines.audit import together
 from planner.read.inputs import load
-from planner.search.regaining_moves import regaining_moves
+from planner.search.improve.regaining_moves import regaining_moves
 from planner.search.solve import solve
 
 OBJECTIVES = ("goodput", "disruption")
@@ -237,7 +237,7 @@ def test_stranded_gpus_are_those_of_the_tier_by_cause(seed: int) -> None:
         for pod in one.pods
     )
     free = free_after(instance, pods)
-    from models.tier_values import Evaluation
+    from models.values.tier_values import Evaluation
 
     counted = sum(
         sum(found.get(cause, {}).values()) for cause in ("cpu or memory", "node", "domain")

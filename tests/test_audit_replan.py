@@ -10,16 +10,16 @@ from comparing import differences
 from effort import examples
 from tiny_busy import busy
 
-from models.audit_figures import best_speeds, effective_bound, fixed_gangs
-from models.effective_gpus import gpus_at_speed
-from models.instance import Instance
-from models.plan import PlanWriter
+from models.instance.instance import Instance
 from models.program.base_state import base_decisions
-from models.tier_values import Evaluation
+from models.results.audit_figures import best_speeds, effective_bound, fixed_gangs
+from models.results.plan import PlanWriter
+from models.values.effective_gpus import gpus_at_speed
+from models.values.tier_values import Evaluation
 from models.verify.check import Judge
 from planner.pipelines.adjustments import at_no_price
 from planner.pipelines.audit import together
-from planner.search.regaining_moves import regaining_moves, with_few_restarts
+from planner.search.improve.regaining_moves import regaining_moves, with_few_restarts
 from planner.search.solve import solve
 
 KINDS = {

@@ -15,7 +15,7 @@ from models.apply.intents import PLAN as MARK
 from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.apply.plan_actions import GangActions, PlanActions, PodStart, PodStop
 from models.apply.requests import Done
-from models.policy import GPU_BACKENDS
+from models.instance.policy import GPU_BACKENDS
 from planner.cluster.backends.base import Backend
 from planner.cluster.backends.registry import backend_of
 from planner.cluster.transport import Reply, Transport, Tree

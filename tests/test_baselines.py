@@ -12,8 +12,8 @@ from building import build, gang, mask, node
 from benchmarks.building import DGX1_V100, DGX_H100
 from benchmarks.instances import busy, fleet, mesh, nvl72, running, switched
 from benchmarks.measure import Referee
-from models.cluster import Node
-from models.instance import Instance
+from models.instance.cluster import Node
+from models.instance.instance import Instance
 from planner.baselines.gpu_choice import buddy, device_plugin, free_cells, koordinator
 from planner.baselines.rules import BASELINES
 from planner.baselines.scheduler import schedule, signed_values, solution_of

@@ -19,7 +19,7 @@ from benchmarks.page import page
 from benchmarks.report import BEGIN, END, collapsed, into_readme, lines, markdown, percent
 from benchmarks.run import DEFAULT_CASES, README
 from benchmarks.verdict import best_baseline, better_baselines, misses
-from models.policy import DEFAULT_OBJECTIVES
+from models.instance.policy import DEFAULT_OBJECTIVES
 from models.tiers import TIERS
 
 Tree = dict[str, Any]

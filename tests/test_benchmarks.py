@@ -21,9 +21,9 @@ from benchmarks.instances import (
 )
 from benchmarks.no_room import SHAPES
 from models.hardware import ServerModel
-from models.instance import Instance
-from models.plan import compose
+from models.instance.instance import Instance
 from models.rates.catalogue import find
+from models.results.plan import compose
 from models.verify.check import check
 from planner.baselines.rules import BASELINES
 from planner.baselines.scheduler import schedule, solution_of

@@ -18,15 +18,15 @@ from test_groups_of_roles import Doc, cluster, made
 from test_groups_of_roles import gang as document
 from test_groups_of_roles import role as role_document
 
-from models.canonical import canonical_instance
-from models.gang import Gang, Near, Together
-from models.instance import Instance
-from models.nearness import loosened, tied_gangs
-from models.part import Standing
-from models.plan import compose
-from models.policy import SolveLimits
-from models.solution import GangDecision, PodPlacement
-from models.tier_values import Evaluation
+from models.documents.canonical import canonical_instance
+from models.instance.gang import Gang, Near, Together
+from models.instance.instance import Instance
+from models.instance.policy import SolveLimits
+from models.instance.solution import GangDecision, PodPlacement
+from models.program.part import Standing
+from models.results.plan import compose
+from models.rules.nearness import loosened, tied_gangs
+from models.values.tier_values import Evaluation
 from models.verify.check import check, derive
 from planner.errors import InputError
 from planner.read.inputs import read

@@ -18,23 +18,23 @@ from test_exhaustive_comparison import BUSY, MORE
 from tiny import tiny
 from tiny_busy import busy
 
-from models.implied_bounds import ImpliedBounds
-from models.instance import Instance
-from models.policy import SolveLimits
+from models.instance.instance import Instance
+from models.instance.policy import SolveLimits
 from models.program.aggregated.bounds import PLACEMENTS
 from models.program.aggregated.model import AggregatedModel
 from models.program.aggregated.pools import smallest_piece
 from models.program.base_state import base_decisions
 from models.program.linear_program import UNBOUNDED
-from models.tier_values import tiers_of
 from models.tiers import Tier
+from models.values.implied_bounds import ImpliedBounds
+from models.values.tier_values import tiers_of
+from planner.search.bound.tier_search import RUNNING_SUBJECTS
 from planner.search.budget import Budget
 from planner.search.engines.cpsat import solve_exactly
 from planner.search.engines.interface import Goal, Status
 from planner.search.engines.relaxation import Relaxation
 from planner.search.ledger import Ledger
 from planner.search.solve import solve
-from planner.search.tier_search import RUNNING_SUBJECTS
 
 some = settings(max_examples=examples(100, 40))
 kinds = st.sampled_from([*MORE.values(), *BUSY.values()])

@@ -7,12 +7,12 @@ from functools import partial
 import pytest
 from building import build, gang
 
-from models.instance import Instance
+from models.instance.instance import Instance
 from models.program.aggregated.bounds import PLACEMENTS
 from models.program.aggregated.model import AggregatedModel
 from models.program.formulation import Formulation, formulate
 from models.program.interruption import Interrupted, Question
-from models.tier_values import tiers_of
+from models.values.tier_values import tiers_of
 
 SHAPED = partial(AggregatedModel, shaped=PLACEMENTS)
 

@@ -16,9 +16,9 @@ from drawing_documents import inputs
 from effort import examples
 from hypothesis import HealthCheck, given, settings
 
-from models.canonical import digest
-from models.instance import Instance
-from models.plan import dumps
+from models.documents.canonical import digest
+from models.instance.instance import Instance
+from models.results.plan import dumps
 from planner.errors import InputError
 from planner.read.inputs import instance_from_document, read
 

@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.documents.capacity import CapacityDocument
-from models.instance import Instance
-from models.occupancy import PODS
+from models.instance.instance import Instance
+from models.instance.occupancy import PODS
 from planner.search.capacity import CLUSTER, Shape, capacity, held_by, usable_nodes
 
 ROOT = Path(__file__).parent.parent
@@ -173,7 +173,7 @@ def test_a_plan_is_counted_as_its_input_before_and_as_it_ends_after(
 
 
 def test_nodes_that_take_nobody_do_not_count() -> None:
-    from models.cluster import Taint
+    from models.instance.cluster import Taint
 
     four = switched(4)
     nodes = [

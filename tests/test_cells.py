@@ -14,18 +14,18 @@ from building_servers import switched
 from celled import celled, firm_pods, lost, most_admitted, only_cells
 from effort import examples, spread
 
-from models.cell_places import Reach, allowed_losses, breaks_cells
-from models.cells import cells_by_model
-from models.gang import Gang
-from models.instance import Instance
-from models.part import Standing
-from models.policy import SolveLimits
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.policy import SolveLimits
+from models.instance.queue import Cell, Queue
+from models.instance.solution import GangDecision, PodPlacement, Solution
 from models.program.base_state import base_decisions, standing_pods
-from models.queue import Cell, Queue
-from models.solution import GangDecision, PodPlacement, Solution
-from planner.search.greedy import greedy
+from models.program.part import Standing
+from models.queues.cell_places import Reach, allowed_losses, breaks_cells
+from models.queues.cells import cells_by_model
 from planner.search.ledger import Ledger
 from planner.search.solve import solve
+from planner.search.start.greedy import greedy
 from planner.show.reason_words import words
 
 RACK, NODE = LEVELS.index("rack"), LEVELS.index("node")

@@ -13,17 +13,17 @@ from by_steps import faults
 from effort import examples
 from tiny_busy import busy
 
-from models.gang import Gang
-from models.instance import Instance
-from models.policy import Moves, SolveLimits
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.policy import Moves, SolveLimits
+from models.instance.solution import GangDecision, PodPlacement
 from models.program.base_state import base_decisions
-from models.solution import GangDecision, PodPlacement
 from planner.search.budget import Budget
-from planner.search.clearing import clear
-from planner.search.greedy import greedy
+from planner.search.explain.reasons import with_reasons
+from planner.search.improve.repair import moves_beyond
 from planner.search.ledger import Ledger
-from planner.search.reasons import with_reasons
-from planner.search.repair import moves_beyond
+from planner.search.start.clearing import clear
+from planner.search.start.greedy import greedy
 
 SEEDS = examples(300, 60)
 

@@ -21,12 +21,12 @@ import yaml
 from conftest import RunCli
 
 from models.documents.audit import AuditDocument, AuditGang
-from models.instance import Instance
-from models.solution import Solution
+from models.instance.instance import Instance
+from models.instance.solution import Solution
 from planner.errors import Fault, RefusedPlanError
 from planner.pipelines import audit as pipeline
 from planner.pipelines.timed_search import TimedSearch
-from planner.search.regaining_moves import Regain
+from planner.search.improve.regaining_moves import Regain
 from planner.show.audit import sections_of
 
 ROOT = Path(__file__).parent.parent
@@ -204,7 +204,7 @@ def test_it_says_whether_no_move_exists_or_none_was_found(
 ) -> None:
     (tmp_path / "full.yaml").write_text(CLUSTER + NOTE)
     (tmp_path / "lost.yaml").write_text(CLUSTER + SPLIT + NOTE + BIG)
-    monkeypatch.setattr("planner.search.regaining_moves._chosen", lambda *_: [])
+    monkeypatch.setattr("planner.search.improve.regaining_moves._chosen", lambda *_: [])
     none, missed = (
         cli("audit", str(tmp_path / name), "-o", "json") for name in ("full.yaml", "lost.yaml")
     )
@@ -257,7 +257,7 @@ def test_a_count_that_may_grow_has_a_bound(
     """A search that finds nothing leaves the gangs apart: no server is free, and at most two can be."""
     running = [gang(f"r{i}", 1, 4, f"n{i}") for i in (1, 2, 3)]
     (tmp_path / "calm.yaml").write_text(DAMAGED + "".join(running))
-    monkeypatch.setattr("models.audit_figures.wholly_free", lambda *_: {"node": (0, 6)})
+    monkeypatch.setattr("models.results.audit_figures.wholly_free", lambda *_: {"node": (0, 6)})
     result = cli("audit", str(tmp_path / "calm.yaml"), "--metrics-file", str(tmp_path / "m.prom"))
     assert "node           0  at most 2   6" in result.out
     metrics = (tmp_path / "m.prom").read_text()

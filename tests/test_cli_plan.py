@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from conftest import RunCli
 
-from models.solution import Solution
+from models.instance.solution import Solution
 from models.verify.check import Verdict
 from models.verify.violation import Violation
 from planner.errors import Fault, NoPlanError

@@ -12,8 +12,8 @@ from exhaustive import plan
 from exhaustive_moves import moves_of
 from exhaustive_values import tier_values
 
-from models.instance import Instance
-from models.solution import GangDecision, PodPlacement, Reason, Solution
+from models.instance.instance import Instance
+from models.instance.solution import GangDecision, PodPlacement, Reason, Solution
 
 INSTANCE = build(nodes_per_rack=2, gangs=[gang("a", pods=2, gpus_per_pod=4), gang("b")])
 """Best: 8 + 1 GPUs admitted, a on one server."""

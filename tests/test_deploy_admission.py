@@ -23,7 +23,7 @@ from admitted_pods import (
     ungated,
 )
 
-from models.policy import GPU_BACKENDS
+from models.instance.policy import GPU_BACKENDS
 from planner.cluster.backends.registry import backend_of
 from planner.cluster.scales import COST
 

@@ -170,7 +170,7 @@ GRANTS = granted(shipped())
 def _doctor(cluster: FakeCluster) -> list[Finding]:
     from apiserver_http import FakeWire
 
-    from models.policy import KubernetesPolicy
+    from models.instance.policy import KubernetesPolicy
 
     wish = DoctorRequest(ClusterTarget({}), ApplyOptions(allow_evictions=True))
     needs = CheckedWork(KubernetesPolicy(gpu_backend="dra"))

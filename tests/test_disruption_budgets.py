@@ -21,23 +21,24 @@ from plan_documents import gang as document
 from plan_documents import role as document_role
 from tiny_busy import busy
 
-from models import disruption_budgets
-from models.cluster import DisruptionBudget
-from models.gang import Gang
-from models.instance import Instance
-from models.part import Standing
-from models.plan import compose
-from models.policy import SolveLimits
+from models.instance.cluster import DisruptionBudget
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.policy import SolveLimits
+from models.instance.solution import Solution
 from models.program.base_state import base_decisions
+from models.program.part import Standing
 from models.program.rules import running
-from models.solution import Solution
+from models.results.plan import compose
+from models.rules import disruption_budgets
 from models.verify.check import check
 from planner.errors import InputError
 from planner.read.inputs import read
-from planner.search import free_space, repair
+from planner.search import free_space
 from planner.search.budget import Budget
+from planner.search.explain.reasons import with_reasons
+from planner.search.improve import repair
 from planner.search.ledger import Ledger
-from planner.search.reasons import with_reasons
 from planner.search.solve import solve
 from planner.show.reason_words import words
 

@@ -12,8 +12,8 @@ from conftest import RunCli
 from test_docs import ROOT, text
 from test_docs_running import told
 
-from models.effective_gpus import effective_before, effective_of
-from models.instance import Instance
+from models.instance.instance import Instance
+from models.values.effective_gpus import effective_before, effective_of
 from planner.baselines.rules import BASELINES
 from planner.baselines.scheduler import schedule
 from planner.read.inputs import load

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from models import tiers
-from planner.search import solve, tier_search
+from planner.search import solve
+from planner.search.bound import tier_search
 from planner.search.engines import portfolio
 
 ROOT = Path(__file__).parent.parent

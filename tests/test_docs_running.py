@@ -11,7 +11,7 @@ import yaml
 from conftest import RunCli
 from test_docs import ROOT, text
 
-from models.policy import DEFAULT_OBJECTIVES, Moves, Policy, default_max_gangs
+from models.instance.policy import DEFAULT_OBJECTIVES, Moves, Policy, default_max_gangs
 
 PAGES = ("elastic", "preemption", "moves", "ageing", "stickiness", "reservations", "queues")
 CLUSTER = """

@@ -10,10 +10,10 @@ from apiserver import Answer, Call, FakeCluster
 from apiserver_http import FakeWire
 
 from models.apply.live_state import ClusterView, LiveNode, LivePod
-from models.policy import KubernetesPolicy
+from models.instance.policy import KubernetesPolicy
 from planner.cli import doctor_checks as checks
-from planner.cli.doctor import findings_table, summary
 from planner.cli.doctor_checks import Finding, Level, exit_code, passed, warned
+from planner.cli.verbs.doctor import findings_table, summary
 from planner.cluster.backends.registry import backend_of
 from planner.cluster.discovery import served_groups
 from planner.cluster.kubectl import Kubectl

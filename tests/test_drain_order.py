@@ -14,7 +14,7 @@ from tiny_busy import busy
 
 from models.documents.drain_order import DrainOrderDocument
 from models.hardware import bits
-from models.instance import Instance
+from models.instance.instance import Instance
 from models.program.base_state import standing_pods
 from models.units import plural
 from planner.search.drain_order import Wave, drain_order

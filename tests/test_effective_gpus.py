@@ -10,14 +10,14 @@ from moves_made import decide, solved
 from test_walls import ROOT
 
 from models.documents.plan import PlanDocument
-from models.effective_gpus import effective_before, effective_of
-from models.gang import Gang
-from models.instance import Instance
-from models.plan import compose
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.results.plan import compose
+from models.values.effective_gpus import effective_before, effective_of
 from models.verify.check import check
 from planner.search.solve import Search, solve
-from planner.show.plan_tables import effective_gpus
-from planner.show.proofs import bought
+from planner.show.plan.plan_tables import effective_gpus
+from planner.show.plan.proofs import bought
 
 WHOLE = mask(*range(8))
 PRESETS = pytest.mark.parametrize("main", ["goodput", "admission"])

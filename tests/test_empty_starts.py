@@ -22,16 +22,16 @@ from outcomes import NOW, planned
 from tiny import tiny
 from tiny_busy import busy
 
-from models import empty_starts
-from models.cluster import Node
-from models.empty_starts import Answer, EmptyStarts, not_claiming
-from models.gang import Gang, NextTo, Role, Spread
 from models.hardware import Nic
-from models.instance import Instance
-from models.plan import compose
-from models.queue import Amount, Queue
-from models.queue_shares import stated_shares
-from models.room_holding import blockers
+from models.instance.cluster import Node
+from models.instance.gang import Gang, NextTo, Role, Spread
+from models.instance.instance import Instance
+from models.instance.queue import Amount, Queue
+from models.queues import empty_starts
+from models.queues.empty_starts import Answer, EmptyStarts, not_claiming
+from models.queues.queue_shares import stated_shares
+from models.results.plan import compose
+from models.rules.room_holding import blockers
 from models.verify.check import Judge, check
 from planner.search.solve import solve
 from planner.show.reason_words import words

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from models.policy import SolveLimits
+from models.instance.policy import SolveLimits
 from models.program.linear_program import UNBOUNDED, Linear, Program
 from planner.search.budget import Budget
 from planner.search.engines.dive import dive

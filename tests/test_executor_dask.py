@@ -12,17 +12,17 @@ import pytest
 from conftest import RunCli
 
 from benchmarks.busy import busy
-from models.instance import Instance
-from models.policy import SolveLimits
+from models.instance.instance import Instance
+from models.instance.policy import SolveLimits
+from models.instance.solution import GangDecision
 from models.program.base_state import base_decisions
-from models.solution import GangDecision
 from planner.errors import UsageError
 from planner.search import executors
 from planner.search.budget import Budget, NullProgress
 from planner.search.executors import DASK, THREADS, Workers
-from planner.search.greedy import greedy
-from planner.search.large_neighborhood import improve
+from planner.search.improve.large_neighborhood import improve
 from planner.search.ledger import Ledger
+from planner.search.start.greedy import greedy
 
 distributed = pytest.importorskip("distributed", reason="needs the extra dask")
 

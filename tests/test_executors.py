@@ -14,15 +14,15 @@ import pytest
 from interactive import ROOT
 
 from benchmarks.busy import busy
-from models.instance import Instance
-from models.policy import SolveLimits
+from models.instance.instance import Instance
+from models.instance.policy import SolveLimits
+from models.instance.solution import GangDecision
 from models.program.base_state import base_decisions
-from models.solution import GangDecision
 from planner.search.budget import Budget, NullProgress
 from planner.search.executors import PROCESSES, THREADS, Workers
-from planner.search.greedy import greedy
-from planner.search.large_neighborhood import improve
+from planner.search.improve.large_neighborhood import improve
 from planner.search.ledger import Ledger
+from planner.search.start.greedy import greedy
 from planner.signals import CAUGHT
 
 
@@ -80,7 +80,7 @@ def test_a_lost_process_costs_time_and_not_the_result() -> None:
 
 SIGNALLED = """
 import os, signal, time
-from models.policy import SolveLimits
+from models.instance.policy import SolveLimits
 from planner.search.budget import Budget
 from planner.search.executors import PROCESSES, Workers
 from planner.signals import CAUGHT

@@ -20,9 +20,9 @@ from exhaustive_values import tier_values
 from tiny import tiny
 from tiny_draws import FEATURES
 
-from models.instance import Instance
-from models.policy import Objective
-from models.solution import GangDecision, PodPlacement
+from models.instance.instance import Instance
+from models.instance.policy import Objective
+from models.instance.solution import GangDecision, PodPlacement
 
 
 def decisions(instance: Instance) -> dict[str, str]:

@@ -17,7 +17,7 @@ from tiny import tiny
 from tiny_beside import BESIDE
 from tiny_busy import busy
 
-from models.instance import Instance
+from models.instance.instance import Instance
 from planner.search.solve import AGGREGATED_FROM, WHOLE_BELOW
 
 EFFORT = 1000

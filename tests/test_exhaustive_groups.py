@@ -17,12 +17,12 @@ from tiny_busy import busy
 from tiny_groups import GROUPS
 from tiny_speeds import busy_by_speed, tiny_by_speed
 
-from models.instance import Instance
-from models.plan import compose
+from models.instance.instance import Instance
+from models.instance.solution import Solution
 from models.program.base_state import base_decisions
-from models.solution import Solution
+from models.results.plan import compose
 from models.verify.check import check, figures
-from planner.search.greedy import greedy
+from planner.search.start.greedy import greedy
 
 DRAWS = (tiny, busy, tiny_by_speed, busy_by_speed)
 

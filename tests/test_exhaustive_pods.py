@@ -17,9 +17,9 @@ from tiny import tiny
 from tiny_busy import busy
 from tiny_pods import POD_RULES
 
-from models.cluster import Node
-from models.gang import Gang, NextTo, Role, Spread
-from models.instance import Instance
+from models.instance.cluster import Node
+from models.instance.gang import Gang, NextTo, Role, Spread
+from models.instance.instance import Instance
 
 RACK, NODE = LEVELS.index("rack"), LEVELS.index("node")
 

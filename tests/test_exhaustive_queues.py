@@ -8,10 +8,10 @@ import pytest
 from building import build, gang
 from exhaustive import plan
 
-from models.gang import Gang
-from models.instance import Instance
-from models.policy import Objective
-from models.queue import Amount, Cell, Queue
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.policy import Objective
+from models.instance.queue import Amount, Cell, Queue
 
 
 def queued(instance: Instance, *queues: Queue, **named: str) -> Instance:

@@ -19,8 +19,8 @@ from plan_documents import Doc, sealed
 from tiny_reserving import reserved, timed, written
 
 from models.documents.stated import unchecked
-from models.instance import Instance
-from models.plan import compose
+from models.instance.instance import Instance
+from models.results.plan import compose
 from models.verify.check import check, derive
 from planner.search.solve import solve
 

@@ -17,9 +17,9 @@ from exhaustive_moves import moves_of
 from test_exhaustive import SMALL, unpruned
 from tiny_busy import busy
 
-from models.gang import Gang, PlannedPod
-from models.instance import Instance
-from models.policy import Disruption, Moves, Objective
+from models.instance.gang import Gang, PlannedPod
+from models.instance.instance import Instance
+from models.instance.policy import Disruption, Moves, Objective
 from models.program.base_state import base_decisions
 from planner.search.ledger import Ledger
 

@@ -17,7 +17,7 @@ from tiny import tiny
 from tiny_busy import busy
 from tiny_shape import SHAPES
 
-from models.instance import Instance
+from models.instance.instance import Instance
 
 EFFORT, MOST = 1000, 1500
 

@@ -22,9 +22,9 @@ from test_exhaustive import SMALL, decisions, unpruned, value
 from test_exhaustive_running import ALL, LOW, runs
 from tiny_speeds import busy_by_speed, tiny_by_speed
 
-from models.cluster import Node
-from models.gang import Gang
-from models.instance import Instance
+from models.instance.cluster import Node
+from models.instance.gang import Gang
+from models.instance.instance import Instance
 
 H100 = replace(switched(8), relative_speed=Fraction(990))
 A100 = replace(switched(8, gpu="A100"), relative_speed=Fraction(312))

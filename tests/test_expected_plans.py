@@ -23,9 +23,9 @@ from expected_plans import (
 )
 from one_at_a_time import queue, schedule
 
-from models.instance import Instance
-from models.plan import compose
-from models.solution import GangDecision, Solution
+from models.instance.instance import Instance
+from models.instance.solution import GangDecision, Solution
+from models.results.plan import compose
 from models.units import time_text
 from models.verify.check import check, derive
 from planner.search.solve import solve

@@ -14,8 +14,8 @@ from tiny import tiny
 from models.program.base_state import base_decisions
 from planner.search.free_arrays import FreeArrays, as_array
 from planner.search.free_space import FreeSpace
-from planner.search.greedy import greedy, missing_demand
-from planner.search.node_choice import Room, spread
+from planner.search.start.greedy import greedy, missing_demand
+from planner.search.start.node_choice import Room, spread
 
 SEEDS = examples(200, 40)
 

@@ -8,13 +8,13 @@ import pytest
 from building import build, gang, mask, node, role
 from building_servers import switched
 
-from models.instance import Instance
-from models.leftover import stranded
+from models.instance.instance import Instance
+from models.instance.solution import GangDecision
 from models.program.base_state import base_decisions
-from models.solution import GangDecision
-from models.tier_values import Evaluation
-from planner.search.greedy import greedy
+from models.values.leftover import stranded
+from models.values.tier_values import Evaluation
 from planner.search.solve import solve
+from planner.search.start.greedy import greedy
 
 
 def shared(instance: Instance, **per_gpu: int) -> Instance:

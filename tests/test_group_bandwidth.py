@@ -13,11 +13,11 @@ import pytest
 from building import build, gang, mask, node
 from building_servers import nvl, switched, v100
 
-from models.gang import Gang, Parallelism
-from models.gang_rates import dealt_ranks, gang_rates
 from models.hardware import Nic
-from models.instance import Instance
-from models.solution import PodPlacement
+from models.instance.gang import Gang, Parallelism
+from models.instance.instance import Instance
+from models.instance.solution import PodPlacement
+from models.rates.gang_rates import dealt_ranks, gang_rates
 
 ALL = mask(*range(8))
 F = Fraction

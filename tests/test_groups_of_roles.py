@@ -14,9 +14,9 @@ import yaml
 from comparing import differences
 from outcomes import NOW
 
-from models.canonical import canonical_instance
-from models.instance import Instance
-from models.plan import compose
+from models.documents.canonical import canonical_instance
+from models.instance.instance import Instance
+from models.results.plan import compose
 from models.verify.check import check
 from planner.errors import InputError
 from planner.read.inputs import read

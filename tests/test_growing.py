@@ -13,8 +13,8 @@ from building_servers import switched
 from by_steps import by_search, by_steps
 from outcomes import planned
 
-from models.gang import Gang
 from models.hardware import Nic
+from models.instance.gang import Gang
 
 
 def grows(name: str, least: int, most: int, gpus: int, **how: object) -> Gang:

@@ -13,10 +13,10 @@ from dataclasses import replace
 import pytest
 from hived import NODE, Shared, drawn, example
 
-from models.cell_places import Reach, allowed_losses
-from models.gang import Gang, Role
-from models.instance import Instance
-from models.queue import Cell, Queue
+from models.instance.gang import Gang, Role
+from models.instance.instance import Instance
+from models.instance.queue import Cell, Queue
+from models.queues.cell_places import Reach, allowed_losses
 
 
 def gone_through(instance: Instance, seed: int, steps: int) -> Shared:

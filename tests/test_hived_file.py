@@ -10,7 +10,7 @@ import kube
 import yaml
 
 from models.documents.queue import MAX_CELLS
-from models.queue import Cell, Pin
+from models.instance.queue import Cell, Pin
 from planner.read import hived
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput

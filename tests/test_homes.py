@@ -10,23 +10,23 @@ import pytest
 from building import build, gang, mask, node
 from building_servers import switched
 
-from models.cluster import Node
-from models.instance import Instance
-from models.policy import Objective
+from models.instance.cluster import Node
+from models.instance.instance import Instance
+from models.instance.policy import Objective
+from models.instance.queue import Amount, Queue
+from models.instance.solution import GangDecision, PodPlacement
 from models.program.base_state import base_decisions
 from models.program.linear_program import Linear
-from models.program.slots import SlotModel
-from models.queue import Amount, Queue
-from models.solution import GangDecision, PodPlacement
-from models.tier_values import tiers_of
+from models.program.slots.slot_program import SlotModel
+from models.values.tier_values import tiers_of
+from planner.search.bound.slot_bounds import SlotSearch
+from planner.search.bound.slot_problem import SlotProblem
 from planner.search.budget import Budget
 from planner.search.engines.highs import solve_by_branching
 from planner.search.engines.interface import Goal
-from planner.search.greedy import greedy
+from planner.search.improve.repair import needless_undone
 from planner.search.ledger import Ledger
-from planner.search.repair import needless_undone
-from planner.search.slot_bounds import SlotSearch
-from planner.search.slot_problem import SlotProblem
+from planner.search.start.greedy import greedy
 
 
 def aimed(instance: Instance) -> dict[str, int]:

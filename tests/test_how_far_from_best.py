@@ -10,7 +10,7 @@ import pytest
 from report_plans import SCRIPT
 
 from models.documents.plan import PlanDocument
-from planner.show.proofs import most_effective_gpus, outcome
+from planner.show.plan.proofs import most_effective_gpus, outcome
 
 TIER = handmade.tier
 

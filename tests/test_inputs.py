@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from effort import first_fast
 
-from models.gang import Gang
-from models.instance import Instance
-from models.plan import compose
+from models.instance.gang import Gang
+from models.instance.instance import Instance
 from models.rates.catalogue import find
 from models.rates.server_bandwidth import inside_MBps
+from models.results.plan import compose
 from models.verify.check import check
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput

@@ -24,8 +24,8 @@ from plan_documents import sealed
 from test_cli_process import wait_for
 from test_queue_limit import cluster, gang, written
 
-from models.plan import PlanWriter, compose, dumps
-from models.solution import Solution
+from models.instance.solution import Solution
+from models.results.plan import PlanWriter, compose, dumps
 from models.verify.check import Judge
 from planner.pipelines import judge_process
 from planner.pipelines.judge_process import Findings, JudgeProcess

@@ -10,7 +10,7 @@ from bundles import load_all
 from kube import node, pod
 from kube_gangs import owned, thing
 
-from models.gang import Gang
+from models.instance.gang import Gang
 from models.units import epoch_seconds
 from planner.read.instance_builder import LoadedInput
 

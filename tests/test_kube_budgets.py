@@ -15,9 +15,9 @@ from kube import node, objects, pod
 from kube_gangs import owned, thing
 from outcomes import planned
 
-from models.canonical import canonical_instance
-from models.disruption_budgets import DisruptionBudgets
+from models.documents.canonical import canonical_instance
 from models.documents.reason import ReasonGuard
+from models.rules.disruption_budgets import DisruptionBudgets
 from planner.read.findings import Remarks
 from planner.read.inputs import instance_from_document, load
 from planner.read.instance_builder import LoadedInput

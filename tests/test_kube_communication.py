@@ -14,7 +14,7 @@ from conftest import RunCli
 from kube import node, pod
 from kube_gangs import owned, thing
 
-from models.gang import DEFAULT_FRACTION, Gang
+from models.instance.gang import DEFAULT_FRACTION, Gang
 from planner.read.instance_builder import LoadedInput
 
 PATTERN = "gangplan.dev/communication-pattern"

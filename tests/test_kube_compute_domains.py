@@ -12,9 +12,9 @@ from kube import node, pod
 from kube_pods import thing
 from outcomes import NOW
 
-from models.gang import Gang
-from models.instance import Instance
-from models.plan import compose
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.results.plan import compose
 from models.verify.check import check
 from planner.read.inputs import instance_from_document, load
 from planner.read.instance_builder import LoadedInput

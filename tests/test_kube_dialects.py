@@ -8,12 +8,12 @@ import kube
 import pytest
 import toy_dialect
 
-from models.policy import GPU_BACKENDS
+from models.instance.policy import GPU_BACKENDS
 from planner.read.compact_cluster import catalogue_model
 from planner.read.document_kinds import Documents
 from planner.read.findings import Findings
 from planner.read.instance_builder import LoadedInput, build
-from planner.read.kube.dialects import registry
+from planner.read.kube import dialect_registry as registry
 
 RACK = "example.com/rack"
 

@@ -14,7 +14,7 @@ from effort import first_fast
 from kube_arithmetic import amount, requests, tolerated
 from kube_feasible import field_errors
 
-from models.plan import compose
+from models.results.plan import compose
 from planner.read.inputs import load
 from planner.search.solve import solve
 

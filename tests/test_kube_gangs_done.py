@@ -9,7 +9,7 @@ from bundles import read_all
 from kube import node, pod
 from kube_gangs import owned, read, seats, sizes, thing
 
-from models.effective_gpus import effective_before
+from models.values.effective_gpus import effective_before
 
 Tree = dict[str, Any]
 

@@ -10,8 +10,8 @@ from kube import node, pod
 from kube_gangs import owned, thing
 from outcomes import planned
 
-from models.gang import Gang
-from models.instance import Instance
+from models.instance.gang import Gang
+from models.instance.instance import Instance
 from planner.read.inputs import load
 
 RACK = "example.com/rack"

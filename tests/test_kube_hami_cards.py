@@ -9,7 +9,7 @@ import pytest
 from kube import node, objects
 from kube_nodes import gpus_of
 
-from models.policy import KubernetesPolicy
+from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
 from planner.read.kube.dialects.hami import Cards, whole_cards
 from planner.read.kube.nodes.nodes import read_nodes

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from kube import node, objects, pod
 from kube_pods import asking, one, read
 
-from models.policy import KubernetesPolicy
+from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
-from planner.read.kube.dialects.registry import holding_readers
+from planner.read.kube.dialect_registry import holding_readers
 from planner.read.kube.nodes.nodes import read_nodes
 from planner.read.kube.pods.requests import gpu_request
 

@@ -10,7 +10,7 @@ import pytest
 from kube import node, pod
 from kube_gangs import owned, thing
 
-from models.gang import Gang
+from models.instance.gang import Gang
 from planner.read.inputs import load
 
 Tree = dict[str, Any]

@@ -9,11 +9,11 @@ import pytest
 import yaml
 from kube_levels import CLIQUE, Tree, exact, found, hypernode, labelled, names, node, topology
 
-from models.cluster import Level
 from models.documents.base import MAX_FIELDS
 from models.documents.cluster import MAX_LEVELS
 from models.documents.policy import PolicyDocument
-from models.policy import KubernetesPolicy
+from models.instance.cluster import Level
+from models.instance.policy import KubernetesPolicy
 from planner.read.kube.levels.levels import Levels
 from planner.read.kube.records import LevelAsk
 from planner.read.slurm import cluster as slurm

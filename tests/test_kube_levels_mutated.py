@@ -14,7 +14,7 @@ from kube_levels import CLIQUE, Tree, found
 
 from models.documents.cluster import MAX_LEVELS, ClusterDocument
 from models.documents.policy import PolicyDocument
-from models.policy import KubernetesPolicy
+from models.instance.policy import KubernetesPolicy
 from planner.read.kube.levels.levels import Levels
 from planner.read.kube.lookup import is_label_key, is_name
 from planner.read.kube.records import KubeNode, LevelAsk

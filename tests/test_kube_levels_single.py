@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import kube
 
-from models.policy import KubernetesPolicy
+from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
 from planner.read.kube.levels.levels import read_levels
 from planner.read.kube.nodes.nodes import read_nodes

@@ -9,7 +9,7 @@ from bundles import load_all
 from kube import node, pod
 from kube_gangs import owned, read, thing
 
-from models.plan import compose
+from models.results.plan import compose
 from models.verify.check import check
 from planner.read.instance_builder import LoadedInput
 from planner.read.kube.gangs.ranges import Need, share_slack

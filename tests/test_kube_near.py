@@ -11,7 +11,7 @@ from kube import pod
 from test_kube_pod_rules import HOST, RACK, listed, racks
 
 from models.documents.gang import MAX_NEAR
-from models.gang import Near
+from models.instance.gang import Near
 from planner.read.findings import Remarks
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput

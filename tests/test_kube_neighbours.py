@@ -16,7 +16,7 @@ from kube import node, pod
 from kube_feasible import field_errors
 from kube_neighbours import REQUIRED, Neighbours
 
-from models.plan import compose
+from models.results.plan import compose
 from planner.read.inputs import load
 from planner.search.solve import solve
 

@@ -9,8 +9,8 @@ import pytest
 from kube import expected, load, node, objects
 from kube_nodes import gpus_of, one, read
 
-from models.cluster import Taint
-from models.policy import KubernetesPolicy
+from models.instance.cluster import Taint
+from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
 from planner.read.kube.nodes.nodes import read_nodes
 

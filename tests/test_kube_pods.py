@@ -10,8 +10,8 @@ import pytest
 from kube import node, objects, pod
 from kube_pods import asking, one, read, thing
 
-from models.gang import NodeExpression, Toleration
-from models.policy import KubernetesPolicy
+from models.instance.gang import NodeExpression, Toleration
+from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
 from planner.read.kube.objects import Gatherer
 from planner.read.kube.pods.constraints import (

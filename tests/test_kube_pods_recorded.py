@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kube import expected, load
 
-from models.policy import KubernetesPolicy
+from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
 from planner.read.kube.nodes.nodes import read_nodes
 from planner.read.kube.pods.pods import read_pods

@@ -12,7 +12,7 @@ from bundles import load_all
 from conftest import RunCli
 from kube_levels import Tree, found, node, topology
 
-from models.policy import KubernetesPolicy
+from models.instance.policy import KubernetesPolicy
 
 RACK, SUPERPOD = "topology.example.com/rack", "example.com/superpod"
 Value = Callable[[int], str]

@@ -10,8 +10,8 @@ import kube
 import plan_documents as docs
 import pytest
 
-from models.plan import compose
-from models.queue import Amount, Queue
+from models.instance.queue import Amount, Queue
+from models.results.plan import compose
 from models.verify.check import check
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput

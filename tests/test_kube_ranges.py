@@ -14,7 +14,7 @@ from kube_gangs import owned, read, seats, thing
 
 from models.apply.plan_actions import actions_of
 from models.documents.plan import PlanDocument
-from models.plan import compose
+from models.results.plan import compose
 from models.verify.check import check
 from planner.read.instance_builder import LoadedInput
 from planner.read.kube.gangs.ranges import BELOW_GROUP, BEYOND, DIFFER, NO_NUMBER, SWAPPED

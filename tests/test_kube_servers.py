@@ -15,10 +15,10 @@ from kube import expected, load, node
 from kube_nodes import claimed, device, gpus_of, read
 from test_kube_nodes_mutated import RECORDED, mutated
 
-from models.canonical import server_model_document
+from models.documents.canonical import server_model_document
 from models.documents.server import ServerModelDocument
 from models.hardware import Nic, ServerModel, slug
-from models.policy import KubernetesPolicy
+from models.instance.policy import KubernetesPolicy
 from models.rates.catalogue import find, server_models
 from models.rates.server_bandwidth import inside_MBps
 from planner.read.findings import Remarks

@@ -6,7 +6,7 @@ import pytest
 from kube import load, node
 from kube_nodes import claimed, device, gpus_of, koordinator, one, read, slice_of
 
-from models.policy import KubernetesPolicy
+from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
 from planner.read.kube.nodes.nodes import read_nodes
 

@@ -16,7 +16,7 @@ from kube import node, pod
 from kube_gangs import owned, thing
 from test_kube_mutations import ODD, broken, places, recorded
 
-from models.gang import Gang, Role
+from models.instance.gang import Gang, Role
 from planner.read.instance_builder import LoadedInput
 from planner.read.kube.kinds import ALL as ALL_KINDS
 from planner.read.kube.templates import waiting

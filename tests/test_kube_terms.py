@@ -13,7 +13,7 @@ from kube_gangs import owned, thing
 
 from models.apply.intents import Intent, read_intent
 from models.apply.terms import Terms, read_terms, strictest
-from models.gang import Gang
+from models.instance.gang import Gang
 from models.units import epoch_seconds, time_text
 from planner.read.instance_builder import LoadedInput
 from planner.read.kube.pods.placement import PROVEN

@@ -18,7 +18,7 @@ from kube_volumes import NOW, claim, loaded, only_on, storage_class, using, volu
 from outcomes import NOW as NOW_TEXT
 from outcomes import planned
 
-from models.plan import compose
+from models.results.plan import compose
 from models.verify.check import check
 from planner.read.kube.gangs.roles import MAX_TIES
 from planner.read.kube.pods.volume_pools import MAX_SIZES

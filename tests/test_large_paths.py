@@ -17,16 +17,16 @@ from test_exhaustive_comparison import BUSY, MORE
 from tiny import tiny
 from tiny_busy import busy
 
-from models.cluster import Cluster
 from models.hardware import Nic
-from models.instance import Instance
-from models.plan import compose, dumps
-from models.policy import Objective, SolveLimits
+from models.instance.cluster import Cluster
+from models.instance.instance import Instance
+from models.instance.policy import Objective, SolveLimits
+from models.instance.solution import Solution
 from models.program import linear_program
 from models.program.aggregated.model import AggregatedModel
 from models.program.formulation import formulate
 from models.program.interruption import TooLarge
-from models.solution import Solution
+from models.results.plan import compose, dumps
 from models.tiers import TIERS
 from models.verify.check import check
 from planner.search.solve import AGGREGATED_FROM, WHOLE_BELOW, solve

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from conftest import Result, RunCli
 
-from models.plan import dumps
+from models.results.plan import dumps
 from planner import last_plan
 from planner.cli import shown_plan
 

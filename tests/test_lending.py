@@ -8,8 +8,8 @@ import pytest
 from test_kube_queues import FLAVORS, by_name, groups, kueue, read
 from test_queue_plans import asks, cluster, decided, promised, runs
 
-from models.queue import Amount, Queue
-from models.solution import Reason
+from models.instance.queue import Amount, Queue
+from models.instance.solution import Reason
 from planner.search.solve import solve
 
 KEEPS = Amount(4)

@@ -9,7 +9,7 @@ from apiserver import Call, FakeCluster
 from apiserver_http import FakeWire
 
 from models.apply.intents import Intent, SealKey
-from models.policy import KubernetesPolicy
+from models.instance.policy import KubernetesPolicy
 from planner.cluster.live_view import ClusterReader, for_planning, read_cluster
 from planner.cluster.pages import PAGE
 from planner.cluster.transport import JSON, Reply, Tree

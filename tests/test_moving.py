@@ -12,17 +12,17 @@ from building import build, gang, mask, node, role
 from building_servers import switched
 from moves_made import decide, small, solved
 
-from models.instance import Instance
-from models.policy import Moves, Objective
+from models.instance.instance import Instance
+from models.instance.policy import Moves, Objective
+from models.instance.solution import GangDecision, MoveSet, Solution, TierResult
 from models.program.aggregated.model import AggregatedModel
 from models.program.base_state import base_decisions
-from models.relocation import MOVES_UNPROVEN
-from models.solution import GangDecision, MoveSet, Solution, TierResult
-from planner.search import moves as moving
+from models.values.relocation import MOVES_UNPROVEN
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace
-from planner.search.guided import follow
-from planner.search.moves import keep_worthwhile
+from planner.search.improve import moves as moving
+from planner.search.improve.moves import keep_worthwhile
+from planner.search.start.guided import follow
 
 
 def with_least(instance: Instance, gain: str) -> Instance:

@@ -10,11 +10,11 @@ import pytest
 from building import build, gang, mask
 from effort import examples, first_fast
 
-from models.gang import Gang
-from models.instance import Instance
-from models.plan import compose
-from models.policy import Moves, SolveLimits
-from models.solution import Solution
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.policy import Moves, SolveLimits
+from models.instance.solution import Solution
+from models.results.plan import compose
 from models.verify.check import check
 from planner.search.solve import solve
 

@@ -13,32 +13,33 @@ from exhaustive_spreads import Spreading
 from exhaustive_values import Pods
 from outcomes import NOW
 
-from models import tier_values, tiers
-from models.gang import Gang
-from models.instance import Instance
-from models.plan import compose
+from models import tiers
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.solution import GangDecision, PodPlacement, Reason, Solution
+from models.program import rows
 from models.program import tier_expressions as program_tiers
 from models.program.base_state import base_decisions
 from models.program.demands import Demand
 from models.program.linear_program import Linear
 from models.program.queue_usage import QUEUE_TIERS
-from models.program.rules import all_rules as rows
-from models.program.rules import declarations
-from models.program.rules.all_rules import Rule
-from models.program.rules.declarations import Declaration
+from models.program.rows import Rule
 from models.program.rules.topology import Topology
 from models.program.tier_expressions import TierExpressions
 from models.program.variables import GangVariables, Model
-from models.solution import GangDecision, PodPlacement, Reason, Solution
+from models.results.plan import compose
+from models.rules import declarations
+from models.rules.declarations import Declaration
 from models.tiers import TierFamily
+from models.values import tier_values
 from models.verify import check as judge
 from models.verify import tier_values as judged_values
 from models.verify import violation
 from models.verify.check import check, derive
 from models.verify.outcome import Outcome
 from models.verify.violation import Violation
-from planner.search.greedy import greedy
 from planner.search.solve import AGGREGATED_FROM, WHOLE_BELOW, solve
+from planner.search.start.greedy import greedy
 
 SIZES = (None, AGGREGATED_FROM, WHOLE_BELOW)
 

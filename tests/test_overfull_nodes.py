@@ -14,7 +14,7 @@ from bundles import read_all
 from outcomes import document_of, planned
 from plan_documents import Doc, decided, entry, restated, wanted
 
-from models.instance import Instance
+from models.instance.instance import Instance
 from models.program.formulation import formulate
 from models.verify.check import check
 from planner.errors import InputError

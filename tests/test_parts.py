@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 from tiny import tiny
 from tiny_busy import busy
 
-from models.instance import Instance
-from models.part import Part, Standing
-from models.policy import SolveLimits
+from models.instance.instance import Instance
+from models.instance.policy import SolveLimits
+from models.instance.solution import GangDecision
 from models.program.base_state import base_decisions, standing_pods
-from models.solution import GangDecision
-from planner.search.greedy import greedy
-from planner.search.growth import grow
-from planner.search.large_neighborhood import solve_part
+from models.program.part import Part, Standing
+from planner.search.improve.growth import grow
+from planner.search.improve.large_neighborhood import solve_part
+from planner.search.improve.repair import back_in_place, unjustified_victims
 from planner.search.ledger import Ledger
-from planner.search.repair import back_in_place, unjustified_victims
+from planner.search.start.greedy import greedy
 
 LIMITS = SolveLimits(budget=4, workers=1)
 MORE = ("running", "movable", "preemptible", "elastic", "priorities", "incomplete", "unknown_gpus")

@@ -20,18 +20,18 @@ from test_queue_status import gang as stated_gang
 from test_queue_status import queue, save
 from tiny_busy import busy
 
-from models.gang import Gang
-from models.instance import Instance
-from models.part import Standing
-from models.pins import closed_by_pins, guest_of, pinned_nodes
-from models.plan import compose
-from models.policy import SolveLimits
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.policy import SolveLimits
+from models.instance.queue import Amount, Cell, Pin, Queue
 from models.program.base_state import base_decisions
-from models.queue import Amount, Cell, Pin, Queue
+from models.program.part import Standing
+from models.queues.pins import closed_by_pins, guest_of, pinned_nodes
+from models.results.plan import compose
 from models.verify.check import check
 from planner.read.inputs import load
-from planner.search.greedy import greedy
 from planner.search.solve import solve
+from planner.search.start.greedy import greedy
 
 RACK, NODE = LEVELS.index("rack"), LEVELS.index("node")
 EVERY = mask(*range(8))

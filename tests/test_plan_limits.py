@@ -10,7 +10,7 @@ import pytest
 from conftest import RunCli
 from tiny import tiny
 
-from models.plan import compose
+from models.results.plan import compose
 from planner.search.solve import Search
 
 INPUT = """

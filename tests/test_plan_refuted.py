@@ -10,8 +10,8 @@ import pytest
 from conftest import RunCli
 from test_queue_limit import cluster, gang, written
 
-from models.solution import GangDecision, Reason, Solution
-from models.tier_values import Evaluation
+from models.instance.solution import GangDecision, Reason, Solution
+from models.values.tier_values import Evaluation
 from planner.pipelines import plan as pipeline
 from planner.pipelines.timed_search import TimedSearch
 

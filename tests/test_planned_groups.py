@@ -18,9 +18,9 @@ from test_kube_communication import job
 
 from models.apply.intents import Intent, Member, read_intent
 from models.hardware import Nic
-from models.instance import Instance
-from models.policy import preset_objectives
-from models.solution import Solution
+from models.instance.instance import Instance
+from models.instance.policy import preset_objectives
+from models.instance.solution import Solution
 from planner.search.solve import solve
 
 

@@ -10,9 +10,9 @@ import pytest
 from building import instance_document
 from bundles import read_all
 
-from models.cluster import Level
-from models.instance import Instance
-from models.policy import KubernetesPolicy
+from models.instance.cluster import Level
+from models.instance.instance import Instance
+from models.instance.policy import KubernetesPolicy
 from planner.errors import InputError
 from planner.read.inputs import instance_from_document
 

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kube_levels import found, labelled, node
 
-from models.cluster import Level
 from models.host_ranges import host_ranges, hosts
-from models.instance import Instance
-from models.policy import KubernetesPolicy
+from models.instance.cluster import Level
+from models.instance.instance import Instance
+from models.instance.policy import KubernetesPolicy
 from planner.errors import InputError
 from planner.read.inputs import instance_from_document, read
 from planner.read.instance_builder import LoadedInput

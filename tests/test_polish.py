@@ -10,14 +10,14 @@ from building import build, gang, node
 from building_servers import switched
 from tiny_busy import busy
 
-from models.instance import Instance
-from models.policy import SolveLimits
+from models.instance.instance import Instance
+from models.instance.policy import SolveLimits
+from models.instance.solution import GangDecision, PodPlacement, Solution
 from models.program.base_state import base_decisions
-from models.solution import GangDecision, PodPlacement, Solution
 from planner.search.budget import Budget
+from planner.search.explain.reasons import with_reasons
+from planner.search.improve.polish import polish
 from planner.search.ledger import Ledger
-from planner.search.polish import polish
-from planner.search.reasons import with_reasons
 
 
 def plenty() -> Budget:

@@ -12,7 +12,7 @@ from tiny import tiny
 from tiny_busy import busy
 
 from models.hardware import ServerModel
-from models.instance import Instance
+from models.instance.instance import Instance
 from models.program import regions
 from models.program.formulation import pairs
 from models.program.packing import by_count

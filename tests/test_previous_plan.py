@@ -13,9 +13,9 @@ import pytest
 from building import build, gang, role
 from building_servers import switched
 
-from models.gang import PlannedPod
-from models.instance import Instance
-from models.plan import compose
+from models.instance.gang import PlannedPod
+from models.instance.instance import Instance
+from models.results.plan import compose
 from planner.errors import InputError, MissingPathError
 from planner.pipelines.previous_plan import with_previous
 from planner.read.plan_files import load

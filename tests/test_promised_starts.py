@@ -13,8 +13,8 @@ import round_histories
 from effort import examples, spread
 from round_histories import History, World, seconds_of, stamp
 
-from models.instance import Instance
-from models.plan import compose, dumps
+from models.instance.instance import Instance
+from models.results.plan import compose, dumps
 from models.units import time_text
 from models.verify.check import check
 from planner.pipelines.previous_plan import with_previous

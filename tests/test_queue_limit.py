@@ -11,8 +11,8 @@ import pytest
 from conftest import RunCli
 from plan_documents import Doc, sealed
 
-from models.canonical import canonical_instance
-from models.gang import Gang
+from models.documents.canonical import canonical_instance
+from models.instance.gang import Gang
 from models.verify.check import check
 from planner.read.findings import Remarks
 from planner.read.inputs import instance_from_document, load

@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from queue_plans import Facts, best, places_of, tiny_queues
 
-from models.gang import Gang
-from models.implied_bounds import ImpliedBounds
-from models.instance import Instance
-from models.part import Standing
-from models.policy import SolveLimits
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.policy import SolveLimits
+from models.instance.queue import Amount, Cell, Queue
+from models.instance.solution import Reason, Solution
 from models.program.aggregated.model import AggregatedModel
-from models.queue import Amount, Cell, Queue
-from models.queue_shares import guarantees, queue_counts, within_guarantee
-from models.solution import Reason, Solution
-from models.tier_values import tiers_of
+from models.program.part import Standing
+from models.queues.queue_shares import guarantees, queue_counts, within_guarantee
 from models.tiers import larger_is_better
+from models.values.implied_bounds import ImpliedBounds
+from models.values.tier_values import tiers_of
 from planner.search.budget import Budget
 from planner.search.engines.interface import Goal
 from planner.search.engines.relaxation import Relaxation

@@ -12,10 +12,10 @@ from building import gang as running
 from conftest import RunCli
 
 from models.documents.plan import PlanQueue
-from models.queue_shares import gpus_beyond, gpus_held
-from models.solution import placed
+from models.instance.solution import placed
+from models.queues.queue_shares import gpus_beyond, gpus_held
 from planner.show import metrics
-from planner.show.queue_table import MAX_QUEUES
+from planner.show.plan.queue_table import MAX_QUEUES
 
 KEY = {"apiVersion": "gangplan.dev/v1alpha1"}
 

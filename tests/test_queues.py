@@ -15,7 +15,7 @@ from kube import expected, listed, node, pod
 from kube_gangs import owned, thing
 from kube_pods import read as read_pods
 
-from models.gang import Gang
+from models.instance.gang import Gang
 from planner.cli.options import schedulers_of
 from planner.pipelines.plan import PlanRequest
 from planner.read.inputs import load

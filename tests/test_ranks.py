@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_group_bandwidth import parallel
 
-from models.gang import Gang
-from models.gang_rates import own_sets
-from models.instance import Instance
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.solution import PodPlacement
 from models.program.rules.group_bounds import GroupBounds
-from models.ranks import Dealt, deal
+from models.rates.gang_rates import own_sets
 from models.rates.group_bandwidth import EXPERT, TENSOR, GroupRates, Place, role_kinds
 from models.rates.nic_bandwidth import nics_MBps
-from models.solution import PodPlacement
+from models.rates.ranks import Dealt, deal
 
 Pods = list[PodPlacement]
 
@@ -104,7 +104,7 @@ def test_ranks_of_a_vast_role_stay_consecutive(monkeypatch: pytest.MonkeyPatch) 
     one = parallel(gang("a", 4, 8), tensor=8, pipeline=2)
     instance = build(racks=2, nodes_per_rack=2, oversubscription=(1, 4), gangs=[one])
     assert order_of(instance, at(0, 2, 1, 3)) == [0, 2, 1, 3]
-    monkeypatch.setattr("models.ranks.MOST_RANKS", 4 * 8 * 3 - 1)  # tensor, data and pipeline
+    monkeypatch.setattr("models.rates.ranks.MOST_RANKS", 4 * 8 * 3 - 1)  # tensor, data and pipeline
     assert order_of(instance, at(0, 2, 1, 3)) == [0, 1, 2, 3]
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from models.gang import Gang
-from models.instance import Instance
+from models.instance.gang import Gang
+from models.instance.instance import Instance
 from planner.errors import InputError
 from planner.read.inputs import read
 

@@ -14,7 +14,7 @@ from drawing_documents import inputs
 from hypothesis import HealthCheck, given, settings
 
 from models.documents.plan import PlanDocument
-from models.plan import compose
+from models.results.plan import compose
 from planner.read.inputs import read
 from planner.read.schemas import schemas, write
 from planner.search.solve import solve

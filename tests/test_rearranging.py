@@ -15,13 +15,13 @@ from effort import examples
 from tiny import tiny
 from tiny_busy import busy
 
-from models.instance import Instance
-from models.policy import SolveLimits
+from models.instance.instance import Instance
+from models.instance.policy import SolveLimits
 from models.program.base_state import base_decisions
 from planner.search.budget import Budget
-from planner.search.greedy import greedy
-from planner.search.rearranging import rearrange
-from planner.search.reasons import with_reasons
+from planner.search.explain.reasons import with_reasons
+from planner.search.improve.rearranging import rearrange
+from planner.search.start.greedy import greedy
 
 SEEDS = examples(200, 40)
 

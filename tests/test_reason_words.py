@@ -10,7 +10,7 @@ from conftest import RunCli
 from plan_documents import sealed
 
 from models.documents.reason import CODES, ReasonFields, unlisted
-from models.solution import Reason
+from models.instance.solution import Reason
 from planner.show.reason_words import words
 
 INPUTS = Path(__file__).parent.parent / "inputs"

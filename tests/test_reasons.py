@@ -17,24 +17,24 @@ from exhaustive import plan
 from tiny import tiny
 from tiny_busy import busy
 
-from models.cluster import Taint
 from models.documents.reason import ReasonFirst
-from models.gang import ExistingPod, Role
-from models.instance import Instance
-from models.plan import compose
-from models.policy import LOST_RUNTIME, Disruption, Objective, SolveLimits
+from models.instance.cluster import Taint
+from models.instance.gang import ExistingPod, Role
+from models.instance.instance import Instance
+from models.instance.policy import LOST_RUNTIME, Disruption, Objective, SolveLimits
+from models.instance.solution import Reason, Solution
 from models.program.base_state import base_decisions
-from models.queue_shares import beyond_limit
-from models.solution import Reason, Solution
+from models.queues.queue_shares import beyond_limit
+from models.results.plan import compose
 from models.verify.adaptor import read_case
 from models.verify.empty_cluster import EmptyCluster as JudgedCluster
 from models.verify.room import Work
-from planner.search import reasons
 from planner.search.budget import Budget
+from planner.search.explain import reasons
+from planner.search.explain.notes import notes_of
+from planner.search.explain.reasons import with_reasons
+from planner.search.explain.shortage import EmptyCluster
 from planner.search.free_space import MaximalSpace
-from planner.search.notes import notes_of
-from planner.search.reasons import with_reasons
-from planner.search.shortage import EmptyCluster
 from planner.search.solve import solve
 
 FULL = mask(*range(8))

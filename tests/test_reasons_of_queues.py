@@ -17,8 +17,8 @@ from kube_gangs import thing
 from outcomes import NOW
 from slurm_output import job, node, number, read, running
 
-from models.plan import compose
-from models.solution import Reason
+from models.instance.solution import Reason
+from models.results.plan import compose
 from models.verify.check import check
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput

@@ -8,8 +8,8 @@ from building import build, gang, mask, node, role
 from building_servers import switched, v100
 from moves_made import decide, small
 
-from models.relocation import move_set, move_sets, plan_worth
-from models.solution import MoveSet
+from models.instance.solution import MoveSet
+from models.values.relocation import move_set, move_sets, plan_worth
 
 
 def test_gangs_that_leave_room_to_one_newcomer_are_one_set() -> None:

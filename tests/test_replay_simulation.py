@@ -12,10 +12,10 @@ from building import build, gang, node, role
 from building_servers import switched
 
 from benchmarks.measure import Referee
-from models.gang import Gang
-from models.instance import Instance
-from models.policy import Moves, Policy
-from models.solution import GangDecision, PodPlacement, Reason
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.policy import Moves, Policy
+from models.instance.solution import GangDecision, PodPlacement, Reason
 from planner.baselines.scheduler import solution_of
 from planner.replay.jobs import JobFacts
 from planner.replay.measures import Level

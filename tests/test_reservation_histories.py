@@ -9,15 +9,15 @@ import pytest
 from effort import spread
 from histories import arrivals, lived
 
-from models.instance import Instance
-from models.policy import SolveLimits
+from models.instance.instance import Instance
+from models.instance.policy import SolveLimits
+from models.instance.solution import GangDecision
 from models.program.base_state import base_decisions
-from models.solution import GangDecision
 from planner.search.budget import Budget
-from planner.search.greedy import greedy
-from planner.search.holding_nodes import hold_nodes
-from planner.search.reservations import with_reservations
+from planner.search.promises.holding_nodes import hold_nodes
+from planner.search.promises.reservations import with_reservations
 from planner.search.solve import solve
+from planner.search.start.greedy import greedy
 
 HISTORIES = 200
 

@@ -14,26 +14,26 @@ import pytest
 from building import build, gang, role
 from plan_documents import Doc
 
-from models.gang import ExistingPod, Gang, Patience
-from models.instance import Instance
-from models.part import Standing
-from models.plan import compose, dumps
-from models.policy import Reservations
+from models.instance.gang import ExistingPod, Gang, Patience
+from models.instance.instance import Instance
+from models.instance.policy import Reservations
+from models.instance.queue import Amount, Queue
+from models.instance.solution import Solution
 from models.program.base_state import base_decisions
 from models.program.formulation import formulate
-from models.program.rules.declarations import eligible_nodes
-from models.queue import Amount, Queue
-from models.reservations import left_waiting, trespassing
-from models.solution import Solution
+from models.program.part import Standing
+from models.queues.reservations import left_waiting, trespassing
+from models.results.plan import compose, dumps
+from models.rules.declarations import eligible_nodes
 from models.units import time_text
 from models.verify.check import check
 from models.verify.violation import Violation
 from planner.pipelines.previous_plan import with_previous
 from planner.read.plan_files import read_plan
-from planner.search import forecast, reservations
 from planner.search.budget import Budget
-from planner.search.holding_nodes import hold_nodes
 from planner.search.ledger import Ledger
+from planner.search.promises import forecast, reservations
+from planner.search.promises.holding_nodes import hold_nodes
 from planner.search.solve import AGGREGATED_FROM, Search, solve
 from planner.show.reason_words import words
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from plan_documents import sealed
 
-from models.plan import compose, dumps
+from models.results.plan import compose, dumps
 from models.units import time_text
 from models.verify.check import check
 from planner.pipelines.previous_plan import with_previous

@@ -21,16 +21,16 @@ from test_exhaustive import SMALL
 from tiny import tiny
 from tiny_busy import busy
 
-from models.canonical import canonical_instance
-from models.gang import Gang
-from models.instance import Instance
-from models.part import Standing
-from models.plan import compose
-from models.policy import SolveLimits
+from models.documents.canonical import canonical_instance
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.policy import SolveLimits
+from models.instance.solution import GangDecision, PodPlacement
 from models.program.base_state import base_decisions
-from models.queue_shares import beyond_limit
-from models.room_holding import blockers, passing
-from models.solution import GangDecision, PodPlacement
+from models.program.part import Standing
+from models.queues.queue_shares import beyond_limit
+from models.results.plan import compose
+from models.rules.room_holding import blockers, passing
 from models.verify.adaptor import read_case
 from models.verify.check import check
 from models.verify.outcome import Outcome
@@ -38,10 +38,10 @@ from models.verify.rules.hold_room import holding
 from planner.errors import InputError
 from planner.pipelines.required_gangs import unmet
 from planner.read.inputs import instance_from_document
+from planner.search.explain.shortage import EmptyCluster
 from planner.search.ledger import Ledger
-from planner.search.shortage import EmptyCluster
 from planner.search.solve import solve
-from planner.show.explanation import Explanation
+from planner.show.explain.explanation import Explanation
 from planner.show.reason_words import words
 
 NOW = "2026-11-21T10:00:00Z"

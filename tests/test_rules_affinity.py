@@ -16,16 +16,16 @@ from outcomes import document_of, planned
 from plan_documents import Doc, entry, restated, wanted
 from tiny import tiny
 
-from models.canonical import canonical_instance
-from models.gang import OPERATORS, NodeAffinity, NodeExpression, matches, shown
-from models.instance import Instance
+from models.documents.canonical import canonical_instance
+from models.instance.gang import OPERATORS, NodeAffinity, NodeExpression, matches, shown
+from models.instance.instance import Instance
 from models.program.base_state import base_decisions
 from models.program.demand_builder import remaining_demand
 from models.program.formulation import pairs
 from models.verify.check import check
 from planner.errors import InputError
 from planner.read.inputs import instance_from_document
-from planner.search.greedy import greedy
+from planner.search.start.greedy import greedy
 from planner.show.reason_words import words
 
 LABELS = {"zone": "a", "cores": "64", "name": "x64", "spot": "", "huge": "9" * 30}

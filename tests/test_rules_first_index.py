@@ -12,10 +12,10 @@ from bundles import read_all
 from outcomes import NOW, document_of, planned
 from plan_documents import entry, restated, wanted
 
-from models.gang import ExistingPod, Gang, Role
-from models.instance import Instance
-from models.plan import compose
+from models.instance.gang import ExistingPod, Gang, Role
+from models.instance.instance import Instance
 from models.program.demands import cut_of, groups_of
+from models.results.plan import compose
 from models.verify.check import check
 from planner.errors import InputError
 from planner.read.inputs import instance_from_document

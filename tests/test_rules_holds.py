@@ -13,9 +13,9 @@ from effort import first_fast
 from outcomes import NOW, document_of, planned
 from plan_documents import Doc, entry, restated, sealed, wanted
 
-from models.gang import Hold
-from models.instance import Instance
-from models.plan import compose
+from models.instance.gang import Hold
+from models.instance.instance import Instance
+from models.results.plan import compose
 from models.verify.check import check
 from planner.pipelines.required_gangs import unmet
 from planner.read.inputs import instance_from_document

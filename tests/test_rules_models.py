@@ -10,7 +10,7 @@ from building import build, gang, node, role
 from building_servers import switched
 from outcomes import planned
 
-from models.solution import Reason
+from models.instance.solution import Reason
 
 NODES = [node("n1", switched(2, gpu="H100")), node("n2", switched(2, gpu="A100"))]
 

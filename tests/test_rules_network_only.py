@@ -15,10 +15,10 @@ from bundles import read_all
 from outcomes import NOW, document_of, planned
 from plan_documents import Doc, entry, restated, sealed, wanted
 
-from models.gang import Gang
 from models.hardware import Nic
-from models.instance import Instance
-from models.plan import compose
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.results.plan import compose
 from models.verify.check import check
 from planner.errors import InputError
 from planner.read.inputs import instance_from_document

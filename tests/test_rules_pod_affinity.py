@@ -18,20 +18,20 @@ from tiny import tiny
 from tiny_busy import busy
 from tiny_pods import POD_RULES
 
-from models.gang import NextTo, Role, Spread
-from models.part import Standing
-from models.plan import compose
-from models.pod_counts import conflicts
-from models.pod_rules import Kind, pod_rules, without
-from models.policy import SolveLimits
+from models.instance.gang import NextTo, Role, Spread
+from models.instance.policy import SolveLimits
 from models.program import options
 from models.program.aggregated.model import AggregatedModel
 from models.program.base_state import base_decisions
 from models.program.formulation import formulate
+from models.program.part import Standing
+from models.results.plan import compose
+from models.rules.pod_counts import conflicts
+from models.rules.pod_rules import Kind, pod_rules, without
 from models.verify.check import check
-from planner.search.greedy import greedy
 from planner.search.ledger import Ledger
 from planner.search.solve import RULED_PAIRS, solve
+from planner.search.start.greedy import greedy
 
 
 def test_one_pod_a_node() -> None:

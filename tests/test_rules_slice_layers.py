@@ -13,9 +13,9 @@ from effort import first_fast
 from outcomes import NOW, planned
 from plan_documents import Doc, entry, restated
 
-from models.cluster import Node
-from models.instance import Instance
-from models.plan import compose
+from models.instance.cluster import Node
+from models.instance.instance import Instance
+from models.results.plan import compose
 from models.verify.check import check
 from planner.errors import InputError
 from planner.read.inputs import instance_from_document

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from building import build, gang, role
 
-from models.gang import ExistingPod, Gang
+from models.instance.gang import ExistingPod, Gang
 from models.verify.check import check
 from planner.errors import InputError, MissingPathError
 from planner.pipelines import plan as planning

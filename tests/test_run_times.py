@@ -13,9 +13,9 @@ import pytest
 from plan_documents import sealed
 
 from models.documents.plan import PlanDocument
-from models.instance import Instance
-from models.plan import compose
-from models.solution import Solution
+from models.instance.instance import Instance
+from models.instance.solution import Solution
+from models.results.plan import compose
 from models.units import epoch_seconds, time_text
 from models.verify.check import check
 from planner.pipelines.adjustments import with_evictions

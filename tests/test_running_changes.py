@@ -15,7 +15,7 @@ import yaml
 from conftest import RunCli
 
 from models.documents.plan import PlanDocument
-from planner.show import running_changes as changes
+from planner.show.plan import running_changes as changes
 from planner.show.table import Cell, Column, Table, draw
 from planner.show.text import lasting, width
 
@@ -101,7 +101,7 @@ def test_the_plan_that_is_shown_here_keeps_every_rule() -> None:
 def test_a_plan_that_moves_nothing_has_no_field_for_it() -> None:
     from dataclasses import replace
 
-    from models.plan import compose
+    from models.results.plan import compose
 
     given = plan_changes.instance()
     solution = replace(plan_changes.solution(given), moves=())

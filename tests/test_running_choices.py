@@ -14,11 +14,11 @@ from building import build, gang, node, role
 from building_servers import pairs4, ring4, switched
 from comparing import differences
 
-from models.gang import Gang, PlannedPod
-from models.instance import Instance
+from models.instance.gang import Gang, PlannedPod
+from models.instance.instance import Instance
+from models.instance.solution import Solution
 from models.program.base_state import build_base_state
 from models.program.formulation import formulate
-from models.solution import Solution
 from planner.read.inputs import read
 from planner.search.solve import solve
 

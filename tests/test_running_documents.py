@@ -12,10 +12,10 @@ import pytest
 from building import instance_document
 from bundles import read_all
 
-from models.canonical import digest, reference_time
-from models.gang import Gang, PlannedPod
-from models.instance import Instance
-from models.policy import Disruption, Moves, Policy
+from models.documents.canonical import digest, reference_time
+from models.instance.gang import Gang, PlannedPod
+from models.instance.instance import Instance
+from models.instance.policy import Disruption, Moves, Policy
 from models.units import epoch_seconds
 from planner.errors import InputError
 from planner.read.inputs import instance_from_document, load

@@ -13,20 +13,20 @@ import pytest
 from building import LEVELS, build, gang, mask, node, role
 from building_servers import switched
 
-from models.cluster import Node
 from models.documents.reason import ReasonFirst
-from models.gang import Gang
-from models.instance import Instance
-from models.part import Standing
-from models.policy import SolveLimits
+from models.instance.cluster import Node
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.policy import SolveLimits
+from models.instance.solution import GangDecision, PodPlacement
 from models.program.base_state import base_decisions
-from models.shape import ShapeRule, breaking, closed_to, pooled_shapes
-from models.solution import GangDecision, PodPlacement
+from models.program.part import Standing
+from models.rules.shape import ShapeRule, breaking, closed_to, pooled_shapes
 from planner.search.budget import Budget
-from planner.search.greedy import best_greedy
+from planner.search.explain.rule_reasons import RuleReasons, without_joint_rules
 from planner.search.ledger import Ledger
-from planner.search.rule_reasons import RuleReasons, without_joint_rules
 from planner.search.solve import solve
+from planner.search.start.greedy import best_greedy
 from planner.show.reason_words import words
 
 ALL = mask(*range(8))

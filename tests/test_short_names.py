@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from conftest import RunCli
 
-from planner.show.short_names import domain_shortener
+from planner.show.plan.short_names import domain_shortener
 from planner.show.table import Cell, Column, Table
 from planner.show.text import width as width_of
 

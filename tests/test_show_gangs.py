@@ -15,7 +15,7 @@ from interactive import on_terminal
 from plan_documents import sealed
 
 from models.documents.plan import PlanDocument
-from planner.show.gang_groups import names
+from planner.show.plan.gang_groups import names
 from planner.show.text import width
 
 LLAMA, LATE, BATCH = "llama", "late", "batch"

@@ -10,8 +10,8 @@ from plan_goodput import goodput_plan
 
 from models.documents.plan import PlanDocument
 from models.verify.check import check
-from planner.show import plan_tables, running_changes
-from planner.show.proofs import bought
+from planner.show.plan import plan_tables, running_changes
+from planner.show.plan.proofs import bought
 from planner.show.report.page import html
 from planner.show.report.plan_page import plan_page
 from planner.show.table import Table, draw

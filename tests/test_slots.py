@@ -14,23 +14,23 @@ from tiny import tiny
 from tiny_busy import busy
 from tiny_speeds import busy_by_speed, tiny_by_speed
 
-from models.gang import Gang, Role
-from models.instance import Instance
+from models.instance.gang import Gang, Role
+from models.instance.instance import Instance
 from models.program.base_state import base_decisions
 from models.program.linear_program import UNBOUNDED
-from models.program.slots import SlotModel
-from models.tier_values import tiers_of
-from planner.search import tier_search
+from models.program.slots.slot_program import SlotModel
+from models.values.tier_values import tiers_of
+from planner.search.bound import tier_search
+from planner.search.bound.slot_bounds import SlotSearch
+from planner.search.bound.slot_problem import SlotProblem
+from planner.search.bound.tier_search import TierSearch
 from planner.search.budget import Budget, NullProgress
 from planner.search.engines import mathopt, portfolio
 from planner.search.engines.highs import Branching, solve_by_branching
 from planner.search.engines.interface import Goal, Status
 from planner.search.engines.relaxation import Relaxation
-from planner.search.greedy import greedy
 from planner.search.ledger import Ledger
-from planner.search.slot_bounds import SlotSearch
-from planner.search.slot_problem import SlotProblem
-from planner.search.tier_search import TierSearch
+from planner.search.start.greedy import greedy
 
 SEEDS = examples(400, 80)
 DRAWS = {"tiny": tiny, "busy": busy, "tiny by speed": tiny_by_speed, "busy by speed": busy_by_speed}

@@ -11,7 +11,7 @@ import pytest
 from conftest import RunCli
 from slurm_output import answer, job, node, number, running
 
-from models.gang import Gang
+from models.instance.gang import Gang
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
 

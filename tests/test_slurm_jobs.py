@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from slurm_output import SUBMITTED, Tree, answer, job, node, number, read, running
 
-from models.gang import Gang
+from models.instance.gang import Gang
 from planner.errors import InputError
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
@@ -179,7 +179,7 @@ def test_constraints_on_features_are_labels(features: str, eligible: str, tmp_pa
 
 def nodes_for(found: LoadedInput) -> list[str]:
     """Names of the nodes that the labels of the one gang allow."""
-    from models.gang import matches
+    from models.instance.gang import matches
 
     (gang,) = found.instance.gangs
     (role,) = gang.roles

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from slurm_output import Tree, answer, job, node, read, running
 
-from models.cluster import Node
+from models.instance.cluster import Node
 from planner.errors import InputError
 from planner.read.inputs import load
 from planner.read.slurm.fields import Gres, gres, is_slice, number, tres

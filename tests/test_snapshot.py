@@ -13,7 +13,7 @@ from apiserver_recorded import RecordedServer, Request, forbidden, status
 from conftest import RunCli
 from snapshots import Cluster, Tree, cluster, files, more, objects_of, small
 
-from models.policy import KubernetesPolicy
+from models.instance.policy import KubernetesPolicy
 from planner.cluster import pages
 from planner.read.findings import Remarks
 from planner.read.kube.gangs.gangs import read_gangs

@@ -16,7 +16,7 @@ from kube import SNAPSHOTS, pod
 from kube_kinds import SAMPLES
 
 from planner.read.kube import kinds
-from planner.read.kube.dialects.registry import holding_readers
+from planner.read.kube.dialect_registry import holding_readers
 from planner.read.kube.kinds import ALL, PODS, Kind
 from planner.read.kube.pods.constraints import VOLUME_CLAIMS
 from planner.read.kube.pruning import GONE, allowed

@@ -10,9 +10,9 @@ from typing import Any
 import kube
 import pytest
 
-from models.cluster import Node
-from models.gang import Gang
-from models.instance import Instance
+from models.instance.cluster import Node
+from models.instance.gang import Gang
+from models.instance.instance import Instance
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from models.canonical import canonical_instance, digest
-from models.gang import DEFAULT_FRACTION
-from models.instance import Instance
+from models.documents.canonical import canonical_instance, digest
+from models.instance.gang import DEFAULT_FRACTION
+from models.instance.instance import Instance
 from models.step_time import OVERLAP, VGG16_BYTES, Transformer
 from planner.read.inputs import instance_from_document, read
 

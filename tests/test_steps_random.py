@@ -10,16 +10,16 @@ from effort import examples
 from tiny import tiny
 from tiny_busy import busy
 
-from models.instance import Instance
-from models.policy import SolveLimits
+from models.instance.instance import Instance
+from models.instance.policy import SolveLimits
 from models.program.base_state import base_decisions
-from models.tier_values import Evaluation, tiers_of
+from models.values.tier_values import Evaluation, tiers_of
 from planner.search.budget import Budget
+from planner.search.explain.reasons import with_reasons
 from planner.search.free_space import FreeSpace
-from planner.search.greedy import greedy
-from planner.search.growth import grow
-from planner.search.rearranging import rearrange
-from planner.search.reasons import with_reasons
+from planner.search.improve.growth import grow
+from planner.search.improve.rearranging import rearrange
+from planner.search.start.greedy import greedy
 
 SEEDS = examples(300, 60)
 REASONED = examples(80, 15)

@@ -16,13 +16,13 @@ from plan_queues import queues_plan
 from test_kube_queues import by_name, groups, kueue, read
 from test_queue_plans import cluster, decided, runs
 
-from models.gang import Gang, Hold
-from models.instance import Instance
-from models.part import Standing
-from models.policy import SolveLimits
-from models.queue import Amount, Queue
-from models.queue_order import line_up, lines, overtaking
-from models.solution import GangDecision, PodPlacement, Reason
+from models.instance.gang import Gang, Hold
+from models.instance.instance import Instance
+from models.instance.policy import SolveLimits
+from models.instance.queue import Amount, Queue
+from models.instance.solution import GangDecision, PodPlacement, Reason
+from models.program.part import Standing
+from models.queues.queue_order import line_up, lines, overtaking
 from models.verify.check import check
 from planner.search.solve import solve
 

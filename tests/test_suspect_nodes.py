@@ -15,10 +15,10 @@ from kube_nodes import one
 from tiny import tiny
 from tiny_busy import busy
 
-from models.canonical import canonical_instance
-from models.instance import Instance
-from models.plan import compose
-from models.policy import DAY_S, Objective
+from models.documents.canonical import canonical_instance
+from models.instance.instance import Instance
+from models.instance.policy import DAY_S, Objective
+from models.results.plan import compose
 from models.units import epoch_seconds
 from models.verify.check import check
 from planner.search.solve import solve

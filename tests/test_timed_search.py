@@ -17,10 +17,10 @@ from building import build, gang
 from outcomes import NOW
 
 from benchmarks.busy import busy
-from models.instance import Instance
-from models.plan import compose
-from models.policy import SolveLimits
-from models.solution import Solution
+from models.instance.instance import Instance
+from models.instance.policy import SolveLimits
+from models.instance.solution import Solution
+from models.results.plan import compose
 from models.verify.check import check
 from planner.pipelines.timed_search import TimedSearch
 from planner.search.solve import Search

@@ -11,12 +11,12 @@ from building import build, gang, mask, node, role
 from building_servers import switched
 from moves_made import decide
 
-from models.gang import Gang, PlannedPod
-from models.instance import Instance
-from models.policy import Disruption, Objective, Policy
-from models.solution import GangDecision
-from models.tier_values import Evaluation, tiers_of
+from models.instance.gang import Gang, PlannedPod
+from models.instance.instance import Instance
+from models.instance.policy import Disruption, Objective, Policy
+from models.instance.solution import GangDecision
 from models.tiers import Tier
+from models.values.tier_values import Evaluation, tiers_of
 
 ALL8 = mask(*range(8))
 

@@ -1,7 +1,7 @@
 """Three readings of one contract: the exhaustive planner's best plans, composed, are judged.
 
-The exhaustive planner values its plans itself; ``models.plan`` states the figures by the planner's own
-formulas; the judge shares neither. What differs in any of them shows here.
+The exhaustive planner values its plans itself; ``models.results.plan`` states the figures by the
+planner's own formulas; the judge shares neither. What differs in any of them shows here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 from effort import first_fast
 from tiny import tiny
 
-from models.plan import compose
+from models.results.plan import compose
 from models.verify.check import check, derive
 
 

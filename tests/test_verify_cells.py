@@ -11,8 +11,8 @@ from effort import examples
 from exhaustive_cells import CellPlaces, Nameless
 
 from models.documents.plan import PlanInstance
-from models.instance import Instance
-from models.queue import Cell, Queue
+from models.instance.instance import Instance
+from models.instance.queue import Cell, Queue
 from models.verify import cells
 from models.verify.cells import Packing
 from models.verify.instance_facts import Faults, read_instance

@@ -33,12 +33,12 @@ from tiny import tiny
 from tiny_busy import busy
 from tiny_speeds import tiny_by_speed
 
-from models.instance import Instance
-from models.plan import compose
-from models.verify import refutation
+from models.instance.instance import Instance
+from models.results.plan import compose
 from models.verify.adaptor import read_case
+from models.verify.bounds import refutation
+from models.verify.bounds.counting import Counts
 from models.verify.check import Judge, Verdict, check
-from models.verify.counting import Counts
 from models.verify.outcome import Outcome
 from models.verify.tier_values import tiers
 from planner.search.solve import solve

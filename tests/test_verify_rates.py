@@ -14,8 +14,8 @@ from models.rates.catalogue import find, server_models
 from models.rates.gpu_sets import UnknownRate
 from models.rates.nic_bandwidth import nics_MBps
 from models.rates.server_bandwidth import best_inside_MBps, inside_MBps
-from models.verify import gpu_rates
-from models.verify.gpu_rates import Range, RateNotKnownError, exactly
+from models.verify.rates import gpu_rates
+from models.verify.rates.gpu_rates import Range, RateNotKnownError, exactly
 
 MESHES = [m for m in server_models() if m.matrix is not None and not m.switched]
 

@@ -18,8 +18,8 @@ from plan_documents import (
     stopped,
 )
 
-from models.verify import stated_reasons
 from models.verify.check import check
+from models.verify.stated import stated_reasons
 
 ALL = list(range(8))
 LOW = [0, 1, 2, 3]

@@ -27,8 +27,8 @@ from tiny_speeds import busy_by_speed, tiny_by_speed
 from models.documents.plan import PlanDocument
 from models.documents.reason import CODES, ReasonFields
 from models.documents.stated import NEWER, OLDER, ROWS, Unchecked, unchecked
-from models.instance import Instance
-from models.plan import compose
+from models.instance.instance import Instance
+from models.results.plan import compose
 from models.verify.check import Judge, Verdict, check
 from planner.read.inputs import load
 from planner.search.solve import solve

@@ -17,9 +17,9 @@ from exhaustive import plan
 from exhaustive_moves import moves_of
 from plan_documents import Doc, entry, restated, sealed, server
 
-from models.gang import Gang, Patience
-from models.instance import Instance
-from models.plan import compose
+from models.instance.gang import Gang, Patience
+from models.instance.instance import Instance
+from models.results.plan import compose
 from models.verify.check import check, derive
 
 NODES = ("n01", "n02", "n03", "n04")

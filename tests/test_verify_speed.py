@@ -30,7 +30,7 @@ from plan_documents import (
 
 from models.rates.speed import speed_permille
 from models.verify.check import check
-from models.verify.speed import speed_of
+from models.verify.rates.speed import speed_of
 
 ALL = list(range(8))
 

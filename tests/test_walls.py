@@ -92,11 +92,14 @@ def test_only_the_formulation_and_the_search_know_the_solver() -> None:
 
 
 JUDGED = (
+    "models.instance.instance",
+    "models.instance.occupancy",
     "models.program",
-    "models.tier_values",
-    "models.occupancy",
+    "models.queues",
     "models.rates",
-    "models.plan",
+    "models.results",
+    "models.rules",
+    "models.values",
     "planner",
 )
 
@@ -175,16 +178,18 @@ def test_a_topology_file_opens_only_its_own_reader(tmp_path: Path) -> None:
 
 CIRCLES = (
     # Rules ask who is known to be able to start, which is a question about all rules.
-    """models.cell_places models.cells models.empty_counts models.empty_search models.empty_starts
-    models.giving_way models.program.demand_builder models.program.options models.program.regions
-    models.program.rules.declarations models.program.server_cases models.queue_order models.queue_shares
-    models.reservations models.reserved_quotas models.room_holding models.shape models.tier_values""",
+    """models.queues.cell_places models.queues.cells models.queues.empty_counts
+    models.queues.empty_search models.queues.empty_starts models.rules.giving_way
+    models.program.demand_builder models.program.options models.program.regions
+    models.rules.declarations models.program.server_cases models.queues.queue_order
+    models.queues.queue_shares models.queues.reservations models.queues.reserved_quotas
+    models.rules.room_holding models.rules.shape models.values.tier_values""",
     # A model, and parts of it whose functions name its type.
     "models.program.arrays models.program.linear_program",
     "models.program.queue_usage models.program.variables",
     "models.program.aggregated.pools models.program.aggregated.spread",
-    """models.program.slot_leftover models.program.slot_pools models.program.slot_rooms
-    models.program.slot_shares models.program.slot_spread models.program.slots""",
+    """models.program.slots.slot_leftover models.program.slots.slot_pools models.program.slots.slot_rooms
+    models.program.slots.slot_shares models.program.slots.slot_spread models.program.slots.slot_program""",
 )
 """Files that import each other, also for types alone or inside functions: these, and no others."""
 

@@ -13,16 +13,16 @@ from by_steps import better, faults
 from effort import examples
 from tiny_busy import busy
 
-from models.gang import Gang, PlannedPod
-from models.instance import EarlierPlan, Instance
-from models.policy import SolveLimits
+from models.instance.gang import Gang, PlannedPod
+from models.instance.instance import EarlierPlan, Instance
+from models.instance.policy import SolveLimits
+from models.instance.solution import GangDecision
 from models.program.base_state import base_decisions
-from models.solution import GangDecision
 from planner.search.budget import Budget
+from planner.search.explain.reasons import with_reasons
 from planner.search.ledger import Ledger
-from planner.search.reasons import with_reasons
 from planner.search.solve import solve
-from planner.search.warm_start import resume
+from planner.search.start.warm_start import resume
 
 SEEDS = examples(200, 40)
 

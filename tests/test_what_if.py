@@ -17,11 +17,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plan_documents import sealed
 
-from models.canonical import canonical_instance
+from models.documents.canonical import canonical_instance
 from models.documents.plan import PlanInstance
+from models.instance.what_if import RELAXABLE
 from models.verify import what_if
 from models.verify.check import check
-from models.what_if import RELAXABLE
 from planner.errors import UsageError
 from planner.pipelines.what_if import Changes, with_changes
 from planner.read.inputs import instance_from_document

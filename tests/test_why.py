@@ -17,17 +17,17 @@ from starting import named, starts, with_only, without
 from tiny import tiny
 
 from models.documents.explanation import Why
-from models.instance import Instance
-from models.solution import GangDecision
+from models.instance.instance import Instance
+from models.instance.solution import GangDecision
 from planner.pipelines.explain import why_waiting
-from planner.search.blocking import blocking
-from planner.search.causes import World
-from planner.search.counterfactual import Counterfactual, budget_of
-from planner.search.holders import Holders
-from planner.search.remedy import Remedy
+from planner.search.explain.blocking import blocking
+from planner.search.explain.causes import World
+from planner.search.explain.counterfactual import Counterfactual, budget_of
+from planner.search.explain.holders import Holders
+from planner.search.explain.remedy import Remedy
+from planner.search.explain.verified_remedies import RemedyFinder
 from planner.search.solve import solve
-from planner.search.verified_remedies import RemedyFinder
-from planner.show import why_tables
+from planner.show.explain import why_tables
 
 INPUTS = Path(__file__).parent.parent / "inputs"
 
@@ -273,7 +273,7 @@ def test_remedies_of_recorded_clusters_start_the_gang_in_a_new_plan(
 def _waiting(path: str) -> list[tuple[tuple[str, str], Instance, tuple[GangDecision, ...]]]:
     from planner.read import plan_files
     from planner.read.inputs import instance_from_document
-    from planner.show.explanation import explanation
+    from planner.show.explain.explanation import explanation
 
     content = plan_files.read_bytes(path)
     plan = plan_files.read_plan(content, path)

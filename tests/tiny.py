@@ -17,10 +17,10 @@ from tiny_queues import with_queues
 from tiny_servers import draw_cluster
 from tiny_shape import shaped_policy, suspected
 
-from models.cluster import Cluster
-from models.gang import Gang
-from models.instance import Instance
-from models.policy import Objective, Policy, SolveLimits, preset_objectives
+from models.instance.cluster import Cluster
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.policy import Objective, Policy, SolveLimits, preset_objectives
 
 OBJECTIVES = preset_objectives("admission")
 """Most instances have these; ``tiny_speeds`` puts goodput in the place of the first."""

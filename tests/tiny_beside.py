@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from tiny_draws import Draws
 
-from models.cluster import Cluster
-from models.gang import Gang, Near, Together
+from models.instance.cluster import Cluster
+from models.instance.gang import Gang, Near, Together
 
 BESIDE = {
     "near": ("near", "levels", "gaps", "running", "movable"),

@@ -22,10 +22,10 @@ from tiny_run_times import calmed
 from tiny_servers import draw_small_cluster
 from tiny_shape import shaped, suspected
 
-from models.cluster import Cluster, DisruptionBudget, Node, Taint
-from models.gang import Gang, PlannedPod, Role
-from models.instance import Instance
-from models.policy import Disruption, Moves, Objective, Policy
+from models.instance.cluster import Cluster, DisruptionBudget, Node, Taint
+from models.instance.gang import Gang, PlannedPod, Role
+from models.instance.instance import Instance
+from models.instance.policy import Disruption, Moves, Objective, Policy
 
 MAX_PODS = 3
 """Pods of a gang, beside a launcher."""

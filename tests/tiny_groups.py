@@ -12,7 +12,7 @@ from random import Random
 
 from tiny_draws import Draws
 
-from models.gang import Gang, Parallelism, Role
+from models.instance.gang import Gang, Parallelism, Role
 
 PATTERNS = ("all-to-all", "parameter-server", "pipeline", "broadcast")
 

@@ -12,8 +12,8 @@ from random import Random
 
 from tiny_draws import Draws
 
-from models.cluster import Cluster, Node
-from models.gang import Gang, NextTo, Role, Spread
+from models.instance.cluster import Cluster, Node
+from models.instance.gang import Gang, NextTo, Role, Spread
 
 SETS = ("red", "blue")
 

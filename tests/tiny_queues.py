@@ -11,13 +11,13 @@ from random import Random
 
 from tiny_draws import Draws
 
-from models.cluster import Cluster
-from models.gang import Gang
 from models.hardware import slug
-from models.instance import Instance
-from models.pins import place_of
-from models.policy import Objective
-from models.queue import Amount, Cell, Pin, Queue
+from models.instance.cluster import Cluster
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.policy import Objective
+from models.instance.queue import Amount, Cell, Pin, Queue
+from models.queues.pins import place_of
 
 NAMES = ("ads", "bio", "cv", "dev")
 

@@ -20,10 +20,10 @@ from exhaustive_spreads import Spreading
 from exhaustive_values import running, standing, whole
 from tiny_busy import busy
 
-from models.gang import Gang
-from models.instance import Instance
-from models.policy import Reservations
-from models.solution import PodPlacement
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.policy import Reservations
+from models.instance.solution import PodPlacement
 from models.units import time_text
 
 HOUR = 3600

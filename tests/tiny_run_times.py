@@ -11,10 +11,10 @@ from dataclasses import replace
 from exhaustive_ages import paused_until
 from tiny_draws import Draws
 
-from models.gang import Gang, Hold
-from models.instance import Instance
-from models.policy import EvictionBackoff
-from models.queue import Queue
+from models.instance.gang import Gang, Hold
+from models.instance.instance import Instance
+from models.instance.policy import EvictionBackoff
+from models.instance.queue import Queue
 
 MINUTE = 60
 

@@ -12,10 +12,10 @@ from fractions import Fraction
 
 from tiny_draws import Draws
 
-from models.cluster import Cluster
-from models.gang import Gang, Patience, Role
-from models.instance import Instance
-from models.policy import DAY_S, Objective, Policy
+from models.instance.cluster import Cluster
+from models.instance.gang import Gang, Patience, Role
+from models.instance.instance import Instance
+from models.instance.policy import DAY_S, Objective, Policy
 
 HOUR = 3600
 

@@ -15,11 +15,11 @@ from tiny import tiny
 from tiny_busy import busy
 from tiny_draws import Draws
 
-from models.cluster import Cluster, DisruptionBudget
-from models.gang import Gang
 from models.hardware import ServerModel
-from models.instance import Instance
-from models.policy import Objective
+from models.instance.cluster import Cluster, DisruptionBudget
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.policy import Objective
 
 UNEQUAL = ("mixed", "nics", "own_nics", "oversubscription", "starvation", "submitted")
 """Features drawn three times as often here."""

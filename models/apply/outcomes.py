@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from models.apply.plan_actions import Key, Resize
 from models.apply.requests import Refuser
-from models.policy import KubernetesPolicy
+from models.instance.policy import KubernetesPolicy
 
 _DEFAULTS = KubernetesPolicy()
 

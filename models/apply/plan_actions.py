@@ -13,8 +13,8 @@ from models.apply.terms import Terms
 from models.documents.cluster import HOSTNAME_LABEL, ClusterSpec
 from models.documents.gang import GangDocument, PodDocument, RoleDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanPod
-from models.gang import OFFERS
-from models.policy import SLURM
+from models.instance.gang import OFFERS
+from models.instance.policy import SLURM
 from models.units import shown
 
 Key = tuple[str, str]

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field
 
 from models.documents.base import ApiVersion, Document, Many, Mapped, Name, Time, omitted
 from models.documents.plan import PlanDocument, PlanSearch
-from models.solution import Proof
+from models.instance.solution import Proof
 from models.tiers import Sense
 
 Natural = Annotated[int, Field(ge=0)]

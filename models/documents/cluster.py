@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from models.cluster import DisruptionBudget, Level
 from models.documents.base import (
     ApiVersion,
     Document,
@@ -32,7 +31,8 @@ from models.documents.base import (
 from models.documents.server import MAX_GPUS, GpuIndices, NicDocument, ServerModelDocument
 from models.hardware import slug
 from models.host_ranges import MAX_NAMES, check_hosts, host_count, hosts
-from models.policy import Domains
+from models.instance.cluster import DisruptionBudget, Level
+from models.instance.policy import Domains
 from models.units import MAX_AMOUNT, shown
 
 MAX_LEVELS = 10

@@ -27,7 +27,7 @@ from models.documents.base import (
     whole,
     within,
 )
-from models.gang import DEFAULT_FRACTION
+from models.instance.gang import DEFAULT_FRACTION
 from models.step_time import MOST_FRACTION, OVERLAP, TRANSFORMER_TOKENS
 from models.units import InvalidValueError, number, plural
 
@@ -41,7 +41,7 @@ Pattern = Literal[
     "reduce-scatter",
     "none",
 ]
-"""Communication patterns; those without a formula of their own (``models.gang``) count as all-reduce."""
+"""Patterns; those without a formula of their own (``models.instance.gang``) count as all-reduce."""
 
 
 CommunicatingPart = Annotated[Fraction, *decimal(0, MOST_FRACTION)]

@@ -46,7 +46,7 @@ from models.documents.base import (
 from models.documents.cluster import resource_errors
 from models.documents.communication import Communication
 from models.documents.server import GpuIndices
-from models.gang import NODE_NAME, Parallelism, Patience, whole_number
+from models.instance.gang import NODE_NAME, Parallelism, Patience, whole_number
 from models.units import plural, shown
 
 MAX_PODS = 1_000_000

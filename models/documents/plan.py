@@ -28,8 +28,8 @@ from models.documents.queue import QueueDocument
 from models.documents.reason import ReasonFields
 from models.documents.server import GpuIndices
 from models.documents.what_if import WhatIfDocument
-from models.policy import EVERY_SCHEDULER, NO_COST, SHOWN_SCHEDULERS
-from models.solution import NEVER, Cause, Decision, PassedOver, Proof, StoppedBy
+from models.instance.policy import EVERY_SCHEDULER, NO_COST, SHOWN_SCHEDULERS
+from models.instance.solution import NEVER, Cause, Decision, PassedOver, Proof, StoppedBy
 from models.tiers import Sense
 from models.units import plural
 

@@ -29,7 +29,7 @@ from models.documents.base import (
 )
 from models.documents.cluster import MAX_LEVELS, PolicyLevel, level_errors, resource_errors
 from models.documents.gang import MAX_PRIORITY, LevelName, PatienceDocument, Share
-from models.policy import (
+from models.instance.policy import (
     CONSTRAINTS,
     DAY_S,
     DEFAULT_PRESET,

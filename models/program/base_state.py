@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from models.disruption_budgets import taken
-from models.giving_way import Victims
-from models.instance import Instance
-from models.occupancy import Room, rooms
+from models.instance.instance import Instance
+from models.instance.occupancy import Room, rooms
+from models.instance.solution import GangDecision, PodPlacement, Reason, placed
 from models.program.demand_builder import identity
 from models.program.demands import Demand
 from models.program.interruption import Question, check, never
@@ -24,8 +23,9 @@ from models.program.server_cases import (
     node_usages,
     usage_by_node,
 )
-from models.solution import GangDecision, PodPlacement, Reason, placed
-from models.tier_values import known_masks
+from models.rules.disruption_budgets import taken
+from models.rules.giving_way import Victims
+from models.values.tier_values import known_masks
 
 
 @dataclass(frozen=True)

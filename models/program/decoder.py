@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from models.hardware import bits
-from models.instance import Instance
-from models.occupancy import Room, rooms
+from models.instance.instance import Instance
+from models.instance.occupancy import Room, rooms
+from models.instance.solution import GangDecision, PodPlacement, placed
 from models.program.base_state import PlacementRequests, outcome
 from models.program.demands import Demand, RoleDemand
 from models.program.packing import Arc, SetType
@@ -20,7 +21,6 @@ from models.program.pod_assignment import Layer, arrange_slices, give_own_places
 from models.program.regions import Region, RegionSet
 from models.program.rules.running import justify_preemptions
 from models.program.variables import GangVariables, Piece, Variables
-from models.solution import GangDecision, PodPlacement, placed
 
 Item = tuple[int, int, int]
 """(GPUs of one set, owner, how many sets)."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from models.gang import ExistingPod, Gang
-from models.instance import Instance
+from models.instance.gang import ExistingPod, Gang
+from models.instance.instance import Instance
+from models.instance.solution import PodPlacement
 from models.program.demands import Demand, Groups, RoleDemand, groups_of
-from models.program.rules.declarations import eligible_nodes, gang_key
+from models.queues.reservations import due
 from models.rates.gang_bandwidth import ServerSet, server_set
-from models.reservations import due
-from models.solution import PodPlacement
+from models.rules.declarations import eligible_nodes, gang_key
 
 SEPARATE_SLICES_NODES = 16
 """Up to so many nodes, slices that an earlier plan placed have variables of their own."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from models.gang import ExistingPod
+from models.instance.gang import ExistingPod
 from models.rates.gang_bandwidth import ServerSet
 
 

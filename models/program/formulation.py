@@ -8,24 +8,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from models.instance import Instance
-from models.leftover import gpu_shares
-from models.occupancy import Room
-from models.pod_rules import nodes_apart
+from models.instance.instance import Instance
+from models.instance.occupancy import Room
+from models.instance.solution import GangDecision
 from models.program.base_state import BaseState, PlacementRequests, build_base_state, victims
 from models.program.decoder import decode
 from models.program.demands import Demand
 from models.program.interruption import Question, never
 from models.program.linear_program import Linear, Program
 from models.program.regions import RegionSet, build_regions, is_single_piece
-from models.program.rules.all_rules import add_rows
-from models.program.rules.declarations import eligible_nodes
+from models.program.rows import add_rows
 from models.program.rules.running import may_come_alone
 from models.program.tier_expressions import TierExpressions
 from models.program.variables import Model, Variables, create
-from models.solution import GangDecision
-from models.tier_values import Evaluation, ValueCache
+from models.rules.declarations import eligible_nodes
+from models.rules.pod_rules import nodes_apart
 from models.tiers import Tier
+from models.values.leftover import gpu_shares
+from models.values.tier_values import Evaluation, ValueCache
 
 SPLIT_NODES = 16
 """Up to so many nodes every node is a region of its own: exact on any hardware, and still small."""

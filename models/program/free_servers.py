@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from models.leftover import gpu_shares, usable_gpus
 from models.program.linear_program import Linear
 from models.program.regions import Region
 from models.program.variables import Model
+from models.values.leftover import gpu_shares, usable_gpus
 
 
 @dataclass(frozen=True)

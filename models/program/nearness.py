@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from models.gang import Gang
-from models.nearness import anchored, companions, home
+from models.instance.gang import Gang
+from models.instance.solution import placed
 from models.program.linear_program import Linear
 from models.program.rules.topology import Topology
 from models.program.variables import Model
-from models.solution import placed
-from models.tier_values import Evaluation
+from models.rules.nearness import anchored, companions, home
+from models.values.tier_values import Evaluation
 
 Homes = Mapping[int, Linear]
 """By domain, 1 only if a gang is in it; at the node level by region."""

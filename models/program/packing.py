@@ -12,8 +12,8 @@ from functools import cache
 from itertools import combinations
 from typing import Protocol
 
-from models.cluster import Node
 from models.hardware import Nic, ServerModel, bits
+from models.instance.cluster import Node
 from models.rates.gang_bandwidth import ServerSet, set_inside_MBps, set_nics_MBps
 from models.rates.gpu_sets import UnknownRate
 from models.rates.server_bandwidth import best_inside_MBps

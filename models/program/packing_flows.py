@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from models.hardware import bits
-from models.occupancy import Room
+from models.instance.occupancy import Room
 from models.program.linear_program import Linear, Program
 from models.program.packing import Arc, CountPacking, MaskPacking, SetType, SizePacking, subsets
 from models.program.regions import Region

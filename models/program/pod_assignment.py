@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from models.instance import Instance
+from models.instance.instance import Instance
+from models.instance.solution import PodPlacement
 from models.program.demands import Demand, groups_of
-from models.solution import PodPlacement
 
 Key = tuple[int, int]
 

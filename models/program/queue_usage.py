@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from models.instance.queue import Gpu, Holder, QueueShares
+from models.instance.solution import placed
 from models.program.linear_program import Linear
-from models.queue import Gpu, Holder, QueueShares
-from models.queue_shares import (
+from models.queues.queue_shares import (
     add_use,
     fair_units,
     gpus_beyond,
@@ -22,7 +23,6 @@ from models.queue_shares import (
     shares,
     stated_shares,
 )
-from models.solution import placed
 
 if TYPE_CHECKING:
     from models.program.options import Option
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class QueueUsage:
-    """GPUs by holder and GPU model; ``beyond``, ``fair``: as in ``models.queue_shares.QueueUse``."""
+    """GPUs by holder and GPU model; ``beyond``, ``fair``: as in ``models.queues.queue_shares.QueueUse``."""
 
     held: dict[tuple[Holder, Gpu], Linear] = field(default_factory=dict)
     beyond: dict[tuple[bool, Gpu], Linear] = field(default_factory=dict)

@@ -12,16 +12,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from models.cluster import Node
-from models.giving_way import Victims
 from models.hardware import Nic, ServerModel
-from models.instance import Instance
-from models.occupancy import PODS, Room
-from models.pod_rules import pod_rules
+from models.instance.cluster import Node
+from models.instance.instance import Instance
+from models.instance.occupancy import PODS, Room
 from models.program.demands import Demand, RoleDemand
 from models.program.interruption import Question, check, never
 from models.program.packing import LARGEST_MESH_STATE, CountPacking, MaskPacking, Packing, by_count
-from models.program.rules.declarations import node_key, own_variables
 from models.program.server_cases import (
     CasePacking,
     NodeUsage,
@@ -30,6 +27,9 @@ from models.program.server_cases import (
     server_cases,
 )
 from models.rates.gang_bandwidth import ServerSet
+from models.rules.declarations import node_key, own_variables
+from models.rules.giving_way import Victims
+from models.rules.pod_rules import pod_rules
 
 
 def tight_nodes(

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from models.cluster import Node
-from models.gang import ExistingPod
-from models.instance import Instance
-from models.occupancy import PODS, Room
+from models.instance.cluster import Node
+from models.instance.gang import ExistingPod
+from models.instance.instance import Instance
+from models.instance.occupancy import PODS, Room
 from models.program.options import Choice
 from models.program.packing import MaskPacking, SetType, by_count, inside_known_MBps, network_MBps
 from models.rates.gang_bandwidth import ServerSet, server_set

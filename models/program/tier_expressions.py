@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
 
-from models.gang import ExistingPod, Gang
-from models.instance import Instance
-from models.leftover import gpu_models, request_domains, suspects
+from models.instance.gang import ExistingPod, Gang
+from models.instance.instance import Instance
+from models.instance.solution import placed
 from models.program.base_state import base_decisions
 from models.program.demands import Demand, RoleDemand
 from models.program.free_servers import FreeServers
@@ -33,11 +33,12 @@ from models.program.variables import (
     SliceVariables,
     StayVariables,
 )
-from models.queue_shares import within_guarantee
+from models.queues.queue_shares import within_guarantee
 from models.rates.gang_bandwidth import FULL_SHARE, ideal_MBps, share_permille
 from models.rates.gpu_sets import UnknownRate
-from models.solution import placed
-from models.tier_values import (
+from models.tiers import Tier
+from models.values.leftover import gpu_models, request_domains, suspects
+from models.values.tier_values import (
     PLACEMENT_VALUES,
     Evaluation,
     GangValue,
@@ -45,7 +46,6 @@ from models.tier_values import (
     known_masks,
     most_speed,
 )
-from models.tiers import Tier
 
 LEAST_GANG = 2
 """Fewest GPUs that have a bandwidth between them."""

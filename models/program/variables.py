@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from models.gang import Gang
-from models.giving_way import Claim
-from models.instance import Instance
-from models.occupancy import Room
-from models.pod_rules import most_on_a_node
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.occupancy import Room
+from models.instance.queue import Holder
+from models.instance.solution import GangDecision
 from models.program.base_state import PlacementRequests, classes
 from models.program.demands import Demand, RoleDemand
 from models.program.interruption import TooLarge
@@ -24,8 +24,8 @@ from models.program.packing_flows import Admits, RegionFlow, flow_of
 from models.program.queue_usage import QueueUsage, usage_of
 from models.program.regions import Region, RegionSet, is_single_piece
 from models.program.server_cases import Case
-from models.queue import Holder
-from models.solution import GangDecision
+from models.rules.giving_way import Claim
+from models.rules.pod_rules import most_on_a_node
 
 MAX_VECTORS = 200_000
 """Most numbers in the ways in which one node may carry pods of a gang: a number a role each.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 
-from models.cluster import Cluster, Node
 from models.hardware import ServerModel, bits, mask_of
+from models.instance.cluster import Cluster, Node
 from models.rates.nic_bandwidth import nics_MBps
 from models.rates.server_bandwidth import best_inside_MBps, inside_MBps, switched_MBps
 

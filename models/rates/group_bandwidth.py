@@ -1,6 +1,6 @@
 """Bandwidth of groups within a role, and of patterns other than all-reduce (section 3, 7 to 12).
 
-Exact rationals. Which rank a pod has is decided in ``models.ranks``; here an order of places is priced.
+Exact rationals. Which rank a pod has is decided in ``models.rates.ranks``; here an order of places is priced.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from models.cluster import Cluster
-from models.gang import Gang, Parallelism, Role
 from models.hardware import ServerModel, bits
+from models.instance.cluster import Cluster
+from models.instance.gang import Gang, Parallelism, Role
 from models.rates.gang_bandwidth import (
     ServerSet,
     group_of,

@@ -12,27 +12,13 @@ from typing import Any, cast
 
 from models.documents.plan import PlanDocument
 from models.documents.stated import Unchecked, of_older, unchecked
-from models.verify import (
-    stated_delays,
-    stated_effective,
-    stated_gangs,
-    stated_moves,
-    stated_queues,
-    stated_ranks,
-    stated_reasons,
-    stated_reservations,
-    stated_starts,
-    stated_tiers,
-    stated_unable,
-    stated_unchecked,
-)
 from models.verify.adaptor import (
     InstanceReading,
     check_digests,
     read_case,
     read_instance_alone,
 )
-from models.verify.optimality import examine
+from models.verify.bounds.optimality import examine
 from models.verify.outcome import Figures, Outcome
 from models.verify.rules import (
     backoff,
@@ -52,6 +38,20 @@ from models.verify.rules import (
     services,
     spares,
     topology,
+)
+from models.verify.stated import (
+    stated_delays,
+    stated_effective,
+    stated_gangs,
+    stated_moves,
+    stated_queues,
+    stated_ranks,
+    stated_reasons,
+    stated_reservations,
+    stated_starts,
+    stated_tiers,
+    stated_unable,
+    stated_unchecked,
 )
 from models.verify.tier_values import tiers
 from models.verify.violation import Violation, ordered

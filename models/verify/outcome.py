@@ -9,13 +9,13 @@ from functools import cached_property
 from typing import TypeVar, cast
 
 from models.verify.adaptor import Case
-from models.verify.bandwidth import Bandwidth
 from models.verify.changes import Arrivals, Change, NodeUse, Usage, arrivals_of, usage_of
 from models.verify.facts import Facts, Node, PodKey
-from models.verify.group_rates import GroupBandwidths
 from models.verify.queues import Queues
-from models.verify.ranks import Ranks, ranked, sound
-from models.verify.speed import GangSpeeds
+from models.verify.rates.bandwidth import Bandwidth
+from models.verify.rates.group_rates import GroupBandwidths
+from models.verify.rates.ranks import Ranks, ranked, sound
+from models.verify.rates.speed import GangSpeeds
 
 Found = TypeVar("Found")
 

@@ -13,10 +13,10 @@ from functools import cached_property
 from heapq import nsmallest
 from itertools import combinations, islice
 
-from models.verify import gpu_rates
 from models.verify.eligibility import accepting, accepts
 from models.verify.facts import Facts, Gang, Node, Pod, PodKey, Role
 from models.verify.outcome import Outcome
+from models.verify.rates import gpu_rates
 from models.verify.rules.pod_affinity import Neighbours
 from models.verify.rules.resources import PODS, left_of
 from models.verify.variant import Variant

@@ -9,14 +9,14 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 
-from models.verify.bandwidth import Bandwidth
 from models.verify.changes import Change, NodeUse, Overlay, Usage, usage_with
 from models.verify.facts import Node, Pod, PodKey
-from models.verify.group_rates import GroupBandwidths
 from models.verify.outcome import Figures, Outcome
 from models.verify.queues import Queues
-from models.verify.ranks import Ranks
-from models.verify.speed import GangSpeeds
+from models.verify.rates.bandwidth import Bandwidth
+from models.verify.rates.group_rates import GroupBandwidths
+from models.verify.rates.ranks import Ranks
+from models.verify.rates.speed import GangSpeeds
 
 
 class Variant(Outcome):

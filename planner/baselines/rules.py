@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from models.gang import Gang, Role
-from models.instance import Instance
+from models.instance.gang import Gang, Role
+from models.instance.instance import Instance
 from planner.baselines.gpu_choice import buddy, free_cells, koordinator, lowest
 from planner.baselines.scheduler import (
     ANY_SLICES,

@@ -13,12 +13,19 @@ from functools import cached_property
 
 import numpy as np
 
-from models.gang import Gang, Role
-from models.instance import Instance
+from models.instance.gang import Gang, Role
+from models.instance.instance import Instance
+from models.instance.solution import (
+    Decision,
+    GangDecision,
+    PodPlacement,
+    Reason,
+    Solution,
+    TierResult,
+)
 from models.program.base_state import base_decisions
-from models.solution import Decision, GangDecision, PodPlacement, Reason, Solution, TierResult
-from models.tier_values import Evaluation, gang_value, known_masks, tiers_of
 from models.tiers import sign
+from models.values.tier_values import Evaluation, gang_value, known_masks, tiers_of
 from planner.baselines.gpu_choice import device_plugin
 from planner.baselines.space import Able, Nodes, PickGpus, Space
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from models.gang import Role
 from models.hardware import ServerModel
-from models.instance import Instance
-from models.occupancy import PODS, rooms
-from models.solution import GangDecision, PodPlacement
+from models.instance.gang import Role
+from models.instance.instance import Instance
+from models.instance.occupancy import PODS, rooms
+from models.instance.solution import GangDecision, PodPlacement
 
 Nodes = NDArray[np.int64]
 """Indices of nodes, or one number a node."""

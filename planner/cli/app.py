@@ -18,27 +18,27 @@ from typing import Annotated, NoReturn
 import typer
 
 from planner import __version__
-from planner.cli.apply import apply
-from planner.cli.audit import audit
-from planner.cli.capacity import capacity
-from planner.cli.compare import compare
-from planner.cli.diff import diff
-from planner.cli.doctor import doctor
-from planner.cli.drain_order import drain_order
-from planner.cli.explain import explain
-from planner.cli.plan import plan
-from planner.cli.record import record
-from planner.cli.render import render
-from planner.cli.replay import replay
-from planner.cli.report import report
-from planner.cli.run import run as run_unattended
-from planner.cli.show import show
-from planner.cli.snapshot import snapshot
-from planner.cli.status import status
-from planner.cli.topo import topo
-from planner.cli.unlock import unlock
-from planner.cli.validate import validate
-from planner.cli.verify import verify
+from planner.cli.verbs.apply import apply
+from planner.cli.verbs.audit import audit
+from planner.cli.verbs.capacity import capacity
+from planner.cli.verbs.compare import compare
+from planner.cli.verbs.diff import diff
+from planner.cli.verbs.doctor import doctor
+from planner.cli.verbs.drain_order import drain_order
+from planner.cli.verbs.explain import explain
+from planner.cli.verbs.plan import plan
+from planner.cli.verbs.record import record
+from planner.cli.verbs.render import render
+from planner.cli.verbs.replay import replay
+from planner.cli.verbs.report import report
+from planner.cli.verbs.run import run as run_unattended
+from planner.cli.verbs.show import show
+from planner.cli.verbs.snapshot import snapshot
+from planner.cli.verbs.status import status
+from planner.cli.verbs.topo import topo
+from planner.cli.verbs.unlock import unlock
+from planner.cli.verbs.validate import validate
+from planner.cli.verbs.verify import verify
 from planner.errors import Fault, GangplanError, UsageError
 from planner.show.console import Console, LogFormat
 from planner.signals import Interrupted, interruptible

@@ -166,7 +166,7 @@ def dumped(
 ) -> str:
     """As JSON or YAML, safe for a terminal."""
     if output is Format.yaml:
-        from planner.show.plan_output import yaml_text
+        from planner.show.plan.plan_output import yaml_text
 
         return yaml_text(data)
     return json_safe(json.dumps(data, indent=2, ensure_ascii=False)) + "\n"

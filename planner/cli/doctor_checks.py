@@ -52,7 +52,7 @@ from planner.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from models.apply.plan_actions import PlanActions
-    from models.policy import KubernetesPolicy
+    from models.instance.policy import KubernetesPolicy
     from planner.cluster.backends.base import Backend
 
 _GRAVEST = (

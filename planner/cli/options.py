@@ -37,7 +37,7 @@ def schedulers_of(queue: str | None) -> tuple[str, ...] | None:
 
     Raises UsageError.
     """
-    from models.policy import EVERY_SCHEDULER
+    from models.instance.policy import EVERY_SCHEDULER
     from models.units import shown
     from planner.read.kube.lookup import is_name
 

@@ -112,7 +112,7 @@ def _time(written: str | None) -> int | None:
 
 
 if TYPE_CHECKING:
-    from models.policy import KubernetesPolicy
+    from models.instance.policy import KubernetesPolicy
 
 
 _REPELLING = ("NoSchedule", "NoExecute")

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from models.apply.live_state import ClusterView
     from models.apply.notes import RunNotes
     from models.apply.plan_actions import PodStart
-    from models.policy import KubernetesPolicy
+    from models.instance.policy import KubernetesPolicy
     from planner.cluster.backends.base import Backend
 
 LEAST_LEFT_S = 15.0

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from models.apply.plan_actions import PodStart
 from models.apply.requests import Conflict, Done, Event, NoAnswer, Rejected
 from models.documents.cluster import HOSTNAME_LABEL
-from models.gang import matches
+from models.instance.gang import matches
 from planner.cluster.api_paths import STORAGE_CLASSES, VOLUMES, checked, core
 from planner.cluster.pages import NotServedError, get
 from planner.cluster.transport import MERGE, Transport

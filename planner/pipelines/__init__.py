@@ -1,1 +1,4 @@
-"""The pipelines behind the verbs plan, apply and run."""
+"""A file a job that several verbs share: plan, run, apply, audit, replay, record, explain, capacity, what-if.
+
+The verbs come in, and the worker processes that a job starts. Nothing here knows of a terminal.
+"""

@@ -6,16 +6,16 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from models.gang import NODE_NAME, NodeExpression
-from models.policy import NO_COST, Objective, Policy
+from models.instance.gang import NODE_NAME, NodeExpression
+from models.instance.policy import NO_COST, Objective, Policy
 from models.tiers import family
 from models.units import time_text
 from planner.read.findings import Remarks
 from planner.read.instance_builder import limit_queues, paused
 
 if TYPE_CHECKING:
-    from models.gang import Gang, NodeAffinity, Role
-    from models.instance import Instance
+    from models.instance.gang import Gang, NodeAffinity, Role
+    from models.instance.instance import Instance
 
 DEFRAGMENT = "defragment"
 STABILITY = "stability"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from models.apply.live_state import ClusterView
     from models.apply.plan_actions import PlanActions
     from models.documents.plan import PlanDocument
-    from models.policy import KubernetesPolicy
+    from models.instance.policy import KubernetesPolicy
     from planner.cluster.backends.base import Backend
     from planner.cluster.proxy import ProxyTransport
     from planner.cluster.request_sender import OnEvent, RequestSender

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from models.policy import EVERY_SCHEDULER
+from models.instance.policy import EVERY_SCHEDULER
 from planner import __version__
 from planner.errors import Fault, RefusedPlanError, UsageError
 from planner.pipelines.adjustments import at_no_price
@@ -25,10 +25,10 @@ from planner.signals import Stop, stop_on_signal
 if TYPE_CHECKING:
     from models.documents.audit import AuditDocument
     from models.documents.plan import PlanDocument
-    from models.instance import Instance
-    from models.solution import GangDecision, Solution
+    from models.instance.instance import Instance
+    from models.instance.solution import GangDecision, Solution
     from planner.read.instance_builder import LoadedInput
-    from planner.search.regaining_moves import Regain
+    from planner.search.improve.regaining_moves import Regain
     from planner.show.console import Console
 
 TIME_LIMIT_S = 45
@@ -97,7 +97,7 @@ def audit(
 
     Raises as ``planner.pipelines.plan.plan`` does.
     """
-    from models.plan import dumps
+    from models.results.plan import dumps
     from planner.atomic_files import save
 
     phases = Phases(clock)
@@ -177,9 +177,9 @@ class _Auditor:
         self._check_s = 0.0
 
     def run(self, phases: Phases) -> tuple[dict[str, Any], PlanDocument, AuditDocument]:
-        from models.audit import AuditWriter, Found
-        from models.audit_figures import fixed_gangs, most_whole, wholly_free
         from models.documents.audit import AuditDocument
+        from models.results.audit import AuditWriter, Found
+        from models.results.audit_figures import fixed_gangs, most_whole, wholly_free
         from planner.show.reason_words import words
 
         instance = self._built.instance
@@ -300,9 +300,9 @@ class _Auditor:
         self, free: Instance, unmoved: Solution, possible: Solution, jointly: Solution
     ) -> Sequence[GangDecision]:
         """The plan with the fewest restarts of those found that regain as much as the re-plan."""
-        from models.effective_gpus import gpus_at_speed
-        from models.tier_values import Evaluation
-        from planner.search.regaining_moves import with_few_restarts
+        from models.values.effective_gpus import gpus_at_speed
+        from models.values.tier_values import Evaluation
+        from planner.search.improve.regaining_moves import with_few_restarts
 
         until = self._clock() + max(LEAST_S, min(MOVES.of_all * self._limit, self._left))
         found = [with_few_restarts(free, possible.decisions, self._ends(until))]
@@ -325,8 +325,8 @@ class _Auditor:
         return jointly
 
     def _moves(self, free: Instance, unmoved: Solution, possible: Solution) -> tuple[Regain, ...]:
-        from models.audit_figures import best_speeds
-        from planner.search.regaining_moves import regaining_moves
+        from models.results.audit_figures import best_speeds
+        from planner.search.improve.regaining_moves import regaining_moves
 
         self._console.doing("searching: the moves that regain most")
         until = self._clock() + max(LEAST_S, min(MOVES.of_all * self._limit, self._left))
@@ -347,7 +347,7 @@ def _as_stated(solution: Solution, plan: PlanDocument) -> Solution:
 
 def together(free: Instance, unmoved: Solution, moves: Sequence[Regain]) -> Solution:
     """The plan with all moves, of which nothing is proven."""
-    from planner.search.regaining_moves import with_decisions
+    from planner.search.improve.regaining_moves import with_decisions
 
     changes = {index: one for move in moves for index, one in move.decisions.items()}
     return _unproven(free, with_decisions(unmoved.decisions, changes), unmoved)
@@ -355,10 +355,10 @@ def together(free: Instance, unmoved: Solution, moves: Sequence[Regain]) -> Solu
 
 def _unproven(free: Instance, decisions: Sequence[GangDecision], unmoved: Solution) -> Solution:
     """A plan of the re-plan's instance that was found otherwise: its bounds follow from the queue alone."""
-    from models.implied_bounds import ImpliedBounds
-    from models.solution import GangDecision, Reason, TierResult
-    from models.tier_values import Evaluation, tiers_of
-    from planner.search.moves import with_moves_as_one
+    from models.instance.solution import GangDecision, Reason, TierResult
+    from models.values.implied_bounds import ImpliedBounds
+    from models.values.tier_values import Evaluation, tiers_of
+    from planner.search.improve.moves import with_moves_as_one
 
     waits = GangDecision("wait", (), Reason.of("NoRoom", text="it does not start by these moves"))
     decisions = tuple(
@@ -386,8 +386,8 @@ def _unproven(free: Instance, decisions: Sequence[GangDecision], unmoved: Soluti
 
 def _best(free: Instance, possible: Solution, others: Sequence[Solution]) -> Solution:
     """The re-plan, or one with fewer moves if the search, short of time, has found nothing as good."""
-    from models.tier_values import tiers_of
     from models.tiers import larger_is_better
+    from models.values.tier_values import tiers_of
 
     def worth(plan: Solution) -> tuple[int, ...]:
         return larger_is_better(tiers_of(free), [tier.value for tier in plan.tiers])
@@ -405,7 +405,7 @@ def _seconds(request: AuditRequest, instance: Instance) -> float:
 
 def _packed(instance: Instance) -> Instance:
     """The running gangs alone, as fast as they can be, and then with most nodes wholly free."""
-    from models.policy import Objective
+    from models.instance.policy import Objective
     from models.tiers import family
 
     gangs = tuple(gang for gang in instance.gangs if gang.running)

@@ -21,8 +21,8 @@ from models.documents.capacity import CapacityDocument, CapacityQuestion
 from models.documents.plan import PlanMetadata
 from models.documents.server import MAX_GPUS
 from models.hardware import mask_of
-from models.instance import Instance
-from models.solution import ADMITTED, PodPlacement
+from models.instance.instance import Instance
+from models.instance.solution import ADMITTED, PodPlacement
 from models.units import epoch_seconds, quantity, requested, shortened, shown
 from planner import __version__
 from planner.errors import Fault, InputError, UsageError

@@ -22,7 +22,7 @@ from planner.pipelines.what_if import nodes_named
 from planner.search.drain_order import Restart, Wave, drain_order, end_of, gpus_of, stoppable
 
 if TYPE_CHECKING:
-    from models.instance import Instance
+    from models.instance.instance import Instance
 
 DEFAULT_SHARE = 10
 """Without ``--at-most`` one node of so many is out at once, rounded up."""

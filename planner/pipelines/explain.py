@@ -18,19 +18,19 @@ from models.documents.explanation import (
 )
 from models.documents.plan import PlanDocument
 from models.hardware import bits
-from models.instance import Instance
+from models.instance.instance import Instance
+from models.instance.solution import GangDecision, PodPlacement, Reserved
 from models.program.base_state import outcome
-from models.reservations import queue_place
-from models.solution import GangDecision, PodPlacement, Reserved
-from models.tier_values import Evaluation, tiers_of
-from planner.search.alternatives import Alternative, alternatives
-from planner.search.blocking import Standing, blocking
-from planner.search.causes import Cause, World
-from planner.search.counterfactual import Counterfactual, budget_of
+from models.queues.reservations import queue_place
+from models.values.tier_values import Evaluation, tiers_of
+from planner.search.explain.alternatives import Alternative, alternatives
+from planner.search.explain.blocking import Standing, blocking
+from planner.search.explain.causes import Cause, World
+from planner.search.explain.counterfactual import Counterfactual, budget_of
+from planner.search.explain.holders import Holders
+from planner.search.explain.remedy import Remedy
+from planner.search.explain.verified_remedies import RemedyFinder
 from planner.search.free_space import FreeSpace
-from planner.search.holders import Holders
-from planner.search.remedy import Remedy
-from planner.search.verified_remedies import RemedyFinder
 from planner.show.reason_words import words
 
 CAUSES_SHARE = 0.5

@@ -25,7 +25,7 @@ from typing import IO, TYPE_CHECKING, Any
 from planner.signals import kept_from_children
 
 if TYPE_CHECKING:
-    from models.instance import Instance
+    from models.instance.instance import Instance
     from models.verify.violation import Violation
 
 APART_FROM = 2_000

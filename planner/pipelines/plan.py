@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from models.policy import EVERY_SCHEDULER, MAX_BUDGET
+from models.instance.policy import EVERY_SCHEDULER, MAX_BUDGET
 from planner import __version__
 from planner.atomic_files import check_target, encoded, save
 from planner.errors import Fault, InputError, RefusedPlanError, UsageError
@@ -39,9 +39,9 @@ from planner.signals import stop_on_signal
 if TYPE_CHECKING:
     from models.apply.promises import Promises
     from models.documents.plan import PlanDocument
-    from models.instance import Instance
-    from models.plan import PlanWriter
-    from models.solution import GangDecision, Solution
+    from models.instance.instance import Instance
+    from models.instance.solution import GangDecision, Solution
+    from models.results.plan import PlanWriter
     from models.verify.check import Judge, Verdict
     from models.verify.violation import Violation
     from planner.read.instance_builder import LoadedInput
@@ -248,7 +248,7 @@ class Maker:
 
     @cached_property
     def _writer(self) -> PlanWriter:
-        from models.plan import PlanWriter
+        from models.results.plan import PlanWriter
         from planner.show.reason_words import words
 
         return PlanWriter(self._built.instance, words)
@@ -374,8 +374,8 @@ def _typed(document: dict[str, Any]) -> PlanDocument | None:
 
 def _unproven(instance: Instance, solution: Solution, refuted: Collection[str]) -> Solution:
     """The solution without the bounds of these tiers: what is implied by the input is left."""
-    from models.implied_bounds import ImpliedBounds
-    from models.tier_values import tiers_of
+    from models.values.implied_bounds import ImpliedBounds
+    from models.values.tier_values import tiers_of
 
     implied = ImpliedBounds(instance)
     tiers = tuple(

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from models.gang import PlannedPod
-from models.instance import EarlierPlan
-from models.solution import BACKOFF, QUEUE_LIMIT
+from models.instance.gang import PlannedPod
+from models.instance.instance import EarlierPlan
+from models.instance.solution import BACKOFF, QUEUE_LIMIT
 from models.units import first_of, plural
 from planner.errors import Fault, InputError
 from planner.untrusted_text import safe
@@ -21,8 +21,8 @@ from planner.untrusted_text import safe
 if TYPE_CHECKING:
     from models.apply.promises import Promises, Seat
     from models.documents.plan import PlanDocument, PlanGang
-    from models.gang import Gang
-    from models.instance import Instance
+    from models.instance.gang import Gang
+    from models.instance.instance import Instance
 
 HOLDS = ("Unsupported", "Incomplete", "Gated", QUEUE_LIMIT, BACKOFF)
 """Codes of what holds a gang: it does not wait in turn."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from models.canonical import gang_document
+from models.documents.canonical import gang_document
 from models.documents.cluster import HOSTNAME_LABEL
 from models.documents.gang import (
     GangSpec,
@@ -23,8 +23,8 @@ from models.documents.gang import (
     TolerationDocument,
 )
 from models.documents.trace import ObservedDocument
-from models.gang import Gang, Role
-from models.policy import EVERY_SCHEDULER
+from models.instance.gang import Gang, Role
+from models.instance.policy import EVERY_SCHEDULER
 from models.units import InvalidValueError, epoch_seconds, time_text
 from planner.errors import Fault, InputError, MissingPathError
 from planner.read.inputs import load

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pydantic import ValidationError
 
-from models.canonical import canonical_instance, digest
 from models.documents.base import API_VERSION
+from models.documents.canonical import canonical_instance, digest
 from models.documents.replay import (
     Distribution,
     ReplayCluster,
@@ -34,9 +34,9 @@ from models.documents.replay import (
     ReplayTiming,
     ReplayTrace,
 )
-from models.gang import Gang
-from models.instance import Instance
-from models.policy import SolveLimits
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.policy import SolveLimits
 from models.program.base_state import base_decisions
 from models.units import epoch_seconds, plural
 from planner import __version__
@@ -51,7 +51,7 @@ from planner.replay.simulation import EPOCH, MS, Scenario, Settings, Simulation,
 from planner.replay.summary import distribution, run_document
 from planner.search.budget import Budget
 from planner.search.executors import PROCESSES, THREADS, Workers
-from planner.search.greedy import greedy
+from planner.search.start.greedy import greedy
 from planner.signals import stop_on_signal
 
 if TYPE_CHECKING:

@@ -13,19 +13,19 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from models.disruption_budgets import fixed, may_stop
-from models.policy import Objective
-from models.queue_shares import shares
-from models.solution import NEVER
-from models.tier_values import admitted, tiers_of
+from models.instance.policy import Objective
+from models.instance.solution import NEVER
+from models.queues.queue_shares import shares
+from models.rules.disruption_budgets import fixed, may_stop
 from models.tiers import TIERS, family
+from models.values.tier_values import admitted, tiers_of
 from planner.errors import Fault, UsageError
 from planner.show.reason_words import words
 
 if TYPE_CHECKING:
-    from models.gang import Gang
-    from models.instance import Instance
-    from models.solution import Solution, TierResult
+    from models.instance.gang import Gang
+    from models.instance.instance import Instance
+    from models.instance.solution import Solution, TierResult
 
 _BELOW_ALL = -(10**18)
 

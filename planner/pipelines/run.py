@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
-from models.solution import QUEUE_LIMIT
+from models.instance.solution import QUEUE_LIMIT
 from planner import last_plan
 from planner.atomic_files import check_target
 from planner.errors import (

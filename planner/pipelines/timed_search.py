@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from planner.show.progress import STOPPING, VERIFYING_FIRST, SearchProgress
 
 if TYPE_CHECKING:
-    from models.instance import Instance
-    from models.solution import Solution
+    from models.instance.instance import Instance
+    from models.instance.solution import Solution
     from planner.show.console import Console
 
 TICK_S = 0.05
@@ -59,7 +59,7 @@ class TimedSearch:
         apart: bool = False,
         executor: str | None = None,
     ) -> None:
-        from models.tier_values import tiers_of
+        from models.values.tier_values import tiers_of
         from planner.search.solve import Search
 
         self._clock, self._started = clock, clock()

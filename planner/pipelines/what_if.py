@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from models.documents.base import suggestion
-from models.gang import Gang, Patience, Role, Toleration
 from models.host_ranges import hosts
-from models.instance import Instance
-from models.solution import BACKOFF, QUEUE_LIMIT
+from models.instance.gang import Gang, Patience, Role, Toleration
+from models.instance.instance import Instance
+from models.instance.solution import BACKOFF, QUEUE_LIMIT
+from models.instance.what_if import RELAXABLE, WhatIf
 from models.units import InvalidValueError, first_of, plural, shortened, shown
-from models.what_if import RELAXABLE, WhatIf
 from planner.errors import Fault, UsageError
 from planner.pipelines.required_gangs import resolve
 from planner.read.findings import Remarks

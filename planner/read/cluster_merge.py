@@ -14,7 +14,7 @@ from models.documents.cluster import HOSTNAME_LABEL, ClusterDocument
 from models.documents.gang import GangDocument
 from models.documents.queue import QueueDocument
 from models.hardware import FindModel, ServerModel, slug
-from models.policy import Policy
+from models.instance.policy import Policy
 from models.units import plural, shown
 from planner.errors import Fault
 from planner.read.compact_cluster import ServerModels

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from models.cluster import Cluster, DisruptionBudget, Level, Node, Taint
 from models.documents.base import FieldError, Path, similar, suggestion
 from models.documents.cluster import ClusterDocument, NodeDocument
 from models.documents.server import nic_errors, out_of_range
 from models.hardware import FindModel, ServerModel, slug
 from models.host_ranges import MAX_NAMES, host_count, hosts
+from models.instance.cluster import Cluster, DisruptionBudget, Level, Node, Taint
 from models.units import shown
 from planner.read.validation import Entry, original_path
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 
-from models.cluster import Node
 from models.documents.base import FieldError, Path, suggestion
 from models.documents.cluster import NODE_LEVEL
 from models.documents.gang import (
@@ -22,7 +21,9 @@ from models.documents.gang import (
     Terms,
 )
 from models.documents.server import out_of_range
-from models.gang import (
+from models.hardware import bits
+from models.instance.cluster import Node
+from models.instance.gang import (
     ExistingPod,
     Gang,
     Hold,
@@ -37,7 +38,6 @@ from models.gang import (
     Together,
     Toleration,
 )
-from models.hardware import bits
 from models.units import shown
 from planner.read.compact_cluster import MergedCluster
 from planner.read.validation import Entry

@@ -9,8 +9,8 @@ from models.documents.base import Path, suggestion
 from models.documents.cluster import NODE_LEVEL
 from models.documents.queue import AmountDocument, CellDocument, QueueDocument
 from models.hardware import slug
-from models.pins import place_of
-from models.queue import Amount, Cell, Pin, Queue
+from models.instance.queue import Amount, Cell, Pin, Queue
+from models.queues.pins import place_of
 from models.units import shown
 from planner.read.compact_cluster import MergedCluster
 from planner.read.findings import Remarks

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from models.cluster import Cluster
-from models.gang import Gang, Role
+from models.instance.cluster import Cluster
+from models.instance.gang import Gang, Role
 from models.units import plural
 from planner.read.findings import Remarks
 

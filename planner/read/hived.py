@@ -13,12 +13,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from models.cluster import Cluster
 from models.documents.base import API_VERSION
 from models.documents.cluster import NODE_LEVEL
 from models.documents.gang import MAX_GPUS_A_POD
 from models.documents.queue import MAX_CELLS, MAX_GPUS, QueueDocument
 from models.hardware import slug
+from models.instance.cluster import Cluster
 from models.units import plural, shown
 from planner.read.findings import Findings, Remarks
 from planner.read.kube.lookup import Tree, flag, mapping, objects, text, whole

@@ -15,10 +15,10 @@ from pydantic import ValidationError
 
 from models.documents.gang import GangDocument
 from models.documents.what_if import WhatIfDocument
-from models.instance import Instance
-from models.policy import Policy
+from models.instance.instance import Instance
+from models.instance.policy import Policy
+from models.instance.what_if import WhatIf
 from models.units import shown
-from models.what_if import WhatIf
 from planner.errors import Fault, InputError
 from planner.read.compact_cluster import catalogue_model, no_model
 from planner.read.document_kinds import Documents
@@ -101,7 +101,7 @@ def _documents(paths: Sequence[str], stdin: BinaryIO | None, findings: Findings)
 def instance_from_document(document: object) -> Instance:
     """The Instance of a plan's ``instance``: ``{"cluster": .., "gangs": [..], "policy": ..}``.
 
-    The inverse of ``models.canonical.canonical_instance``: complete in itself, so the catalogue is
+    The inverse of ``models.documents.canonical.canonical_instance``: complete in itself, so the catalogue is
     not consulted. Raises InputError; places are those of the document written as one JSON line.
     """
     if not isinstance(document, dict) or not isinstance(document.get("gangs"), list):

@@ -9,23 +9,23 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from models.canonical import reference_time
-from models.cluster import Node
 from models.documents.base import suggestion
+from models.documents.canonical import reference_time
 from models.documents.cluster import NODE_LEVEL
 from models.documents.policy import PolicyDocument, PolicySpec
 from models.documents.queue import QueueDocument
-from models.gang import Gang, Hold, turn
 from models.hardware import FindModel
-from models.instance import Instance
-from models.policy import (
+from models.instance.cluster import Node
+from models.instance.gang import Gang, Hold, turn
+from models.instance.instance import Instance
+from models.instance.policy import (
     KubernetesPolicy,
     Policy,
     SolveLimits,
     default_max_gangs,
 )
-from models.run_times import granted_run_times, starts_again
-from models.solution import BACKOFF, QUEUE_LIMIT
+from models.instance.run_times import granted_run_times, starts_again
+from models.instance.solution import BACKOFF, QUEUE_LIMIT
 from models.units import shown, time_text
 from planner.errors import Fault
 from planner.read.cluster_merge import NODES_HINT, collect_clusters

@@ -6,12 +6,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from models.cluster import Node
 from models.documents.base import suggestion
-from models.instance import Instance
-from models.queue import Cell, Gpu, Queue
-from models.queue_shares import cell_model, guarantees, model_of_nodes, queue_counts, stated_shares
-from models.solution import placed
+from models.instance.cluster import Node
+from models.instance.instance import Instance
+from models.instance.queue import Cell, Gpu, Queue
+from models.instance.solution import placed
+from models.queues.queue_shares import (
+    cell_model,
+    guarantees,
+    model_of_nodes,
+    queue_counts,
+    stated_shares,
+)
 from models.units import plural
 from planner.read.findings import Remarks
 

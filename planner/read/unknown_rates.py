@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from models.cluster import Node
-from models.gang import Gang, Role
-from models.instance import Instance
+from models.instance.cluster import Node
+from models.instance.gang import Gang, Role
+from models.instance.instance import Instance
 from models.units import number, plural, shown
 from planner.read.compact_cluster import MergedCluster
 from planner.read.findings import Remarks

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from models.gang import Gang
+from models.instance.gang import Gang
+from models.instance.solution import PodPlacement
 from models.rates.speed import FULL_SPEED
-from models.solution import PodPlacement
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from models.instance import Instance
-from models.policy import Policy, SolveLimits
-from models.solution import GangDecision
+from models.instance.instance import Instance
+from models.instance.policy import Policy, SolveLimits
+from models.instance.solution import GangDecision
 from planner.baselines.rules import (
     BASELINES,
     HIVED,

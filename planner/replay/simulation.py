@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from models.documents.replay import Ending
-from models.gang import ExistingPod, Gang
-from models.instance import Instance
-from models.policy import Moves, Policy, default_max_gangs
+from models.instance.gang import ExistingPod, Gang
+from models.instance.instance import Instance
+from models.instance.policy import Moves, Policy, default_max_gangs
+from models.instance.solution import GangDecision, PodPlacement
 from models.program.base_state import moves_pods
-from models.solution import GangDecision, PodPlacement
-from models.tier_values import gang_value, known_masks
+from models.values.tier_values import gang_value, known_masks
 from planner.read.instance_builder import default_mix
 from planner.replay.jobs import JobFacts, JobState, Run
 from planner.replay.measures import Level, Measures

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from models.policy import SolveLimits
-from models.solution import StoppedBy
+from models.instance.policy import SolveLimits
+from models.instance.solution import StoppedBy
 
 
 class Progress(Protocol):

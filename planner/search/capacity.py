@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.cluster import Node
 from models.documents.capacity import (
     CapacityCluster,
     CapacityLargest,
@@ -22,14 +21,15 @@ from models.documents.capacity import (
     CapacityShape,
     CapacityStatus,
 )
-from models.eligibility import model_matches, tolerated
-from models.gang import Gang, Toleration
-from models.instance import Instance
-from models.leftover import gpu_models
-from models.occupancy import PODS, free_after
-from models.shape import spare_nodes
-from models.solution import GangDecision, PodPlacement, placed
+from models.instance.cluster import Node
+from models.instance.eligibility import model_matches, tolerated
+from models.instance.gang import Gang, Toleration
+from models.instance.instance import Instance
+from models.instance.occupancy import PODS, free_after
+from models.instance.solution import GangDecision, PodPlacement, placed
+from models.rules.shape import spare_nodes
 from models.units import plural
+from models.values.leftover import gpu_models
 from planner.search.free_arrays import UNLIMITED, IntArray, Tree, as_array, sums
 
 CLUSTER = -1

@@ -10,10 +10,10 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from models.instance import Instance
+from models.instance.instance import Instance
+from models.instance.solution import PodPlacement
 from models.program.demands import Demand
-from models.shape import apart, exclusive_levels, spare_domains, spare_nodes
-from models.solution import PodPlacement
+from models.rules.shape import apart, exclusive_levels, spare_domains, spare_nodes
 
 Nodes = frozenset[int]
 

@@ -10,13 +10,13 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from models.instance import Instance
+from models.instance.instance import Instance
+from models.instance.solution import GangDecision
 from models.program.base_state import base_decisions
 from models.program.demand_builder import remaining_demand
-from models.reservations import expected_end
-from models.solution import GangDecision
+from models.queues.reservations import expected_end
 from planner.search.free_space import FreeSpace, Pods, counts_of
-from planner.search.greedy import place
+from planner.search.start.greedy import place
 
 
 @dataclass(frozen=True, slots=True)

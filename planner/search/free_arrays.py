@@ -12,8 +12,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from models.cluster import Cluster
-from models.occupancy import PODS
+from models.instance.cluster import Cluster
+from models.instance.occupancy import PODS
 from models.program.demands import RoleDemand
 
 IntArray: TypeAlias = npt.NDArray[np.int64]

@@ -9,24 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from models.cell_places import Reach
-from models.cells import cells_by_model, is_firm
-from models.disruption_budgets import guards
-from models.gang import Gang, Hold
-from models.giving_way import claim, takes
 from models.hardware import bits
-from models.instance import Instance
-from models.occupancy import PODS, Room, is_blind
-from models.pod_counts import PodCounts
-from models.pod_rules import pod_rules
+from models.instance.gang import Gang, Hold
+from models.instance.instance import Instance
+from models.instance.occupancy import PODS, Room, is_blind
+from models.instance.run_times import protected
+from models.instance.solution import GangDecision, PodPlacement
 from models.program.base_state import base_decisions, outcome, standing_pods
 from models.program.demands import Demand, RoleDemand
 from models.program.packing import CountPacking, Packing
 from models.program.regions import packing_of
-from models.queue_shares import queue_counts
-from models.run_times import protected
-from models.services import bound, members, open_service
-from models.solution import GangDecision, PodPlacement
+from models.queues.cell_places import Reach
+from models.queues.cells import cells_by_model, is_firm
+from models.queues.queue_shares import queue_counts
+from models.rules.disruption_budgets import guards
+from models.rules.giving_way import claim, takes
+from models.rules.pod_counts import PodCounts
+from models.rules.pod_rules import pod_rules
+from models.rules.services import bound, members, open_service
 from planner.search.closed_nodes import ClosedNodes
 from planner.search.free_arrays import Capacity, FreeArrays
 

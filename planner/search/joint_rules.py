@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from models.cell_places import Reach, breaks_cells
-from models.cells import is_firm
-from models.pod_counts import conflicting, conflicts
 from models.program.base_state import Pods
-from models.queue_order import overtaking
-from models.queue_shares import QueueCounts, Refusal, queue_of, shares
-from models.reservations import left_waiting, trespassing
-from models.reserved_quotas import crowding
-from models.room_holding import passing
-from models.shape import balanced, breaking
-from models.tier_values import Evaluation
+from models.queues.cell_places import Reach, breaks_cells
+from models.queues.cells import is_firm
+from models.queues.queue_order import overtaking
+from models.queues.queue_shares import QueueCounts, Refusal, queue_of, shares
+from models.queues.reservations import left_waiting, trespassing
+from models.queues.reserved_quotas import crowding
+from models.rules.pod_counts import conflicting, conflicts
+from models.rules.room_holding import passing
+from models.rules.shape import balanced, breaking
+from models.values.tier_values import Evaluation
 from planner.search.free_space import FreeSpace
 
 

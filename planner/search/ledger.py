@@ -1,6 +1,6 @@
 """The incumbent plan and, tier by tier, what is proven about it.
 
-Every plan is valued by ``models.tier_values``. Bounds only tighten. What later tiers must keep is
+Every plan is valued by ``models.values.tier_values``. Bounds only tighten. What later tiers must keep is
 derived here.
 """
 
@@ -10,16 +10,16 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from models.disruption_budgets import beyond_budgets, leaving_early
-from models.implied_bounds import ImpliedBounds
-from models.instance import Instance
+from models.instance.instance import Instance
+from models.instance.solution import GangDecision, Proof, TierResult
 from models.program.base_state import base_decisions
-from models.services import mixed
-from models.solution import GangDecision, Proof, TierResult
-from models.tier_values import Evaluation, ValueCache, tiers_of
+from models.rules.disruption_budgets import beyond_budgets, leaving_early
+from models.rules.services import mixed
 from models.tiers import larger_is_better, sign
+from models.values.implied_bounds import ImpliedBounds
+from models.values.tier_values import Evaluation, ValueCache, tiers_of
+from planner.search.improve.repair import back_in_place, moves_beyond, unjustified_victims
 from planner.search.joint_rules import JOINT_RULES
-from planner.search.repair import back_in_place, moves_beyond, unjustified_victims
 
 
 @dataclass

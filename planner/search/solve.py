@@ -14,11 +14,9 @@ from fractions import Fraction
 from functools import cached_property, partial
 from importlib.metadata import version
 
-from models.effective_gpus import effective_by_priority
-from models.gang import Gang, Patience
-from models.instance import Instance
-from models.nearness import loosened
-from models.pod_rules import pod_rules, without
+from models.instance.gang import Gang, Patience
+from models.instance.instance import Instance
+from models.instance.solution import ByPriority, GangDecision, Solution
 from models.program.aggregated.bounds import PLACEMENTS
 from models.program.aggregated.model import AggregatedModel
 from models.program.base_state import base_decisions
@@ -27,32 +25,39 @@ from models.program.interruption import Interrupted, TooLarge
 from models.program.queue_usage import QUEUE_TIERS
 from models.program.rules.cells import too_many
 from models.program.tier_expressions import FREE_SPACE, OPTION_VALUES, SPEED_FACTORS
-from models.shape import pooled_shapes, shaped_gangs
-from models.solution import ByPriority, GangDecision, Solution
-from models.tier_values import Evaluation
+from models.rules.nearness import loosened
+from models.rules.pod_rules import pod_rules, without
+from models.rules.shape import pooled_shapes, shaped_gangs
 from models.tiers import MAINS, Tier
+from models.values.effective_gpus import effective_by_priority
+from models.values.tier_values import Evaluation
+from planner.search.bound.slot_bounds import SlotSearch
+from planner.search.bound.tier_search import TierSearch
 from planner.search.budget import Budget, NullProgress, Progress
-from planner.search.clearing import clear
 from planner.search.engines.mathopt_process import SolverProcess
 from planner.search.executors import PROCESSES, THREADS, Workers
-from planner.search.forecast import with_expected_starts
-from planner.search.greedy import best_greedy, greedy, late
-from planner.search.growth import grow
-from planner.search.guided import follow
-from planner.search.holding_nodes import first_plan, hold_nodes, in_due_time, with_proofs_of
-from planner.search.large_neighborhood import Beside, improve
+from planner.search.explain.notes import notes_of, passed, unsearched
+from planner.search.explain.reasons import with_reasons
+from planner.search.improve.growth import grow
+from planner.search.improve.large_neighborhood import Beside, improve
+from planner.search.improve.moves import keep_worthwhile, with_moves_as_one
+from planner.search.improve.polish import polish
+from planner.search.improve.rearranging import afresh, better, rearrange, settle
+from planner.search.improve.regrouping import regroup
+from planner.search.improve.repair import back_in_place, needless_undone
 from planner.search.ledger import Ledger
-from planner.search.moves import keep_worthwhile, with_moves_as_one
-from planner.search.notes import notes_of, passed, unsearched
-from planner.search.polish import polish
-from planner.search.rearranging import afresh, better, rearrange, settle
-from planner.search.reasons import with_reasons
-from planner.search.regrouping import regroup
-from planner.search.repair import back_in_place, needless_undone
-from planner.search.reservations import with_reservations
-from planner.search.slot_bounds import SlotSearch
-from planner.search.tier_search import TierSearch
-from planner.search.warm_start import resume
+from planner.search.promises.forecast import with_expected_starts
+from planner.search.promises.holding_nodes import (
+    first_plan,
+    hold_nodes,
+    in_due_time,
+    with_proofs_of,
+)
+from planner.search.promises.reservations import with_reservations
+from planner.search.start.clearing import clear
+from planner.search.start.greedy import best_greedy, greedy, late
+from planner.search.start.guided import follow
+from planner.search.start.warm_start import resume
 
 AGGREGATED_FROM = 300
 """With at least this many (gang, region) pairs, admission is solved on the aggregated model."""

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from models.solution import ADMITTED
+from models.instance.solution import ADMITTED
 from models.units import first_of, plural
-from planner.show.plan_output import yaml_text
+from planner.show.plan.plan_output import yaml_text
 from planner.show.table import Cell, Column, Style, Table
 from planner.show.text import (
     AuditFormat,

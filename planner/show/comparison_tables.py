@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from models.comparison import equal
 from models.documents.comparison import (
     ComparedDecision,
     ComparedPlan,
@@ -14,6 +13,7 @@ from models.documents.comparison import (
     Effect,
     Side,
 )
+from models.results.comparison import equal
 from models.units import first_of, plural
 from planner.show.table import Cell, Column, Table
 from planner.show.text import NO_BOUND, gpu_amount, number, permille, whole_percent

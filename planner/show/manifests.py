@@ -27,7 +27,7 @@ from models.documents.plan import PlanDocument
 from models.units import plural
 from planner.cluster.backends.base import MODE_BINDING
 from planner.cluster.backends.registry import backend_of
-from planner.show.plan_output import yaml_text
+from planner.show.plan.plan_output import yaml_text
 from planner.show.table import wrapped
 from planner.untrusted_text import document_safe, json_safe, safe
 

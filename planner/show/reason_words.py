@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from models.documents.reason import ReasonFields, ReasonFirst
-from models.solution import Reason
+from models.instance.solution import Reason
 from models.units import plural, shown, time_text
 from planner.show.text import domain_text, listed
 

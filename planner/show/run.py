@@ -11,7 +11,7 @@ from models.apply.outcomes import GangVerdict, Outcome, Verdict
 from models.units import plural
 from planner.show.apply import MAX_NAMES, counts, refusal_lines, sizes, undo_heading
 from planner.show.metrics import Metrics
-from planner.show.proofs import bought, gained, more_work, tiers_proven
+from planner.show.plan.proofs import bought, gained, more_work, tiers_proven
 from planner.show.text import gpu_amount
 from planner.untrusted_text import safe
 

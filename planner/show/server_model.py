@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from models.canonical import server_model_document
+from models.documents.canonical import server_model_document
 from models.hardware import slug
 from models.units import number as exact
 from models.units import plural

@@ -20,9 +20,9 @@ from planner.show.cluster_map import (
     cluster_map,
 )
 from planner.show.console import WIDTH, Console
-from planner.show.gang_groups import Requests
-from planner.show.plan_tables import STYLE, gpu_count
-from planner.show.selection import Selection
+from planner.show.plan.gang_groups import Requests
+from planner.show.plan.plan_tables import STYLE, gpu_count
+from planner.show.plan.selection import Selection
 from planner.show.table import STYLES, Cell, Column, Table
 from planner.show.text import compress, number, short_names
 from planner.show.text import width as text_width

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
-from models.gang import Gang
+from models.instance.gang import Gang
 from models.program.aggregated.pools import PooledClass, ShapeBounds
 from models.program.demands import Demand, RoleDemand
 from models.program.free_servers import FreeServers
@@ -37,8 +37,8 @@ from models.program.tier_expressions import (
 )
 from models.program.variables import GangVariables, Model, PodPool
 from models.rates.gang_bandwidth import FULL_SHARE
-from models.tier_values import Evaluation
 from models.tiers import Tier
+from models.values.tier_values import Evaluation
 
 
 class PlannedGpus:

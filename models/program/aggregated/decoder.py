@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from models.occupancy import rooms
+from models.instance.occupancy import rooms
+from models.instance.solution import GangDecision
 from models.program.aggregated.pools import ModelRecord, Place, PooledClass
 from models.program.aggregated.spread import Spread
 from models.program.decoder import (
@@ -24,7 +25,6 @@ from models.program.decoder import (
 from models.program.demands import Demand
 from models.program.packing import Arc, SetType, SizePacking
 from models.program.variables import Piece
-from models.solution import GangDecision
 
 
 @dataclass(eq=False)

@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import replace
 
-from models.gang import Gang
-from models.giving_way import claim
-from models.instance import Instance
-from models.occupancy import PODS
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.occupancy import PODS
+from models.instance.queue import Holder
+from models.instance.solution import GangDecision
 from models.program.aggregated import pools, spread
 from models.program.aggregated.bounds import TierBounds
 from models.program.aggregated.decoder import PlanDecoder
@@ -27,14 +28,8 @@ from models.program.interruption import Question, never
 from models.program.linear_program import Linear, Program
 from models.program.packing import SizePacking
 from models.program.regions import RegionSet, build_regions, is_single_piece
-from models.program.rules.all_rules import add_rows
+from models.program.rows import add_rows
 from models.program.rules.cells import too_many
-from models.program.rules.declarations import (
-    own_variables,
-    poolable,
-    pooled_slices,
-    user_of_cells,
-)
 from models.program.rules.running import may_come_alone
 from models.program.rules.topology import Topology
 from models.program.variables import (
@@ -47,12 +42,17 @@ from models.program.variables import (
     option_of,
     staying,
 )
-from models.queue import Holder
-from models.queue_shares import holder_of, shares
-from models.services import open_service
-from models.solution import GangDecision
-from models.tier_values import Evaluation, ValueCache, most_speed
+from models.queues.queue_shares import holder_of, shares
+from models.rules.declarations import (
+    own_variables,
+    poolable,
+    pooled_slices,
+    user_of_cells,
+)
+from models.rules.giving_way import claim
+from models.rules.services import open_service
 from models.tiers import Tier
+from models.values.tier_values import Evaluation, ValueCache, most_speed
 
 SPREAD_SHARE = 1.0
 """The variables that count where wide gangs have their pods are at most as many as the others."""

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.cluster import Node
-from models.gang import Role
-from models.gang_rates import ideal_of
 from models.hardware import ServerModel
-from models.instance import Instance
-from models.occupancy import Room
+from models.instance.cluster import Node
+from models.instance.gang import Role
+from models.instance.instance import Instance
+from models.instance.occupancy import Room
+from models.instance.solution import GangDecision
 from models.program.arrays import Integers, integers
 from models.program.demands import Demand, RoleDemand
 from models.program.linear_program import Linear
@@ -35,10 +35,10 @@ from models.program.rules.group_bounds import GroupBounds, bounded_role
 from models.program.tier_expressions import LEAST_GANG
 from models.program.variables import Model, PodPool
 from models.rates.gang_bandwidth import FULL_SHARE, ServerSet, share_permille
+from models.rates.gang_rates import ideal_of
 from models.rates.gpu_sets import UnknownRate
 from models.rates.group_bandwidth import Kind, exchange_factor
 from models.rates.speed import FULL_SPEED
-from models.solution import GangDecision
 
 if TYPE_CHECKING:
     from models.program.aggregated.spread import Spread

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from models.instance import Instance
+from models.instance.instance import Instance
 from models.program.aggregated.pools import Domain, PooledClass, ShapeBounds
 from models.program.linear_program import Linear, Program
 

@@ -1,1 +1,1 @@
-"""The rules of a feasible plan as rows of the program, one concept a file."""
+"""The rows of each rule, one file a rule; `models.program.rows` adds them."""

@@ -9,8 +9,8 @@ admit.
 
 from __future__ import annotations
 
-from models.gang import Gang
-from models.instance import Instance
+from models.instance.gang import Gang
+from models.instance.instance import Instance
 from models.program.linear_program import Linear, Program
 from models.program.rules.topology import Topology
 from models.program.variables import GangVariables, Model

@@ -14,7 +14,7 @@ from collections import Counter
 from models.program.linear_program import Linear
 from models.program.rules.topology import Topology
 from models.program.variables import GangVariables, Model
-from models.shape import may_be_uneven
+from models.rules.shape import may_be_uneven
 
 
 def add(model: Model, gang: GangVariables, topology: Topology) -> None:

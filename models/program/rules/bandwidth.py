@@ -22,8 +22,8 @@ from fractions import Fraction
 from itertools import groupby
 from math import lcm
 
-from models.gang import Gang
-from models.instance import Instance
+from models.instance.gang import Gang
+from models.instance.instance import Instance
 from models.program.linear_program import Linear
 from models.program.rules.bandwidth_carriers import (
     Carrier,
@@ -39,7 +39,7 @@ from models.rates.gang_bandwidth import FULL_SHARE, ideal_MBps, share_permille
 from models.rates.gpu_sets import UnknownRate
 from models.rates.group_bandwidth import exchange_factor
 from models.rates.speed import FULL_SPEED, speed_permille
-from models.tier_values import most_speed
+from models.values.tier_values import most_speed
 
 MAX_SUMS = 400
 """Most network rates of an NVLink domain kept apart; real servers stay below 100."""

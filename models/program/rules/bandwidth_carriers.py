@@ -12,17 +12,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from models.cluster import Node
-from models.gang import Gang
-from models.gang_rates import ideal_of
 from models.hardware import ServerModel
-from models.instance import Instance
+from models.instance.cluster import Node
+from models.instance.gang import Gang
+from models.instance.instance import Instance
 from models.program.linear_program import Linear
 from models.program.packing import network_MBps
 from models.program.rules.group_bounds import GroupBounds, bounded_role
 from models.program.server_cases import Case, standing_set
 from models.program.variables import GangVariables, Model
 from models.rates.gang_bandwidth import ServerSet, set_inside_MBps
+from models.rates.gang_rates import ideal_of
 from models.rates.group_bandwidth import exchange_factor
 from models.rates.server_bandwidth import switched_MBps
 from models.rates.speed import FULL_SPEED

@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from models.cell_places import allowed_losses
-from models.cells import ModelCells, cells_by_model, is_firm
-from models.instance import Instance
+from models.instance.instance import Instance
 from models.program.linear_program import Linear
 from models.program.regions import Region
 from models.program.variables import Model
+from models.queues.cell_places import allowed_losses
+from models.queues.cells import ModelCells, cells_by_model, is_firm
 
 
 @dataclass

@@ -14,12 +14,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from models.gang import ExistingPod, Gang
+from models.instance.gang import ExistingPod, Gang
+from models.instance.solution import PodPlacement
 from models.program.interruption import check
 from models.program.linear_program import Linear
 from models.program.variables import Model
-from models.shape import exclusive_levels
-from models.solution import PodPlacement
+from models.rules.shape import exclusive_levels
 
 
 @dataclass

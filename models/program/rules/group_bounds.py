@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from models.gang import Gang, Role
 from models.hardware import ServerModel
+from models.instance.gang import Gang, Role
 from models.rates.group_bandwidth import Kind, combined, role_kinds
 from models.rates.server_bandwidth import best_inside_MBps
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from models.instance.queue import Gpu, QueueShares
 from models.program.linear_program import Linear
 from models.program.variables import Model
-from models.queue import Gpu, QueueShares
-from models.queue_shares import shares
+from models.queues.queue_shares import shares
 
 
 def add(model: Model) -> None:

@@ -22,10 +22,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from models.pod_rules import Kind, RoleKey, Rule, pod_rules
 from models.program.interruption import check
 from models.program.linear_program import Linear
 from models.program.variables import GangVariables, Model
+from models.rules.pod_rules import Kind, RoleKey, Rule, pod_rules
 
 OWNER, MEMBER, BOTH = range(3)
 

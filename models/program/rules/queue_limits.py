@@ -6,11 +6,11 @@ same for gangs that are not preemptible, of which a queue may have a limit of it
 
 from __future__ import annotations
 
+from models.instance.queue import QueueShares
 from models.program.linear_program import Linear
 from models.program.queue_usage import within
 from models.program.variables import Model
-from models.queue import QueueShares
-from models.queue_shares import Refusal, shares
+from models.queues.queue_shares import Refusal, shares
 
 
 def add(model: Model) -> None:

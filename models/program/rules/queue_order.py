@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from models.program.linear_program import Linear
 from models.program.variables import Model
-from models.queue_order import pairs
+from models.queues.queue_order import pairs
 
 
 def add(model: Model) -> None:

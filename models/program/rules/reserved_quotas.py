@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from models.program.linear_program import Linear
 from models.program.variables import Model
-from models.reserved_quotas import sums
+from models.queues.reserved_quotas import sums
 
 
 def add(model: Model) -> None:

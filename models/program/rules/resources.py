@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from models.occupancy import PODS
+from models.instance.occupancy import PODS
 from models.program.demands import RoleDemand
 from models.program.interruption import check
 from models.program.linear_program import CHECK_EVERY, Linear

@@ -2,10 +2,10 @@
 
 For every choice: sum of admit == 1, or <= 1 if the gang may be stopped or waits. A gang that is stopped, or
 shrunk without being movable, vacates nodes N: 1 - sum of admit (or the option's admit) <= sum of the pieces
-and pods of gangs to which it gives way (``models.giving_way``) that arrive on N. A piece does not arrive if
-all its pods may be those that stand there. Moves: sum of admit over options that move a gang <= maxGangs;
-times its GPUs <= maxGPUs. Disruption budgets, each: (the same sum, plus 1 - sum of admit if it may be
-stopped) x the running pods of the gang that the budget counts, over all gangs, <= allowed. A gang that is too
+and pods of gangs to which it gives way (``models.rules.giving_way``) that arrive on N. A piece does not
+arrive if all its pods may be those that stand there. Moves: sum of admit over options that move a gang <=
+maxGangs; times its GPUs <= maxGPUs. Disruption budgets, each: (the same sum, plus 1 - sum of admit if it may
+be stopped) x the running pods of the gang that the budget counts, over all gangs, <= allowed. A gang that is too
 much for a budget by itself has none of these options.
 """
 
@@ -15,18 +15,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from models.disruption_budgets import guards, takings_by_budget
-from models.giving_way import Claim, claim, takes, unjustified
-from models.instance import Instance
+from models.instance.instance import Instance
+from models.instance.solution import GangDecision, PodPlacement
 from models.program.base_state import PlacementRequests, victims
 from models.program.demands import Demand, RoleDemand
 from models.program.linear_program import Linear, Program
 from models.program.options import Choice, Effect, standing_gpus
 from models.program.regions import RegionSet
 from models.program.variables import GangVariables, Model
-from models.queue_shares import queue_of, shares, stated_shares
-from models.solution import GangDecision, PodPlacement
-from models.tier_values import tiers_of
+from models.queues.queue_shares import queue_of, shares, stated_shares
+from models.rules.disruption_budgets import guards, takings_by_budget
+from models.rules.giving_way import Claim, claim, takes, unjustified
+from models.values.tier_values import tiers_of
 
 Key = tuple[int, int]
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from models.gang import Gang
+from models.instance.gang import Gang
 from models.program.linear_program import Linear
 from models.program.variables import GangVariables, GroupVariables, Model
-from models.services import Service, bound, open_service
+from models.rules.services import Service, bound, open_service
 
 
 def add(model: Model) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from models.program.free_servers import FreeServers
 from models.program.linear_program import Linear
 from models.program.variables import Model
-from models.shape import spare_nodes
+from models.rules.shape import spare_nodes
 
 
 def add(model: Model) -> None:

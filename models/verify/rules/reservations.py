@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 from models.verify.changes import Change, NodeUse, Usage
 from models.verify.facts import Facts, Gang, Pod, PodKey
-from models.verify.group_rates import by_ranks
 from models.verify.outcome import Outcome
 from models.verify.queues import ALL
+from models.verify.rates.group_rates import by_ranks
 from models.verify.rules import eligibility, gpus, resources, topology
 from models.verify.violation import Violation, printable, quoted
 

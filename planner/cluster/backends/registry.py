@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner.cluster.backends.annotations import Advisory, Annotated, NodeChoice
 from planner.cluster.backends.base import Backend
-from planner.read.kube.dialects.registry import annotation_backends
+from planner.read.kube.dialect_registry import annotation_backends
 
 
 def backend_of(name: str) -> Backend:

@@ -18,7 +18,7 @@ from models.documents.cluster import NO_NAME, ClusterDocument, LevelDocument, No
 from models.documents.gang import GangDocument
 from models.documents.queue import QueueDocument
 from models.hardware import FindModel, ServerModel
-from models.policy import Policy
+from models.instance.policy import Policy
 from planner.read.findings import Findings, Remarks
 from planner.read.kube.gang_documents import (
     UNSUPPORTED,

@@ -12,8 +12,8 @@ from typing import Any
 
 from models.documents.base import Units
 from models.documents.cluster import HOSTNAME_LABEL
-from models.gang import OFFERS
 from models.hardware import FindModel, Nic, ServerModel, slug
+from models.instance.gang import OFFERS
 from models.units import exact, number, time_text
 from planner.read.findings import Remarks
 from planner.read.kube.levels.levels import Levels

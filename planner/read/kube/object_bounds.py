@@ -48,7 +48,7 @@ class ObjectReducer:
     """Reduces the objects of one input. ``lost``: fields of the last one that passed a bound."""
 
     def __init__(self) -> None:
-        from planner.read.kube.dialects.registry import holding_readers  # they read objects too
+        from planner.read.kube.dialect_registry import holding_readers  # they read objects too
 
         self.lost: dict[str, None] = {}
         self._kinds = {(kind.group, kind.name): kind for kind in ALL}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from models.units import InvalidValueError, epoch_seconds, shown
 from planner.read.findings import Remarks
-from planner.read.kube.dialects.registry import controller_readers, group_readers
+from planner.read.kube.dialect_registry import controller_readers, group_readers
 from planner.read.kube.lookup import Tree, items, mapping, objects, text, texts
 from planner.read.kube.object_bounds import ObjectReducer
 from planner.read.kube.pods.constraints import AffinityStore

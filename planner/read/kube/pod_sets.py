@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL
-from models.gang import NodeExpression
+from models.instance.gang import NodeExpression
 from models.units import shortened
 from planner.read.findings import Remarks
 from planner.read.kube.gang_documents import model_pod

@@ -15,14 +15,14 @@ from types import MappingProxyType
 
 from models.documents.base import API_VERSION
 from models.documents.queue import MAX_WEIGHT, QueueDocument
-from models.gang import NODE_NAME, NodeExpression
 from models.hardware import FindModel, slug
-from models.policy import QUOTAS, KubernetesPolicy
+from models.instance.gang import NODE_NAME, NodeExpression
+from models.instance.policy import QUOTAS, KubernetesPolicy
 from models.units import shown
 from planner.read.findings import Remarks
+from planner.read.kube.dialect_registry import quota_readers
 from planner.read.kube.dialects import hived
 from planner.read.kube.dialects.quotas import Quota, QuotaSources, Share
-from planner.read.kube.dialects.registry import quota_readers
 from planner.read.kube.gangs.terms import HOLDS
 from planner.read.kube.lookup import distinct, is_name
 from planner.read.kube.node_documents import Json

@@ -11,12 +11,12 @@ from math import lcm
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from models.documents.gang import ParallelismDocument
-from models.gang import NodeExpression
+from models.instance.gang import NodeExpression
 from planner.read.kube.lookup import Tree
 
 if TYPE_CHECKING:
-    from models.cluster import Taint
-    from models.gang import Toleration
+    from models.instance.cluster import Taint
+    from models.instance.gang import Toleration
     from planner.read.kube.pods.pod_rules import PodRule
     from planner.read.kube.pods.wishes import Wish
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from models.cluster import Level
 from models.documents.base import API_VERSION
 from models.documents.cluster import ClusterDocument, LevelDocument
 from models.documents.gang import GangDocument
 from models.hardware import FindModel, ServerModel
 from models.host_ranges import MAX_NAMES
-from models.policy import Policy
+from models.instance.cluster import Level
+from models.instance.policy import Policy
 from models.units import plural, shown
 from planner.read.findings import Finding, Findings, Remarks
 from planner.read.kube.lookup import clean, objects

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from models.cluster import Cluster, Level, Node
 from models.documents.base import API_VERSION
+from models.instance.cluster import Cluster, Level, Node
 from models.units import number
 from planner.errors import Fault
 from planner.read.findings import Findings, Remarks

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from models.documents.base import API_VERSION
 from models.documents.gang import MAX_GPUS_A_POD, MAX_PODS, MAX_PRIORITY
-from models.policy import SLURM
+from models.instance.policy import SLURM
 from models.units import duration_text, plural, shortened, time_text
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import clean

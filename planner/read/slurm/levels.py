@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
-from models.cluster import Level
 from models.documents.base import suggestion
 from models.documents.cluster import MAX_LEVELS
+from models.instance.cluster import Level
 from models.units import shown
 from planner.read.findings import Findings, Remark, Remarks
 from planner.read.slurm.definitions import (

@@ -12,7 +12,7 @@ from typing import Any
 
 from models.documents.server import MAX_GPUS
 from models.hardware import FindModel, ServerModel, slug
-from models.policy import KubernetesPolicy, Policy
+from models.instance.policy import KubernetesPolicy, Policy
 from models.units import plural, shown
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import clean, is_label_key, is_label_value

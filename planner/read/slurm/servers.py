@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from models.documents.cluster import HOSTNAME_LABEL
 from models.hardware import FindModel, ServerModel
-from models.policy import KubernetesPolicy
+from models.instance.policy import KubernetesPolicy
 from models.units import shown
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import LONGEST

@@ -11,17 +11,18 @@ from typing import Any
 from models.documents.capacity import CapacityDocument
 from models.documents.cluster import NO_NAME, ClusterDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanSearch
-from models.solution import STARTS, Decision
+from models.instance.solution import STARTS, Decision
 from models.units import plural, shortened, time_text
-from planner.show import capacity_tables, plan_tables, queue_table, running_changes
+from planner.show import capacity_tables
 from planner.show.cluster_map import ClusterMap, cluster_map
-from planner.show.delay_words import delay
-from planner.show.gang_groups import Sharing, why
-from planner.show.proofs import bought, largest_gap, more_work, most_effective_gpus
+from planner.show.plan import plan_tables, queue_table, running_changes
+from planner.show.plan.delay_words import delay
+from planner.show.plan.gang_groups import Sharing, why
+from planner.show.plan.proofs import bought, largest_gap, more_work, most_effective_gpus
+from planner.show.plan.selection import Selection
+from planner.show.plan.short_names import shortener_of_plans
 from planner.show.report.map_view import MapView
 from planner.show.report.page import MAX_ROWS, Figure, Page, Part, Section
-from planner.show.selection import Selection
-from planner.show.short_names import shortener_of_plans
 from planner.show.table import Cell, Column, Table
 from planner.show.text import compress, gpu_amount, listed, number
 from planner.untrusted_text import safe

@@ -14,8 +14,8 @@ from typing import get_args
 from models.documents.base import decimal_check
 from models.documents.communication import Pattern
 from models.documents.gang import ParallelismDocument
-from models.gang import DEFAULT_FRACTION, whole_number
-from models.policy import KubernetesPolicy
+from models.instance.gang import DEFAULT_FRACTION, whole_number
+from models.instance.policy import KubernetesPolicy
 from models.step_time import MOST_FRACTION
 from models.units import InvalidValueError, exact, number
 from planner.read.findings import Remarks

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from planner.read.findings import Remarks
+from planner.read.kube.dialect_registry import controller_reader, controller_readers, group_readers
 from planner.read.kube.dialects.base import (
     Controller,
     ControllerKey,
@@ -15,7 +16,6 @@ from planner.read.kube.dialects.base import (
     GroupReader,
     PodGroup,
 )
-from planner.read.kube.dialects.registry import controller_reader, controller_readers, group_readers
 from planner.read.kube.records import KubePod, Objects
 
 NO_OBJECT = "PodGroup not found; its pods are grouped by label"

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from models.units import first_of, shown_of
 from planner.read.findings import Remarks
+from planner.read.kube.dialect_registry import controller_reader
 from planner.read.kube.dialects.base import (
     Controller,
     ControllerKey,
@@ -19,7 +20,6 @@ from planner.read.kube.dialects.base import (
     RoleIndex,
     RoleSpec,
 )
-from planner.read.kube.dialects.registry import controller_reader
 from planner.read.kube.gangs.membership import Member, Membership
 from planner.read.kube.gangs.ranges import (
     TOO_MANY,

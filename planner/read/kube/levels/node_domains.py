@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from models.cluster import Level
 from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL
+from models.instance.cluster import Level
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import SHORT, is_label_key, is_name
 from planner.read.kube.records import KubeNode
@@ -25,7 +25,7 @@ class Column:
     ``tiers``: of HyperNodes. ``stated``: by the Policy, which then also states the NVLink domains.
     ``wide``: a region or zone, which no other level is an alias of. ``origin``: where a level comes
     from, if not from the source of the others. ``named``: a gang has named it by its first label.
-    ``counted``: see ``models.cluster.Level``.
+    ``counted``: see ``models.instance.cluster.Level``.
     """
 
     name: str

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 
-from models.cluster import Taint
-from models.policy import KubernetesPolicy
+from models.instance.cluster import Taint
+from models.instance.policy import KubernetesPolicy
 from models.units import InvalidValueError, epoch_seconds, offered, quantity
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import DeviceClasses

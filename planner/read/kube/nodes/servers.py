@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from models.hardware import MAX_MESH_GPUS, FindModel, Nic, ServerModel
-from models.policy import KubernetesPolicy
+from models.instance.policy import KubernetesPolicy
 from models.rates.catalogue import relative_speed
 from models.units import shown
 from planner.read.findings import Remarks

@@ -13,7 +13,7 @@ from functools import lru_cache
 from hashlib import sha256
 
 from models.documents.cluster import HOSTNAME_LABEL
-from models.gang import NodeExpression, Toleration
+from models.instance.gang import NodeExpression, Toleration
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import (
     Tree,

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import ClaimedGpus
+from planner.read.kube.dialect_registry import holding_readers
 from planner.read.kube.dialects import hived, kai
 from planner.read.kube.dialects.gangplan import planned_gpus
-from planner.read.kube.dialects.registry import holding_readers
 from planner.read.kube.pods.placement import is_proven
 from planner.read.kube.pods.requests import GpuRequest
 from planner.read.kube.records import KubeNode, KubePod

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from models.documents.cluster import HOSTNAME_LABEL
-from models.policy import KubernetesPolicy
+from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import ClaimedGpus
 from planner.read.kube.lookup import Tree, at, items, mapping, objects, text

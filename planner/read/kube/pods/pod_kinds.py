@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from models.documents.cluster import HOSTNAME_LABEL
-from models.gang import NodeAffinity, NodeExpression, holds
+from models.instance.gang import NodeAffinity, NodeExpression, holds
 from planner.read.kube.lookup import LabelSets, Tree, bits, mapping, objects, union
 from planner.read.kube.records import KubeNode, KubePod, Objects
 

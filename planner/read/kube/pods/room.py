@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from models.documents.cluster import HOSTNAME_LABEL
-from models.eligibility import tolerated
-from models.gang import selects
+from models.instance.eligibility import tolerated
+from models.instance.gang import selects
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import at, objects, text
 from planner.read.kube.pods.constraints import SOME_NODES_VOLUME

@@ -15,7 +15,7 @@ from fractions import Fraction
 from hashlib import sha256
 
 from models.documents.cluster import HOSTNAME_LABEL
-from models.gang import NodeExpression, holds
+from models.instance.gang import NodeExpression, holds
 from models.units import quantity_text
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import SHORT, at, mapping, text

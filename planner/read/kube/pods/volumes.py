@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from models.policy import KubernetesPolicy
+from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
 from planner.read.kube.pods.constraints import (
     IMPOSSIBLE,

@@ -11,15 +11,15 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from models.policy import KubernetesPolicy
+from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
+from planner.read.kube.dialect_registry import controller_readers
 from planner.read.kube.dialects import kueue, volcano
 from planner.read.kube.dialects.base import ControllerKey
 from planner.read.kube.dialects.job import completion_index
 from planner.read.kube.dialects.kubeflow import KINDS as TRAINING_KINDS
 from planner.read.kube.dialects.kueue_workloads import KIND as WORKLOAD
 from planner.read.kube.dialects.kueue_workloads import Workloads
-from planner.read.kube.dialects.registry import controller_readers
 from planner.read.kube.lookup import Tree, at, distinct, flag, mapping, objects, text, whole
 from planner.read.kube.objects import kube_object
 from planner.read.kube.pods.placement import DEFAULT_SCHEDULER, EXPECTED, FINISHED

@@ -1,0 +1,479 @@
+"""An Instance as its JSON document: one entry per node, only the server models in use, all written out.
+
+``planner.read.inputs.instance_from_document`` is the inverse: it gives the same Instance and digest.
+Gangs and nodes are of few kinds: one of each kind is written with the document types, the others
+from it. So equal parts may be one object.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import fields
+from operator import attrgetter
+from typing import Any, TypeVar
+
+from models.documents.base import API_VERSION, Document
+from models.documents.cluster import (
+    BudgetDocument,
+    ClusterDocument,
+    ClusterMetadata,
+    ClusterSpec,
+    LevelDocument,
+    NodeDocument,
+    PolicyLevel,
+    TaintDocument,
+)
+from models.documents.communication import Communication
+from models.documents.gang import (
+    GangDocument,
+    GangMetadata,
+    GangSpec,
+    GangStatus,
+    GangTopology,
+    GroupDocument,
+    GroupTopology,
+    HoldDocument,
+    NearDocument,
+    NextToDocument,
+    NodeExpressionDocument,
+    ParallelismDocument,
+    PatienceDocument,
+    PlannedDocument,
+    PodDocument,
+    ReplicaRange,
+    RoleDocument,
+    RoleTopology,
+    SliceDocument,
+    SpreadDocument,
+    TolerationDocument,
+)
+from models.documents.policy import (
+    DisruptionDocument,
+    EvictionBackoffDocument,
+    HoldRoomDocument,
+    KubernetesDocument,
+    MovesDocument,
+    ObjectiveDocument,
+    PolicyDocument,
+    PolicyMetadata,
+    PolicySpec,
+    ReservationsDocument,
+    ServerModelChoice,
+    SolveDocument,
+    StarvationDocument,
+)
+from models.documents.queue import (
+    AmountDocument,
+    CellDocument,
+    QueueDocument,
+    QueueMetadata,
+    QueueSpec,
+)
+from models.documents.server import NicDocument, ServerModelDocument
+from models.documents.what_if import RelaxedDocument, WhatIfDocument
+from models.hardware import ServerModel, bits
+from models.instance.cluster import Cluster, Node
+from models.instance.gang import (
+    ExistingPod,
+    Gang,
+    NextTo,
+    NodeAffinity,
+    Patience,
+    Role,
+    Spread,
+    Together,
+)
+from models.instance.instance import Instance
+from models.instance.policy import LOST_RUNTIME, KubernetesPolicy, Moves, Policy
+from models.instance.queue import Amount
+from models.instance.what_if import WhatIf
+from models.units import duration_text, time_text
+
+D = TypeVar("D", bound=Document)
+
+
+def _shared_fields(kind: type, own: Sequence[str]) -> Callable[[Any], Hashable]:
+    """Getter of the fields of a dataclass that are not its own."""
+    return attrgetter(*(field.name for field in fields(kind) if field.name not in own))
+
+
+def digest(document: object) -> str:
+    """``sha256:<hex>`` of the document as compact JSON with sorted keys, in UTF-8."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return f"sha256:{hashlib.sha256(text.encode('utf-8')).hexdigest()}"
+
+
+def canonical_instance(instance: Instance) -> dict[str, Any]:
+    """The ``instance`` of a plan."""
+    cluster = instance.cluster
+    gangs = _GangWriter(cluster)
+    queues = {"queues": _queues(instance)} if instance.queues else {}
+    what_if = {"whatIf": _what_if(instance.what_if)} if instance.what_if is not None else {}
+    return {
+        "cluster": _cluster(cluster),
+        "gangs": [gangs.write(gang) for gang in instance.gangs],
+        "policy": _policy(instance.policy, now=reference_time(instance)).to_json(),
+        **queues,
+        **what_if,
+    }
+
+
+def _what_if(what_if: WhatIf) -> dict[str, Any]:
+    relaxed = (RelaxedDocument.model_construct(gang=g, what=w) for g, w in what_if.relaxed)
+    return WhatIfDocument.of(what_if, relaxed=tuple(relaxed)).to_json()
+
+
+def reference_time(instance: Instance) -> int | None:
+    """The time to write as ``now``: the policy's, else the one in force wherever ages decide anything."""
+    policy = instance.policy
+    decides = (
+        policy.starvation_after_s is not None
+        or policy.disruption.weight == LOST_RUNTIME
+        or policy.patience is not None
+        or policy.reservations is not None
+        or policy.lists("suspect")
+        or policy.min_run_time_s
+        or any(queue.min_run_time_s for queue in instance.queues)
+        or any(
+            g.resize_after is not None
+            or g.patience is not None
+            or g.min_run_time_s is not None
+            or g.evicted_at is not None
+            for g in instance.gangs
+        )
+    )
+    return instance.now if decides else policy.now
+
+
+def server_model_document(model: ServerModel) -> ServerModelDocument:
+    """A server model in full."""
+    return ServerModelDocument.of(
+        model,
+        link_mbps=model.link_MBps,
+        pcie_mbps=model.pcie_MBps,
+        sys_mbps=model.sys_MBps,
+        nics=_all(NicDocument, model.nics),
+    )
+
+
+def _all(kind: type[D], sources: Iterable[object]) -> tuple[D, ...]:
+    return tuple(kind.of(source) for source in sources)
+
+
+def _queues(instance: Instance) -> list[dict[str, Any]]:
+    cluster, queues = instance.cluster, instance.queues
+    return [
+        QueueDocument.model_construct(
+            api_version=API_VERSION,
+            kind="Queue",
+            metadata=QueueMetadata.of(queue),
+            spec=QueueSpec.of(
+                queue,
+                parent=None if queue.parent is None else queues[queue.parent].name,
+                min_run_time=queue.min_run_time_s,
+                guarantee=_amount(queue.guarantee),
+                limit=_amount(queue.limit),
+                lending_limit=_amount(queue.lending_limit),
+                non_preemptible_limit=_amount(queue.non_preemptible_limit),
+                order="strict" if queue.strict else "bestEffort",
+                cells=(
+                    *(
+                        CellDocument.of(
+                            cell, level=_level_name(cell.level, cluster), domain=None, nodes=()
+                        )
+                        for cell in queue.cells
+                    ),
+                    *(
+                        CellDocument.model_construct(
+                            level=_level_name(pin.level, cluster),
+                            domain=pin.domain,
+                            nodes=pin.nodes,
+                        )
+                        for pin in queue.pins
+                    ),
+                ),
+            ),
+        ).to_json()
+        for queue in queues
+    ]
+
+
+def _amount(amount: Amount) -> AmountDocument:
+    return AmountDocument.of(amount, models=dict(amount.models))
+
+
+def _cluster(cluster: Cluster) -> dict[str, Any]:
+    used = {node.model.name: node.model for node in cluster.nodes if node.model is not None}
+    document = ClusterDocument.model_construct(
+        api_version=API_VERSION,
+        kind="Cluster",
+        metadata=ClusterMetadata.of(cluster),
+        spec=ClusterSpec.model_construct(
+            levels=_all(LevelDocument, cluster.levels),
+            server_models=tuple(server_model_document(used[name]) for name in sorted(used)),
+            disruption_budgets=_all(BudgetDocument, cluster.budgets),
+        ),
+    ).to_json()
+    document["spec"]["nodes"] = _nodes(cluster)
+    return document
+
+
+def _nodes(cluster: Cluster) -> list[dict[str, Any]]:
+    names = [level.name for level in cluster.levels]
+    kinds: dict[Hashable, dict[str, Any]] = {}
+    written = []
+    for node in cluster.nodes:
+        kind = (None if node.model is None else node.model.name, _node_kind(node))
+        if kind not in kinds:
+            kinds[kind] = _node(node).to_json()
+        domains = zip(names, node.domains, strict=True)
+        own = {
+            "name": node.name,
+            "domains": {name: value for name, value in domains if value is not None},
+            "unhealthyGpus": list(bits(node.unhealthy)),
+            "labels": dict(node.labels),
+        }
+        written.append({**kinds[kind], **own})
+    return written
+
+
+_node_kind = _shared_fields(Node, own=("name", "model", "domains", "unhealthy", "labels"))
+
+
+def _node(node: Node) -> NodeDocument:
+    """A node without what is its own."""
+    return NodeDocument.of(
+        node,
+        model=None if node.model is None else node.model.name,
+        domains={},
+        allocatable=dict(node.allocatable),
+        unhealthy_gpus=(),
+        labels={},
+        taints=_all(TaintDocument, node.taints),
+        nics=None if node.nics is None else _all(NicDocument, node.nics),
+        pod_sets=dict(node.pod_sets),
+        held=dict(node.held),
+    )
+
+
+_OWN_TIMES = (
+    ("spec", "submittedAt", "submitted_at", time_text),
+    ("spec", "expectedDuration", "expected_duration_s", duration_text),
+    ("spec", "minRunTime", "min_run_time_s", duration_text),
+    ("spec", "resizeAfter", "resize_after", time_text),
+    ("status", "startedAt", "started_at", time_text),
+    ("status", "runsSince", "runs_since", time_text),
+    ("status", "lastCheckpoint", "last_checkpoint", time_text),
+    ("status", "evictedAt", "evicted_at", time_text),
+)
+"""Optional times of a gang: (part and field of the document, attribute, its text)."""
+
+_TIMES = tuple(attribute for _, _, attribute, _ in _OWN_TIMES)
+_gang_times = attrgetter(*_TIMES)
+_gang_kind = _shared_fields(Gang, own=("namespace", "name", "pods", "planned", *_TIMES))
+
+
+class _GangWriter:
+    """Writes gangs. Of one kind are gangs that differ only in names, times, pods and planned places."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._nodes = [node.name for node in cluster.nodes]
+        self._kinds: dict[Hashable, dict[str, Any]] = {}
+        self._pod_kinds: dict[Hashable, dict[str, Any]] = {}
+        self._affinities: dict[NodeAffinity, list[Any]] = {}
+
+    def write(self, gang: Gang) -> dict[str, Any]:
+        times = _gang_times(gang)
+        kind = (_gang_kind(gang), *[time is None for time in times])
+        if kind not in self._kinds:
+            self._kinds[kind] = self._kind(gang)
+        document = dict(self._kinds[kind])
+        for part in ("metadata", "spec", "status"):
+            document[part] = dict(document[part])
+        document["metadata"].update(name=gang.name, namespace=gang.namespace)
+        for (part, field, _, text), time in zip(_OWN_TIMES, times, strict=True):
+            if time is not None:
+                document[part][field] = text(time)
+        document["status"]["pods"] = [self._pod(pod, gang) for pod in gang.pods]
+        if gang.planned:
+            document["status"]["planned"] = [
+                PlannedDocument.of(
+                    pod, role=gang.roles[pod.role].name, node=self._nodes[pod.node]
+                ).to_json()
+                for pod in sorted(gang.planned)
+            ]
+        return document
+
+    def _kind(self, gang: Gang) -> dict[str, Any]:
+        document = gang_document(gang, self._cluster).to_json()
+        for role, written in zip(gang.roles, document["spec"]["roles"], strict=True):
+            if role.node_affinity:
+                written["nodeAffinity"] = self._affinity(role.node_affinity)
+        return document
+
+    def _affinity(self, affinity: NodeAffinity) -> list[Any]:
+        if affinity not in self._affinities:
+            self._affinities[affinity] = [
+                [NodeExpressionDocument.of(one).to_json() for one in term] for term in affinity
+            ]
+        return self._affinities[affinity]
+
+    def _pod(self, pod: ExistingPod, gang: Gang) -> dict[str, Any]:
+        kind = (pod.uid is None, pod.node is None, pod.mode)
+        role = gang.roles[pod.role].name
+        node = None if pod.node is None else self._nodes[pod.node]
+        if kind not in self._pod_kinds:
+            document = PodDocument.of(pod, role=role, node=node, gpus=None, budgets=(), rank=None)
+            self._pod_kinds[kind] = document.to_json()
+        own: dict[str, Any] = {"name": pod.name, "role": role, "index": pod.index}
+        if pod.uid is not None:
+            own["uid"] = pod.uid
+        if node is not None:
+            own["node"] = node
+            own["gpus"] = None if pod.gpus is None else list(bits(pod.gpus))
+        if pod.budgets:
+            own["budgets"] = list(pod.budgets)
+        if pod.rank is not None:
+            own["rank"] = pod.rank
+        return {**self._pod_kinds[kind], **own}
+
+
+def gang_document(gang: Gang, cluster: Cluster) -> GangDocument:
+    """A gang without its pods and planned places."""
+    return GangDocument.model_construct(
+        api_version=API_VERSION,
+        kind="Gang",
+        metadata=GangMetadata.of(gang),
+        spec=GangSpec.of(
+            gang,
+            expected_duration=gang.expected_duration_s,
+            min_run_time=gang.min_run_time_s,
+            topology=GangTopology.of(
+                gang,
+                required=_level_name(gang.required, cluster),
+                preferred=_level_name(gang.preferred, cluster),
+                balance=_level_name(gang.balance, cluster),
+                exclusive=_level_name(gang.exclusive, cluster),
+                order=gang.ordered,
+            ),
+            patience=_patience(gang.patience),
+            roles=tuple(_role(role, cluster) for role in gang.roles),
+            groups=tuple(_group(gang, one, cluster) for one in gang.together),
+            near=None
+            if gang.near is None
+            else NearDocument.of(gang.near, level=cluster.level_name(gang.near.level)),
+            communication=Communication.of(
+                gang, model=None, speed="count" if gang.counts_speed else "ignore"
+            ),
+        ),
+        status=GangStatus.of(
+            gang,
+            pods=(),
+            hold=None if gang.hold is None else HoldDocument.of(gang.hold),
+            planned=(),
+        ),
+    )
+
+
+def _group(gang: Gang, group: Together, cluster: Cluster) -> GroupDocument:
+    """A group that should share a domain; what others require is read as rules about pods."""
+    return GroupDocument.model_construct(
+        name=group.name,
+        roles=tuple(gang.roles[number].name for number in group.roles),
+        topology=GroupTopology.model_construct(preferred=cluster.level_name(group.level)),
+    )
+
+
+def _patience(patience: Patience | None) -> PatienceDocument | None:
+    return None if patience is None else PatienceDocument.of(patience)
+
+
+def _level_name(level: int | None, cluster: Cluster) -> str | None:
+    return None if level is None else cluster.level_name(level)
+
+
+def _role(role: Role, cluster: Cluster) -> RoleDocument:
+    slices = [
+        SliceDocument.model_construct(size=size, required=cluster.level_name(level))
+        for size, level in role.slice_layers
+    ]
+    return RoleDocument.of(
+        role,
+        replicas=ReplicaRange.of(role) if role.elastic else role.min,
+        requests=dict(role.requests),
+        topology=RoleTopology.model_construct(
+            required=_level_name(role.required, cluster),
+            preferred=_level_name(role.preferred, cluster),
+        ),
+        slice=slices[0] if slices else None,
+        outer_slices=tuple(slices[1:]),
+        node_selector=dict(role.node_selector),
+        # in its place, until the writer puts the affinity there that roles share
+        node_affinity=((),) if role.node_affinity else (),
+        tolerations=_all(TolerationDocument, role.tolerations),
+        anti_affinity=_rules(NextToDocument, role.anti_affinity, cluster),
+        affinity=_rules(NextToDocument, role.affinity, cluster),
+        spread=_rules(SpreadDocument, role.spread, cluster),
+        parallelism=None if role.parallelism is None else ParallelismDocument.of(role.parallelism),
+        shape=None,  # read as a role for each domain
+    )
+
+
+def _rules(kind: type[D], rules: Iterable[NextTo | Spread], cluster: Cluster) -> tuple[D, ...]:
+    return tuple(kind.of(rule, level=cluster.level_name(rule.level)) for rule in rules)
+
+
+def _policy(policy: Policy, *, now: int | None) -> PolicyDocument:
+    """The policy with mix and objectives as they are used. ``now``: of ``reference_time``."""
+    after, solve, disruption = policy.starvation_after_s, policy.solve, policy.disruption
+    least, reserved = policy.hold_room_from, policy.reservations
+    backoff = policy.eviction_backoff
+    return PolicyDocument.model_construct(
+        api_version=API_VERSION,
+        kind="Policy",
+        metadata=PolicyMetadata.of(policy),
+        spec=PolicySpec.of(
+            policy,
+            objectives=_all(ObjectiveDocument, policy.objectives),
+            mix=dict(policy.mix),
+            node_selector=dict(policy.node_selector),
+            preset=None,
+            solve=SolveDocument.of(solve, time_limit=solve.time_limit_s),
+            moves=MovesDocument.of(policy.moves or Moves()),
+            disruption=DisruptionDocument.of(disruption, cap=disruption.cap_s),
+            starvation=None if after is None else StarvationDocument.model_construct(after=after),
+            now=now,
+            min_run_time=policy.min_run_time_s,
+            eviction_backoff=None
+            if backoff is None
+            else EvictionBackoffDocument.of(backoff, base=backoff.base_s, max=backoff.max_s),
+            hold_room=None if least is None else HoldRoomDocument.model_construct(least=least),
+            reservations=None
+            if reserved is None
+            else ReservationsDocument.of(reserved, horizon=reserved.horizon_s),
+            patience=_patience(policy.patience),
+            spares=dict(policy.spares),
+            suspect_for=policy.suspect_for_s,
+            per_gpu=dict(policy.per_gpu),
+            kubernetes=_kubernetes(policy.kubernetes),
+        ),
+    )
+
+
+def _kubernetes(policy: KubernetesPolicy) -> KubernetesDocument:
+    nodes_of = {level: dict(domains) for level, domains in policy.level_domains}
+    levels = policy.levels
+    return KubernetesDocument.of(
+        policy,
+        levels=None
+        if levels is None
+        else tuple(PolicyLevel.of(level, domains=nodes_of.get(level.name)) for level in levels),
+        server_models=tuple(
+            ServerModelChoice.model_construct(node_selector=dict(selector), model=model)
+            for selector, model in policy.server_models
+        ),
+        pending_limit=policy.pending_limit_s,
+    )

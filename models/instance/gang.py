@@ -1,0 +1,473 @@
+"""Gangs: roles, pods, topology rules, slices, elastic ranges, node affinity, and the pods that exist.
+
+Levels are indices into Cluster.levels, ``len(levels)`` meaning ``node``; nodes are indices into
+Cluster.nodes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+NODE_NAME = "metadata.name"
+"""The one node field that an expression may match."""
+
+OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+
+DEFAULT_FRACTION = Fraction(1, 4)
+"""Part of a step that a gang spends in communication, unless it says otherwise (contract 8)."""
+
+OWN_FORMULAS = ("all-to-all", "parameter-server", "pipeline")
+"""Patterns that do not get the bandwidth of an all-reduce."""
+
+_INT64 = range(-(2**63), 2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeExpression:
+    """One requirement; ``field``: on the node's name, not on a label."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+    field: bool = False
+
+    def __str__(self) -> str:
+        named = ", ".join(self.values)
+        match self.operator:
+            case "In" | "NotIn":
+                inside = "in" if self.operator == "In" else "not in"
+                return f"{self.key} {inside} ({named})"
+            case "Gt" | "Lt":
+                return f"{self.key} {'>' if self.operator == 'Gt' else '<'} {named}"
+            case "DoesNotExist":
+                return f"no {self.key}"
+        return f"any {self.key}"
+
+
+NodeTerm = tuple[NodeExpression, ...]
+"""All of its expressions must hold; a term without any holds nowhere."""
+
+NodeAffinity = tuple[NodeTerm, ...]
+"""Any of its terms must hold; without terms every node matches."""
+
+
+class SharedAffinity(NodeAffinity):
+    """An affinity that many roles share. Its hash, of a thousand expressions perhaps, is kept."""
+
+    _hash: int | None = None
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = super().__hash__()
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[SharedAffinity], tuple[NodeAffinity]]:
+        """Hashes of text differ from process to process."""
+        return (SharedAffinity, (tuple(self),))
+
+
+def whole_number(text: str) -> int | None:
+    """A decimal integer of 64 bits, as Kubernetes reads it; None for other text."""
+    if not re.fullmatch(r"[+-]?[0-9]{1,64}", text):
+        return None
+    number = int(text)
+    return number if number in _INT64 else None
+
+
+def matches(affinity: NodeAffinity, labels: Mapping[str, str], name: str) -> bool:
+    """Whether a node of this name and these labels (implied ones included) matches."""
+    return not affinity or any(
+        term and all(holds(one, name if one.field else labels.get(one.key)) for one in term)
+        for term in affinity
+    )
+
+
+def selects(
+    selector: Iterable[tuple[str, str]],
+    affinity: NodeAffinity,
+    labels: Mapping[str, str],
+    name: str,
+) -> bool:
+    """Whether a pod's node selector and required affinity leave it the node of this name and these labels."""
+    return all(labels.get(key) == value for key, value in selector) and matches(
+        affinity, labels, name
+    )
+
+
+def holds(one: NodeExpression, value: str | None) -> bool:
+    """Whether an expression holds for a value; None: the node has no such label."""
+    match one.operator:
+        case "In":
+            return value is not None and value in one.values
+        case "NotIn":
+            return value is None or value not in one.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+    mine = None if value is None else whole_number(value)
+    limit = whole_number(one.values[0]) if len(one.values) == 1 else None
+    if mine is None or limit is None:
+        return False
+    return mine > limit if one.operator == "Gt" else mine < limit
+
+
+def shown(affinity: NodeAffinity) -> str:
+    """The affinity in words: ``zone in (a, b) and any gpu, or no spot``; empty without terms."""
+    return ", or ".join(" and ".join(str(one) for one in term) or "nothing" for term in affinity)
+
+
+def turn(priority: int, queued_at: int | None, name: str) -> tuple[int, bool, int, str]:
+    """Sort key of the waiting gangs of a namespace: higher priority, then older, undated ones last."""
+    return -priority, queued_at is None, queued_at or 0, name
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """A Kubernetes toleration; empty key with operator Exists tolerates everything."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NextTo:
+    """Other pods that the pods of a role keep away from, or join, in a domain of a level.
+
+    ``pod_set``: those of this set; None: the pods of the role itself.
+    """
+
+    level: int
+    pod_set: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A domain that gets a pod of the role has at most ``max_skew`` pods of a set more than the least has.
+
+    ``pod_set``: as in ``NextTo``. ``min_domains``: with fewer domains the least one counts as empty.
+    """
+
+    level: int
+    max_skew: int = 1
+    pod_set: str | None = None
+    min_domains: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Parallelism:
+    """Degrees by which the GPUs of a role share the work of a model; 1 where a kind is not used.
+
+    tensor x pipeline x data x context is the number of its GPUs; ``data`` None: what is left of them.
+    ``expert`` divides data x context.
+    """
+
+    tensor: int = 1
+    pipeline: int = 1
+    data: int | None = None
+    expert: int = 1
+    context: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """A gang waits for a place of at least this share of its ideal bandwidth until ``for_s`` have passed.
+
+    Counted from ``submittedAt``; without it there is no patience.
+    """
+
+    share: Fraction
+    for_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Roles whose pods with GPUs should share one domain of the level. ``roles``: indices, ascending."""
+
+    name: str
+    roles: tuple[int, ...]
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """A gang should share one domain of the level with one of these gangs of its namespace.
+
+    ``nodes``: of domains in which such a gang stands that is not in the instance. ``anywhere``: beside it
+    counts as one wherever the gang is; no document says so.
+    """
+
+    gangs: tuple[str, ...]
+    level: int
+    nodes: frozenset[int] = frozenset()
+    anywhere: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """Pods of one kind within a gang.
+
+    ``min`` == ``max`` for a fixed size; otherwise allowed counts are min, min+step, ... <= max.
+    Their indices are first_index, first_index + 1, ...; it grows upward.
+    ``gpus``: whole GPUs a pod. ``requests``: cpu in millicores, others in whole units, a pod, sorted.
+    ``node_affinity``: any of these terms must hold on its nodes, with the selector.
+    ``slice_size``/``slice_level``: pods with equal index // slice_size share one domain of that level.
+    ``outer_slices``: (size, level) of slices around those, each a multiple of the one before, and wider.
+    ``pod_sets``: sets that all its pods belong to. ``anti_affinity``, ``affinity``, ``spread``: rules
+    about the pods of sets, all of which hold for every pod that is placed. ``parallelism``: how its GPUs
+    share the work, None if nothing is said.
+    """
+
+    name: str
+    min: int
+    max: int
+    step: int
+    gpus: int
+    elastic: bool = False
+    requests: tuple[tuple[str, int], ...] = ()
+    required: int | None = None
+    preferred: int | None = None
+    slice_size: int | None = None
+    slice_level: int | None = None
+    node_selector: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    model: str | None = None
+    mix_models: bool = False
+    first_index: int = 0
+    node_affinity: NodeAffinity = ()
+    outer_slices: tuple[tuple[int, int], ...] = ()
+    pod_sets: tuple[str, ...] = ()
+    anti_affinity: tuple[NextTo, ...] = ()
+    affinity: tuple[NextTo, ...] = ()
+    spread: tuple[Spread, ...] = ()
+    parallelism: Parallelism | None = None
+
+    @property
+    def slice_layers(self) -> tuple[tuple[int, int], ...]:
+        """(size, level) of every layer of slices, innermost first."""
+        if self.slice_size is None or self.slice_level is None:
+            return ()
+        return ((self.slice_size, self.slice_level), *self.outer_slices)
+
+    def indices(self, count: int) -> range:
+        """Indices of its pods when it has so many."""
+        return range(self.first_index, self.first_index + count)
+
+    def allowed_counts(self) -> range:
+        """Every pod count the role may run with, ascending."""
+        return range(self.min, self.max + 1, self.step)
+
+
+OFFERS = "offers.gangplan.dev/"
+"""Begins labels that nodes have in plans alone: names by which they offer GPUs, ``-`` for ``/``."""
+
+
+def label_texts(selector: Iterable[tuple[str, str]]) -> list[str]:
+    """The terms of a node selector as its owner knows them: of ``OFFERS`` the name of the resource."""
+    return [
+        _resource(key.removeprefix(OFFERS)) if key.startswith(OFFERS) else f"{key}={value}"
+        for key, value in selector
+    ]
+
+
+def _resource(name: str) -> str:
+    """``nvidia.com-gpu`` as it is written in requests."""
+    domain, dot, rest = name.partition(".")
+    return domain + dot + rest.replace("-", "/", 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Why pods of a gang must not start even if there is room: a reason code and a sentence."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExistingPod:
+    """A pod that exists. ``node`` is an index or None (waits); ``gpus`` a bit mask, None if unknown.
+
+    ``role`` is an index into Gang.roles. ``mode``: "gate" or "binding", how it can be started.
+    ``rank``: of its first GPU, where an earlier plan dealt it one.
+    ``budgets``: names of the disruption budgets that count its eviction; with several it is never evicted.
+    """
+
+    name: str
+    role: int
+    index: int
+    uid: str | None = None
+    node: int | None = None
+    gpus: int | None = None
+    mode: str | None = None
+    budgets: tuple[str, ...] = ()
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PlannedPod:
+    """Where an earlier plan placed a pod: ``role`` an index into Gang.roles, ``node`` into the nodes."""
+
+    role: int
+    index: int
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """All pods start together or none does.
+
+    ``submitted_at``: seconds since the epoch, None if unknown. ``weight``: of its bandwidth.
+    ``pattern``: "none" counts no bandwidth. Larger ``priority`` goes first.
+    ``nvlink_across_nodes``: whether it may use NVLink between servers.
+    ``fraction``: part of a step spent in communication where links are ideal. ``counts_speed``: whether
+    slower GPU models slow it down. ``service``: gangs of one namespace and service run on one GPU model.
+    ``hold``: while set, the gang is neither placed nor completed. ``scheduler``: whose its waiting
+    pods are, so that gangplan cannot start them; None for its own.
+    ``started_at``, ``last_checkpoint``: seconds since the epoch, None if unknown. ``runs_since``:
+    when the first of its running pods started, None for ``started_at``. ``evicted_at``: when a
+    plan stopped it last, ``evictions``: how often plans did. ``min_run_time_s``: its own, None for that of
+    its queue or the policy (``models.instance.run_times``).
+    ``resize_after``: until then it keeps its number of pods. ``planned``: by an earlier plan.
+    ``balance``: level over whose used domains its pods with GPUs are spread evenly. ``exclusive``: level of
+    which no domain with a GPU pod of it has one of another gang. ``ordered``: consecutive pods of a role
+    are near each other. ``patience``: its own, None for the policy's. ``together``: roles that should share
+    a domain; ``near``: gangs beside which it should be.
+    """
+
+    namespace: str
+    name: str
+    roles: tuple[Role, ...]
+    priority: int = 0
+    queue: str | None = None
+    submitted_at: int | None = None
+    expected_duration_s: int | None = None
+    preemptible: bool = False
+    movable: bool = False
+    required: int | None = None
+    preferred: int | None = None
+    min_bandwidth_share: Fraction | None = None
+    pattern: str = "all-reduce"
+    weight: int = 1
+    nvlink_across_nodes: bool = True
+    fraction: Fraction = DEFAULT_FRACTION
+    counts_speed: bool = True
+    service: str | None = None
+    pods: tuple[ExistingPod, ...] = ()
+    hold: Hold | None = None
+    scheduler: str | None = None
+    started_at: int | None = None
+    runs_since: int | None = None
+    last_checkpoint: int | None = None
+    evicted_at: int | None = None
+    evictions: int = 0
+    min_run_time_s: int | None = None
+    resize_after: int | None = None
+    planned: tuple[PlannedPod, ...] = ()
+    balance: int | None = None
+    exclusive: int | None = None
+    ordered: bool = False
+    patience: Patience | None = None
+    together: tuple[Together, ...] = ()
+    near: Near | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return (self.namespace, self.name)
+
+    @property
+    def running_pods(self) -> tuple[ExistingPod, ...]:
+        """Pods that run, by (role, index)."""
+        return tuple(
+            sorted((p for p in self.pods if p.node is not None), key=lambda p: (p.role, p.index))
+        )
+
+    @property
+    def running(self) -> bool:
+        for pod in self.pods:  # noqa: SIM110  # read so often that a generator would be felt
+            if pod.node is not None:
+                return True
+        return False
+
+    @property
+    def unmanaged(self) -> bool:
+        """Whether it waits for another scheduler and names no queue: no promise to queues binds that one."""
+        return self.scheduler is not None and self.queue is None
+
+    @property
+    def firm(self) -> bool:
+        """Whether what it holds is off what queues are promised: it may not be stopped, and is managed."""
+        return not (self.preemptible or self.unmanaged)
+
+    @property
+    def queued_at(self) -> int | None:
+        """Since when it has been in the queue: an eviction counts as a new submission. None if undated."""
+        if self.submitted_at is None or self.evicted_at is None:
+            return self.submitted_at
+        return max(self.submitted_at, self.evicted_at)
+
+    @property
+    def elastic(self) -> bool:
+        return any(role.elastic for role in self.roles)
+
+    @property
+    def parallel(self) -> bool:
+        """Whether a role says how its GPUs share the work."""
+        return any(role.parallelism is not None for role in self.roles)
+
+    @property
+    def in_groups(self) -> bool:
+        """Whether its bandwidth is not that of one all-reduce (section 3, 7 to 12)."""
+        return self.pattern in OWN_FORMULAS or self.parallel
+
+    @property
+    def by_rank(self) -> bool:
+        """Whether its bandwidth depends on which pod has which rank."""
+        return self.parallel or self.pattern == "pipeline"
+
+    @property
+    def weight_gpus(self) -> int:
+        """Its GPUs at ``min``, or 1 if it requests none: w(gang) of the formulation."""
+        return sum(role.min * role.gpus for role in self.roles) or 1
+
+    def gpus_of(self, roles: Iterable[int]) -> int:
+        """GPUs of these roles at ``min``, or 1 if they request none."""
+        return sum(self.roles[number].min * self.roles[number].gpus for number in roles) or 1
+
+    @property
+    def most_preference(self) -> int:
+        """What it adds to the tier ``preference`` by its own place, where all that it prefers holds."""
+        worth = self.weight_gpus if self.preferred is not None else 0
+        roles = (n for n, role in enumerate(self.roles) if role.preferred is not None)
+        worth += sum(self.gpus_of((number,)) for number in roles)
+        return worth + sum(self.gpus_of(one.roles) for one in self.together)
+
+    def target_counts(self) -> tuple[int, ...]:
+        """Target number of pods of every role.
+
+        Waiting: ``min``. Running: the smallest allowed count that covers the highest running index.
+        """
+        least = [0] * len(self.roles)
+        for pod in self.pods:
+            if pod.node is not None:
+                count = pod.index + 1 - self.roles[pod.role].first_index
+                least[pod.role] = max(least[pod.role], count)
+        return tuple(
+            next((count for count in role.allowed_counts() if count >= most), role.max)
+            for role, most in zip(self.roles, least, strict=True)
+        )
+
+    def missing(self) -> tuple[tuple[int, int], ...]:
+        """(role, index) of the pods to place so that the gang is whole, sorted."""
+        running = {(p.role, p.index) for p in self.pods if p.node is not None}
+        return tuple(
+            (number, index)
+            for number, count in enumerate(self.target_counts())
+            for index in self.roles[number].indices(count)
+            if (number, index) not in running
+        )

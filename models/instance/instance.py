@@ -1,0 +1,262 @@
+"""Instance: one cluster, its gangs and a policy, frozen; all that the planner works on.
+
+Gangs are sorted by (namespace, name), nodes by name; every default is filled in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import TypeVar, cast
+
+from models.instance.cluster import Cluster, Node
+from models.instance.eligibility import Eligibility, model_matches, tolerated, without_conditions
+from models.instance.gang import Gang, Role, selects
+from models.instance.policy import GPUS, NO_COST, Policy
+from models.instance.queue import Queue, QueueShares
+from models.instance.solution import Reserved
+from models.instance.what_if import WhatIf
+from models.rates.speed import RelativeSpeeds
+
+Found = TypeVar("Found")
+
+Lines = tuple[tuple[int, ...], ...]
+"""Gangs of strict queues in their order, a line each."""
+
+
+@dataclass(frozen=True)
+class Outside:
+    """What the rest of an instance asks of a part of it. Nodes and gangs are those of the part.
+
+    ``latest``, ``speeds``: of the whole input. ``blockers``: gangs that hold room
+    (``models.rules.room_holding``). ``lines``: of strict queues (``models.queues.queue_order``).
+    ``spares``: (nodes, how many of them stay free). ``closed``: nodes to which no pod with GPUs of a gang may
+    come, by its key: domains that others have for themselves, and places of cells.
+    """
+
+    latest: int
+    speeds: RelativeSpeeds
+    blockers: tuple[int, ...] = ()
+    lines: Lines = ()
+    spares: tuple[tuple[tuple[int, ...], int], ...] = ()
+    closed: Mapping[tuple[str, str], frozenset[int]] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class EarlierPlan:
+    """What an earlier plan promised, in seconds since the epoch.
+
+    ``gangs``: keys of all that it knew. ``starts``: when those that waited were to start at the
+    latest; where, has ``Gang.planned``. ``gone``: nodes of these places that do not exist now. ``waited``:
+    gangs that waited in turn, neither held nor stopped by it, None where nobody knows. ``sound``: names of
+    nodes that were in order.
+    """
+
+    gangs: frozenset[tuple[str, str]]
+    starts: Mapping[tuple[str, str], int] = field(hash=False)
+    gone: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict, hash=False)
+    waited: frozenset[tuple[str, str]] | None = None
+    sound: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Instance:
+    """``queues``: sorted by name. ``shares``: what they are promised and hold in the whole, None to count it.
+
+    ``outside``: what the whole asks of a part, None for a whole. ``reserved``: nodes held for gangs while
+    this plan is made. ``what_if``: how it differs from its input, None if it does not. ``earlier``: what an
+    earlier plan promised, None without one.
+    """
+
+    cluster: Cluster
+    gangs: tuple[Gang, ...]
+    policy: Policy
+    queues: tuple[Queue, ...] = ()
+    shares: QueueShares | None = None
+    outside: Outside | None = None
+    reserved: tuple[Reserved, ...] = ()
+    what_if: WhatIf | None = None
+    earlier: EarlierPlan | None = None
+
+    def with_gangs(self, gangs: tuple[Gang, ...], policy: Policy) -> Instance:
+        """The same cluster with other gangs; ``policy``: one that selects the same nodes.
+
+        What depends on the nodes alone is not derived anew.
+        """
+        other = replace(self, gangs=gangs, policy=policy)
+        for kept in ("relative_speeds", "_eligibility", "_gpu_names"):
+            other.__dict__[kept] = getattr(self, kept)
+        return other
+
+    def once(self, find: Callable[[Instance], Found]) -> Found:
+        """What a function finds in the instance, computed when first asked for and kept."""
+        if find not in self._kept:
+            self._kept[find] = find(self)
+        return cast("Found", self._kept[find])
+
+    def __getstate__(self) -> dict[str, object]:
+        """What another process needs: it derives the rest anew."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @cached_property
+    def _kept(self) -> dict[object, object]:
+        return {}
+
+    @cached_property
+    def latest_submission(self) -> int:
+        """The latest time since which a gang is in the queue; 0 without any."""
+        if self.outside is not None:
+            return self.outside.latest
+        return max((t for g in self.gangs if (t := g.queued_at) is not None), default=0)
+
+    @cached_property
+    def incomplete(self) -> frozenset[int]:
+        """Indices of running gangs that have pods missing."""
+        return frozenset(i for i, g in enumerate(self.gangs) if g.running and g.missing())
+
+    def age(self, gang: Gang) -> int:
+        """Seconds in the queue until the latest submission or eviction; 0 without submittedAt."""
+        since = gang.queued_at
+        return 0 if since is None else self.latest_submission - since
+
+    @cached_property
+    def now(self) -> int:
+        """The reference time of ages: the policy's, else the latest time in the input."""
+        if self.policy.now is not None:
+            return self.policy.now
+        times = (t for g in self.gangs for t in (g.queued_at, g.started_at, g.last_checkpoint))
+        return max((t for t in times if t is not None), default=0)
+
+    def aged(self, gang: Gang) -> bool:
+        """Whether the gang waits and has waited longer than the policy's starvation limit."""
+        limit = self.policy.starvation_after_s
+        if limit is None or gang.running or (since := gang.queued_at) is None:
+            return False
+        return self.now - since > limit
+
+    def size_held(self, gang: Gang) -> bool:
+        """Whether the gang runs and must keep its number of pods until ``resize_after``."""
+        return gang.running and gang.resize_after is not None and self.now < gang.resize_after
+
+    @cached_property
+    def relative_speeds(self) -> RelativeSpeeds:
+        """Speeds of the server models next to the fastest in the input."""
+        if self.outside is not None:
+            return self.outside.speeds
+        return RelativeSpeeds(node.model for node in self.cluster.nodes)
+
+    @cached_property
+    def by_speed(self) -> bool:
+        """Whether running gangs are worth their GPUs times their speed: the policy lists goodput."""
+        return self.policy.lists("goodput")
+
+    @property
+    def restarts_free(self) -> bool:
+        """Whether it costs nothing to stop or move a gang."""
+        return self.policy.disruption.weight == NO_COST
+
+    def disruption_cost(self, gang: Gang) -> int:
+        """Cost of losing one of its GPUs in the disruption tier: 1, or seconds of lost runtime.
+
+        Seconds since the last checkpoint or the start, whichever is later, from 1 to the cap; the cap if
+        neither is known. Nothing where restarts are free.
+        """
+        disruption = self.policy.disruption
+        if disruption.weight == GPUS:
+            return 1
+        if self.restarts_free:
+            return 0
+        times = [t for t in (gang.started_at, gang.last_checkpoint) if t is not None]
+        if not times:
+            return max(1, disruption.cap_s)
+        return max(1, min(disruption.cap_s, self.now - max(times)))
+
+    def min_share(self, gang: Gang) -> Fraction:
+        """minBandwidthShare of the gang, or the policy's default; more while the gang is patient."""
+        if self.patient_until(gang) is None:
+            return self.least_share(gang)
+        patience = self.policy.patience if gang.patience is None else gang.patience
+        return Fraction(0) if patience is None else patience.share
+
+    def least_share(self, gang: Gang) -> Fraction:
+        """minBandwidthShare of the gang, or the policy's default, whatever its patience."""
+        own = gang.min_bandwidth_share
+        return self.policy.min_bandwidth_share if own is None else own
+
+    def patient_until(self, gang: Gang) -> int | None:
+        """When the patience of a waiting gang ends that asks for more now; None if it has none left."""
+        patience = self.policy.patience if gang.patience is None else gang.patience
+        if patience is None or gang.running or (since := gang.queued_at) is None:
+            return None
+        until = since + patience.for_s
+        return until if self.now < until and patience.share > self.least_share(gang) else None
+
+    def labels_of(self, node: Node) -> dict[str, str]:
+        """The node's labels with the implied ones: level labels (short value) and the hostname."""
+        labels = {"kubernetes.io/hostname": node.name}
+        for level, value in zip(self.cluster.levels, node.domains, strict=True):
+            if level.label is not None and value is not None:
+                labels[level.label] = value
+        labels.update(node.labels)
+        return labels
+
+    def ours(self, node: Node) -> bool:
+        """Whether the node matches the policy's nodeSelector."""
+        if not self.policy.node_selector:
+            return True
+        labels = self.labels_of(node)
+        return all(labels.get(key) == value for key, value in self.policy.node_selector)
+
+    def schedulable(self, node: Node) -> bool:
+        """Selected by the policy, ready and not cordoned."""
+        return node.ready and not node.unschedulable and self.ours(node)
+
+    def eligible(self, role: Role, node: Node) -> bool:
+        """Whether a pod of the role may be placed on the node, leaving free space aside."""
+        return self.schedulable(node) and self.suits(role, node)
+
+    def suits(self, role: Role, node: Node) -> bool:
+        """Whether a pod of the role may be on the node, whatever the node's condition and space."""
+        return (
+            selects(role.node_selector, role.node_affinity, self.labels_of(node), node.name)
+            and tolerated(role.tolerations, node.taints)
+            and (role.model is None or model_matches(role.model, node))
+        )
+
+    def eligible_nodes(self, role: Role) -> frozenset[int]:
+        """Indices of the nodes that are eligible for the role."""
+        return self._eligibility.of(role)
+
+    def matching_nodes(self, role: Role) -> frozenset[int]:
+        """Indices of the nodes that would be eligible if all were ready, uncordoned and in good condition."""
+        return self._in_order.of(role)
+
+    def gpu_names(self, nodes: frozenset[int]) -> frozenset[str]:
+        """Names of the GPUs on these nodes, found once for each set."""
+        if nodes not in self._gpu_names:
+            models = (self.cluster.nodes[n].model for n in nodes)
+            self._gpu_names[nodes] = frozenset(m.gpu for m in models if m is not None)
+        return self._gpu_names[nodes]
+
+    @cached_property
+    def _gpu_names(self) -> dict[frozenset[int], frozenset[str]]:
+        return {}
+
+    def nodes_of_model(self, nodes: frozenset[int], gpu: str) -> frozenset[int]:
+        """Those of some eligible nodes that have this GPU model."""
+        return self._eligibility.of_gpu(nodes, gpu)
+
+    @cached_property
+    def _eligibility(self) -> Eligibility:
+        nodes = self.cluster.nodes
+        labels = tuple(self.labels_of(node) for node in nodes)
+        usable = frozenset(n for n, node in enumerate(nodes) if self.schedulable(node))
+        return Eligibility(nodes, labels, usable)
+
+    @cached_property
+    def _in_order(self) -> Eligibility:
+        nodes = self.cluster.nodes
+        ours = frozenset(n for n, node in enumerate(nodes) if self.ours(node))
+        return Eligibility(tuple(map(without_conditions, nodes)), self._eligibility.labels, ours)

@@ -1,0 +1,125 @@
+"""Free space of every node: GPUs, and every resource that limits pods."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from models.instance.cluster import Node
+from models.instance.gang import Role
+from models.instance.instance import Instance
+from models.instance.solution import GangDecision, PodPlacement
+
+PODS = "pods"
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Free space of one node, given the pods on it.
+
+    ``mask``: healthy GPUs not known to be held. ``unknown``: GPUs held or unhealthy, of unknown index.
+    ``free_gpus``: GPUs that may be assigned; 0 if the node accepts no pods of the policy.
+    ``left``: free amount of every limiting resource; negative where running pods exceed it.
+    ``blind``: pods placed here get no GPU indices.
+    """
+
+    mask: int
+    unknown: int
+    free_gpus: int
+    left: tuple[tuple[str, int], ...]
+    blind: bool
+
+    def left_of(self, resource: str) -> int | None:
+        """Free amount of one resource; None where it does not limit."""
+        return dict(self.left).get(resource)
+
+
+def rooms(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[Room, ...]:
+    """Free space of every node, in cluster order, given the pods of one decision for each gang.
+
+    Nodes with the same pods as in the plan that was asked for before are not counted again.
+    """
+    latest = instance.once(_Latest)
+    before, found = latest.found
+    nodes = changed_nodes(before, decisions) if found else range(len(instance.cluster.nodes))
+    anew = _rooms_on(instance, decisions, nodes)
+    found = tuple(anew.get(n, room) for n, room in enumerate(found)) or tuple(anew.values())
+    latest.found = (tuple(decisions), found)
+    return found
+
+
+class _Latest:
+    """Decisions and the rooms found for them last: one value, so that threads may share it."""
+
+    def __init__(self, _instance: Instance) -> None:
+        self.found: tuple[tuple[GangDecision, ...], tuple[Room, ...]] = ((), ())
+
+
+def changed_nodes(before: Sequence[GangDecision], after: Sequence[GangDecision]) -> set[int]:
+    """Nodes of the pods of gangs whose decisions differ."""
+    return {
+        pod.node
+        for old, new in zip(before, after, strict=True)
+        if old is not new and old.pods is not new.pods and old.pods != new.pods
+        for pod in (*old.pods, *new.pods)
+    }
+
+
+def _rooms_on(
+    instance: Instance, decisions: Sequence[GangDecision], nodes: Collection[int]
+) -> dict[int, Room]:
+    """Free space of some nodes, ascending."""
+    tenants: dict[int, list[tuple[Role, PodPlacement]]] = {n: [] for n in sorted(nodes)}
+    for index, decision in enumerate(decisions):
+        for pod in decision.pods:
+            if pod.node in tenants:
+                tenants[pod.node].append((instance.gangs[index].roles[pod.role], pod))
+    return {n: _room(instance, n, pods) for n, pods in tenants.items()}
+
+
+def _room(instance: Instance, n: int, pods: Sequence[tuple[Role, PodPlacement]]) -> Room:
+    node = instance.cluster.nodes[n]
+    known, unknown, left = 0, node.unknown_unhealthy, dict(node.allocatable)
+    for role, pod in pods:
+        known |= pod.gpus or 0
+        unknown += role.gpus if pod.gpus is None else 0
+        for resource, amount in ((PODS, 1), *role.requests):
+            if resource in left:
+                left[resource] -= amount
+    mask = node.healthy & ~known
+    free = max(0, mask.bit_count() - unknown) if instance.schedulable(node) else 0
+    return Room(mask, unknown, free, tuple(left.items()), is_blind(instance, node, unknown))
+
+
+def is_blind(instance: Instance, node: Node, unknown: int) -> bool:
+    """Whether pods placed on the node get no GPU indices. ``unknown``: GPUs of unknown index."""
+    unswitched = node.model is not None and not node.model.switched
+    return unknown > 0 or (instance.policy.gpu_binding == "none" and unswitched)
+
+
+def free_after(instance: Instance, pods: Iterable[tuple[int, PodPlacement]]) -> list[int]:
+    """Healthy GPUs of every node that no pod holds after the plan; 0 where the node accepts no pods.
+
+    ``pods``: (GPUs of the pod, its placement) of every pod after the plan, running ones included.
+    """
+    return list(free_on(instance, pods, range(len(instance.cluster.nodes))).values())
+
+
+def free_on(
+    instance: Instance, pods: Iterable[tuple[int, PodPlacement]], nodes: Iterable[int]
+) -> dict[int, int]:
+    """The same of some nodes, given every pod on them."""
+    held: dict[int, int] = {}
+    hidden: dict[int, int] = {}
+    for gpus, pod in pods:
+        if pod.gpus is None:
+            hidden[pod.node] = hidden.get(pod.node, 0) + gpus
+        else:
+            held[pod.node] = held.get(pod.node, 0) | pod.gpus
+    found = {}
+    for n in nodes:
+        node = instance.cluster.nodes[n]
+        idle = (node.healthy & ~held.get(n, 0)).bit_count()
+        idle -= node.unknown_unhealthy + hidden.get(n, 0)
+        found[n] = max(0, idle) if instance.schedulable(node) else 0
+    return found

@@ -1,0 +1,85 @@
+"""For how long running gangs are left alone (2.24), and when those that plans stopped start again (2.25).
+
+Times are seconds since the epoch, counted to ``Instance.now``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.policy import Policy
+
+
+def min_run_time(instance: Instance, gang: Gang) -> int:
+    """Seconds after its start for which a gang is left alone: its own, else its queue's or the policy's."""
+    if gang.min_run_time_s is not None:
+        return gang.min_run_time_s
+    return instance.once(granted_run_times).get(gang.queue, instance.policy.min_run_time_s)
+
+
+def granted_run_times(instance: Instance) -> Mapping[str | None, int]:
+    """By queue, what gangs in it have that state none: that of the nearest queue upward which states one."""
+    found: dict[str | None, int] = {}
+    for queue in instance.queues:
+        at = queue
+        while at.min_run_time_s is None and at.parent is not None:
+            at = instance.queues[at.parent]
+        if at.min_run_time_s is not None:
+            found[queue.name] = at.min_run_time_s
+    return found
+
+
+def stoppable_from(instance: Instance, index: int, *, comes: bool) -> int:
+    """From when on the gang may be stopped, as far as its minimum run time goes.
+
+    ``comes``: pods of it come to nodes by this plan, so that its time begins now.
+    """
+    if comes:
+        return instance.now + min_run_time(instance, instance.gangs[index])
+    return protected_until(instance, index) or instance.now
+
+
+def protected_until(instance: Instance, index: int) -> int | None:
+    """Until when a running gang is not stopped, shrunk or moved; None if it may be now."""
+    return instance.once(_protected).get(index)
+
+
+def protected(instance: Instance) -> frozenset[int]:
+    """The running gangs that are not stopped, shrunk or moved now."""
+    return instance.once(_protected_gangs)
+
+
+def without_run_times(instance: Instance) -> Instance:
+    """The instance in which every running gang may be stopped as far as its run time goes."""
+    gangs = tuple(
+        replace(gang, min_run_time_s=0) if gang.running else gang for gang in instance.gangs
+    )
+    return replace(instance, gangs=gangs) if protected(instance) else instance
+
+
+def _protected_gangs(instance: Instance) -> frozenset[int]:
+    return frozenset(instance.once(_protected))
+
+
+def _protected(instance: Instance) -> Mapping[int, int]:
+    found = {}
+    for index, gang in enumerate(instance.gangs):
+        since = gang.started_at if gang.runs_since is None else gang.runs_since
+        if since is None or not gang.running:
+            continue
+        seconds = min_run_time(instance, gang)
+        if seconds and instance.now < since + seconds:
+            found[index] = since + seconds
+    return found
+
+
+def starts_again(policy: Policy, gang: Gang, now: int) -> int | None:
+    """When a gang that waits may start after its evictions; None if it may now."""
+    backoff = policy.eviction_backoff
+    if backoff is None or gang.evicted_at is None or gang.running:
+        return None
+    again = gang.evicted_at + backoff.after(gang.evictions)
+    return again if now < again else None

@@ -1,0 +1,443 @@
+"""A part of an instance: some nodes, and the gangs that may change there, as an instance of its own.
+
+Everything else stays as a plan has it: its pods are taken off the nodes. A plan of the part is a plan
+of the whole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from models.instance.cluster import Cluster, DisruptionBudget, Node
+from models.instance.gang import Gang, NextTo, Role, Spread
+from models.instance.instance import Instance, Outside
+from models.instance.occupancy import PODS
+from models.instance.policy import Policy, SolveLimits
+from models.instance.queue import QueueShares, QueueUse
+from models.instance.solution import GangDecision, PodPlacement, Reserved, placed
+from models.program.base_state import moves_pods
+from models.queues.cell_places import Reach
+from models.queues.cells import cells_by_model, is_firm, without_cells
+from models.queues.queue_order import kept_behind, lines_in_part
+from models.queues.queue_shares import add_use, shares
+from models.queues.reserved_quotas import crowded_out
+from models.rules.disruption_budgets import guards, taken, without
+from models.rules.nearness import in_part
+from models.rules.pod_rules import Kind, RoleKey, Rule, pod_rules
+from models.rules.room_holding import blockers
+from models.rules.services import bound, chosen_models, members, running_models
+from models.rules.shape import closed_in_part, spares_of_part
+from models.values.tier_values import admitted
+
+
+@dataclass(frozen=True)
+class Part:
+    """``nodes``, ``gangs``: indices in the whole, ascending. ``start``: one decision a gang."""
+
+    instance: Instance
+    nodes: tuple[int, ...]
+    gangs: tuple[int, ...]
+    start: tuple[GangDecision, ...]
+
+    def merged(self, decisions: Sequence[GangDecision]) -> dict[int, GangDecision]:
+        """Decisions about gangs of the part, by their index in the whole."""
+        return {
+            gang: replace(decision, pods=_moved(decision.pods, self.nodes))
+            for gang, decision in zip(self.gangs, decisions, strict=True)
+        }
+
+
+class Standing:
+    """A plan of an instance, and which gangs have pods on a node: now, after the plan, or both."""
+
+    def __init__(self, instance: Instance, decisions: Sequence[GangDecision]) -> None:
+        self.instance = instance
+        self.decisions = list(decisions)
+        self.by_node: list[set[int]] = [set() for _ in instance.cluster.nodes]
+        self.moves: dict[int, int] = {}
+        self._use = QueueUse()
+        celled = bool(cells_by_model(instance))
+        self._reach = Reach(instance, enumerate(one.pods for one in decisions)) if celled else None
+        for gang, decision in enumerate(decisions):
+            self._enter(gang, decision)
+
+    def nodes(self, gang: int) -> set[int]:
+        """Nodes on which the gang has pods now or after the plan."""
+        own = {pod.node for pod in self.decisions[gang].pods}
+        return own | {p.node for p in self.instance.gangs[gang].pods if p.node is not None}
+
+    def update(self, decisions: Sequence[GangDecision]) -> None:
+        """Another plan of the same instance."""
+        for gang, (old, new) in enumerate(zip(self.decisions, decisions, strict=True)):
+            if old is not new:
+                for n in self.nodes(gang):
+                    self.by_node[n].discard(gang)
+                self.moves.pop(gang, None)
+                self._count(self._use, gang, -1)
+                if self._reach is not None:
+                    self._reach.add(gang, old.pods, -1)
+                    self._reach.add(gang, new.pods)
+                self.decisions[gang] = new
+                self._enter(gang, new)
+
+    def _enter(self, gang: int, decision: GangDecision) -> None:
+        for n in self.nodes(gang):
+            self.by_node[n].add(gang)
+        spec = self.instance.gangs[gang]
+        if decision.decision == "move" and moves_pods(
+            placed(spec, spec.running_pods), decision.pods
+        ):
+            self.moves[gang] = sum(spec.roles[p.role].gpus for p in spec.running_pods)
+        self._count(self._use, gang, 1)
+
+    def _count(self, use: QueueUse, gang: int, sign: int) -> None:
+        """Count what the gang holds, for its queues."""
+        add_use(self.instance, use, gang, self.decisions[gang].pods, sign)
+
+    def _shares(self, freed: Collection[int]) -> QueueShares | None:
+        """The queues, with what gangs hold that are not freed."""
+        known = shares(self.instance)
+        if known is None:
+            return None
+        outside = self._use.copy()
+        for gang in freed:
+            self._count(outside, gang, -1)
+        return replace(known, outside=outside)
+
+    def returnable(self, freed: Collection[int]) -> set[int]:
+        """Those of the gangs that find the room they left as it was, if only these gangs change.
+
+        A pod that stays is exempt from many rules, so that a part must not offer to keep one where
+        another gang has come. Nor may a gang leave whose GPUs nobody knows: a pod that came gets no
+        indices next to it, and would need them without it.
+        """
+        found = set(freed)
+        while True:
+            blocked = {gang for gang in found if self._taken(gang, found)}
+            if not blocked:
+                return found
+            found -= blocked
+
+    def _taken(self, gang: int, freed: Collection[int]) -> bool:
+        """Whether a gang that is not freed came to a node that this gang leaves, or may not leave."""
+        after = {(p.role, p.index, p.node) for p in self.decisions[gang].pods}
+        spec = self.instance.gangs[gang]
+        left = {
+            p.node
+            for p in spec.running_pods
+            if p.node is not None
+            and (
+                (p.role, p.index, p.node) not in after
+                or (p.gpus is None and spec.roles[p.role].gpus)
+            )
+        }
+        return any(
+            self._came(other, n) for n in left for other in self.by_node[n] if other not in freed
+        )
+
+    def _came(self, gang: int, n: int) -> bool:
+        """Whether the gang has pods on a node, or GPUs there, that it does not have now."""
+        now = {(p.role, p.index): p.gpus for p in self.instance.gangs[gang].pods if p.node == n}
+        return any(
+            pod.node == n and (pod.gpus or 0) != (now.get((pod.role, pod.index), -1) or 0)
+            for pod in self.decisions[gang].pods
+        )
+
+    def part(self, nodes: Iterable[int], freed: Collection[int], limits: SolveLimits) -> Part:
+        """The part with these nodes in which these gangs may change; all their pods are on the nodes.
+
+        Gangs that wait for one that holds room and is not in the part are left out.
+        """
+        order, gangs = tuple(sorted(nodes)), self._unbarred(freed)
+        position, free = {n: i for i, n in enumerate(order)}, set(gangs)
+        cluster = self.instance.cluster
+        rules = PartRules(self.instance, self.decisions, order, free)
+        kept = (rules.node(n, self._without_fixed(n, free)) for n in order)
+        instance = Instance(
+            Cluster(cluster.name, cluster.levels, tuple(kept), cluster.uid, self._budgets(free)),
+            tuple(
+                rules.gang(gang, _on(self._of_service(gang, free, position), position))
+                for gang in gangs
+            ),
+            self._policy(free, limits),
+            queues=without_cells(self.instance.queues),
+            shares=self._shares(gangs),
+            outside=self._outside(gangs, position),
+            reserved=tuple(_within(one, position) for one in self.instance.reserved),
+        )
+        start = tuple(
+            replace(one, pods=_moved(one.pods, position))
+            for one in (self.decisions[gang] for gang in gangs)
+        )
+        return Part(instance, order, gangs, start)
+
+    def _outside(self, gangs: tuple[int, ...], position: Mapping[int, int]) -> Outside:
+        """What the whole asks of a part with these gangs; ``position``: of its nodes."""
+        pods = [one.pods for one in self.decisions]
+        number = {gang: i for i, gang in enumerate(gangs)}
+        closed = closed_in_part(self.instance, pods, number.keys())
+        for gang, nodes in self._places_of_cells(gangs):
+            closed[gang] = closed.get(gang, frozenset()) | nodes
+        return Outside(
+            self.instance.latest_submission,
+            self.instance.relative_speeds,
+            tuple(number[i] for i in blockers(self.instance) if i in number),
+            lines_in_part(self.instance, number),
+            spares_of_part(self.instance, pods, position, number.keys()),
+            {
+                self.instance.gangs[gang].key: frozenset(
+                    position[n] for n in nodes if n in position
+                )
+                for gang, nodes in closed.items()
+            },
+        )
+
+    def _places_of_cells(self, gangs: Iterable[int]) -> Iterator[tuple[int, frozenset[int]]]:
+        """(gang, nodes where its pods may be in the way of cells), for places of cells as they are now."""
+        if self._reach is None or not self._reach.keep():
+            return  # the ledger looks at what comes of it
+        for gang in gangs:
+            if is_firm(self.instance.gangs[gang]):
+                yield gang, self._reach.closed(gang)
+
+    def _unbarred(self, freed: Collection[int]) -> tuple[int, ...]:
+        """Those of the gangs, ascending, that need not wait for one that is not freed."""
+        gangs = self.instance.gangs
+        outside = (i for i in blockers(self.instance) if i not in freed)
+        first = next((i for i in outside if not self.decisions[i].pods), None)
+        pods = [one.pods for one in self.decisions]
+        kept = kept_behind(self.instance, pods, freed) | crowded_out(self.instance, pods, freed)
+        return tuple(
+            gang
+            for gang in sorted(freed)
+            if gangs[gang].running
+            or (
+                (first is None or gangs[gang].priority >= gangs[first].priority)
+                and gang not in kept
+            )
+        )
+
+    def _of_service(self, index: int, freed: set[int], position: Mapping[int, int]) -> Gang:
+        """The gang, on the GPU model of those of its service that are not freed, and near those it names."""
+        gang = self._beside(index, freed, position)
+        if gang.service is None:
+            return gang
+        key = (gang.namespace, gang.service)
+        others = [i for i in members(self.instance)[key] if i not in freed]
+        names = running_models(self.instance)[key]
+        names = names or chosen_models(self.instance, self.decisions, others)
+        if not names:
+            return gang
+        name = min(names)
+        roles = (
+            replace(role, model=name) if bound(role) and role.model is None else role
+            for role in gang.roles
+        )
+        return replace(gang, roles=tuple(roles), service=None)
+
+    def _beside(self, index: int, freed: set[int], position: Mapping[int, int]) -> Gang:
+        """The gang, which knows where those stand that it should be near, and that are not freed."""
+
+        def runs_whole(other: int) -> bool:
+            return admitted(self.instance, other, self.decisions[other])
+
+        return in_part(self.instance, self.decisions, runs_whole, index, freed, position)
+
+    def _without_fixed(self, n: int, freed: set[int]) -> Node:
+        """The node without what pods of other gangs hold there after the plan."""
+        node = self.instance.cluster.nodes[n]
+        mask, unknown, used = 0, 0, Counter[str]()
+        for role_gpus, requests, pod in self._fixed(n, freed):
+            if pod.gpus is None:
+                unknown += role_gpus
+            mask |= pod.gpus or 0
+            used.update(dict(requests))
+            used[PODS] += 1
+        if not used:
+            return node
+        return replace(
+            node,
+            unhealthy=node.unhealthy | mask,
+            unknown_unhealthy=node.unknown_unhealthy + unknown,
+            allocatable=tuple((name, most - used[name]) for name, most in node.allocatable),
+        )
+
+    def _fixed(
+        self, n: int, freed: set[int]
+    ) -> Iterator[tuple[int, tuple[tuple[str, int], ...], PodPlacement]]:
+        for gang in sorted(self.by_node[n] - freed):
+            roles = self.instance.gangs[gang].roles
+            for pod in self.decisions[gang].pods:
+                if pod.node == n:
+                    yield roles[pod.role].gpus, roles[pod.role].requests, pod
+
+    def _budgets(self, freed: set[int]) -> tuple[DisruptionBudget, ...]:
+        """What the evictions of other gangs leave of the disruption budgets."""
+        budgets = self.instance.cluster.budgets
+        others = (gang for gang in guards(self.instance).takings if gang not in freed)
+        return without(budgets, taken(self.instance, self.decisions, others)) if budgets else ()
+
+    def _policy(self, freed: set[int], limits: SolveLimits) -> Policy:
+        """The policy with what the moves of other gangs leave of its limits."""
+        policy = replace(self.instance.policy, solve=limits, now=self.instance.now)
+        if policy.moves is None:
+            return policy
+        moved = [gpus for gang, gpus in self.moves.items() if gang not in freed]
+        gangs, gpus = policy.moves.max_gangs, policy.moves.max_gpus
+        left = replace(
+            policy.moves,
+            max_gangs=None if gangs is None else gangs - len(moved),
+            max_gpus=None if gpus is None else gpus - sum(moved),
+        )
+        return replace(policy, moves=left)
+
+
+def _moved(
+    pods: Sequence[PodPlacement], position: Mapping[int, int] | Sequence[int]
+) -> tuple[PodPlacement, ...]:
+    """The pods with the indices of their nodes in another instance."""
+    return tuple(PodPlacement(p.role, p.index, position[p.node], p.gpus) for p in pods)
+
+
+def _within(one: Reserved, position: Mapping[int, int]) -> Reserved:
+    """What is held for a gang, of the nodes of another instance."""
+    nodes = tuple(position[n] for n in one.nodes if n in position)
+    return replace(one, nodes=nodes, pods=())
+
+
+def _on(gang: Gang, position: Mapping[int, int]) -> Gang:
+    """The gang with the indices of its nodes in another instance, without what was planned elsewhere."""
+    pods = tuple(
+        pod if pod.node is None else replace(pod, node=position[pod.node]) for pod in gang.pods
+    )
+    planned = tuple(
+        replace(pod, node=position[pod.node]) for pod in gang.planned if pod.node in position
+    )
+    return replace(gang, pods=pods, planned=planned)
+
+
+ALWAYS_EMPTY = 1 << 30
+"""More domains than there are: the least counts as empty."""
+
+
+@dataclass
+class _Fixed:
+    """Pods in no freed gang, by domain: of the set, and of the owners. ``elsewhere``: domains outside."""
+
+    members: dict[int, int] = field(default_factory=dict)
+    owners: dict[int, int] = field(default_factory=dict)
+    elsewhere: bool = False
+
+
+class PartRules:
+    """The rules about some gangs on some nodes. ``nodes``: ascending; ``freed``: the gangs of the part.
+
+    Pods of other gangs become pods of no gang. Every rule of the whole gets a set of its own in the part,
+    since pods on nodes outside of it count in the domains that it shares, and only there. What a part cannot
+    know of other domains it takes for the worst.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        decisions: Sequence[GangDecision],
+        nodes: Sequence[int],
+        freed: Collection[int],
+    ) -> None:
+        self._rules = pod_rules(instance)
+        found = {rule: None for gang in sorted(freed) for rule in self._rules.of.get(gang, ())}
+        about = [rule for rule in found if rule.stated.pod_set is not None]
+        self._names = {rule: f"rule {number}" for number, rule in enumerate(about)}
+        self._fixed = {rule: _fixed(decisions, rule, freed) for rule in about}
+        self._sets: dict[int, dict[str, int]] = {}
+        self._inside = {rule: {rule.of[n] for n in nodes if rule.counts(n)} for rule in found}
+        for rule, fixed in self._fixed.items():
+            first: dict[int, int] = {}
+            for n in nodes:
+                if rule.counts(n):
+                    first.setdefault(rule.of[n], n)
+            fixed.elsewhere = not fixed.members.keys() <= first.keys()
+            for name, pods in (
+                (self._names[rule], fixed.members),
+                (_owners(self._names[rule]), fixed.owners),
+            ):
+                for d, count in pods.items():
+                    if d in first:
+                        self._sets.setdefault(first[d], {})[name] = count
+
+    def node(self, n: int, node: Node) -> Node:
+        """The node with the pods that rules of the part count."""
+        if not self._rules.rules:
+            return node
+        return replace(node, pod_sets=tuple(sorted(self._sets.get(n, {}).items())))
+
+    def gang(self, index: int, gang: Gang) -> Gang:
+        """The gang with its rules about sets of the part."""
+        if index not in self._rules.of:
+            return gang
+        roles = (self._role((index, number), role) for number, role in enumerate(gang.roles))
+        return replace(gang, roles=tuple(roles))
+
+    def _role(self, key: RoleKey, role: Role) -> Role:
+        rules = self._rules.by_role.get(key, ())
+        stated = {(rule.kind, rule.stated): rule for rule in rules if key in rule.owners}
+        sets = (self._names[rule] for rule in rules if self._joins(key, rule))
+        away = tuple(
+            NextTo(rule.level, _owners(self._names[rule]))
+            for rule in rules
+            if key in rule.members and rule in self._fixed and self._fixed[rule].owners
+            if rule.kind is Kind.APART
+        )
+
+        def next_to(kind: Kind, one: NextTo) -> NextTo:
+            rule = stated.get((kind, one))
+            return one if rule not in self._names else replace(one, pod_set=self._names[rule])
+
+        return replace(
+            role,
+            pod_sets=(*role.pod_sets, *sets),
+            anti_affinity=(*(next_to(Kind.APART, one) for one in role.anti_affinity), *away),
+            affinity=tuple(next_to(Kind.TOGETHER, one) for one in role.affinity),
+            spread=tuple(self._spread(stated.get((Kind.SPREAD, one)), one) for one in role.spread),
+        )
+
+    def _joins(self, key: RoleKey, rule: Rule) -> bool:
+        """Whether the role is of the set in the part; not if it could be the first pod there only."""
+        if key not in rule.members or rule not in self._names:
+            return False
+        alone = rule.kind is Kind.TOGETHER and key in rule.owners
+        return not (alone and self._fixed[rule].elsewhere)
+
+    def _spread(self, rule: Rule | None, one: Spread) -> Spread:
+        if rule is None:
+            return one
+        whole = rule.least_counts and rule.domains <= self._inside[rule]
+        return replace(
+            one,
+            pod_set=self._names.get(rule, one.pod_set),
+            min_domains=1 if whole else ALWAYS_EMPTY,
+        )
+
+
+def _owners(name: str) -> str:
+    return f"owners of {name}"
+
+
+def _fixed(decisions: Sequence[GangDecision], rule: Rule, freed: Collection[int]) -> _Fixed:
+    """The pods of gangs that are not freed, after the plan, and of no gang."""
+    found = _Fixed()
+    for n, pods in rule.fixed.items():
+        if rule.counts(n):
+            found.members[rule.of[n]] = found.members.get(rule.of[n], 0) + pods
+    for gang, role in rule.roles:
+        if gang in freed:
+            continue
+        for pod in decisions[gang].pods:
+            if pod.role == role and rule.counts(pod.node):
+                d = rule.of[pod.node]
+                for keys, count in ((rule.members, found.members), (rule.owners, found.owners)):
+                    if (gang, role) in keys:
+                        count[d] = count.get(d, 0) + 1
+    return found

@@ -1,0 +1,528 @@
+"""The coarsest program: who runs and how tightly, by counting slots; bounds at any size in no time.
+
+A node with f free GPUs has floor(f / g) slots of g GPUs, and a pod of s GPUs takes at least floor(s / g) of
+them, wherever it is; a gang that is whole on a node counts as one pod. So for every size g, and every set of
+nodes that pods are held to, the pods chosen take at most the slots that there are when everybody is away who
+may be elsewhere. Domains have slots of j large pods likewise: a gang of k of them that is whole in one takes
+floor(k / j). What a gang has follows from the level at which it is whole. No other rule is kept: every plan
+is an assignment, and not every assignment is a plan.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, product
+
+from models.instance.instance import Instance
+from models.program.aggregated.bounds import PLACEMENT_BOUNDS
+from models.program.aggregated.pools import Shape, ShapeBounds
+from models.program.base_state import BaseState, build_base_state
+from models.program.demand_builder import placing
+from models.program.demands import Demand, RoleDemand
+from models.program.interruption import Question, never
+from models.program.linear_program import Linear, Program
+from models.program.nearness import anywhere
+from models.program.options import Choice, Option, standing_gpus
+from models.program.slots.slot_leftover import stranded
+from models.program.slots.slot_pools import LoosePools
+from models.program.slots.slot_rooms import DomainSlots, Part, Piece, SlotRooms
+from models.program.slots.slot_shares import EvenShares, even_gangs, share_evenly
+from models.program.slots.slot_spares import Spares
+from models.program.slots.slot_spread import SlotSpread
+from models.program.tier_expressions import (
+    OPTION_VALUES,
+    StandingValues,
+    counts_speed,
+    option_sum,
+    speed_worth,
+)
+from models.rates.gang_bandwidth import FULL_SHARE
+from models.rules.nearness import loosened
+from models.tiers import Tier
+from models.values.tier_values import Evaluation, ValueCache, most_speed
+
+MAX_SETS = 24
+"""Sets of nodes that have rows of their own, those that most GPUs are held to."""
+
+
+MAX_UNITS = 2
+"""Sizes in GPUs whose slots are counted domain by domain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """An option of a gang that is whole in a domain of ``level`` (-1: none) with that shape.
+
+    ``shape`` None: its pods stay as they are. ``speed``: permille, at most.
+    """
+
+    option: Option
+    level: int
+    variable: int
+    shape: Shape | None
+    speed: int
+
+
+class SlotModel:
+    """The program, and the expressions of the tiers that it bounds; ``expression`` is None for others.
+
+    ``immovable``: gangs that must not move. ``complete``: whether every plan is an assignment. Raises
+    Interrupted if ``interrupted`` says so while it is built.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        immovable: frozenset[int] = frozenset(),
+        *,
+        cache: ValueCache | None = None,
+        interrupted: Question = never,
+    ) -> None:
+        self.instance = instance = loosened(instance, 0)
+        self.program = Program(interrupted)
+        self._state = build_base_state(instance, immovable=immovable, interrupted=interrupted)
+        self.requests = self._state.requests
+        self.complete = all(choice.complete for choice in self.requests.choices)
+        self._base = Evaluation(instance, self._state.base, cache)
+        self._standing = StandingValues(instance)
+        self._shapes = _Shapes(instance, self._state)
+        self.modes: list[Mode] = []
+        self.homes: dict[tuple[Piece, ...], dict[int, int]] = {}
+        self.loose: dict[int, int] = {}
+        self.pools: LoosePools | None = None
+        self.shares: dict[int, EvenShares] = {}
+        self.spare: dict[tuple[int, int], Linear] = {}
+        self.spread: SlotSpread | None = None
+        self._domain_slots: DomainSlots | None = None
+        for choice in self.requests.choices:
+            self._choose(choice)
+        self._room = SlotRooms(instance, self._state, self.modes)
+        self.spares = Spares(instance, self._may_be_idle, self._room.stopping)
+        found = self._node_sets()
+        everywhere = frozenset[int]().union(*found)
+        self._node_rows(everywhere, found[:MAX_SETS])
+        self._domain_rows(everywhere)
+        self._move_limits()
+        self.program.interrupted = never
+
+    def _choose(self, choice: Choice) -> None:
+        first = len(self.modes)
+        for option in choice.options:
+            if option.demand.possible:
+                self.modes += self._modes_of(option)
+        one = Linear().add_all(mode.variable for mode in self.modes[first:])
+        if choice.must and choice.complete:
+            self.program.equal(one, 1)
+        else:
+            self.program.at_most(one, 1)
+
+    def _modes_of(self, option: Option) -> Iterator[Mode]:
+        """A variable for each level at which the gang may be whole, and where that makes a difference."""
+        demand = option.demand
+        if not demand.gpu_roles or demand.stays:
+            speed = self._standing_speed(demand)
+            yield Mode(option, -1, self.program.boolean(), None, speed)
+            return
+        most, least = most_speed(self.instance, demand.gang), self._least_share(demand.gang)
+        for level, shape in self._shapes.of(demand):
+            if shape.share < least:
+                continue
+            speed = shape.speed if most is None else min(shape.speed, most)
+            yield Mode(option, level, self.program.boolean(), shape, speed)
+
+    def _least_share(self, index: int) -> int:
+        """The least share of its ideal bandwidth at which a gang starts (contract 2.10), permille."""
+        gang = self.instance.gangs[index]
+        if gang.running or gang.pattern == "none":
+            return 0
+        return int(FULL_SHARE * self.instance.min_share(gang))
+
+    def _standing_speed(self, demand: Demand) -> int:
+        """The speed of pods that stay, or the most of those next to them."""
+        if not demand.roles:
+            return self._standing.speed(demand.gang, demand.stays)
+        most = most_speed(self.instance, demand.gang)
+        return self._shapes.most_speed(demand) if most is None else most
+
+    def _node_rows(self, everywhere: frozenset[int], found: Iterable[frozenset[int]]) -> None:
+        """Slots of nodes, of every size, for each set of nodes that pods are held to."""
+        sizes = {role.gpus for mode in self.modes for role in mode.option.demand.gpu_roles} | {1}
+        for nodes, size in product(dict.fromkeys((everywhere, *found)), sorted(sizes)):
+            taken = Linear(constant=self.spares.slots(nodes, size))
+            for mode in self.modes:
+                taken.add(mode.variable, self._room.taken(mode, nodes, size))
+            if taken.terms:
+                self.program.at_most(taken.add_linear(self._room.slots(nodes, size), -1))
+
+    def _domain_rows(self, everywhere: frozenset[int]) -> None:
+        """Slots of large pods, domain by domain, for all that has to be whole in one."""
+        if not self.units:
+            return
+        slots = self._domain_slots = DomainSlots(self, self._room, everywhere)
+        asked: dict[Piece, Linear] = {}
+        for mode in self.modes:
+            for piece, count in self.pieces(mode):
+                asked.setdefault(piece, Linear()).add(mode.variable, count)
+        for piece, total in asked.items():
+            self._house(slots, (piece,), total, everywhere)
+        self._loosen(slots, everywhere)
+        if self.loose:
+            self.pools = LoosePools(self, slots, everywhere)
+            self.shares = share_evenly(self, slots, self.pools)
+        idle = self._keep_spares(slots, everywhere)
+        for (level, domain), here in slots.taken.items():
+            own = (here, idle.get((level, domain), ()))
+            slots.hold(self.instance.cluster.domains[level][domain].nodes, [*chain(*own)])
+        taken = [(mode.variable, self.taken(mode)) for mode in self.modes]
+        slots.hold(everywhere, [*taken, *idle.get((0, None), ())])
+
+    def _keep_spares(
+        self, domain_slots: DomainSlots, everywhere: frozenset[int]
+    ) -> dict[tuple[int, int | None], list[tuple[int, tuple[int, ...]]]]:
+        """By domain, variables of nodes that stay idle with their slots; None: of all domains."""
+        cluster = self.instance.cluster
+        inner = cluster.node_level - 1
+        found: dict[tuple[int, int | None], list[tuple[int, tuple[int, ...]]]] = {}
+        if inner < 0:
+            return found
+        for nodes, variable, slots in self.spares.keep(self.program, everywhere, inner, self.units):
+            there = domain_slots.there(nodes, 0)
+            self.program.at_most(Linear().add(variable, slots[0]).add_linear(there, -1))
+            for level in range(inner + 1):
+                within = level, cluster.domain_of[level][nodes[0]]
+                found.setdefault(within, []).append((variable, slots))
+            found.setdefault((0, None), []).append((variable, slots))
+        return found
+
+    def _may_be_idle(self, n: int) -> bool:
+        """Whether everybody who stands on a node may leave it."""
+        return self._room.most(n) == self.instance.cluster.nodes[n].gpus
+
+    def _move_limits(self) -> None:
+        """At most as many gangs and GPUs move as the policy allows."""
+        limits, gangs, gpus = self.instance.policy.moves, Linear(), Linear()
+        if limits is None:
+            return
+        for mode in self.modes:
+            if mode.option.effect.moved:
+                gangs.add(mode.variable)
+                gpus.add(mode.variable, standing_gpus(self.instance, mode.option.demand.gang))
+        pairs = zip(
+            (gangs, gpus), (limits.max_gangs, limits.max_gpus), self._state.moved, strict=True
+        )
+        for moving, most, elsewhere in pairs:
+            if most is not None and moving.terms:
+                self.program.at_most(moving, most - elsewhere)
+
+    def _house(
+        self, slots: DomainSlots, path: tuple[Piece, ...], total: Linear, inside: frozenset[int]
+    ) -> None:
+        """So many pieces have a domain each on these nodes, and their parts have domains in it."""
+        cluster, piece, housed = self.instance.cluster, path[-1], Linear()
+        widest, most = path[-2].level if len(path) > 1 else -1, self.program.bound_above(total)
+        for domain, room in slots.most_within(piece, inside):
+            if not room:
+                continue
+            variable = self.program.integer(0, min(most, room))
+            housed.add(variable)
+            self.homes.setdefault(path, {})[domain] = variable
+            nodes = cluster.domains[piece.level][domain].nodes
+            for level in range(widest + 1, piece.level + 1):
+                within = level, cluster.domain_of[level][nodes[0]]
+                slots.taken.setdefault(within, []).append((variable, piece.slots))
+            for part, count in piece.parts:
+                self._house(slots, (*path, part), Linear({variable: count}), frozenset(nodes))
+        self.program.equal(housed.add_linear(total, -1), 0)
+
+    def _loosen(self, slots: DomainSlots, everywhere: frozenset[int]) -> None:
+        """The innermost domains have the large slots that all others take, too.
+
+        ``loose``: a variable for each domain: those of gangs that are whole in a wider one, or in none.
+        """
+        cluster = self.instance.cluster
+        inner = cluster.node_level - 1
+        if inner < 0:
+            return
+        one = Piece(inner, (1, *(self.units[0] // unit for unit in self.units[1:])), everywhere)
+        total, housed = Linear(), dict[int, Linear]()
+        for domain, most in slots.most_within(one, everywhere):
+            own = housed[domain] = Linear()
+            for variable, taken in slots.taken.get((inner, domain), ()):
+                own.add(variable, taken[0])
+            if most:
+                self.loose[domain] = self.program.integer(0, most)
+                own.add(self.loose[domain])
+                slots.taken.setdefault((inner, domain), []).append((self.loose[domain], one.slots))
+            total.add_linear(own)
+        for mode in self.modes:
+            total.add(mode.variable, -self.taken(mode)[0])
+        self.program.equal(total, 0)
+        self._within_wider(slots, inner, housed)
+
+    def _within_wider(self, slots: DomainSlots, inner: int, housed: dict[int, Linear]) -> None:
+        """The innermost domains of a wider one have all large slots that are taken in that one."""
+        cluster, inside = self.instance.cluster, dict[tuple[int, int], Linear]()
+        for domain, own in housed.items():
+            n = cluster.domains[inner][domain].nodes[0]
+            for level in range(inner):
+                within = level, cluster.domain_of[level][n]
+                inside.setdefault(within, Linear()).add_linear(own)
+        for within, own in inside.items():
+            least = Linear()
+            for variable, taken in slots.taken.get(within, ()):
+                least.add(variable, taken[0])
+            self.spare[within] = own.add_linear(least, -1)
+            if least.terms:
+                self.program.at_least(own, 0)
+
+    @cached_property
+    def even(self) -> dict[int, int]:
+        """Large slots that a pod takes, by gang, of those that are spread evenly."""
+        return even_gangs(self)
+
+    @cached_property
+    def units(self) -> tuple[int, ...]:
+        """Sizes in GPUs whose slots are counted domain by domain, the largest first."""
+        found = set[int]()
+        for mode in self.modes:
+            if mode.shape is not None and mode.level < self.instance.cluster.node_level:
+                piece, roles = mode.shape.piece, mode.option.demand.gpu_roles
+                found.update(piece * role.gpus for role in roles if role.count > piece)
+        return tuple(sorted(found, reverse=True)[:MAX_UNITS])
+
+    def taken(self, mode: Mode) -> tuple[int, ...]:
+        """Slots of each unit that the pods take at least that are placed."""
+        return tuple(self._room.placed(mode, None, unit) for unit in self.units)
+
+    def pieces(self, mode: Mode) -> tuple[Part, ...]:
+        """(piece, count): what has to be whole in a domain each."""
+        demand, cluster = mode.option.demand, self.instance.cluster
+        if mode.shape is None or mode.level == cluster.node_level or not self.units:
+            return ()
+        parts = Counter[Piece]()
+        for role in demand.gpu_roles:
+            parts.update(dict(self._parts(demand, role, mode.level)))
+        nodes = frozenset[int]().union(*(role.nodes for role in demand.gpu_roles))
+        slots, weight = self.taken(mode), self.instance.gangs[demand.gang].weight_gpus
+        if mode.level < 0 or max(slots) < 2:
+            return tuple(parts.items())
+        own = demand.gang if demand.gang in self.even else None
+        piece = Piece(mode.level, slots, nodes, tuple(parts.items()), weight, whole=True, gang=own)
+        return ((piece, 1),)
+
+    def _parts(self, demand: Demand, role: RoleDemand, within: int) -> Iterator[Part]:
+        """(piece, count): the slices of a role in a domain of that level, the widest ones."""
+        spec, weight = (
+            self.instance.gangs[demand.gang].roles[role.role],
+            self.instance.gangs[demand.gang].weight_gpus,
+        )
+        slots = tuple(role.gpus // unit for unit in self.units)
+        node_level, parts, below = self.instance.cluster.node_level, tuple[Part, ...](), 0
+        for size, level in spec.slice_layers:
+            if within < level < node_level and size > 1 and any(slots):
+                inner = tuple((piece, size // below) for piece, _ in parts)
+                taken = tuple(size * one for one in slots)
+                parts, below = ((Piece(level, taken, role.nodes, inner, weight), 1),), size
+        for piece, _ in parts:
+            if whole := role.cut(below).whole:
+                yield piece, whole
+
+    def _node_sets(self) -> list[frozenset[int]]:
+        """The sets of nodes that pods are held to, those first to which most GPUs are."""
+        asked = Counter[frozenset[int]]()
+        for mode in self.modes:
+            for role in mode.option.demand.gpu_roles:
+                asked[role.nodes] += role.gpus * role.count
+        return sorted(asked, key=lambda own: (-asked[own], len(own), min(own, default=0)))
+
+    def expression(self, tier: Tier) -> Linear | None:
+        """The tier's value, or a bound that no plan with these options beats; None if there is none."""
+        instance, total = self.instance, Linear()
+        if counts_speed(instance, tier):
+            for mode in self.modes:
+                worth = speed_worth(instance, tier, instance.gangs[mode.option.demand.gang])
+                if worth and mode.option.effect.admitted:
+                    total.add(mode.variable, worth * mode.speed)
+        elif tier.family in OPTION_VALUES:
+            chosen = ((m.option.demand, m.option.effect, m.variable) for m in self.modes)
+            total = option_sum(instance, tier, chosen)
+        elif tier.family == "span" and self.spread is not None:
+            total = self.spread.span()
+        elif tier.family in PLACEMENT_BOUNDS:
+            for mode in self.modes:
+                if mode.option.effect.admitted:
+                    total.add(mode.variable, self.placed_value(tier.family, mode))
+        else:
+            return stranded(self) if tier.family == "stranded" else None
+        total.constant = self._base.tier(tier)
+        return total
+
+    def tell_apart(self, gangs: Collection[int] = ()) -> None:
+        """From now on ``span`` and ``stranded`` are bounded more tightly, with more variables.
+
+        ``gangs``: those that are counted one by one.
+        """
+        slots = self._domain_slots
+        if slots is not None and self.loose:
+            inner = self.instance.cluster.node_level - 1
+            self.spread = SlotSpread(self, slots.most_in(inner), frozenset(gangs))
+
+    def by_domain(self) -> dict[int, list[int]]:
+        """By domain of the level around the innermost one, the variables that say what is where in it."""
+        of, domains = self.instance.cluster.domain_of, self.instance.cluster.domains
+        inner = self.instance.cluster.node_level - 1
+        found: dict[int, list[int]] = {}
+        at = [(path[-1].level, homes) for path, homes in self.homes.items()]
+        for level, homes in (*at, (inner, self.loose)):
+            for domain, variable in homes.items():
+                n = domains[level][domain].nodes[0]
+                found.setdefault(of[self.around][n], []).append(variable)
+        if self._domain_slots is not None:
+            for n, variable in self._domain_slots.clearing():
+                found.setdefault(of[self.around][n], []).append(variable)
+        if self.spread is not None:
+            for domain, variable in self.spread.variables():
+                n = domains[inner][domain].nodes[0]
+                found.setdefault(of[self.around][n], []).append(variable)
+        return found
+
+    @property
+    def around(self) -> int:
+        """The level around the innermost one."""
+        return max(0, self.instance.cluster.node_level - 2)
+
+    def modes_within(self, domains: Collection[int]) -> Iterator[int]:
+        """The variables of gangs that run in these domains of the level around the innermost one only."""
+        of = self.instance.cluster.domain_of[self.around]
+        for mode in self.modes:
+            gang = self.instance.gangs[mode.option.demand.gang]
+            if gang.running and all(
+                pod.node is not None and of[pod.node] in domains for pod in gang.running_pods
+            ):
+                yield mode.variable
+
+    def used_domains(self, values: Sequence[int]) -> list[dict[int, int]]:
+        """By kind of gangs told apart, slots in the domains of that level that they use in a solution."""
+        if self.spread is None:
+            return []
+        cluster = self.instance.cluster
+        of, inner = cluster.domain_of[self.around], cluster.domains[cluster.node_level - 1]
+        found = []
+        for pods in self.spread.taken(values):
+            total = Counter[int]()
+            for domain, slots in pods.items():
+                total[of[inner[domain].nodes[0]]] += slots
+            found.append(dict(total))
+        return found
+
+    def left_free(self, nodes: Iterable[int]) -> Linear:
+        """GPUs that are free on these nodes, at least; all pods of the modes are on them."""
+        return self._room.left_free(nodes)
+
+    def left_most(self, nodes: Collection[int]) -> Linear:
+        """GPUs that are free on these nodes, at most."""
+        return self._room.left_most(nodes)
+
+    def most_slots(self, n: int, size: int) -> int:
+        """Slots of a node without all who may leave it."""
+        return self._room.most(n) // size
+
+    def slots_left(self, nodes: frozenset[int], size: int) -> Iterator[tuple[Linear, Linear]]:
+        """(slots that pods take, slots that there are), each a way to count."""
+        taken = Linear()
+        for mode in self.modes:
+            taken.add(mode.variable, self._room.taken(mode, nodes, size))
+        yield taken, self._room.slots(nodes, size)
+        if self._domain_slots is not None and size in self.units:
+            number, own = self.units.index(size), Linear()
+            for mode in self.modes:
+                own.add(mode.variable, self.taken(mode)[number])
+            yield own, self._domain_slots.there(nodes, number)
+
+    def large_slots(self, nodes: Iterable[int]) -> Linear:
+        """Large slots on these nodes, whoever takes them."""
+        assert self._domain_slots is not None, "there are large pods"
+        return self._domain_slots.there(nodes, 0)
+
+    def large_left(self, nodes: Collection[int], size: int) -> Linear | None:
+        """Large slots of the innermost domains of these nodes that nobody takes; None if not counted."""
+        slots, cluster = self._domain_slots, self.instance.cluster
+        if slots is None or not self.loose or self.units[0] != size:
+            return None
+        left, inner = slots.there(nodes, 0), cluster.node_level - 1
+        for domain in sorted({cluster.domain_of[inner][n] for n in nodes}):
+            for variable, taken in slots.taken.get((inner, domain), ()):
+                left.add(variable, -taken[0])
+        return left
+
+    def placed_value(self, family: str, mode: Mode) -> int:
+        """What a gang adds to a tier about placements at most; to ``span`` at least."""
+        demand = mode.option.demand
+        if mode.shape is not None:
+            return int(getattr(mode.shape, family))
+        if not demand.roles:
+            near = anywhere(self.instance.gangs[demand.gang]) if family == "preference" else 0
+            return near + self._standing.value(family, demand.gang, demand.stays)
+        return 0 if family == "span" else self._shapes.most(family, demand)
+
+
+class _Shapes:
+    """The shapes that gangs may have if only the pods are there that stay in any case."""
+
+    def __init__(self, instance: Instance, state: BaseState) -> None:
+        self._instance = instance
+        self._bounds = ShapeBounds(instance, state.rooms)
+        self._known: dict[object, list[tuple[int, Shape]]] = {}
+
+    def of(self, demand: Demand) -> list[tuple[int, Shape]]:
+        """(level, shape), the narrowest first; wider ones only if they add nothing less."""
+        key = placing(self._instance, demand)
+        if key not in self._known:
+            self._known[key] = list(self._found(demand))
+        return self._known[key]
+
+    def most_speed(self, demand: Demand) -> int:
+        """The highest speed next to pods that stay, permille."""
+        fastest = self._bounds.fastest(demand)
+        return self._bounds.speed(demand, fastest, self._instance.cluster.node_level)
+
+    def most(self, family: str, demand: Demand) -> int:
+        """What a gang next to pods that stay adds to ``preference`` or ``bandwidth`` at most."""
+        shape = self._bounds.shape(demand, self._instance.cluster.node_level)
+        return int(getattr(shape, family))
+
+    def _found(self, demand: Demand) -> Iterator[tuple[int, Shape]]:
+        gang, node_level = self._instance.gangs[demand.gang], self._instance.cluster.node_level
+        widest = -1 if gang.required is None else gang.required
+        fastest = self._bounds.fastest(demand)
+        single = sum(role.count for role in demand.gpu_roles) == 1
+        for level in range(node_level, widest - 1, -1):
+            if level == node_level and demand.gpus > self._bounds.largest(demand):
+                continue
+            if 0 <= level < node_level and not self._in_one_domain(demand, level):
+                continue
+            for shape in self._bounds.at(demand, level, pieces=True, relative=fastest):
+                yield level, shape
+            if single:
+                return
+
+    def _in_one_domain(self, demand: Demand, level: int) -> bool:
+        """Whether one domain of the level has room for every role, and for its slices."""
+        domains = self._bounds.gangs(demand, level)
+        for role in demand.gpu_roles:
+            for size, narrower in self._instance.gangs[demand.gang].roles[role.role].slice_layers:
+                if narrower > level:
+                    whole = self._slices(role, size, narrower, level)
+                    domains = {d: n for d, n in domains.items() if whole[d] >= role.cut(size).whole}
+        return bool(domains)
+
+    def _slices(self, role: RoleDemand, size: int, level: int, wider: int) -> Counter[int]:
+        """Whole slices that find room, by domain of a wider level."""
+        cluster, found = self._instance.cluster, Counter[int]()
+        for domain, pods in self._bounds.capacity(role, level):
+            n = cluster.domains[level][domain].nodes[0]
+            found[cluster.domain_of[wider][n]] += pods // size
+        return found

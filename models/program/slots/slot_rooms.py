@@ -1,0 +1,318 @@
+"""The slots that there are, on nodes and in domains, and those that pods take of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from models.instance.gang import ExistingPod
+from models.instance.instance import Instance
+from models.instance.occupancy import Room, rooms
+from models.program.base_state import BaseState, base_decisions
+from models.program.demands import RoleDemand
+from models.program.linear_program import Linear
+from models.program.options import Choice
+
+if TYPE_CHECKING:
+    from models.program.slots.slot_program import Mode, SlotModel
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Pods that are in one domain of a level, on some of these nodes: the slots of each unit that they take.
+
+    ``parts``: (piece, count) of those that are in one domain each of a narrower level. ``weight``: of the
+    gang in GPUs; ``whole``: all its pods. ``gang``: of one whose domain is told apart from those of others.
+    """
+
+    level: int
+    slots: tuple[int, ...]
+    nodes: frozenset[int]
+    parts: tuple[Part, ...] = ()
+    weight: int = 0
+    whole: bool = False
+    gang: int | None = None
+
+
+Part = tuple[Piece, int]
+"""Of a piece, or of a gang: a piece, and how many of them."""
+
+
+class DomainSlots:
+    """Slots of each unit in each domain: those that are free, and a variable for what may be cleared."""
+
+    def __init__(self, model: SlotModel, room: SlotRooms, nodes: frozenset[int]) -> None:
+        self._model, self._room = model, room
+        self._cluster = model.instance.cluster
+        self._now = {n: tuple(room.standing(n) // unit for unit in model.units) for n in nodes}
+        self._most = {n: tuple(room.most(n) // unit for unit in model.units) for n in nodes}
+        self._cleared = {
+            n: tuple(self._clear(n, unit) for unit in model.units)
+            for n in sorted(nodes)
+            if self._most[n] != self._now[n]
+        }
+        self.taken: dict[tuple[int, int], list[tuple[int, tuple[int, ...]]]] = {}
+
+    def _clear(self, n: int, unit: int) -> int | None:
+        """A variable: slots that a node has more because pods leave it; None if it never has more."""
+        program, room = self._model.program, self._room
+        now, most = room.standing(n) // unit, room.most(n) // unit
+        if most == now:
+            return None
+        variable = program.integer(0, most - now)
+        freed, every = Linear(constant=room.standing(n) - now * unit), most == now + 1
+        for gpus, left in room.leaving_gpus(n):
+            freed.add_linear(left, gpus)
+            if every and (room.most(n) - gpus) // unit == now:
+                program.at_most(Linear().add(variable).add_linear(left, -1))
+            else:
+                every = False
+        if not every:
+            program.at_most(Linear().add(variable, unit).add_linear(freed, -1))
+        return variable
+
+    def most_within(self, piece: Piece, inside: frozenset[int]) -> Iterator[tuple[int, int]]:
+        """(domain, the most of these pieces that it may have on nodes inside)."""
+        found: dict[int, list[int]] = {}
+        for n in sorted(piece.nodes & inside):
+            here = found.setdefault(self._cluster.domain_of[piece.level][n], [0] * len(piece.slots))
+            for number, slots in enumerate(self._most[n]):
+                here[number] += slots
+        for domain, here in found.items():
+            pairs = zip(here, piece.slots, strict=True)
+            yield domain, min((most // slots for most, slots in pairs if slots), default=0)
+
+    def most_in(self, level: int) -> dict[int, int]:
+        """The most large slots, by domain of a level; only domains with any."""
+        found = Counter[int]()
+        for n, slots in self._most.items():
+            found[self._cluster.domain_of[level][n]] += slots[0]
+        return {domain: most for domain, most in sorted(found.items()) if most}
+
+    def clearing(self) -> Iterator[tuple[int, int]]:
+        """(node, variable) of what may be cleared."""
+        for n, variables in self._cleared.items():
+            yield from ((n, variable) for variable in variables if variable is not None)
+
+    def there(self, nodes: Iterable[int], number: int) -> Linear:
+        """Slots of a unit on these nodes, whoever takes them."""
+        total = Linear()
+        for n in nodes:
+            if n in self._now:
+                total.constant += self._now[n][number]
+            else:  # nobody comes here
+                total.constant += self._room.most(n) // self._model.units[number]
+            variable = self._cleared[n][number] if n in self._cleared else None
+            if variable is not None:
+                total.add(variable)
+        return total
+
+    def hold(self, inside: Iterable[int], taken: Sequence[tuple[int, tuple[int, ...]]]) -> None:
+        """What is inside takes no more slots than there are; pieces of j slots no more than j at a time."""
+        nodes = [n for n in inside if n in self._now]
+        for number in range(len(self._model.units)):
+            here = Linear(constant=-sum(self._now[n][number] for n in nodes))
+            pieces = [(variable, slots[number]) for variable, slots in taken if slots[number]]
+            for variable, slots in pieces:
+                here.add(variable, slots)
+            cleared = (self._cleared[n][number] for n in nodes if n in self._cleared)
+            self._model.program.at_most(
+                here.add_all((one for one in cleared if one is not None), -1)
+            )
+            most = sum(self._most[n][number] for n in nodes)
+            for several in sorted({slots for _, slots in pieces if most % slots}):
+                whole = Linear()
+                for variable, slots in pieces:
+                    whole.add(variable, slots // several)
+                self._model.program.at_most(whole, most // several)
+
+
+class SlotRooms:
+    """The slots that there are, and those that pods take.
+
+    Gangs that only may stop are counted where they stand; for each pod of theirs that leaves a node, as
+    many slots more as the node has without all of them.
+    """
+
+    def __init__(self, instance: Instance, state: BaseState, modes: list[Mode]) -> None:
+        self._instance = instance
+        self._state = state
+        self._modes = modes
+        self._within: dict[tuple[frozenset[int], frozenset[int]], bool] = {}
+
+    def taken(self, mode: Mode, nodes: frozenset[int], size: int) -> int:
+        """Slots on these nodes that the pods take at least, where they may be elsewhere."""
+        demand, own = mode.option.demand, self.placed(mode, nodes, size)
+        if demand.gang not in self._movable:
+            return own
+        known = self._instance.gangs[demand.gang].roles
+        stays = (p for p in demand.stays if p.node in nodes and p.node in self._countable)
+        return own + sum(known[p.role].gpus // size for p in stays if p not in self._always)
+
+    def placed(self, mode: Mode, nodes: frozenset[int] | None, size: int) -> int:
+        """The same of the pods that are placed; ``nodes`` None: wherever they are."""
+        demand = mode.option.demand
+        roles = [r for r in demand.gpu_roles if nodes is None or self._inside(r, nodes)]
+        if mode.level == self._instance.cluster.node_level:
+            return sum(role.gpus * role.count for role in roles) // size
+        own = sum(role.count * (role.gpus // size) for role in roles)
+        if mode.shape is not None and mode.shape.piece > 1 and roles:
+            (role,) = demand.gpu_roles
+            sets = -(-role.count // (2 * mode.shape.piece - 1))
+            own = max(own, sets * (mode.shape.piece * role.gpus // size))
+        return own
+
+    def slots(self, nodes: frozenset[int], size: int) -> Linear:
+        """Slots of so many GPUs on these nodes."""
+        free = Counter(self._free[n] for n in nodes)
+        total = Linear(constant=sum(count * (gpus // size) for gpus, count in free.items()))
+        return self._with_leaving(total, nodes, size)
+
+    def left_free(self, nodes: Iterable[int]) -> Linear:
+        """GPUs that are free at least, where all pods of the modes are on these nodes."""
+        own, total = set(nodes), Linear()
+        total.constant = sum(self._now[n].free_gpus for n in own)
+        for n, leaving in self._pods_leaving.items():
+            if n in own:
+                for gpus, left in leaving:
+                    total.add_linear(left, gpus)
+        for mode in self._modes:
+            roles = mode.option.demand.gpu_roles
+            total.add(mode.variable, -sum(role.gpus * role.count for role in roles))
+        return total
+
+    def left_most(self, nodes: Iterable[int]) -> Linear:
+        """The same at most: also what leaves nodes whose slots cannot be counted."""
+        own, total = set(nodes) - self._countable, self.left_free(nodes)
+        for gpus, node, left in self._departures():
+            if node in own:
+                total.add_linear(left, gpus)
+        return total
+
+    def standing(self, n: int) -> int:
+        """Free GPUs of a node while everybody stands where he is."""
+        return self._now[n].free_gpus if n in self._countable else self._state.rooms[n].free_gpus
+
+    def most(self, n: int) -> int:
+        """Free GPUs of a node without all who may leave it."""
+        return self._state.rooms[n].free_gpus
+
+    def leaving_gpus(self, n: int) -> list[tuple[int, Linear]]:
+        """(GPUs of a pod, 1 where it leaves the node), for all pods that may."""
+        return self._pods_leaving.get(n, [])
+
+    def _with_leaving(self, total: Linear, nodes: frozenset[int], size: int) -> Linear:
+        for n, leaving in self._leaving.items():
+            more = self._state.rooms[n].free_gpus // size - self._free[n] // size
+            if n in nodes and more:
+                for own in leaving:
+                    total.add_linear(own, more)
+        return total
+
+    def _inside(self, role: RoleDemand, nodes: frozenset[int]) -> bool:
+        """Whether all nodes of a role are among these."""
+        key = (role.nodes, nodes)
+        if key not in self._within:
+            self._within[key] = role.nodes <= nodes
+        return self._within[key]
+
+    @cached_property
+    def _always(self) -> frozenset[ExistingPod]:
+        """Pods that stay under every option: the rooms are next to them."""
+        return frozenset(pod for choice in self._state.requests.choices for pod in choice.always)
+
+    @cached_property
+    def _movable(self) -> frozenset[int]:
+        """Gangs of which pods may be elsewhere after the plan."""
+        choices = self._state.requests.choices
+        return frozenset(c.gang for c in choices if any(o.effect.moved for o in c.options))
+
+    @cached_property
+    def stopping(self) -> frozenset[int]:
+        """Nodes with pods that leave only where their gang stops."""
+        gangs = self._instance.gangs
+        return frozenset(
+            pod.node
+            for choice in self._state.requests.choices
+            if choice.gang not in self._movable
+            for pod in gangs[choice.gang].running_pods
+            if pod.node is not None and gangs[choice.gang].roles[pod.role].gpus
+        )
+
+    @cached_property
+    def _countable(self) -> frozenset[int]:
+        """Nodes on which the pods that run take no more than there is, so that their slots can be counted."""
+        nodes, now, held = self._instance.cluster.nodes, self._now, Counter[int]()
+        for gang in self._instance.gangs:
+            for pod in gang.running_pods:
+                if pod.node is not None:
+                    held[pod.node] |= pod.gpus or 0
+        return frozenset(
+            n
+            for n, room in enumerate(now)
+            if self._instance.schedulable(nodes[n])
+            and not room.unknown
+            and not held[n] & ~nodes[n].healthy  # what leaves such a GPU leaves no room
+            and room.mask.bit_count() == room.free_gpus
+        )
+
+    @cached_property
+    def _free(self) -> list[int]:
+        """Free GPUs of every node without the gangs that may move; those that only may stop are there."""
+        stays, now = list(self._state.base), base_decisions(self._instance)
+        for choice in self._state.requests.choices:
+            if choice.gang not in self._movable:
+                stays[choice.gang] = now[choice.gang]
+        beside = rooms(self._instance, stays)
+        return [
+            beside[n].free_gpus if n in self._countable else room.free_gpus
+            for n, room in enumerate(self._state.rooms)
+        ]
+
+    @cached_property
+    def _now(self) -> tuple[Room, ...]:
+        return rooms(self._instance, base_decisions(self._instance))
+
+    @cached_property
+    def _leaving(self) -> dict[int, list[Linear]]:
+        """By node, 1 for each pod that leaves it without a place elsewhere."""
+        found: dict[int, list[Linear]] = {}
+        for choice in self._state.requests.choices:
+            if choice.gang not in self._movable:
+                for _, node, left in self._departing(choice):
+                    if node in self._countable:
+                        found.setdefault(node, []).append(left)
+        return found
+
+    @cached_property
+    def _pods_leaving(self) -> dict[int, list[tuple[int, Linear]]]:
+        found: dict[int, list[tuple[int, Linear]]] = {}
+        for gpus, node, left in self._departures():
+            if node in self._countable:
+                found.setdefault(node, []).append((gpus, left))
+        return found
+
+    def _departures(self) -> Iterator[tuple[int, int, Linear]]:
+        """(GPUs of a pod, its node, 1 where it leaves that), of all pods that may."""
+        for choice in self._state.requests.choices:
+            yield from self._departing(choice)
+
+    def _departing(self, choice: Choice) -> Iterator[tuple[int, int, Linear]]:
+        gang = self._instance.gangs[choice.gang]
+        for pod in gang.running_pods:
+            if pod.node is not None and pod not in choice.always:
+                left = self._staying.get((choice.gang, pod), Linear(constant=1))
+                yield gang.roles[pod.role].gpus, pod.node, left
+
+    @cached_property
+    def _staying(self) -> dict[tuple[int, ExistingPod], Linear]:
+        """By gang and pod, 1 less the options under which it stays."""
+        found: dict[tuple[int, ExistingPod], Linear] = {}
+        for mode in self._modes:
+            gang = mode.option.demand.gang
+            for pod in mode.option.demand.stays:
+                found.setdefault((gang, pod), Linear(constant=1)).add(mode.variable, -1)
+        return found

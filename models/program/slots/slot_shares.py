@@ -1,0 +1,144 @@
+"""Gangs that are spread evenly over domains (contract 2.19): their pods by domain, in the slots program.
+
+Each has an integer p[d] for every innermost domain d, and for each domain D of the level of its balance a
+boolean u[D]; with P[D] the sum of p inside D, an integer s, and n for the pods of the gang:
+    sum of p = pods of the modes that are whole in no domain of that level, inside of the home of the gang
+    P[D] <= most(D) u[D],   u[D] <= P[D],   P[D] <= s + 1,   P[D] >= s - n (1 - u[D])
+Only pods that take the same number of large slots each; the rule is left out for all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from models.program.linear_program import Linear
+from models.program.options import Choice
+from models.program.slots.slot_rooms import Piece
+from models.rules.shape import may_be_uneven
+
+if TYPE_CHECKING:
+    from models.program.slots.slot_pools import LoosePools
+    from models.program.slots.slot_program import Mode, SlotModel
+    from models.program.slots.slot_rooms import DomainSlots
+
+MAX_SHARES = 4000
+"""Pairs of an innermost domain and a gang that is spread evenly; the smallest gangs go without."""
+
+
+def even_gangs(model: SlotModel) -> dict[int, int]:
+    """Large slots that a pod takes, by gang, of those whose pods are counted: the largest of them."""
+    instance, cluster = model.instance, model.instance.cluster
+    inner, found = cluster.node_level - 1, dict[int, int]()
+    if inner < 0 or not model.units:
+        return {}
+    for choice in model.requests.choices:
+        gang = instance.gangs[choice.gang]
+        if may_be_uneven(gang) and gang.balance is not None and gang.balance <= inner:
+            slots = _slots_a_pod(model, choice)
+            if slots is not None:
+                found[choice.gang] = slots
+    most = MAX_SHARES // len(cluster.domains[inner])
+    largest = sorted(found, key=lambda g: (-instance.gangs[g].weight_gpus, g))
+    return {gang: found[gang] for gang in largest[:most]}
+
+
+def _slots_a_pod(model: SlotModel, choice: Choice) -> int | None:
+    """None where pods take unlike numbers of large slots, none at all, or are in slices."""
+    roles = [role for one in choice.options for role in one.demand.gpu_roles]
+    specs = model.instance.gangs[choice.gang].roles
+    slots = {role.gpus // model.units[0] for role in roles}
+    if len(slots) != 1 or 0 in slots or any(specs[role.role].slice_layers for role in roles):
+        return None
+    return slots.pop()
+
+
+def share_evenly(model: SlotModel, slots: DomainSlots, pools: LoosePools) -> dict[int, EvenShares]:
+    """The shares of each gang of ``even_gangs``, on large slots that are loose; adds their rows."""
+    inner, held = model.instance.cluster.node_level - 1, dict[int, Linear]()
+    modes: dict[int, list[Mode]] = {gang: [] for gang in model.even}
+    for mode in model.modes:
+        if mode.option.demand.gang in modes:
+            modes[mode.option.demand.gang].append(mode)
+    found = {}
+    for gang, own in modes.items():
+        size = model.even[gang]
+        roles = (role for mode in own for role in mode.option.demand.gpu_roles)
+        nodes = frozenset[int]().union(*(role.nodes for role in roles))
+        pod = Piece(inner, (size, *(0 for _ in model.units[1:])), nodes)
+        room = {domain: most for domain, most in slots.most_within(pod, nodes) if most}
+        level = model.instance.gangs[gang].balance
+        assert level is not None, "see even_gangs"
+        shares = found[gang] = EvenShares(model, own, level, size, room)
+        for domain, variable in shares.pods.items():
+            pool = pools.variable(own, domain)
+            there = model.loose[domain] if pool is None else pool
+            held.setdefault(there, Linear()).add(variable, size)
+    for variable, taken in held.items():
+        model.program.at_most(taken.add(variable, -1))
+    return found
+
+
+class EvenShares:
+    """The pods of one gang, of so many large slots each; adds its rows.
+
+    ``pods``: the variable p of each innermost domain.
+    """
+
+    def __init__(
+        self,
+        model: SlotModel,
+        modes: Sequence[Mode],
+        level: int,
+        slots: int,
+        most: Mapping[int, int],
+    ) -> None:
+        """``level``: that of the balance; ``most``: pods that an innermost domain may have."""
+        self._model, self.slots = model, slots
+        self._modes = [mode for mode in modes if mode.shape is not None and mode.level < level]
+        pods = max(map(_pods, self._modes), default=0)
+        self.pods = {
+            domain: model.program.integer(0, min(pods, room)) for domain, room in most.items()
+        }
+        total = Linear().add_all(self.pods.values())
+        for mode in self._modes:
+            total.add(mode.variable, -_pods(mode))
+        model.program.equal(total)
+        self._stay_at_home()
+        self._share_evenly(level, pods)
+
+    def taken(self, values: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """(innermost domain, large slots that a solution has for the gang there)."""
+        for domain, variable in self.pods.items():
+            if values[variable]:
+                yield domain, self.slots * values[variable]
+
+    def _stay_at_home(self) -> None:
+        """The pods are inside of the domain that the gang is whole in."""
+        model, cluster = self._model, self._model.instance.cluster
+        of = cluster.domain_of[cluster.node_level - 1]
+        for mode in self._modes:
+            for piece, _ in model.pieces(mode):
+                for domain, home in model.homes.get((piece,), {}).items():
+                    inside = {of[n] for n in cluster.domains[piece.level][domain].nodes}
+                    own = (self.pods[d] for d in sorted(inside & self.pods.keys()))
+                    model.program.at_least(Linear().add_all(own).add(home, -_pods(mode)))
+
+    def _share_evenly(self, level: int, pods: int) -> None:
+        program, cluster = self._model.program, self._model.instance.cluster
+        shares = dict[int, Linear]()
+        for domain, variable in self.pods.items():
+            n = cluster.domains[cluster.node_level - 1][domain].nodes[0]
+            shares.setdefault(cluster.domain_of[level][n], Linear()).add(variable)
+        least = program.integer(0, pods)
+        for share in shares.values():
+            most = min(pods, program.bound_above(share))
+            used = program.boolean()
+            program.at_most(Linear().add_linear(share).add(used, -most))
+            program.at_least(Linear().add_linear(share).add(used, -1))
+            program.at_most(Linear().add_linear(share).add(least, -1), 1)
+            program.at_least(Linear().add_linear(share).add(least, -1).add(used, -pods), -pods)
+
+
+def _pods(mode: Mode) -> int:
+    return sum(role.count for role in mode.option.demand.gpu_roles)

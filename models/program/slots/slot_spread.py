@@ -1,0 +1,231 @@
+"""How many domains gangs use that are whole in none of the narrowest: rows for ``span``, by counting slots.
+
+The pods of such gangs take slots of innermost domains. A domain that gives p of them is used by at least
+p / min(pods of a gang, its slots) gangs. So many gangs of one kind use at least as many domains as this
+says, all together, and each as many as hold its pods if it has the cluster to itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from models.program.linear_program import Linear, Program
+from models.program.slots.slot_rooms import Piece
+
+if TYPE_CHECKING:
+    from models.program.slots.slot_program import Mode, SlotModel
+
+MAX_KINDS = 8
+"""Kinds of gangs that have variables of their own, those with most GPUs a gang."""
+
+
+Key = tuple[Piece, ...] | tuple[int, ...]
+"""The pieces that lead to a kind; where there are none, slots and weight of a gang (and itself, if alone)."""
+
+
+@dataclass
+class SpreadKind:
+    """Gangs that are whole at ``level`` (-1: nowhere), each with so many large pods.
+
+    ``pods``: by innermost domain, their slots there.
+    """
+
+    level: int
+    slots: int
+    modes: list[Mode] = field(default_factory=list)
+    pods: dict[int, Linear] = field(default_factory=dict)
+
+
+class SlotSpread:
+    """The kinds of one model, and their rows, which are added to its program."""
+
+    def __init__(
+        self, model: SlotModel, most: Mapping[int, int], alone: frozenset[int] = frozenset()
+    ) -> None:
+        """``most``: slots that an innermost domain may have. ``alone``: gangs that are kinds of their own."""
+        self._model = model
+        self._program: Program = model.program
+        self._most = most
+        self._alone = alone
+        self._cluster = model.instance.cluster
+        self._inner = self._cluster.node_level - 1
+        self.kinds = self._kinds()
+        for key, kind in self.kinds.items():
+            kind.pods = self._pods_of(key, kind)
+        self._share()
+
+    def _kinds(self) -> dict[Key, SpreadKind]:
+        found: dict[Key, SpreadKind] = {}
+        for mode in self._model.modes:
+            key = self._key(mode)
+            if key is not None:
+                slots = self._model.taken(mode)[0]
+                kind = found.setdefault(key, SpreadKind(mode.level, slots))
+                kind.slots = max(kind.slots, slots)
+                kind.modes.append(mode)
+        largest = sorted(
+            found, key=lambda key: (-max(map(self._weight, found[key].modes)), -len(key))
+        )
+        return {key: found[key] for key in largest[:MAX_KINDS]}
+
+    def _key(self, mode: Mode) -> Key | None:
+        """None of a gang that is whole in an innermost domain, or whose pods are not all counted."""
+        pieces, roles = self._model.pieces(mode), mode.option.demand.gpu_roles
+        if mode.shape is None or mode.level >= self._inner or len(roles) != 1 or len(pieces) > 1:
+            return None
+        slots = self._model.taken(mode)[0]
+        if slots < 2 or slots != roles[0].count:  # of small pods
+            return None
+        if not pieces:
+            gang = mode.option.demand.gang
+            return slots, self._weight(mode), *((gang,) if gang in self._alone else ())
+        path: tuple[Piece, ...] = (pieces[0][0],)
+        count = pieces[0][1]
+        if path[0].whole and path[0].parts:
+            path, count = (path[0], path[0].parts[0][0]), path[0].parts[0][1]
+        last = path[-1]
+        if last.whole or (last.level == self._inner and last.slots[0] * count == slots):
+            return path
+        return None
+
+    def _weight(self, mode: Mode) -> int:
+        return self._model.instance.gangs[mode.option.demand.gang].weight_gpus
+
+    def _pods_of(self, key: Key, kind: SpreadKind) -> dict[int, Linear]:
+        """The slots of a kind in each innermost domain: of its slices, or variables."""
+        model, domains = self._model, self._cluster.domains
+        if isinstance(key[-1], int):
+            total = Linear().add_all((mode.variable for mode in kind.modes), -kind.slots)
+            return self._variables(self._most, total, kind)
+        if key[-1].level == self._inner:
+            homes = model.homes.get(key, {}).items()
+            return {domain: Linear({v: key[-1].slots[0]}) for domain, v in homes}
+        found: dict[int, Linear] = {}
+        of = self._cluster.domain_of[self._inner]
+        for domain, variable in model.homes.get(key, {}).items():
+            inside = {of[n] for n in domains[kind.level][domain].nodes} & self._most.keys()
+            total = Linear({variable: -kind.slots})
+            found.update(self._variables(sorted(inside), total, kind))
+        return found
+
+    def _variables(
+        self, domains: Iterable[int], total: Linear, kind: SpreadKind
+    ) -> dict[int, Linear]:
+        """Slots in these domains that make up the total, which has them with a minus."""
+        found = {}
+        for domain in domains:
+            most = min(self._most[domain], kind.slots * len(kind.modes))
+            found[domain] = Linear().add(self._program.integer(0, most))
+            total.add_linear(found[domain])
+        self._program.equal(total, 0)
+        return found
+
+    def _share(self) -> None:
+        """What is loose in a domain is shared by the kinds whose slots are no slices.
+
+        Of a wider domain, those that may be elsewhere have no more than others there leave them.
+        """
+        held: dict[int, Linear] = {}
+        for key, kind in self.kinds.items():
+            if _is_loose(key, self._inner):
+                for domain, pods in kind.pods.items():
+                    held.setdefault(domain, Linear()).add_linear(pods)
+        for domain, pods in held.items():
+            loose = self._model.loose.get(domain)
+            self._program.at_most(pods if loose is None else pods.add(loose, -1), 0)
+        for (level, domain), spare in self._model.spare.items():
+            others, of = Linear().add_linear(spare), self._cluster.domain_of
+            inside = {of[self._inner][n] for n in self._cluster.domains[level][domain].nodes}
+            for key, kind in self.kinds.items():
+                if kind.level < level and _is_loose(key, self._inner):
+                    for inner in inside & kind.pods.keys():
+                        others.add_linear(kind.pods[inner], -1)
+            self._program.at_least(others, 0)
+
+    def variables(self) -> Iterator[tuple[int, int]]:
+        """(innermost domain, variable) of all kinds."""
+        for kind in self.kinds.values():
+            for domain, pods in kind.pods.items():
+                yield from ((domain, variable) for variable in pods.terms)
+
+    def taken(self, values: Sequence[int]) -> Iterator[dict[int, int]]:
+        """By kind with any, the slots that a solution has in innermost domains."""
+        for kind in self.kinds.values():
+            own = {domain: pods.value(values) for domain, pods in kind.pods.items()}
+            here = {domain: slots for domain, slots in own.items() if slots}
+            if here:
+                yield here
+
+    def pods(self, values: Sequence[int]) -> dict[int, dict[int, int]]:
+        """By id of a mode, the slots that a solution has for gangs of its kind in innermost domains.
+
+        Gangs of one kind have one of these between them.
+        """
+        found = {}
+        for key, kind in self.kinds.items():
+            if _is_loose(key, self._inner):
+                own = {domain: pods.value(values) for domain, pods in kind.pods.items()}
+                here = {domain: slots for domain, slots in own.items() if slots}
+                found.update(dict.fromkeys(map(id, kind.modes), here))
+        return found
+
+    def span(self) -> Linear:
+        """The least that the gangs of all modes add to ``span``."""
+        weights, total = self._cluster.span_weights, Linear()
+        counted = {id(mode): kind for kind in self.kinds.values() for mode in kind.modes}
+        for mode in self._model.modes:
+            if not mode.option.effect.admitted:
+                continue
+            kind = counted.get(id(mode))
+            if kind is None or mode.shape is None:
+                total.add(mode.variable, self._model.placed_value("span", mode))
+                continue
+            for level, (fewest, own) in enumerate(zip(mode.shape.fewest, weights, strict=True)):
+                if not kind.level < level <= self._inner:
+                    total.add(mode.variable, self._weight(mode) * own * (fewest - 1))
+        for kind in self.kinds.values():
+            for level in range(kind.level + 1, self._inner + 1):
+                if weights[level]:
+                    total.add(self._domains(kind, level, weights[level]))
+        return total
+
+    def _domains(self, kind: SpreadKind, level: int, own: int) -> int:
+        """A variable: what the domains of a level that the gangs of a kind use add to the tier."""
+        program, of = self._program, self._cluster.domain_of
+        pods, most = dict[int, Linear](), dict[int, int]()
+        for domain, here in kind.pods.items():
+            n = self._cluster.domains[self._inner][domain].nodes[0]
+            pods.setdefault(of[level][n], Linear()).add_linear(here)
+            most[of[level][n]] = most.get(of[level][n], 0) + self._most[domain]
+        used = Linear()
+        for domain, here in pods.items():
+            gangs = program.integer(0, len(kind.modes))
+            program.at_least(
+                Linear().add(gangs, min(kind.slots, most[domain])).add_linear(here, -1), 0
+            )
+            # without what is cleared there: most of what might be is not
+            there = self._model.large_slots(self._cluster.domains[level][domain].nodes)
+            now, there.constant = there.constant, 0
+            cleared = there.add(gangs, min(kind.slots, now)).add_linear(here, -1)
+            program.at_least(cleared, 0)
+            used.add(gangs)
+        least, alone = Linear(), Linear()
+        weight = min(map(self._weight, kind.modes))
+        for mode in kind.modes:
+            assert mode.shape is not None, "see _key"
+            least.add(mode.variable, self._weight(mode) * own)
+            alone.add(mode.variable, self._weight(mode) * own * (mode.shape.fewest[level] - 1))
+        most_value = program.bound_above(alone) + weight * own * program.bound_above(used)
+        value = program.integer(0, most_value)
+        # together at least so many, each of them less the one that is free
+        program.at_least(Linear().add(value).add_linear(used, -weight * own).add_linear(least), 0)
+        program.at_least(Linear().add(value).add_linear(alone, -1), 0)
+        return value
+
+
+def _is_loose(key: Key, inner: int) -> bool:
+    """Whether such gangs take loose slots, and not those of slices that are whole in innermost domains."""
+    last = key[-1]
+    return isinstance(last, int) or last.level < inner

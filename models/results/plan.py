@@ -1,0 +1,325 @@
+"""The plan of a solution: same instance and solution, same bytes of ``instance`` and ``spec``."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+from pydantic_core import PydanticSerializationError, to_json
+
+from models.documents.base import API_VERSION
+from models.documents.canonical import canonical_instance, digest
+from models.documents.plan import (
+    PlanBought,
+    PlanDigests,
+    PlanEffectiveGpus,
+    PlanMetadata,
+    PlanMoves,
+    PlanObjective,
+    PlanPriorityGpus,
+    PlanSearch,
+    PlanStatus,
+    PlanUnable,
+    PlanUnchecked,
+)
+from models.documents.stated import unchecked
+from models.hardware import bits
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.solution import (
+    ByPriority,
+    GangDecision,
+    MoveSet,
+    PodPlacement,
+    Reason,
+    Solution,
+)
+from models.queues.empty_starts import Answer, not_claiming
+from models.rates.gang_rates import dealt_ranks
+from models.results.queue_status import queue_status
+from models.units import epoch_seconds, time_text
+from models.values.effective_gpus import effective_after, effective_before, effective_by_priority
+from models.values.tier_values import Evaluation, Line, ValueCache, known_masks
+
+Words = Callable[[Reason], str]
+"""Makes the sentence of a reason."""
+
+
+def code_alone(reason: Reason) -> str:
+    """For plans that nobody reads: the code in the place of a sentence."""
+    return reason.code
+
+
+class PlanWriter:
+    """Writes plans of one instance. What does not depend on the decisions is written once.
+
+    So the plans share their ``instance``, and equal parts in it may be one object. ``words``: of reasons.
+    """
+
+    def __init__(self, instance: Instance, words: Words = code_alone) -> None:
+        self._instance = instance
+        self._words = words
+        self._document = canonical_instance(instance)
+        self._digest = digest(self._document)
+        self._values: ValueCache = {}
+
+    def compose(
+        self,
+        solution: Solution,
+        *,
+        name: str,
+        created_at: str,
+        generator: str,
+        remarks: Sequence[str] = (),
+        left_out: Mapping[str, int] = MappingProxyType({}),
+    ) -> dict[str, Any]:
+        """The plan of a solution. ``created_at``: RFC 3339. ``remarks``, ``left_out``: of the reading."""
+        evaluation = Evaluation(self._instance, solution.decisions, self._values)
+        gangs = _GangWriter(self._instance, solution, self._words)
+        spec = {"gangs": [gangs.write(line) for line in evaluation.lines]}
+        metadata = PlanMetadata.model_construct(
+            name=name, created_at=epoch_seconds(created_at), generator=generator
+        )
+        effective = _effective(self._instance, solution, evaluation)
+        status = self._status(solution, effective, digest(spec)).model_copy(
+            update={"remarks": tuple(remarks), "left_out": dict(left_out)}
+        )
+        plan = {
+            "apiVersion": API_VERSION,
+            "kind": "Plan",
+            "metadata": metadata.to_json(),
+            "instance": self._document,
+            "spec": spec,
+            "status": status.to_json(),
+        }
+        plan["status"] = _marked(plan, status)
+        return plan
+
+    @cached_property
+    def instance_text(self) -> str:
+        """The lines of the instance in the text of every plan, with the comma behind it."""
+        return dumps({"instance": self._document}).removeprefix("{\n").removesuffix("\n}\n") + ",\n"
+
+    def text(self, plan: dict[str, Any]) -> str:
+        """``dumps`` of a plan that it composed."""
+        before, _, behind = dumps({**plan, "instance": None}).partition('  "instance": null,\n')
+        return f"{before}{self.instance_text}{behind}"
+
+    def _status(
+        self,
+        solution: Solution,
+        effective: PlanEffectiveGpus,
+        spec: str,
+    ) -> PlanStatus:
+        """``spec``: its digest."""
+        optimal = all(tier.bound == tier.best for tier in solution.tiers)
+        return PlanStatus.model_construct(
+            outcome="optimal" if optimal else "feasible",
+            objectives=tuple(PlanObjective.of(tier) for tier in solution.tiers),
+            search=PlanSearch.model_construct(
+                solver=solution.solver,
+                seed=self._instance.policy.solve.seed,
+                effort=round(solution.effort, 3),
+                solver_calls=solution.solver_calls,
+                stopped_by=solution.stopped_by,
+            ),
+            effective_gpus=effective,
+            queues=queue_status(self._instance, solution.decisions),
+            unable=_unable(self._instance),
+            moves=tuple(_moves(self._instance, moves) for moves in solution.moves),
+            notes=solution.notes,
+            digests=PlanDigests.model_construct(instance=self._digest, spec=spec),
+        )
+
+
+def compose(
+    instance: Instance,
+    solution: Solution,
+    words: Words = code_alone,
+    **stated: Any,  # noqa: ANN401
+) -> dict[str, Any]:
+    """The one plan of an instance, as ``PlanWriter.compose`` writes it."""
+    return PlanWriter(instance, words).compose(solution, **stated)
+
+
+def dumps(plan: dict[str, Any]) -> str:
+    """Deterministic text of a plan: keys in document order, two spaces, one newline at the end."""
+    # Python's json has no indentation in C: a plan of 24,000 gangs takes it 3 s, pydantic 0.2 s.
+    try:
+        text = to_json(plan, indent=2)
+    except PydanticSerializationError:  # text that is no UTF-8
+        text = b""
+    if not text or any(number.search(text) for number in _WRITTEN_OTHERWISE):
+        return json.dumps(plan, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+    return text.decode() + "\n"
+
+
+_WRITTEN_OTHERWISE = tuple(
+    re.compile(number + rb",?\n")
+    for number in (rb"e-[0-9]+", rb"0\.0000[0-9]*", rb"NaN", rb"Infinity")
+)
+"""Ends of lines with a number that Python writes otherwise (below 0.0001) or refuses (not finite)."""
+
+
+def _marked(plan: Mapping[str, Any], status: PlanStatus) -> dict[str, Any]:
+    """The status with what of the plan is not checked."""
+    marks = (
+        PlanUnchecked.model_construct(field=one.field, codes=one.codes, why=one.why)
+        for one in unchecked(plan)
+    )
+    return status.model_copy(update={"unchecked": tuple(marks)}).to_json()
+
+
+def _unable(instance: Instance) -> tuple[PlanUnable, ...]:
+    gangs = instance.gangs
+    return tuple(
+        PlanUnable.model_construct(
+            gang="/".join(gangs[i].key),
+            proven=answer in (Answer.NEVER, Answer.NOT_NOW),
+            now=answer in (Answer.NOT_NOW, Answer.UNKNOWN_NOW),
+        )
+        for i, answer in not_claiming(instance).items()
+    )
+
+
+def _effective(instance: Instance, solution: Solution, evaluation: Evaluation) -> PlanEffectiveGpus:
+    start, after = solution.one_at_a_time, effective_after(evaluation)
+    alone = None if start is None else sum(gpus for _, gpus in start)
+    fewer = alone is not None and after < alone
+    return PlanEffectiveGpus.model_construct(
+        before=effective_before(instance) / 1000,
+        after=after / 1000,
+        one_at_a_time=None if alone is None else alone / 1000,
+        by_priority=_priorities(effective_by_priority(evaluation), start or ()) if fewer else (),
+    )
+
+
+def _priorities(after: ByPriority, start: ByPriority) -> tuple[PlanPriorityGpus, ...]:
+    """The figures of every priority side by side. ``start``: of one gang after another."""
+    plan, alone = dict(after), dict(start)
+    return tuple(
+        PlanPriorityGpus.model_construct(
+            priority=priority,
+            after=plan.get(priority, 0) / 1000,
+            one_at_a_time=alone.get(priority, 0) / 1000,
+        )
+        for priority in sorted({*plan, *alone}, reverse=True)
+    )
+
+
+def _moves(instance: Instance, moves: MoveSet) -> PlanMoves:
+    def names(gangs: Sequence[int]) -> tuple[str, ...]:
+        return tuple("/".join(instance.gangs[gang].key) for gang in gangs)
+
+    return PlanMoves.model_construct(
+        gangs=names(moves.gangs),
+        gpus=moves.moved_gpus,
+        bought=PlanBought.model_construct(
+            gangs=names(moves.admitted),
+            gpus=moves.gpus,
+            effective_gpus=None if moves.effective is None else moves.effective / 1000,
+            bandwidth=moves.bandwidth,
+            whole_nodes=moves.whole_nodes,
+            whole_domains=moves.whole_domains,
+        ),
+        gain=moves.gain / 1000,
+    )
+
+
+class _GangWriter:
+    """Writes what is decided of gangs, in the form of ``PlanGang``."""
+
+    def __init__(self, instance: Instance, solution: Solution, words: Words) -> None:
+        cluster = instance.cluster
+        self._words = words
+        self._instance = instance
+        self._decisions = solution.decisions
+        self._levels = [cluster.level_name(level) for level in range(cluster.node_level + 1)]
+        self._nodes = [node.name for node in cluster.nodes]
+
+    def write(self, line: Line) -> dict[str, Any]:
+        gang, decision, value = line.gang, line.decision, line.value
+        bandwidth = None if value is None else value.bandwidth
+        domains = None if value is None else dict(zip(self._levels, value.domains, strict=True))
+        return {
+            "namespace": gang.namespace,
+            "name": gang.name,
+            "decision": decision.decision,
+            **({"aged": True} if self._instance.aged(gang) else {}),
+            "pods": self._pods(gang, decision.pods, self._ranks(gang, decision.pods)),
+            "bandwidthMBps": None if bandwidth is None else int(bandwidth),
+            "share": None if value is None else value.share,
+            "speed": line.speed,
+            **({"speedAfter": value.speed} if value and value.speed != line.speed else {}),
+            "domains": domains,
+            "reason": None if decision.reason is None else self._reason(decision.reason),
+            **self._later(gang, decision),
+        }
+
+    def _reason(self, reason: Reason) -> dict[str, Any]:
+        return {
+            "code": reason.code,
+            "message": self._words(reason),
+            "fields": reason.fields.to_json(),
+        }
+
+    def _later(self, gang: Gang, decision: GangDecision) -> dict[str, Any]:
+        """What is reserved for the gang, and when it is expected to start."""
+        found: dict[str, Any] = {}
+        held, expected = decision.reserved, decision.expected_start
+        if held is not None:
+            found["reserved"] = {
+                "start": time_text(held.start),
+                "domain": self._instance.cluster.narrowest_domain(held.nodes)
+                if held.nodes
+                else None,
+                "nodes": [self._nodes[n] for n in held.nodes],
+                "pods": self._pods(gang, held.pods, {}),
+                **({"beside": ["/".join(key) for key in held.beside]} if held.beside else {}),
+            }
+        if expected is not None:
+            found["expectedStart"] = time_text(expected)
+        if decision.passed_over is not None:
+            found["passedOver"] = decision.passed_over
+        if decision.delayed is not None:
+            late = decision.delayed
+            found["delayed"] = {
+                "promised": time_text(late.promised),
+                "cause": late.cause,
+                **({"by": list(late.by)} if late.by else {}),
+            }
+        return found
+
+    @cached_property
+    def _known(self) -> list[int]:
+        return known_masks(self._instance, self._decisions)
+
+    def _ranks(self, gang: Gang, pods: Sequence[PodPlacement]) -> Mapping[tuple[int, int], int]:
+        if not (gang.by_rank or gang.ordered):
+            return {}
+        return dealt_ranks(self._instance, gang, pods, self._known)
+
+    def _pods(
+        self, gang: Gang, pods: Sequence[PodPlacement], ranks: Mapping[tuple[int, int], int]
+    ) -> list[dict[str, Any]]:
+        existing = {(pod.role, pod.index): pod for pod in gang.pods}
+        written = []
+        for pod in sorted(pods, key=lambda pod: (pod.role, pod.index)):
+            role, known = gang.roles[pod.role].name, existing.get((pod.role, pod.index))
+            document = {
+                "name": f"{gang.name}-{role}-{pod.index}" if known is None else known.name,
+                "role": role,
+                "index": pod.index,
+                "node": self._nodes[pod.node],
+                "gpus": None if pod.gpus is None else list(bits(pod.gpus)),
+            }
+            if known is not None and known.uid is not None:
+                document["uid"] = known.uid
+            if (pod.role, pod.index) in ranks:
+                document["rank"] = ranks[pod.role, pod.index]
+            written.append(document)
+        return written

@@ -1,0 +1,178 @@
+"""For whom a running gang may be stopped or shrunk: gangs of higher priority, and owners who reclaim (2.7).
+
+A gang reclaims in a queue a that holds less than its guarantee before the plan and has room for it within
+that. Those give way that are in no queue, or not in a and in queues beyond their guarantees only, leaving
+aside the queues that both are in. What holds for all GPUs holds for those of the model of the node, too.
+Where a pod with GPUs comes to a node that a pins, all give way that are not in a.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.queue import Gpu, QueueShares
+from models.instance.solution import PodPlacement
+from models.queues.pins import guest_of, pinned_by, pinned_nodes
+from models.queues.queue_shares import model_of_nodes, queue_of, shares, stated_shares
+
+
+class Claim(NamedTuple):
+    """What a gang may take. ``rights``: (queue, GPU model) of gangs that give way on nodes of that model.
+
+    None: gangs in no queue, and any model. ``pinning``: queues whose pinned nodes it takes back.
+    """
+
+    priority: int
+    rights: frozenset[tuple[int | None, Gpu]] = frozenset()
+    pinning: frozenset[int] = frozenset()
+
+
+def claim(instance: Instance, gang: int) -> Claim:
+    """What a gang may take when a pod of it comes to a node."""
+    if shares(instance) is None:
+        return Claim(instance.gangs[gang].priority)
+    return instance.once(_Claims).of(gang)
+
+
+def takes(
+    instance: Instance, own: Claim, victim: int, node: int | None = None, *, gpus: bool = True
+) -> bool:
+    """Whether a gang may be stopped where a pod of such a claim comes to a node; None: to some node.
+
+    ``gpus``: whether that pod has GPUs.
+    """
+    if own.priority > instance.gangs[victim].priority:
+        return True
+    if own.pinning and gpus and _takes_back(instance, own, victim, node):
+        return True
+    if not own.rights:
+        return False
+    queue = queue_of(instance)[victim]
+    if (queue, None) in own.rights:
+        return True
+    if node is None:
+        return any(other == queue for other, _ in own.rights)
+    model = model_of_nodes(instance)[node]
+    return gpus and model is not None and (queue, model) in own.rights
+
+
+def _takes_back(instance: Instance, own: Claim, victim: int, node: int | None) -> bool:
+    """Whether the victim is a guest on a node that a queue of the claim pins: on this one, or on any."""
+    hosts = own.pinning & guest_of(instance, victim)
+    return bool(hosts) and (node is None or not hosts.isdisjoint(pinned_by(instance, node)))
+
+
+class Victims:
+    """Gangs that may be stopped or shrunk, by what decides for whom."""
+
+    def __init__(self, instance: Instance, gangs: Iterable[int]) -> None:
+        self._instance = instance
+        queues = queue_of(instance)
+        kinds = {
+            (instance.gangs[index].priority, queues[index], guest_of(instance, index))
+            for index in gangs
+        }
+        self._kinds = sorted(
+            kinds, key=lambda kind: (kind[0], kind[1] is not None, kind[1] or 0, sorted(kind[2]))
+        )
+        self._ranks: dict[Claim, frozenset[object]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._kinds)
+
+    def give_way_to(self, gang: int) -> bool:
+        """Whether one of them may give way to a gang, on some node."""
+        return bool(self.rank(gang))
+
+    def rank(self, gang: int) -> frozenset[object]:
+        """Equal for gangs to which the same ones give way; empty if none does."""
+        own = claim(self._instance, gang)
+        if own not in self._ranks:
+            self._ranks[own] = frozenset(self._giving_way(own))
+        return self._ranks[own]
+
+    def _giving_way(self, own: Claim) -> Iterator[object]:
+        for priority, queue, hosts in self._kinds:
+            if priority < own.priority or (queue, None) in own.rights:
+                yield priority, queue
+            else:
+                yield from ((priority, *right) for right in own.rights if right[0] == queue)
+                yield from ((priority, queue, None, host) for host in hosts & own.pinning)
+
+
+class _Claims:
+    """Rights by queue and what a gang lacks."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance, self._shares = instance, stated_shares(instance)
+        queues = queue_of(instance)
+        running = (q for q, gang in zip(queues, instance.gangs, strict=True) if gang.running)
+        self._queues = sorted(set(running), key=lambda q: -1 if q is None else q)
+        self._known: dict[object, frozenset[tuple[int | None, Gpu]]] = {}
+
+    def of(self, index: int) -> Claim:
+        gang, queue = self._instance.gangs[index], queue_of(self._instance)[index]
+        owners = tuple(
+            (a, gpu)
+            for a in self._shares.path(queue)
+            for gpu in self._shares.guarantees
+            if self._owns(gang, a, gpu)
+        )
+        if owners and (queue, owners) not in self._known:
+            self._known[queue, owners] = frozenset(
+                (other, gpu)
+                for a, gpu in owners
+                for other in self._queues
+                if _borrows(self._shares, other, a, self._shares.path(queue), gpu)
+            )
+        pins = pinned_nodes(self._instance)
+        return Claim(
+            gang.priority,
+            self._known[queue, owners] if owners else frozenset(),
+            frozenset(a for a, gpu in owners if gpu is None and a in pins),
+        )
+
+    def _owns(self, gang: Gang, a: int, gpu: Gpu) -> bool:
+        """Whether the queue holds less than it is promised, and has room for the gang within that."""
+        held, guarantee = self._shares.before[gpu][a], self._shares.guarantee(a, gpu)
+        comes = 0 if gang.running else sum(role.min * role.gpus for role in gang.roles)
+        return self._shares.reclaim[a] and held < guarantee and held + comes <= guarantee
+
+
+def _borrows(
+    known: QueueShares, queue: int | None, a: int, comes: tuple[int, ...], gpu: Gpu
+) -> bool:
+    """Whether gangs that name a queue borrow next to a; ``comes``: queues of the gang that comes."""
+    path = known.path(queue)
+    return a not in path and all(
+        known.before[gpu][b] > known.guarantee(b, gpu) for b in path if b not in comes
+    )
+
+
+def unjustified(
+    instance: Instance,
+    vacated: Mapping[int, Collection[int]],
+    came: Iterable[tuple[int, PodPlacement]],
+) -> list[int]:
+    """Gangs that give up room on nodes to which no gang comes that may take it, ascending.
+
+    ``vacated``: the nodes of each. ``came``: (gang, pod) of pods on a node where they do not stand now.
+    """
+    nodes = set[int]().union(*vacated.values())
+    arrivals: dict[int, set[tuple[Claim, bool]]] = {}
+    for index, pod in came:
+        if pod.node in nodes:
+            gpus = bool(instance.gangs[index].roles[pod.role].gpus)
+            arrivals.setdefault(pod.node, set()).add((claim(instance, index), gpus))
+    return [
+        victim
+        for victim, own in sorted(vacated.items())
+        if not any(
+            takes(instance, taker, victim, n, gpus=gpus)
+            for n in own
+            for taker, gpus in arrivals.get(n, ())
+        )
+    ]

@@ -1,0 +1,198 @@
+"""The pods that rules about pods of sets are about, counted by domain while a plan is built."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from models.instance.instance import Instance
+from models.instance.solution import GangDecision, PodPlacement, placed
+from models.rules.pod_rules import Kind, PodRules, RoleKey, Rule, pod_rules
+
+
+class SetCounts:
+    """Pods of one set, on nodes that count, by domain of one level: ``all`` of them, and ``new`` ones.
+
+    Rules about the same set, level and nodes share it.
+    """
+
+    def __init__(self, rule: Rule) -> None:
+        self._rule = rule
+        self._least: int | None = None
+        self.all: dict[int, int] = {}
+        self.new: dict[int, int] = {}
+        self.total = 0
+
+    def add(self, n: int, pods: int, *, new: bool) -> None:
+        if self._rule.counts(n):
+            d = self._rule.of[n]
+            self.all[d] = self.all.get(d, 0) + pods
+            self.new[d] = self.new.get(d, 0) + (pods if new else 0)
+            self.total += pods
+            self._least = None
+
+    def least(self) -> int:
+        """The fewest in one of the domains of a spread."""
+        if self._least is None:
+            self._least = min((self.all.get(d, 0) for d in self._rule.domains), default=0)
+        return self._least
+
+
+@dataclass(slots=True)
+class OwnerCounts:
+    """Pods of the owners of a rule in a domain: all and new ones, and those of them that are of the set.
+
+    ``stray``: new ones on nodes that they may not be on.
+    """
+
+    all: int = 0
+    new: int = 0
+    all_both: int = 0
+    new_both: int = 0
+    stray: int = 0
+
+
+class PodCounts:
+    """The pods that rules are about, by domain, while a plan is built."""
+
+    def __init__(self, rules: PodRules) -> None:
+        self._rules = rules
+        self._owners: dict[Rule, dict[int, OwnerCounts]] = {rule: {} for rule in rules.rules}
+        shared: dict[tuple[object, ...], SetCounts] = {}
+        self._sets: dict[Rule, SetCounts] = {}
+        for rule in rules.rules:
+            key = (rule.members, rule.stated.pod_set, rule.level, rule.counted)
+            if key not in shared:
+                shared[key] = SetCounts(rule)
+                for n, pods in rule.fixed.items():
+                    shared[key].add(n, pods, new=False)
+            self._sets[rule] = shared[key]
+        self._of_role = {key: self._counting(key) for key in rules.by_role}
+
+    def _counting(self, key: RoleKey) -> tuple[tuple[Rule, ...], tuple[SetCounts, ...]]:
+        """The rules that a role owns, and what counts its pods as those of a set."""
+        rules = self._rules.by_role[key]
+        sets = dict.fromkeys(self._sets[rule] for rule in rules if key in rule.members)
+        return tuple(rule for rule in rules if key in rule.owners), tuple(sets)
+
+    def add(self, gang: int, pod: PodPlacement, *, new: bool, pods: int = 1) -> None:
+        """Count a pod, or with ``pods`` -1 no longer."""
+        key = (gang, pod.role)
+        owned, sets = self._of_role.get(key, ((), ()))
+        for one in sets:
+            one.add(pod.node, pods, new=new)
+        for rule in owned:
+            own = self._owners[rule].setdefault(rule.of[pod.node], OwnerCounts())
+            own.all += pods
+            own.all_both += pods if key in rule.members else 0
+            if new:
+                own.new += pods
+                own.new_both += pods if key in rule.members else 0
+                own.stray += pods if pod.node not in rule.nodes else 0
+
+    def owners(self, rule: Rule) -> Mapping[int, OwnerCounts]:
+        """Pods of the owners by domain."""
+        return self._owners[rule]
+
+    def members(self, rule: Rule) -> Mapping[int, int]:
+        """Pods of the set by domain, as far as they count."""
+        return self._sets[rule].all
+
+    def bases(self, rule: Rule) -> dict[int, int]:
+        """By domain, pods that owners may join: those of the set, but for new ones of the owners."""
+        own = self._owners[rule]
+        return {
+            d: pods - (own[d].new_both if d in own else 0)
+            for d, pods in self._sets[rule].all.items()
+        }
+
+    def least(self, rule: Rule) -> int:
+        """The fewest pods of the set in a domain of a spread."""
+        return self._sets[rule].least() if rule.least_counts else 0
+
+    def broken(self, rule: Rule) -> list[Collection[int]]:
+        """Sets of domains; in each set some new pod has to go."""
+        own, pods = self._owners[rule], self._sets[rule]
+        stray = [d for d, here in own.items() if here.stray]
+        if stray:
+            return [(d,) for d in stray]
+        if rule.kind is Kind.APART:
+            return [(d,) for d, here in own.items() if here.all and _meet(here, pods, d)]
+        new = [d for d, here in own.items() if here.new]
+        if rule.kind is Kind.SPREAD:
+            most = self.least(rule) + rule.max_skew if new else 0
+            return [(d,) for d in new if pods.all.get(d, 0) > most]
+        if pods.total > sum(own[d].new_both for d in new):
+            return [(d,) for d in new if pods.all.get(d, 0) <= own[d].new_both]
+        joined = len(new) == 1 and own[new[0]].new_both > 0
+        return [tuple(new)] if new and not joined else []
+
+
+def _meet(own: OwnerCounts, pods: SetCounts, d: int) -> bool:
+    """Whether an owner and another pod of the set are in the domain, of which one is new."""
+    members, stay = pods.all.get(d, 0), pods.all.get(d, 0) - pods.new.get(d, 0)
+    pairs = own.all * members - own.all_both
+    return pairs > (own.all - own.new) * stay - (own.all_both - own.new_both)
+
+
+def conflicting(
+    rules: PodRules, counts: PodCounts, new: Mapping[int, Sequence[PodPlacement]]
+) -> list[tuple[int, ...]]:
+    """Sets of gangs, of each of which one has to give way for a rule to hold. ``new``: pods by gang."""
+    found: dict[tuple[int, ...], None] = {}
+    for rule in rules.rules:
+        binding = rule.owners if rule.kind is Kind.TOGETHER else rule.roles
+        for domains in counts.broken(rule):
+            there = {
+                gang
+                for gang, role in binding
+                for pod in new[gang]
+                if pod.role == role and rule.of[pod.node] in domains
+                if rule.counts(pod.node) or (gang, role) in rule.owners
+            }
+            found[tuple(sorted(there))] = None
+    return list(found)
+
+
+def conflicts(instance: Instance, decisions: Sequence[GangDecision]) -> list[tuple[int, ...]]:
+    """The same for a plan."""
+    rules = pod_rules(instance)
+    if not rules.rules:
+        return []
+    counts = PodCounts(rules)
+    new: dict[int, list[PodPlacement]] = {}
+    for gang in rules.of:
+        spec = instance.gangs[gang]
+        stood = set(placed(spec, spec.running_pods))
+        new[gang] = [pod for pod in decisions[gang].pods if pod not in stood]
+        for pod in decisions[gang].pods:
+            counts.add(gang, pod, new=pod not in stood)
+    return conflicting(rules, counts, new)
+
+
+def standing_exempt(instance: Instance) -> frozenset[tuple[int, int, int]]:
+    """(gang, role, node) of pods that run and may break a rule only as long as they stay."""
+    return instance.once(_standing_exempt)
+
+
+def _standing_exempt(instance: Instance) -> frozenset[tuple[int, int, int]]:
+    rules = pod_rules(instance)
+    if not rules.rules:
+        return frozenset()
+    standing = [
+        (gang, pod) for gang in sorted(rules.of) for pod in instance.gangs[gang].running_pods
+    ]
+    counts, found = PodCounts(rules), set[tuple[int, int, int]]()
+    for gang, pod in standing:
+        assert pod.node is not None
+        counts.add(gang, PodPlacement(pod.role, pod.index, pod.node, None), new=True)
+    for rule in rules.rules:
+        broken = {d for domains in counts.broken(rule) for d in domains}
+        for gang, pod in standing:
+            if pod.node is None or (gang, pod.role) not in rule.roles:
+                continue
+            # what others do may break a rule about the pods near a pod, or mend it
+            changes = rule.kind is not Kind.APART and (gang, pod.role) in rule.owners
+            if changes or (rule.kind is Kind.APART and rule.of[pod.node] in broken):
+                found.add((gang, pod.role, pod.node))
+    return frozenset(found)

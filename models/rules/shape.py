@@ -1,0 +1,379 @@
+"""Rules 2.19 to 2.21: equal shares of a gang over domains, domains of one gang, and nodes kept free.
+
+What each rule asks for, which gangs of a plan break one, and the instance without them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from models.instance.cluster import Node
+from models.instance.gang import Gang
+from models.instance.instance import Instance, Outside
+from models.instance.solution import PodPlacement, placed
+from models.queues.queue_order import lines
+from models.rules.room_holding import blockers
+
+Pods = Sequence[PodPlacement]
+
+
+class ShapeRule(Enum):
+    """The rules, by the code of the reason of a gang that waits because of one."""
+
+    BALANCE = "Balance"
+    EXCLUSIVE = "Exclusive"
+    SPARES = "Spares"
+
+
+@dataclass(frozen=True, slots=True)
+class SpareNodes:
+    """At least ``least`` of these nodes stay without pods with GPUs. ``nodes``: ascending."""
+
+    nodes: tuple[int, ...]
+    least: int
+
+
+def without_shape(instance: Instance, rules: Collection[ShapeRule] = tuple(ShapeRule)) -> Instance:
+    """The instance without these rules; itself if it has none of them."""
+    gangs, policy = instance.gangs, instance.policy
+    if ShapeRule.SPARES in rules and policy.spares:
+        policy = replace(policy, spares=())
+    if ShapeRule.BALANCE in rules and any(gang.balance is not None for gang in gangs):
+        gangs = tuple(replace(gang, balance=None) for gang in gangs)
+    if ShapeRule.EXCLUSIVE in rules and exclusive_levels(instance):
+        gangs = tuple(replace(gang, exclusive=None) for gang in gangs)
+    if gangs is instance.gangs and policy is instance.policy:
+        return instance
+    return replace(instance, gangs=gangs, policy=policy)
+
+
+def pooled_shapes(instance: Instance, gangs: Collection[int]) -> Instance:
+    """The instance in which these gangs ask for no rule, and none is exclusive at the node level.
+
+    Nodes that are closed to a gang in any plan stay so. Itself if that changes nothing. The other gangs have
+    variables of their own in every program.
+    """
+    pooled, node_level = set(gangs), instance.cluster.node_level
+    pooled.update(i for i, gang in enumerate(instance.gangs) if gang.exclusive == node_level)
+    if not pooled:
+        return instance
+    found = (
+        replace(gang, balance=None, exclusive=None) if index in pooled else gang
+        for index, gang in enumerate(instance.gangs)
+    )
+    spares = tuple((rule.nodes, rule.least) for rule in spare_nodes(instance))
+    closed = {gang.key: closed_to(instance, gang) for gang in instance.gangs}
+    outside = Outside(
+        instance.latest_submission,
+        instance.relative_speeds,
+        blockers(instance),
+        lines(instance),
+        spares,
+        closed,
+    )
+    return replace(instance, gangs=tuple(found), outside=outside)
+
+
+def shapes_about(instance: Instance, gang: int) -> list[ShapeRule]:
+    """The rules that may keep a gang from a place."""
+    found = [ShapeRule.BALANCE] if instance.gangs[gang].balance is not None else []
+    found += [ShapeRule.EXCLUSIVE] if exclusive_levels(instance) else []
+    return found + ([ShapeRule.SPARES] if spare_nodes(instance) else [])
+
+
+def shaped_gangs(instance: Instance) -> tuple[int, ...]:
+    """Gangs that ask for a rule that they could break."""
+    pairs = enumerate(instance.gangs)
+    return tuple(i for i, gang in pairs if may_be_uneven(gang) or gang.exclusive is not None)
+
+
+def breaking(instance: Instance, pods: Sequence[Pods]) -> list[int]:
+    """Gangs of a plan that go back so that the rules hold: of each breach the lowest. ``pods``: by gang.
+
+    Each has a pod with GPUs that is placed or moved.
+    """
+    even = instance.once(_even_gangs)
+    unbalanced = [gang for gang in even if not balanced(instance, gang, pods[gang])]
+    return sorted({*unbalanced, *_intruders(instance, pods), *_on_spares(instance, pods)})
+
+
+def new_pods(instance: Instance, gang: int, pods: Pods) -> list[PodPlacement]:
+    """Pods with GPUs of the gang that are placed or moved."""
+    standing, roles = set(_standing(instance)[gang]), instance.gangs[gang].roles
+    return [pod for pod in pods if roles[pod.role].gpus and pod not in standing]
+
+
+def _standing(instance: Instance) -> tuple[Pods, ...]:
+    """The pods of every gang that run now."""
+    return instance.once(_find_standing)
+
+
+def _find_standing(instance: Instance) -> tuple[Pods, ...]:
+    return tuple(placed(gang, gang.running_pods) for gang in instance.gangs)
+
+
+def _gpu_pods(gang: Gang, pods: Pods) -> Iterator[PodPlacement]:
+    return (pod for pod in pods if gang.roles[pod.role].gpus)
+
+
+def _lowest(instance: Instance, gangs: Iterable[int]) -> int:
+    """The gang that gives way: of the lowest priority, the last one."""
+    return min(gangs, key=lambda gang: (instance.gangs[gang].priority, -gang))
+
+
+# Equal shares
+
+
+ALWAYS_EVEN = 3
+"""So many pods are balanced wherever they are: 2 + 1 at worst."""
+
+
+def may_be_uneven(gang: Gang) -> bool:
+    """Whether some places of its pods break its balance."""
+    if gang.balance is None or (gang.required is not None and gang.required >= gang.balance):
+        return False
+    return sum(role.max for role in gang.roles if role.gpus) > ALWAYS_EVEN
+
+
+def _even_gangs(instance: Instance) -> tuple[int, ...]:
+    return tuple(i for i, gang in enumerate(instance.gangs) if may_be_uneven(gang))
+
+
+def balanced(instance: Instance, gang: int, pods: Pods) -> bool:
+    """Whether the gang may have these pods under rule 2.19."""
+    spec = instance.gangs[gang]
+    if spec.balance is None or not new_pods(instance, gang, pods):
+        return True
+    of = instance.cluster.domain_of[spec.balance]
+    shares = Counter(of[pod.node] for pod in _gpu_pods(spec, pods)).values()
+    return max(shares) - min(shares) <= 1
+
+
+# Domains of one gang
+
+
+def exclusive_levels(instance: Instance) -> tuple[int, ...]:
+    """The levels at which a gang is exclusive, ascending."""
+    return instance.once(_exclusive_levels)
+
+
+def _exclusive_levels(instance: Instance) -> tuple[int, ...]:
+    return tuple(sorted({g.exclusive for g in instance.gangs if g.exclusive is not None}))
+
+
+Tenants = dict[int, dict[int, set[int]]]
+"""Gangs with pods with GPUs, by level and domain."""
+
+
+def tenants(instance: Instance, pods: Sequence[Pods]) -> Tenants:
+    """The gangs in each domain of the levels at which some gang is exclusive."""
+    found: Tenants = {level: defaultdict(set) for level in exclusive_levels(instance)}
+    for level, domains in found.items():
+        of = instance.cluster.domain_of[level]
+        for gang, own in enumerate(pods):
+            for pod in (
+                _gpu_pods(instance.gangs[gang], own) if own else ()
+            ):  # few have any, at times
+                domains[of[pod.node]].add(gang)
+    return found
+
+
+def apart(instance: Instance, gangs: Collection[int], level: int, gang: int) -> bool:
+    """Whether a new pod of the gang must stay out of a domain of the level in which these gangs are."""
+    if instance.gangs[gang].exclusive == level:
+        return any(other != gang for other in gangs)
+    return any(other != gang and instance.gangs[other].exclusive == level for other in gangs)
+
+
+def _intruders(instance: Instance, pods: Sequence[Pods]) -> set[int]:
+    """Gangs with new pods in a domain that a gang has for itself: of each such domain the lowest."""
+    found = set[int]()
+    new: dict[int, list[PodPlacement]] = {}
+    for level, domains in tenants(instance, pods).items():
+        of = instance.cluster.domain_of[level]
+        for d, gangs in domains.items():
+            if len(gangs) < 2 or all(instance.gangs[g].exclusive != level for g in gangs):
+                continue
+            for gang in gangs - new.keys():
+                new[gang] = new_pods(instance, gang, pods[gang])
+            came = [g for g in gangs if any(of[pod.node] == d for pod in new[g])]
+            came = [g for g in came if apart(instance, gangs, level, g)]
+            if came and found.isdisjoint(came):
+                found.add(_lowest(instance, came))
+    return found
+
+
+def closed_to(instance: Instance, gang: Gang) -> frozenset[int]:
+    """Nodes to which no pod with GPUs of the gang may come, whatever is decided about the others."""
+    outer, inner = frozenset[int](), frozenset[int]()
+    if instance.outside is not None:
+        outer = instance.outside.closed.get(gang.key, outer)
+    if exclusive_levels(instance):
+        inner = instance.once(_FixedTenants).closed(gang)
+    return outer | inner if outer and inner else outer or inner
+
+
+class _FixedTenants:
+    """The gangs whose pods stay in any plan, by domain, and what they close to others."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._numbers = {gang.key: number for number, gang in enumerate(instance.gangs)}
+        standing = zip(instance.gangs, _standing(instance), strict=True)
+        self._there = tenants(
+            instance, [() if gang.preemptible or gang.movable else pods for gang, pods in standing]
+        )
+        self._known: dict[object, frozenset[int]] = {}
+
+    def closed(self, gang: Gang) -> frozenset[int]:
+        number = self._numbers[gang.key]
+        own = gang.running and gang.exclusive is not None
+        key = number if own else (gang.exclusive, None)  # others have no domain of their own there
+        if key not in self._known:
+            cluster = self._instance.cluster
+            self._known[key] = frozenset(
+                n
+                for level, domains in self._there.items()
+                for d, gangs in domains.items()
+                if apart(self._instance, gangs, level, number)
+                for n in cluster.domains[level][d].nodes
+            )
+        return self._known[key]
+
+
+def standing_beside(instance: Instance, gang: int, n: int) -> bool:
+    """Whether rule 2.20 lets a pod with GPUs of the gang be on this node only where it stands now."""
+    now = instance.once(_standing_tenants)
+    of = instance.cluster.domain_of
+    return any(apart(instance, d.get(of[level][n], ()), level, gang) for level, d in now.items())
+
+
+def _standing_tenants(instance: Instance) -> Tenants:
+    return tenants(instance, _standing(instance))
+
+
+# A part of an instance
+
+
+def spares_of_part(
+    instance: Instance,
+    pods: Sequence[Pods],
+    position: Mapping[int, int],
+    freed: Collection[int],
+) -> tuple[tuple[tuple[int, ...], int], ...]:
+    """Of which nodes how many stay free in a part, next to the pods of all gangs but ``freed``.
+
+    ``position``: of the nodes of the part, as in the result.
+    """
+    rules, spares = spare_nodes(instance), []
+    if not rules:
+        return ()
+    held, fixed = held_nodes(instance, pods), held_nodes(instance, _others(pods, freed))
+    for rule in rules:
+        least = rule.least - sum(n not in held and n not in position for n in rule.nodes)
+        own = tuple(position[n] for n in rule.nodes if n in position and n not in fixed)
+        if own and least > 0:
+            spares.append((own, least))
+    return tuple(spares)
+
+
+def closed_in_part(
+    instance: Instance, pods: Sequence[Pods], freed: Collection[int]
+) -> dict[int, frozenset[int]]:
+    """By gang of ``freed``, the nodes of domains in which it may not be next to the pods of the others."""
+    if not exclusive_levels(instance):
+        return {}
+    there = tenants(instance, _others(pods, freed))
+    return {
+        gang: frozenset(
+            n
+            for level, domains in there.items()
+            for d, gangs in domains.items()
+            if apart(instance, gangs, level, gang)
+            for n in instance.cluster.domains[level][d].nodes
+        )
+        for gang in sorted(freed)
+    }
+
+
+def _others(pods: Sequence[Pods], freed: Collection[int]) -> list[Pods]:
+    return [() if gang in freed else own for gang, own in enumerate(pods)]
+
+
+# Nodes kept free
+
+
+def spare_nodes(instance: Instance) -> tuple[SpareNodes, ...]:
+    """The nodes of which some stay free, domain by domain, where the rule asks for any."""
+    if not instance.policy.spares:
+        return ()
+    return instance.once(_spare_nodes)
+
+
+def _spare_nodes(instance: Instance) -> tuple[SpareNodes, ...]:
+    if instance.outside is not None:
+        return tuple(SpareNodes(nodes, least) for nodes, least in instance.outside.spares)
+    cluster = instance.cluster
+    names = [level.name for level in cluster.levels]
+    held = held_nodes(instance, _standing(instance))
+    found = []
+    for name, wanted in instance.policy.spares:
+        level = names.index(name)
+        for domain in cluster.domains[level]:
+            if None in cluster.nodes[domain.nodes[0]].domains[: level + 1]:
+                continue  # a node without a name at the level
+            own = [n for n in domain.nodes if cluster.nodes[n].gpus]
+            own = [n for n in own if instance.ours(cluster.nodes[n])]
+            intact = tuple(n for n in own if _intact(instance, cluster.nodes[n]))
+            idle = sum(n not in held for n in intact)
+            least = min(wanted - (len(own) - len(intact)), idle)
+            if least > 0:
+                found.append(SpareNodes(intact, least))
+    return tuple(found)
+
+
+def spare_domains(instance: Instance) -> Mapping[int, tuple[int, ...]]:
+    """For every node of them, which of ``spare_nodes`` it is in."""
+    return instance.once(_spare_domains) if spare_nodes(instance) else {}
+
+
+def _spare_domains(instance: Instance) -> dict[int, tuple[int, ...]]:
+    found: dict[int, tuple[int, ...]] = {}
+    for number, rule in enumerate(spare_nodes(instance)):
+        for n in rule.nodes:
+            found[n] = (*found.get(n, ()), number)
+    return found
+
+
+def _intact(instance: Instance, node: Node) -> bool:
+    """Whether the node is in order with all its GPUs."""
+    return instance.schedulable(node) and node.healthy_gpus == node.gpus
+
+
+def held_nodes(instance: Instance, pods: Sequence[Pods]) -> set[int]:
+    """Nodes with pods with GPUs."""
+    gangs = zip(instance.gangs, pods, strict=True)
+    return {pod.node for gang, own in gangs if own for pod in _gpu_pods(gang, own)}
+
+
+def _on_spares(instance: Instance, pods: Sequence[Pods]) -> set[int]:
+    """Gangs that came to nodes of which too few stay free: of each domain the lowest."""
+    rules = spare_nodes(instance)
+    if not rules:
+        return set()
+    held, found = held_nodes(instance, pods), set[int]()
+    short = [r for r in rules if sum(n not in held for n in r.nodes) < r.least]
+    came: dict[int, set[int]] = defaultdict(set)
+    for gang in range(len(pods)) if short else ():
+        for pod in new_pods(instance, gang, pods[gang]):
+            came[pod.node].add(gang)
+    for rule in short:
+        gangs = set[int]().union(*(came[n] for n in rule.nodes if n in came))
+        if gangs and found.isdisjoint(
+            gangs
+        ):  # a part may have too few with every gang where it runs
+            found.add(_lowest(instance, gangs))
+    return found

@@ -1,0 +1,251 @@
+"""Bounds of every tier that follow from the queue and from the tiers before it, without a solver.
+
+They hold for plans that keep the earlier tiers as required. An engine's bound is never worse than these.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import accumulate
+
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.queue import QueueShares
+from models.queues.queue_shares import fair_units, queue_of, stated_shares, within_guarantee
+from models.rates.gang_bandwidth import FULL_SHARE
+from models.rates.speed import FULL_SPEED
+from models.tiers import Tier
+from models.values.leftover import suspects
+
+UNLIMITED = 1 << 60
+
+
+@dataclass(slots=True)
+class _Sums:
+    """What the gangs of one priority come to. ``idle``: those without GPUs, each with a weight of 1.
+
+    ``staying``: weight of those that run in every plan. ``growth``: GPUs of elastic ones above ``min``;
+    ``growth_pods``: pods without GPUs above ``min``.
+    """
+
+    weight: int = 0
+    idle: int = 0
+    staying: int = 0
+    growth: int = 0
+    growth_pods: int = 0
+
+    def add(self, gang: Gang, weight: int, *, stays: bool) -> None:
+        self.weight += weight
+        self.idle += weight == 1 and not any(role.min * role.gpus for role in gang.roles)
+        if stays:
+            self.staying += weight
+        if gang.elastic:
+            self.growth += sum((role.max - role.min) * role.gpus for role in gang.roles)
+        self.growth_pods += sum(role.max - role.min for role in gang.roles if not role.gpus)
+
+
+class ImpliedBounds:
+    """Bounds for plans of one instance.
+
+    What depends on the gangs alone is summed once, so that a bound takes as long as there are priorities.
+    """
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._weights = [gang.weight_gpus for gang in instance.gangs]
+        self._by_priority: dict[int, list[int]] = {}
+        self._known: dict[tuple[str, int], _Worths] = {}
+        self._largest: Counter[int] | None = None
+        for index, gang in enumerate(instance.gangs):
+            if gang.hold is None or gang.running:
+                self._by_priority.setdefault(gang.priority, []).append(index)
+
+    @cached_property
+    def _sums(self) -> dict[int, _Sums]:
+        """By priority, from high to low."""
+        gangs, incomplete = self._instance.gangs, self._instance.incomplete
+        found: dict[int, _Sums] = {}
+        for priority in sorted(self._by_priority, reverse=True):
+            found[priority] = _Sums()
+            for index in self._by_priority[priority]:
+                gang = gangs[index]
+                stays = gang.running and not gang.preemptible and index not in incomplete
+                found[priority].add(gang, self._weights[index], stays=stays)
+        return found
+
+    @cached_property
+    def _idle(self) -> int:
+        """Gangs without GPUs."""
+        return sum(own.idle for own in self._sums.values())
+
+    @cached_property
+    def _capacity(self) -> int:
+        """GPUs that pods may have: those of nodes that may be used, and those held elsewhere."""
+        instance = self._instance
+        held = [0] * len(instance.cluster.nodes)
+        for gang in instance.gangs:
+            for pod in gang.pods:
+                if pod.node is not None:
+                    held[pod.node] += gang.roles[pod.role].gpus
+        return sum(
+            max(node.gpus, held[n]) if instance.schedulable(node) else held[n]
+            for n, node in enumerate(instance.cluster.nodes)
+        )
+
+    def bound(self, tier: Tier, kept: Mapping[Tier, int], bounds: Mapping[Tier, int]) -> int:
+        """``kept``: what plans have at least (a minimised tier: at most) of each earlier tier.
+
+        ``bounds``: what they have at most of each earlier tier.
+        """
+        if tier.sense == "min":
+            return 0
+        if tier.row.subject == "cluster":
+            return self._cluster(tier)
+        if tier.row.subject == "growth":
+            return self._growth(tier, kept)
+        if tier.family == "fair":
+            return self._fairness(tier)
+        admitted = self._admitted(kept, bounds)
+        if tier.family == "admission":
+            return admitted.get(tier.priority or 0, 0)
+        if tier.family in ("waiting", "aged-waiting"):
+            most = admitted.get(tier.priority or 0, 0) - self._own(tier).staying
+            admitted = {tier.priority or 0: max(0, most)}
+        elif tier.family in ("guarantee", "goodput"):
+            admitted = {tier.priority or 0: admitted.get(tier.priority or 0, 0)}
+        elif tier.priority is not None:  # kept, aged
+            admitted = {tier.priority: UNLIMITED}
+        return sum(
+            self._worths(tier.family, priority).most(gpus) for priority, gpus in admitted.items()
+        )
+
+    def _cluster(self, tier: Tier) -> int:
+        """Where every GPU that the tier counts is free."""
+        nodes = self._instance.cluster.nodes
+        if tier.family == "suspect":
+            return sum(nodes[n].gpus for n in suspects(self._instance))
+        return 2 * sum(node.gpus for node in nodes)
+
+    def _fairness(self, tier: Tier) -> int:
+        """Where every gang has all pods that it may have."""
+        known = stated_shares(self._instance)
+        if self._largest is None:
+            self._largest = _largest_fair(self._instance, known)
+        return known.fairness(tier.rank or 0, self._largest)
+
+    def _worths(self, family: str, priority: int) -> _Worths:
+        """What the gangs of a priority add to a tier at most."""
+        if (family, priority) not in self._known:
+            instance, worth, weights = self._instance, _WORTHS[family], self._weights
+            runs = _COUNTED.get(family)
+            self._known[family, priority] = _Worths(
+                (worth(instance, gang, weights[index]), weights[index])
+                for index in self._by_priority.get(priority or 0, ())
+                if (gang := instance.gangs[index]).running is runs or runs is None
+            )
+        return self._known[family, priority]
+
+    def _admitted(self, kept: Mapping[Tier, int], bounds: Mapping[Tier, int]) -> dict[int, int]:
+        """The most weight that gangs of each priority may have together."""
+        known = {t.priority: value for t, value in bounds.items() if t.family == "admission"}
+        least = {t.priority: _least_gpus(t, value) for t, value in kept.items() if t.row.fused}
+        found, left = {}, self._capacity
+        for priority, own in self._sums.items():
+            most = min(own.weight, left + own.idle)
+            found[priority] = max(0, min(most, known.get(priority, most)))
+            left -= max(0, least.get(priority, 0) - own.idle)
+        return found
+
+    def _own(self, tier: Tier) -> _Sums:
+        """The sums of the gangs of the tier's priority."""
+        return self._sums.get(tier.priority or 0, _Sums())
+
+    def _growth(self, tier: Tier, kept: Mapping[Tier, int]) -> int:
+        if tier.family == "growth-pods":
+            return self._own(tier).growth_pods
+        used = sum(value for t, value in kept.items() if t.family == "growth")
+        used += sum(_least_gpus(t, value) for t, value in kept.items() if t.row.fused)
+        return max(0, min(self._own(tier).growth, self._capacity + self._idle - used))
+
+
+def _largest_fair(instance: Instance, known: QueueShares) -> Counter[int]:
+    """What gangs in queues count in fair shares where each has as many pods as it may have."""
+    found = Counter(known.outside.fair)
+    for gang, queue in zip(instance.gangs, queue_of(instance), strict=True):
+        if queue is not None and (gang.hold is None or gang.running):
+            found[queue] += sum(fair_units(instance, queue, role) * role.max for role in gang.roles)
+    return found
+
+
+class _Worths:
+    """(worth, weight) of gangs, the most worth for its weight first, summed up.
+
+    Gangs of equal worth and weight are one step: it is divided as they are one after another.
+    """
+
+    def __init__(self, worths: Iterable[tuple[int, int]]) -> None:
+        useful = Counter((worth, weight) for worth, weight in worths if worth > 0)
+        ordered = sorted(useful.items(), key=lambda one: Fraction(-one[0][0], one[0][1]))
+        self._worth = list(accumulate((one[0] * gangs for one, gangs in ordered), initial=0))
+        self._weight = list(accumulate((one[1] * gangs for one, gangs in ordered), initial=0))
+
+    def most(self, weight: int) -> int:
+        """The most worth within a weight, the last gang in part (fractional knapsack)."""
+        whole = bisect_right(self._weight, weight) - 1
+        if whole < 0 or whole + 1 == len(self._weight):
+            return self._worth[whole] if whole >= 0 else 0
+        part = weight - self._weight[whole]
+        worth = self._worth[whole + 1] - self._worth[whole]
+        return self._worth[whole] + part * worth // (self._weight[whole + 1] - self._weight[whole])
+
+
+def _least_gpus(tier: Tier, value: int) -> int:
+    """GPUs at ``min`` (or 1) of the admitted gangs of a priority, at least, where a tier has a value."""
+    if tier.family == "goodput":
+        return -(-value // FULL_SPEED)
+    return value if tier.family == "admission" else 0
+
+
+def _running_gpus(_instance: Instance, gang: Gang, _weight: int) -> int:
+    return sum(gang.roles[pod.role].gpus for pod in gang.pods if pod.node is not None)
+
+
+def _preference(_instance: Instance, gang: Gang, weight: int) -> int:
+    return gang.most_preference + (weight if gang.near is not None else 0)
+
+
+def _bandwidth(_instance: Instance, gang: Gang, weight: int) -> int:
+    several = weight > 1 or sum(role.max * role.gpus for role in gang.roles) > 1
+    return gang.weight * weight * FULL_SHARE if several and gang.pattern != "none" else 0
+
+
+def _waited(instance: Instance, gang: Gang, weight: int) -> int:
+    return weight * instance.age(gang)
+
+
+def _aged(instance: Instance, gang: Gang, weight: int) -> int:
+    speed = FULL_SPEED if instance.by_speed else 1
+    return weight * speed if instance.aged(gang) else 0
+
+
+_WORTHS: dict[str, Callable[[Instance, Gang, int], int]] = {
+    "guarantee": lambda instance, gang, weight: weight * within_guarantee(instance, gang),
+    "kept": _running_gpus,
+    "aged": _aged,
+    "goodput": lambda _instance, _gang, weight: weight * FULL_SPEED,
+    "waiting": _waited,
+    "aged-waiting": lambda instance, gang, weight: (
+        _aged(instance, gang, weight) * instance.age(gang)
+    ),
+    "preference": _preference,
+    "bandwidth": _bandwidth,
+}
+"""What a gang of a weight adds to a tier at most."""
+
+_COUNTED = {"kept": True, "aged": False, "waiting": False, "aged-waiting": False}
+"""Of families for which only gangs count that run now, or that do not, which."""

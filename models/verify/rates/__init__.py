@@ -1,0 +1,1 @@
+"""The judge's own bandwidth and speed of GPU sets."""

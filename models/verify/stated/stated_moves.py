@@ -1,0 +1,193 @@
+"""What a plan states of its moves.
+
+Every gang that moves is in one set, and its GPUs are those it runs on. What a set bought is the
+difference to a plan that is not in the document, so only its limits are checked:
+
+- sum of w(bought) - sum of w(gangs not admitted) <= gpus <= sum of w(bought);
+- bandwidth, effective GPUs, whole nodes and whole domains: at most what the plan has, at least that less
+  all there is;
+- gain = (gpus + bandwidth / 1000 + GPUs of the whole nodes) / GPUs moved, rounded down to thousandths; where
+  the policy lists goodput, effective GPUs are stated and count in the place of gpus.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+from models.documents.plan import PlanMoves
+from models.verify.changes import Change
+from models.verify.outcome import FreeNodes, Outcome
+from models.verify.rates.speed import FULL_SPEED
+from models.verify.violation import Violation, quoted
+
+BOUGHT = "bought"
+
+
+def check(outcome: Outcome) -> Iterator[Violation]:
+    stated = outcome.case.status.moves
+    by_name = {change.label: change for change in outcome.changes}
+    listed = Counter(name for one in stated for name in one.gangs)
+    for name, change in by_name.items():
+        if change.moved and listed[name] != 1:
+            times = f"is listed {listed[name]} times" if listed[name] else "is not listed"
+            yield change.violation(BOUGHT, f"moves, but {times} in status.moves")
+    if not stated:
+        return
+    possible = _Possible(outcome)
+    for i, one in enumerate(stated):
+        where = f"status.moves[{i}]"
+        yield from _moved(one, where, by_name)
+        yield from _bought(one, where, by_name, possible)
+        yield from _gain(outcome, one, where)
+
+
+def _moved(one: PlanMoves, where: str, by_name: dict[str, Change]) -> Iterator[Violation]:
+    gpus = 0
+    known = []
+    for name in one.gangs:
+        change = by_name.get(name)
+        if change is None or not change.moved:
+            yield Violation(BOUGHT, None, f"{where}: {quoted(name)} does not move")
+        else:
+            gpus += change.running_gpus
+            known.append(change.gang.key)
+    if not one.gangs:
+        yield Violation(BOUGHT, None, f"{where}: lists no gang")
+    elif len(known) == len(one.gangs):
+        if known != sorted(known):
+            yield Violation("order", None, f"{where}.gangs: must be sorted by namespace and name")
+        if one.gpus != gpus:
+            yield Violation(BOUGHT, None, f"{where}: says {one.gpus} GPUs move, {gpus} do")
+
+
+class _Possible:
+    """What the plan has and what there is at all: the limits of every difference."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self.by_speed = outcome.facts.policy.counts_goodput
+        gpus = [change.gang.gpus_at_min for change in outcome.changes]
+        admitted = [change.admitted for change in outcome.changes]
+        self.out = sum(own for own, runs in zip(gpus, admitted, strict=True) if not runs)
+        self.all_effective = FULL_SPEED * sum(gpus)
+        self.effective = outcome.effective
+        self.bandwidth = 0
+        self.all_bandwidth = 0
+        for change, figures in zip(outcome.changes, outcome.figures, strict=True):
+            if change.gang.pattern == "none":
+                continue
+            self.all_bandwidth += 1000 * change.gang.w
+            if change.admitted and figures.share is not None:
+                self.bandwidth += change.gang.w * figures.share
+        self.free = outcome.free
+
+
+def _bought(
+    one: PlanMoves, where: str, by_name: dict[str, Change], possible: _Possible
+) -> Iterator[Violation]:
+    weight = 0
+    known = []
+    for name in one.bought.gangs:
+        change = by_name.get(name)
+        if change is None or not change.admitted:
+            yield Violation(BOUGHT, None, f"{where}.bought: {quoted(name)} is not admitted")
+        elif _stays_in_any_plan(change):
+            yield Violation(BOUGHT, None, f"{where}.bought: {quoted(name)} runs in any plan")
+        else:
+            weight += change.gang.gpus_at_min
+            known.append(change.gang.key)
+    if len(known) == len(one.bought.gangs):
+        if known != sorted(set(known)):
+            yield Violation(
+                "order",
+                None,
+                f"{where}.bought.gangs: must be sorted by namespace and name, once each",
+            )
+        else:
+            yield from _between(
+                one.bought.gpus, weight - possible.out, weight, f"{where}.bought.gpus"
+            )
+    yield from _effective_bought(one, where, possible)
+    whole = possible.free
+    nodes, all_nodes = whole.nodes.total(), whole.nodes_possible.total()
+    for name, says, has, most in (
+        ("bandwidth", one.bought.bandwidth, possible.bandwidth, possible.all_bandwidth),
+        ("wholeNodes", one.bought.whole_nodes, nodes, all_nodes),
+        ("wholeDomains", one.bought.whole_domains, whole.domains, whole.domains_possible),
+    ):
+        yield from _between(says, has - most, has, f"{where}.bought.{name}")
+
+
+def _effective_bought(one: PlanMoves, where: str, possible: _Possible) -> Iterator[Violation]:
+    says, where = _effective(one), f"{where}.bought.effectiveGpus"
+    if (says is not None) != possible.by_speed:
+        what = "belongs to plans whose policy lists goodput, and to all of these"
+        yield Violation(BOUGHT, None, f"{where}: {what}")
+    elif says is not None:
+        low, high = possible.effective - possible.all_effective, possible.effective
+        if not (low <= says <= high and says.denominator == 1):
+            span = f"from {low / 1000:.12g} to {high / 1000:.12g}, with at most three digits"
+            what = f"says {one.bought.effective_gpus:.12g}, can only be {span}"
+            yield Violation(BOUGHT, None, f"{where}: {what}")
+
+
+def _effective(one: PlanMoves) -> Fraction | None:
+    """Effective GPUs bought, in permille-GPU."""
+    stated = one.bought.effective_gpus
+    return None if stated is None else 1000 * Fraction(repr(stated))
+
+
+def _stays_in_any_plan(change: Change) -> bool:
+    """Whether it runs whole and may not be stopped: then it is admitted in every plan."""
+    gang = change.gang
+    return gang.running and not change.incomplete and not gang.preemptible
+
+
+def _between(says: int, low: int, high: int, where: str) -> Iterator[Violation]:
+    if not low <= says <= high:
+        yield Violation(
+            BOUGHT, None, f"{where}: says {says}, can only be from {quoted(low)} to {quoted(high)}"
+        )
+
+
+def _gain(outcome: Outcome, one: PlanMoves, where: str) -> Iterator[Violation]:
+    freed = _gpus_freed(outcome.free, one.bought.whole_nodes)
+    effective = _effective(one)
+    run = 1000 * one.bought.gpus if effective is None else effective
+    low, high = ((run + 1000 * gpus + one.bought.bandwidth) // max(1, one.gpus) for gpus in freed)
+    gain = Fraction(repr(one.gain))
+    if not (low <= gain * 1000 <= high and (gain * 1000).denominator == 1):
+        span = f"{low / 1000:g}" if low == high else f"{low / 1000:g} to {high / 1000:g}"
+        yield Violation(BOUGHT, None, f"{where}.gain: says {one.gain:g}, is {span}")
+    least = outcome.facts.policy.moves.min_gain
+    if least and gain < _rounded_down(least):
+        yield Violation(
+            "moves",
+            None,
+            f"{where}: gains {one.gain:g} a GPU moved, at least {float(least):g} is required",
+        )
+
+
+def _rounded_down(least: Fraction) -> Fraction:
+    """As gains are stated: one that just reaches the least may be stated below it."""
+    return Fraction(int(least * 1000), 1000)
+
+
+def _gpus_freed(whole: FreeNodes, nodes: int) -> Sequence[int]:
+    """Fewest and most GPUs of ``nodes`` whole nodes gained, over servers of every size."""
+    ends = []
+    for largest_first in (False, True):
+        left = nodes
+        gpus = 0
+        # All that could be lost is lost, then regained from one end.
+        for size in whole.nodes_possible:
+            lost = whole.nodes_possible[size] - whole.nodes[size]
+            left += lost
+            gpus -= size * lost
+        for size in sorted(whole.nodes_possible, reverse=largest_first):
+            taken = max(0, min(left, whole.nodes_possible[size]))
+            left -= taken
+            gpus += size * taken
+        ends.append(gpus)
+    return ends

@@ -1,0 +1,1 @@
+"""One file a verb; `planner.cli.app` alone comes in."""

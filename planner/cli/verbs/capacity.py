@@ -1,0 +1,112 @@
+"""``gangplan capacity PATH...``: how many gangs of each size could start. It solves nothing."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from planner.cli.options import PathsArgument, PolicyOption, QueueOption, schedulers_of, verb
+from planner.errors import Fault, UsageError
+from planner.show.console import Console
+
+
+class CapacityFormat(StrEnum):
+    """``-o`` of ``capacity``."""
+
+    table = "table"
+    wide = "wide"
+    json = "json"
+    yaml = "yaml"
+
+
+@verb
+def capacity(
+    console: Console,
+    paths: PathsArgument,
+    *,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--shape",
+            metavar="PODSxGPUS[@LEVEL]",
+            help="Count gangs of this shape, such as 4x8@rack; repeatable. Default: the sizes of the "
+            "policy's mix and of the waiting gangs.",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="MODEL", help="Only nodes of this GPU or server model."),
+    ] = None,
+    selector: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--selector", metavar="KEY=VALUE", help="Only nodes with this label; repeatable."
+        ),
+    ] = None,
+    tolerate: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tolerate", metavar="KEY", help="Also count nodes with this taint; repeatable."
+        ),
+    ] = None,
+    queue: QueueOption = None,
+    policy: PolicyOption = None,
+    output: Annotated[
+        CapacityFormat,
+        typer.Option("-o", "--output", help="Format on stdout: wide lists every domain."),
+    ] = CapacityFormat.table,
+) -> None:
+    """Count the gangs that could start, now and after a plan."""
+    from models.documents.capacity import CapacityQuestion
+    from planner.pipelines.capacity import capacity_document, read_occupied
+    from planner.pipelines.plan import now
+
+    question = CapacityQuestion.model_construct(
+        model=model, node_selector=_labels(selector or ()), tolerate=tuple(tolerate or ())
+    )
+    occupied = read_occupied(paths, policy=policy, queue=schedulers_of(queue), stdin=console.stdin)
+    found = capacity_document(occupied, question, shape or (), now(console.environ))
+    if output is CapacityFormat.json:
+        from planner.untrusted_text import json_safe
+
+        text = json.dumps(found.to_json(), ensure_ascii=False, indent=2)
+        console.data(json_safe(text) + "\n")
+    elif output is CapacityFormat.yaml:
+        from planner.show.plan.plan_output import yaml_text
+
+        console.data(yaml_text(found.to_json()))
+    else:
+        from planner.show import capacity_tables
+        from planner.show.plan.short_names import shortener
+
+        wide = output is CapacityFormat.wide
+        if not wide:
+            console.shorten = shortener(occupied.instance)
+        facts = console.lines(capacity_tables.facts(found))
+        tables = capacity_tables.tables(found, console.width, console.shorten, wide=wide)
+        notes = console.lines([f"note: {note}" for note in found.status.notes])
+        console.data("\n".join([facts, *map(console.drawn, tables), notes]))
+    console.event(
+        "summary",
+        verb="capacity",
+        status="done",
+        exit_code=0,
+        nodes=found.cluster.nodes,
+        free_gpus=found.cluster.before,
+        shapes={one.shape: one.before for one in found.status.shapes},
+    )
+
+
+def _labels(texts: list[str] | tuple[str, ...]) -> dict[str, str]:
+    """Labels of ``--selector``; several may stand in one, with commas. Raises UsageError."""
+    found = {}
+    for text in (part for one in texts for part in one.split(",")):
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            what = f"--selector {text}: not KEY=VALUE"
+            raise UsageError(Fault(what, "write it like example.com/pool=batch"))
+        found[key] = value
+    return found

@@ -1,0 +1,91 @@
+"""``gangplan compare PLAN PLAN``: two plans tier by tier and gang by gang. It solves and checks nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from planner.cli.options import AllOption, verb
+from planner.errors import Fault, UsageError
+from planner.show.console import Console
+from planner.show.text import Format
+
+DIFFERENT = 2
+
+_Plan = Annotated[str, typer.Argument(metavar="PLAN", help="A saved plan; - reads stdin.")]
+
+
+@verb
+def compare(
+    console: Console,
+    first: _Plan,
+    second: Annotated[
+        str | None,
+        typer.Argument(metavar="PLAN", help="The plan to compare it with; none: the last plan."),
+    ] = None,
+    *,
+    detailed_exitcode: Annotated[
+        bool, typer.Option("--detailed-exitcode", help="Exit 2 if the plans differ.")
+    ] = False,
+    everything: AllOption = False,
+    output: Annotated[
+        Format,
+        typer.Option("-o", "--output", help="Format on stdout: name lists the gangs that differ."),
+    ] = Format.table,
+) -> None:
+    """Compare two plans tier by tier and gang by gang."""
+    from models.results.comparison import compare as compared
+    from planner import __version__
+    from planner.cli.shown_plan import shown_plan
+    from planner.pipelines.plan import now
+    from planner.read import plan_files
+    from planner.show import comparison_tables as tables
+    from planner.show.plan.short_names import shortener_of_plans
+    from planner.untrusted_text import json_safe, safe
+
+    if first == second == "-":
+        raise UsageError(Fault("both plans read stdin", "name a file"))
+    other = shown_plan(console, second)
+    before = plan_files.load(first, console.stdin)
+    after = plan_files.read_plan(other.content, other.path)
+    found = compared(
+        before,
+        after,
+        (first, second or "the last plan"),
+        created_at=now(console.environ),
+        generator=f"gangplan {__version__}",
+    )
+    if output is Format.json:
+        console.data(json_safe(json.dumps(found.to_json(), ensure_ascii=False, indent=2)) + "\n")
+    elif output is Format.yaml:
+        from planner.show.plan.plan_output import yaml_text
+
+        console.data(yaml_text(found.to_json()))
+    elif output is Format.name:
+        console.data("".join(f"gang/{safe(one.gang)}\n" for one in found.status.gangs))
+    else:
+        wide = output is Format.wide
+        if not wide:
+            console.shorten = shortener_of_plans(before.instance, after.instance)
+        drawn = [
+            tables.facts(found),
+            tables.tiers(found, wide=wide),
+            tables.gangs(found, every=wide or everything),
+            tables.queues(found),
+        ]
+        parts = [console.drawn(one) for one in drawn if one.rows]
+        console.data("\n".join([*parts, console.lines(tables.ending(found))]))
+    code = DIFFERENT if detailed_exitcode and not found.status.same else 0
+    console.event(
+        "summary",
+        verb="compare",
+        status="same" if found.status.same else "different",
+        exit_code=code,
+        better=found.status.better,
+        decided_by=found.status.decided_by,
+        gangs=len(found.status.gangs),
+    )
+    if code:
+        raise typer.Exit(code)

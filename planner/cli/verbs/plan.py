@@ -1,0 +1,300 @@
+"""``gangplan plan PATH...``: read, solve, verify, show; ``--out`` also saves. It writes no other file."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.cli.options import (
+    AllOption,
+    DecisionFilter,
+    GangFilter,
+    NamespaceFilter,
+    NowOption,
+    OutputOption,
+    PathsArgument,
+    PolicyOption,
+    QueueOption,
+    SaveOption,
+    schedulers_of,
+    verb,
+)
+from planner.cli.verbs.show import explain_next
+from planner.errors import Fault, UsageError
+from planner.show.console import Console
+from planner.show.text import Format
+
+if TYPE_CHECKING:
+    from planner.pipelines.plan import Planned, PlanRequest
+    from planner.read.instance_builder import LoadedInput
+
+NOT_ADMITTED = 3
+MAX_BUDGET = 1_000_000
+
+
+@verb
+def plan(
+    console: Console,
+    paths: PathsArgument,
+    *,
+    out: SaveOption = None,
+    queue: QueueOption = None,
+    policy: PolicyOption = None,
+    require: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--require",
+            metavar="[NAMESPACE/]NAME",
+            help="Exit 3 if this gang provably cannot be admitted; repeatable.",
+        ),
+    ] = None,
+    budget: Annotated[
+        int | None,
+        typer.Option(
+            "--budget",
+            min=1,
+            max=MAX_BUDGET,
+            metavar="N",
+            help="Deterministic search budget; one unit is about a second of a core.",
+        ),
+    ] = None,
+    time_limit: Annotated[
+        str | None,
+        typer.Option(
+            "--time-limit",
+            metavar="DURATION",
+            help="Limit on the time after reading, such as 90s. Without --budget, the search may use "
+            "all of it.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, max=2**31 - 1, metavar="N", help="Search seed.")
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers", min=1, max=256, metavar="N", help="Threads or processes that search."
+        ),
+    ] = None,
+    executor: Annotated[
+        str | None,
+        typer.Option(
+            "--executor",
+            metavar="WHERE",
+            help="Where parts of the plan are improved: threads, processes or dask://HOST:PORT.",
+        ),
+    ] = None,
+    previous: Annotated[
+        str | None,
+        typer.Option(
+            "--previous",
+            metavar="PLAN",
+            help="Of equally good plans, take the nearest to this one; - reads stdin.",
+        ),
+    ] = None,
+    defragment: Annotated[
+        bool,
+        typer.Option(
+            "--defragment",
+            help="Move movable gangs to free whole nodes and racks, within the policy's `moves`.",
+        ),
+    ] = False,
+    now: NowOption = None,
+    add: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--add", metavar="FILE", help="What if this was in the input, too; repeatable."
+        ),
+    ] = None,
+    drain: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--drain",
+            metavar="NODE",
+            help="What if this node, or a range such as gpu-[01-04], was drained; repeatable.",
+        ),
+    ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--without", metavar="GANG", help="What if this gang was not there; repeatable."
+        ),
+    ] = None,
+    relax: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--relax",
+            metavar="GANG:WHAT",
+            help="What if this requirement, such as rack, did not bind this gang; repeatable.",
+        ),
+    ] = None,
+    gang: GangFilter = None,
+    namespace: NamespaceFilter = None,
+    decision: DecisionFilter = None,
+    everything: AllOption = False,
+    output: OutputOption = Format.table,
+) -> None:
+    """Plan which gangs start, on which nodes and GPUs, with proof."""
+    from planner import last_plan
+    from planner.pipelines import plan as planning
+    from planner.pipelines.what_if import Changes
+    from planner.show.plan.plan_output import show
+    from planner.show.plan.selection import Selection
+
+    only = Selection(tuple(gang or ()), namespace, tuple(decision or ()), everything)
+    only.check_options(output)
+
+    created_at = planning.now(console.environ)
+    request = planning.PlanRequest(
+        paths=tuple(paths),
+        out=out,
+        policy=policy,
+        require=tuple(require or ()),
+        budget=budget,
+        time_limit_s=None if time_limit is None else seconds_of_limit(time_limit),
+        seed=seed,
+        workers=workers,
+        previous=previous,
+        defragment=defragment,
+        executor=executor,
+        now=None if now is None else time_of(now, created_at),
+        queue=schedulers_of(queue),
+        changes=Changes(*(tuple(given or ()) for given in (add, drain, without, relax))),
+    )
+
+    def report(built: LoadedInput) -> None:
+        only.check({gang.key for gang in built.instance.gangs})
+        planning.report_reading(console, built, request)
+
+    planned = planning.plan(
+        request, console, created_at=created_at, stdin=console.stdin, on_read=report
+    )
+    show(console, output, planned.plan, lambda: planned.document, only)
+    code = _exit_code(planned)
+    kept = last_plan.keep(console.environ, planned.text, _made_from(request))
+    _report(console, request, planned, kept=kept)
+    _summary(console, planned, code)
+    if code:
+        raise typer.Exit(code)
+
+
+def _exit_code(planned: Planned) -> int:
+    if planned.signal_exit is not None:
+        return planned.signal_exit
+    return NOT_ADMITTED if any(gang.proven for gang in planned.unmet) else 0
+
+
+def _made_from(request: PlanRequest) -> str:
+    """The input in words."""
+    return " ".join(
+        "standard input" if one == "-" else shlex.quote(one) for one in request.read_paths
+    )
+
+
+def _report(console: Console, request: PlanRequest, planned: Planned, *, kept: bool) -> None:
+    """Report required gangs that wait, where the plan is, and the next command."""
+    for gang in planned.unmet:
+        if gang.proven:
+            console.error(Fault(f"required gang {gang.name} cannot be admitted: {gang.why}"))
+        else:
+            console.warn(
+                f"required gang {gang.name} is not admitted; it is not proven that it cannot be"
+            )
+    if planned.signal_exit is not None:
+        console.say("interrupted: this is the best plan found so far, verified")
+    saved = None if request.out is None else shlex.quote(str(request.out))
+    keep = "" if saved is None else f" --out {saved}"
+    if saved is not None:
+        console.say(f"saved {saved}")
+    plan = planned.plan
+    if kept and (explained := explain_next(console, plan)) is not None:
+        console.next(explained)
+    spent = plan.instance.policy.spec.solve.budget
+    ran_out = plan.status.search.stopped_by == "budget" and plan.status.outcome != "optimal"
+    if ran_out and spent < MAX_BUDGET:
+        more = _again(console, request, budget=min(4 * spent, MAX_BUDGET))
+        console.next(f"{more}{keep}   (to close the gap)")
+    elif plan.status.left_out and all(gang.running_pods for gang in plan.instance.gangs):
+        every = _again(console, replace(request, queue=schedulers_of("all")), budget=request.budget)
+        console.next(f"{every}   (to plan what waits for other schedulers)")
+    elif saved is None:
+        again = _again(console, request, budget=request.budget)
+        console.next(f"{again} --out plan.json   (to keep this plan)")
+    else:
+        live = plan.instance.cluster.metadata.uid and plan.instance.what_if is None
+        console.next(f"{console.program} {'diff' if live else 'verify'} {saved}")
+
+
+def _again(console: Console, request: PlanRequest, *, budget: int | None) -> str:
+    """The same command with every option that affects the plan (`--now clock` as a time), without --out."""
+    from models.units import time_text
+
+    given = (
+        ("--queue", request.queue_option),
+        ("--policy", request.policy),
+        ("--previous", request.previous),
+        ("--now", None if request.now is None else time_text(request.now)),
+        *(("--require", name) for name in request.require),
+        *request.changes.options(),
+        ("--time-limit", None if request.time_limit_s is None else f"{request.time_limit_s}s"),
+        ("--seed", request.seed),
+        ("--workers", request.workers),
+        ("--executor", request.executor),
+        ("--budget", budget),
+    )
+    options = ["--defragment"] if request.defragment else []
+    options += [word for name, value in given if value is not None for word in (name, str(value))]
+    return f"{console.program} plan {shlex.join([*request.paths, *options])}"
+
+
+def _summary(console: Console, planned: Planned, code: int) -> None:
+    from planner.show.plan.proofs import gained
+
+    gangs = planned.plan.spec.gangs
+    status = planned.plan.status
+    effective = status.effective_gpus
+    console.event(
+        "summary",
+        verb="plan",
+        status=status.outcome,
+        exit_code=code,
+        gap=max((tier.gap for tier in status.objectives), default=0.0),
+        placed=sum(gang.decision in ("place", "complete") for gang in gangs),
+        kept=sum(gang.decision == "keep" for gang in gangs),
+        moved=sum(gang.decision == "move" for gang in gangs),
+        resized=sum(gang.decision == "resize" for gang in gangs),
+        preempted=sum(gang.decision == "preempt" for gang in gangs),
+        waiting=sum(gang.decision == "wait" for gang in gangs),
+        never=sum(gang.never for gang in gangs),
+        effective_gpus=None if effective is None else effective.known(),
+        gained_by_priority=gained(planned.plan),
+        what_if=planned.plan.instance.what_if,
+        seconds=planned.seconds,
+        digests=status.digests.model_dump(),
+    )
+
+
+def seconds_of_limit(text: str) -> int:
+    from models.units import InvalidValueError, seconds
+
+    try:
+        limit = seconds(text)
+    except InvalidValueError as refused:
+        raise UsageError(Fault(f"--time-limit: {refused.what}", refused.hint)) from None
+    if limit < 1:
+        raise UsageError(Fault("--time-limit is below one second", "use a value such as 90s or 5m"))
+    return limit
+
+
+def time_of(text: str, clock: str) -> int:
+    """Seconds since the epoch of ``--now``. ``clock``: the current time, RFC 3339."""
+    from models.units import InvalidValueError, epoch_seconds
+
+    try:
+        return epoch_seconds(clock if text == "clock" else text)
+    except InvalidValueError as refused:
+        hint = f"{refused.hint}, or use clock"
+        raise UsageError(Fault(f"--now: {refused.what}", hint)) from None

@@ -1,0 +1,79 @@
+"""``gangplan report PLAN|AUDIT|REPLAY --out FILE``: one HTML page of a saved document, complete in itself."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from planner.cli.options import verb
+from planner.cli.verbs.show import changed_digest
+from planner.errors import InputError
+from planner.show.console import Console
+
+if TYPE_CHECKING:
+    from models.documents.capacity import CapacityDocument
+    from models.documents.plan import PlanDocument
+    from planner.read.saved_documents import Saved
+    from planner.show.report.page import Page
+
+
+@verb
+def report(
+    console: Console,
+    path: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PLAN|AUDIT|REPLAY",
+            help="What `plan`, `audit` or `replay` saved with --out; - reads stdin; none: the last"
+            " plan that was made.",
+        ),
+    ] = None,
+    *,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Write the page here (HTML).")],
+) -> None:
+    """Write one HTML page of a plan, an audit or a replay."""
+    from planner.atomic_files import check_target, save
+    from planner.cli.shown_plan import shown_plan
+    from planner.read.saved_documents import read_saved
+    from planner.show.report.page import html
+
+    check_target(out, [] if path is None else [path])
+    chosen = shown_plan(console, path)
+    found, document = read_saved(chosen.content, chosen.path)
+    text = html(_page(found, document, chosen.content, chosen.path))
+    save(out, text)
+    size = f"{len(text.encode()) / 1e6:,.2f} MB"
+    console.say(f"saved {shlex.quote(str(out))} ({size}): open it in a browser")
+
+
+def _page(found: Saved, document: dict[str, Any], content: bytes, path: str) -> Page:
+    from models.documents.audit import AuditDocument
+    from models.documents.plan import PlanDocument
+
+    if isinstance(found, PlanDocument):
+        from planner.show.report.plan_page import plan_page
+
+        changed = changed_digest(document, found) is not None
+        capacity = _capacity(found, content, path)
+        return plan_page(found, capacity, changed=changed)
+    if isinstance(found, AuditDocument):
+        from planner.show.report.audit_page import audit_page
+
+        return audit_page(found)
+    from planner.show.report.replay_page import replay_page
+
+    return replay_page(found)
+
+
+def _capacity(plan: PlanDocument, content: bytes, path: str) -> CapacityDocument | str:
+    """What else could start, or why that is not known: `show` shows a damaged plan, too."""
+    from models.units import time_text
+    from planner.pipelines.capacity import capacity_of_plan
+
+    try:
+        return capacity_of_plan(content, path, time_text(plan.metadata.created_at))
+    except InputError as error:
+        return error.faults[0].what

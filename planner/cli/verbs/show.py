@@ -1,0 +1,112 @@
+"""``gangplan show [PLAN]``: a saved plan, or the last one, as tables, names or the document itself."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from planner.cli.options import (
+    AllOption,
+    DecisionFilter,
+    GangFilter,
+    LastPlanArgument,
+    NamespaceFilter,
+    OutputOption,
+    verb,
+)
+from planner.errors import Fault, UsageError
+from planner.show.console import Console
+from planner.show.text import Format
+
+if TYPE_CHECKING:
+    from models.documents.plan import PlanDocument
+    from planner.cli.shown_plan import ShownPlan
+
+
+@verb
+def show(
+    console: Console,
+    path: LastPlanArgument = None,
+    *,
+    gang: GangFilter = None,
+    namespace: NamespaceFilter = None,
+    decision: DecisionFilter = None,
+    everything: AllOption = False,
+    drawn: Annotated[
+        bool,
+        typer.Option(
+            "--map", help="Draw the cluster: who holds which GPUs before and after the plan."
+        ),
+    ] = False,
+    output: OutputOption = Format.table,
+) -> None:
+    """Show a plan: a saved one, or the last one."""
+    from planner.cli.shown_plan import shown_plan
+    from planner.read import plan_files
+    from planner.show import terminal_map
+    from planner.show.plan import plan_output
+    from planner.show.plan.selection import Selection
+    from planner.show.plan.short_names import shortener_of_plans
+
+    only = Selection(tuple(gang or ()), namespace, tuple(decision or ()), everything)
+    only.check_options(output)
+    if drawn and output is not Format.table:
+        what = f"--map with -o {output.value}"
+        raise UsageError(Fault(what, "leave out one of them: the map is text"))
+
+    chosen = shown_plan(console, path)
+    plan = plan_files.read_plan(chosen.content, chosen.path)
+    document = plan_files.parse(chosen.content, chosen.path)
+    only.check({gang.key for gang in plan.spec.gangs})
+    if drawn:
+        console.shorten = shortener_of_plans(plan.instance)
+        console.data(terminal_map.drawn(console, plan, only))
+    else:
+        plan_output.show(console, output, plan, lambda: document, only)
+    warn_if_changed(console, document, plan, chosen)
+    if output in (Format.table, Format.wide) and not drawn:
+        wide = output is Format.wide
+        more = None if wide else chosen.command(console.program, "show", "-o wide")
+        console.remarks(plan.status.remarks, all_with=more)
+    if chosen.file is None:
+        console.next(explain_next(console, plan) or f"{console.program} show -o wide")
+    elif chosen.again:
+        console.next(chosen.command(console.program, "verify"))
+
+
+def explain_next(console: Console, plan: PlanDocument) -> str | None:
+    """The command that says why a gang waits; None if none waits.
+
+    Of those that nobody holds, the one of highest priority: why the others wait is known to who holds them.
+    """
+    waits = {gang.key for gang in plan.spec.gangs if gang.decision == "wait"}
+    gangs = [gang for gang in plan.instance.gangs if gang.key in waits]
+    if not gangs:
+        return None
+    first = min(
+        gangs, key=lambda gang: (gang.status.hold is not None, -gang.spec.priority, gang.key)
+    ).key
+    return f"{console.program} explain {shlex.quote('/'.join(first))}   (why it waits)"
+
+
+def warn_if_changed(
+    console: Console, document: dict[str, Any], plan: PlanDocument, chosen: ShownPlan
+) -> None:
+    """Warn that a digest does not match."""
+    if changed := changed_digest(document, plan):
+        what = f"{changed} does not match: the plan was changed after it was saved"
+        check = chosen.command(console.program, "verify")
+        console.remarks([what if chosen.file is None else f"{what}; {check} lists why"])
+
+
+def changed_digest(document: dict[str, Any], plan: PlanDocument) -> str | None:
+    """The first digest that the document does not have. Nothing else is checked: that is verify's."""
+    from models.documents.canonical import digest
+
+    stated = plan.status.digests
+    for part, value in (("instance", stated.instance), ("spec", stated.spec)):
+        if digest(document[part]) != value:
+            return f"status.digests.{part}"
+    return None

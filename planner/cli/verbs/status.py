@@ -1,0 +1,128 @@
+"""``gangplan status``: the lock, the last run, and the plans that live pods carry. Reads only."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.cli.options import (
+    KubeconfigOption,
+    KubeContextOption,
+    LockNamespaceOption,
+    RequestTimeoutOption,
+    verb,
+)
+from planner.errors import Fault, UsageError
+from planner.show.console import Console
+
+if TYPE_CHECKING:
+    from models.instance.policy import KubernetesPolicy
+    from planner.cluster.plan_status import GangStatus
+    from planner.pipelines.apply_steps import ClusterTarget
+    from planner.show.status import Status, Undo
+
+
+class StatusFormat(StrEnum):
+    """``-o``: how the status is printed."""
+
+    table = "table"
+    json = "json"
+
+
+@verb
+def status(
+    console: Console,
+    *,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            "--policy",
+            metavar="FILE",
+            help="The Policy of the runs, if it names gate or scheduler.",
+        ),
+    ] = None,
+    kube_context: KubeContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    request_timeout: RequestTimeoutOption = "30s",
+    lock_namespace: LockNamespaceOption = "gangplan-system",
+    output: Annotated[
+        StatusFormat, typer.Option("-o", "--output", help="Format on stdout.")
+    ] = StatusFormat.table,
+) -> None:
+    """Show the lock, the last run, and incomplete gangs."""
+    from planner.cli.options import timeout_of
+    from planner.pipelines.apply_steps import ClusterTarget
+    from planner.read.inputs import read_policy
+    from planner.show.apply import undo_commands
+
+    if policy == "-":
+        raise UsageError(Fault("status does not read stdin", "pass the Policy as a file"))
+    target = ClusterTarget(console.environ, kube_context, kubeconfig, timeout_of(request_timeout))
+    found = _read(target, lock_namespace, read_policy([], policy=policy).kubernetes)
+
+    def undo(gang: GangStatus) -> list[str]:
+        return undo_commands(gang.left, found.context, kubeconfig)
+
+    if output is StatusFormat.json:
+        from planner.show import status as statuses
+        from planner.untrusted_text import json_safe
+
+        text = json.dumps(statuses.document(found, undo), ensure_ascii=False, indent=2)
+        console.data(json_safe(text) + "\n")
+    else:
+        _tables(console, found, undo)
+    console.event(
+        "summary",
+        verb="status",
+        status="read",
+        exit_code=0,
+        context=found.context,
+        cluster=found.cluster,
+        locked=found.lease.holder is not None and not found.lease.holder.expired,
+        half_there=len(found.partial),
+        pending=len(found.pins),
+    )
+
+
+def _read(target: ClusterTarget, lock_namespace: str, settings: KubernetesPolicy) -> Status:
+    from models.apply.live_state import PodClassifier, forged
+    from planner.cluster.lease import notes_of, seal_key_of
+    from planner.cluster.live_view import read_cluster
+    from planner.cluster.lock import read_lease
+    from planner.cluster.plan_status import gang_statuses, pending_pods, plan_statuses
+    from planner.cluster.retry import RetryingTransport
+    from planner.pipelines.apply_steps import status_paths
+    from planner.show.status import Status
+
+    with target.connect(status_paths(lock_namespace)) as proxy:
+        wire = RetryingTransport(proxy)
+        lease = read_lease(wire, lock_namespace)
+        view = read_cluster(wire, settings, seal_key_of(lease.tree))
+        now = None if lease.now is None else int(lease.now)
+        view = replace(view, notes=notes_of(lease.tree), now=now)
+        context = proxy.context
+    classifier = PodClassifier(settings.scheduling_gate, settings.scheduler_name)
+    gangs = gang_statuses(view, classifier, settings.pending_limit_s)
+    pins, alien = (
+        pending_pods(view, classifier),
+        tuple(pod.key for pod in forged(view.pods.values())),
+    )
+    return Status(context, view.cluster, lease, plan_statuses(gangs), gangs, pins, alien)
+
+
+def _tables(console: Console, found: Status, undo: Undo) -> None:
+    from planner.show import status as statuses
+    from planner.untrusted_text import safe
+
+    console.table(statuses.facts(found, console.program))
+    for table in (statuses.plans(found), statuses.unsettled(found), statuses.pins(found)):
+        if table.rows:
+            console.data("\n")
+            console.table(table)
+    lines = list(statuses.undoing(found, undo))
+    if lines:
+        console.data("\n" + "".join(f"{safe(line)}\n" for line in lines))

@@ -1,0 +1,498 @@
+"""The search over one program, tier by tier, exact as far as the budget goes.
+
+Every tier is closed with a bound that holds for all plans that keep the earlier tiers. It works on
+the full formulation and on the aggregated model.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Protocol
+
+from models.instance.solution import GangDecision
+from models.program.linear_program import UNBOUNDED, Linear, Program
+from models.tiers import Tier, larger_is_better
+from planner.search.bound.fused_objectives import FusedObjective, next_objective
+from planner.search.budget import Budget, Progress
+from planner.search.engines.highs import Branching
+from planner.search.engines.interface import Answer, Goal, Status
+from planner.search.engines.portfolio import (
+    BRANCHING_LPS,
+    CLOCK_SHARE,
+    SMALL,
+    begin_branching,
+    can_branch,
+    solve_briefly,
+    solve_goal,
+)
+from planner.search.engines.relaxation import DualProof, Relaxation, RelaxedAnswer, range_proof
+from planner.search.improve.rearranging import settle
+from planner.search.ledger import Ledger
+
+ADMISSION_SHARE = 0.35
+"""Share of the remaining time and effort that one admission goal may take."""
+
+LAST_SHARE = 0.8
+"""Share of the remaining time of the last tier: nothing comes after it."""
+
+LP_SHARE = 0.5
+"""Share of the remaining time of one LP: without the first one there is nothing, and the others are quick."""
+
+SHARES = {"waiting": 0.1, "preference": 0.5, "bandwidth": 0.5, "span": 0.6}
+"""On the aggregated model, shares of families of tiers that need less or more than others."""
+
+NEAR = 200
+"""A bound is near if it is a 200th of the value away, or less."""
+
+RUNNING_SUBJECTS = {"admission", "disruption"}
+"""Subjects of tiers that get that share: a poor plan starts too little, or stops gangs needlessly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """Ranges of the variables in all plans that are at least as good as ``values`` in the first tiers."""
+
+    values: tuple[int, ...]
+    lower: list[int]
+    upper: list[int]
+
+
+@dataclass(slots=True)
+class _Asked:
+    """Tiers that come next, and what is known about them before their turn.
+
+    ``fused``: None where there is nothing to ask. ``ranges``: of the variables, when they were asked for.
+    ``relaxed``: an LP that leaves something open; ``proof``: what narrows ranges; ``begun``: branching that
+    goes on meanwhile.
+    """
+
+    first: int
+    ranges: tuple[list[int], list[int]]
+    fused: FusedObjective | None = None
+    goal: Goal | None = None
+    answer: Answer | None = None
+    relaxed: RelaxedAnswer | None = None
+    proof: DualProof | None = None
+    begun: Branching | None = None
+
+    @property
+    def end(self) -> int:
+        return self.first + (1 if self.fused is None else len(self.fused.members))
+
+
+class Problem(Protocol):
+    """A program whose assignments are plans. ``complete``: every plan is one of its assignments.
+
+    ``covers_admission``: every plan is one as far as the running gangs go. ``expression``: None of a tier
+    about which the program says nothing.
+    """
+
+    program: Program
+    complete: bool
+    covers_admission: bool
+
+    def expression(self, tier: Tier) -> Linear | None: ...
+
+    def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]: ...
+
+
+class TierSearch:
+    """Search the tiers of a ledger from the first open one to ``last`` (exclusive).
+
+    ``brief``: with little effort per tier, for the steps of a neighbourhood search. ``fill``: adds to a
+    plan what fits beside it. ``follow``: a plan that follows an LP solution. ``lax``: the program leaves out
+    rules that plans have to keep, so that one follows the LP even where there is an assignment.
+    ``only_better``: no plan is made of an assignment that is only as good as the incumbent. ``lps``: see
+    ``solve_goal``. ``rough``: a tier is closed with the bound of its LP if that is NEAR. ``share``: share of
+    the remaining time that HiGHS gets for a tier, with no engine after it; ``shares``: of some families.
+    ``beside``: what goes on while an engine works. ``narrowed``: by the number of tiers, what earlier
+    searches of the program found out, to which this one adds. ``start``: a solution to begin with.
+    ``ahead``: while HiGHS works on a tier, the next one is begun as if nothing better came of it.
+    ``settled``: tiers of which the program's optimum is known; a gap that is left is between the program and
+    plans.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        ledger: Ledger,
+        budget: Budget,
+        progress: Progress,
+        last: int,
+        *,
+        brief: bool = False,
+        share: float | None = None,
+        shares: Mapping[str, float] = SHARES,
+        fill: Callable[[Sequence[GangDecision]], Sequence[GangDecision]] = tuple,
+        follow: Callable[[Sequence[float]], Sequence[GangDecision]] | None = None,
+        lax: bool = False,
+        only_better: bool = False,
+        lps: int = BRANCHING_LPS,
+        rough: bool = False,
+        beside: Callable[[], AbstractContextManager[None]] = nullcontext,
+        narrowed: dict[int, Narrowed] | None = None,
+        start: Sequence[int] = (),
+        ahead: bool = False,
+    ) -> None:
+        self._problem = problem
+        self._ledger = ledger
+        self._budget = budget
+        self._progress = progress
+        self._last = last
+        self._brief = brief
+        self._time_share = share
+        self._shares = shares
+        self._fill = fill
+        self._follow = follow
+        self._lax = lax
+        self._only_better = only_better
+        self._lps = lps
+        self._rough = rough
+        self._beside = beside
+        self._narrowed = {} if narrowed is None else narrowed
+        self._relaxation = Relaxation(problem.program, budget)
+        self._assignment = tuple(start)
+        self._ahead = ahead
+        self.settled: set[int] = set()
+        self._expressions: list[Linear] = []
+        self._silent: set[int] = set()
+        self._tops: list[int] = []
+        self._ranges = list(problem.program.lower), list(problem.program.upper)
+        self._express()
+
+    def run(self) -> None:
+        """Solve every tier within the budget.
+
+        The program has the ranges of every plan again afterwards: what was narrowed for a tier holds for
+        later tiers only.
+        """
+        program = self._problem.program
+        program.lower, program.upper = list(self._ranges[0]), list(self._ranges[1])
+        self._relaxation = Relaxation(program, self._budget)
+        try:
+            self._solve_all()
+        finally:
+            program.lower, program.upper = list(self._ranges[0]), list(self._ranges[1])
+
+    def _solve_all(self) -> None:
+        ledger, asked = self._ledger, deque[_Asked]()
+        try:
+            while ledger.closed < self._last:
+                with self._beside():
+                    self._ask_ahead(asked)
+                    one = asked.popleft()
+                    answer = self._answer(one)
+                before = ledger.incumbent.values[: asked[-1].end if asked else one.end]
+                if one.fused is not None and answer is not None:
+                    self._conclude(one.fused, one, answer)
+                for _ in range(one.first, one.end):
+                    self._close()
+                self._follow_values(one, asked, before)
+        finally:
+            _abandon(asked)
+
+    def _follow_values(self, one: _Asked, asked: deque[_Asked], before: tuple[int, ...]) -> None:
+        """Ask again for what was asked for with other values, and narrow to the new ones."""
+        program, values = self._problem.program, self._ledger.incumbent.values
+        if values[: one.end] != before[: one.end]:
+            program.lower, program.upper = list(one.ranges[0]), list(one.ranges[1])
+            if one.fused is not None:
+                self._tighten(one.fused, one.proof)
+            self._recall(one.end)
+        elif values[: len(before)] != before:
+            program.lower, program.upper = asked[0].ranges
+        else:
+            return
+        _abandon(asked)
+
+    def _ask_ahead(self, asked: deque[_Asked]) -> None:
+        """Ask for the next tiers: one, or those up to the second on which an engine works."""
+        while not asked or (self._looks_ahead(asked) and asked[-1].end < self._last):
+            asked.append(self._ask(asked[-1].end if asked else self._ledger.closed))
+
+    def _looks_ahead(self, asked: deque[_Asked]) -> bool:
+        working = [one.begun for one in asked if one.begun is not None]
+        return (
+            self._ahead
+            and len(working) == 1
+            and working[0].apart
+            and self._open_until() <= len(self._expressions)
+            and not self._budget.exhausted()
+        )
+
+    def _ask(self, position: int) -> _Asked:
+        """What is known about the tiers from a position on, if those before keep their values."""
+        ledger, program = self._ledger, self._problem.program
+        skipped = self._is_known(position) and not self._tightens(position)
+        if not skipped and position == ledger.closed:
+            self._express()
+        one = _Asked(position, (program.lower, program.upper))
+        program.lower, program.upper = list(program.lower), list(program.upper)
+        if not skipped and position not in self._silent:
+            known = next((p for p in sorted(self._silent) if p > position), len(self._expressions))
+            one.fused = next_objective(
+                program, ledger.tiers[:known], self._expressions, position, self._tops
+            )
+            if not self._budget.exhausted():
+                one.proof = self._relax(one, one.fused)
+                self._tighten(one.fused, one.proof)
+        self._recall(one.end)
+        return one
+
+    def _is_known(self, position: int) -> bool:
+        """Whether a tier is proven, or nearly if no more is asked for and an engine was."""
+        known, value = self._ledger.known(position).value, self._ledger.incumbent.values[position]
+        near = self._rough and position in self._ledger.searched
+        return known == value or (near and abs(known - value) * NEAR <= abs(value))
+
+    def _tightens(self, position: int) -> bool:
+        """Whether an LP of a tier that is proven already is worth what it tells the tiers to come."""
+        if self._brief or self._budget.exhausted() or self._open_until() <= position:
+            return False
+        known, share = self._relaxation.hardest, self._time_share
+        return share is None or (
+            known is not None and can_branch(self._budget, known, share, self._lps)
+        )
+
+    def _tighten(self, fused: FusedObjective, proof: DualProof | None) -> None:
+        """Let the tiers to come use that these are kept at their values."""
+        if proof is not None and not any(
+            self._ledger.tiers[member.position].tolerance for member in fused.members
+        ):
+            proof.tighten(self._problem.program, self._value(fused))
+
+    def _recall(self, closed: int) -> None:
+        """Use what was found out about the first tiers, and leave it to later searches."""
+        program = self._problem.program
+        known, better = self._narrowed.get(closed), self._ledger.tiers[:closed]
+        values = self._ledger.incumbent.values[:closed]
+        if known is not None and all(
+            now >= then
+            for now, then in zip(
+                larger_is_better(better, values),
+                larger_is_better(better, known.values),
+                strict=True,
+            )
+        ):
+            program.lower[: len(known.lower)] = map(max, program.lower, known.lower)
+            program.upper[: len(known.upper)] = map(min, program.upper, known.upper)
+        self._narrowed[closed] = Narrowed(values, list(program.lower), list(program.upper))
+
+    def _open_until(self) -> int:
+        """The number of tiers up to the last one that is not proven, and those fused with it."""
+        ledger, tiers = self._ledger, self._ledger.tiers
+        unproven = (p for p in range(self._last - 1, ledger.closed - 1, -1) if not ledger.proven(p))
+        count = next(unproven, -1) + 1
+        while 0 < count < self._last and tiers[count - 1].row.fuses_with(tiers[count].row):
+            count += 1
+        return count
+
+    def _express(self) -> None:
+        """The expressions up to the last open tier; what they imply holds for every plan.
+
+        Tiers whose value is implied have none: nothing asks for them, and no later tier does.
+        """
+        program, ledger = self._problem.program, self._ledger
+        first, last = len(self._expressions), self._open_until()
+        if last <= first:
+            return
+        tightened = program.lower, program.upper
+        program.lower, program.upper = self._ranges
+        for position, expression in enumerate(
+            map(self._problem.expression, ledger.tiers[first:last]), first
+        ):
+            self._expressions.append(expression or Linear())
+            if expression is None:
+                self._silent.add(position)
+        self._tops += map(self._top, range(first, last))
+        known = len(tightened[0])
+        program.lower = [*tightened[0], *self._ranges[0][known:]]
+        program.upper = [*tightened[1], *self._ranges[1][known:]]
+        for position in {*range(max(first, ledger.closed), last)} - self._silent:
+            ledger.bound(position, self._tops[position], exact=True, always=True)
+
+    def _top(self, position: int) -> int:
+        """The best value that the bounds of the variables allow."""
+        program, expression = self._problem.program, self._expressions[position]
+        if self._ledger.tiers[position].sense == "max":
+            return program.bound_above(expression)
+        return max(0, program.bound_below(expression))
+
+    def _close(self) -> None:
+        position = self._ledger.closed
+        value, known = self._ledger.incumbent.values[position], self._ledger.known(position)
+        self._ledger.close()
+        bound = None if known.proof is None else known.value
+        self._progress.update(self._ledger.tiers[position].name, value, bound)
+
+    def _required_rows(self, before: int) -> tuple[tuple[Linear, int, int], ...]:
+        rows = []
+        for position in range(before):
+            expression, least = self._expressions[position], self._ledger.required(position)
+            if not expression.terms:
+                continue
+            if self._ledger.tiers[position].sense == "max":
+                rows.append((expression, least, UNBOUNDED))
+            else:
+                rows.append((expression, -UNBOUNDED, least))
+        return tuple(rows)
+
+    def _relax(self, one: _Asked, fused: FusedObjective) -> DualProof | None:
+        """Ask the LP, and begin to branch where it leaves something open. Returns what narrows ranges."""
+        ledger, program = self._ledger, self._problem.program
+        ledger.searched.update(member.position for member in fused.members)
+        goal = one.goal = Goal(fused.objective, fused.maximize, self._required_rows(one.first))
+        implied, value = range_proof(program, goal), self._value(fused)
+        if implied.sign * implied.bound <= implied.sign * value:  # no solver finds more
+            one.answer = Answer(Status.INFEASIBLE, (), value, exact=True)
+            return None if self._brief else implied
+        if self._brief:
+            return None
+        share = self._share_of_time(fused)
+        seconds = self._budget.seconds_left() * max(share, LP_SHARE)
+        relaxed = self._relaxation.bound(goal, seconds=seconds)
+        if all(ledger.proven(member.position) for member in fused.members):
+            return relaxed.proof
+        if self._rough and abs(relaxed.bound - value) * NEAR <= abs(value):
+            one.answer = Answer(Status.UNKNOWN, (), relaxed.bound, exact=True)
+            return relaxed.proof
+        one.relaxed = relaxed
+        if self._ahead and len(program.lower) > SMALL:
+            one.begun = begin_branching(
+                program,
+                goal,
+                self._budget,
+                incumbent=value,
+                relaxed_to=relaxed,
+                share=share,
+                hint=self._hint(),
+                lps=self._lps,
+            )
+        return relaxed.proof
+
+    def _answer(self, one: _Asked) -> Answer | None:
+        """The answer, with the ranges that the variables had when it was asked for; None if nothing was."""
+        fused, goal, program = one.fused, one.goal, self._problem.program
+        if fused is None or goal is None or one.answer is not None:
+            return one.answer
+        value = self._value(fused)
+        if (
+            self._brief
+        ):  # only for something better than the incumbent: usually the LP refutes it at once
+            return solve_briefly(program, goal.better_than(value), self._budget)
+        if one.relaxed is None:
+            return None
+        name = self._ledger.tiers[fused.members[0].position].name
+
+        def improved(value: int, bound: int) -> None:
+            if len(fused.members) == 1:
+                sign, shift = (-1 if fused.maximize else 1), fused.objective.constant
+                top = self._tops[fused.members[0].position]
+                best = sign * max(sign * (sign * bound + shift), sign * top)
+                self._progress.update(name, sign * value + shift, best)
+
+        narrowed = program.lower, program.upper
+        program.lower, program.upper = one.ranges
+        begun, one.begun = one.begun, None
+        try:
+            return solve_goal(
+                program,
+                goal,
+                self._budget,
+                self._effort(fused),
+                incumbent=value,
+                relaxed_to=one.relaxed,
+                share=self._share_of_time(fused),
+                second=self._time_share is None,
+                hint=self._hint(),
+                start=self._assignment,
+                improved=improved,
+                lps=self._lps,
+                begun=begun,
+            )
+        finally:
+            program.lower, program.upper = narrowed
+
+    def _conclude(self, fused: FusedObjective, one: _Asked, answer: Answer) -> None:
+        """Take over what an answer has for the plan and for the bounds."""
+        if one.relaxed is None:
+            self._adopt(fused, answer)
+            return
+        follows = self._follow is not None and (self._lax or not answer.values)
+        if one.relaxed.values is not None and self._follow is not None and follows:
+            self._ledger.offer(self._fill(self._follow(one.relaxed.values)))
+        self._adopt(fused, answer)
+        if answer.status is Status.OPTIMAL:
+            self.settled.update(member.position for member in fused.members)
+        elif answer.status is not Status.INFEASIBLE:
+            self._budget.record_limit()
+
+    def _value(self, fused: FusedObjective) -> int:
+        """The objective's value in the incumbent."""
+        return fused.value([self._ledger.incumbent.values[m.position] for m in fused.members])
+
+    def _holds(self, position: int) -> bool:
+        """Whether the program's bounds of a tier hold for all plans; if not, the tier stays unproven."""
+        if self._problem.complete:
+            return True
+        subjects = {tier.row.subject for tier in self._ledger.tiers[: position + 1]}
+        if self._problem.covers_admission and subjects <= RUNNING_SUBJECTS:
+            return True
+        self._budget.record_limit()
+        return False
+
+    def _adopt(self, fused: FusedObjective, answer: Answer) -> None:
+        if answer.values and not (self._only_better and self._reaches(fused, answer.values)):
+            self._assignment = answer.values
+            plan, instance = self._problem.decode(answer.values), self._ledger.instance
+            self._ledger.offer(plan, answer.values)
+            if instance.by_speed and not self._brief and not self._reaches(fused, answer.values):
+                self._ledger.offer(settle(instance, plan, budget=self._budget))
+            self._ledger.offer(self._fill(self._ledger.incumbent.decisions))
+        self._bound(fused, answer)
+
+    def _reaches(self, fused: FusedObjective, values: Sequence[int]) -> bool:
+        """Whether the incumbent is as good as an assignment."""
+        sign = 1 if fused.maximize else -1
+        return sign * self._value(fused) >= sign * fused.objective.value(values)
+
+    def _hint(self) -> tuple[int, ...]:
+        assignment = self._ledger.incumbent.assignment
+        known = len(self._problem.program.lower)
+        return next((own for own in (assignment, self._assignment) if len(own) == known), ())
+
+    def _share_of_time(self, fused: FusedObjective) -> float:
+        """The share of the remaining time: more for tiers on which many others depend, and for the last."""
+        if fused.members[-1].position == len(self._ledger.tiers) - 1:
+            return LAST_SHARE if self._time_share is None else ADMISSION_SHARE
+        tier = self._ledger.tiers[fused.members[0].position]
+        if self._time_share is None:
+            return ADMISSION_SHARE if tier.row.subject in RUNNING_SUBJECTS else CLOCK_SHARE
+        return self._shares.get(tier.family, self._time_share)
+
+    def _effort(self, fused: FusedObjective) -> float:
+        """The most effort for a goal: half of the remaining effort, all of it for the last."""
+        left = self._budget.effort_left()
+        last = fused.members[-1].position == len(self._ledger.tiers) - 1
+        return left if last else left / 2
+
+    def _bound(self, fused: FusedObjective, answer: Answer) -> None:
+        if not self._holds(fused.members[0].position):
+            return
+        values = [self._ledger.incumbent.values[m.position] for m in fused.members]
+        # INFEASIBLE: nothing is better than the incumbent
+        nothing = answer.status is Status.INFEASIBLE
+        bounds = values if nothing else fused.bounds(answer.bound, values)
+        for member, bound in zip(fused.members, bounds, strict=True):
+            self._ledger.bound(member.position, bound, exact=answer.exact)
+
+
+def _abandon(asked: deque[_Asked]) -> None:
+    """Nobody waits for these any more."""
+    for one in asked:
+        if one.begun is not None:
+            one.begun.abandon()
+    asked.clear()

@@ -1,0 +1,177 @@
+"""Why a gang has its place and not the next best: the plan with the gang in another domain, tier by tier.
+
+Everything else stays as planned. In a domain the best of the places that greedy finds counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from models.instance.solution import PodPlacement, Reason
+from models.program.base_state import outcome
+from models.program.demand_builder import remaining_demand
+from models.program.demands import Demand
+from models.tiers import Tier, larger_is_better
+from models.values.tier_values import Evaluation, tiers_of
+from planner.search.explain.causes import World
+from planner.search.explain.rule_reasons import without_joint_rules
+from planner.search.explain.shortage import FreeCounts, shortage
+from planner.search.free_space import FreeSpace
+from planner.search.start.greedy import placements
+
+MAX_CANDIDATES = 48
+"""Domains that are tried, those with most free GPUs first."""
+
+MAX_SHOWN = 5
+"""Domains that are compared in the answer, the best first."""
+
+WAYS = 8
+"""Places of one domain that are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """The gang in another domain. ``tier``: the first that differs, with its value now and there.
+
+    ``tier`` None with ``pods``: as good in every tier. Without ``pods`` none was found: ``why`` says more.
+    """
+
+    level: str
+    domain: str
+    pods: tuple[PodPlacement, ...] = ()
+    tier: Tier | None = None
+    here: int = 0
+    there: int = 0
+    why: Reason | None = None
+
+    @property
+    def better(self) -> bool:
+        """Whether the other domain is better: the plan is then not the best."""
+        if self.tier is None:
+            return False
+        return self.there > self.here if self.tier.sense == "max" else self.there < self.here
+
+
+@dataclass(frozen=True, slots=True)
+class Alternatives:
+    """``level``, ``domain``: where the gang is. ``others``: the best first. ``tried``: domains."""
+
+    level: str
+    domain: str
+    others: tuple[Alternative, ...]
+    tried: int
+
+
+def alternatives(world: World, late: Callable[[], bool]) -> Alternatives | None:
+    """The other domains for a gang that has pods after the plan; None for one that has none."""
+    pods = world.decisions[world.gang].pods
+    if not pods:
+        return None
+    return _Comparing(world, pods, late).run()
+
+
+class _Comparing:
+    def __init__(
+        self, world: World, pods: tuple[PodPlacement, ...], late: Callable[[], bool]
+    ) -> None:
+        self._world = world
+        self._late = late
+        self._instance = instance = world.instance
+        self._nodes = frozenset(pod.node for pod in pods)
+        self._tiers = tiers_of(instance)
+        self._here = Evaluation(instance, world.decisions).vector()
+        self._space = FreeSpace(instance, world.decisions)
+        self._space.set(world.gang, ())
+        counts = Counter(pod.role for pod in pods)
+        wanted = [counts[number] for number in range(len(world.spec.roles))]
+        self._demand = remaining_demand(instance, world.gang, wanted)
+        self._level, self._domains = self._of_the_gang()
+
+    def _of_the_gang(self) -> tuple[int, frozenset[int]]:
+        """The narrowest level at which it is in one domain, or else the narrowest that is counted."""
+        cluster = self._instance.cluster
+        for level in range(cluster.node_level, -1, -1):
+            used = frozenset(cluster.domain_of[level][n] for n in self._nodes)
+            if len(used) == 1:
+                return level, used
+        counted = [*cluster.counted_levels, cluster.node_level]
+        level = counted[-2] if len(counted) > 1 else cluster.node_level
+        return level, frozenset(cluster.domain_of[level][n] for n in self._nodes)
+
+    def run(self) -> Alternatives:
+        found = []
+        for name, nodes in islice(self._candidates(), MAX_CANDIDATES):
+            if self._late():
+                break
+            found.append(self._compared(name, nodes))
+        tried = len(found)
+        found.sort(key=self._rank)
+        cluster = self._instance.cluster
+        names = sorted("/".join(cluster.domains[self._level][d].path) for d in self._domains)
+        return Alternatives(
+            cluster.level_name(self._level), ", ".join(names), tuple(found[:MAX_SHOWN]), tried
+        )
+
+    def _candidates(self) -> Iterator[tuple[str, frozenset[int]]]:
+        """Other domains of the level; of a gang in several, all nodes without one of these."""
+        cluster, free = self._instance.cluster, self._space.arrays.free
+        domains = cluster.domains[self._level]
+        if len(self._domains) > 1:
+            every = frozenset(range(len(cluster.nodes)))
+            for d in sorted(self._domains):
+                yield f"without {'/'.join(domains[d].path)}", every.difference(domains[d].nodes)
+            return
+        suited = self._demand.nodes
+        rest = [
+            (-int(sum(free[n] for n in domain.nodes)), d)
+            for d, domain in enumerate(domains)
+            if d not in self._domains and not suited.isdisjoint(domain.nodes)
+        ]
+        for _, d in sorted(rest):
+            yield "/".join(domains[d].path), frozenset(domains[d].nodes)
+
+    def _compared(self, name: str, nodes: frozenset[int]) -> Alternative:
+        level = self._instance.cluster.level_name(self._level)
+        demand = self._demand.within(nodes)
+        best: tuple[tuple[int, ...], tuple[PodPlacement, ...], tuple[int, ...]] | None = None
+        if all(role.nodes for role in demand.roles):
+            for pods in islice(placements(self._space, demand), WAYS):
+                values = self._values(pods)
+                worth = larger_is_better(self._tiers, values)
+                if best is None or worth > best[0]:
+                    best = worth, pods, values
+                if self._late():
+                    break
+        if best is None:
+            return Alternative(level, name, why=self._why_not(demand))
+        _, pods, values = best
+        for tier, here, there in zip(self._tiers, self._here, values, strict=True):
+            if here != there:
+                return Alternative(level, name, pods, tier, here, there)
+        return Alternative(level, name, pods)
+
+    def _values(self, pods: tuple[PodPlacement, ...]) -> tuple[int, ...]:
+        decisions = list(self._world.decisions)
+        decisions[self._world.gang] = outcome(self._instance, self._world.gang, pods)
+        return Evaluation(self._instance, decisions).vector()
+
+    def _why_not(self, demand: Demand) -> Reason | None:
+        """What a count says against the domain; None if the rules do."""
+        if any(not role.nodes for role in demand.roles):
+            return Reason.of("Selector")
+        counts = FreeCounts(without_joint_rules(self._instance), self._space.arrays)
+        short = shortage(counts, demand)
+        return None if short is None else short.reason(counted="first")
+
+    def _rank(self, one: Alternative) -> tuple[object, ...]:
+        """Sort key: the best values first, those without a place last."""
+        if not one.pods:
+            return (1, 0, 0, one.domain)
+        if one.tier is None:
+            return (0, -len(self._tiers), 0, one.domain)
+        position = self._tiers.index(one.tier)
+        loss = (one.here - one.there) * (1 if one.tier.sense == "max" else -1)
+        return (0, -position if loss > 0 else -1 - len(self._tiers), loss, one.domain)

@@ -1,0 +1,151 @@
+"""What may keep a gang from starting beside a plan: one cause for each thing that somebody can change.
+
+Without a cause the instance is looser by exactly that: a gang that holds GPUs is gone, a node is in order, a
+wish of the gang or a rule of the policy is dropped. The size of the gang and the hardware are no causes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from models.instance.cluster import Node
+from models.instance.eligibility import without_conditions
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.solution import GangDecision
+from planner.search.free_space import SET_ASIDE
+
+
+class CauseKind(Enum):
+    """Those of others first, what the gang itself asks for after them."""
+
+    GANG = "gang"
+    NODE = "node"
+    RESERVATION = "reservation"
+    SPARES = "spares"
+    CELLS = "cells"
+    QUEUE = "queue"
+    HELD_ROOM = "holdRoom"
+    QUEUE_ORDER = "queueOrder"
+    SELECTED = "policyNodeSelector"
+    MODELS = "oneModel"
+    SERVICE = "service"
+    BALANCE = "balance"
+    EXCLUSIVE = "exclusive"
+    SPREAD = "topologySpread"
+    TOGETHER = "podAffinity"
+    APART = "podAntiAffinity"
+    PATIENCE = "patience"
+    SHARE = "minBandwidthShare"
+    REQUEST = "request"
+    TAINT = "taints"
+    MODEL = "model"
+    AFFINITY = "nodeAffinity"
+    SELECTOR = "nodeSelector"
+    SLICE = "slice"
+    REQUIRED = "required"
+    HOLD = "hold"
+    SIZE = "size"
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A plan of an instance, and the gang of it that is asked about. ``gang``: its index."""
+
+    instance: Instance
+    decisions: tuple[GangDecision, ...]
+    gang: int
+
+    @property
+    def spec(self) -> Gang:
+        return self.instance.gangs[self.gang]
+
+    def with_gang(self, gang: Gang) -> World:
+        """The same with another description of the gang."""
+        gangs = list(self.instance.gangs)
+        gangs[self.gang] = gang
+        return replace(self, instance=replace(self.instance, gangs=tuple(gangs)))
+
+    def without(self, gone: Collection[int]) -> World:
+        """The same without the pods of these gangs, which do not come back."""
+        if not gone:
+            return self
+        gangs, decisions = list(self.instance.gangs), list(self.decisions)
+        for index in gone:
+            gangs[index] = replace(gangs[index], pods=(), hold=SET_ASIDE)
+            decisions[index] = GangDecision("wait")
+        return replace(
+            self, instance=replace(self.instance, gangs=tuple(gangs)), decisions=tuple(decisions)
+        )
+
+    def with_nodes(self, nodes: Sequence[Node]) -> World:
+        """The same with other descriptions of the nodes; more of them may follow."""
+        cluster = replace(self.instance.cluster, nodes=tuple(nodes))
+        return replace(self, instance=replace(self.instance, cluster=cluster))
+
+
+Relax = Callable[[World], World]
+
+
+NOTHING: Mapping[str, object] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """``name``: of the gang, node, level or rule; ``fields``: what else its words need.
+
+    ``gang``, ``node``, ``role``: indices of what it is about. ``weight``: GPUs that it takes.
+    """
+
+    kind: CauseKind
+    name: str
+    gang: int | None = None
+    node: int | None = None
+    role: int | None = None
+    weight: int = 0
+    relax: Relax | None = None
+    fields: Mapping[str, object] = field(default_factory=dict, hash=False, compare=False)
+
+
+def relaxed(world: World, dropped: Collection[Cause]) -> World:
+    """The world without these causes."""
+    nodes = {one.node for one in dropped if one.kind is CauseKind.NODE}
+    found = world.without(
+        [one.gang for one in dropped if one.gang is not None and one.relax is None]
+    )
+    if nodes:
+        kept = enumerate(found.instance.cluster.nodes)
+        found = found.with_nodes([in_order(node) if n in nodes else node for n, node in kept])
+    for one in dropped:
+        if one.relax is not None:
+            found = one.relax(found)
+    return found
+
+
+def in_order(node: Node) -> Node:
+    """The node ready, uncordoned, without the taints of a condition, and with healthy GPUs."""
+    return replace(
+        without_conditions(node), ready=True, unschedulable=False, unhealthy=0, unknown_unhealthy=0
+    )
+
+
+def node_faults(node: Node) -> tuple[str, ...]:
+    """Codes of what is wrong with a node; none if nothing is."""
+    tainted = len(without_conditions(node).taints) < len(node.taints)
+    found = (
+        ("NotReady", not node.ready),
+        ("Cordoned", node.unschedulable),
+        ("Tainted", tainted and node.ready and not node.unschedulable),
+        ("UnhealthyGpus", node.healthy_gpus < node.gpus),
+    )
+    return tuple(code for code, wrong in found if wrong)
+
+
+def with_role(world: World, number: int, **changes: Any) -> World:  # noqa: ANN401  # fields of a role
+    """The world with another description of one role of the gang."""
+    roles = list(world.spec.roles)
+    roles[number] = replace(roles[number], **changes)
+    return world.with_gang(replace(world.spec, roles=tuple(roles)))

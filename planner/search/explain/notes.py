@@ -1,0 +1,193 @@
+"""What a plan assumes, as notes for the reader of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.policy import LOST_RUNTIME
+from models.instance.solution import NEVER, QUOTA, RESERVED, GangDecision, TierResult
+from models.queues.empty_starts import Answer, not_claiming
+from models.units import first_of, plural
+
+MAX_NAMED = 8
+"""Names in one note."""
+
+
+def notes_of(
+    instance: Instance, decisions: Sequence[GangDecision], *, exact: bool
+) -> tuple[str, ...]:
+    """The notes, in a fixed order."""
+    notes = [
+        *_unknown_runtime(instance, decisions),
+        *_ageless(instance),
+        *_unknown_starts(instance),
+        *_starts_not_now(instance),
+        *_moves_used_up(instance, decisions),
+    ]
+    shared = _shared_nics(instance, decisions)
+    if shared:
+        notes.append(
+            f"on {plural(shared, 'node')} several gangs share NICs; shared NICs are not modelled, so "
+            "bandwidth may be overstated"
+        )
+    if not exact and any(gang.by_rank for gang in instance.gangs):
+        notes.append(
+            "the bandwidth of gangs that have ranks is bounded in the program, not exact: where a tier "
+            "is not proven, a better place for them may exist"
+        )
+    elif not exact:
+        notes.append(
+            "some servers (no switch and more than 9 free GPUs, or NVLink domains of unlike servers) are "
+            "planned by GPU count: their GPU sets are good, not proven optimal"
+        )
+    return tuple(notes)
+
+
+def passed(instance: Instance, decisions: Sequence[GangDecision]) -> list[str]:
+    """That gangs wait while lower ones start on nodes they may use. ``decisions``: with reasons.
+
+    Gangs with a reservation, or that wait for one, do not count. Nothing where the policy says which
+    gangs hold room.
+    """
+    if instance.policy.hold_room_from is not None:
+        return []
+    gangs = instance.gangs
+    waiting: dict[frozenset[int], list[int]] = {}
+    for i, decision in enumerate(decisions):
+        if decision.decision == "wait" and gangs[i].hold is None and not _settled(decision):
+            own = (instance.eligible_nodes(role) for role in gangs[i].roles if role.gpus)
+            waiting.setdefault(frozenset().union(*own), []).append(i)
+    starts = [
+        (i, {pod.node for pod in decision.pods if gangs[i].roles[pod.role].gpus})
+        for i, decision in enumerate(decisions)
+        if decision.decision == "place"
+    ]
+    higher, lower = set[int](), set[int]()
+    for nodes, those in waiting.items():
+        here = [i for i, used in starts if not nodes.isdisjoint(used)]
+        lowest = min((gangs[i].priority for i in here), default=None)
+        if lowest is not None:
+            found = {i for i in those if gangs[i].priority > lowest}
+            highest = max((gangs[i].priority for i in found), default=lowest)
+            higher |= found
+            lower |= {i for i in here if gangs[i].priority < highest}
+    if not higher:
+        return []
+    first = min(higher, key=lambda i: (-gangs[i].priority, i))
+    others = len(higher) - 1
+    named = f"{'/'.join(gangs[first].key)} (priority {gangs[first].priority})"
+    named += f" and {plural(others, 'other')} wait" if others else " waits"
+    firm = sum(not gangs[i].preemptible for i in lower)
+    note = (
+        f"{named} while {plural(len(lower), 'gang')} of lower priority "
+        f"{'starts' if len(lower) == 1 else 'start'} on nodes that {'they' if others else 'it'} may use; no "
+        "room is held: a lower gang makes room later only if it is preemptible "
+        f"({firm:,} {'is' if firm == 1 else 'are'} not); "
+        f"holdRoom: {{from: {gangs[first].priority}}} in the Policy would hold it"
+    )
+    return [note]
+
+
+def _settled(decision: GangDecision) -> bool:
+    """Whether it never fits, or waits for other reasons than who starts: reservations or quotas."""
+    code = None if decision.reason is None else decision.reason.code
+    return code in (NEVER, QUOTA, RESERVED) or decision.reserved is not None
+
+
+def unsearched(tiers: Sequence[TierResult], searched: Collection[int]) -> list[str]:
+    """Which tiers the search did not come to. ``searched``: positions of those that it did."""
+    names = [tier.name for i, tier in enumerate(tiers) if tier.gap and i not in searched]
+    return [f"not searched: {first_of(names, MAX_NAMED)}"] if names else []
+
+
+def _unknown_starts(instance: Instance) -> list[str]:
+    """Waiting gangs that are promised nothing since it is not known whether they could ever start."""
+    answers = not_claiming(instance).items()
+    names = ["/".join(instance.gangs[i].key) for i, a in answers if a is Answer.UNKNOWN]
+    if not names:
+        return []
+    what = "hold no room and use up no guarantee: no place on the empty cluster was found for them"
+    return [f"{first_of(names, MAX_NAMED)}: {what}, and it is not proven that there is none"]
+
+
+def _starts_not_now(instance: Instance) -> list[str]:
+    """Waiting gangs that leave a guarantee to others while their nodes are as they are."""
+    answers, now = not_claiming(instance).items(), (Answer.NOT_NOW, Answer.UNKNOWN_NOW)
+    names = ["/".join(instance.gangs[i].key) for i, a in answers if a in now]
+    if not names:
+        return []
+    what = "use up no guarantee: as nodes are now (cordoned, not ready, sick GPUs, held by pods of no gang)"
+    return [
+        f"{first_of(names, MAX_NAMED)}: {what}, no place for them was found, even if no gang ran"
+    ]
+
+
+def _moves_used_up(instance: Instance, decisions: Sequence[GangDecision]) -> list[str]:
+    """That as many gangs move as the policy allows, while others wait."""
+    limits = instance.policy.moves
+    moved = sum(one.decision == "move" for one in decisions)
+    waits = any(
+        one.decision == "wait" and gang.hold is None
+        for gang, one in zip(instance.gangs, decisions, strict=True)
+    )
+    if limits is None or not moved or moved != limits.max_gangs or not waits:
+        return []
+    verb = "moves" if moved == 1 else "move"
+    most = "as many as maxGangs of the Policy's moves allows"
+    return [f"{plural(moved, 'gang')} {verb}, {most}; with more, gangs that wait might start"]
+
+
+def _unknown_runtime(instance: Instance, decisions: Sequence[GangDecision]) -> list[str]:
+    """Disturbed gangs whose lost runtime is unknown."""
+    disruption = instance.policy.disruption
+    if disruption.weight != LOST_RUNTIME:
+        return []
+    unknown = sum(
+        1
+        for gang, decision in zip(instance.gangs, decisions, strict=True)
+        if gang.running
+        and gang.started_at is None
+        and gang.last_checkpoint is None
+        and (decision.decision in ("preempt", "move") or _shrinks(gang, decision))
+    )
+    if not unknown:
+        return []
+    note = (
+        f"{plural(unknown, 'gang')} stopped, moved or shrunk without a known start or checkpoint: each "
+        f"GPU counts as {disruption.cap_s} s of lost runtime, the maximum"
+    )
+    return [note]
+
+
+def _shrinks(gang: Gang, decision: GangDecision) -> bool:
+    """Whether the gang keeps running with fewer pods."""
+    kept = {(pod.role, pod.index) for pod in decision.pods}
+    return decision.decision == "resize" and any(
+        (pod.role, pod.index) not in kept for pod in gang.running_pods
+    )
+
+
+def _ageless(instance: Instance) -> list[str]:
+    """Waiting gangs without a submission time, which cannot age."""
+    if instance.policy.starvation_after_s is None:
+        return []
+    ageless = sum(1 for g in instance.gangs if not g.running and g.submitted_at is None)
+    if not ageless:
+        return []
+    what = "its waiting time is unknown, so it does not age"
+    if ageless > 1:
+        what = "their waiting time is unknown, so they do not age"
+    return [f"{plural(ageless, 'waiting gang')} without submittedAt: {what}"]
+
+
+def _shared_nics(instance: Instance, decisions: Sequence[GangDecision]) -> int:
+    """Number of nodes with GPUs of two or more gangs that span several nodes."""
+    spanning: dict[int, int] = {}
+    for gang, decision in zip(instance.gangs, decisions, strict=True):
+        nodes = {pod.node for pod in decision.pods if gang.roles[pod.role].gpus}
+        if len(nodes) > 1 and gang.pattern != "none":
+            for node in nodes:
+                spanning[node] = spanning.get(node, 0) + 1
+    return sum(1 for count in spanning.values() if count > 1)

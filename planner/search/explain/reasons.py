@@ -1,0 +1,428 @@
+"""Why a gang waits, stays incomplete or is stopped: a code and its facts.
+
+They are what the gang needs, what those that come first leave of it, who holds the rest and what would
+help. ``Never`` is proven by counting on the empty cluster; what holds ``without`` gangs that may give way by
+a count, or an exact search, in which every one of them is removed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+from models.documents.reason import MAX_NAMED
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.run_times import starts_again
+from models.instance.solution import (
+    BACKOFF,
+    HELD_ROOM,
+    NEVER,
+    QUEUE_LIMIT,
+    QUEUE_ORDER,
+    GangDecision,
+    Reason,
+)
+from models.program.demand_builder import identity
+from models.program.demands import Demand
+from models.queues.empty_starts import Answer, EmptyStarts, not_claiming
+from models.queues.queue_order import behind, must_wait
+from models.rules.pod_rules import Kind
+from models.rules.room_holding import barred_by
+from models.rules.shape import ShapeRule
+from models.tiers import family
+from models.units import shown_of, time_text
+from models.values.tier_values import tiers_of
+from planner.search.budget import Budget
+from planner.search.explain.alone_proofs import AloneProofs
+from planner.search.explain.precedence import LeftByAbove, Others
+from planner.search.explain.reason_holders import ReasonHolders
+from planner.search.explain.remedies import Remedies
+from planner.search.explain.rule_reasons import RuleReasons, without_joint_rules
+from planner.search.explain.shortage import EmptyCluster, FreeCounts, Shortage, shortage, unselected
+from planner.search.free_space import FreeSpace, MaximalSpace
+from planner.search.start.greedy import missing_demand, place, placements, value_of
+
+WAYS = 16
+"""Places that are compared for a gang that waits for a better one."""
+
+GRACE_S = 1.0
+"""Seconds that reasons may take after the search was stopped or its time is up."""
+
+
+def with_reasons(
+    instance: Instance,
+    decisions: Sequence[GangDecision],
+    budget: Budget,
+    proven: Collection[int] = (),
+    immovable: Collection[int] = (),
+) -> tuple[GangDecision, ...]:
+    """The decisions, with a reason for each gang that waits, is stopped or lacks pods.
+
+    ``proven``: priorities for which no plan that keeps the earlier tiers admits more, or has more goodput
+    where the policy lists that. ``immovable``: gangs that must not move in those plans. Once the budget's
+    time is up, the gangs left get a reason that names no cause.
+    """
+    finder = _ReasonFinder(instance, decisions, budget, proven, immovable)
+    result = list(decisions)
+    for index in sorted(range(len(decisions)), key=lambda i: (-instance.gangs[i].priority, i)):
+        reason = finder.reason(index)
+        if reason is not None:
+            result[index] = replace(decisions[index], reason=reason)
+    return tuple(result)
+
+
+class _Clock:
+    """Ends GRACE_S after the budget's time is up or its search was stopped."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._until: float | None = None
+        self.is_over()
+
+    def in_grace(self) -> bool:
+        """Whether the budget is over: no search may start."""
+        return self._budget.stop.is_set() or self._budget.seconds_left() <= 0
+
+    def is_over(self) -> bool:
+        """Whether no more causes are established."""
+        now = time.monotonic()
+        if self._until is None and self.in_grace():
+            self._until = now + GRACE_S
+        return self._until is not None and now >= self._until
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """What those that come first leave for a kind of gang: a shortage, or whether a placement was found.
+
+    ``beside``: whether one was found beside the gangs of lower priority too. ``barred``: the rule about
+    pods or whole domains without which there would be one. ``cells``: that every placement found would take
+    cells of a queue away.
+    """
+
+    short: Shortage | None
+    fits: bool
+    beside: bool
+    free: int
+    barred: Kind | ShapeRule | None
+    cells: Reason | None
+
+
+class _ReasonFinder:
+    """Causes are established once a kind of gang; gangs must come by falling priority.
+
+    ``_empty``: why a kind can never start; ``_known``: why it cannot start now whoever gives way, None if
+    it may; ``_left``: what is left for it. ``_plain``: the instance without the rules about several gangs,
+    which all counts leave aside.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        decisions: Sequence[GangDecision],
+        budget: Budget,
+        proven: Collection[int],
+        immovable: Collection[int],
+    ) -> None:
+        self._instance = instance
+        self._decisions = decisions
+        self._clock = _Clock(budget)
+        self._proven = frozenset(proven)
+        self._immovable = sorted(immovable)
+        self._plain = without_joint_rules(instance)
+        self._pods = [decision.pods for decision in decisions]
+        self._maximal = MaximalSpace(self._plain)
+        self._proofs = AloneProofs(self._maximal, budget, self._clock.in_grace)
+        self._most = FreeCounts.of(self._maximal.space)
+        self._removable = frozenset(self._maximal.removed)
+        self._others = Others(instance, decisions, self._removable)
+        self._rules = RuleReasons(instance, decisions, self._plain)
+        self._remedies = Remedies(instance, decisions, self._plain, self._maximal, self._others)
+        self._holders = ReasonHolders(instance, decisions, self._others)
+        self._empty: dict[object, Reason | None] = {}
+        self._known: dict[object, Shortage | Reason | None] = {}
+        self._left: dict[object, _Left] = {}
+        self._nowhere: set[object] = set()
+        self._removed_on: dict[object, int] = {}
+
+    def reason(self, index: int) -> Reason | None:
+        """The reason for one gang, None if it needs none."""
+        gang, decision = self._instance.gangs[index], self._decisions[index].decision
+        if decision == "preempt":
+            return self._preempted(index)
+        incomplete = decision == "keep" and index in self._instance.incomplete
+        if decision != "wait" and not incomplete:
+            return None
+        if gang.hold is not None:
+            return self._held(gang)
+        beyond = None if gang.running else self._rules.never(index)
+        beyond = beyond or self._unable(index)
+        if beyond is not None:
+            return beyond
+        waiting = self._unexplained(index) if self._clock.is_over() else self._waiting(index)
+        if not incomplete:
+            return waiting
+        return waiting.with_fields("Incomplete", missing=len(gang.missing()), cause=waiting.code)
+
+    def _held(self, gang: Gang) -> Reason:
+        """What the reader found, or what the policy says of gangs like it."""
+        policy, hold = self._instance.policy, gang.hold
+        assert hold is not None, "asked before"
+        if hold.code == QUEUE_LIMIT:
+            return Reason.of(hold.code, limit=policy.queue_limit)
+        if hold.code == BACKOFF:
+            again = starts_again(policy, gang, self._instance.now)
+            assert again is not None, "why it is held"
+            return Reason.of(hold.code, until=time_text(again), evictions=max(1, gang.evictions))
+        return Reason.of(hold.code, text=hold.message)
+
+    def _preempted(self, index: int) -> Reason:
+        """The gangs that take the nodes it leaves."""
+        gangs, space = self._instance.gangs, self._after
+        arrivals = {
+            other for pod in space.original[index] for other in space.arrivals(pod.node, index)
+        }
+        ordered = sorted(arrivals, key=lambda other: (-gangs[other].priority, other))
+        by = [
+            {"gang": "/".join(gangs[o].key), "priority": gangs[o].priority}
+            for o in ordered[: shown_of(len(ordered), MAX_NAMED)]
+        ]
+        return Reason.of("Preempted", by=by, more=len(ordered) - len(by))
+
+    def _unexplained(self, index: int) -> Reason:
+        """For a gang whose cause of waiting is not known when the time is up."""
+        gang = self._instance.gangs[index]
+        gpus = sum(gang.roles[role].gpus for role, _ in gang.missing())
+        first = self._others.first(index)
+        code = "Outranked" if _outranks(first) else "NoRoom"
+        return Reason.of(code, gpus=gpus, first=first, ended=True)
+
+    def _waiting(self, index: int) -> Reason:
+        """The first reason that applies to a gang that lacks pods."""
+        gang = self._instance.gangs[index]
+        self._exempt(index)
+        demand = missing_demand(self._maximal.space, index)
+        if not demand.possible:
+            return Reason.of("RequiredTopology", broken=True)
+        kind = (identity(self._instance, demand), gang.roles)
+        if kind not in self._known:
+            self._known[kind] = self._not_now(demand, kind[0])
+        known = self._known[kind]
+        if isinstance(known, Shortage):
+            never = None if gang.running else self._never(index, kind)
+            if never is not None:
+                return never
+            if self._rules.above_limit(demand):
+                return self._rules.beyond_queues(demand) or self._short_now(demand, kind, known)
+            return self._short_now(demand, kind, known)
+        if known is not None:
+            return known.with_fields(**self._remedies.guarded(demand, kind))
+        return self._for_queues(demand, kind) or self._after_others(demand, kind)
+
+    def _for_queues(self, demand: Demand, kind: object) -> Reason | None:
+        """That its queues are full; None if only lower gangs that start fill them, and room lacks."""
+        limited = self._rules.beyond_queues(demand)
+        if limited is None or self._rules.beyond_without_lower(demand):
+            return limited
+        return limited if self._left_for(demand, kind).fits else None
+
+    def _never(self, index: int, kind: object) -> Reason | None:
+        """Why a waiting gang, for which a count finds no space now, could not start on the empty cluster."""
+        if kind not in self._empty:
+            self._empty[kind] = self._best.never(self._best.demand(index))
+        return self._empty[kind]
+
+    def _unable(self, index: int) -> Reason | None:
+        """That no placement on the empty cluster keeps every rule, where counts leave one possible."""
+        if not_claiming(self._instance).get(index) is not Answer.NEVER:
+            return None
+        starts, gang = self._instance.once(EmptyStarts), self._instance.gangs[index]
+        if not starts.counted(index):
+            return None
+        rule, gpus = starts.rule(index), sum(role.min * role.gpus for role in gang.roles)
+        return Reason.of(NEVER, gpus=gpus, counted="empty", rule=rule, apart=rule is None)
+
+    @cached_property
+    def _after(self) -> FreeSpace:
+        return FreeSpace(self._plain, self._decisions)
+
+    @cached_property
+    def _above(self) -> LeftByAbove:
+        return LeftByAbove(self._plain, self._decisions)
+
+    @cached_property
+    def _best(self) -> EmptyCluster:
+        return EmptyCluster(self._plain)
+
+    def _short_now(self, demand: Demand, kind: object, short: Shortage) -> Reason:
+        """A count says no, whoever gives way: who holds the rest, and what would help."""
+        if short.code == "Selector":
+            return short.reason()
+        found = None if self._clock.in_grace() else self._holders.of(demand, kind, short)
+        named = {} if found is None else found.fields(self._instance)
+        helps = self._remedies.help(demand, kind, named=bool(named))
+        place = None if found is None else found.place
+        without = self._removed_there(demand)
+        return short.reason(place, counted="running", without=without, **named, **helps)
+
+    def _removed_there(self, demand: Demand) -> int:
+        """How many of the gangs that may be stopped or moved have pods on nodes that it may use."""
+        key = (demand.nodes, self._maximal.removed)
+        if key not in self._removed_on:
+            pods = self._maximal.space.original
+            self._removed_on[key] = sum(
+                any(pod.node in demand.nodes for pod in pods[index])
+                for index in self._maximal.removed
+            )
+        return self._removed_on[key]
+
+    def _exempt(self, index: int) -> None:
+        """Let this gang, and only this one, keep its pods in the most space it could find."""
+        if index in self._removable or len(self._maximal.removed) < len(self._removable):
+            self._maximal.exempt(index)
+            self._most = FreeCounts.of(self._maximal.space)
+
+    def _not_now(self, demand: Demand, kind: object) -> Shortage | Reason | None:
+        """Why it cannot start now, whoever gives way; None if it may or if that is unknown."""
+        short = unselected(self._instance, demand)
+        short = short or shortage(self._most, demand)
+        if short is not None:
+            return short
+        if self._clock.in_grace() or place(self._maximal.space, demand) is not None:
+            return None
+        return self._proofs.reason(demand, kind)
+
+    def _after_others(self, demand: Demand, kind: object) -> Reason:
+        """The gang could fit without the others: what those leave that start first."""
+        reserved = self._rules.reserved(demand, kind)
+        if reserved is not None:
+            return reserved
+        left = self._left_for(demand, kind)
+        first = self._others.first(demand.gang)
+        ruled_out = self._ruled_out(demand, left, first)
+        if ruled_out is not None:
+            return ruled_out
+        if left.fits:
+            return self._fitting(demand, first, beside=left.beside)
+        patient = self._patient(demand)
+        if patient is not None:
+            return patient
+        helps = self._remedies.guarded(demand, kind) or self._remedies.preemption(demand, kind)
+        more = {"counted": "first", "first": first, **self._reclaiming(demand.gang), **helps}
+        if left.short is not None:
+            found = left.short.reason(**more)
+        else:
+            found = Reason.of("NoRoom", gpus=demand.gpus, room_gpus=left.free, **more)
+        return replace(found, code="Outranked") if _outranks(first) else found
+
+    def _ruled_out(self, demand: Demand, left: _Left, first: dict[str, int]) -> Reason | None:
+        """The rule about several gangs that keeps it from room that is there."""
+        if left.barred is not None:
+            more = self._reclaiming(demand.gang)
+            return Reason.of(left.barred.value, gpus=demand.gpus, first=first, **more)
+        if left.cells is not None:
+            return left.cells.with_fields(gpus=demand.gpus)
+        if not left.fits:
+            return None
+        above = barred_by(self._instance, self._pods, demand.gang)
+        before = behind(self._instance, self._pods, demand.gang) if above is None else above
+        if before is None:
+            return None
+        other = self._instance.gangs[before]
+        by = [{"gang": "/".join(other.key), "priority": other.priority}]
+        if above is not None:
+            return Reason.of(HELD_ROOM, by=by)
+        return Reason.of(QUEUE_ORDER, queue=other.queue, by=by)
+
+    def _left_for(self, demand: Demand, kind: object) -> _Left:
+        """Counted once for all gangs of a kind that the same gangs precede."""
+        above = self._above
+        above.lower_to(self._instance.gangs[demand.gang].priority)
+        key = (kind, above.stage)
+        if key not in self._left:
+            short = shortage(above.counts, demand)
+            fits = short is None and kind not in self._nowhere
+            pods = place(above.space, demand) if fits else None
+            fits = pods is not None
+            if not fits:
+                self._nowhere.add(kind)  # less is left for lower priorities
+            beside = fits and place(self._after, demand) is not None
+            barred = self._rules.barred(demand.gang) if fits else None
+            cells = None
+            if pods is not None and barred is None:
+                cells = self._rules.taken_away(demand.gang, above.space.pods, pods)
+            free = above.counts.on(demand.nodes)
+            self._left[key] = _Left(short, fits, beside, free, barred, cells)
+        return self._left[key]
+
+    def _patient(self, demand: Demand) -> Reason | None:
+        """Until when it waits for a better place than there is; None if that does not keep it waiting."""
+        gang = self._instance.gangs[demand.gang]
+        until = self._instance.patient_until(gang)
+        if until is None:
+            return None
+        ways = islice(placements(self._above.space, demand, bound=False), WAYS)
+        least = self._instance.least_share(gang)
+        shares = (value_of(self._above.space, demand.gang, pods).share for pods in ways)
+        best = max((s for s in shares if s is not None and s >= 1000 * least), default=None)
+        if best is None:
+            return None
+        share = float(self._instance.min_share(gang))
+        when = time_text(until)
+        return Reason.of("Bandwidth", share=share, until=when, best_share=best / 1000)
+
+    def _fitting(self, demand: Demand, first: dict[str, int], *, beside: bool) -> Reason:
+        """The gang would fit but waits, because earlier tiers or the end of the search decide so."""
+        listed = [objective.name for objective in self._instance.policy.objectives]
+        rewarding = [n for n, name in enumerate(listed) if family(name).fused]
+        fits = "beside" if beside else "instead"
+        found = Reason.of("Outranked", gpus=demand.gpus, first=first, fits=fits)
+        if not rewarding:
+            return found.with_fields(unrewarded=True)
+        earlier = listed[: min(rewarding)]
+        guaranteed = not beside and self._guarantees
+        proven = self._instance.gangs[demand.gang].priority in self._proven
+        if earlier or guaranteed:
+            more = self._reclaiming(demand.gang) if proven else {}
+            return found.with_fields(earlier=earlier, guaranteed=guaranteed, **more)
+        if proven and self._instance.by_speed:  # what fits adds w x speed
+            return found.with_fields(no_speed=True)
+        return found.with_fields(ended=True)
+
+    def _reclaiming(self, index: int) -> dict[str, Any]:
+        """What is known about making room for the gang by moving or stopping others.
+
+        Under goodput, starting it may also slow others down, and gains nothing at a speed of 0.
+        """
+        if must_wait(self._instance, self._pods, index):
+            return {}  # whatever room there were would be held
+        if self._instance.gangs[index].priority in self._proven:
+            by_speed = self._instance.by_speed
+            fields: dict[str, Any] = self._restriction()
+            if not self._others.has_peers(index):
+                return fields | {"proven": "noPlanGains" if by_speed else "noPlanAdmits"}
+            fields["within"] = self._guarantees
+            return fields | {"proven": "slowsPeers" if by_speed else "displacesPeers"}
+        candidates = self._others.candidates(index)
+        return {"tried": candidates} if candidates else {}
+
+    @property
+    def _guarantees(self) -> bool:
+        """Whether guarantees of queues come before all other tiers."""
+        return any(tier.row.first for tier in tiers_of(self._instance))
+
+    def _restriction(self) -> dict[str, Any]:
+        """The restriction of a proof to plans in which some gangs do not move."""
+        names = ["/".join(self._instance.gangs[i].key) for i in self._immovable[:MAX_NAMED]]
+        more = len(self._immovable) - len(names)
+        return {"unmoved": names, "more": more} if names else {}
+
+
+def _outranks(first: dict[str, int]) -> bool:
+    """Whether some of the gangs that start first precede this one."""
+    return bool(first["higher"] or first["aged"])

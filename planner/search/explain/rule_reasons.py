@@ -1,0 +1,287 @@
+"""Rules that keep a gang from room that is there.
+
+They are about several gangs: what queues may hold and keep reachable, nodes that are reserved, and where the
+pods of others are. A rule keeps a gang waiting if it finds a place without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from models.documents.reason import MAX_NAMED
+from models.hardware import slug
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.queue import Gpu
+from models.instance.solution import (
+    NEVER,
+    QUOTA,
+    RESERVED,
+    GangDecision,
+    PodPlacement,
+    Reason,
+    Reserved,
+)
+from models.program.demands import Demand
+from models.queues.cell_places import Reach
+from models.queues.cells import cells_by_model, is_firm, without_places
+from models.queues.pins import closed_by_pins, trespassing
+from models.queues.queue_shares import QueueCounts, beyond_limit, queue_counts, queue_of, shares
+from models.queues.reservations import closes
+from models.queues.reserved_quotas import Claim, claims_beside, hindered
+from models.rules.pod_rules import Kind, about, without
+from models.rules.shape import ShapeRule, shapes_about, without_shape
+from models.units import shown_of, time_text
+from planner.search.explain.precedence import LeftByAbove
+from planner.search.free_space import FreeSpace
+from planner.search.start.greedy import missing_demand, place
+
+
+class RuleReasons:
+    """``plain``: the instance as ``without_joint_rules`` has it. Gangs must come by falling priority.
+
+    ``_closed``: whether reservations keep a kind of gang out; ``_spaces``: what those that come first leave
+    where some rules do not count.
+    """
+
+    def __init__(
+        self, instance: Instance, decisions: Sequence[GangDecision], plain: Instance
+    ) -> None:
+        self._instance = instance
+        self._decisions = decisions
+        self._plain = plain
+        self._pods = [decision.pods for decision in decisions]
+        self._closed: dict[object, bool] = {}
+        self._spaces: dict[object, FreeSpace] = {}
+        self._without_lower: dict[int, QueueCounts | None] = {}
+
+    @cached_property
+    def _queues(self) -> QueueCounts | None:
+        return queue_counts(self._instance, self._pods)
+
+    def beyond_without_lower(self, demand: Demand) -> bool:
+        """Whether a limit or a guarantee refuses the gang even without the starts of lower priority."""
+        counts = self._counts_without_lower(self._instance.gangs[demand.gang].priority)
+        asked = {} if counts is None else self._asked(demand, counts)
+        return counts is not None and counts.refusal(demand.gang, asked) is not None
+
+    def _counts_without_lower(self, priority: int) -> QueueCounts | None:
+        """What queues hold with the plan, without its starts of lower priority."""
+        if priority not in self._without_lower:
+            pairs = zip(self._instance.gangs, self._decisions, strict=True)
+            first = [
+                () if one.decision == "place" and gang.priority < priority else one.pods
+                for gang, one in pairs
+            ]
+            self._without_lower[priority] = queue_counts(self._instance, first)
+        return self._without_lower[priority]
+
+    def beyond_queues(self, demand: Demand) -> Reason | None:
+        """The limit or the guarantee of a queue that keeps the gang from so many GPUs, if one does.
+
+        A guarantee that refuses it without the starts of lower priority comes first: a limit that those fill
+        is not why it waits.
+        """
+        counts = self._queues
+        asked = {} if counts is None else self._asked(demand, counts)
+        first = None if counts is None else counts.refusal(demand.gang, asked)
+        if counts is None or first is None:
+            return None
+        above = self._counts_without_lower(self._instance.gangs[demand.gang].priority)
+        refusal = None if above is None else above.refusal(demand.gang, asked)
+        if above is not None and refusal is not None and refusal.queue is None:
+            counts, first = above, refusal
+        queue, gpu, kept, firm = first
+        names = counts.shares.names
+        needs: dict[str, object] = {"gpus": asked[gpu], "model": gpu}
+        if queue is not None:
+            if firm:
+                most, held = counts.shares.most_firm[gpu][queue], counts.firm[gpu][queue]
+                needs["not_preemptible"] = True
+                return Reason.of(QUOTA, queue=names[queue], held=held, limit=most, **needs)
+            most, held = counts.shares.most[gpu][queue], counts.held[gpu][queue]
+            unlent = counts.taken(queue, gpu) - held
+            if most is not None and held + asked[gpu] > most:
+                return Reason.of(QUOTA, queue=names[queue], held=held, limit=most, **needs)
+            most = counts.shares.most_taken[gpu][queue]
+            return Reason.of(QUOTA, queue=names[queue], held=held, limit=most, kept=unlent, **needs)
+        own = counts.shares.path(queue_of(self._instance)[demand.gang])
+        others = [q for q in range(len(names)) if q not in own] or own
+        if kept:
+            unlent, owner = max((counts.unlent(q, gpu), -q) for q in others)
+            return Reason.of(QUOTA, queue=names[-owner], kept=unlent, **needs)
+        unused, owner = max((counts.unused(q, gpu), -q) for q in others)
+        guarantee = counts.shares.guarantee(-owner, gpu)
+        return Reason.of(QUOTA, queue=names[-owner], unused=unused, guarantee=guarantee, **needs)
+
+    def never(self, index: int) -> Reason | None:
+        """That a gang asks for more than a queue may hold, whatever runs."""
+        found = beyond_limit(self._instance, self._instance.gangs[index])
+        if found is None or self._queues is None:
+            return None
+        name = self._queues.shares.names[found.queue]
+        asked: dict[str, object] = {"gpus": found.asked, "model": found.gpu}
+        if found.firm:
+            asked["not_preemptible"] = True
+        return Reason.of(NEVER, queue=name, limit=found.limit, **asked)
+
+    def above_limit(self, demand: Demand) -> bool:
+        """Whether it lacks more GPUs than a queue may hold, whatever the others in it hold."""
+        counts = self._queues
+        if counts is None:
+            return False
+        path = counts.shares.path(queue_of(self._instance)[demand.gang])
+        most = counts.shares.most
+        asked = self._asked(demand, counts).items()
+        limits = [(n, most[gpu][q]) for gpu, n in asked if gpu in most for q in path]
+        return any(limit is not None and n > limit for n, limit in limits)
+
+    def _asked(self, demand: Demand, counts: QueueCounts) -> dict[Gpu, int]:
+        """GPUs that it lacks, in all, and of each model on which a role of it has to be."""
+        asked: dict[Gpu, int] = {None: demand.gpus}
+        for role in demand.gpu_roles:
+            names = {slug(name) for name in self._instance.gpu_names(role.nodes)}
+            if len(names) == 1 and counts.shares.models:
+                (name,) = names
+                asked[name] = asked.get(name, 0) + role.gpus * role.count
+        return asked
+
+    @cached_property
+    def _higher(self) -> LeftByAbove:
+        """What running gangs and starts of higher priority leave."""
+        return LeftByAbove(self._plain, self._decisions)
+
+    @cached_property
+    def _claims(self) -> list[Claim]:
+        return claims_beside(self._instance, self._pods)
+
+    def reserved(self, demand: Demand, kind: object) -> Reason | None:
+        """Reservations but for which it fits beside gangs of higher priority; elsewhere it does not."""
+        gang = self._instance.gangs[demand.gang]
+        own = frozenset[int]().union(*(role.nodes for role in demand.roles))
+        in_queues = hindered(self._instance, self._claims, demand.gang)
+        closing = tuple(
+            one
+            for one in self._instance.reserved
+            if closes(self._instance, one, gang) and not own.isdisjoint(one.nodes)
+        )
+        if not closing and not in_queues:
+            return None
+        self._higher.lower_to(gang.priority + 1)
+        if in_queues:
+            if place(self._higher.space, demand) is None:
+                return None
+            return self._reserved_for(gang, in_queues, in_queues=True)
+        key, space = (kind, self._higher.stage, closing), self._higher.space
+        if key not in self._closed:
+            free = demand.within(own.difference(*(one.nodes for one in closing)))
+            elsewhere = all(role.nodes for role in free.roles) and place(space, free) is not None
+            self._closed[key] = not elsewhere and place(space, demand) is not None
+        return self._reserved_for(gang, closing) if self._closed[key] else None
+
+    def _reserved_for(
+        self, gang: Gang, holders: Sequence[Reserved], *, in_queues: bool = False
+    ) -> Reason:
+        """For whom the nodes are reserved, and why the gang may not start there until then.
+
+        ``in_queues``: not the nodes, but what it would hold in its queues.
+        """
+        nodes = {n for one in holders for n in one.nodes}
+        by = [
+            {
+                "gang": "/".join(one.gang),
+                "priority": -one.place[1],
+                "start": time_text(one.start),
+            }
+            for one in holders
+        ]
+        shown = shown_of(len(by), MAX_NAMED)
+        return Reason.of(
+            RESERVED,
+            reserved_nodes=None if in_queues else len(nodes),
+            by=by[:shown],
+            more=len(by) - shown,
+            endless=gang.expected_duration_s is None,
+        )
+
+    def taken_away(
+        self, gang: int, first: Sequence[Sequence[PodPlacement]], pods: Sequence[PodPlacement]
+    ) -> Reason | None:
+        """Whose cells a gang would take with these pods beside those that come first; None if it need not."""
+        instance, spec = self._instance, self._instance.gangs[gang]
+        if not is_firm(spec) or not (cells_by_model(instance) or closed_by_pins(instance, spec)):
+            return None
+        if self._placed_without((), gang):
+            return None
+        held = {pod.node for pod in pods if spec.roles[pod.role].gpus}
+        closed = trespassing(instance, spec, held)
+        if closed:
+            name = min(closed, key=lambda name: (-closed[name], name))
+            return Reason.of(QUOTA, queue=name, pinned=closed[name])
+        reach = Reach(instance, enumerate(first))
+        reach.pack()
+        known = {(name, kind): missing for name, kind, missing in reach.lacking()}
+        reach.add(gang, pods)
+        reach.pack()
+        for name, kind, missing in reach.lacking():
+            lost = missing - known.get((name, kind), 0)
+            if lost > 0:
+                level = None
+                if kind.level is not None:
+                    level = instance.cluster.level_name(kind.level)
+                return Reason.of(
+                    QUOTA,
+                    queue=name,
+                    cells=lost,
+                    level=level,
+                    cell_gpus=kind.gpus if level is None else None,
+                )
+        return Reason.of(QUOTA, cells=0)
+
+    def barred(self, gang: int) -> Kind | ShapeRule | None:
+        """The rule that keeps a gang from the room that is left; None if it finds a place."""
+        rules: list[Kind | ShapeRule] = list(about(self._instance, gang))
+        shapes = shapes_about(self._instance, gang)
+        if self._instance.gangs[gang].exclusive is None and not self._some_alone:
+            shapes = [rule for rule in shapes if rule is not ShapeRule.EXCLUSIVE]
+        rules += shapes
+        if not rules or self._placed_without((), gang):
+            return None
+        return next((rule for rule in rules if self._placed_without((rule,), gang)), rules[0])
+
+    @cached_property
+    def _some_alone(self) -> bool:
+        """Whether a gang that is alone in its domains has pods after the plan."""
+        pairs = zip(self._instance.gangs, self._decisions, strict=True)
+        return any(gang.exclusive is not None and one.pods for gang, one in pairs)
+
+    def _placed_without(self, rules: tuple[Kind | ShapeRule, ...], gang: int) -> bool:
+        """Whether a placement is found beside those that come first if no such rules count."""
+        priority = self._instance.gangs[gang].priority
+        if (rules, priority) not in self._spaces:
+            pairs = zip(self._instance.gangs, self._decisions, strict=True)
+            first = (
+                GangDecision("wait") if d.decision == "place" and g.priority < priority else d
+                for g, d in pairs
+            )
+            kinds = [rule for rule in rules if isinstance(rule, Kind)]
+            shapes = [rule for rule in rules if isinstance(rule, ShapeRule)]
+            loose = without_shape(without(self._instance, kinds), shapes)
+            self._spaces[rules, priority] = FreeSpace(loose, tuple(first))
+        space = self._spaces[rules, priority]
+        return place(space, missing_demand(space, gang)) is not None
+
+
+def without_joint_rules(instance: Instance) -> Instance:
+    """The instance without rules about pods, whole domains, held room, queues, cells and reservations."""
+    known = shares(instance)
+    if instance.policy.hold_room_from is not None:
+        instance = replace(instance, policy=replace(instance.policy, hold_room_from=None))
+    if instance.reserved:
+        instance = replace(instance, reserved=())
+    if known is not None:
+        queues = tuple(replace(one, strict=False) for one in without_places(instance.queues))
+        instance = replace(instance, queues=queues, shares=known.unlimited())
+    return without_shape(without(instance))

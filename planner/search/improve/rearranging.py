@@ -1,0 +1,218 @@
+"""Place the gangs that start once more, now that it is known which they are: small ones first.
+
+The greedy start takes large gangs first, so that most GPUs are admitted; they leave small gangs no domain
+of their own. The same gangs with the same pods are placed anew, and kept only if the plan is better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import islice
+
+from models.instance.instance import Instance
+from models.instance.solution import STARTS, GangDecision
+from models.program.base_state import base_decisions
+from models.program.demand_builder import remaining_demand
+from models.program.demands import Demand
+from models.queues.queue_order import must_wait
+from models.rates.gang_bandwidth import FULL_SHARE
+from models.rates.speed import FULL_SPEED
+from models.rules.disruption_budgets import may_move
+from models.rules.nearness import companions
+from models.tiers import family, larger_is_better, sign
+from models.values.tier_values import PLACEMENT_VALUES, Evaluation, Line, gang_value, tiers_of
+from planner.search.budget import Budget
+from planner.search.free_space import FreeSpace, Pods, counts_of
+from planner.search.improve.beside import Pairs
+from planner.search.improve.repair import unjustified_victims
+from planner.search.ledger import Ledger
+from planner.search.start.greedy import greedy, place, placements
+
+PLACEMENTS = 6
+"""Placements of one gang that are compared."""
+
+
+def rearrange(
+    instance: Instance, decisions: Sequence[GangDecision], *, budget: Budget | None = None
+) -> tuple[GangDecision, ...]:
+    """The plan with its starting gangs placed anew if that is better and the budget lasts."""
+    if budget is not None and budget.exhausted():
+        return tuple(decisions)
+    space = FreeSpace(instance, decisions)
+    starting = [index for index, one in enumerate(decisions) if one.decision in STARTS]
+    for index in starting:
+        space.set(index, space.original[index])
+    demands, mark = [starting_demand(space, decisions, index) for index in starting], space.mark()
+    for small_first in (True, False):
+        ordered = sorted(demands, key=partial(_order, instance, small_first))
+        found = _placed(space, decisions, ordered, budget)
+        space.undo(mark)
+        if found is not None and _worth(instance, found) > _worth(instance, decisions):
+            decisions = found
+            break
+    if companions(instance):
+        ordered = sorted(demands, key=partial(_order, instance, small_first))
+        found = _beside(space, decisions, ordered, budget)
+        if found is not None and _worth(instance, found) > _worth(instance, decisions):
+            return found
+    return tuple(decisions)
+
+
+def _beside(
+    space: FreeSpace,
+    decisions: Sequence[GangDecision],
+    demands: Sequence[Demand],
+    budget: Budget | None,
+) -> tuple[GangDecision, ...] | None:
+    """The plan with these gangs placed beside those that they should be near; None as ``_placed``."""
+    if not Pairs(space, demands, budget).place():
+        return None
+    found = list(decisions)
+    for demand in demands:
+        found[demand.gang] = space.decision(demand.gang)
+    return tuple(found) if not unjustified_victims(space.instance, found) else None
+
+
+def afresh(instance: Instance, *, budget: Budget) -> tuple[GangDecision, ...] | None:
+    """A plan in which all movable gangs are placed anew at their size, and then those that wait.
+
+    None if one of them finds no place, a rule is broken, or the budget ends. Only worth it where restarts
+    are free.
+    """
+    base = base_decisions(instance)
+    running = [i for i, gang in enumerate(instance.gangs) if gang.running and may_move(instance, i)]
+    if not running:
+        return None
+    away = list(base)
+    for index in running:
+        away[index] = GangDecision("preempt")
+    space = FreeSpace(instance, away)
+    counts = {index: counts_of(instance.gangs[index], base[index].pods) for index in running}
+    demands = [remaining_demand(instance, index, counts[index], ()) for index in running]
+    found = list(base)
+    for demand in sorted(demands, key=partial(_fresh_order, instance)):
+        pods = None
+        if not budget.exhausted():
+            pods = place(space, demand) if demand.possible else None
+        if pods is None:
+            return None
+        space.set(demand.gang, pods)
+        found[demand.gang] = space.decision(demand.gang)
+    plan = greedy(instance, found, ended=budget.exhausted)
+    return plan if Ledger(instance, base).keeps_rules(plan) else None  # disruption budgets, queues
+
+
+def _fresh_order(instance: Instance, demand: Demand) -> tuple[int, ...]:
+    """High priorities first, then large pods, large gangs."""
+    largest = max((role.gpus for role in demand.roles), default=0)
+    return -instance.gangs[demand.gang].priority, -largest, -demand.gpus, demand.gang
+
+
+def better(
+    instance: Instance, one: tuple[GangDecision, ...], other: tuple[GangDecision, ...] | None
+) -> tuple[GangDecision, ...]:
+    """The better of two plans, the first where they are equal."""
+    if other is None or _worth(instance, other) <= _worth(instance, one):
+        return one
+    return other
+
+
+def settle(
+    instance: Instance, decisions: Sequence[GangDecision], *, budget: Budget
+) -> tuple[GangDecision, ...]:
+    """The plan with each gang that starts in the best place left for it, what is lost most first.
+
+    Best: faster, then better in the tiers about placements, in the order of the policy.
+    """
+    found, lines = list(decisions), Evaluation(instance, decisions).lines
+    lost = [
+        (-(FULL_SPEED - (line.speed or 0)) * line.gang.weight_gpus, -line.gang.weight_gpus, index)
+        for index, line in enumerate(lines)
+        if line.decision.decision in STARTS and line.value is not None and not _perfect(line)
+    ]
+    space = FreeSpace(instance, decisions) if lost else None
+    for _, _, index in sorted(lost):
+        if budget.exhausted():
+            break
+        assert space is not None
+        mark, now = space.mark(), space.pods[index]
+        demand = starting_demand(space, decisions, index)
+        if must_wait(instance, space.pods, index) or not demand.possible:
+            continue
+        held = space.original[index]
+        space.set(index, held)
+        worth = partial(_placement_worth, instance, index)
+        ways = islice(placements(space, demand), PLACEMENTS)
+        best = max(ways, key=lambda pods: worth(space, (*held, *pods)), default=None)
+        if best is None or worth(space, (*held, *best)) <= worth(space, now):
+            space.undo(mark)
+        else:
+            space.set(index, (*held, *best))
+            found[index] = space.decision(index)
+    return tuple(found)
+
+
+def _perfect(line: Line) -> bool:
+    """Whether no placement is better: at full speed in one domain of each level."""
+    assert line.value is not None
+    fast = line.speed == FULL_SPEED and line.value.share in (None, FULL_SHARE)
+    return fast and max(line.value.domains) == 1
+
+
+def _placement_worth(
+    instance: Instance, index: int, space: FreeSpace, pods: Pods
+) -> tuple[int, ...]:
+    """Speed, and what the gang adds to the tiers about placements, with just these pods; larger is better."""
+    gang = instance.gangs[index]
+    known = {pod.node: space.by_node[pod.node].known for pod in pods}
+    value = gang_value(instance, gang, pods, known)
+    listed = (objective.name for objective in instance.policy.objectives)
+    tiers = (family(name) for name in listed if name in PLACEMENT_VALUES)
+    worth = (sign(t.sense) * PLACEMENT_VALUES[t.name](instance, gang, pods, value) for t in tiers)
+    return (value.speed if instance.by_speed else 0, *worth)
+
+
+def _placed(
+    space: FreeSpace,
+    decisions: Sequence[GangDecision],
+    demands: Sequence[Demand],
+    budget: Budget | None,
+) -> tuple[GangDecision, ...] | None:
+    """The plan with these gangs placed in this order; None if one finds no place or the budget ends."""
+    found = list(decisions)
+    for demand in demands:
+        exhausted = budget is not None and budget.exhausted()
+        pods = None if exhausted else place(space, demand)
+        if pods is None:
+            return None
+        space.set(demand.gang, (*space.pods[demand.gang], *pods))
+        found[demand.gang] = space.decision(demand.gang)
+    return tuple(found) if not unjustified_victims(space.instance, found) else None
+
+
+def starting_demand(space: FreeSpace, decisions: Sequence[GangDecision], gang: int) -> Demand:
+    """All pods that the plan adds for the gang."""
+    counts = counts_of(space.instance.gangs[gang], decisions[gang].pods)
+    return remaining_demand(space.instance, gang, counts, space.original[gang])
+
+
+def _order(instance: Instance, small_first: bool, demand: Demand) -> tuple[int, ...]:  # noqa: FBT001
+    """Large pods first, for which room is scarce; then narrow required levels, then small gangs.
+
+    Not ``small_first``: then gangs that prefer narrow levels, then large ones.
+    """
+    gang = instance.gangs[demand.gang]
+    largest = max((role.gpus for role in demand.roles), default=0)
+    required = -1 if gang.required is None else gang.required
+    preferred = max(
+        -1 if level is None else level
+        for level in (gang.preferred, *(r.preferred for r in gang.roles))
+    )
+    rest = (demand.gpus,) if small_first else (-preferred, -demand.gpus)
+    return -largest, -required, *rest, demand.gang
+
+
+def _worth(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[int, ...]:
+    """Values of all tiers, larger is better."""
+    return larger_is_better(tiers_of(instance), Evaluation(instance, decisions).vector())

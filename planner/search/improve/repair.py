@@ -1,0 +1,270 @@
+"""Repair of plans: gangs go back to where they run, and gangs that start give way to them.
+
+The preemption rule (2.7): a gang is stopped, or shrunk without being movable, only if a gang to which it
+gives way puts a new pod on a node that it gives up. A relaxed program can break this rule unnoticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.run_times import protected
+from models.instance.solution import GangDecision, PodPlacement
+from models.program.base_state import Pods, moves_pods, standing_pods
+from models.program.demand_builder import remaining_demand
+from models.program.options import standing_gpus
+from models.queues.queue_order import must_wait
+from models.queues.reservations import due
+from models.rules.disruption_budgets import guards
+from models.rules.giving_way import unjustified
+from planner.search.free_space import FreeSpace, counts_of
+from planner.search.joint_rules import JOINT_RULES
+from planner.search.start.greedy import place
+
+MOST_PLACED = 1_000_000
+"""Pairs of a node and a gang that starts elsewhere in one repair: under a second of work."""
+
+
+def unjustified_victims(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
+    """Gangs that give up space on nodes to which no gang comes that may take it, ascending."""
+    released = {
+        index: nodes
+        for index, before in _changed(instance, decisions)
+        if (nodes := _released(instance.gangs[index], before, decisions[index].pods))
+    }
+    if not released:
+        return []
+    return unjustified(instance, released, _arrivals(instance, decisions))
+
+
+def moves_beyond(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
+    """Gangs that move beyond the limits of the policy: those in whose place the lowest come, or nobody.
+
+    Those that make room for the same gang follow each other, so that few moves are for nothing.
+    """
+    limits = instance.policy.moves
+    moved = [i for i, one in enumerate(decisions) if one.decision == "move"]
+    if limits is None or not moved:
+        return []
+    sizes = {index: standing_gpus(instance, index) for index in moved}
+    if limits.allow(len(moved), sum(sizes.values())):
+        return []
+    nobody = (True, 0, 0)
+    comes: dict[int, tuple[bool, int, int]] = {}
+    for gang, pod in _arrivals(instance, decisions):
+        who = (False, -instance.gangs[gang].priority, gang)
+        comes[pod.node] = min(who, comes.get(pod.node, nobody))
+    standing = standing_pods(instance)
+
+    def urgency(index: int) -> tuple[tuple[bool, int, int], int, int]:
+        first = min(comes.get(pod.node, nobody) for pod in standing[index])
+        return first, sizes[index], index
+
+    kept, gpus, beyond = 0, 0, list[int]()
+    for index in sorted(moved, key=urgency):
+        if limits.allow(kept + 1, gpus + sizes[index]):
+            kept, gpus = kept + 1, gpus + sizes[index]
+        else:
+            beyond.append(index)
+    return sorted(beyond)
+
+
+def needless_undone(
+    instance: Instance, decisions: Sequence[GangDecision], gangs: Iterable[int] | None = None
+) -> tuple[GangDecision, ...]:
+    """The plan in which running gangs stay where they run if nobody came there. ``gangs``: only these."""
+    changed = [
+        index
+        for index, before in _changed(instance, decisions)
+        if before and (gangs is None or index in gangs)
+    ]
+    space, found = FreeSpace(instance, decisions) if changed else None, list(decisions)
+    for gang in changed:
+        assert space is not None
+        mark, seated = space.mark(), set[int]()
+        space.set(gang, space.original[gang])
+        nodes = sorted({pod.node for pod in space.original[gang]})
+        if space.closed.broken_by(gang, space.original[gang]) or not all(
+            _fits_again(space, n, seated) for n in nodes
+        ):
+            space.undo(mark)
+            continue
+        for one in (gang, *seated):
+            found[one] = space.decision(one)
+    return tuple(found)
+
+
+def _fits_again(space: FreeSpace, n: int, seated: set[int]) -> bool:
+    """Whether all pods fit on the node, those that came on other GPUs of it if need be.
+
+    Gangs that change GPUs are added to ``seated``. On a mesh GPUs are not alike: there they stay.
+    """
+    if space.is_valid(n) and not space.stale_indices(n):
+        return True
+    model = space.instance.cluster.nodes[n].model
+    if model is None or not model.switched or space.by_node[n].raw < 0:
+        return False
+    came = {gang for (gang, _, _), (_, stays) in space.by_node[n].tenants.items() if not stays}
+    for gang in sorted(came):
+        pods = space.pods[gang]
+        if any(pod.node != n for pod in pods) or space.original[gang]:
+            return False
+        space.set(gang, ())
+        counts = counts_of(space.instance.gangs[gang], pods)
+        demand = remaining_demand(space.instance, gang, counts, ()).within(frozenset({n}))
+        again = place(space, demand) if demand.possible else None
+        if again is None:
+            return False
+        space.set(gang, again)
+        seated.add(gang)
+    return space.is_valid(n) and not space.stale_indices(n)
+
+
+def back_in_place(
+    instance: Instance, decisions: Sequence[GangDecision], gangs: Iterable[int]
+) -> tuple[GangDecision, ...]:
+    """The plan in which these gangs stay where they run; gangs that started in their place wait.
+
+    Gangs that were stopped for such a gang stay where they run, too, and the rules about several gangs hold.
+    Some gangs that break one start elsewhere if they find a place.
+    """
+    space = FreeSpace(instance, decisions)
+    turns = [g for g in gangs if space.pods[g] != space.original[g]]
+    returned: set[int] = set()
+    misplaced: dict[int, Pods] = {}
+    while turns or (turns := _breaking(space, misplaced)):
+        gang = turns.pop()
+        returned.add(gang)
+        space.set(gang, space.original[gang])
+        for pod in space.original[gang]:
+            while not space.is_valid(pod.node) or space.stale_indices(pod.node):
+                turns += _give_way(space, pod.node, returned)
+    _start_elsewhere(space, misplaced)
+    found = [
+        decision if space.pods[index] == decision.pods else space.decision(index)
+        for index, decision in enumerate(decisions)
+    ]
+    needless = set(unjustified_victims(instance, found)) - returned
+    return back_in_place(instance, found, sorted(needless)) if needless else tuple(found)
+
+
+def _breaking(space: FreeSpace, misplaced: dict[int, Pods]) -> list[int]:
+    """Gangs that have to go back so that the rules about several gangs hold.
+
+    The pods of those that start and may start elsewhere are noted in ``misplaced``.
+    """
+    for rule in JOINT_RULES:
+        found = rule.back(space)
+        if found and rule.elsewhere:
+            misplaced.update((g, space.pods[g]) for g in found if not space.original[g])
+        if found:
+            return found
+    return []
+
+
+def _start_elsewhere(space: FreeSpace, misplaced: dict[int, Pods]) -> None:
+    """Start these gangs, which wait now, at the size that they had, the highest priority first."""
+    gangs = space.instance.gangs
+    order = sorted(misplaced, key=lambda gang: (-gangs[gang].priority, gang))
+    for gang in order[: MOST_PLACED // max(1, len(space.by_node))]:
+        counts = counts_of(gangs[gang], misplaced[gang])
+        demand = remaining_demand(space.instance, gang, counts, ())
+        barred = must_wait(space.instance, space.pods, gang)
+        pods = None if barred or not demand.possible else place(space, demand)
+        if pods is not None:
+            space.set(gang, pods)
+
+
+def _give_way(space: FreeSpace, n: int, returned: set[int]) -> list[int]:
+    """Take the lowest gang that came to the node off again; returns it if it has to go back, too.
+
+    A gang that runs elsewhere now may find another place; back where it was may stand others by now, so that
+    it counts as the highest of them. Gangs that have to start count as the highest of all.
+    """
+    came = {
+        gang
+        for (gang, _, _), (_, stays) in space.by_node[n].tenants.items()
+        if not stays and gang not in returned
+    }
+    for gang in sorted(came, key=lambda gang: (_rank(space, gang), -gang)):
+        if space.original[gang] and _may_go_on(space, gang):
+            before = space.pods[gang]
+            space.set(gang, elsewhere(space, gang, n) or before)
+            if space.pods[gang] != before:
+                return []
+    lowest = min(came, key=lambda gang: (_highest_rank(space, gang, returned), -gang))
+    if not space.original[lowest]:
+        space.set(lowest, elsewhere(space, lowest, n))
+        return []
+    space.set(lowest, space.original[lowest])
+    return [lowest]
+
+
+def _rank(space: FreeSpace, gang: int) -> tuple[bool, int]:
+    """Whether the gang has to start, and its priority."""
+    spec = space.instance.gangs[gang]
+    return spec.key in due(space.instance), spec.priority
+
+
+def _highest_rank(space: FreeSpace, gang: int, returned: set[int]) -> tuple[bool, int]:
+    """Of the gang, and of those that came to where it runs, if it does."""
+    there = {
+        other
+        for pod in space.original[gang]
+        for (other, _, _), (_, stays) in space.by_node[pod.node].tenants.items()
+        if not stays and other not in returned
+    }
+    return max(_rank(space, one) for one in (gang, *there))
+
+
+def _may_go_on(space: FreeSpace, gang: int) -> bool:
+    """Whether a gang that runs may go elsewhere: one that is guarded only if it moves already."""
+    if gang in guards(space.instance).takings or gang in protected(space.instance):
+        return moves_pods(space.original[gang], space.pods[gang])
+    return space.instance.gangs[gang].movable
+
+
+def elsewhere(space: FreeSpace, gang: int, n: int) -> Pods:
+    """The pods of a gang, with those on a node placed on others, else all anew; none if neither fits."""
+    before = space.pods[gang]
+    counts = counts_of(space.instance.gangs[gang], before)
+    others = frozenset(range(len(space.instance.cluster.nodes))) - {n}
+    for kept in (tuple(pod for pod in before if pod.node != n), ()):
+        space.set(gang, kept)
+        demand = remaining_demand(space.instance, gang, counts, kept)
+        pods = place(space, demand.within(others)) if demand.possible else None
+        if pods is not None:
+            return (*kept, *pods)
+    return ()
+
+
+def _released(
+    gang: Gang, before: Iterable[PodPlacement], after: Sequence[PodPlacement]
+) -> set[int]:
+    """Nodes on which the gang gives up space under the rule, which lets a movable gang shrink."""
+    if after and gang.movable:
+        return set()
+    kept = {(pod.role, pod.index) for pod in after}
+    removed = (pod.node for pod in before if (pod.role, pod.index) not in kept)
+    return set(removed)
+
+
+def _arrivals(
+    instance: Instance, decisions: Sequence[GangDecision]
+) -> Iterator[tuple[int, PodPlacement]]:
+    """(gang, pod) of pods on a node where they do not stand now."""
+    for index, before in _changed(instance, decisions):
+        original = {(pod.role, pod.index): pod.node for pod in before}
+        for pod in decisions[index].pods:
+            if original.get((pod.role, pod.index)) != pod.node:
+                yield index, pod
+
+
+def _changed(instance: Instance, decisions: Sequence[GangDecision]) -> Iterator[tuple[int, Pods]]:
+    """The gangs whose pods change, with those that run now."""
+    pairs = zip(standing_pods(instance), decisions, strict=True)
+    for index, (before, decision) in enumerate(pairs):
+        if decision.pods is not before and decision.pods != before:
+            yield index, before

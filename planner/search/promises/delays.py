@@ -1,0 +1,154 @@
+"""Why a start that an earlier plan stated is later in this one, or is dropped.
+
+What is at the promised place at the promised time says why; where nothing is, gangs that came since and go
+before it, then gangs that are overdue, then nodes that failed since, then nothing but the input.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from models.instance.instance import EarlierPlan, Instance
+from models.instance.solution import STARTS, Cause, Delayed, GangDecision, QueuePlace
+from models.queues.reservations import end_of, expected_end, queue_place
+
+MOST_NAMED = 8
+"""Gangs or nodes that are named as a cause, the first by name."""
+
+
+def delayed(instance: Instance, decisions: Sequence[GangDecision]) -> Iterator[tuple[int, Delayed]]:
+    """The gangs that wait for longer than an earlier plan stated, and why.
+
+    ``decisions``: with reservations.
+    """
+    earlier = instance.earlier
+    if earlier is None:
+        return
+    for index, (gang, one) in enumerate(zip(instance.gangs, decisions, strict=True)):
+        start = earlier.starts.get(gang.key)
+        if start is None or one.decision != "wait":
+            continue
+        if one.reserved is None or one.reserved.start > start:
+            cause, by = _Causes(instance, decisions, earlier, index, start).find()
+            yield index, Delayed(start, cause, tuple(sorted(by))[:MOST_NAMED])
+
+
+class _Causes:
+    """``start``: when the gang was to start."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        decisions: Sequence[GangDecision],
+        earlier: EarlierPlan,
+        index: int,
+        start: int,
+    ) -> None:
+        self._instance, self._decisions, self._earlier = instance, decisions, earlier
+        self._index, self._gang = index, instance.gangs[index]
+        self._start = max(start, instance.now)
+        self._nodes = {pod.node for pod in self._gang.planned}
+
+    def find(self) -> tuple[Cause, set[str]]:
+        """The first kind of cause that there is, and the names."""
+        failed = self._failed()
+        if failed:
+            return "Failure", failed
+        there = self._there()
+        late = {i for i in there if self._is_late(i)}
+        came = {i for i in there if self._came(i) or self._goes_first(i)}
+        if came:
+            return "Arrival", self._names(came)
+        if late:
+            return "Overrun", self._names(late)
+        before = self._before()
+        if before:
+            return "Arrival", self._names(before)
+        late = {i for i, one in enumerate(self._decisions) if one.pods and self._is_late(i)}
+        if late:
+            return "Overrun", self._names(late)
+        unsound = self._unsound()
+        return ("Failure", unsound) if unsound else ("Input", set())
+
+    def _failed(self) -> set[str]:
+        """Nodes of the promised place that are gone, closed, or have too few healthy GPUs."""
+        nodes, asked = self._instance.cluster.nodes, Counter[int]()
+        for pod in self._gang.planned:
+            asked[pod.node] += self._gang.roles[pod.role].gpus
+        bad = {
+            nodes[n].name
+            for n, gpus in asked.items()
+            if not self._instance.schedulable(nodes[n]) or nodes[n].healthy_gpus < gpus
+        }
+        return bad | self._earlier.gone.get(self._gang.key, frozenset())
+
+    def _unsound(self) -> set[str]:
+        """Nodes that have failed since: with them there is less that queues may be promised."""
+        instance = self._instance
+        sound = {
+            node.name
+            for node in instance.cluster.nodes
+            if instance.schedulable(node) and node.healthy_gpus == node.gpus
+        }
+        return set(self._earlier.sound) - sound
+
+    def _there(self) -> set[int]:
+        """Gangs that are at the promised place at that time."""
+        found = set()
+        for index, one in enumerate(self._decisions):
+            if index == self._index:
+                continue
+            if one.pods:
+                end = end_of(self._instance, index, one)
+                if (end is None or end > self._start) and self._on(p.node for p in one.pods):
+                    found.add(index)
+            elif one.reserved is not None and self._on(one.reserved.nodes):
+                found.add(index)
+        return found
+
+    def _on(self, nodes: Iterable[int]) -> bool:
+        return any(n in self._nodes for n in nodes)
+
+    def _is_late(self, index: int) -> bool:
+        """Whether it runs beyond what was expected, or started later than was stated."""
+        gang, now = self._instance.gangs[index], self._instance.now
+        if not gang.running:
+            return False
+        end = expected_end(self._instance, index, GangDecision("keep"))
+        stated = self._earlier.starts.get(gang.key)
+        started = stated is not None and gang.started_at is not None and gang.started_at > stated
+        return (end is not None and end <= now) or started
+
+    def _came(self, index: int) -> bool:
+        """Whether it has come since the earlier plan, and goes before the gang or runs already.
+
+        Who is within a guarantee goes before all that borrow, whenever it came. Who was stopped, or was held
+        back then, comes when it waits again.
+        """
+        gang, own = self._instance.gangs[index], self._place(index)
+        if gang.key in self._earlier.gangs:
+            comes = not gang.running or self._decisions[index].decision in STARTS
+            if comes and self._goes_first(index):
+                return True
+            waited = self._earlier.waited
+            waits = not gang.running and waited is not None and gang.key not in waited
+            return waits and own < self._place(self._index)
+        return gang.running or own < self._place(self._index)
+
+    def _goes_first(self, index: int) -> bool:
+        """Whether it is within a guarantee, and the gang is not: it starts first, and no longer gives way."""
+        return self._place(index)[0] < self._place(self._index)[0]
+
+    def _before(self) -> set[int]:
+        """Gangs that have come since the earlier plan and start, or wait, before the gang."""
+        gangs = self._instance.gangs
+        return {
+            i for i, gang in enumerate(gangs) if gang.hold is None or gang.running if self._came(i)
+        }
+
+    def _place(self, index: int) -> QueuePlace:
+        return queue_place(self._instance, self._instance.gangs[index])
+
+    def _names(self, gangs: set[int]) -> set[str]:
+        return {"/".join(self._instance.gangs[i].key) for i in gangs}

@@ -1,0 +1,64 @@
+"""What the search starts from where gangs hold reservations: who starts in turn does, who waits has nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from models.instance.instance import Instance
+from models.instance.solution import GangDecision, Solution
+from models.queues.reservations import left_waiting
+from planner.search.budget import Budget
+from planner.search.improve.growth import grow
+from planner.search.improve.rearranging import better
+from planner.search.ledger import Ledger
+from planner.search.promises.reservations import in_turn
+from planner.search.start.greedy import best_greedy
+
+
+def hold_nodes(
+    instance: Instance, base: tuple[GangDecision, ...], budget: Budget
+) -> tuple[Instance, tuple[GangDecision, ...]]:
+    """The instance with what is held for gangs that wait, and the plan in which those start that have to.
+
+    ``base``: the plan that changes nothing. Nobody has to start if that plan breaks a rule.
+    """
+    reserved, plan = in_turn(instance, base, budget)
+    if not reserved:
+        return instance, base
+    held = replace(instance, reserved=reserved)
+    if Ledger(held, base).keeps_rules(plan):
+        return held, plan
+    later = tuple(one for one in reserved if one.start > instance.now)
+    return replace(instance, reserved=later), base
+
+
+def first_plan(
+    instance: Instance, plan: tuple[GangDecision, ...], base: Sequence[GangDecision], budget: Budget
+) -> tuple[GangDecision, ...]:
+    """A plan for the search to start from, in which gangs start that have to, as they do in ``plan``.
+
+    Where they also start if all gangs are placed in the order of the tiers, the better of the two.
+    """
+    start = grow(instance, best_greedy(instance, plan, budget))
+    if plan == base:
+        return start
+    freely = grow(instance, best_greedy(instance, base, budget))
+    return better(instance, start, in_due_time(instance, freely))
+
+
+def in_due_time(
+    instance: Instance, plan: tuple[GangDecision, ...] | None
+) -> tuple[GangDecision, ...] | None:
+    """The plan, if all gangs start that have to."""
+    if plan is None or left_waiting(instance, [one.pods for one in plan]):
+        return None
+    return plan
+
+
+def with_proofs_of(instance: Instance, plan: Solution) -> Solution:
+    """The solution with what is known of plans that keep other reservations than it kept."""
+    known = Ledger(instance, plan.decisions)
+    known.best = {position: tier.best for position, tier in enumerate(plan.tiers)}
+    stopped_by = "budget" if plan.stopped_by == "proof" else plan.stopped_by
+    return replace(plan, tiers=known.results(), stopped_by=stopped_by)

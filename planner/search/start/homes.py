@@ -1,0 +1,298 @@
+"""A plan that follows a solution of the slots: who runs, and the domain in which each gang is whole.
+
+The solution says how many slots of each domain are for whom. A gang is placed on the nodes of its domains;
+one that is whole in none takes large slots in the domains that have some left for such gangs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from models.instance.solution import GangDecision, PodPlacement, placed
+from models.program.base_state import base_decisions
+from models.program.demands import Demand, RoleDemand
+from models.program.slots.slot_program import Mode, SlotModel
+from models.program.slots.slot_rooms import Piece
+from models.queues.reservations import due
+from planner.search.budget import Budget
+from planner.search.free_space import FreeSpace
+from planner.search.start.greedy import admit, permitted, place
+from planner.search.start.guided import start
+
+
+def settle_in(
+    model: SlotModel, values: Sequence[int], budget: Budget
+) -> tuple[list[GangDecision], set[int]]:
+    """The plan as the solution has it, and who was to move in it and has no place.
+
+    Large pods come first, those that need narrow domains before others. What finds no place where the
+    solution has it is tried anywhere, and else left to others.
+    """
+    instance = model.instance
+    decisions, homeless = list(base_decisions(instance)), set[int]()
+    chosen = {mode.option.demand.gang: mode for mode in model.modes if values[mode.variable]}
+    for choice in model.requests.choices:
+        mode = chosen.get(choice.gang)
+        if instance.gangs[choice.gang].running and (mode is None or mode.option.effect.moved):
+            decisions[choice.gang] = GangDecision("preempt")
+    space = FreeSpace(instance, decisions)
+    for gang, mode in chosen.items():  # what stays holds its room before anything comes
+        if decisions[gang].decision == "preempt":
+            space.set(gang, placed(instance.gangs[gang], mode.option.demand.stays))
+    _keep_spares(model, values, space)
+    homes = _Homes(model, values, space)
+    coming = sorted(map(homes.settler, chosen.values()), key=lambda one: one.key)
+    for settler in coming:
+        mode, moves = settler.mode, settler.mode.option.effect.moved
+        if mode.shape is None and not moves:
+            continue
+        # once the budget is over the others wait, but nobody stays away who was only to move
+        found_one = not budget.exhausted() and _place(space, mode, homes.of(settler))
+        if moves and not found_one:
+            homeless.add(mode.option.demand.gang)
+            space.set(mode.option.demand.gang, ())
+    start(space, dict.fromkeys(chosen, 1.0), budget)
+    found = [
+        one if space.pods[i] == one.pods and i not in homeless else space.decision(i)
+        for i, one in enumerate(decisions)
+    ]
+    return found, homeless
+
+
+def _keep_spares(model: SlotModel, values: Sequence[int], space: FreeSpace) -> None:
+    """Spare nodes are kept free in the domains in which the solution has them."""
+    found = dict[int, set[int]]()
+    for rule, variable, nodes in model.spares.idle:
+        if values[variable]:
+            found.setdefault(rule, set()).update(nodes)
+    for rule, own in found.items():
+        space.closed.prefer(rule, frozenset(own))
+
+
+def _place(space: FreeSpace, mode: Mode, home: frozenset[int] | None) -> bool:
+    """Place a gang at home, or anywhere; one that starts as fast as in the solution, if possible."""
+    demand = mode.option.demand
+    at_home = demand if home is None else demand.on_gpus(home)
+    for held, speed in ((at_home, mode.speed), (demand, mode.speed), (at_home, 0)):
+        if not mode.option.effect.moved:
+            if admit(space, held, least_speed=speed):
+                return True
+        elif (pods := place(space, held)) is not None:
+            space.set(demand.gang, sorted((*space.pods[demand.gang], *pods)))
+            return True
+    if mode.shape is None or mode.shape.piece < 2 or mode.option.effect.moved:
+        return False
+    return admit(space, demand, least_speed=mode.speed, placing=partial(_in_pieces, mode))
+
+
+def _in_pieces(mode: Mode, space: FreeSpace, demand: Demand) -> tuple[PodPlacement, ...] | None:
+    """Pods of a gang of one role in equal pieces, one a node, none smaller than in the solution."""
+    if space.closed.active:
+        demand = space.closed.narrowed(demand)
+    (role,), least = demand.gpu_roles, 1 if mode.shape is None else mode.shape.piece
+    for pieces in range(2, role.count // least + 1):
+        indices = [role.indices[at::pieces] for at in range(pieces)]
+        found, cpu_only = list[PodPlacement](), demand.cpu_only_roles
+        for n, own in zip(_nodes_with(space, mode, role, pieces), indices, strict=False):
+            part = replace(demand, roles=(replace(role, indices=own), *cpu_only))
+            pods = place(space, part.on_gpus(frozenset({n})), bound=False)
+            found += pods or ()
+            cpu_only = ()
+        whole = len(found) == sum(one.count for one in demand.roles)
+        if whole and permitted(space, demand.gang, tuple(found)):
+            return tuple(found)
+    return None
+
+
+def _nodes_with(space: FreeSpace, mode: Mode, role: RoleDemand, pieces: int) -> list[int]:
+    """Nodes for so many equal pieces of a role, the tightest, in one domain of the level of the mode."""
+    arrays, nodes = space.arrays, np.array(sorted(role.nodes))
+    most = -(-role.count // pieces) * role.gpus
+    nodes = nodes[arrays.free[nodes] >= most]
+    nodes = nodes[np.argsort(arrays.free[nodes], kind="stable")]
+    if mode.level < 0:
+        return [int(n) for n in nodes[:pieces]]
+    of = arrays.tree.domain_of[mode.level][nodes]
+    inside = (nodes[of == domain][:pieces] for domain in np.unique(of).tolist())
+    enough = [own for own in inside if len(own) == pieces]
+    tightest = min(enough, key=lambda own: int(arrays.free[own].sum()), default=nodes[:0])
+    return [int(n) for n in tightest]
+
+
+class _Settler:
+    """``domains``: nodes of those that it has, None for any; ``level``: of the narrowest, -1 for none.
+
+    ``loose``: large slots that it takes besides. ``key``: its place in the order.
+    """
+
+    def __init__(
+        self, model: SlotModel, mode: Mode, domains: frozenset[int] | None, level: int
+    ) -> None:
+        demand, units = mode.option.demand, model.units
+        self.mode, self.domains, self.level = mode, domains, level
+        taken = model.taken(mode)[0] if mode.shape is not None and units else 0
+        inner = level == model.instance.cluster.node_level - 1
+        self.loose = 0 if inner else taken
+        alone = mode.level == model.instance.cluster.node_level
+        piece = 1 if mode.shape is None else mode.shape.piece
+        largest = (
+            demand.gpus if alone else max((piece * r.gpus for r in demand.gpu_roles), default=0)
+        )
+        gang = model.instance.gangs[demand.gang]
+        waits = gang.key not in due(model.instance)  # those whose turn has come have to start
+        place = not taken, level < 0, -largest, -level
+        self.key = *place, waits, -gang.priority, -demand.gpus, demand.gang
+
+
+class _Homes:
+    """The domains that a solution has for pieces, and the slots that it has for others, each given once."""
+
+    def __init__(self, model: SlotModel, values: Sequence[int], space: FreeSpace) -> None:
+        self._model, self._space = model, space
+        self._left = {path: _values(homes, values) for path, homes in model.homes.items()}
+        pools = {} if model.pools is None else model.pools.pools
+        self._pools = {nodes: _values(own, values) for nodes, own in pools.items()}
+        self._loose = _values(model.loose, values)
+        for pool in self._pools.values():
+            _take_all(self._loose, pool)
+        self._spread = {} if model.spread is None else model.spread.pods(values)
+        for mode, own in self._spread_once():
+            _take_all(self._pool(mode), own)
+        self._even = {gang: dict(own.taken(values)) for gang, own in model.shares.items()}
+        for mode in model.modes:
+            even = self._even.get(mode.option.demand.gang)
+            if even and values[mode.variable]:
+                _take_all(self._spread.get(id(mode), self._pool(mode)), even)
+        self._held = np.zeros(len(model.instance.cluster.nodes), dtype=np.int64)
+        for nodes in self._pools:
+            self._held[list(nodes)] += 1
+
+    def _spread_once(self) -> Iterator[tuple[Mode, dict[int, int]]]:
+        """A mode of each kind that has slots of its own, and these."""
+        known = set[int]()
+        for mode in self._model.modes:
+            own = self._spread.get(id(mode))
+            if own is not None and id(own) not in known:
+                known.add(id(own))
+                yield mode, own
+
+    def _pool(self, mode: Mode) -> dict[int, int]:
+        """By domain, the slots that are loose for gangs held to the same nodes."""
+        pools = self._model.pools
+        nodes = None if pools is None else pools.held_to(mode)
+        return self._loose if nodes is None else self._pools[nodes]
+
+    def settler(self, mode: Mode) -> _Settler:
+        """Give the gang the domains of its pieces."""
+        found, level, covered = set[int](), -1, 0
+        pieces = self._model.pieces(mode)
+        for piece, count in pieces:
+            for _ in range(count):
+                nodes, level = self._take((piece,))
+                found |= nodes
+                covered += piece.slots[0]
+        whole = bool(pieces) and (pieces[0][0].whole or covered == self._model.taken(mode)[0])
+        return _Settler(
+            self._model, mode, frozenset(found) if whole else None, level if whole else -1
+        )
+
+    def _take(
+        self, path: tuple[Piece, ...], inside: frozenset[int] | None = None
+    ) -> tuple[set[int], int]:
+        """The nodes of a domain for a piece, or of those of its parts; and the narrowest level of these."""
+        piece, left, cluster = path[-1], self._left[path], self._model.instance.cluster
+        domains = cluster.domains[piece.level]
+        domain = next(d for d in left if inside is None or domains[d].nodes[0] in inside)
+        left[domain] -= 1
+        if not left[domain]:
+            del left[domain]
+        nodes, level, found = set(domains[domain].nodes), piece.level, set[int]()
+        for part, count in piece.parts:
+            for _ in range(count):
+                inner, level = self._take((*path, part), frozenset(nodes))
+                found |= inner
+        if sum(part.slots[0] * count for part, count in piece.parts) == piece.slots[0] and found:
+            return found, level
+        return nodes, piece.level
+
+    def of(self, settler: _Settler) -> frozenset[int] | None:
+        """Nodes for the gang: those of its domains, or some with slots for what is loose; None for any."""
+        if not settler.loose:
+            return settler.domains
+        cluster, found, left = self._model.instance.cluster, set[int](), settler.loose
+        of, demand = cluster.domain_of[cluster.node_level - 1], settler.mode.option.demand
+        inside = None if settler.domains is None else {of[n] for n in settler.domains}
+        even = self._even.get(demand.gang)
+        if even:
+            own_nodes = (self._open_nodes(demand, domain, slots) for domain, slots in even.items())
+            return frozenset[int]().union(*own_nodes)
+        own, pool = self._spread.get(id(settler.mode), {}), self._pool(settler.mode)
+        for slots in (own, pool):
+            open_ = [d for d in slots if inside is None or d in inside]
+            # one that is alone leaves the domains with many slots to others
+            order = self._narrowly(own, open_) if slots is own else _closest(pool, left, open_)
+            for domain in order:
+                taken = min(left, slots[domain])
+                if taken:
+                    found |= self._open_nodes(demand, domain, taken)
+                    _take(slots, domain, taken)
+                    left -= taken
+        return settler.domains if left else frozenset(found)
+
+    def _narrowly(self, slots: Mapping[int, int], domains: Iterable[int]) -> list[int]:
+        """Domains in an order in which few wider ones have many slots."""
+        cluster = self._model.instance.cluster
+        inner, wider = cluster.node_level - 1, max(0, cluster.node_level - 2)
+
+        def around(d: int) -> int:
+            return cluster.domain_of[wider][cluster.domains[inner][d].nodes[0]]
+
+        total = Counter[int]()
+        for d, count in slots.items():
+            total[around(d)] += count
+        return sorted(domains, key=lambda d: (-total[around(d)], around(d), -slots[d], d))
+
+    def _open_nodes(self, demand: Demand, domain: int, slots: int) -> set[int]:
+        """Nodes with so many free large slots, the fewest, those first to which few others are held."""
+        cluster, unit = self._model.instance.cluster, self._model.units[0]
+        nodes = np.array(cluster.domains[cluster.node_level - 1][domain].nodes)
+        if self._space.closed.active:
+            demand = self._space.closed.narrowed(demand)
+        free, found = self._space.arrays.free[nodes] // unit, set[int]()
+        for at in np.lexsort((-free, self._held[nodes])).tolist():
+            if slots <= 0:
+                break
+            if free[at] and nodes[at] in demand.gpu_roles[0].nodes:
+                found.add(int(nodes[at]))
+                slots -= int(free[at])
+        return found
+
+
+def _values(variables: Mapping[int, int], values: Sequence[int]) -> dict[int, int]:
+    """By domain, what a solution has there, if it has any."""
+    return {domain: values[v] for domain, v in variables.items() if values[v]}
+
+
+def _closest(pool: Mapping[int, int], slots: int, domains: Iterable[int]) -> list[int]:
+    """Domains with about so many slots first."""
+    return sorted(domains, key=lambda d: (abs(pool[d] - slots), d))
+
+
+def _take_all(slots: dict[int, int], taken: Mapping[int, int]) -> None:
+    """Take slots of several domains."""
+    for domain, count in taken.items():
+        _take(slots, domain, count)
+
+
+def _take(slots: dict[int, int], domain: int, taken: int) -> None:
+    """Take slots of a domain, as many as it has; it is left out once it has none."""
+    left = slots.get(domain, 0) - taken
+    if left > 0:
+        slots[domain] = left
+    else:
+        slots.pop(domain, None)

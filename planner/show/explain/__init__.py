@@ -1,0 +1,1 @@
+"""What `explain` shows of one gang. Only its verb comes in."""

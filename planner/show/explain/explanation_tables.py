@@ -1,0 +1,450 @@
+"""The explanation of one gang as tables, and as a JSON document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from models.documents.explanation import PlaceReasons, Why
+from models.documents.plan import PlanDocument, PlanGang, PlanQueue
+from models.instance.cluster import Cluster
+from models.instance.gang import Gang, Role
+from models.units import plural, quantity_text, time_text
+from planner.show.explain import why_tables
+from planner.show.explain.explanation import Candidates, Explanation, Holder, Place
+from planner.show.explain.rank_tables import degrees_text, rank_rows
+from planner.show.plan.delay_words import delay, passed_over
+from planner.show.plan.gang_groups import why as why_of
+from planner.show.plan.plan_tables import MARK, STYLE, below_full, places
+from planner.show.plan.slowdown import Slowdowns
+from planner.show.table import Cell, Column, Table
+from planner.show.text import (
+    domain_text,
+    gigabytes,
+    lasting,
+    listed,
+    number,
+    permille,
+    whole_percent,
+)
+
+MAX_OVERDUE = 3
+"""Overdue gangs named whose assumed ends a start rests on."""
+
+MAX_HOLDERS = 12
+"""Gangs listed of those that hold what another waits for."""
+
+
+def tables(
+    found: Explanation,
+    plan: PlanDocument,
+    stated: PlanGang,
+    why: Why | None = None,
+    place: PlaceReasons | None = None,
+) -> list[Table]:
+    """What it needs and gets, its candidates, who holds them, and what would help.
+
+    ``why``, ``place``: what was proven of it, if that was asked. Ways that were tried are in the place of
+    counts of what would help.
+    """
+    parts = [_facts(found, plan, stated, place, headed=why is not None)]
+    if why is not None:
+        name, reason = "/".join(found.gang.key), why_of(stated)
+        parts = [why_tables.headline(name, reason, why), *why_tables.tables(why), *parts]
+    if place is not None:
+        parts.append(why_tables.place(place))
+    parts += map(_candidates, found.candidates)
+    if found.waits:
+        parts.append(_holders(found))
+        parts += [] if why is not None and why.remedies else [_help(found)]
+    return [part for part in parts if part.rows]
+
+
+def _facts(
+    found: Explanation,
+    plan: PlanDocument,
+    stated: PlanGang,
+    place: PlaceReasons | None,
+    *,
+    headed: bool,
+) -> Table:
+    """``headed``: the name of the gang and the reason are said already."""
+    gang = found.gang
+    decision = f"{stated.decision}{', aged' * stated.aged}"
+    reason = "" if headed else why_of(stated)
+    rows = [
+        *([] if headed else [("gang", Cell("/".join(gang.key), "head"))]),
+        ("decision", Cell(f"{decision}: {reason}" if reason else decision, STYLE[stated.decision])),
+        ("priority", Cell(_standing(gang))),
+        *(("queue", Cell(text)) for text in _queues(plan, gang)),
+        (_word(found), Cell(_since(found, gang.started_at if gang.running else gang.submitted_at))),
+        *(("needs", Cell(text)) for text in _needs(found)),
+        *(("lasts", Cell(text)) for text in _lasts(found)),
+        *_placement(plan, stated),
+        *([] if place is None else [("why there", Cell(why_tables.summary(place)))]),
+        *_later(plan, found, stated),
+        *rank_rows(found, stated),
+    ]
+    return Table(
+        (Column("what"), Column("how", fold=True)),
+        tuple((Cell(name, "dim"), cell) for name, cell in rows),
+        headless=True,
+    )
+
+
+def _standing(gang: Gang) -> str:
+    """``10; once it runs it may be stopped and moved``, of a running gang without the condition."""
+    may = f"be {listed(_may(gang), 'and')}" if _may(gang) else "neither be stopped nor moved"
+    return f"{gang.priority}; {'' if gang.running else 'once it runs '}it may {may}"
+
+
+def _path(plan: PlanDocument, name: str | None) -> Iterator[PlanQueue]:
+    """The queue of that name and those above it, as far as the plan describes them."""
+    known = {queue.name: queue for queue in plan.status.queues}
+    while name in known:
+        queue = known.pop(name)  # so that a circle ends
+        yield queue
+        name = queue.parent
+
+
+def _queues(plan: PlanDocument, gang: Gang) -> Iterator[str]:
+    """The queue that it names and those above it, with what they hold after the plan."""
+    found = list(_path(plan, gang.queue))
+    if not found and gang.queue is not None:
+        yield gang.queue
+    for queue in found:
+        waiting = f", {queue.waiting:,} more wait" if queue.waiting else ""
+        yield (
+            f"{queue.name}: holds {plural(queue.after, 'GPU')} ({queue.before:,} before),"
+            f" guarantee {queue.guarantee:,}, {_limit(queue.limit)}{waiting}"
+        )
+        for one in queue.models:
+            promised = f"guarantee {one.guarantee:,}, {_limit(one.limit)}"
+            yield f"{queue.name}, {one.model}: holds {one.after:,} ({one.before:,} before), {promised}"
+
+
+def _limit(limit: int | None) -> str:
+    return "no limit" if limit is None else f"limit {limit:,}"
+
+
+def _word(found: Explanation) -> str:
+    """What it does since a time."""
+    return "runs" if found.gang.running else "waits" if found.waits else "waited"
+
+
+def _since(found: Explanation, since: int | None) -> str:
+    if since is None:
+        return "since an unknown time"
+    return f"since {time_text(since)} ({lasting(max(0, found.instance.now - since))})"
+
+
+def _needs(found: Explanation) -> list[str]:
+    """One line for each role, and one for the rules of the gang."""
+    gang, cluster = found.gang, found.instance.cluster
+    lines = [_role(found, role) for role in gang.roles]
+    rules = []
+    if gang.required is not None:
+        rules.append(f"all pods in one {cluster.level_name(gang.required)}")
+    if gang.preferred is not None:
+        rules.append(f"if possible in one {cluster.level_name(gang.preferred)}")
+    for one in gang.together:
+        names = listed([gang.roles[number].name for number in one.roles], "and")
+        rules.append(f"if possible {names} in one {cluster.level_name(one.level)}")
+    if gang.near is not None:
+        names = listed(list(gang.near.gangs), "or")
+        rules.append(f"if possible in one {cluster.level_name(gang.near.level)} with {names}")
+    if gang.balance is not None:
+        rules.append(f"equally many pods in each {cluster.level_name(gang.balance)}, or one more")
+    if gang.exclusive is not None:
+        level = cluster.level_name(gang.exclusive)
+        rules.append(f"each {level} without GPUs of other gangs")
+    if gang.ordered:
+        rules.append("consecutive pods near each other")
+    if share := found.instance.min_share(gang):
+        rules.append(f"at least {float(share):.0%} of the best bandwidth".replace("%", " %"))
+    return [*lines, *(["; ".join(rules)] if rules else [])]
+
+
+def _role(found: Explanation, role: Role) -> str:
+    cluster = found.instance.cluster
+    count = plural(role.min, "pod")
+    if role.max > role.min:
+        step = f" in steps of {role.step}" if role.step > 1 else ""
+        count = f"{role.min:,} to {plural(role.max, 'pod')}{step}"
+    requests = [f"{quantity_text(name, amount)} {name}" for name, amount in role.requests]
+    parts = [f"role {role.name}: {count} of {listed([plural(role.gpus, 'GPU'), *requests], 'and')}"]
+    if role.parallelism is not None and (degrees := degrees_text(role.parallelism)):
+        parts.append(degrees)
+    if role.model is not None:
+        parts.append(f"on {role.model}")
+    if role.required is not None:
+        parts.append(f"in one {cluster.level_name(role.required)}")
+    if role.preferred is not None:
+        parts.append(f"if possible in one {cluster.level_name(role.preferred)}")
+    parts += [
+        f"each {plural(size, 'pod')} in one {cluster.level_name(level)}"
+        for size, level in role.slice_layers
+    ]
+    return ", ".join([*parts, *_about_pods(role, cluster)])
+
+
+def _about_pods(role: Role, cluster: Cluster) -> Iterator[str]:
+    """The rules of a role about pods beside its own."""
+    for one in role.anti_affinity:
+        level = cluster.level_name(one.level)
+        away = f"in no {level} with a pod of the set {one.pod_set}"
+        yield f"no two in one {level}" if one.pod_set is None else away
+    for one in role.affinity:
+        level = cluster.level_name(one.level)
+        beside = f"in a {level} with a pod of the set {one.pod_set}"
+        yield f"all in one {level}" if one.pod_set is None else beside
+    for rule in role.spread:
+        level = cluster.level_name(rule.level)
+        of = "" if rule.pod_set is None else f" of the set {rule.pod_set}"
+        over = f", over at least {plural(rule.min_domains, level)}" if rule.min_domains > 1 else ""
+        more = f"at most {plural(rule.max_skew, 'pod')}{of} more"
+        yield f"in a {level} {more} than in the {level} with the fewest{over}"
+
+
+def _placement(plan: PlanDocument, stated: PlanGang) -> list[tuple[str, Cell]]:
+    """Where it runs now and after the plan, how fast, and what slows it down."""
+    gpus_of = plan.instance.installed_gpus()
+    request = plan.instance.gangs_by_key().get(stated.key)
+    rows = []
+    if request is not None and request.running_pods and stated.decision != "keep":
+        rows.append(("before", Cell(places(request.running_pods, gpus_of))))
+    if stated.pods:
+        rows.append(("nodes", Cell(places(stated.pods, gpus_of))))
+    if stated.domains:
+        used = [plural(count, level) for level, count in stated.domains.items()]
+        rows.append(("domains", Cell(", ".join(used))))
+    if stated.bandwidth is not None:
+        text = f"{gigabytes(stated.bandwidth)} GB/s, {permille(stated.share)} of the best"
+        rows.append(("bandwidth", Cell(text, below_full(stated.share))))
+    if stated.speed is not None:
+        slowed = Slowdowns(plan).of(stated, request)
+        text = whole_percent(stated.speed_to_come) + (f", slowed by {slowed}" if slowed else "")
+        if stated.speed_after is not None:
+            text += f"; {whole_percent(stated.speed)} counts, its speed before the plan"
+        rows.append(("speed", Cell(text, below_full(stated.speed_to_come))))
+    return rows
+
+
+def _lasts(found: Explanation) -> list[str]:
+    """How long it runs, where that decides who may start before whom."""
+    seconds = found.gang.expected_duration_s
+    if found.instance.policy.reservations is None:
+        return []
+    return ["nobody knows how long" if seconds is None else lasting(seconds)]
+
+
+def _later(plan: PlanDocument, found: Explanation, stated: PlanGang) -> list[tuple[str, Cell]]:
+    """What is reserved for a gang that waits, or when it may start."""
+    held, expected, now = stated.reserved, stated.expected_start, found.instance.now
+    if stated.decision != "wait":
+        return []
+    late = [_overdue(found, one) for one in found.overdue_for(held)]
+    assumed = [("overdue", Cell(text)) for text in late[:MAX_OVERDUE]]
+    if held is not None:
+        where = places(held.pods, plan.instance.installed_gpus())
+        inside = "" if held.domain is None else f" ({held.domain})"
+        by = f"by {time_text(held.start)} (in {lasting(max(0, held.start - now))})"
+        return [
+            ("starts", Cell(f"{by}, if gangs end as expected")),
+            ("there", Cell(where + inside)),
+            *_missed(stated),
+            *assumed,
+        ]
+    if expected is not None:
+        about = f"about {time_text(expected)} (in {lasting(max(0, expected - now))})"
+        said = Cell(f"{about}, if nothing new arrives: an estimate")
+        return [("starts", said), *_missed(stated), *assumed]
+    return _missed(stated)
+
+
+def _missed(stated: PlanGang) -> list[tuple[str, Cell]]:
+    """That it starts later than was stated, or that gangs behind it hold a reservation."""
+    rows = (("delayed", delay(stated)), ("passed over", passed_over(stated)))
+    return [(title, Cell(said)) for title, said in rows if said]
+
+
+def _overdue(found: Explanation, one: Holder) -> str:
+    """``x: expected to end at 06:30, overdue by 1h30m, assumed to end at 09:30 (as late again as now)``."""
+    late = "-" if one.end is None else lasting(found.instance.now - one.end)
+    return (
+        f"{'/'.join(one.gang.key)}: expected to end at {_time(one.end)}, overdue by {late}, assumed to end at"
+        f" {_time(one.assumed)} (as late again as now)"
+    )
+
+
+def _candidates(one: Candidates) -> Table:
+    """The nodes for one role: which are excluded and why, what the others have, the best domains."""
+    blank = (Cell("-"),) * 3
+    rows = [
+        *(
+            (Cell(f"excluded: {cause}"), Cell(number(count)), *blank)
+            for cause, count in one.excluded
+        ),
+        (Cell("eligible", "good" if one.eligible.nodes else "bad"), *_room(one.eligible)),
+        *(_best_row(level, place, one) for level, place in one.best),
+    ]
+    columns = (
+        Column(f"NODES FOR ROLE {one.role.name}", fold=True),
+        Column("NODES", right=True),
+        Column("FREE GPUS", right=True),
+        Column("ROOM FOR PODS", right=True),
+        Column("IF EMPTY", right=True),
+    )
+    notes = (f"it needs room for {plural(one.needed, 'pod')}",) if one.needed else ()
+    return Table(columns, tuple(rows), notes)
+
+
+def _best_row(level: str, place: Place, one: Candidates) -> tuple[Cell, ...]:
+    required = ", which is required" if level == one.required else ""
+    name = (
+        (place.name or "").rpartition("/")[2] if level == "node" else domain_text(place.name or "")
+    )
+    return (Cell(f"best {level}{required}: {name}"), *_room(place))
+
+
+def _room(place: Place) -> tuple[Cell, ...]:
+    """Nodes, GPUs and pods: after the plan, and if nobody held a GPU."""
+    amounts = (place.nodes, place.gpus, place.pods, place.if_empty)
+    return tuple(Cell(number(amount)) for amount in amounts)
+
+
+def _holders(found: Explanation) -> Table:
+    """Who has GPUs on its candidates after the plan."""
+    rows = tuple(_holder(found, one) for one in found.holders[:MAX_HOLDERS])
+    rest = found.holders[MAX_HOLDERS:]
+    more = f"and {len(rest):,} more, with {plural(sum(one.gpus for one in rest), 'GPU')} there"
+    columns = (
+        Column(""),
+        Column("WHO HOLDS ITS NODES", fold=True),
+        Column("PRIO", right=True),
+        Column("DECISION"),
+        Column("GPUS THERE", right=True),
+        Column("SINCE", right=True, droppable=True),
+        Column("ENDS IN", right=True, droppable=True),
+        Column("MAY BE", droppable=True),
+    )
+    notes = [more] if rest else []
+    if any(one.overdue for one in found.holders):
+        notes.append("overdue: plans assume that it ends after as long again as it is late now")
+    return Table(columns, rows, tuple(notes))
+
+
+def _end(found: Explanation, one: Holder) -> str:
+    """``3h``; of one that is past its expected end ``overdue by 1h30m``."""
+    if one.end is None:
+        return "-"
+    left = one.end - found.instance.now
+    return f"overdue by {lasting(-left)}" if one.overdue else lasting(left)
+
+
+def _holder(found: Explanation, one: Holder) -> tuple[Cell, ...]:
+    gang, style = one.gang, STYLE[one.decision]
+    may = _may(gang)
+    started = gang.started_at if gang.running else None
+    return (
+        Cell(MARK.get(one.decision, ""), style),
+        Cell("/".join(gang.key)),
+        Cell(str(gang.priority)),
+        Cell(one.decision, style),
+        Cell(number(one.gpus)),
+        Cell("-" if started is None else lasting(max(0, found.instance.now - started))),
+        Cell(_end(found, one)),
+        Cell(", ".join(may) or "-"),
+    )
+
+
+def _may(gang: Gang) -> list[str]:
+    return [word for word, yes in (("stopped", gang.preemptible), ("moved", gang.movable)) if yes]
+
+
+def _help(found: Explanation) -> Table:
+    rows = tuple((Cell(sentence),) for sentence in found.help)
+    return Table((Column("WHAT WOULD HELP", fold=True),), rows)
+
+
+def document(
+    found: Explanation,
+    plan: PlanDocument,
+    stated: PlanGang,
+    why: Why | None = None,
+    place: PlaceReasons | None = None,
+) -> dict[str, Any]:
+    """The same as one JSON object. Times are RFC 3339, null if unknown."""
+    gang = found.gang
+    known = [queue.to_json() for queue in _path(plan, gang.queue)]
+    return {
+        "gang": {"namespace": gang.namespace, "name": gang.name},
+        "decision": stated.decision,
+        "aged": stated.aged,
+        "reason": None if stated.reason is None else stated.reason.model_dump(by_alias=True),
+        "priority": gang.priority,
+        "queue": gang.queue,
+        **({"queues": known} if known else {}),
+        "preemptible": gang.preemptible,
+        "movable": gang.movable,
+        "submittedAt": _time(gang.submitted_at),
+        "startedAt": _time(gang.started_at),
+        "now": _time(found.instance.now),
+        "needs": _needs(found),
+        "placement": stated.model_dump(
+            by_alias=True, include={"pods", "bandwidth", "share", "speed", "speed_after", "domains"}
+        ),
+        **stated.model_dump(
+            by_alias=True, include={"reserved", "expected_start", "passed_over", "delayed"}
+        ),
+        "candidates": [_candidates_document(one) for one in found.candidates],
+        "holders": [_holder_document(one) for one in found.holders] if found.waits else [],
+        "help": list(found.help),
+        "why": None if why is None else why_tables.document(why),
+        "place": None if place is None else place.to_json(),
+    }
+
+
+def _candidates_document(one: Candidates) -> dict[str, Any]:
+    return {
+        "role": one.role.name,
+        "neededPods": one.needed,
+        "excluded": [{"cause": cause, "nodes": nodes} for cause, nodes in one.excluded],
+        "excludedOnlyBy": [{"cause": cause, "nodes": nodes} for cause, nodes in one.alone],
+        "eligible": _place_document(one.eligible),
+        "best": [
+            {"level": level, "required": level == one.required, "domain": place.name}
+            | _place_document(place)
+            for level, place in one.best
+        ],
+    }
+
+
+def _place_document(place: Place) -> dict[str, Any]:
+    return {
+        "nodes": place.nodes,
+        "freeGpus": place.gpus,
+        "mostFreeGpusOfOneNode": place.most_gpus,
+        "pods": place.pods,
+        "podsIfEmpty": place.if_empty,
+    }
+
+
+def _holder_document(one: Holder) -> dict[str, Any]:
+    gang = one.gang
+    return {
+        "namespace": gang.namespace,
+        "name": gang.name,
+        "decision": one.decision,
+        "priority": gang.priority,
+        "gpus": one.gpus,
+        "startedAt": _time(gang.started_at),
+        "endsAt": _time(one.end),
+        **({"assumedEnd": _time(one.assumed)} if one.overdue else {}),
+        "preemptible": gang.preemptible,
+        "movable": gang.movable,
+    }
+
+
+def _time(epoch: int | None) -> str | None:
+    return None if epoch is None else time_text(epoch)

@@ -1,0 +1,233 @@
+"""Why a gang waits, what makes it start, and why its place is its place, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from models.documents.explanation import (
+    OtherPlace,
+    PlaceReasons,
+    Why,
+    WhyPod,
+    WhyRemedy,
+    WhyTier,
+)
+from models.units import first_of, plural, shown_of
+from planner.show.explain import why_words
+from planner.show.table import Cell, Column, Table
+from planner.show.text import domain_text, nodes_and_gpus, number, ranges
+
+MAX_GANGS = 6
+"""Gangs listed among the causes; the others are counted."""
+
+MAX_FIRST = 3
+"""Gangs named that would take the room first."""
+
+NOTES = {
+    "each": "tried: without any one of these, and with everything else as planned, the gang starts",
+    "together": (
+        "proven: without all of these, and with everything else as planned, the gang starts;"
+        " without only some of them it does not"
+    ),
+    "enough": "tried: without all of these the gang starts; perhaps fewer are enough: the time was up",
+}
+ALONE = "tried: without this, and with everything else as planned, the gang starts"
+
+
+def headline(gang: str, reason: str, why: Why) -> Table:
+    """Why it waits, what must change, and what to do about it first."""
+    rows = [("why", Cell(reason or "no reason is stated", "bad"))]
+    if why.standing != "hold":
+        word, said = why_words.summary(why.standing, why.causes, why.limit_seconds)
+        rows.append((word, Cell(said + _before_it(why), "warn")))
+    do = _first_step(why)
+    if do:
+        rows.append(("do", Cell(do, "good")))
+    return Table(
+        (Column("what"), Column("how", fold=True)),
+        ((Cell("gang", "dim"), Cell(gang, "head")), *((Cell(n, "dim"), cell) for n, cell in rows)),
+        headless=True,
+    )
+
+
+def _before_it(why: Why) -> str:
+    """Who would take the room of gangs that go, where that was found."""
+    causes = {one.name for one in why.causes if one.type == "gang"}
+    firsts = [one.first for one in why.remedies if one.gangs and causes.issuperset(one.gangs)]
+    if not firsts or not firsts[0]:
+        return ""
+    return f"; then {first_of(firsts[0], MAX_FIRST, 'other gang')} would start before it"
+
+
+def _first_step(why: Why) -> str:
+    if why.standing == "fits":
+        return _of_one_that_fits(why)
+    if why.remedies:
+        first, *others = map(why_words.do, why.remedies)
+        more = f" ({plural(len(others), 'other way')} below)" if others else ""
+        return f"{first}, or {others[0]}" if len(others) == 1 else f"{first}{more}"
+    if why.standing == "unknown" or not why.complete:
+        return f"ask with more time, such as --time-limit {10 * max(1, why.limit_seconds)}s"
+    if why.standing in ("hold", "size"):
+        return ""
+    if len(why.causes) > 1 and why.standing != "each":
+        return "all of the changes below together: no other way that was tried makes it start"
+    return "no way that was tried makes it start"
+
+
+def _of_one_that_fits(why: Why) -> str:
+    if why.tier is None:
+        return "plan again with more time: no tier would be worse with it"
+    if why.tier.better:
+        return f"plan again with more time: {_tier(why.tier)} would be better with it"
+    return f"change the order of the tiers, if it should start: with it, {_tier(why.tier)} would be worse"
+
+
+def _tier(tier: WhyTier) -> str:
+    return f"the tier {tier.name} ({tier.there:,} instead of {tier.here:,})"
+
+
+def tables(why: Why) -> list[Table]:
+    """The causes, and the ways to make it start."""
+    parts = [_causes(why), _remedies(why)]
+    return [part for part in parts if part.rows]
+
+
+def _causes(why: Why) -> Table:
+    gangs = [one for one in why.causes if one.type == "gang"]
+    shown = [
+        *(one for one in why.causes if one.type != "gang"),
+        *gangs[: shown_of(len(gangs), MAX_GANGS)],
+    ]
+    rows = [
+        (
+            Cell(why_words.label(one)),
+            Cell(why_words.what(one)),
+            Cell(number(one.gpus)),
+            Cell(why_words.until(one)),
+        )
+        for one in shown
+        if why.standing in NOTES
+    ]
+    rest = gangs[shown_of(len(gangs), MAX_GANGS) :]
+    notes = []
+    if rest:
+        gpus = plural(sum(one.gpus or 0 for one in rest), "GPU")
+        notes.append(f"and {plural(len(rest), 'more gang')}, with {gpus}; -o json lists all")
+    if why.standing in NOTES:
+        notes.append(ALONE if len(why.causes) == 1 else NOTES[why.standing])
+    columns = (
+        Column("WHAT KEEPS IT WAITING", fold=True),
+        Column("WHAT IT DOES", fold=True),
+        Column("GPUS", right=True, droppable=True),
+        Column("UNTIL", fold=True, droppable=True),
+    )
+    return Table(columns, tuple(rows), tuple(notes))
+
+
+def _remedies(why: Why) -> Table:
+    rows = tuple(
+        (
+            Cell(why_words.do(one)),
+            Cell(why_words.who(one)),
+            Cell(_where(one.pods)),
+            Cell(_but(one)),
+        )
+        for one in why.remedies
+    )
+    notes = ["each was tried: with everything else as planned, a place for all its pods was found"]
+    if not why.complete:
+        notes.append(f"more may help: the time limit of {why.limit_seconds} s ended the search")
+    columns = (
+        Column("WHAT MAKES IT START", fold=True),
+        Column("WHO", droppable=True),
+        Column("ON", fold=True, droppable=True),
+        Column("BUT", fold=True),
+    )
+    some = any(row[-1].text for row in rows)
+    table = Table(columns, rows, tuple(notes))
+    return table if some else table.of_columns([0, 1, 2])
+
+
+def document(why: Why) -> dict[str, Any]:
+    """The same as one JSON object, with the words of each cause and remedy."""
+    found = why.to_json()
+    if why.standing != "hold":
+        found["said"] = " ".join(why_words.summary(why.standing, why.causes, why.limit_seconds))
+    for stated, cause in zip(found["causes"], why.causes, strict=True):
+        stated |= {"what": why_words.what(cause), "until": why_words.until(cause)}
+    for stated, remedy in zip(found["remedies"], why.remedies, strict=True):
+        stated |= {"do": why_words.do(remedy), "who": why_words.who(remedy)}
+    return found
+
+
+def _but(one: WhyRemedy) -> str:
+    if not one.first:
+        return ""
+    return f"{first_of(one.first, MAX_FIRST, 'other gang')} would start there first"
+
+
+def _where(pods: Sequence[WhyPod]) -> str:
+    """The nodes; new ones are not named."""
+    there: dict[str, list[int]] = {}
+    for pod in pods:
+        there.setdefault(pod.node, []).extend(pod.gpus or ())
+    old = {node: ranges(gpus) for node, gpus in there.items() if not node.startswith("~new-")}
+    new = len(there) - len(old)
+    parts = [nodes_and_gpus(old)] if old else []
+    return ", ".join([*parts, *([plural(new, "new node")] if new else [])])
+
+
+def place(reasons: PlaceReasons) -> Table:
+    """The other domains, the best first; those that are not possible for one reason share a row."""
+    alike: dict[tuple[object, ...], list[OtherPlace]] = {}
+    for one in reasons.others:
+        alike.setdefault((one.why,) if not one.possible else (one.why, one.domain), []).append(one)
+    rows = tuple(
+        (Cell(first_of([domain_text(one.domain) for one in ones], 1, "other")), *_compared(ones[0]))
+        for ones in alike.values()
+    )
+    columns = (
+        Column(f"INSTEAD OF {reasons.level} {domain_text(reasons.domain)}", fold=True),
+        Column("WOULD BE"),
+        Column("FIRST TIER THAT DIFFERS", fold=True),
+        Column("HERE", right=True, droppable=True),
+        Column("THERE", right=True, droppable=True),
+    )
+    return Table(columns, rows, tuple(_notes(reasons)))
+
+
+def _notes(reasons: PlaceReasons) -> Iterator[str]:
+    if reasons.tried > len(reasons.others):
+        what = f"the best {len(reasons.others)} of {reasons.tried:,} that were tried"
+        yield f"{what}, with everything else as planned"
+    elif reasons.others:
+        yield "with everything else as planned, the best place that was found in each"
+
+
+def _compared(one: OtherPlace) -> tuple[Cell, ...]:
+    blank = Cell("-")
+    if not one.possible:
+        return (Cell("not possible", "dim"), Cell(one.why), blank, blank)
+    if one.tier is None:
+        return (Cell("as good"), blank, blank, blank)
+    better = one.tier.better
+    word = Cell("better", "warn") if better else Cell("worse", "good")
+    return (word, Cell(one.tier.name), Cell(number(one.tier.here)), Cell(number(one.tier.there)))
+
+
+def summary(reasons: PlaceReasons) -> str:
+    """Why it is there, in a sentence."""
+    where = f"{reasons.level} {domain_text(reasons.domain)}"
+    if not reasons.others:
+        return f"no other {reasons.level} was tried" if not reasons.tried else where
+    best = reasons.others[0]
+    if not best.possible:
+        return f"no other {reasons.level} of those tried has a place for it"
+    other = domain_text(best.domain)
+    if best.tier is None:
+        return f"{other} would be as good in every tier: one of equals"
+    if best.tier.better:
+        return f"{other} would be better in the tier {best.tier.name}: the search did not find it"
+    return f"the next best, {other}, would be worse in the tier {best.tier.name}"

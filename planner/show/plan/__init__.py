@@ -1,0 +1,1 @@
+"""A plan as tables and text. The verbs that show one, and the report, come in."""

@@ -1,0 +1,200 @@
+"""Gangs that share a row of a table: which do, what the row is called, and why they wait."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from enum import IntEnum
+
+from models.documents.gang import GangDocument
+from models.documents.plan import GangKey, PlanGang
+from models.instance.policy import SLURM
+from models.units import plural, time_text
+from planner.show.reason_words import sentence
+from planner.show.text import compress, number
+
+Requests = Mapping[GangKey, GangDocument]
+
+
+class Sharing(IntEnum):
+    """Which gangs share a row, from none to all of one decision, with numbered names as ranges.
+
+    ``alike``: those that wait for equal reasons, if they are many. From ``folded`` on, however few they
+    are, and only the first rows of gangs that wait are shown. Different reasons never share a row.
+    """
+
+    none = 0
+    alike = 1
+    folded = 2
+    size = 3
+    priority = 4
+    decision = 5
+    ranges = 6
+
+    @property
+    def compact(self) -> bool:
+        """Whether a row holds names in place of the figures of a gang."""
+        return self >= Sharing.size
+
+
+MANY_ALIKE = 3
+"""More gangs that wait for equal reasons share a row under ``Sharing.alike``."""
+
+WAITING_ROWS = {
+    Sharing.folded: 10,
+    Sharing.size: 8,
+    Sharing.priority: 6,
+    Sharing.decision: 4,
+    Sharing.ranges: 3,
+}
+"""Rows of gangs that wait; the others are counted by the code of their reason."""
+
+FIRST_NAMES = 3
+"""Waiting gangs of a row that are named; the others are counted."""
+
+ORDER = ("place", "complete", "move", "resize", "preempt", "wait", "keep")
+"""What happens, before what waits and what stays."""
+
+
+def rank(gang: PlanGang, request: GangDocument | None) -> tuple[int, int, str, str]:
+    """Sort key of gangs: decision, priority, name."""
+    priority = request.spec.priority if request else 0
+    return (ORDER.index(gang.decision), -priority, gang.namespace, gang.name)
+
+
+def groups(
+    listed: Iterable[PlanGang], requests: Requests, sharing: Sharing
+) -> list[list[PlanGang]]:
+    """The gangs of each row, in the order of ``rank`` of the first of each."""
+    found: dict[Hashable, list[PlanGang]] = {}
+    for gang in sorted(listed, key=lambda gang: rank(gang, requests.get(gang.key))):
+        found.setdefault(_shared(gang, requests.get(gang.key), sharing), []).append(gang)
+    if sharing != Sharing.alike:
+        return list(found.values())
+    rows: list[list[PlanGang]] = []
+    for group in found.values():
+        rows += [group] if len(group) > MANY_ALIKE else [[gang] for gang in group]
+    return rows
+
+
+def fold(
+    rows: Sequence[list[PlanGang]], sharing: Sharing
+) -> tuple[list[list[PlanGang]], list[PlanGang]]:
+    """The rows that are shown, and the gangs of the others, which all wait."""
+    most = WAITING_ROWS.get(sharing)
+    waiting = [row for row in rows if row[0].decision == "wait"]
+    hidden = waiting[most:] if most is not None else []
+    positions = {id(row) for row in hidden}
+    return [row for row in rows if id(row) not in positions], [g for row in hidden for g in row]
+
+
+def folded_note(hidden: Sequence[PlanGang], gpus: int) -> str:
+    """``and 150 more gangs wait, for 1,200 GPUs: NoRoom 120, Outranked 30``."""
+    codes = Counter("Unknown" if one.reason is None else one.reason.code for one in hidden)
+    ordered = sorted(codes.items(), key=lambda one: (-one[1], one[0]))
+    listed = ", ".join(f"{code} {count:,}" for code, count in ordered)
+    waits = "gang waits" if len(hidden) == 1 else "gangs wait"
+    return f"and {len(hidden):,} more {waits}, for {plural(gpus, 'GPU')}: {listed}"
+
+
+def _shared(gang: PlanGang, request: GangDocument | None, sharing: Sharing) -> Hashable:
+    """Equal for gangs that share a row."""
+    if sharing == Sharing.none or request is None:
+        return gang.key
+    if gang.decision == "wait" and (gang.reserved is not None or gang.delayed is not None):
+        return gang.key
+    if gang.reason is not None and gang.decision in ("wait", "keep"):
+        facts = gang.reason.message if gang.reason.fields is None else gang.reason.fields
+        return gang.decision, gang.reason.code, gang.aged, facts
+    if sharing <= Sharing.folded:
+        return gang.key
+    differs = {
+        Sharing.size: (gang.aged, request.spec.priority, request.min_gpus),
+        Sharing.priority: (request.spec.priority,),
+    }
+    return gang.decision, differs.get(sharing, ())
+
+
+def names(gangs: Sequence[PlanGang], *, most: int | None = None, folded: bool = False) -> str:
+    """``team-a: x, y; team-b: z``; one alone is ``team-a/x``.
+
+    ``most``: so many of the first, and a count of the others. ``folded``: numbered names as ranges.
+    """
+    if len(gangs) == 1:
+        return "/".join(gangs[0].key)
+    shown = sorted(gangs, key=_by_number) if most is None else gangs[:most]
+    by_namespace: dict[str, list[str]] = {}
+    for gang in shown:
+        by_namespace.setdefault(gang.namespace, []).append(gang.name)
+    listed = "; ".join(
+        f"{namespace}: {compress(own, ', ') if folded else ', '.join(own)}"
+        for namespace, own in by_namespace.items()
+    )
+    more = len(gangs) - len(shown)
+    return f"{listed} and {more:,} more" if more > 0 else listed
+
+
+def _by_number(gang: PlanGang) -> tuple[str, list[tuple[str, int]]]:
+    """Sort key: ``job-9`` before ``job-10``."""
+    parts = re.findall(r"([^0-9]*)([0-9]*)", gang.name)
+    return gang.namespace, [(word, int(digits or -1)) for word, digits in parts]
+
+
+def row_name(gangs: Sequence[PlanGang]) -> str:
+    """The gang of a row, or how many share it."""
+    return "/".join(gangs[0].key) if len(gangs) == 1 else plural(len(gangs), "gang")
+
+
+def priorities(gangs: Iterable[PlanGang], requests: Requests) -> str:
+    """``10``, or the lowest and the highest as ``0 to 100``; ``-`` if unknown."""
+    found = {requests[gang.key].spec.priority for gang in gangs if gang.key in requests}
+    if not found:
+        return "-"
+    low, high = min(found), max(found)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def schedulers(gangs: Iterable[PlanGang], requests: Requests) -> str:
+    """Whose their waiting pods are, as in ``volcano``, ``3 schedulers``; ``-`` for gangplan's.
+
+    Also ``-`` for jobs of Slurm, which has a cluster to itself: the summary says whose they all are.
+    """
+    found = {requests[gang.key].status.scheduler or "-" for gang in gangs if gang.key in requests}
+    if found == {SLURM}:
+        return "-"
+    return found.pop() if len(found) == 1 else plural(len(found), "scheduler") if found else "-"
+
+
+def why(gang: PlanGang) -> str:
+    """``Code: sentence``; empty without a reason."""
+    reason = gang.reason
+    if reason is None:
+        return ""
+    said = reason.message if reason.fields is None else sentence(reason.code, reason.fields)
+    return f"{reason.code}: {said}"
+
+
+def starts(gangs: Iterable[PlanGang]) -> str:
+    """When the first of the waiting gangs is to start: reserved, ``by`` a time; expected, ``about`` one."""
+    waiting = [gang for gang in gangs if gang.decision == "wait"]
+    reserved = [gang.reserved.start for gang in waiting if gang.reserved is not None]
+    if reserved:
+        return f"by {time_text(min(reserved))}"
+    expected = [gang.expected_start for gang in waiting if gang.expected_start is not None]
+    return f"about {time_text(min(expected))}" if expected else "-"
+
+
+def text(gangs: Sequence[PlanGang], sharing: Sharing) -> str:
+    """The names of a row, and why they wait, which is the same for all."""
+    if gangs[0].reason is None or gangs[0].decision == "preempt":
+        return names(gangs, folded=sharing == Sharing.ranges)
+    return f"{why(gangs[0])} ({names(gangs, most=FIRST_NAMES)})"
+
+
+def kept_note(kept: Sequence[PlanGang], gpus: int, sharing: Sharing) -> str:
+    """One line for the running gangs that do not change, with a few names if there is room."""
+    are = "gang stays as it is" if len(kept) == 1 else "gangs stay as they are"
+    on = f"{number(gpus)} GPU{'s' * (gpus != 1)}"
+    named = names(sorted(kept, key=lambda gang: gang.key), most=FIRST_NAMES + 1)
+    return f"{len(kept):,} running {are}, on {on}" + f" ({named})" * (not sharing.compact)

@@ -1,0 +1,431 @@
+"""The tables of a plan: what was read, the gangs, their pods, the tiers, and the outcome."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from models.documents.gang import GangDocument, PodDocument
+from models.documents.plan import PlanDocument, PlanGang, PlanObjective, PlanPod
+from models.instance.solution import ADMITTED
+from models.units import plural
+from planner.show.plan.delay_words import delay
+from planner.show.plan.gang_groups import (
+    ORDER,
+    Requests,
+    Sharing,
+    fold,
+    folded_note,
+    groups,
+    kept_note,
+    priorities,
+    row_name,
+    schedulers,
+    starts,
+    why,
+)
+from planner.show.plan.gang_groups import text as group_text
+from planner.show.plan.proofs import bought, outcome
+from planner.show.plan.selection import Selection
+from planner.show.plan.slowdown import Slowdowns
+from planner.show.table import Cell, Column, Style, Table
+from planner.show.text import (
+    NO_BOUND,
+    compress,
+    domain_text,
+    gigabytes,
+    gpu_amount,
+    left_out,
+    nodes_and_gpus,
+    number,
+    percent,
+    permille,
+    ranges,
+    whole_percent,
+)
+
+
+def places(pods: Iterable[PlanPod | PodDocument], gpus_of: Mapping[str, int]) -> str:
+    """Nodes and GPUs of pods: ``gpu-[01-16]`` whole nodes, ``v100-3:0-3`` GPUs, ``:any`` the node decides.
+
+    ``gpus_of``: GPUs of every node.
+    """
+    taken: dict[str, list[int]] = {}
+    unknown: Counter[str] = Counter()
+    for pod in pods:
+        if pod.node is not None:
+            taken.setdefault(pod.node, []).extend(pod.gpus or ())
+            unknown[pod.node] += pod.gpus is None
+    some = any(taken.values()) or any(unknown.values())
+    used = {}
+    for node, gpus in taken.items():
+        if unknown[node]:
+            used[node] = f"{ranges(gpus)}{'+' * bool(gpus)}any"
+        elif len(gpus) == gpus_of.get(node) or not some:
+            used[node] = ""
+        else:
+            used[node] = ranges(gpus) or "no-gpu"
+    return nodes_and_gpus(used)
+
+
+def running_gpus(request: GangDocument) -> int:
+    """GPUs that the gang's running pods hold."""
+    of = {role.name: role.gpus for role in request.spec.roles}
+    return sum(of.get(pod.role, 0) for pod in request.running_pods)
+
+
+MANY = 6
+"""A family with more tiers (one for each priority) becomes one row, unless ``wide``."""
+
+
+def tiers(plan: PlanDocument, *, wide: bool, apart: bool = True) -> Table:
+    """Tiers in order: value, bound, gap, proof; ``best`` where later tiers used a tolerance.
+
+    ``apart``: families of few tiers, and tiers with a gap, get rows of their own.
+    """
+    objectives = plan.status.objectives
+    families: dict[str, list[PlanObjective]] = {}
+    for tier in objectives:
+        families.setdefault(tier.family, []).append(tier)
+    rows: list[tuple[Cell, ...]] = []
+    families_shown: set[str] = set()
+    for tier in objectives:
+        family = families[tier.family]
+        if wide or len(family) <= (MANY if apart else 1):
+            rows.append(_row(tier))
+            continue
+        if tier.family not in families_shown:
+            families_shown.add(tier.family)
+            rows.append(_family_row(tier.family, family))
+        if apart and not tier.proven:
+            rows.append(_row(tier))
+    gaps = ", those with a gap apart" * apart
+    notes = (f"tiers of one family in one row{gaps} (-o wide lists all)",) if families_shown else ()
+    differ = wide or any(tier.best != tier.value for tier in objectives)
+    columns = (
+        Column("TIER", fold=True),
+        Column("SENSE", droppable=True),
+        Column("VALUE", right=True),
+        Column("BEST", right=True),
+        Column("BOUND", right=True, droppable=True),
+        Column("GAP", right=True, droppable=True),
+        Column("PROOF", droppable=True),
+    )
+    table = Table(columns, tuple(rows), notes)
+    return table if differ else table.of_columns([0, 1, 2, 4, 5, 6])
+
+
+def _row(tier: PlanObjective) -> tuple[Cell, ...]:
+    return (
+        Cell(tier.name),
+        Cell(tier.sense, "dim"),
+        Cell(number(tier.value)),
+        Cell(number(tier.best)),
+        *_bound_cells(tier),
+        Cell(tier.proof or "-"),
+    )
+
+
+def _bound_cells(tier: PlanObjective) -> tuple[Cell, Cell]:
+    if not tier.bounded:
+        return Cell(NO_BOUND, "warn"), Cell("-")
+    return Cell(number(tier.bound)), Cell(percent(tier.gap), "good" if tier.gap == 0 else "warn")
+
+
+def _family_row(family: str, members: list[PlanObjective]) -> tuple[Cell, ...]:
+    """Values add up over priorities; bounds do not: only a wholly proven family has one."""
+    proven = sum(tier.proven for tier in members)
+    whole = proven == len(members)
+    bounded = all(tier.bounded for tier in members)
+    worst = max((tier.gap for tier in members), default=None) if bounded else None
+    proofs = {tier.proof for tier in members}
+    proof = "numerical" if "numerical" in proofs else "exact"
+    total = sum(tier.value for tier in members)
+    best = sum(tier.best for tier in members)
+    return (
+        Cell(f"{family} ({plural(len(members), 'tier')})"),
+        Cell(members[0].sense, "dim"),
+        Cell(number(total)),
+        Cell(number(best)),
+        Cell(number(best) if whole else "-" if bounded else NO_BOUND),
+        Cell(percent(worst), "good" if worst == 0 else "warn"),
+        Cell(proof if whole else f"{proven} of {len(members)}"),
+    )
+
+
+MARK = {"place": "+", "complete": "+", "move": ">", "resize": "~", "preempt": "-"}
+"""What happens to a gang, in the signs of ``terraform plan``; none for one that waits or stays."""
+
+STYLE: Mapping[str, Style] = {
+    "place": "good",
+    "complete": "good",
+    "move": "busy",
+    "resize": "busy",
+    "keep": "dim",
+    "preempt": "bad",
+    "wait": "warn",
+}
+_VERB = {
+    "place": ("starts", "start"),
+    "complete": ("is completed", "are completed"),
+    "move": ("moves", "move"),
+    "resize": ("is resized", "are resized"),
+    "keep": ("stays as it is", "stay as they are"),
+    "preempt": ("is stopped", "are stopped"),
+    "wait": ("waits", "wait"),
+}
+"""What is said of one gang, and of several."""
+
+
+def facts(plan: PlanDocument) -> Table:
+    """What was read: cluster, nodes, levels, gangs."""
+    cluster = plan.instance.cluster
+    nodes = cluster.spec.nodes
+    gpus_of = {model.name: model.gpus for model in cluster.spec.server_models}
+    gpus = sum(gpus_of.get(node.model or "", 0) for node in nodes)
+    models = Counter(node.model for node in nodes if node.model is not None)
+    made = ", ".join(f"{count} x {name}" for name, count in sorted(models.items()))
+    out = [node for node in nodes if node.unschedulable or not node.ready]
+    sick = sum(len(node.unhealthy_gpus) + node.unknown_unhealthy for node in nodes)
+    guessed = any(node.unknown_unhealthy for node in nodes)  # given in parts, perhaps
+    apart = [
+        *([f"{plural(len(out), 'node')} cordoned or not ready"] if out else []),
+        *([f"{plural(sick, 'GPU')} unhealthy{' or shared' * guessed}"] if sick else []),
+    ]
+    levels = [level.name for level in cluster.spec.levels]
+    rows = [
+        ("cluster", cluster.metadata.name),
+        (
+            "nodes",
+            f"{plural(len(nodes), 'node')}, {plural(gpus, 'GPU')}" + (f": {made}" * bool(made)),
+        ),
+        *([("not in use", ", ".join(apart))] if apart else []),
+        ("levels", " > ".join([*levels, "node"])),
+        ("gangs", _gangs_read(plan.instance.gangs)),
+    ]
+    return Table(
+        (Column("what"), Column("how many", fold=True)),
+        tuple((Cell(name, "dim"), Cell(text)) for name, text in rows),
+        headless=True,
+    )
+
+
+def _gangs_read(gangs: Iterable[GangDocument]) -> str:
+    read = list(gangs)
+    running = sum(bool(gang.running_pods) for gang in read)
+    return f"{plural(len(read), 'gang')}: {running:,} running, {len(read) - running:,} waiting"
+
+
+def gangs(
+    plan: PlanDocument,
+    *,
+    wide: bool,
+    sharing: Sharing = Sharing.none,
+    only: Selection | None = None,
+) -> Table:
+    """The gangs by decision, priority and name, one or several to a row.
+
+    Gangs that stay as they are become a note, unless no row is shared. ``only``: those to show.
+    """
+    requests = plan.instance.gangs_by_key()
+    listed = [gang for gang in plan.spec.gangs if only is None or only.takes(gang)]
+    kept = [gang for gang in listed if gang.decision == "keep" and not gang.incomplete]
+    notes = []
+    if sharing and kept:
+        listed = [gang for gang in listed if gang.decision != "keep" or gang.incomplete]
+        notes.append(f"{kept_note(kept, gpu_sum(kept, requests), sharing)}; --all shows every gang")
+    shared, hidden = fold(groups(listed, requests, sharing), sharing)
+    if hidden:
+        more = folded_note(hidden, gpu_sum(hidden, requests))
+        notes.append(f"{more}; --all or --gang NAME shows why")
+    gpus_of = plan.instance.installed_gpus()
+    if sharing.compact:
+        return _compact(shared, requests, gpus_of, sharing, notes)
+    domains_of = {node.name: node.domains for node in plan.instance.cluster.spec.nodes}
+    levels = [*(level.name for level in plan.instance.cluster.spec.levels), "node"]
+    columns = (
+        *_FIRST_COLUMNS,
+        *([Column("PODS", right=True, droppable=True)] if wide else []),
+        Column("GPUS", right=True),
+        Column("GB/S", right=True, droppable=True),
+        Column("OF BEST", right=True, droppable=True),
+        Column("SPEED", right=True, droppable=True),
+        *([Column("COUNTS", right=True, optional=True)] if wide else []),
+        *([Column("SLOWED BY", fold=True, optional=True)] if wide else []),
+        *(Column(level.upper(), right=True, optional=True) for level in levels),
+        *([Column("DOMAINS", fold=True, droppable=True)] if wide else []),
+        Column("NODES, OR WHY NOT", fold=True),
+    )
+    slowdowns = Slowdowns(plan) if wide else None
+    rows = []
+    for group in shared:
+        gang = group[0]
+        request = requests.get(gang.key)
+        cells = (
+            *_first_cells(group, requests),
+            *([Cell(number(len(gang.pods)))] if wide else []),
+            Cell(_gpus_text(group, requests)),
+            Cell(gigabytes(gang.bandwidth)),
+            Cell(permille(gang.share), below_full(gang.share)),
+            Cell(whole_percent(gang.speed_to_come), below_full(gang.speed_to_come)),
+            *([Cell(_counted(gang)), Cell(slowdowns.of(gang, request))] if slowdowns else []),
+            *(Cell(number((gang.domains or {}).get(level))) for level in levels),
+            *([Cell(_where(gang, domains_of))] if wide else []),
+            _last_cell(group, sharing, gpus_of),
+        )
+        rows.append(cells)
+    return Table(columns, tuple(rows), tuple(notes)).without_empty_columns()
+
+
+def _counted(gang: PlanGang) -> str:
+    """The speed that counts, where it is not the one that the gang will have."""
+    return "" if gang.speed_after is None else whole_percent(gang.speed)
+
+
+_FIRST_COLUMNS = (
+    Column(""),
+    Column("GANG", fold=True),
+    Column("PRIO", right=True, droppable=True),
+    Column("SCHEDULER", droppable=True),
+    Column("DECISION"),
+    Column("STARTS"),
+)
+
+
+def _first_cells(group: Sequence[PlanGang], requests: Requests) -> tuple[Cell, ...]:
+    gang = group[0]
+    style = STYLE[gang.decision]
+    return (
+        Cell(MARK.get(gang.decision, ""), style),
+        Cell(row_name(group)),
+        Cell(priorities(group, requests)),
+        Cell(schedulers(group, requests)),
+        Cell(f"{gang.decision}{', aged' * all(one.aged for one in group)}", style),
+        Cell(starts(group)),
+    )
+
+
+def _compact(
+    shared: Sequence[Sequence[PlanGang]],
+    requests: Requests,
+    gpus_of: Mapping[str, int],
+    sharing: Sharing,
+    notes: Sequence[str],
+) -> Table:
+    """Rows of names: who starts, stops, moves, and why the others wait."""
+    rows = tuple(
+        (
+            *_first_cells(group, requests),
+            Cell(_gpus_text(group, requests)),
+            _last_cell(group, sharing, gpus_of),
+        )
+        for group in shared
+    )
+    columns = (*_FIRST_COLUMNS, Column("GPUS", right=True), Column("WHICH, OR WHY NOT", fold=True))
+    if not notes and any(len(group) > 1 for group in shared):
+        notes = ("--all shows every gang",)
+    return Table(columns, rows, tuple(notes)).without_empty_columns()
+
+
+def _last_cell(group: Sequence[PlanGang], sharing: Sharing, gpus_of: Mapping[str, int]) -> Cell:
+    """Where the one gang of a row is, and why; the names of several."""
+    if len(group) > 1:
+        return Cell(group_text(group, sharing))
+    gang = group[0]
+    if gang.reserved is not None and gang.decision == "wait":
+        held = places(gang.reserved.pods, gpus_of)
+        return Cell("; ".join(filter(None, (f"reserved: {held}", delay(gang), why(gang)))))
+    said = f"{places(gang.pods, gpus_of)} {why(gang)}".strip()
+    return Cell("; ".join(filter(None, (delay(gang), said))))
+
+
+def gpu_sum(group: Iterable[PlanGang], requests: Requests) -> int:
+    """GPUs of the gangs, as far as they are known."""
+    return sum(gpu_count(gang, requests.get(gang.key)) or 0 for gang in group)
+
+
+def _gpus_text(group: Sequence[PlanGang], requests: Requests) -> str:
+    if len(group) == 1:
+        return number(gpu_count(group[0], requests.get(group[0].key)))
+    return number(gpu_sum(group, requests))
+
+
+def pods(plan: PlanDocument, only: Selection) -> Table:
+    """One row for each pod of the selected gangs after the plan, in the plan's order."""
+    rows = [
+        (
+            Cell(f"{gang.namespace}/{pod.name}"),
+            Cell(pod.node),
+            Cell("any" if pod.gpus is None else ranges(pod.gpus) or "-"),
+        )
+        for gang in plan.spec.gangs
+        if only.takes(gang)
+        for pod in gang.pods
+    ]
+    return Table((Column("POD", fold=True), Column("NODE"), Column("GPUS")), tuple(rows))
+
+
+def ending(plan: PlanDocument) -> list[str]:
+    """The outcome, line by line, and what the plan assumes."""
+    supposed = plan.instance.what_if
+    what_if = [] if supposed is None else [f"a what-if {supposed}: it cannot be applied"]
+    first, *rest = results(plan)
+    return [first, *what_if, *rest, *(f"note: {note}" for note in plan.status.notes)]
+
+
+def results(plan: PlanDocument) -> list[str]:
+    """What is decided, which waiting pods the plan leaves out, the work done, and how good that is."""
+    counts: Counter[str] = Counter(gang.decision for gang in plan.spec.gangs if not gang.never)
+    never = sum(gang.never for gang in plan.spec.gangs)
+    parts = [
+        f"{counts[decision]:,} {_VERB[decision][counts[decision] != 1]}"
+        for decision in ORDER
+        if counts[decision]
+    ]
+    parts += [f"{never:,} can never start"] if never else []
+    rest = left_out(plan.status.left_out)
+    return [
+        ", ".join(parts) or "no gangs",
+        *([] if rest is None else [rest]),
+        *effective_gpus(plan),
+        f"{outcome(plan)} (stopped by {plan.status.search.stopped_by})",
+    ]
+
+
+def effective_gpus(plan: PlanDocument) -> list[str]:
+    """What the plan makes of the GPUs, and what it has for fewer; nothing for plans of older versions."""
+    effective = plan.status.effective_gpus
+    if effective is None:
+        return []
+    installed = sum(plan.instance.installed_gpus().values())
+    line = f"{gpu_amount(effective.after)} effective GPUs of {number(installed)}"
+    line += f" ({gpu_amount(effective.before)} before the plan)"
+    if effective.one_at_a_time is not None:
+        line += f"; taking one gang after another: {gpu_amount(effective.one_at_a_time)}"
+    fewer = bought(plan)
+    return [line] if fewer is None else [line, fewer]
+
+
+def below_full(permille: int | None) -> Style | None:
+    return None if permille is None or permille == 1000 else "warn"
+
+
+def gpu_count(gang: PlanGang, request: GangDocument | None) -> int | None:
+    """GPUs of the gang after the plan, or that it requests or loses; None if unknown."""
+    roles = {role.name: role for role in request.spec.roles} if request else {}
+    if gang.decision == "preempt":
+        return running_gpus(request) if request else None
+    if gang.decision not in ADMITTED:
+        return sum(role.gpus * role.span[0] for role in roles.values()) if request else None
+    count = 0
+    for pod in gang.pods:
+        if pod.gpus is None and pod.role not in roles:
+            return None
+        count += roles[pod.role].gpus if pod.gpus is None else len(pod.gpus)
+    return count
+
+
+def _where(gang: PlanGang, domains_of: dict[str, dict[str, str]]) -> str:
+    """Domains used, by whole path."""
+    paths = {"/".join(domains_of.get(pod.node, {}).values()) for pod in gang.pods}
+    return compress({domain_text(path) for path in paths if path})

@@ -1,0 +1,204 @@
+"""How good a plan is proven to be: in one line, and what ``verify`` says of an accepted plan.
+
+Nothing that is merely stated is called verified: a bound that no count gives rests on its engine.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from itertools import takewhile
+
+from models.documents.plan import PlanDocument
+from models.documents.stated import Unchecked
+from models.instance.solution import Decision
+from models.rates.speed import FULL_SPEED
+from models.units import first_of, plural
+from planner.show.text import gpu_amount, percent
+from planner.untrusted_text import safe
+
+MAX_PRIORITIES = 3
+"""Priorities that a sentence lists; of more it gives the range."""
+
+MAX_NAMED = 4
+"""Tiers named in one line."""
+
+TRIED = (
+    "tried against the other tiers, with bounded work: starts, growth, other places, one or a few gangs for"
+    " another, two gangs in each other's place"
+)
+
+
+def most_effective_gpus(plan: PlanDocument) -> float | None:
+    """Effective GPUs that no better plan exceeds; None for plans of older versions.
+
+    Better: in the order of the tiers. The bound of a tier holds for plans that are as good in all tiers
+    before it. A better plan is as good up to the first tier with a gap and may be worse in those after it,
+    so bounds count up to the tier after the first gap. Of other priorities all that gangs ask for counts,
+    and never more than the healthy GPUs. The tiers count a gang without GPUs as one GPU: those that no plan
+    stops are subtracted.
+    """
+    effective = plan.status.effective_gpus
+    if effective is None:
+        return None
+    kept = {gang.key for gang in plan.spec.gangs if gang.decision == "keep" and not gang.incomplete}
+    most, without_gpus = Counter[int](), Counter[int]()
+    for gang in plan.instance.gangs:
+        gpus = sum(role.gpus * role.span[0] for role in gang.spec.roles)
+        most[gang.spec.priority] += FULL_SPEED * gpus
+        if not gpus and gang.key in kept and not gang.spec.preemptible:
+            without_gpus[gang.spec.priority] += FULL_SPEED
+    tiers = plan.status.objectives
+    if all(tier.proven for tier in tiers):
+        return effective.after
+    gap = next(at for at, tier in enumerate(tiers) if not tier.proven)
+    bounds = {tier.name: tier.bound for tier in tiers[: gap + 2]}
+    for priority, asked in most.items():
+        for name, unit in (("goodput", 1), ("admission", FULL_SPEED)):
+            if (bound := bounds.get(f"{name}/{priority}")) is not None:
+                most[priority] = min(asked, unit * bound - without_gpus[priority])
+    installed = plan.instance.installed_gpus()
+    sick = sum(
+        len(node.unhealthy_gpus) + node.unknown_unhealthy
+        for node in plan.instance.cluster.spec.nodes
+    )
+    total = min(sum(most.values()), FULL_SPEED * (sum(installed.values()) - sick))
+    return max(effective.after, total / FULL_SPEED)
+
+
+def more_work(plan: PlanDocument) -> str | None:
+    """How much more work a better plan can do: ``5.23 %``, ``0 %``; None if no share of it is known."""
+    most, effective = most_effective_gpus(plan), plan.status.effective_gpus
+    if most is None or effective is None or not effective.after:
+        return None
+    return percent(most / effective.after - 1)
+
+
+def bought(plan: PlanDocument) -> str | None:
+    """What a plan with fewer effective GPUs than one gang after another has for them.
+
+    ``721 fewer than one after another: +141 at priority 100 and 50, -862 below, 94 gangs stopped``. The
+    highest priorities that have all more, or all fewer, are named; those below count together.
+    """
+    differ = gained(plan)
+    if not differ:
+        return None
+    more = next(iter(differ.values())) > 0
+    named = list(takewhile(lambda one: (differ[one] > 0) == more, differ))
+    top = round(sum(differ[one] for one in named), 3)
+    total = round(sum(differ.values()), 3)
+    where = ", ".join(named[:-1]) + " and " * (len(named) > 1) + named[-1]
+    if len(named) > MAX_PRIORITIES:
+        where = f"{named[0]} to {named[-1]}"
+    parts = [f"{_signed(top)} at priority {where}"]
+    if below := round(total - top, 3):
+        parts.append(f"{_signed(below)} below")
+    of = Counter(gang.decision for gang in plan.spec.gangs)
+    touched: tuple[tuple[Decision, str], ...] = (("preempt", "stopped"), ("move", "moved"))
+    parts += [f"{plural(of[one], 'gang')} {word}" for one, word in touched if of[one]]
+    return f"{gpu_amount(-total)} fewer than one after another: {', '.join(parts)}"
+
+
+def gained(plan: PlanDocument) -> dict[str, float]:
+    """By priority, the highest first: effective GPUs beyond those of one gang after another, if not as many.
+
+    Empty for plans that have as many in all.
+    """
+    effective = plan.status.effective_gpus
+    rows = () if effective is None else effective.by_priority
+    differ = {str(one.priority): round(one.after - one.one_at_a_time, 3) for one in rows}
+    return {priority: gpus for priority, gpus in differ.items() if gpus}
+
+
+def _signed(gpus: float) -> str:
+    return f"{'+' * (gpus > 0)}{gpu_amount(gpus)}"
+
+
+def tiers_proven(plan: PlanDocument) -> str:
+    """``14 of 23 tiers proven best``."""
+    tiers = plan.status.objectives
+    return f"{sum(t.proven for t in tiers):,} of {plural(len(tiers), 'tier')} proven best"
+
+
+def largest_gap(plan: PlanDocument) -> str | None:
+    """``largest gap 83.52 % at disruption``; None without a gap of a tier that the search bounded."""
+    bounded = [tier for tier in plan.status.objectives if tier.bounded and tier.gap]
+    worst = max(bounded, key=lambda tier: tier.gap, default=None)
+    return None if worst is None else f"largest gap {percent(worst.gap)} at {worst.name}"
+
+
+def outcome(plan: PlanDocument) -> str:
+    """How far from the best the plan is: first the work done, then its tiers."""
+    tiers = plan.status.objectives
+    if plan.status.outcome == "optimal":
+        numerical = sum(tier.proof != "exact" for tier in tiers)
+        tolerance = f", {plural(numerical, 'tier')} within solver tolerance" if numerical else ""
+        return f"optimal: every tier is proven best{tolerance}"
+    if all(tier.gap == 0 for tier in tiers):
+        return "feasible: not proven optimal"
+    parts = [part for part in (work_bound(plan), tiers_proven(plan)) if part]
+    largest = largest_gap(plan)
+    return f"feasible: {'; '.join(parts)}" + ("" if largest is None else f", {largest}")
+
+
+def work_bound(plan: PlanDocument) -> str | None:
+    """What no better plan exceeds, in words; None for plans of older versions."""
+    most, more = most_effective_gpus(plan), more_work(plan)
+    if most is None or more == "0 %":
+        return None if most is None else "no better plan has more effective GPUs"
+    share = "" if more is None else f" ({more} more)"
+    return f"a better plan has at most {gpu_amount(most)} effective GPUs{share}"
+
+
+def proofs(
+    plan: PlanDocument, counted: Collection[str], unknown: Sequence[Unchecked] = ()
+) -> list[str]:
+    """The lines. ``counted``: tiers that are best by counting alone. ``unknown``: what nobody checked."""
+    tiers = plan.status.objectives
+    rest = [tier for tier in tiers if tier.name not in counted]
+    exact = [tier.name for tier in rest if tier.proven and tier.proof == "exact"]
+    numerical = [tier.name for tier in rest if tier.proven and tier.proof == "numerical"]
+    open_ = [tier.name for tier in rest if not tier.proven]
+    gangs = plural(len(plan.spec.gangs), "gang")
+    values = f"; the values of {plural(len(tiers), 'tier')} are as stated" if tiers else ""
+    lines = (
+        ("best by counting", [tier.name for tier in tiers if tier.name in counted], ""),
+        (
+            "best if the planner's formulation is right",
+            exact,
+            ": stated as proven in integer arithmetic (CP-SAT, or rounded duals)",
+        ),
+        (
+            "best if HiGHS is right as well",
+            numerical,
+            ": stated as proven in floating point",
+        ),
+        ("not proven best", open_, ""),
+    )
+    supposed = plan.instance.what_if
+    stated = (gang.reason for gang in plan.spec.gangs if gang.reason is not None)
+    unread = sum(reason.fields is None for reason in stated)
+    older = "as older versions wrote them: only the code is checked"
+    return [
+        f"verified: {gangs} break no rule{values}",
+        *([] if supposed is None else [f"a what-if {safe(supposed)}: it cannot be applied"]),
+        *(f"{what}: {_listed(names)}{why}" for what, names, why in lines if names),
+        *([TRIED] if len(counted) < len(tiers) else []),
+        *([f"not checked: {plural(unread, 'reason')} without fields, {older}"] if unread else []),
+        *_not_checked(unknown),
+    ]
+
+
+def _not_checked(unknown: Sequence[Unchecked]) -> Iterator[str]:
+    """A line for each cause, with the fields: ``not checked (words for people): status.notes, ...``."""
+    by_why: dict[str, list[str]] = {}
+    for one in unknown:
+        codes = f" ({', '.join(one.codes)})" if one.codes else ""
+        by_why.setdefault(one.why, []).append(safe(one.field + codes))
+    for why, fields in by_why.items():
+        yield f"not checked: {', '.join(fields)}: {why}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = first_of([safe(name) for name in names], MAX_NAMED)
+    return f"{plural(len(names), 'tier')} ({shown})"

@@ -1,0 +1,200 @@
+"""The tables of changes to running gangs, and of what moves gain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from models.documents.gang import GangDocument, PodDocument
+from models.documents.plan import PlanBought, PlanDocument, PlanGang, PlanPod
+from models.units import first_of, plural
+from planner.show.plan.gang_groups import Requests, rank
+from planner.show.plan.plan_tables import STYLE, places
+from planner.show.plan.selection import Selection
+from planner.show.table import Cell, Column, Table
+from planner.show.text import compress, gpu_amount, lasting, number
+
+CHANGED = ("complete", "move", "resize", "preempt")
+"""Decisions that change a running gang."""
+
+MAX_NAMED = 3
+"""Gangs named of those that replace another."""
+
+
+def changes(plan: PlanDocument, *, wide: bool, only: Selection | None = None) -> Table:
+    """One row for each running gang that changes: pods and GPUs before and after, and where.
+
+    LOST: time since the last checkpoint or start for GPUs that stop; empty if no such gang has either time.
+    ``wide`` adds the sum in GPU-hours. ``only``: the gangs to show.
+    """
+    decided = [
+        gang
+        for gang in plan.spec.gangs
+        if gang.decision in CHANGED and (only is None or only.takes(gang))
+    ]
+    if not decided:
+        return Table((), ())
+    requests = plan.instance.gangs_by_key()
+    gpus_of, now = plan.instance.installed_gpus(), plan.instance.now
+    changed = [gang for gang in decided if gang.key in requests]
+    changed.sort(key=lambda gang: rank(gang, requests[gang.key]))
+    changing = [_Change(gang, requests[gang.key]) for gang in changed]
+    missing = "unknown" if any(row.stopped and row.since is not None for row in changing) else "-"
+    arrivals = _arrivals(plan, requests)
+    rows = []
+    for row in changing:
+        cells = [
+            Cell(f"{row.gang.namespace}/{row.gang.name}"),
+            Cell(row.gang.decision, STYLE[row.gang.decision]),
+            Cell(_from_to(len(row.before), len(row.after))),
+            Cell(_from_to(row.gpus(row.before), row.gpus(row.after))),
+            Cell(_lost(row, now, missing)),
+            *([Cell(_gpu_hours(row, now))] if wide else []),
+            Cell(_way(row, gpus_of, arrivals)),
+        ]
+        rows.append(tuple(cells))
+    columns = (
+        Column("RUNNING GANG", fold=True),
+        Column("DECISION", droppable=True),
+        Column("PODS", right=True, optional=True),
+        Column("GPUS", right=True),
+        Column("LOST", right=True, droppable=True),
+        *([Column("GPU-HOURS", right=True)] if wide else []),
+        Column("FROM -> TO", fold=True),
+    )
+    return Table(columns, tuple(rows)).without_empty_columns()
+
+
+class _Change:
+    """One gang: its pods before and after, and which of them leave or come to a place."""
+
+    def __init__(self, gang: PlanGang, request: GangDocument) -> None:
+        self.gang = gang
+        self.priority = request.spec.priority
+        self.since = request.safe_since
+        self._gpus = {role.name: role.gpus for role in request.spec.roles}
+        self.before = request.running_pods
+        self.after = gang.pods
+        places_before = {(pod.role, pod.index): _place(pod) for pod in self.before}
+        places_after = {(pod.role, pod.index): _place(pod) for pod in self.after}
+        self.leaving = [p for p in self.before if places_after.get((p.role, p.index)) != _place(p)]
+        self.coming = [p for p in self.after if places_before.get((p.role, p.index)) != _place(p)]
+        moves = any(
+            self._gpus.get(p.role) and (p.role, p.index) in places_after for p in self.leaving
+        )
+        self.stopped = self.gpus(self.before if moves else self.leaving)
+        """GPUs that stop: all of the gang if a pod with GPUs moves, else those of pods that leave."""
+
+    def gpus(self, pods: Sequence[PlanPod | PodDocument]) -> int:
+        return sum(self._gpus.get(pod.role, 0) for pod in pods)
+
+
+def _arrivals(plan: PlanDocument, requests: Requests) -> dict[str, list[_Change]]:
+    """By node, the gangs with a new pod there, highest priority first."""
+    found: dict[str, list[_Change]] = {}
+    every_gang = [
+        _Change(gang, requests[gang.key])
+        for gang in plan.spec.gangs
+        if gang.decision != "keep" and gang.pods and gang.key in requests
+    ]
+    for one in sorted(every_gang, key=lambda one: (-one.priority, one.gang.key)):
+        for node in sorted({pod.node for pod in one.coming}):
+            found.setdefault(node, []).append(one)
+    return found
+
+
+def _way(
+    row: _Change, gpus_of: Mapping[str, int], arrivals: Mapping[str, Sequence[_Change]]
+) -> str:
+    """``a -> b (for c)``: where it leaves, where it goes, and the gangs that come to the nodes it leaves.
+
+    Of these, only those of higher priority if there are any.
+    """
+    nodes = sorted({pod.node for pod in row.leaving if pod.node is not None})
+    coming = {one.gang.key: one for node in nodes for one in arrivals.get(node, ())}
+    coming.pop(row.gang.key, None)
+    higher = [one for one in coming.values() if one.priority > row.priority]
+    ordered = sorted(higher or coming.values(), key=lambda one: (-one.priority, one.gang.key))
+    names = ["/".join(one.gang.key) for one in ordered]
+    listed = first_of(names, MAX_NAMED)
+    way = f"{places(row.leaving, gpus_of)} -> {places(row.coming, gpus_of)}".strip()
+    return f"{way} (for {listed})" if listed else way
+
+
+def _place(pod: PlanPod | PodDocument) -> tuple[str | None, tuple[int, ...] | None]:
+    return (pod.node, None if pod.gpus is None else tuple(sorted(pod.gpus)))
+
+
+def _from_to(before: int, after: int) -> str:
+    return number(before) if before == after else f"{number(before)} -> {number(after)}"
+
+
+def _lost(row: _Change, now: int, missing: str) -> str:
+    if not row.stopped:
+        return "-"
+    return missing if row.since is None else lasting(max(0, now - row.since))
+
+
+def _gpu_hours(row: _Change, now: int) -> str:
+    """GPUs that stop x time lost, one decimal, rounded up."""
+    if not row.stopped or row.since is None:
+        return "-"
+    tenths = -(-row.stopped * max(0, now - row.since) // 360)
+    return f"{tenths / 10:,.1f}"
+
+
+def moves(plan: PlanDocument, only: Selection | None = None) -> Table:
+    """One row for each set of moves: the gangs moved together, and the gain.
+
+    ``only``: sets of which one gang is shown.
+    """
+    shown = {"/".join(gang.key) for gang in plan.spec.gangs if only is None or only.takes(gang)}
+    levels = [level for level in plan.instance.cluster.spec.levels if level.counted]
+    domain = levels[-1].name if levels else "domain"
+    rows = [
+        (
+            Cell(compress(moved.gangs, ", "), "busy"),
+            Cell(number(moved.gpus)),
+            Cell(f"{moved.gain:,.3f}"),
+            Cell(_bought(moved.bought, domain)),
+        )
+        for moved in plan.status.moves
+        if only is None or not only.filters or not shown.isdisjoint(moved.gangs)
+    ]
+    columns = (
+        Column("MOVED TOGETHER", fold=True),
+        Column("GPUS", right=True),
+        Column("GAIN", right=True),
+        Column("BOUGHT", fold=True),
+    )
+    return Table(columns, tuple(rows))
+
+
+def _bought(bought: PlanBought, domain: str) -> str:
+    """What the plan has more of, and less of, than the best plan without these moves."""
+    names = f" ({compress(bought.gangs, ', ')})" if bought.gangs else ""
+    effective = bought.effective_gpus or 0.0
+    if effective == bought.gpus:  # all at full speed: nothing to add
+        effective = 0.0
+    amounts = (
+        (bought.gpus, f"{plural(abs(bought.gpus), 'GPU')} admitted{names * (bought.gpus > 0)}"),
+        (effective, _effective(abs(effective))),
+        (bought.bandwidth, _bandwidth(abs(bought.bandwidth))),
+        (bought.whole_nodes, plural(abs(bought.whole_nodes), "whole node")),
+        (bought.whole_domains, plural(abs(bought.whole_domains), f"whole {domain}")),
+    )
+    more = [text for amount, text in amounts if amount > 0]
+    less = [text for amount, text in amounts if amount < 0]
+    if names and bought.gpus <= 0:
+        more.insert(0, f"admission{names}")
+    text = ", ".join(more) or "no counted gain"
+    return f"{text}; at the cost of {', '.join(less)}" if less else text
+
+
+def _effective(gpus: float) -> str:
+    return f"{gpu_amount(gpus)} effective GPU{'s' * (gpus != 1)}"
+
+
+def _bandwidth(permille_gpus: int) -> str:
+    """Permille-GPU as GPUs at their best bandwidth."""
+    gpus = gpu_amount(permille_gpus / 1000)
+    return f"the bandwidth of {gpus} GPU{'s' * (gpus != '1')}"
