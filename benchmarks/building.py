@@ -16,6 +16,7 @@ from models.instance.cluster import Cluster, Level, Node
 from models.instance.gang import ExistingPod, Gang
 from models.instance.instance import Instance
 from models.instance.policy import Policy
+from models.queues.empty_starts import EmptyStarts
 from planner.read.instance_builder import default_mix
 
 GIB = 1 << 30
@@ -89,7 +90,8 @@ def assemble(cluster: Cluster, gangs: Iterable[Gang], policy: Policy | None = No
     """The Instance with gangs in order and the default mix written out."""
     ordered = tuple(sorted(gangs, key=lambda gang: gang.key))
     policy = policy or Policy()
-    return Instance(cluster, ordered, replace(policy, mix=default_mix(ordered, cluster.nodes)))
+    policy = replace(policy, mix=default_mix(ordered, cluster.nodes))
+    return Instance(cluster, ordered, policy, starts=EmptyStarts)
 
 
 @dataclass

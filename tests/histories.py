@@ -18,6 +18,7 @@ from models.instance.gang import ExistingPod, Gang
 from models.instance.instance import Instance
 from models.instance.policy import DAY_S, Policy, Reservations
 from models.instance.solution import GangDecision
+from models.queues.empty_starts import EmptyStarts
 
 NODES, LARGE = 80, 64
 MINUTE_S = 60
@@ -91,7 +92,7 @@ def lived(cluster: Cluster, policy: Policy, came: Sequence[Arrival], plan: Plann
             one = ahead.pop(0).gang
             waiting[one.name] = one
         gangs = sorted([*waiting.values(), *running.values()], key=lambda one: one.key)
-        instance = Instance(cluster, tuple(gangs), replace(policy, now=now))
+        instance = Instance(cluster, tuple(gangs), replace(policy, now=now), starts=EmptyStarts)
         for one, decision in zip(instance.gangs, plan(instance), strict=True):
             if decision.decision == "preempt":
                 stopped = running.pop(one.name)

@@ -19,6 +19,7 @@ from models.instance.queue import Cell, Queue
 from models.instance.solution import GangDecision
 from models.program.base_state import base_decisions, standing_pods
 from models.queues.cell_places import Reach, allowed_losses
+from models.queues.empty_starts import EmptyStarts
 from planner.search.solve import solve
 from planner.search.start.greedy import greedy
 
@@ -80,7 +81,7 @@ def example() -> Instance:
         ),
     )
     cluster = Cluster("hived", LEVELS, tuple(sorted(nodes, key=lambda one: one.name)))
-    return Instance(cluster, (), POLICY, queues=queues)
+    return Instance(cluster, (), POLICY, queues=queues, starts=EmptyStarts)
 
 
 def drawn(seed: int) -> Instance:
@@ -94,7 +95,7 @@ def drawn(seed: int) -> Instance:
             name = f"r{rack}-{i}"
             out = r.random() < 0.08
             nodes.append(Node(name, model, (f"r{rack}", f"{i // 2}"), unschedulable=out))
-    found = Instance(Cluster("drawn", LEVELS, tuple(nodes)), (), POLICY)
+    found = Instance(Cluster("drawn", LEVELS, tuple(nodes)), (), POLICY, starts=EmptyStarts)
     queues = [
         Queue(name, parent=0 if i == 2 and r.random() < 0.5 else None)
         for i, name in enumerate("abc")
@@ -202,5 +203,5 @@ class Shared:
             for n, one in enumerate(cluster.nodes)
         )
         private = Cluster("private", cluster.levels, tuple(nodes))
-        alone = Instance(private, (gang,), self.instance.policy)
+        alone = Instance(private, (gang,), self.instance.policy, starts=EmptyStarts)
         return greedy(alone, base_decisions(alone))[0].decision == "place"

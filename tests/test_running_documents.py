@@ -16,6 +16,7 @@ from models.documents.canonical import digest, reference_time
 from models.instance.gang import Gang, PlannedPod
 from models.instance.instance import Instance
 from models.instance.policy import Disruption, Moves, Policy
+from models.queues.empty_starts import EmptyStarts
 from models.units import epoch_seconds
 from planner.errors import InputError
 from planner.read.inputs import instance_from_document, load
@@ -282,7 +283,9 @@ def test_where_no_age_decides_no_time_is_written_unless_it_was_stated() -> None:
 
 def test_an_instance_that_was_not_read_writes_its_time_too() -> None:
     read_in = read(starvation={"after": "24h"})
-    bare = Instance(read_in.cluster, read_in.gangs, Policy(starvation_after_s=86_400))
+    bare = Instance(
+        read_in.cluster, read_in.gangs, Policy(starvation_after_s=86_400), starts=EmptyStarts
+    )
     assert reference_time(bare) == at("2026-11-20T08:00:00Z")
     assert policy_written(bare)["now"] == "2026-11-20T08:00:00Z"
 

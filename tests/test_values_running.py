@@ -15,6 +15,7 @@ from models.instance.gang import Gang, PlannedPod
 from models.instance.instance import Instance
 from models.instance.policy import Disruption, Objective, Policy
 from models.instance.solution import GangDecision
+from models.queues.empty_starts import EmptyStarts
 from models.tiers import Tier
 from models.values.tier_values import Evaluation, tiers_of
 
@@ -190,7 +191,7 @@ def test_without_levels_there_are_whole_nodes_alone() -> None:
     bare = replace(
         cluster, levels=(), nodes=tuple(replace(one, domains=()) for one in cluster.nodes)
     )
-    instance = Instance(bare, (), Policy(objectives=(Objective("defragment"),)))
+    instance = Instance(bare, (), Policy(objectives=(Objective("defragment"),)), starts=EmptyStarts)
     assert value(instance, (), "defragment") == 16
 
 

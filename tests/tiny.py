@@ -21,6 +21,7 @@ from models.instance.cluster import Cluster
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.policy import Objective, Policy, SolveLimits, preset_objectives
+from models.queues.empty_starts import EmptyStarts
 
 OBJECTIVES = preset_objectives("admission")
 """Most instances have these; ``tiny_speeds`` puts goodput in the place of the first."""
@@ -34,7 +35,7 @@ def tiny(seed: int, without: Collection[str] = (), more: Collection[str] = ()) -
     draws = Draws(seed, without, more)
     cluster = draw_cluster(draws)
     gangs, cluster = draw_gangs(draws, cluster)
-    instance = Instance(cluster, gangs, draw_policy(draws, cluster, gangs))
+    instance = Instance(cluster, gangs, draw_policy(draws, cluster, gangs), starts=EmptyStarts)
     return suspected(draws, with_queues(draws, instance))
 
 

@@ -26,6 +26,7 @@ from models.instance.cluster import Cluster, DisruptionBudget, Node, Taint
 from models.instance.gang import Gang, PlannedPod, Role
 from models.instance.instance import Instance
 from models.instance.policy import Disruption, Moves, Objective, Policy
+from models.queues.empty_starts import EmptyStarts
 
 MAX_PODS = 3
 """Pods of a gang, beside a launcher."""
@@ -73,7 +74,7 @@ def busy(seed: int, without: Collection[str] = (), more: Collection[str] = ()) -
     gangs, cluster = _gangs(draws, cluster)
     gangs, cluster = _guarded(draws, gangs, cluster)
     policy = draw_policy(draws, cluster, gangs)
-    instance = Instance(cluster, gangs, _policy(draws, policy, gangs))
+    instance = Instance(cluster, gangs, _policy(draws, policy, gangs), starts=EmptyStarts)
     return calmed(draws, suspected(draws, with_queues(draws, instance)))
 
 

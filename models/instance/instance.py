@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
 from models.instance.cluster import Cluster, Node
 from models.instance.eligibility import Eligibility, model_matches, tolerated, without_conditions
@@ -61,13 +61,28 @@ class EarlierPlan:
     sound: frozenset[str] = frozenset()
 
 
+class Starts(Protocol):
+    """Who is known to be able to start on the empty cluster: some rules ask, the answer asks all."""
+
+    def __init__(self, instance: Instance) -> None: ...
+
+    def can(self, index: int) -> bool:
+        """Whether it is known that the gang could start."""
+        ...
+
+    def can_now(self, index: int) -> bool:
+        """The same on nodes as they are."""
+        ...
+
+
 @dataclass(frozen=True)
 class Instance:
     """``queues``: sorted by name. ``shares``: what they are promised and hold in the whole, None to count it.
 
     ``outside``: what the whole asks of a part, None for a whole. ``reserved``: nodes held for gangs while
     this plan is made. ``what_if``: how it differs from its input, None if it does not. ``earlier``: what an
-    earlier plan promised, None without one.
+    earlier plan promised, None without one. ``starts``: who could start
+    (``models.queues.empty_starts``).
     """
 
     cluster: Cluster
@@ -79,6 +94,12 @@ class Instance:
     reserved: tuple[Reserved, ...] = ()
     what_if: WhatIf | None = None
     earlier: EarlierPlan | None = None
+    starts: type[Starts] = field(kw_only=True)
+
+    @property
+    def could_start(self) -> Starts:
+        """Who is known to be able to start."""
+        return self.once(self.starts)
 
     def with_gangs(self, gangs: tuple[Gang, ...], policy: Policy) -> Instance:
         """The same cluster with other gangs; ``policy``: one that selects the same nodes.

@@ -5,16 +5,11 @@ Arithmetic on them is exact: 64-bit where the largest possible sum allows it, Py
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
-from itertools import chain
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-
-if TYPE_CHECKING:
-    from models.program.linear_program import Row
 
 Integers = npt.NDArray[np.int64]
 Exact = npt.NDArray[np.int64] | npt.NDArray[np.object_]
@@ -51,25 +46,6 @@ class Rows:
 
 def integers(values: Collection[int]) -> Integers:
     return np.fromiter(values, np.int64, len(values))
-
-
-def rows_of(rows: Sequence[Row]) -> Rows:
-    """The rows as arrays, entries ordered by row and variable."""
-    lengths = integers([len(row.variables) for row in rows])
-    size = int(lengths.sum())
-    columns = np.fromiter(chain.from_iterable(row.variables for row in rows), np.int64, size)
-    coefficients = np.fromiter(
-        chain.from_iterable(row.coefficients for row in rows), np.int64, size
-    )
-    numbers = np.repeat(np.arange(len(rows), dtype=np.int64), lengths)
-    order = np.lexsort((columns, numbers))
-    return Rows(
-        integers([row.low for row in rows]),
-        integers([row.high for row in rows]),
-        numbers,
-        columns[order],
-        coefficients[order],
-    )
 
 
 def row_sums(rows: Rows, values: Integers) -> Exact:

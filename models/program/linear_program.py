@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from itertools import chain
 
+import numpy as np
+
+from models.program.arrays import Rows, integers
 from models.program.interruption import Question, TooLarge, check, never
-
-if TYPE_CHECKING:
-    from models.program.arrays import Rows
 
 CHECK_EVERY = 256
 """Rows or variables between two questions whether building is to end: some ten milliseconds."""
@@ -117,8 +117,6 @@ class Program:
 
     def row_arrays(self) -> Rows:
         """The rows as flat arrays; rows that were added since the last call are appended to them."""
-        from models.program.arrays import rows_of
-
         known = self._exported
         done = 0 if known is None else len(known.low)
         if known is None or done < len(self.rows):
@@ -138,3 +136,22 @@ class Program:
         return expression.constant + sum(
             c * (self.lower[v] if c > 0 else self.upper[v]) for v, c in expression.terms.items()
         )
+
+
+def rows_of(rows: Sequence[Row]) -> Rows:
+    """The rows as arrays, entries ordered by row and variable."""
+    lengths = integers([len(row.variables) for row in rows])
+    size = int(lengths.sum())
+    columns = np.fromiter(chain.from_iterable(row.variables for row in rows), np.int64, size)
+    coefficients = np.fromiter(
+        chain.from_iterable(row.coefficients for row in rows), np.int64, size
+    )
+    numbers = np.repeat(np.arange(len(rows), dtype=np.int64), lengths)
+    order = np.lexsort((columns, numbers))
+    return Rows(
+        integers([row.low for row in rows]),
+        integers([row.high for row in rows]),
+        numbers,
+        columns[order],
+        coefficients[order],
+    )

@@ -166,6 +166,7 @@ class Standing:
             shares=self._shares(gangs),
             outside=self._outside(gangs, position),
             reserved=tuple(_within(one, position) for one in self.instance.reserved),
+            starts=self.instance.starts,
         )
         start = tuple(
             replace(one, pods=_moved(one.pods, position))

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from models.instance.queue import Gpu, Holder, QueueShares
 from models.instance.solution import placed
 from models.program.linear_program import Linear
+from models.program.options import Option
+from models.program.variables import Model
 from models.queues.queue_shares import (
     add_use,
     fair_units,
@@ -23,11 +24,7 @@ from models.queues.queue_shares import (
     shares,
     stated_shares,
 )
-
-if TYPE_CHECKING:
-    from models.program.options import Option
-    from models.program.variables import Model
-    from models.tiers import Tier
+from models.tiers import Tier
 
 
 @dataclass
@@ -121,7 +118,7 @@ def fairness(model: Model, tier: Tier) -> Linear:
     """The tier ``fair``: the sum of the k smallest x is the most of k t - sum of max(0, t - x)."""
     program, rank = model.program, tier.rank or 0
     parts = stated_shares(model.instance).parts
-    held = [model.queue_use.fair.get(queue, Linear()) for queue in parts]
+    held = [model.once(usage_of).fair.get(queue, Linear()) for queue in parts]
     if rank == len(held):
         total = Linear()
         for own in held:

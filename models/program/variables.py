@@ -5,9 +5,10 @@ A piece is what a gang puts on one node: a number of pods of each GPU role, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar, cast
 
 from models.instance.gang import Gang
 from models.instance.instance import Instance
@@ -21,11 +22,12 @@ from models.program.linear_program import Linear, Program
 from models.program.options import Effect
 from models.program.packing import SetType
 from models.program.packing_flows import Admits, RegionFlow, flow_of
-from models.program.queue_usage import QueueUsage, usage_of
 from models.program.regions import Region, RegionSet, is_single_piece
 from models.program.server_cases import Case
 from models.rules.giving_way import Claim
 from models.rules.pod_rules import most_on_a_node
+
+Found = TypeVar("Found")
 
 MAX_VECTORS = 200_000
 """Most numbers in the ways in which one node may carry pods of a gang: a number a role each.
@@ -214,6 +216,7 @@ class Model:
     base: Sequence[GangDecision] = ()
     loads: dict[tuple[int, str], Linear] = field(default_factory=dict)
     _fits: dict[tuple[int, int], int] = field(default_factory=dict)
+    _kept: dict[object, object] = field(default_factory=dict)
 
     def pods_that_fit(self, region: int, gpus: int) -> int:
         """Pods of so many GPUs that the free GPUs of the region hold."""
@@ -230,10 +233,11 @@ class Model:
         (n,) = self.instance.cluster.domains[level][domain].nodes
         return self.region_set.region_of.get(n, -1 - n)
 
-    @cached_property
-    def queue_use(self) -> QueueUsage:
-        """What gangs in queues hold."""
-        return usage_of(self)
+    def once(self, find: Callable[[Model], Found]) -> Found:
+        """What a function finds in the model once all variables are there, computed once."""
+        if find not in self._kept:
+            self._kept[find] = find(self)
+        return cast("Found", self._kept[find])
 
     @cached_property
     def cases(self) -> dict[int, list[tuple[Case, int]]]:

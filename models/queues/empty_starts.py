@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from models.hardware import slug
 from models.instance.cluster import Node, is_made_up
@@ -19,13 +20,14 @@ from models.instance.eligibility import without_conditions
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.queues.cells import is_firm
-from models.queues.empty_counts import EmptyCounts
-from models.queues.empty_search import Found, Placing, Search
 from models.queues.pins import beside_pins
 from models.queues.queue_order import lines
 from models.queues.queue_shares import QueueCounts, empty_shares, shares
 from models.rules.pod_rules import Kind, without
 from models.rules.room_holding import blockers
+
+if TYPE_CHECKING:
+    from models.queues.empty_counts import EmptyCounts
 
 GROUPS_TRIED = 12
 """Sets of other gangs beside which a gang is placed whose pods must be next to theirs."""
@@ -70,16 +72,6 @@ class Verdict:
 CAN = Verdict(Answer.CAN)
 
 
-def can_start(instance: Instance, index: int) -> bool:
-    """Whether a gang is known to be able to start on the empty cluster."""
-    return instance.once(EmptyStarts).can(index)
-
-
-def can_start_now(instance: Instance, index: int) -> bool:
-    """Whether a gang is known to be able to start on the empty cluster as its nodes are."""
-    return instance.once(EmptyStarts).can_now(index)
-
-
 def not_claiming(instance: Instance) -> dict[int, Answer]:
     """Gangs that are promised nothing since they are not known to be able to start; ascending.
 
@@ -100,7 +92,6 @@ class EmptyStarts:
     def __init__(self, instance: Instance, *, in_order: bool = True) -> None:
         self._instance = instance
         self._in_order = in_order
-        self._counts = EmptyCounts(instance, in_order=in_order)
         self._known: dict[object, Answer] = {}
         self._steps: dict[str, int] = {}
         self.spent = 0
@@ -174,6 +165,12 @@ class EmptyStarts:
             if other is not empty and self._search(other, index) is Answer.CAN:
                 return code
         return None
+
+    @cached_property
+    def _counts(self) -> EmptyCounts:
+        from models.queues.empty_counts import EmptyCounts  # readers count nothing
+
+        return EmptyCounts(self._instance, in_order=self._in_order)
 
     def _class(self, gang: Gang) -> object:
         """What the question distinguishes of a gang."""
@@ -285,6 +282,8 @@ class EmptyStarts:
 
     def _search(self, empty: Instance, index: int) -> Answer:
         """Place the gang; beside gangs that its pods must be next to, where these can start."""
+        from models.queues.empty_search import Found, Placing, Search  # readers place nothing
+
         # where nodes are out of order fewer have to stay free, and cells are lost that gangs cannot take
         certain = not empty.policy.spares and not any(queue.cells for queue in empty.queues)
         namespace = self._instance.gangs[index].namespace

@@ -28,15 +28,11 @@ def lines(instance: Instance) -> Lines:
 
 
 def _lines(instance: Instance) -> Lines:
-    from models.queues.empty_starts import (
-        can_start,  # it asks for all rules, which ask for this one
-    )
-
     found = dict[int, list[int]]()
     for index, (gang, queue) in enumerate(zip(instance.gangs, queue_of(instance), strict=True)):
         if queue is None or not instance.queues[queue].strict:
             continue
-        if not gang.running and gang.hold is None and can_start(instance, index):
+        if not gang.running and gang.hold is None and instance.could_start.can(index):
             found.setdefault(queue, []).append(index)
     return tuple(
         tuple(sorted(line, key=lambda index: _turn(instance, index)))

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -531,14 +530,10 @@ def guarantee_turns(instance: Instance) -> tuple[Turn, ...]:
 
 
 def _guarantee_turns(instance: Instance) -> tuple[Turn, ...]:
-    from models.queues.empty_starts import (
-        can_start_now,  # it asks for all rules, which ask for queues
-    )
-
     bare = bare_shares(instance)
     assert bare is not None, "there are queues"
     own, models = queue_of(instance), model_of_nodes(instance)
-    able = partial(can_start_now, instance)
+    able = instance.could_start.can_now
     return tuple(turns(instance, own, bare.paths, bare.guarantees, models, able))
 
 

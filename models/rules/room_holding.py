@@ -19,10 +19,6 @@ def blockers(instance: Instance) -> tuple[int, ...]:
 
 
 def _blockers(instance: Instance) -> tuple[int, ...]:
-    from models.queues.empty_starts import (
-        can_start,  # it asks for all rules, which ask for this one
-    )
-
     least = instance.policy.hold_room_from
     assert least is not None, "see blockers"
     found = [
@@ -31,7 +27,7 @@ def _blockers(instance: Instance) -> tuple[int, ...]:
         if gang.priority >= least
         and not gang.running
         and gang.hold is None
-        and can_start(instance, index)
+        and instance.could_start.can(index)
     ]
     return tuple(sorted(found, key=lambda i: (-instance.gangs[i].priority, i)))
 

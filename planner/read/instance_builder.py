@@ -26,6 +26,7 @@ from models.instance.policy import (
 )
 from models.instance.run_times import granted_run_times, starts_again
 from models.instance.solution import BACKOFF, QUEUE_LIMIT
+from models.queues.empty_starts import EmptyStarts
 from models.units import shown, time_text
 from planner.errors import Fault
 from planner.read.cluster_merge import NODES_HINT, collect_clusters
@@ -221,7 +222,7 @@ def build(
     )
     tenants = {entry.document.key for entry in cluster.gangs}
     instance = with_granted_run_times(
-        Instance(merged.cluster, gangs, policy_used, queues=queues), tenants
+        Instance(merged.cluster, gangs, policy_used, queues=queues, starts=EmptyStarts), tenants
     )
     gangs = limit_queues(paused(instance), policy_used.queue_limit, documents.remarks)
     instance = replace(instance, gangs=with_group_slices(gangs, merged.cluster, documents.remarks))

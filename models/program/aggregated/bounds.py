@@ -11,6 +11,7 @@ from functools import cached_property, partial
 
 from models.instance.gang import Gang
 from models.program.aggregated.pools import PooledClass, ShapeBounds
+from models.program.aggregated.spread import span
 from models.program.demands import Demand, RoleDemand
 from models.program.free_servers import FreeServers
 from models.program.linear_program import Linear, Program
@@ -285,7 +286,7 @@ class TierBounds:
         for own in self.pooled:
             if not own.demands[0].stays:
                 if own.spread is not None and family == "span":
-                    worth = own.spread.span(self.model.instance, own)
+                    worth = span(self.model.instance, own)
                 else:
                     worth = Linear()
                     for shape, places in own.shapes:

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 
 from models.instance.occupancy import rooms
 from models.instance.solution import GangDecision
-from models.program.aggregated.pools import ModelRecord, Place, PooledClass
-from models.program.aggregated.spread import Spread
+from models.program.aggregated.pools import ModelRecord, Place, PooledClass, Spread
 from models.program.decoder import (
     GangSlots,
     GpuSlot,

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -39,9 +38,6 @@ from models.rates.gang_rates import ideal_of
 from models.rates.gpu_sets import UnknownRate
 from models.rates.group_bandwidth import Kind, exchange_factor
 from models.rates.speed import FULL_SPEED
-
-if TYPE_CHECKING:
-    from models.program.aggregated.spread import Spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,6 +433,20 @@ class Take:
     pool: PodPool
     sets: int
     pods: tuple[int, ...]
+
+
+@dataclass
+class Spread:
+    """Variables by (level, domain). ``pods``: of domains of ``level``, in sets of ``unit``.
+
+    ``uses``: of the domains that gangs use, if that is counted. ``gangs``: all of the class.
+    """
+
+    level: int
+    pods: dict[Domain, int]
+    uses: dict[Domain, int]
+    gangs: Linear
+    unit: int = 1
 
 
 @dataclass

@@ -9,39 +9,26 @@ Pods in slices that share a domain r are counted in slices: x[r] x pods of a sli
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from models.instance.instance import Instance
-from models.program.aggregated.pools import Domain, PooledClass, ShapeBounds
+from models.program.aggregated.pools import Domain, PooledClass, ShapeBounds, Spread
 from models.program.linear_program import Linear, Program
 
 
-@dataclass
-class Spread:
-    """Variables by (level, domain). ``pods``: of domains of ``level``, in sets of ``unit``.
-
-    ``uses``: of the domains that gangs use, if that is counted. ``gangs``: all of the class.
-    """
-
-    level: int
-    pods: dict[Domain, int]
-    uses: dict[Domain, int]
-    gangs: Linear
-    unit: int = 1
-
-    def span(self, instance: Instance, own: PooledClass) -> Linear:
-        """What the class adds to ``span``: domains as counted, nodes as few as there can be."""
-        gang = instance.gangs[own.demands[0].gang]
-        weights, total = instance.cluster.span_weights, Linear()
-        for (level, _), variable in self.uses.items():
-            total.add(variable, gang.weight_gpus * weights[level])
-        for level in range(self.level + 1):
-            total.add_linear(self.gangs, -gang.weight_gpus * weights[level])
-        for shape, places in own.shapes:
-            narrow = range(self.level + 1, len(weights))
-            least = sum((shape.fewest[at] - 1) * weights[at] for at in narrow)
-            total.add_all(places.values(), gang.weight_gpus * least)
-        return total
+def span(instance: Instance, own: PooledClass) -> Linear:
+    """What the class adds to ``span``: domains as counted, nodes as few as there can be."""
+    spread = own.spread
+    assert spread is not None, "the class is counted by domain"
+    gang = instance.gangs[own.demands[0].gang]
+    weights, total = instance.cluster.span_weights, Linear()
+    for (level, _), variable in spread.uses.items():
+        total.add(variable, gang.weight_gpus * weights[level])
+    for level in range(spread.level + 1):
+        total.add_linear(spread.gangs, -gang.weight_gpus * weights[level])
+    for shape, places in own.shapes:
+        narrow = range(spread.level + 1, len(weights))
+        least = sum((shape.fewest[at] - 1) * weights[at] for at in narrow)
+        total.add_all(places.values(), gang.weight_gpus * least)
+    return total
 
 
 def spreads(instance: Instance, own: PooledClass) -> bool:

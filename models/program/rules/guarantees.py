@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from models.instance.queue import Gpu, QueueShares
 from models.program.linear_program import Linear
+from models.program.queue_usage import usage_of
 from models.program.variables import Model
 from models.queues.queue_shares import shares
 
@@ -24,20 +25,20 @@ def add(model: Model) -> None:
     for gpu, healthy in known.healthy.items():
         own = _held(model, gpu, firm=True)
         total = _promised(model, known, own, known.guarantees[gpu])
-        total.add_linear(model.queue_use.beyond.get((True, gpu), Linear()), -1)
+        total.add_linear(model.once(usage_of).beyond.get((True, gpu), Linear()), -1)
         _at_most(model, total, healthy + known.shortfall[gpu])
     for gpu, kept in known.kept.items():
         own = _held(model, gpu, firm=False)
         total = _promised(model, known, own, kept, known.most_taken[gpu])
         for firm in (True, False):
-            total.add_linear(model.queue_use.beyond.get((firm, gpu), Linear()), -1)
+            total.add_linear(model.once(usage_of).beyond.get((firm, gpu), Linear()), -1)
         _at_most(model, total, known.healthy[gpu] + known.kept_short[gpu])
 
 
 def _held(model: Model, gpu: Gpu, *, firm: bool) -> dict[int | None, Linear]:
     """n[q], by the queue that the gangs name: of firm gangs, or of all managed ones."""
     own: dict[int | None, Linear] = {}
-    for (holder, counted), held in model.queue_use.held.items():
+    for (holder, counted), held in model.once(usage_of).held.items():
         if counted == gpu and (holder.firm if firm else holder.managed):
             own.setdefault(holder.queue, Linear()).add_linear(held)
     return own

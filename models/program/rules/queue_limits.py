@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from models.instance.queue import QueueShares
 from models.program.linear_program import Linear
-from models.program.queue_usage import within
+from models.program.queue_usage import usage_of, within
 from models.program.variables import Model
 from models.queues.queue_shares import Refusal, shares
 
@@ -27,7 +27,7 @@ def add(model: Model) -> None:
 def _at_most(model: Model, known: QueueShares, about: Refusal, most: int) -> None:
     row, queue = Linear(), about.queue
     assert queue is not None, "see add"
-    for holder, held in within(known, model.queue_use, queue, about.gpu):
+    for holder, held in within(known, model.once(usage_of), queue, about.gpu):
         if holder.firm or not about.firm:
             row.add_linear(held)
     if model.program.bound_above(row) > most:

@@ -5,8 +5,8 @@ shrunk without being movable, vacates nodes N: 1 - sum of admit (or the option's
 and pods of gangs to which it gives way (``models.rules.giving_way``) that arrive on N. A piece does not
 arrive if all its pods may be those that stand there. Moves: sum of admit over options that move a gang <=
 maxGangs; times its GPUs <= maxGPUs. Disruption budgets, each: (the same sum, plus 1 - sum of admit if it may
-be stopped) x the running pods of the gang that the budget counts, over all gangs, <= allowed. A gang that is too
-much for a budget by itself has none of these options.
+be stopped) x the running pods of the gang that the budget counts, over all gangs, <= allowed. A gang that is
+too much for a budget by itself has none of these options.
 """
 
 from __future__ import annotations

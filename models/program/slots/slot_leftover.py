@@ -7,16 +7,13 @@ nobody takes. Requests of several servers are counted domain by domain, next to 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from models.program.linear_program import Linear
+from models.program.slots.slot_state import Slots
 from models.values.leftover import gpu_models, request_domains
 
-if TYPE_CHECKING:
-    from models.program.slots.slot_program import SlotModel
 
-
-def stranded(model: SlotModel) -> Linear | None:
+def stranded(model: Slots) -> Linear | None:
     """The expression; None if servers have several GPU models, since pods choose among these."""
     instance = model.instance
     if len(gpu_models(instance)) != 1:
@@ -37,7 +34,7 @@ def stranded(model: SlotModel) -> Linear | None:
     return total
 
 
-def _fitting(model: SlotModel, nodes: frozenset[int], size: int) -> int:
+def _fitting(model: Slots, nodes: frozenset[int], size: int) -> int:
     """A variable: requests that fit on one node each."""
     requests = model.program.integer(0, sum(model.most_slots(n, size) for n in nodes))
     for taken, there in model.slots_left(nodes, size):
@@ -45,7 +42,7 @@ def _fitting(model: SlotModel, nodes: frozenset[int], size: int) -> int:
     return requests
 
 
-def _whole(model: SlotModel, nodes: tuple[int, ...], largest: int, size: int) -> Iterator[int]:
+def _whole(model: Slots, nodes: tuple[int, ...], largest: int, size: int) -> Iterator[int]:
     """A variable for each domain: requests of several whole servers that fit in it."""
     servers = -(-size // largest)
     for members in request_domains(model.instance, nodes, size):

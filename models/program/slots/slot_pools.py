@@ -10,14 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from models.program.linear_program import Linear
-from models.program.slots.slot_rooms import Piece
-
-if TYPE_CHECKING:
-    from models.program.slots.slot_program import Mode, SlotModel
-    from models.program.slots.slot_rooms import DomainSlots
+from models.program.slots.slot_rooms import DomainSlots, Mode, Piece
+from models.program.slots.slot_state import Slots
 
 MAX_POOLED = 4000
 """Pairs of an innermost domain and a set of nodes; the sets to which the fewest slots are held go without."""
@@ -28,7 +24,7 @@ Nodes = frozenset[int]
 class LoosePools:
     """The pools of one model; ``pools``: by set of nodes and domain, the variable of its loose slots."""
 
-    def __init__(self, model: SlotModel, slots: DomainSlots, everywhere: Nodes) -> None:
+    def __init__(self, model: Slots, slots: DomainSlots, everywhere: Nodes) -> None:
         self._model, self._slots = model, slots
         self.pools: dict[Nodes, dict[int, int]] = {}
         cluster = model.instance.cluster

@@ -6,18 +6,30 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
+from models.instance.cluster import Cluster
 from models.instance.gang import ExistingPod
 from models.instance.instance import Instance
 from models.instance.occupancy import Room, rooms
+from models.program.aggregated.pools import Shape
 from models.program.base_state import BaseState, base_decisions
 from models.program.demands import RoleDemand
-from models.program.linear_program import Linear
-from models.program.options import Choice
+from models.program.linear_program import Linear, Program
+from models.program.options import Choice, Option
 
-if TYPE_CHECKING:
-    from models.program.slots.slot_program import Mode, SlotModel
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """An option of a gang that is whole in a domain of ``level`` (-1: none) with that shape.
+
+    ``shape`` None: its pods stay as they are. ``speed``: permille, at most.
+    """
+
+    option: Option
+    level: int
+    variable: int
+    shape: Shape | None
+    speed: int
 
 
 @dataclass(frozen=True)
@@ -44,13 +56,19 @@ Part = tuple[Piece, int]
 class DomainSlots:
     """Slots of each unit in each domain: those that are free, and a variable for what may be cleared."""
 
-    def __init__(self, model: SlotModel, room: SlotRooms, nodes: frozenset[int]) -> None:
-        self._model, self._room = model, room
-        self._cluster = model.instance.cluster
-        self._now = {n: tuple(room.standing(n) // unit for unit in model.units) for n in nodes}
-        self._most = {n: tuple(room.most(n) // unit for unit in model.units) for n in nodes}
+    def __init__(
+        self,
+        cluster: Cluster,
+        program: Program,
+        units: tuple[int, ...],
+        room: SlotRooms,
+        nodes: frozenset[int],
+    ) -> None:
+        self._cluster, self._program, self._units, self._room = cluster, program, units, room
+        self._now = {n: tuple(room.standing(n) // unit for unit in units) for n in nodes}
+        self._most = {n: tuple(room.most(n) // unit for unit in units) for n in nodes}
         self._cleared = {
-            n: tuple(self._clear(n, unit) for unit in model.units)
+            n: tuple(self._clear(n, unit) for unit in units)
             for n in sorted(nodes)
             if self._most[n] != self._now[n]
         }
@@ -58,7 +76,7 @@ class DomainSlots:
 
     def _clear(self, n: int, unit: int) -> int | None:
         """A variable: slots that a node has more because pods leave it; None if it never has more."""
-        program, room = self._model.program, self._room
+        program, room = self._program, self._room
         now, most = room.standing(n) // unit, room.most(n) // unit
         if most == now:
             return None
@@ -104,7 +122,7 @@ class DomainSlots:
             if n in self._now:
                 total.constant += self._now[n][number]
             else:  # nobody comes here
-                total.constant += self._room.most(n) // self._model.units[number]
+                total.constant += self._room.most(n) // self._units[number]
             variable = self._cleared[n][number] if n in self._cleared else None
             if variable is not None:
                 total.add(variable)
@@ -113,21 +131,19 @@ class DomainSlots:
     def hold(self, inside: Iterable[int], taken: Sequence[tuple[int, tuple[int, ...]]]) -> None:
         """What is inside takes no more slots than there are; pieces of j slots no more than j at a time."""
         nodes = [n for n in inside if n in self._now]
-        for number in range(len(self._model.units)):
+        for number in range(len(self._units)):
             here = Linear(constant=-sum(self._now[n][number] for n in nodes))
             pieces = [(variable, slots[number]) for variable, slots in taken if slots[number]]
             for variable, slots in pieces:
                 here.add(variable, slots)
             cleared = (self._cleared[n][number] for n in nodes if n in self._cleared)
-            self._model.program.at_most(
-                here.add_all((one for one in cleared if one is not None), -1)
-            )
+            self._program.at_most(here.add_all((one for one in cleared if one is not None), -1))
             most = sum(self._most[n][number] for n in nodes)
             for several in sorted({slots for _, slots in pieces if most % slots}):
                 whole = Linear()
                 for variable, slots in pieces:
                     whole.add(variable, slots // several)
-                self._model.program.at_most(whole, most // several)
+                self._program.at_most(whole, most // several)
 
 
 class SlotRooms:

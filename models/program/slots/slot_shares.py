@@ -10,50 +10,14 @@ Only pods that take the same number of large slots each; the rule is left out fo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from models.program.linear_program import Linear
-from models.program.options import Choice
-from models.program.slots.slot_rooms import Piece
-from models.rules.shape import may_be_uneven
-
-if TYPE_CHECKING:
-    from models.program.slots.slot_pools import LoosePools
-    from models.program.slots.slot_program import Mode, SlotModel
-    from models.program.slots.slot_rooms import DomainSlots
-
-MAX_SHARES = 4000
-"""Pairs of an innermost domain and a gang that is spread evenly; the smallest gangs go without."""
+from models.program.slots.slot_pools import LoosePools
+from models.program.slots.slot_rooms import DomainSlots, Mode, Piece
+from models.program.slots.slot_state import Slots
 
 
-def even_gangs(model: SlotModel) -> dict[int, int]:
-    """Large slots that a pod takes, by gang, of those whose pods are counted: the largest of them."""
-    instance, cluster = model.instance, model.instance.cluster
-    inner, found = cluster.node_level - 1, dict[int, int]()
-    if inner < 0 or not model.units:
-        return {}
-    for choice in model.requests.choices:
-        gang = instance.gangs[choice.gang]
-        if may_be_uneven(gang) and gang.balance is not None and gang.balance <= inner:
-            slots = _slots_a_pod(model, choice)
-            if slots is not None:
-                found[choice.gang] = slots
-    most = MAX_SHARES // len(cluster.domains[inner])
-    largest = sorted(found, key=lambda g: (-instance.gangs[g].weight_gpus, g))
-    return {gang: found[gang] for gang in largest[:most]}
-
-
-def _slots_a_pod(model: SlotModel, choice: Choice) -> int | None:
-    """None where pods take unlike numbers of large slots, none at all, or are in slices."""
-    roles = [role for one in choice.options for role in one.demand.gpu_roles]
-    specs = model.instance.gangs[choice.gang].roles
-    slots = {role.gpus // model.units[0] for role in roles}
-    if len(slots) != 1 or 0 in slots or any(specs[role.role].slice_layers for role in roles):
-        return None
-    return slots.pop()
-
-
-def share_evenly(model: SlotModel, slots: DomainSlots, pools: LoosePools) -> dict[int, EvenShares]:
+def share_evenly(model: Slots, slots: DomainSlots, pools: LoosePools) -> dict[int, EvenShares]:
     """The shares of each gang of ``even_gangs``, on large slots that are loose; adds their rows."""
     inner, held = model.instance.cluster.node_level - 1, dict[int, Linear]()
     modes: dict[int, list[Mode]] = {gang: [] for gang in model.even}
@@ -87,7 +51,7 @@ class EvenShares:
 
     def __init__(
         self,
-        model: SlotModel,
+        model: Slots,
         modes: Sequence[Mode],
         level: int,
         slots: int,

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from models.program.linear_program import Linear, Program
-from models.program.slots.slot_rooms import Piece
-
-if TYPE_CHECKING:
-    from models.program.slots.slot_program import Mode, SlotModel
+from models.program.slots.slot_rooms import Mode, Piece
+from models.program.slots.slot_state import Slots
 
 MAX_KINDS = 8
 """Kinds of gangs that have variables of their own, those with most GPUs a gang."""
@@ -42,7 +39,7 @@ class SlotSpread:
     """The kinds of one model, and their rows, which are added to its program."""
 
     def __init__(
-        self, model: SlotModel, most: Mapping[int, int], alone: frozenset[int] = frozenset()
+        self, model: Slots, most: Mapping[int, int], alone: frozenset[int] = frozenset()
     ) -> None:
         """``most``: slots that an innermost domain may have. ``alone``: gangs that are kinds of their own."""
         self._model = model

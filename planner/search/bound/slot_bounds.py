@@ -14,7 +14,8 @@ from random import Random
 from models.instance.solution import GangDecision
 from models.program.interruption import Interrupted
 from models.program.linear_program import UNBOUNDED, Linear, Program
-from models.program.slots.slot_program import Mode, SlotModel
+from models.program.slots.slot_program import SlotModel
+from models.program.slots.slot_rooms import Mode
 from models.queues.queue_shares import within_guarantee
 from models.queues.reservations import due
 from models.tiers import Tier

@@ -8,7 +8,8 @@ from random import Random
 
 from models.instance.solution import GangDecision
 from models.program.linear_program import Linear, Program
-from models.program.slots.slot_program import Mode, SlotModel
+from models.program.slots.slot_program import SlotModel
+from models.program.slots.slot_rooms import Mode
 from models.program.tier_expressions import FREE_SPACE
 from models.tiers import Tier
 from planner.search.budget import Budget

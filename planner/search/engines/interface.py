@@ -13,8 +13,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from models.program.arrays import Rows, integers, rows_of
-from models.program.linear_program import UNBOUNDED, Linear, Program, Row
+from models.program.arrays import Rows, integers
+from models.program.linear_program import UNBOUNDED, Linear, Program, Row, rows_of
 from planner.search.budget import Budget
 
 GRACE_S = 0.8

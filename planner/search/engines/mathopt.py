@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from models.program.arrays import Integers, Rows, rows_of
-from models.program.linear_program import UNBOUNDED, Program
+from models.program.arrays import Integers, Rows
+from models.program.linear_program import UNBOUNDED, Program, rows_of
 from planner.search.budget import Budget
 from planner.search.engines.interface import Goal, InterruptibleCall
 from planner.search.engines.mathopt_process import SolverProcess

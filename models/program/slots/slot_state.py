@@ -1,0 +1,233 @@
+"""What the program of slots counts: the modes of gangs, the domains that they have, and what is left free."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from functools import cached_property
+
+from models.instance.instance import Instance
+from models.program.aggregated.pools import Shape, ShapeBounds
+from models.program.base_state import BaseState
+from models.program.demand_builder import placing
+from models.program.demands import Demand, RoleDemand
+from models.program.linear_program import Linear, Program
+from models.program.nearness import anywhere
+from models.program.options import Choice
+from models.program.slots.slot_rooms import DomainSlots, Mode, Part, Piece, SlotRooms
+from models.program.tier_expressions import StandingValues
+from models.rules.shape import may_be_uneven
+
+MAX_UNITS = 2
+"""Sizes in GPUs whose slots are counted domain by domain."""
+
+MAX_SHARES = 4000
+"""Pairs of an innermost domain and a gang that is spread evenly; the smallest gangs go without."""
+
+
+def even_gangs(model: Slots) -> dict[int, int]:
+    """Large slots that a pod takes, by gang, of those whose pods are counted: the largest of them."""
+    instance, cluster = model.instance, model.instance.cluster
+    inner, found = cluster.node_level - 1, dict[int, int]()
+    if inner < 0 or not model.units:
+        return {}
+    for choice in model.requests.choices:
+        gang = instance.gangs[choice.gang]
+        if may_be_uneven(gang) and gang.balance is not None and gang.balance <= inner:
+            slots = _slots_a_pod(model, choice)
+            if slots is not None:
+                found[choice.gang] = slots
+    most = MAX_SHARES // len(cluster.domains[inner])
+    largest = sorted(found, key=lambda g: (-instance.gangs[g].weight_gpus, g))
+    return {gang: found[gang] for gang in largest[:most]}
+
+
+def _slots_a_pod(model: Slots, choice: Choice) -> int | None:
+    """None where pods take unlike numbers of large slots, none at all, or are in slices."""
+    roles = [role for one in choice.options for role in one.demand.gpu_roles]
+    specs = model.instance.gangs[choice.gang].roles
+    slots = {role.gpus // model.units[0] for role in roles}
+    if len(slots) != 1 or 0 in slots or any(specs[role.role].slice_layers for role in roles):
+        return None
+    return slots.pop()
+
+
+class Slots:
+    """What is counted, without rows: a program fills it (``slot_program``), and its rules read it.
+
+    ``homes``: variables by path of pieces and domain. ``loose``: by innermost domain, of slots of gangs that
+    are whole in a wider one or in none; ``spare``: by (level, domain), those of them that come from outside.
+    """
+
+    def __init__(self, instance: Instance, program: Program, state: BaseState) -> None:
+        self.instance, self.program = instance, program
+        self.requests = state.requests
+        self._standing = StandingValues(instance)
+        self._shapes = _Shapes(instance, state)
+        self.modes: list[Mode] = []
+        self.homes: dict[tuple[Piece, ...], dict[int, int]] = {}
+        self.loose: dict[int, int] = {}
+        self.spare: dict[tuple[int, int], Linear] = {}
+        self._room = SlotRooms(instance, state, self.modes)
+        self._domain_slots: DomainSlots | None = None
+
+    @cached_property
+    def even(self) -> dict[int, int]:
+        """Large slots that a pod takes, by gang, of those that are spread evenly."""
+        return even_gangs(self)
+
+    @cached_property
+    def units(self) -> tuple[int, ...]:
+        """Sizes in GPUs whose slots are counted domain by domain, the largest first."""
+        found = set[int]()
+        for mode in self.modes:
+            if mode.shape is not None and mode.level < self.instance.cluster.node_level:
+                piece, roles = mode.shape.piece, mode.option.demand.gpu_roles
+                found.update(piece * role.gpus for role in roles if role.count > piece)
+        return tuple(sorted(found, reverse=True)[:MAX_UNITS])
+
+    def taken(self, mode: Mode) -> tuple[int, ...]:
+        """Slots of each unit that the pods take at least that are placed."""
+        return tuple(self._room.placed(mode, None, unit) for unit in self.units)
+
+    def pieces(self, mode: Mode) -> tuple[Part, ...]:
+        """(piece, count): what has to be whole in a domain each."""
+        demand, cluster = mode.option.demand, self.instance.cluster
+        if mode.shape is None or mode.level == cluster.node_level or not self.units:
+            return ()
+        parts = Counter[Piece]()
+        for role in demand.gpu_roles:
+            parts.update(dict(self._parts(demand, role, mode.level)))
+        nodes = frozenset[int]().union(*(role.nodes for role in demand.gpu_roles))
+        slots, weight = self.taken(mode), self.instance.gangs[demand.gang].weight_gpus
+        if mode.level < 0 or max(slots) < 2:
+            return tuple(parts.items())
+        own = demand.gang if demand.gang in self.even else None
+        piece = Piece(mode.level, slots, nodes, tuple(parts.items()), weight, whole=True, gang=own)
+        return ((piece, 1),)
+
+    def _parts(self, demand: Demand, role: RoleDemand, within: int) -> Iterator[Part]:
+        """(piece, count): the slices of a role in a domain of that level, the widest ones."""
+        spec, weight = (
+            self.instance.gangs[demand.gang].roles[role.role],
+            self.instance.gangs[demand.gang].weight_gpus,
+        )
+        slots = tuple(role.gpus // unit for unit in self.units)
+        node_level, parts, below = self.instance.cluster.node_level, tuple[Part, ...](), 0
+        for size, level in spec.slice_layers:
+            if within < level < node_level and size > 1 and any(slots):
+                inner = tuple((piece, size // below) for piece, _ in parts)
+                taken = tuple(size * one for one in slots)
+                parts, below = ((Piece(level, taken, role.nodes, inner, weight), 1),), size
+        for piece, _ in parts:
+            if whole := role.cut(below).whole:
+                yield piece, whole
+
+    def left_free(self, nodes: Iterable[int]) -> Linear:
+        """GPUs that are free on these nodes, at least; all pods of the modes are on them."""
+        return self._room.left_free(nodes)
+
+    def left_most(self, nodes: Collection[int]) -> Linear:
+        """GPUs that are free on these nodes, at most."""
+        return self._room.left_most(nodes)
+
+    def most_slots(self, n: int, size: int) -> int:
+        """Slots of a node without all who may leave it."""
+        return self._room.most(n) // size
+
+    def slots_left(self, nodes: frozenset[int], size: int) -> Iterator[tuple[Linear, Linear]]:
+        """(slots that pods take, slots that there are), each a way to count."""
+        taken = Linear()
+        for mode in self.modes:
+            taken.add(mode.variable, self._room.taken(mode, nodes, size))
+        yield taken, self._room.slots(nodes, size)
+        if self._domain_slots is not None and size in self.units:
+            number, own = self.units.index(size), Linear()
+            for mode in self.modes:
+                own.add(mode.variable, self.taken(mode)[number])
+            yield own, self._domain_slots.there(nodes, number)
+
+    def large_slots(self, nodes: Iterable[int]) -> Linear:
+        """Large slots on these nodes, whoever takes them."""
+        assert self._domain_slots is not None, "there are large pods"
+        return self._domain_slots.there(nodes, 0)
+
+    def large_left(self, nodes: Collection[int], size: int) -> Linear | None:
+        """Large slots of the innermost domains of these nodes that nobody takes; None if not counted."""
+        slots, cluster = self._domain_slots, self.instance.cluster
+        if slots is None or not self.loose or self.units[0] != size:
+            return None
+        left, inner = slots.there(nodes, 0), cluster.node_level - 1
+        for domain in sorted({cluster.domain_of[inner][n] for n in nodes}):
+            for variable, taken in slots.taken.get((inner, domain), ()):
+                left.add(variable, -taken[0])
+        return left
+
+    def placed_value(self, family: str, mode: Mode) -> int:
+        """What a gang adds to a tier about placements at most; to ``span`` at least."""
+        demand = mode.option.demand
+        if mode.shape is not None:
+            return int(getattr(mode.shape, family))
+        if not demand.roles:
+            near = anywhere(self.instance.gangs[demand.gang]) if family == "preference" else 0
+            return near + self._standing.value(family, demand.gang, demand.stays)
+        return 0 if family == "span" else self._shapes.most(family, demand)
+
+
+class _Shapes:
+    """The shapes that gangs may have if only the pods are there that stay in any case."""
+
+    def __init__(self, instance: Instance, state: BaseState) -> None:
+        self._instance = instance
+        self._bounds = ShapeBounds(instance, state.rooms)
+        self._known: dict[object, list[tuple[int, Shape]]] = {}
+
+    def of(self, demand: Demand) -> list[tuple[int, Shape]]:
+        """(level, shape), the narrowest first; wider ones only if they add nothing less."""
+        key = placing(self._instance, demand)
+        if key not in self._known:
+            self._known[key] = list(self._found(demand))
+        return self._known[key]
+
+    def most_speed(self, demand: Demand) -> int:
+        """The highest speed next to pods that stay, permille."""
+        fastest = self._bounds.fastest(demand)
+        return self._bounds.speed(demand, fastest, self._instance.cluster.node_level)
+
+    def most(self, family: str, demand: Demand) -> int:
+        """What a gang next to pods that stay adds to ``preference`` or ``bandwidth`` at most."""
+        shape = self._bounds.shape(demand, self._instance.cluster.node_level)
+        return int(getattr(shape, family))
+
+    def _found(self, demand: Demand) -> Iterator[tuple[int, Shape]]:
+        gang, node_level = self._instance.gangs[demand.gang], self._instance.cluster.node_level
+        widest = -1 if gang.required is None else gang.required
+        fastest = self._bounds.fastest(demand)
+        single = sum(role.count for role in demand.gpu_roles) == 1
+        for level in range(node_level, widest - 1, -1):
+            if level == node_level and demand.gpus > self._bounds.largest(demand):
+                continue
+            if 0 <= level < node_level and not self._in_one_domain(demand, level):
+                continue
+            for shape in self._bounds.at(demand, level, pieces=True, relative=fastest):
+                yield level, shape
+            if single:
+                return
+
+    def _in_one_domain(self, demand: Demand, level: int) -> bool:
+        """Whether one domain of the level has room for every role, and for its slices."""
+        domains = self._bounds.gangs(demand, level)
+        for role in demand.gpu_roles:
+            for size, narrower in self._instance.gangs[demand.gang].roles[role.role].slice_layers:
+                if narrower > level:
+                    whole = self._slices(role, size, narrower, level)
+                    domains = {d: n for d, n in domains.items() if whole[d] >= role.cut(size).whole}
+        return bool(domains)
+
+    def _slices(self, role: RoleDemand, size: int, level: int, wider: int) -> Counter[int]:
+        """Whole slices that find room, by domain of a wider level."""
+        cluster, found = self._instance.cluster, Counter[int]()
+        for domain, pods in self._bounds.capacity(role, level):
+            n = cluster.domains[level][domain].nodes[0]
+            found[cluster.domain_of[wider][n]] += pods // size
+        return found
