@@ -19,7 +19,7 @@ from models.instance.queue import QueueShares, QueueUse
 from models.instance.solution import GangDecision, PodPlacement, Reserved, placed
 from models.program.base_state import moves_pods
 from models.queues.cell_places import Reach
-from models.queues.cells import cells_by_model, is_firm, without_cells
+from models.queues.cells import cells_by_model, without_cells
 from models.queues.queue_order import kept_behind, lines_in_part
 from models.queues.queue_shares import add_use, shares
 from models.queues.reserved_quotas import crowded_out
@@ -200,7 +200,7 @@ class Standing:
         if self._reach is None or not self._reach.keep():
             return  # the ledger looks at what comes of it
         for gang in gangs:
-            if is_firm(self.instance.gangs[gang]):
+            if self.instance.gangs[gang].firm_on_gpus:
                 yield gang, self._reach.closed(gang)
 
     def _unbarred(self, freed: Collection[int]) -> tuple[int, ...]:

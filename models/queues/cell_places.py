@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from models.instance.instance import Instance
 from models.instance.solution import PodPlacement, placed
-from models.queues.cells import CellKind, IntArray, ModelCells, cells_by_model, is_firm
+from models.queues.cells import CellKind, IntArray, ModelCells, cells_by_model
 
 SEARCH_EFFORT = 1 << 17
 """Places tried for single cells, times the size of the arrays, where packing finds too few places."""
@@ -305,7 +305,7 @@ class Reach:
     def add(self, gang: int, pods: Iterable[PodPlacement], sign: int = 1) -> None:
         """Pods of a gang come, or with -1 leave."""
         spec = self._instance.gangs[gang]
-        for claims in self.claims if is_firm(spec) else ():
+        for claims in self.claims if spec.firm_on_gpus else ():
             row = claims.cells.row(spec)
             for pod in pods:
                 column, gpus = claims.cells.column_of.get(pod.node), spec.roles[pod.role].gpus

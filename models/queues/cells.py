@@ -173,8 +173,3 @@ def _cells_by_model(instance: Instance) -> tuple[ModelCells, ...]:
             own[q].append(cell)
     found = (ModelCells(instance, name, by_model[name]) for name in sorted(by_model))
     return tuple(one for one in found if one.kinds)
-
-
-def is_firm(gang: Gang) -> bool:
-    """Whether the rule is about the pods of a gang: they cannot be stopped."""
-    return gang.firm and any(role.gpus for role in gang.roles)

@@ -24,7 +24,7 @@ from models.instance.occupancy import PODS, Room, is_blind
 from models.instance.solution import PodPlacement
 from models.program.packing import Arc
 from models.queues.cell_places import Reach
-from models.queues.cells import cells_by_model, is_firm
+from models.queues.cells import cells_by_model
 from models.queues.pins import beside_pins
 from models.queues.queue_shares import QueueCounts, shares
 from models.rules.declarations import allows
@@ -370,7 +370,7 @@ class Search:
             return False
         if not self._in_queues(own):
             return False
-        firm = cells_by_model(empty) and any(is_firm(empty.gangs[g]) for g in own)
+        firm = cells_by_model(empty) and any(empty.gangs[g].firm_on_gpus for g in own)
         if firm and not Reach(empty, own.items()).keep():
             return False
         return all(self._fast(g, pods) for g, pods in own.items())

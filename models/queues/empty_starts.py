@@ -19,7 +19,6 @@ from models.instance.cluster import Node, is_made_up
 from models.instance.eligibility import without_conditions
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
-from models.queues.cells import is_firm
 from models.queues.pins import beside_pins
 from models.queues.queue_order import lines
 from models.queues.queue_shares import QueueCounts, empty_shares, shares
@@ -248,7 +247,7 @@ class EmptyStarts:
             or gang.balance is not None
             or instance.policy.spares
             or (instance.min_share(gang) and role.gpus)
-            or (is_firm(gang) and any(queue.cells for queue in instance.queues))
+            or (gang.firm_on_gpus and any(queue.cells for queue in instance.queues))
         )
 
     def _within_limits(self, index: int, gpus: int, name: str) -> bool:

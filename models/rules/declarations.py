@@ -13,7 +13,7 @@ from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.solution import PodPlacement, Reason
 from models.program.demands import Demand, RoleDemand
-from models.queues.cells import cells_by_model, is_firm
+from models.queues.cells import cells_by_model
 from models.queues.pins import beside_pins, pinned_by
 from models.queues.queue_order import place_in_line
 from models.queues.queue_shares import shares, within_guarantee
@@ -178,7 +178,7 @@ def _places_of_cells(instance: Instance, node: int) -> Hashable:
 def user_of_cells(instance: Instance, gang: Gang) -> Hashable:
     """Gangs for which the cells of queues are alike."""
     by_model = cells_by_model(instance)
-    return tuple(cells.row(gang) for cells in by_model) if by_model and is_firm(gang) else ()
+    return tuple(cells.row(gang) for cells in by_model) if by_model and gang.firm_on_gpus else ()
 
 
 DECLARED: tuple[Declaration, ...] = (

@@ -20,7 +20,7 @@ from models.program.demands import Demand, RoleDemand
 from models.program.packing import CountPacking, Packing
 from models.program.regions import packing_of
 from models.queues.cell_places import Reach
-from models.queues.cells import cells_by_model, is_firm
+from models.queues.cells import cells_by_model
 from models.queues.queue_shares import queue_counts
 from models.rules.disruption_budgets import guards
 from models.rules.giving_way import claim, takes
@@ -282,13 +282,13 @@ class FreeSpace:
 
     def keeps_cells(self, gang: int, pods: Pods) -> bool:
         """Whether the cells of queues stay reachable with these pods added."""
-        if self.reach is None or not is_firm(self.instance.gangs[gang]):
+        if self.reach is None or not self.instance.gangs[gang].firm_on_gpus:
             return True
         return self.reach.allows(gang, pods)
 
     def beside_cells(self, demand: Demand) -> Demand | None:
         """The demand on nodes where its pods are in the way of no cells; None if these are all."""
-        if self.reach is None or not is_firm(self.instance.gangs[demand.gang]):
+        if self.reach is None or not self.instance.gangs[demand.gang].firm_on_gpus:
             return None
         closed = self.reach.closed(demand.gang)
         if len(self._open) > MAX_OPEN:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from models.program.base_state import Pods
 from models.queues.cell_places import Reach, breaks_cells
-from models.queues.cells import is_firm
 from models.queues.queue_order import overtaking
 from models.queues.queue_shares import QueueCounts, Refusal, queue_of, shares
 from models.queues.reservations import left_waiting, trespassing
@@ -116,7 +115,9 @@ def _in_cells(space: FreeSpace) -> list[int]:
     if space.reach is None or space.reach.keep():
         return []
     gangs = space.instance.gangs
-    new = {g: own for g, gang in enumerate(gangs) if is_firm(gang) and (own := space.new_pods(g))}
+    new = {
+        g: own for g, gang in enumerate(gangs) if gang.firm_on_gpus and (own := space.new_pods(g))
+    }
     reach = Reach(space.instance)
     for gang, pods in enumerate(space.pods):
         reach.add(gang, set(pods) - set(new.get(gang, ())))

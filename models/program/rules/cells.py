@@ -19,7 +19,7 @@ from models.program.linear_program import Linear
 from models.program.regions import Region
 from models.program.variables import Model
 from models.queues.cell_places import allowed_losses
-from models.queues.cells import ModelCells, cells_by_model, is_firm
+from models.queues.cells import ModelCells, cells_by_model
 
 
 @dataclass
@@ -99,7 +99,7 @@ def _coming(model: Model, cells: ModelCells) -> dict[int, dict[int, Linear]]:
     owned += [(one.gangs[0], one.pieces) for one in variables.groups]
     owned += [(model.instance.gangs[p.demands[0].gang], p.pieces) for p in model.pod_pools]
     for gang, pieces in owned:
-        for piece in pieces if is_firm(gang) else ():
+        for piece in pieces if gang.firm_on_gpus else ():
             own = found.setdefault(piece.region, {}).setdefault(cells.row(gang), Linear())
             own.add(piece.variable, piece.kind.gpus)
     return found
@@ -123,7 +123,7 @@ def _of_region(
             held = [left.known.bit_count() + left.blind for left in options]
             stays += max(held)
             for admit, gpus in zip(model.variables.admits[number], held, strict=True):
-                if is_firm(gang):
+                if gang.firm_on_gpus:
                     firm.setdefault(cells.row(gang), Linear()).add(admit, gpus)
     installed = int(cells.installed[columns].sum())
     return _Place(columns, firm, installed if stays <= installed else installed + stays)
@@ -142,7 +142,7 @@ def _fixed(model: Model, cells: ModelCells) -> dict[int, dict[int, int]]:
     found: dict[int, dict[int, int]] = {}
     for index, role, n in pods:
         gang, column = instance.gangs[index], cells.column_of.get(n)
-        if column is not None and is_firm(gang) and gang.roles[role].gpus:
+        if column is not None and gang.firm_on_gpus and gang.roles[role].gpus:
             own, row = found.setdefault(column, {}), cells.row(gang)
             own[row] = own.get(row, 0) + gang.roles[role].gpus
     return found

@@ -26,7 +26,7 @@ from models.instance.solution import (
 )
 from models.program.demands import Demand
 from models.queues.cell_places import Reach
-from models.queues.cells import cells_by_model, is_firm, without_places
+from models.queues.cells import cells_by_model, without_places
 from models.queues.pins import closed_by_pins, trespassing
 from models.queues.queue_shares import QueueCounts, beyond_limit, queue_counts, queue_of, shares
 from models.queues.reservations import closes
@@ -211,7 +211,9 @@ class RuleReasons:
     ) -> Reason | None:
         """Whose cells a gang would take with these pods beside those that come first; None if it need not."""
         instance, spec = self._instance, self._instance.gangs[gang]
-        if not is_firm(spec) or not (cells_by_model(instance) or closed_by_pins(instance, spec)):
+        if not spec.firm_on_gpus or not (
+            cells_by_model(instance) or closed_by_pins(instance, spec)
+        ):
             return None
         if self._placed_without((), gang):
             return None
