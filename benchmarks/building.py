@@ -16,7 +16,7 @@ from models.instance.cluster import Cluster, Level, Node
 from models.instance.gang import ExistingPod, Gang
 from models.instance.instance import Instance
 from models.instance.policy import Policy
-from models.queues.empty_starts import EmptyStarts
+from models.starts.empty_starts import EmptyStarts
 from planner.read.instance_builder import default_mix
 
 GIB = 1 << 30

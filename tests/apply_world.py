@@ -52,7 +52,7 @@ from models.apply.requests import (
     WriteIntent,
 )
 from models.apply.state_machine import apply_plan, recover_gangs
-from models.rules.disruption_budgets import DisruptionBudgets
+from models.instance.disruption_budgets import DisruptionBudgets
 
 GATE = "gangplan.dev/placement"
 OURS = "gangplan"

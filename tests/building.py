@@ -18,7 +18,7 @@ from models.instance.cluster import Cluster, Level, Node, Taint
 from models.instance.gang import ExistingPod, Gang, Hold, NodeAffinity, Role, Toleration
 from models.instance.instance import Instance
 from models.instance.policy import Objective, Policy, SolveLimits, preset_objectives
-from models.queues.empty_starts import EmptyStarts
+from models.starts.empty_starts import EmptyStarts
 
 OBJECTIVES = preset_objectives("admission")
 """Objectives of every instance made by ``build`` that is not asked for others."""

@@ -18,7 +18,7 @@ from models.instance.gang import ExistingPod, Gang
 from models.instance.instance import Instance
 from models.instance.policy import DAY_S, Policy, Reservations
 from models.instance.solution import GangDecision
-from models.queues.empty_starts import EmptyStarts
+from models.starts.empty_starts import EmptyStarts
 
 NODES, LARGE = 80, 64
 MINUTE_S = 60

@@ -19,7 +19,7 @@ from models.instance.queue import Cell, Queue
 from models.instance.solution import GangDecision
 from models.program.base_state import base_decisions, standing_pods
 from models.queues.cell_places import Reach, allowed_losses
-from models.queues.empty_starts import EmptyStarts
+from models.starts.empty_starts import EmptyStarts
 from planner.search.solve import solve
 from planner.search.start.greedy import greedy
 

@@ -25,7 +25,7 @@ from models.instance.policy import SolveLimits
 from models.instance.solution import GangDecision, PodPlacement
 from models.program.part import Standing
 from models.results.plan import compose
-from models.rules.nearness import loosened, tied_gangs
+from models.values.nearness import loosened, tied_gangs
 from models.values.tier_values import Evaluation
 from models.verify.check import check, derive
 from planner.errors import InputError

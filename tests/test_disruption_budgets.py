@@ -21,6 +21,7 @@ from plan_documents import gang as document
 from plan_documents import role as document_role
 from tiny_busy import busy
 
+from models.instance import disruption_budgets
 from models.instance.cluster import DisruptionBudget
 from models.instance.gang import Gang
 from models.instance.instance import Instance
@@ -30,7 +31,6 @@ from models.program.base_state import base_decisions
 from models.program.part import Standing
 from models.program.rules import running
 from models.results.plan import compose
-from models.rules import disruption_budgets
 from models.verify.check import check
 from planner.errors import InputError
 from planner.read.inputs import read

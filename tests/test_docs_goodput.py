@@ -10,8 +10,8 @@ import pytest
 from expected_plans import case_of, instance_of, solution_by_hand
 from test_step_time import FIGURES, predicted_images_per_s
 
+from models.instance.speed import RelativeSpeeds, speed_permille
 from models.rates.catalogue import find
-from models.rates.speed import RelativeSpeeds, speed_permille
 from models.results.plan import compose
 from models.step_time import (
     EXAMPLES,

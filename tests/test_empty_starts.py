@@ -27,11 +27,11 @@ from models.instance.cluster import Node
 from models.instance.gang import Gang, NextTo, Role, Spread
 from models.instance.instance import Instance
 from models.instance.queue import Amount, Queue
-from models.queues import empty_starts
-from models.queues.empty_starts import Answer, EmptyStarts, not_claiming
 from models.queues.queue_shares import stated_shares
+from models.queues.room_holding import blockers
 from models.results.plan import compose
-from models.rules.room_holding import blockers
+from models.starts import empty_starts
+from models.starts.empty_starts import Answer, EmptyStarts, not_claiming
 from models.verify.check import Judge, check
 from planner.search.solve import solve
 from planner.show.reason_words import words

@@ -17,7 +17,7 @@ from outcomes import planned
 
 from models.documents.canonical import canonical_instance
 from models.documents.reason import ReasonGuard
-from models.rules.disruption_budgets import DisruptionBudgets
+from models.instance.disruption_budgets import DisruptionBudgets
 from planner.read.findings import Remarks
 from planner.read.inputs import instance_from_document, load
 from planner.read.instance_builder import LoadedInput

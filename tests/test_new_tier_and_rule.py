@@ -20,7 +20,6 @@ from models.instance.solution import GangDecision, PodPlacement, Reason, Solutio
 from models.program import rows
 from models.program import tier_expressions as program_tiers
 from models.program.base_state import base_decisions
-from models.program.demands import Demand
 from models.program.linear_program import Linear
 from models.program.queue_usage import QUEUE_TIERS
 from models.program.rows import Rule
@@ -30,6 +29,7 @@ from models.program.variables import GangVariables, Model
 from models.results.plan import compose
 from models.rules import declarations
 from models.rules.declarations import Declaration
+from models.rules.demands import Demand
 from models.tiers import TierFamily
 from models.values import tier_values
 from models.verify import check as judge

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from models.units import epoch_seconds, time_text
 from planner.errors import InputError
 from planner.pipelines.record import record
+from planner.read.traces.trace import Job
 from planner.read.traces.trace_files import read_trace
-from planner.replay.trace import Job
 
 T0 = epoch_seconds("2026-11-20T08:00:00Z")
 

@@ -29,8 +29,8 @@ from models.instance.solution import GangDecision, PodPlacement
 from models.program.base_state import base_decisions
 from models.program.part import Standing
 from models.queues.queue_shares import beyond_limit
+from models.queues.room_holding import blockers, passing
 from models.results.plan import compose
-from models.rules.room_holding import blockers, passing
 from models.verify.adaptor import read_case
 from models.verify.check import check
 from models.verify.outcome import Outcome

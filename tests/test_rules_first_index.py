@@ -14,8 +14,8 @@ from plan_documents import entry, restated, wanted
 
 from models.instance.gang import ExistingPod, Gang, Role
 from models.instance.instance import Instance
-from models.program.demands import cut_of, groups_of
 from models.results.plan import compose
+from models.rules.demands import cut_of, groups_of
 from models.verify.check import check
 from planner.errors import InputError
 from planner.read.inputs import instance_from_document

@@ -16,7 +16,7 @@ from models.documents.canonical import digest, reference_time
 from models.instance.gang import Gang, PlannedPod
 from models.instance.instance import Instance
 from models.instance.policy import Disruption, Moves, Policy
-from models.queues.empty_starts import EmptyStarts
+from models.starts.empty_starts import EmptyStarts
 from models.units import epoch_seconds
 from planner.errors import InputError
 from planner.read.inputs import instance_from_document, load

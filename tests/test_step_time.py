@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from models.rates.speed import SPEED_STEP, speed_permille
+from models.instance.speed import SPEED_STEP, speed_permille
 from models.step_time import (
     BATCH,
     EXAMPLES,

@@ -24,8 +24,8 @@ from planner.read.sources import open_sources
 from planner.read.traces import rows
 from planner.read.traces.formats import GPU_MODEL_LABEL, roles_of
 from planner.read.traces.machines import machines
+from planner.read.traces.trace import Job, Trace
 from planner.read.traces.trace_files import read_trace
-from planner.replay.trace import Job, Trace
 
 INPUTS = Path(__file__).parent.parent / "inputs" / "traces"
 

@@ -15,7 +15,7 @@ from models.instance.gang import Gang, PlannedPod
 from models.instance.instance import Instance
 from models.instance.policy import Disruption, Objective, Policy
 from models.instance.solution import GangDecision
-from models.queues.empty_starts import EmptyStarts
+from models.starts.empty_starts import EmptyStarts
 from models.tiers import Tier
 from models.values.tier_values import Evaluation, tiers_of
 

@@ -28,7 +28,7 @@ from plan_documents import (
     wanted,
 )
 
-from models.rates.speed import speed_permille
+from models.instance.speed import speed_permille
 from models.verify.check import check
 from models.verify.rates.speed import speed_of
 

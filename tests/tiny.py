@@ -21,7 +21,7 @@ from models.instance.cluster import Cluster
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.policy import Objective, Policy, SolveLimits, preset_objectives
-from models.queues.empty_starts import EmptyStarts
+from models.starts.empty_starts import EmptyStarts
 
 OBJECTIVES = preset_objectives("admission")
 """Most instances have these; ``tiny_speeds`` puts goodput in the place of the first."""

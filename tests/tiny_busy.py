@@ -26,7 +26,7 @@ from models.instance.cluster import Cluster, DisruptionBudget, Node, Taint
 from models.instance.gang import Gang, PlannedPod, Role
 from models.instance.instance import Instance
 from models.instance.policy import Disruption, Moves, Objective, Policy
-from models.queues.empty_starts import EmptyStarts
+from models.starts.empty_starts import EmptyStarts
 
 MAX_PODS = 3
 """Pods of a gang, beside a launcher."""

@@ -14,7 +14,7 @@ from enum import StrEnum
 from models.apply.intents import Intent
 from models.apply.notes import RunNotes
 from models.apply.plan_actions import Key, PodStart
-from models.rules.disruption_budgets import DisruptionBudgets
+from models.instance.disruption_budgets import DisruptionBudgets
 
 
 @dataclass(frozen=True, slots=True)

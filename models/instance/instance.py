@@ -17,8 +17,8 @@ from models.instance.gang import Gang, Role, selects
 from models.instance.policy import GPUS, NO_COST, Policy
 from models.instance.queue import Queue, QueueShares
 from models.instance.solution import Reserved
+from models.instance.speed import RelativeSpeeds
 from models.instance.what_if import WhatIf
-from models.rates.speed import RelativeSpeeds
 
 Found = TypeVar("Found")
 
@@ -31,7 +31,7 @@ class Outside:
     """What the rest of an instance asks of a part of it. Nodes and gangs are those of the part.
 
     ``latest``, ``speeds``: of the whole input. ``blockers``: gangs that hold room
-    (``models.rules.room_holding``). ``lines``: of strict queues (``models.queues.queue_order``).
+    (``models.queues.room_holding``). ``lines``: of strict queues (``models.queues.queue_order``).
     ``spares``: (nodes, how many of them stay free). ``closed``: nodes to which no pod with GPUs of a gang may
     come, by its key: domains that others have for themselves, and places of cells.
     """
@@ -82,7 +82,7 @@ class Instance:
     ``outside``: what the whole asks of a part, None for a whole. ``reserved``: nodes held for gangs while
     this plan is made. ``what_if``: how it differs from its input, None if it does not. ``earlier``: what an
     earlier plan promised, None without one. ``starts``: who could start
-    (``models.queues.empty_starts``).
+    (``models.starts.empty_starts``).
     """
 
     cluster: Cluster

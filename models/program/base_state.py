@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from models.instance.disruption_budgets import taken
 from models.instance.instance import Instance
 from models.instance.occupancy import Room, rooms
 from models.instance.solution import GangDecision, PodPlacement, Reason, placed
 from models.program.demand_builder import identity
-from models.program.demands import Demand
 from models.program.interruption import Question, check, never
 from models.program.options import Choice, Effect, Option, choices_of, standing_gpus
 from models.program.regions import RegionSet
@@ -23,7 +23,7 @@ from models.program.server_cases import (
     node_usages,
     usage_by_node,
 )
-from models.rules.disruption_budgets import taken
+from models.rules.demands import Demand
 from models.rules.giving_way import Victims
 from models.values.tier_values import known_masks
 

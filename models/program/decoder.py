@@ -14,13 +14,13 @@ from models.instance.instance import Instance
 from models.instance.occupancy import Room, rooms
 from models.instance.solution import GangDecision, PodPlacement, placed
 from models.program.base_state import PlacementRequests, outcome
-from models.program.demands import Demand, RoleDemand
 from models.program.packing import Arc, SetType
 from models.program.packing_flows import Admits, RegionFlow, slots_in
 from models.program.pod_assignment import Layer, arrange_slices, give_own_places
 from models.program.regions import Region, RegionSet
 from models.program.rules.running import justify_preemptions
 from models.program.variables import GangVariables, Piece, Variables
+from models.rules.demands import Demand, RoleDemand
 
 Item = tuple[int, int, int]
 """(GPUs of one set, owner, how many sets)."""

@@ -11,10 +11,10 @@ from dataclasses import replace
 from models.instance.gang import ExistingPod, Gang
 from models.instance.instance import Instance
 from models.instance.solution import PodPlacement
-from models.program.demands import Demand, Groups, RoleDemand, groups_of
 from models.queues.reservations import due
 from models.rates.gang_bandwidth import ServerSet, server_set
 from models.rules.declarations import eligible_nodes, gang_key
+from models.rules.demands import Demand, Groups, RoleDemand, groups_of
 
 SEPARATE_SLICES_NODES = 16
 """Up to so many nodes, slices that an earlier plan placed have variables of their own."""

@@ -13,7 +13,6 @@ from models.instance.occupancy import Room
 from models.instance.solution import GangDecision
 from models.program.base_state import BaseState, PlacementRequests, build_base_state, victims
 from models.program.decoder import decode
-from models.program.demands import Demand
 from models.program.interruption import Question, never
 from models.program.linear_program import Linear, Program
 from models.program.regions import RegionSet, build_regions, is_single_piece
@@ -22,6 +21,7 @@ from models.program.rules.running import may_come_alone
 from models.program.tier_expressions import TierExpressions
 from models.program.variables import Model, Variables, create
 from models.rules.declarations import eligible_nodes
+from models.rules.demands import Demand
 from models.rules.pod_rules import nodes_apart
 from models.tiers import Tier
 from models.values.leftover import gpu_shares

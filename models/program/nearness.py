@@ -15,7 +15,7 @@ from models.instance.solution import placed
 from models.program.linear_program import Linear
 from models.program.rules.topology import Topology
 from models.program.variables import Model
-from models.rules.nearness import anchored, companions, home
+from models.values.nearness import anchored, companions, home
 from models.values.tier_values import Evaluation
 
 Homes = Mapping[int, Linear]

@@ -12,17 +12,17 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
+from models.instance.disruption_budgets import may_move, may_shrink, may_stop
 from models.instance.gang import ExistingPod, Gang, Role
 from models.instance.instance import Instance
 from models.instance.occupancy import Room
 from models.program.demand_builder import demand_for
-from models.program.demands import Demand
 from models.program.interruption import Question, check, never
 from models.program.packing import by_count
 from models.queues.queue_shares import counts_sizes
 from models.queues.reservations import due
 from models.rules.declarations import eligible_nodes
-from models.rules.disruption_budgets import may_move, may_shrink, may_stop
+from models.rules.demands import Demand
 from models.rules.pod_counts import standing_exempt
 from models.rules.pod_rules import pod_rules
 from models.rules.shape import standing_beside

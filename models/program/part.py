@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from models.instance.cluster import Cluster, DisruptionBudget, Node
+from models.instance.disruption_budgets import guards, taken, without
 from models.instance.gang import Gang, NextTo, Role, Spread
 from models.instance.instance import Instance, Outside
 from models.instance.occupancy import PODS
@@ -23,12 +24,11 @@ from models.queues.cells import cells_by_model, without_cells
 from models.queues.queue_order import kept_behind, lines_in_part
 from models.queues.queue_shares import add_use, shares
 from models.queues.reserved_quotas import crowded_out
-from models.rules.disruption_budgets import guards, taken, without
-from models.rules.nearness import in_part
+from models.queues.room_holding import blockers
 from models.rules.pod_rules import Kind, RoleKey, Rule, pod_rules
-from models.rules.room_holding import blockers
 from models.rules.services import bound, chosen_models, members, running_models
 from models.rules.shape import closed_in_part, spares_of_part
+from models.values.nearness import in_part
 from models.values.tier_values import admitted
 
 

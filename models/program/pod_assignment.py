@@ -12,7 +12,7 @@ from itertools import product
 
 from models.instance.instance import Instance
 from models.instance.solution import PodPlacement
-from models.program.demands import Demand, groups_of
+from models.rules.demands import Demand, groups_of
 
 Key = tuple[int, int]
 

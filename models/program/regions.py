@@ -16,7 +16,6 @@ from models.hardware import Nic, ServerModel
 from models.instance.cluster import Node
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS, Room
-from models.program.demands import Demand, RoleDemand
 from models.program.interruption import Question, check, never
 from models.program.packing import LARGEST_MESH_STATE, CountPacking, MaskPacking, Packing, by_count
 from models.program.server_cases import (
@@ -28,6 +27,7 @@ from models.program.server_cases import (
 )
 from models.rates.gang_bandwidth import ServerSet
 from models.rules.declarations import node_key, own_variables
+from models.rules.demands import Demand, RoleDemand
 from models.rules.giving_way import Victims
 from models.rules.pod_rules import pod_rules
 

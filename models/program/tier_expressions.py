@@ -15,7 +15,6 @@ from models.instance.gang import ExistingPod, Gang
 from models.instance.instance import Instance
 from models.instance.solution import placed
 from models.program.base_state import base_decisions
-from models.program.demands import Demand, RoleDemand
 from models.program.free_servers import FreeServers
 from models.program.linear_program import Linear, Program
 from models.program.nearness import near_gpus
@@ -36,6 +35,7 @@ from models.program.variables import (
 from models.queues.queue_shares import within_guarantee
 from models.rates.gang_bandwidth import FULL_SHARE, ideal_MBps, share_permille
 from models.rates.gpu_sets import UnknownRate
+from models.rules.demands import Demand, RoleDemand
 from models.tiers import Tier
 from models.values.leftover import gpu_models, request_domains, suspects
 from models.values.tier_values import (

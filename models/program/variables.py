@@ -16,7 +16,6 @@ from models.instance.occupancy import Room
 from models.instance.queue import Holder
 from models.instance.solution import GangDecision
 from models.program.base_state import PlacementRequests, classes
-from models.program.demands import Demand, RoleDemand
 from models.program.interruption import TooLarge
 from models.program.linear_program import Linear, Program
 from models.program.options import Effect
@@ -24,6 +23,7 @@ from models.program.packing import SetType
 from models.program.packing_flows import Admits, RegionFlow, flow_of
 from models.program.regions import Region, RegionSet, is_single_piece
 from models.program.server_cases import Case
+from models.rules.demands import Demand, RoleDemand
 from models.rules.giving_way import Claim
 from models.rules.pod_rules import most_on_a_node
 

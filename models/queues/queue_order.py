@@ -1,7 +1,7 @@
 """Rule 2.23: in a strict queue no gang starts while an earlier one of it waits.
 
 A line has the gangs that name a strict queue, wait, and are known to be able to start
-(``models.queues.empty_starts``); others wait for nobody in it.
+(``models.starts.empty_starts``); others wait for nobody in it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from models.instance.instance import Instance, Lines
 from models.instance.solution import PodPlacement
 from models.queues.queue_shares import queue_of
 from models.queues.reservations import queue_place
-from models.rules.room_holding import barred_by
+from models.queues.room_holding import barred_by
 
 Pods = Sequence[Sequence[PodPlacement]]
 """Of every gang."""

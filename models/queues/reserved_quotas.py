@@ -10,13 +10,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from models.hardware import slug
+from models.instance.disruption_budgets import guards
 from models.instance.instance import Instance
 from models.instance.queue import Gpu
 from models.instance.run_times import stoppable_from
 from models.instance.solution import GangDecision, PodPlacement, Reserved, placed
 from models.queues.queue_shares import QueueCounts, gpus_held, queue_of, shares
 from models.queues.reservations import due, end_of, goes_first, queue_place, yields
-from models.rules.disruption_budgets import guards
 
 Pods = Sequence[Sequence[PodPlacement]]
 """Of every gang."""

@@ -8,8 +8,8 @@ from itertools import accumulate
 from models.instance.instance import Instance
 from models.instance.occupancy import free_after
 from models.instance.solution import GangDecision, Solution
+from models.instance.speed import FULL_SPEED
 from models.program.base_state import base_decisions
-from models.rates.speed import FULL_SPEED
 from models.tiers import MAINS
 from models.units import plural
 from models.values.effective_gpus import counted_gpus

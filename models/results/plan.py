@@ -38,9 +38,9 @@ from models.instance.solution import (
     Reason,
     Solution,
 )
-from models.queues.empty_starts import Answer, not_claiming
 from models.rates.gang_rates import dealt_ranks
 from models.results.queue_status import queue_status
+from models.starts.empty_starts import Answer, not_claiming
 from models.units import epoch_seconds, time_text
 from models.values.effective_gpus import effective_after, effective_before, effective_by_priority
 from models.values.tier_values import Evaluation, Line, ValueCache, known_masks

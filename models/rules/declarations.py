@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.solution import PodPlacement, Reason
-from models.program.demands import Demand, RoleDemand
 from models.queues.cells import cells_by_model
 from models.queues.pins import beside_pins, pinned_by
 from models.queues.queue_order import place_in_line
 from models.queues.queue_shares import shares, within_guarantee
 from models.queues.reservations import open_nodes
 from models.queues.reserved_quotas import barred, claims
-from models.rules.nearness import tied
+from models.rules.demands import Demand, RoleDemand
 from models.rules.pod_rules import counted_at, pod_rules, rule_key, suitable_nodes
 from models.rules.services import bound, nodes_of_service, open_service
 from models.rules.shape import closed_to, exclusive_levels, may_be_uneven, spare_domains
 from models.values.leftover import suspects
+from models.values.nearness import tied
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from models.instance.gang import Gang
 from models.instance.instance import Instance, Outside
 from models.instance.solution import PodPlacement, placed
 from models.queues.queue_order import lines
-from models.rules.room_holding import blockers
+from models.queues.room_holding import blockers
 
 Pods = Sequence[PodPlacement]
 

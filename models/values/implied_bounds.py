@@ -16,9 +16,9 @@ from itertools import accumulate
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.queue import QueueShares
+from models.instance.speed import FULL_SPEED
 from models.queues.queue_shares import fair_units, queue_of, stated_shares, within_guarantee
 from models.rates.gang_bandwidth import FULL_SHARE
-from models.rates.speed import FULL_SPEED
 from models.tiers import Tier
 from models.values.leftover import suspects
 

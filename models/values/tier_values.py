@@ -15,13 +15,13 @@ from models.instance.instance import Instance
 from models.instance.occupancy import PODS, free_after, free_on
 from models.instance.queue import QueueUse
 from models.instance.solution import ADMITTED, GangDecision, PodPlacement, placed
+from models.instance.speed import speed_permille
 from models.queues.queue_shares import add_use, shares, stated_shares, within_guarantee
 from models.rates.gang_bandwidth import share_permille
 from models.rates.gang_rates import KnownMasks, gang_rates, own_sets
-from models.rates.speed import speed_permille
-from models.rules.nearness import companions, near_gpus, suitors
 from models.tiers import Condition, Tier, stated_tiers
 from models.values.leftover import defragment, gpu_shares, stranded, suspects, usable_gpus
+from models.values.nearness import companions, near_gpus, suitors
 
 
 @dataclass(frozen=True, slots=True)

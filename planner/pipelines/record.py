@@ -29,7 +29,7 @@ from models.units import InvalidValueError, epoch_seconds, time_text
 from planner.errors import Fault, InputError, MissingPathError
 from planner.read.inputs import load
 from planner.read.sources import printable
-from planner.replay.trace import Job, Trace
+from planner.read.traces.trace import Job, Trace
 
 RUNS_ON = "that still run"
 WAIT = "that never ran"

@@ -55,7 +55,7 @@ from planner.search.start.greedy import greedy
 from planner.signals import stop_on_signal
 
 if TYPE_CHECKING:
-    from planner.replay.trace import Trace
+    from planner.read.traces.trace import Trace
     from planner.show.console import Console
 
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from models.instance.disruption_budgets import fixed, may_stop
 from models.instance.policy import Objective
 from models.instance.solution import NEVER
 from models.queues.queue_shares import shares
-from models.rules.disruption_budgets import fixed, may_stop
 from models.tiers import TIERS, family
 from models.values.tier_values import admitted, tiers_of
 from planner.errors import Fault, UsageError

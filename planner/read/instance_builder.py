@@ -26,7 +26,7 @@ from models.instance.policy import (
 )
 from models.instance.run_times import granted_run_times, starts_again
 from models.instance.solution import BACKOFF, QUEUE_LIMIT
-from models.queues.empty_starts import EmptyStarts
+from models.starts.empty_starts import EmptyStarts
 from models.units import shown, time_text
 from planner.errors import Fault
 from planner.read.cluster_merge import NODES_HINT, collect_clusters

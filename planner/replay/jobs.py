@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from models.instance.gang import Gang
 from models.instance.solution import PodPlacement
-from models.rates.speed import FULL_SPEED
+from models.instance.speed import FULL_SPEED
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from models.documents.replay import (
     ReplayQueue,
     ReplayRun,
 )
-from models.rates.speed import FULL_SPEED
+from models.instance.speed import FULL_SPEED
 from planner.replay import statistics
 from planner.replay.jobs import JobState
 from planner.replay.measures import Level

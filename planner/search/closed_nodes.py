@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from models.instance.instance import Instance
 from models.instance.solution import PodPlacement
-from models.program.demands import Demand
+from models.rules.demands import Demand
 from models.rules.shape import apart, exclusive_levels, spare_domains, spare_nodes
 
 Nodes = frozenset[int]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from models.instance.cluster import Cluster
 from models.instance.occupancy import PODS
-from models.program.demands import RoleDemand
+from models.rules.demands import RoleDemand
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]

@@ -10,19 +10,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from models.hardware import bits
+from models.instance.disruption_budgets import guards
 from models.instance.gang import Gang, Hold
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS, Room, is_blind
 from models.instance.run_times import protected
 from models.instance.solution import GangDecision, PodPlacement
 from models.program.base_state import base_decisions, outcome, standing_pods
-from models.program.demands import Demand, RoleDemand
 from models.program.packing import CountPacking, Packing
 from models.program.regions import packing_of
 from models.queues.cell_places import Reach
 from models.queues.cells import cells_by_model
 from models.queues.queue_shares import queue_counts
-from models.rules.disruption_budgets import guards
+from models.rules.demands import Demand, RoleDemand
 from models.rules.giving_way import claim, takes
 from models.rules.pod_counts import PodCounts
 from models.rules.pod_rules import pod_rules

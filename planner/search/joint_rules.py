@@ -15,8 +15,8 @@ from models.queues.queue_order import overtaking
 from models.queues.queue_shares import QueueCounts, Refusal, queue_of, shares
 from models.queues.reservations import left_waiting, trespassing
 from models.queues.reserved_quotas import crowding
+from models.queues.room_holding import passing
 from models.rules.pod_counts import conflicting, conflicts
-from models.rules.room_holding import passing
 from models.rules.shape import balanced, breaking
 from models.values.tier_values import Evaluation
 from planner.search.free_space import FreeSpace

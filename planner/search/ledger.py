@@ -10,10 +10,10 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from models.instance.disruption_budgets import beyond_budgets, leaving_early
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision, Proof, TierResult
 from models.program.base_state import base_decisions
-from models.rules.disruption_budgets import beyond_budgets, leaving_early
 from models.rules.services import mixed
 from models.tiers import larger_is_better, sign
 from models.values.implied_bounds import ImpliedBounds

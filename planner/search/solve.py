@@ -25,11 +25,11 @@ from models.program.interruption import Interrupted, TooLarge
 from models.program.queue_usage import QUEUE_TIERS
 from models.program.rules.cells import too_many
 from models.program.tier_expressions import FREE_SPACE, OPTION_VALUES, SPEED_FACTORS
-from models.rules.nearness import loosened
 from models.rules.pod_rules import pod_rules, without
 from models.rules.shape import pooled_shapes, shaped_gangs
 from models.tiers import MAINS, Tier
 from models.values.effective_gpus import effective_by_priority
+from models.values.nearness import loosened
 from models.values.tier_values import Evaluation
 from planner.search.bound.slot_bounds import SlotSearch
 from planner.search.bound.tier_search import TierSearch

@@ -12,7 +12,6 @@ from functools import cached_property, partial
 from models.instance.gang import Gang
 from models.program.aggregated.pools import PooledClass, ShapeBounds
 from models.program.aggregated.spread import span
-from models.program.demands import Demand, RoleDemand
 from models.program.free_servers import FreeServers
 from models.program.linear_program import Linear, Program
 from models.program.nearness import anywhere, most_near, near_gpus
@@ -38,6 +37,7 @@ from models.program.tier_expressions import (
 )
 from models.program.variables import GangVariables, Model, PodPool
 from models.rates.gang_bandwidth import FULL_SHARE
+from models.rules.demands import Demand, RoleDemand
 from models.tiers import Tier
 from models.values.tier_values import Evaluation
 

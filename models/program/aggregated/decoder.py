@@ -21,9 +21,9 @@ from models.program.decoder import (
     place_cpu_only_pods,
     staying_decisions,
 )
-from models.program.demands import Demand
 from models.program.packing import Arc, SetType, SizePacking
 from models.program.variables import Piece
+from models.rules.demands import Demand
 
 
 @dataclass(eq=False)

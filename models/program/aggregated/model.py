@@ -22,7 +22,6 @@ from models.program.aggregated.decoder import PlanDecoder
 from models.program.aggregated.pools import ModelRecord, PooledClass, Shape, ShapeBounds, Take
 from models.program.base_state import build_base_state, classes, victims
 from models.program.demand_builder import placing
-from models.program.demands import Demand, RoleDemand
 from models.program.formulation import slices_by_node
 from models.program.interruption import Question, never
 from models.program.linear_program import Linear, Program
@@ -49,6 +48,7 @@ from models.rules.declarations import (
     pooled_slices,
     user_of_cells,
 )
+from models.rules.demands import Demand, RoleDemand
 from models.rules.giving_way import claim
 from models.rules.services import open_service
 from models.tiers import Tier

@@ -23,8 +23,8 @@ from models.instance.gang import Role
 from models.instance.instance import Instance
 from models.instance.occupancy import Room
 from models.instance.solution import GangDecision
+from models.instance.speed import FULL_SPEED
 from models.program.arrays import Integers, integers
-from models.program.demands import Demand, RoleDemand
 from models.program.linear_program import Linear
 from models.program.nearness import anywhere
 from models.program.packing import by_count, inside_known_MBps, network_MBps
@@ -37,7 +37,7 @@ from models.rates.gang_bandwidth import FULL_SHARE, ServerSet, share_permille
 from models.rates.gang_rates import ideal_of
 from models.rates.gpu_sets import UnknownRate
 from models.rates.group_bandwidth import Kind, exchange_factor
-from models.rates.speed import FULL_SPEED
+from models.rules.demands import Demand, RoleDemand
 
 
 @dataclass(frozen=True, slots=True)

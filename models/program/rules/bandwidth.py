@@ -24,6 +24,7 @@ from math import lcm
 
 from models.instance.gang import Gang
 from models.instance.instance import Instance
+from models.instance.speed import FULL_SPEED, speed_permille
 from models.program.linear_program import Linear
 from models.program.rules.bandwidth_carriers import (
     Carrier,
@@ -38,7 +39,6 @@ from models.program.variables import GangBandwidth, GangVariables, Model, StayVa
 from models.rates.gang_bandwidth import FULL_SHARE, ideal_MBps, share_permille
 from models.rates.gpu_sets import UnknownRate
 from models.rates.group_bandwidth import exchange_factor
-from models.rates.speed import FULL_SPEED, speed_permille
 from models.values.tier_values import most_speed
 
 MAX_SUMS = 400

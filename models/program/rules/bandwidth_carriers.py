@@ -16,6 +16,7 @@ from models.hardware import ServerModel
 from models.instance.cluster import Node
 from models.instance.gang import Gang
 from models.instance.instance import Instance
+from models.instance.speed import FULL_SPEED
 from models.program.linear_program import Linear
 from models.program.packing import network_MBps
 from models.program.rules.group_bounds import GroupBounds, bounded_role
@@ -25,7 +26,6 @@ from models.rates.gang_bandwidth import ServerSet, set_inside_MBps
 from models.rates.gang_rates import ideal_of
 from models.rates.group_bandwidth import exchange_factor
 from models.rates.server_bandwidth import switched_MBps
-from models.rates.speed import FULL_SPEED
 
 
 @dataclass(frozen=True, slots=True, eq=False)

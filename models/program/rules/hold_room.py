@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from models.program.linear_program import Linear
 from models.program.variables import Model
-from models.rules.room_holding import blockers
+from models.queues.room_holding import blockers
 
 
 def add(model: Model) -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from models.instance.occupancy import PODS
-from models.program.demands import RoleDemand
 from models.program.interruption import check
 from models.program.linear_program import CHECK_EVERY, Linear
 from models.program.regions import Region
 from models.program.variables import Model, PodPool, Variables
+from models.rules.demands import RoleDemand
 
 
 def add(model: Model) -> None:

@@ -15,16 +15,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
+from models.instance.disruption_budgets import guards, takings_by_budget
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision, PodPlacement
 from models.program.base_state import PlacementRequests, victims
-from models.program.demands import Demand, RoleDemand
 from models.program.linear_program import Linear, Program
 from models.program.options import Choice, Effect, standing_gpus
 from models.program.regions import RegionSet
 from models.program.variables import GangVariables, Model
 from models.queues.queue_shares import queue_of, shares, stated_shares
-from models.rules.disruption_budgets import guards, takings_by_budget
+from models.rules.demands import Demand, RoleDemand
 from models.rules.giving_way import Claim, claim, takes, unjustified
 from models.values.tier_values import tiers_of
 

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from models.program.demands import RoleDemand, SliceCut
 from models.program.linear_program import Linear, Program
 from models.program.rules.topology import Topology
 from models.program.variables import GangVariables, Model, Piece, SliceVariables
+from models.rules.demands import RoleDemand, SliceCut
 
 Placed = Callable[[list[int]], Linear]
 

@@ -17,7 +17,6 @@ from itertools import chain, product
 from models.instance.instance import Instance
 from models.program.aggregated.bounds import PLACEMENT_BOUNDS
 from models.program.base_state import build_base_state
-from models.program.demands import Demand
 from models.program.interruption import Question, never
 from models.program.linear_program import Linear, Program
 from models.program.options import Choice, Option, standing_gpus
@@ -35,8 +34,9 @@ from models.program.tier_expressions import (
     speed_worth,
 )
 from models.rates.gang_bandwidth import FULL_SHARE
-from models.rules.nearness import loosened
+from models.rules.demands import Demand
 from models.tiers import Tier
+from models.values.nearness import loosened
 from models.values.tier_values import Evaluation, ValueCache, most_speed
 
 MAX_SETS = 24

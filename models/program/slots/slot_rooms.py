@@ -13,9 +13,9 @@ from models.instance.instance import Instance
 from models.instance.occupancy import Room, rooms
 from models.program.aggregated.pools import Shape
 from models.program.base_state import BaseState, base_decisions
-from models.program.demands import RoleDemand
 from models.program.linear_program import Linear, Program
 from models.program.options import Choice, Option
+from models.rules.demands import RoleDemand
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ from models.instance.instance import Instance
 from models.program.aggregated.pools import Shape, ShapeBounds
 from models.program.base_state import BaseState
 from models.program.demand_builder import placing
-from models.program.demands import Demand, RoleDemand
 from models.program.linear_program import Linear, Program
 from models.program.nearness import anywhere
 from models.program.options import Choice
 from models.program.slots.slot_rooms import DomainSlots, Mode, Part, Piece, SlotRooms
 from models.program.tier_expressions import StandingValues
+from models.rules.demands import Demand, RoleDemand
 from models.rules.shape import may_be_uneven
 
 MAX_UNITS = 2

@@ -20,9 +20,9 @@ from models.documents.gang import (
     NodeExpressionDocument,
     term_errors,
 )
+from models.instance.disruption_budgets import DisruptionBudgets
 from models.instance.gang import NodeExpression, Toleration, whole_number
 from models.instance.policy import EVERY_SCHEDULER, KubernetesPolicy
-from models.rules.disruption_budgets import DisruptionBudgets
 from models.units import duration_text, first_of, shortened, shown_of, time_text
 from planner.read.findings import Remarks
 from planner.read.kube.gangs.communication import PARALLELISM

@@ -17,7 +17,7 @@ from models.documents.trace import ObservedDocument, worker
 from models.units import MAX_SECONDS, YEAR_3000, shown
 from planner.read.sources import Malformed
 from planner.read.traces.rows import Row
-from planner.replay.trace import Job
+from planner.read.traces.trace import Job
 
 NODE_GPUS = 8
 """GPUs of a pod at most, where the user says nothing else: those of the servers of all these clusters."""

@@ -21,8 +21,8 @@ from planner.read.parser import parse
 from planner.read.sources import MAX_BYTES, Malformed, Source, open_sources
 from planner.read.traces.formats import NODE_GPUS, JobReader, format_of
 from planner.read.traces.rows import read_table
+from planner.read.traces.trace import Job, Trace
 from planner.read.validation import Entry, validate
-from planner.replay.trace import Job, Trace
 
 _DOCUMENT = re.compile(r"\s*[\[{]|\s*(---|#|apiVersion\s*:|kind\s*:|metadata\s*:|spec\s*:)")
 _HINT = "a trace is a document of kind Trace, or a table of jobs: see docs/traces.md"

@@ -13,10 +13,10 @@ from models.instance.gang import Patience
 from models.instance.instance import Instance
 from models.instance.policy import SolveLimits
 from models.instance.solution import Reason
-from models.program.demands import Demand
 from models.program.formulation import formulate
 from models.program.interruption import Interrupted
 from models.program.linear_program import Linear
+from models.rules.demands import Demand
 from models.units import time_text
 from planner.search.budget import Budget
 from planner.search.engines.cpsat import solve_exactly

@@ -13,7 +13,7 @@ from itertools import islice
 from models.instance.solution import PodPlacement, Reason
 from models.program.base_state import outcome
 from models.program.demand_builder import remaining_demand
-from models.program.demands import Demand
+from models.rules.demands import Demand
 from models.tiers import Tier, larger_is_better
 from models.values.tier_values import Evaluation, tiers_of
 from planner.search.explain.causes import World

@@ -18,7 +18,7 @@ from models.queues.cells import without_places
 from models.queues.queue_order import behind
 from models.queues.queue_shares import shares
 from models.queues.reservations import closes
-from models.rules.room_holding import barred_by
+from models.queues.room_holding import barred_by
 from models.rules.shape import ShapeRule, without_shape
 from models.units import first_of, quantity_text, shortened, time_text
 from planner.search.explain.causes import NOTHING, Cause, CauseKind, World, node_faults, with_role

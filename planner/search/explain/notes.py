@@ -8,7 +8,7 @@ from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.policy import LOST_RUNTIME
 from models.instance.solution import NEVER, QUOTA, RESERVED, GangDecision, TierResult
-from models.queues.empty_starts import Answer, not_claiming
+from models.starts.empty_starts import Answer, not_claiming
 from models.units import first_of, plural
 
 MAX_NAMED = 8

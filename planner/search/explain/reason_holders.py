@@ -13,11 +13,11 @@ from heapq import nsmallest
 from typing import Any
 
 from models.documents.reason import MAX_HOLDERS
+from models.instance.disruption_budgets import may_stop
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision
-from models.program.demands import Demand
 from models.queues.reservations import closes, end_of
-from models.rules.disruption_budgets import may_stop
+from models.rules.demands import Demand
 from planner.search.explain.precedence import Others
 from planner.search.explain.shortage import FreeCounts, Place, Shortage, shortage
 from planner.search.free_space import FreeSpace

@@ -28,12 +28,12 @@ from models.instance.solution import (
     Reason,
 )
 from models.program.demand_builder import identity
-from models.program.demands import Demand
-from models.queues.empty_starts import Answer, EmptyStarts, not_claiming
 from models.queues.queue_order import behind, must_wait
+from models.queues.room_holding import barred_by
+from models.rules.demands import Demand
 from models.rules.pod_rules import Kind
-from models.rules.room_holding import barred_by
 from models.rules.shape import ShapeRule
+from models.starts.empty_starts import Answer, EmptyStarts, not_claiming
 from models.tiers import family
 from models.units import shown_of, time_text
 from models.values.tier_values import tiers_of

@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from models.instance.disruption_budgets import Guarding, held_by_budgets, held_by_run_times
 from models.instance.instance import Instance
 from models.instance.run_times import without_run_times
 from models.instance.solution import GangDecision
-from models.program.demands import Demand
-from models.rules.disruption_budgets import Guarding, held_by_budgets, held_by_run_times
+from models.rules.demands import Demand
 from models.rules.giving_way import claim, takes
 from models.units import time_text
 from planner.search.explain.precedence import Others, WithoutBelow

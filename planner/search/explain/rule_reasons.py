@@ -24,13 +24,13 @@ from models.instance.solution import (
     Reason,
     Reserved,
 )
-from models.program.demands import Demand
 from models.queues.cell_places import Reach
 from models.queues.cells import cells_by_model, without_places
 from models.queues.pins import closed_by_pins, trespassing
 from models.queues.queue_shares import QueueCounts, beyond_limit, queue_counts, queue_of, shares
 from models.queues.reservations import closes
 from models.queues.reserved_quotas import Claim, claims_beside, hindered
+from models.rules.demands import Demand
 from models.rules.pod_rules import Kind, about, without
 from models.rules.shape import ShapeRule, shapes_about, without_shape
 from models.units import shown_of, time_text

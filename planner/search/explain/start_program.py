@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from models.instance.occupancy import PODS
-from models.program.demands import cut_of
 from models.program.interruption import Question
 from models.program.linear_program import Linear, Program
 from models.queues.reservations import closes
+from models.rules.demands import cut_of
 from models.rules.shape import held_nodes, spare_nodes, tenants
 from planner.search.explain.candidate_causes import excluding, offers_gpus
 from planner.search.explain.causes import Cause, CauseKind, World

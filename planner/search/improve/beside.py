@@ -12,8 +12,8 @@ from itertools import islice
 import numpy as np
 
 from models.instance.solution import PodPlacement
-from models.program.demands import Demand
-from models.rules.nearness import anchored, companions, home, suitors
+from models.rules.demands import Demand
+from models.values.nearness import anchored, companions, home, suitors
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace
 from planner.search.start.greedy import place

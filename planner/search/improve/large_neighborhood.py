@@ -18,7 +18,7 @@ from models.instance.solution import GangDecision
 from models.program.formulation import formulate
 from models.program.interruption import TooLarge
 from models.program.part import Part, Standing
-from models.rules.nearness import companions
+from models.values.nearness import companions
 from models.values.tier_values import Evaluation
 from planner.search.bound.tier_search import TierSearch
 from planner.search.budget import Budget, NullProgress, Progress

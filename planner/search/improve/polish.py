@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from models.instance.disruption_budgets import may_stop
 from models.instance.solution import STARTS
+from models.instance.speed import FULL_SPEED
 from models.program.demand_builder import identity, remaining_demand
-from models.program.demands import Demand
 from models.queues.queue_shares import shares
-from models.rates.speed import FULL_SPEED
-from models.rules.disruption_budgets import may_stop
+from models.rules.demands import Demand
 from models.rules.giving_way import claim, takes
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace, counts_of

@@ -10,17 +10,17 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 
+from models.instance.disruption_budgets import may_move
 from models.instance.instance import Instance
 from models.instance.solution import STARTS, GangDecision
+from models.instance.speed import FULL_SPEED
 from models.program.base_state import base_decisions
 from models.program.demand_builder import remaining_demand
-from models.program.demands import Demand
 from models.queues.queue_order import must_wait
 from models.rates.gang_bandwidth import FULL_SHARE
-from models.rates.speed import FULL_SPEED
-from models.rules.disruption_budgets import may_move
-from models.rules.nearness import companions
+from models.rules.demands import Demand
 from models.tiers import family, larger_is_better, sign
+from models.values.nearness import companions
 from models.values.tier_values import PLACEMENT_VALUES, Evaluation, Line, gang_value, tiers_of
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace, Pods, counts_of

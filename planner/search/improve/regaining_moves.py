@@ -15,12 +15,12 @@ from itertools import islice, zip_longest
 from models.instance.gang import Role
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision, PodPlacement
+from models.instance.speed import FULL_SPEED
 from models.program.base_state import base_decisions
 from models.program.demand_builder import remaining_demand
-from models.program.demands import Demand
 from models.program.interruption import Question
 from models.program.options import standing_gpus
-from models.rates.speed import FULL_SPEED
+from models.rules.demands import Demand
 from models.tiers import larger_is_better
 from models.values.effective_gpus import counted_gpus, gpus_at_speed
 from models.values.tier_values import Evaluation, admitted, tiers_of

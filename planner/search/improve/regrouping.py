@@ -13,9 +13,9 @@ from itertools import islice, pairwise
 from models.instance.gang import Role
 from models.instance.instance import Instance
 from models.instance.solution import STARTS, GangDecision
-from models.program.demands import Demand
 from models.rates.gang_bandwidth import FULL_SHARE
 from models.rates.group_bandwidth import role_kinds
+from models.rules.demands import Demand
 from models.values.tier_values import Evaluation
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace

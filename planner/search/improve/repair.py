@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from models.instance.disruption_budgets import guards
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.run_times import protected
@@ -17,7 +18,6 @@ from models.program.demand_builder import remaining_demand
 from models.program.options import standing_gpus
 from models.queues.queue_order import must_wait
 from models.queues.reservations import due
-from models.rules.disruption_budgets import guards
 from models.rules.giving_way import unjustified
 from planner.search.free_space import FreeSpace, counts_of
 from planner.search.joint_rules import JOINT_RULES

@@ -16,8 +16,8 @@ from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.solution import NEVER, GangDecision, PodPlacement
 from models.program.demand_builder import identity
-from models.program.demands import Demand
 from models.queues.reservations import LAST_TIME, end_of, queue_place, yields
+from models.rules.demands import Demand
 from models.rules.shape import exclusive_levels
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace

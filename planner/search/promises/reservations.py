@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 
+from models.instance.disruption_budgets import guards, may_stop
 from models.instance.instance import Instance
 from models.instance.run_times import protected_until, stoppable_from
 from models.instance.solution import STARTS, GangDecision, PassedOver, PodPlacement, Reserved
 from models.program.demand_builder import identity
-from models.program.demands import Demand
 from models.queues.queue_order import must_wait
 from models.queues.queue_shares import within_guarantee
 from models.queues.reservations import LAST_TIME, arrivals, end_of, may_come, queue_place, yields
-from models.rules.disruption_budgets import guards, may_stop
+from models.rules.demands import Demand
 from models.rules.giving_way import claim, takes
 from models.tiers import MAINS
 from planner.search.budget import Budget

@@ -13,14 +13,14 @@ from itertools import groupby, takewhile
 
 import numpy as np
 
+from models.instance.disruption_budgets import may_move, may_stop
 from models.instance.instance import Instance
 from models.instance.solution import STARTS, GangDecision, PodPlacement
+from models.instance.speed import FULL_SPEED
 from models.program.base_state import moves_pods
 from models.program.demand_builder import identity, remaining_demand
-from models.program.demands import Demand
 from models.program.options import standing_gpus
-from models.rates.speed import FULL_SPEED
-from models.rules.disruption_budgets import may_move, may_stop
+from models.rules.demands import Demand
 from models.rules.giving_way import claim, takes
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace, Pods, counts_of

@@ -10,7 +10,7 @@ from itertools import islice
 
 import numpy as np
 
-from models.program.demands import Demand, RoleDemand, groups_of
+from models.rules.demands import Demand, RoleDemand, groups_of
 from planner.search.free_arrays import IntArray, sums
 from planner.search.free_space import FreeSpace
 

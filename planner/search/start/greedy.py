@@ -12,13 +12,13 @@ from itertools import groupby
 from models.instance.gang import Role
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision, PodPlacement
+from models.instance.speed import FULL_SPEED
 from models.program.demand_builder import identity, remaining_demand
-from models.program.demands import Demand
 from models.program.interruption import Question, never
 from models.queues.queue_order import line_up, must_wait, place_in_line
 from models.queues.queue_shares import within_guarantee
-from models.rates.speed import FULL_SPEED
 from models.rules.declarations import allows
+from models.rules.demands import Demand
 from models.rules.shape import exclusive_levels
 from models.tiers import larger_is_better
 from models.values.tier_values import Evaluation, GangValue, gang_value, tiers_of

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision, placed
 from models.program.base_state import PlacementRequests, base_decisions
-from models.program.demands import Demand
 from models.program.options import Option
+from models.rules.demands import Demand
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace
 from planner.search.improve.repair import back_in_place, moves_beyond

@@ -15,10 +15,10 @@ import numpy as np
 
 from models.instance.solution import GangDecision, PodPlacement, placed
 from models.program.base_state import base_decisions
-from models.program.demands import Demand, RoleDemand
 from models.program.slots.slot_program import SlotModel
 from models.program.slots.slot_rooms import Mode, Piece
 from models.queues.reservations import due
+from models.rules.demands import Demand, RoleDemand
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace
 from planner.search.start.greedy import admit, permitted, place

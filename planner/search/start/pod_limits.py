@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from models.program.demands import Demand, RoleDemand
+from models.rules.demands import Demand, RoleDemand
 from models.rules.pod_rules import Kind, Rule
 from planner.search.free_arrays import MANY, IntArray
 from planner.search.free_space import FreeSpace

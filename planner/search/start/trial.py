@@ -15,7 +15,7 @@ import numpy as np
 from models.instance.gang import Role
 from models.instance.occupancy import PODS
 from models.instance.solution import PodPlacement
-from models.program.demands import Demand, RoleDemand, groups_of
+from models.rules.demands import Demand, RoleDemand, groups_of
 from planner.search.free_arrays import Capacity, IntArray, as_array, sums
 from planner.search.free_space import FreeSpace
 from planner.search.start.node_choice import Piece, Room, spread

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from models.instance.disruption_budgets import may_move, may_stop
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision
 from models.program.demand_builder import remaining_demand
-from models.rules.disruption_budgets import may_move, may_stop
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace, counts_of
 from planner.search.improve.repair import back_in_place, needless_undone

@@ -26,8 +26,8 @@ from models.queues.pins import beside_pins, closed_by_pins, trespassing
 from models.queues.queue_order import behind
 from models.queues.queue_shares import guarantee_turns, queue_of, shares
 from models.queues.reservations import end_of, expected_end
+from models.queues.room_holding import barred_by
 from models.rules.pod_rules import Kind
-from models.rules.room_holding import barred_by
 from models.units import plural, shortened, shown, shown_of
 from planner.errors import Fault, InputError
 from planner.show.text import domain_text, listed

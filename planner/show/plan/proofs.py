@@ -12,7 +12,7 @@ from itertools import takewhile
 from models.documents.plan import PlanDocument
 from models.documents.stated import Unchecked
 from models.instance.solution import Decision
-from models.rates.speed import FULL_SPEED
+from models.instance.speed import FULL_SPEED
 from models.units import first_of, plural
 from planner.show.text import gpu_amount, percent
 from planner.untrusted_text import safe

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from models.documents.gang import GangDocument
 from models.documents.plan import PlanDocument, PlanGang
-from models.rates.speed import FULL_SPEED
+from models.instance.speed import FULL_SPEED
 from planner.show.text import permille
 
 

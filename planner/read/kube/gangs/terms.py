@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from models.apply.intents import read_intent
 from models.apply.terms import Terms, strictest
+from models.instance.disruption_budgets import DisruptionBudgets
 from models.instance.policy import Policy
-from models.rules.disruption_budgets import DisruptionBudgets
 from models.units import duration_text, time_text
 from planner.read.findings import Remarks
 from planner.read.kube.gangs.membership import Membership

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from models.rules.disruption_budgets import DisruptionBudgets, Key
+from models.instance.disruption_budgets import DisruptionBudgets, Key
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import (
     LabelSets,

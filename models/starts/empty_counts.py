@@ -10,8 +10,8 @@ from typing import NamedTuple, TypeVar, cast
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS
-from models.program.demands import cut_of
 from models.queues.queue_shares import beyond_limit
+from models.rules.demands import cut_of
 
 T = TypeVar("T")
 

@@ -22,11 +22,11 @@ from models.instance.instance import Instance
 from models.queues.pins import beside_pins
 from models.queues.queue_order import lines
 from models.queues.queue_shares import QueueCounts, empty_shares, shares
+from models.queues.room_holding import blockers
 from models.rules.pod_rules import Kind, without
-from models.rules.room_holding import blockers
 
 if TYPE_CHECKING:
-    from models.queues.empty_counts import EmptyCounts
+    from models.starts.empty_counts import EmptyCounts
 
 GROUPS_TRIED = 12
 """Sets of other gangs beside which a gang is placed whose pods must be next to theirs."""
@@ -167,7 +167,7 @@ class EmptyStarts:
 
     @cached_property
     def _counts(self) -> EmptyCounts:
-        from models.queues.empty_counts import EmptyCounts  # readers count nothing
+        from models.starts.empty_counts import EmptyCounts  # readers count nothing
 
         return EmptyCounts(self._instance, in_order=self._in_order)
 
@@ -281,7 +281,7 @@ class EmptyStarts:
 
     def _search(self, empty: Instance, index: int) -> Answer:
         """Place the gang; beside gangs that its pods must be next to, where these can start."""
-        from models.queues.empty_search import Found, Placing, Search  # readers place nothing
+        from models.starts.empty_search import Found, Placing, Search  # readers place nothing
 
         # where nodes are out of order fewer have to stay free, and cells are lost that gangs cannot take
         certain = not empty.policy.spares and not any(queue.cells for queue in empty.queues)

@@ -1,6 +1,6 @@
 """Rule 2.14: while a gang that holds room waits, no gang of lower priority starts.
 
-Gangs of the policy's priority hold room that are known to be able to start (``models.queues.empty_starts``).
+Gangs of the policy's priority hold room that are known to be able to start (``models.starts.empty_starts``).
 """
 
 from __future__ import annotations
