@@ -10,8 +10,8 @@ import pytest
 from models.instance.policy import SolveLimits
 from models.program.linear_program import UNBOUNDED, Linear, Program
 from planner.search.budget import Budget
-from planner.search.engines.dive import dive
 from planner.search.engines.interface import Goal, Status
+from planner.search.engines.portfolio import dive
 from planner.search.engines.relaxation import Relaxation
 
 

@@ -21,8 +21,13 @@ from outcomes import planned
 from models.results.plan import compose
 from models.verify.check import check
 from planner.read.kube.gangs.roles import MAX_TIES
-from planner.read.kube.pods.volume_pools import MAX_SIZES
-from planner.read.kube.pods.volumes import MAX_CLAIMS, OWN_RESOURCE, TOO_MANY_CLAIMS, UNKNOWN
+from planner.read.kube.pods.volumes import (
+    MAX_CLAIMS,
+    MAX_SIZES,
+    OWN_RESOURCE,
+    TOO_MANY_CLAIMS,
+    UNKNOWN,
+)
 from planner.search.solve import solve
 from planner.show.reason_words import words
 

@@ -7,12 +7,12 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.replay.statistics import (
-    Distribution,
+from planner.replay.summary import (
+    ExactDistribution,
     by_size,
     completion_curve,
-    distribution,
     downsampled,
+    exact_distribution,
     jain,
     nearest_rank,
     size_class,
@@ -29,9 +29,9 @@ def test_percentiles_are_nearest_ranks() -> None:
 
 def test_a_distribution_of_numbers_in_any_order() -> None:
     # 1 to 200, backwards: the 100th of 200 numbers is the median, the 198th the 99th percentile.
-    assert distribution(range(200, 0, -1)) == Distribution(Fraction(201, 2), 100, 198)
-    assert distribution([7]) == Distribution(Fraction(7), 7, 7)
-    assert distribution([]) == Distribution(None, None, None)
+    assert exact_distribution(range(200, 0, -1)) == ExactDistribution(Fraction(201, 2), 100, 198)
+    assert exact_distribution([7]) == ExactDistribution(Fraction(7), 7, 7)
+    assert exact_distribution([]) == ExactDistribution(None, None, None)
 
 
 @given(st.lists(st.integers(0, 50), min_size=1), st.integers(1, 100))

@@ -18,7 +18,7 @@ from conftest import RunCli
 from kube import node, pod
 from snapshots import Cluster, cluster, environment, files, more, small
 
-from planner.cluster import snapshot_folder as folder
+from planner.cluster import snapshot as folder
 from planner.cluster.pages import list_objects
 from planner.cluster.transport import JSON, LOST, TOO_LONG, Reply
 from planner.errors import UnavailableError

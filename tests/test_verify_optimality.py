@@ -37,7 +37,7 @@ from models.instance.instance import Instance
 from models.results.plan import compose
 from models.verify.adaptor import read_case
 from models.verify.bounds import refutation
-from models.verify.bounds.counting import Counts
+from models.verify.bounds.optimality import Counts
 from models.verify.check import Judge, Verdict, check
 from models.verify.outcome import Outcome
 from models.verify.tier_values import tiers

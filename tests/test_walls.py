@@ -102,7 +102,7 @@ CIRCLES = (
     "models.program.arrays models.program.linear_program",
     "models.program.queue_usage models.program.variables",
     "models.program.aggregated.pools models.program.aggregated.spread",
-    """models.program.slots.slot_leftover models.program.slots.slot_pools models.program.slots.slot_rooms
+    """models.program.slots.slot_program models.program.slots.slot_pools models.program.slots.slot_rooms
     models.program.slots.slot_shares models.program.slots.slot_spread models.program.slots.slot_program""",
 )
 """Files that import each other, also for types alone or inside functions: these, and no others."""

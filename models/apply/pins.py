@@ -1,6 +1,6 @@
 """The pin that ties a gated pod to its planned node, as its own constraints allow.
 
-``planner.read.kube.pods.pins`` takes it off again when the pod is read.
+``planner.read.kube.pods.pods`` takes it off again when the pod is read.
 """
 
 from __future__ import annotations

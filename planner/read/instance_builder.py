@@ -38,8 +38,7 @@ from planner.read.findings import Remarks
 from planner.read.group_slices import with_group_slices
 from planner.read.hived import read_hived
 from planner.read.sources import KUBECTL
-from planner.read.unkeepable_promises import remark_promises
-from planner.read.unknown_rates import check_rates, remark_speeds
+from planner.read.unkeepable_promises import check_rates, remark_promises, remark_speeds
 from planner.read.validation import Entry
 
 

@@ -70,7 +70,7 @@ def _fraction(
         return DEFAULT_FRACTION
     try:
         return _fraction_on(server, gang, entry)
-    except UnknownRate:  # reported where it matters: planner.read.unknown_rates
+    except UnknownRate:  # reported where it matters: planner.read.unkeepable_promises
         return DEFAULT_FRACTION
 
 

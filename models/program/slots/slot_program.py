@@ -5,13 +5,14 @@ them, wherever it is; a gang that is whole on a node counts as one pod. So for e
 nodes that pods are held to, the pods chosen take at most the slots that there are when everybody is away who
 may be elsewhere. Domains have slots of j large pods likewise: a gang of k of them that is whole in one takes
 floor(k / j). What a gang has follows from the level at which it is whole. No other rule is kept: every plan
-is an assignment, and not every assignment is a plan.
+is an assignment, and not every assignment is a plan. Nobody takes the slots of nodes that stay idle
+(contract 2.21); of rules that share nodes only one counts, since one idle node may be a spare of both.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, product
 
 from models.instance.instance import Instance
@@ -20,11 +21,9 @@ from models.program.base_state import build_base_state
 from models.program.interruption import Question, never
 from models.program.linear_program import Linear, Program
 from models.program.options import Choice, Option, standing_gpus
-from models.program.slots.slot_leftover import stranded
 from models.program.slots.slot_pools import LoosePools
 from models.program.slots.slot_rooms import DomainSlots, Mode, Piece
 from models.program.slots.slot_shares import EvenShares, share_evenly
-from models.program.slots.slot_spares import Spares
 from models.program.slots.slot_spread import SlotSpread
 from models.program.slots.slot_state import Slots
 from models.program.tier_expressions import (
@@ -35,7 +34,9 @@ from models.program.tier_expressions import (
 )
 from models.rates.gang_bandwidth import FULL_SHARE
 from models.rules.demands import Demand
+from models.rules.shape import SpareNodes, spare_nodes
 from models.tiers import Tier
+from models.values.leftover import gpu_models, request_domains
 from models.values.nearness import loosened
 from models.values.tier_values import Evaluation, ValueCache, most_speed
 
@@ -335,3 +336,107 @@ class SlotModel(Slots):
                 total[of[inner[domain].nodes[0]]] += slots
             found.append(dict(total))
         return found
+
+
+def stranded(model: Slots) -> Linear | None:
+    """The expression; None if servers have several GPU models, since pods choose among these."""
+    instance = model.instance
+    if len(gpu_models(instance)) != 1:
+        return None
+    (nodes,) = gpu_models(instance).values()
+    largest = max(instance.cluster.nodes[n].gpus for n in nodes)
+    left, most, total = model.left_free(nodes), model.left_most(nodes), Linear()
+    everywhere = frozenset(nodes)
+    for size, permille in instance.policy.mix:
+        total.add_linear(left, permille)
+        if size <= largest:
+            fitting = [_fitting(model, everywhere, size)]
+        else:
+            fitting = [*_whole(model, nodes, largest, size)]
+        model.program.at_most(Linear().add_all(fitting, size).add_linear(most, -1))
+        for requests in fitting:
+            total.add(requests, -permille * size)
+    return total
+
+
+def _fitting(model: Slots, nodes: frozenset[int], size: int) -> int:
+    """A variable: requests that fit on one node each."""
+    requests = model.program.integer(0, sum(model.most_slots(n, size) for n in nodes))
+    for taken, there in model.slots_left(nodes, size):
+        model.program.at_most(Linear().add(requests).add_linear(taken).add_linear(there, -1))
+    return requests
+
+
+def _whole(model: Slots, nodes: tuple[int, ...], largest: int, size: int) -> Iterator[int]:
+    """A variable for each domain: requests of several whole servers that fit in it."""
+    servers = -(-size // largest)
+    for members in request_domains(model.instance, nodes, size):
+        most = sum(model.most_slots(n, largest) for n in members) // servers
+        if most:
+            requests = model.program.integer(0, most)
+            inside = model.large_left(members, largest)
+            if inside is not None:
+                model.program.at_most(Linear().add(requests, servers).add_linear(inside, -1))
+            yield requests
+
+
+class Spares:
+    """``rules``: by its number in ``spare_nodes``, each rule that counts, with the nodes that may be idle.
+
+    ``idle``: (rule, variable, nodes of one innermost domain of which so many stay idle). ``emptied``:
+    variables of those that are idle only if a gang stops there, which it may only for one that comes.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        may_be_idle: Callable[[int], bool],
+        stopping: frozenset[int],
+    ) -> None:
+        """``stopping``: nodes with pods that leave only where their gang stops."""
+        self._instance = instance
+        self._stopping = stopping
+        self.rules: dict[int, SpareNodes] = {}
+        self.idle: list[tuple[int, int, frozenset[int]]] = []
+        self.emptied: list[int] = []
+        known = set[int]()
+        for number, rule in enumerate(spare_nodes(instance)):
+            if known.isdisjoint(rule.nodes):
+                nodes = tuple(n for n in rule.nodes if may_be_idle(n))
+                self.rules[number] = SpareNodes(nodes, rule.least)
+                known.update(rule.nodes)
+
+    def slots(self, nodes: frozenset[int], size: int) -> int:
+        """Slots on these nodes that nobody takes, at least."""
+        return sum(least * slots[0] for _, _, least, slots in self._inside(nodes, (size,)))
+
+    def keep(
+        self, program: Program, nodes: frozenset[int], level: int, units: tuple[int, ...]
+    ) -> Iterator[tuple[list[int], int, tuple[int, ...]]]:
+        """(nodes of a domain of the level, a variable: how many stay idle, slots of each unit of one)."""
+        of = self._instance.cluster.domain_of[level]
+        for number, inside, least, slots in self._inside(nodes, units):
+            total, found = Linear(), dict[tuple[int, bool], list[int]]()
+            for n in inside:
+                found.setdefault((of[n], n in self._stopping), []).append(n)
+            for (_, stopping), own in sorted(found.items()):
+                variable = program.integer(0, min(least, len(own)))
+                total.add(variable)
+                if stopping:
+                    self.emptied.append(variable)
+                else:
+                    self.idle.append((number, variable, frozenset(own)))
+                yield own, variable, slots
+            program.equal(total, least)
+
+    def _inside(
+        self, nodes: frozenset[int], sizes: tuple[int, ...]
+    ) -> Iterator[tuple[int, list[int], int, tuple[int, ...]]]:
+        """(rule, its nodes among these, how many of them stay idle, slots of each size of one)."""
+        gpus = self._instance.cluster.nodes
+        for number, rule in self.rules.items():
+            inside = [n for n in rule.nodes if n in nodes]
+            least = rule.least - (len(rule.nodes) - len(inside))
+            if least > 0:
+                fewest = min(gpus[n].gpus for n in inside)
+                yield number, inside, least, tuple(fewest // size for size in sizes)

@@ -16,8 +16,7 @@ from planner.errors import Fault
 from planner.read.findings import Findings, Remarks
 from planner.read.slurm.definitions import Definitions
 from planner.read.slurm.levels import SlurmTopology, from_blocks, from_switches
-from planner.read.slurm.topology_conf import read_conf
-from planner.read.slurm.topology_yaml import Layout, read_yaml
+from planner.read.slurm.topology_conf import Layout, read_conf, read_yaml
 from planner.read.sources import Source, printable, slurm_format
 
 

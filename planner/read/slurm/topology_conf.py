@@ -1,23 +1,27 @@
-"""The lines of a ``topology.conf``: ``Key=Value`` pairs, each with its place.
+"""A ``topology.conf``, or the default topology of a ``topology.yaml``, each entry with its place.
 
 Comments, continued lines, quotes, keys in any case, and included files from the folder of the
-file. Names are not resolved here.
+file. Names are not resolved here. A remark names each other topology of a YAML file.
 """
 
 from __future__ import annotations
 
 import bisect
+import pathlib
 import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from models.documents.base import suggestion
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from models.documents.base import Many, Name, Path, suggestion
 from models.host_ranges import MAX_NAMES
-from models.units import shown
+from models.units import described, shown
 from planner.errors import MissingPathError
-from planner.read.findings import Findings
+from planner.read.findings import Finding, Findings, Remarks
+from planner.read.parser import parse
 from planner.read.slurm.definitions import (
     NAME_HINT,
     Block,
@@ -29,6 +33,7 @@ from planner.read.slurm.definitions import (
     is_name,
 )
 from planner.read.sources import STDIN, Source, read_sources
+from planner.read.validation import validate
 
 MAX_INCLUDES = 100
 MAX_LINE = 1_000_000
@@ -71,7 +76,7 @@ def read_conf(source: Source, findings: Findings) -> Definitions:
 @dataclass(slots=True)
 class _Reader:
     findings: Findings
-    folder: Path | None
+    folder: pathlib.Path | None
     found: Definitions = field(default_factory=Definitions)
     includes: int = 0
 
@@ -186,9 +191,9 @@ class _Reader:
             self.read(source)
 
 
-def _folder(source: Source) -> Path | None:
+def _folder(source: Source) -> pathlib.Path | None:
     """Where included files may be; None for standard input."""
-    return None if source.name == STDIN else Path(source.name).resolve().parent
+    return None if source.name == STDIN else pathlib.Path(source.name).resolve().parent
 
 
 def _blank(text: str, at: int) -> int:
@@ -215,3 +220,171 @@ def _lines(source: Source) -> Iterator[_Line]:
             parts, starts, length = [], [], 0
     if starts:
         yield _Line("".join(parts), tuple(starts), source)
+
+
+LAYOUTS = ("tree", "block", "flat", "ring", "torus3d")
+READ = ("tree", "block", "flat")
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+Text = Annotated[str, Field(min_length=1)]
+
+
+class _Topology(_Entry):
+    """A named topology of any layout."""
+
+    topology: Text
+    cluster_default: bool = False
+    tree: Any = None
+    block: Any = None
+    flat: Any = None
+    ring: Any = None
+    torus3d: Any = None
+
+
+class _Switch(_Entry):
+    switch: Name
+    children: Text | None = None
+    nodes: Text | None = None
+    link_speed: Any = None
+
+
+class _Switches(_Entry):
+    switches: Many[_Switch] | None = None
+
+
+class _Block(_Entry):
+    block: Name
+    nodes: Text | None = None
+
+
+def _listed(value: object) -> object:
+    return value if isinstance(value, list) or value is None else [value]
+
+
+class _Blocks(_Entry):
+    blocks: Many[_Block] | None = None
+    block_sizes: Annotated[
+        Many[Annotated[int, Field(ge=-(10**9), le=10**9)]] | None, BeforeValidator(_listed)
+    ] = None
+
+
+class _TreeLayout(_Entry):
+    tree: _Switches
+
+
+class _BlockLayout(_Entry):
+    block: _Blocks
+
+
+Layout = Literal["tree", "block", "flat"]
+
+
+def read_yaml(
+    source: Source, findings: Findings, remarks: Remarks
+) -> tuple[Layout, Definitions] | None:
+    """The default topology of the file, or the first; None where nothing can be read."""
+    found = _topologies(source, findings)
+    if not found:
+        if not findings:
+            hint = "write a list with `topology:`"
+            findings.add(Finding(source, (0,), "no topology in this file", hint))
+        return None
+    defaults = [one for one in found if one[0].cluster_default]
+    for _, path, _ in defaults[1:]:
+        what = "a second default topology"
+        findings.add(Finding(source, (*path, "cluster_default"), what, "keep one"))
+    chosen = defaults[0] if defaults else found[0]
+    for topology, _, _ in found:
+        if topology is not chosen[0]:
+            what = f"not used: the topology of the cluster is {shown(chosen[0].topology)}"
+            hint = "mark another one with `cluster_default: true`"
+            remarks.add(f"topology {topology.topology}", what, hint)
+    return _definitions(*chosen, source, findings)
+
+
+def _topologies(source: Source, findings: Findings) -> list[tuple[_Topology, Path, dict[str, Any]]]:
+    """Every named topology of the file, its path and its fields."""
+    parsed = parse(source)
+    for malformed in parsed.faults:
+        findings.malformed(source, malformed)
+    found: list[tuple[_Topology, Path, dict[str, Any]]] = []
+    for number, document in enumerate([] if parsed.faults else parsed.documents):
+        if document is not None and not isinstance(document, list):
+            what = f"expected a list, not {described(document)}"
+            findings.add(Finding(source, (number,), what, "write `- ` before each"))
+            continue
+        for i, tree in enumerate(document or ()):
+            entry = validate(_Topology, tree, source, (number, i), findings)
+            if entry is not None:
+                found.append((entry.document, (number, i), tree))
+    return found
+
+
+def _definitions(
+    topology: _Topology, path: Path, tree: dict[str, Any], source: Source, findings: Findings
+) -> tuple[Layout, Definitions] | None:
+    """What the chosen topology defines."""
+    layouts = [layout for layout in LAYOUTS if layout in tree]
+    name = shown(topology.topology)
+    if len(layouts) != 1:
+        what = f"topology {name} has {' and '.join(layouts) or 'no layout'}"
+        findings.add(Finding(source, path, what, f"give it one of {', '.join(READ)}"))
+        return None
+    if layouts[0] not in READ:
+        what = f"a {layouts[0]} has no levels: topology {name} is not read"
+        hint = f"{', '.join(READ)} are; mark one with `cluster_default: true`"
+        findings.add(Finding(source, (*path, layouts[0]), what, hint, at_key=True))
+        return None
+    if layouts[0] == "tree":
+        return _tree(tree, path, source, findings)
+    if layouts[0] == "block":
+        return _blocks(tree, path, source, findings)
+    return "flat", Definitions()
+
+
+def _tree(
+    tree: dict[str, Any], path: Path, source: Source, findings: Findings
+) -> tuple[Layout, Definitions] | None:
+    entry = validate(_TreeLayout, {"tree": tree["tree"]}, source, path, findings)
+    if entry is None:
+        return None
+    switches = [
+        Switch(
+            one.switch,
+            Spot(source, path=(*path, "tree", "switches", i, "switch")),
+            _hosts(one.children, source, (*path, "tree", "switches", i, "children")),
+            _hosts(one.nodes, source, (*path, "tree", "switches", i, "nodes")),
+        )
+        for i, one in enumerate(entry.document.tree.switches or ())
+    ]
+    return "tree", Definitions(switches=switches)
+
+
+def _blocks(
+    tree: dict[str, Any], path: Path, source: Source, findings: Findings
+) -> tuple[Layout, Definitions] | None:
+    entry = validate(_BlockLayout, {"block": tree["block"]}, source, path, findings)
+    if entry is None:
+        return None
+    layout = entry.document.block
+    blocks = [
+        Block(
+            one.block,
+            Spot(source, path=(*path, "block", "blocks", i, "block")),
+            _hosts(one.nodes, source, (*path, "block", "blocks", i, "nodes")),
+        )
+        for i, one in enumerate(layout.blocks or ())
+    ]
+    sizes = None
+    if layout.block_sizes is not None:
+        spot = Spot(source, path=(*path, "block", "block_sizes"))
+        sizes = BlockSizes(layout.block_sizes, spot)
+    return "block", Definitions(blocks=blocks, sizes=sizes)
+
+
+def _hosts(text: str | None, source: Source, path: Path) -> HostList | None:
+    return None if text is None else HostList(text, Spot(source, path=path))

@@ -40,8 +40,7 @@ from models.values.tier_values import tiers_of
 from planner.search.budget import Budget
 from planner.search.explain.alone_proofs import AloneProofs
 from planner.search.explain.precedence import LeftByAbove, Others
-from planner.search.explain.reason_holders import ReasonHolders
-from planner.search.explain.remedies import Remedies
+from planner.search.explain.reason_holders import ReasonHolders, Remedies
 from planner.search.explain.rule_reasons import RuleReasons, without_joint_rules
 from planner.search.explain.shortage import EmptyCluster, FreeCounts, Shortage, shortage, unselected
 from planner.search.free_space import FreeSpace, MaximalSpace

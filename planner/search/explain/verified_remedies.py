@@ -27,9 +27,8 @@ from planner.search.explain.causes import (
     with_role,
 )
 from planner.search.explain.counterfactual import placement
-from planner.search.explain.holder_remedies import HolderRemedies
 from planner.search.explain.holders import Holders, needed
-from planner.search.explain.remedy import Remedy, tried
+from planner.search.explain.remedy import HolderRemedies, Remedy, tried
 from planner.search.free_space import FreeSpace
 from planner.search.start.greedy import missing_demand, placements, value_of
 

@@ -25,10 +25,9 @@ from models.values.tier_values import Evaluation, GangValue, gang_value, tiers_o
 from planner.search.budget import Budget
 from planner.search.free_space import Counts, FreeSpace
 from planner.search.joint_rules import allowed
-from planner.search.start.equal_shares import parts
 from planner.search.start.pod_limits import Limits, limits_of, narrowed
 from planner.search.start.scopes import scopes
-from planner.search.start.trial import Trial
+from planner.search.start.trial import Trial, parts
 
 START_EFFORT = 2.0
 """Effort after which no further order is tried: on 4,096 nodes there is time for all."""

@@ -1,7 +1,7 @@
 """What a pod prefers about other pods: preferred podAffinity, which other preferences are not read.
 
 A wish that cannot be read, or is one of too many, is none. Which gangs it is about:
-``planner.read.kube.near_gangs``.
+``planner.read.kube.pod_sets``.
 """
 
 from __future__ import annotations
