@@ -27,8 +27,8 @@ from models.program.rules.topology import Topology
 from models.program.tier_expressions import TierExpressions
 from models.program.variables import GangVariables, Model
 from models.results.plan import compose
-from models.rules import declarations
-from models.rules.declarations import Declaration
+from models.rules import registry
+from models.rules.declaration import Declaration
 from models.rules.demands import Demand
 from models.tiers import TierFamily
 from models.values import tier_values
@@ -161,7 +161,7 @@ def side_rule(monkeypatch: pytest.MonkeyPatch) -> None:
         allows=allowed,
         shortage=too_few,
     )
-    monkeypatch.setattr(declarations, "DECLARED", (*declarations.DECLARED, declared))
+    monkeypatch.setattr(registry, "DECLARED", (*registry.DECLARED, declared))
     monkeypatch.setattr(rows, "RULES", (*rows.RULES, Rule("one-side", gang_rows=side_rows)))
     monkeypatch.setattr(judge, "CHECKS", (*judge.CHECKS, side_check))
     monkeypatch.setitem(violation.RULES, "one-side", "the pods are all on even or all on odd nodes")

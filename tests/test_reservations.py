@@ -24,7 +24,7 @@ from models.program.formulation import formulate
 from models.program.part import Standing
 from models.queues.reservations import left_waiting, trespassing
 from models.results.plan import compose, dumps
-from models.rules.declarations import eligible_nodes
+from models.rules.registry import eligible_nodes
 from models.units import time_text
 from models.verify.check import check
 from models.verify.violation import Violation

@@ -26,8 +26,10 @@ from models.program.base_state import base_decisions
 from models.program.formulation import formulate
 from models.program.part import Standing
 from models.results.plan import compose
+from models.rules.declaration import without
+from models.rules.pod_counts import DECLARED as PODS_OF_SETS
 from models.rules.pod_counts import conflicts
-from models.rules.pod_rules import Kind, pod_rules, without
+from models.rules.pod_rules import Kind, pod_rules
 from models.verify.check import check
 from planner.search.ledger import Ledger
 from planner.search.solve import RULED_PAIRS, solve
@@ -145,7 +147,7 @@ def test_rules_that_hold_anyway_have_no_rows() -> None:
 
 def test_without_rules_nothing_is_distinguished() -> None:
     plain = racks(gang("a", roles=[worker(2, 1, "red")]), gang("b", roles=[worker(2, 1)]))
-    assert without(plain) is plain
+    assert without(plain, PODS_OF_SETS.requirements) is plain
     assert pod_rules(plain).rules == ()
 
 
@@ -192,7 +194,7 @@ def test_the_ledger_takes_off_what_breaks_a_rule() -> None:
     """Of gangs that must not meet the one of lower priority."""
     apart = worker(1, 1, "red", apart=NextTo(NODE, "red"))
     instance = racks(*(gang(name, roles=[apart], priority=p) for name, p in (("a", 1), ("b", 2))))
-    packed = greedy(without(instance), base_decisions(instance))
+    packed = greedy(without(instance, PODS_OF_SETS.requirements), base_decisions(instance))
     assert conflicts(instance, packed) == [(0, 1)]
     ledger = Ledger(instance, base_decisions(instance))
     assert ledger.offer(packed)

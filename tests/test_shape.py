@@ -21,7 +21,9 @@ from models.instance.policy import SolveLimits
 from models.instance.solution import GangDecision, PodPlacement
 from models.program.base_state import base_decisions
 from models.program.part import Standing
-from models.rules.shape import ShapeRule, breaking, closed_to, pooled_shapes
+from models.rules.declaration import Requirement
+from models.rules.registry import pooled_shapes
+from models.rules.shape import EXCLUSIVE, breaking, closed_to
 from planner.search.budget import Budget
 from planner.search.explain.rule_reasons import RuleReasons, without_joint_rules
 from planner.search.ledger import Ledger
@@ -114,11 +116,9 @@ def test_a_reason_names_the_rule(
     assert f"but no place was found that {rule}; " in words(waits.reason)
 
 
-@pytest.mark.parametrize(
-    ("starts", "rule"), [("alone", ShapeRule.EXCLUSIVE), ("other", None), (None, None)]
-)
+@pytest.mark.parametrize(("starts", "rule"), [("alone", EXCLUSIVE), ("other", None), (None, None)])
 def test_exclusive_is_no_reason_while_no_such_gang_has_pods(
-    starts: str | None, rule: ShapeRule | None
+    starts: str | None, rule: Requirement | None
 ) -> None:
     # No rule alone keeps last waiting: both nodes are taken.
     runs = gang("runs", 1, 8, priority=9, stands=[(0, 0, 1, ALL)])

@@ -19,7 +19,7 @@ from plan_documents import sealed
 
 from models.documents.canonical import canonical_instance
 from models.documents.plan import PlanInstance
-from models.instance.what_if import RELAXABLE
+from models.rules.registry import relaxable
 from models.verify import what_if
 from models.verify.check import check
 from planner.errors import UsageError
@@ -255,7 +255,7 @@ def test_whatever_is_changed_the_judge_finds_it_so(
 ) -> None:
     instance = read_all(documents)
     names = ["/".join(gang.key) for gang in instance.gangs]
-    words = [*(level.name for level in instance.cluster.levels), "node", *RELAXABLE]
+    words = [*(level.name for level in instance.cluster.levels), "node", *relaxable()]
     draw = data.draw
     nodes = draw(st.sets(st.sampled_from([n.name for n in instance.cluster.nodes] or ["none"])))
     without = draw(st.sets(st.sampled_from(names or ["none"]), max_size=1))

@@ -13,8 +13,8 @@ from models.instance.instance import Instance
 from models.instance.solution import PodPlacement
 from models.queues.reservations import due
 from models.rates.gang_bandwidth import ServerSet, server_set
-from models.rules.declarations import eligible_nodes, gang_key
 from models.rules.demands import Demand, Groups, RoleDemand, groups_of
+from models.rules.registry import eligible_nodes, gang_key
 
 SEPARATE_SLICES_NODES = 16
 """Up to so many nodes, slices that an earlier plan placed have variables of their own."""

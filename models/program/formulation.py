@@ -20,9 +20,9 @@ from models.program.rows import add_rows
 from models.program.rules.running import may_come_alone
 from models.program.tier_expressions import TierExpressions
 from models.program.variables import Model, Variables, create
-from models.rules.declarations import eligible_nodes
 from models.rules.demands import Demand
 from models.rules.pod_rules import nodes_apart
+from models.rules.registry import eligible_nodes
 from models.tiers import Tier
 from models.values.leftover import gpu_shares
 from models.values.tier_values import Evaluation, ValueCache

@@ -26,8 +26,9 @@ from models.queues.queue_shares import add_use, shares
 from models.queues.reserved_quotas import crowded_out
 from models.queues.room_holding import blockers
 from models.rules.pod_rules import Kind, RoleKey, Rule, pod_rules
+from models.rules.registry import closed_in_part
 from models.rules.services import bound, chosen_models, members, running_models
-from models.rules.shape import closed_in_part, spares_of_part
+from models.rules.shape import spares_of_part
 from models.values.nearness import in_part
 from models.values.tier_values import admitted
 

@@ -26,10 +26,10 @@ from models.program.server_cases import (
     server_cases,
 )
 from models.rates.gang_bandwidth import ServerSet
-from models.rules.declarations import node_key, own_variables
 from models.rules.demands import Demand, RoleDemand
 from models.rules.giving_way import Victims
 from models.rules.pod_rules import pod_rules
+from models.rules.registry import node_key, own_variables
 
 
 def tight_nodes(

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from models.instance.gang import Gang, NextTo, Role, Spread
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision, PodPlacement, placed
-from models.rules.pod_rules import Kind, PodRules, RoleKey, Rule, pod_rules
+from models.rules.declaration import Asked, Declaration, Pods, Requirement, dropping
+from models.rules.pod_rules import (
+    Kind,
+    PodRules,
+    RoleKey,
+    Rule,
+    about,
+    counted_at,
+    pod_rules,
+    rule_key,
+    suitable_nodes,
+)
+from models.units import first_of
 
 
 class SetCounts:
@@ -196,3 +209,56 @@ def _standing_exempt(instance: Instance) -> frozenset[tuple[int, int, int]]:
             if changes or (rule.kind is Kind.APART and rule.of[pod.node] in broken):
                 found.add((gang, pod.role, pod.node))
     return frozenset(found)
+
+
+def _requirement(kind: Kind, name: str, field: str, asks: str) -> Requirement:
+    """Rules of one kind. ``field``: of the roles that state them."""
+
+    def asked(instance: Instance, role: Role) -> Iterator[Asked[Role]]:
+        terms: Sequence[NextTo | Spread] = getattr(role, field)
+        if terms:
+            names = sorted({instance.cluster.level_name(one.level) for one in terms})
+            yield Asked(first_of(names, 3, "level"), dropping(**{field: ()}))
+
+    def concerns(instance: Instance, gang: int, _pods: Sequence[Pods]) -> bool:
+        return kind in about(instance, gang)
+
+    relaxes = "rules about other pods: affinity, anti-affinity and spread"
+    return Requirement(
+        name,
+        asks,
+        of_role=asked,
+        code=kind.value,
+        concerns=concerns,
+        on_empty=True,
+        word="affinity",
+        relaxes=relaxes,
+    )
+
+
+APART = _requirement(
+    Kind.APART, "podAntiAffinity", "anti_affinity", "its pods keep apart from pods in one {}"
+)
+TOGETHER = _requirement(
+    Kind.TOGETHER, "podAffinity", "affinity", "its pods must be next to pods in one {}"
+)
+SPREAD = _requirement(
+    Kind.SPREAD, "topologySpread", "spread", "its pods must be spread evenly over each {}"
+)
+
+
+def _has_pod_rules(instance: Instance, gang: Gang) -> bool:
+    return gang.key in pod_rules(instance).gangs
+
+
+DECLARED = Declaration(
+    "pods of sets",
+    (APART, TOGETHER, SPREAD),
+    eligible=suitable_nodes,
+    node_key=counted_at,
+    gang_key=rule_key,
+    own_variables=_has_pod_rules,
+    broken=lambda plan: bool(conflicts(plan.instance, plan.decisions)),
+    back=lambda space: space.against_pod_rules(),
+    admits=lambda space, gang, pods: space.keeps_pod_rules(gang, pods),
+)

@@ -6,11 +6,10 @@ equal rules share one. Whether they hold is a matter of counts (``pod_counts``).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
-from typing import Any
 
 from models.instance.gang import Gang, NextTo, Role, Spread, selects
 from models.instance.instance import Instance
@@ -233,20 +232,6 @@ def about(instance: Instance, gang: int) -> list[Kind]:
     stated = {kind for role in spec.roles for kind, _ in _stated(role)}
     stated.update(rule.kind for rule in pod_rules(instance).of.get(gang, ()))
     return [kind for kind in Kind if kind in stated]
-
-
-def without(instance: Instance, kinds: Collection[Kind] = tuple(Kind)) -> Instance:
-    """The instance without rules of these kinds; itself if there are none."""
-    names = {Kind.APART: "anti_affinity", Kind.TOGETHER: "affinity", Kind.SPREAD: "spread"}
-    nothing: dict[str, Any] = {names[kind]: () for kind in kinds}
-    roles = (role for gang in instance.gangs for role in gang.roles)
-    if not any(getattr(role, name) for role in roles for name in nothing):
-        return instance
-    gangs = (
-        replace(gang, roles=tuple(replace(role, **nothing) for role in gang.roles))
-        for gang in instance.gangs
-    )
-    return replace(instance, gangs=tuple(gangs))
 
 
 def suitable_nodes(instance: Instance, _gang: Gang, role: Role) -> frozenset[int] | None:

@@ -6,11 +6,13 @@ A service is *open* if none runs: all its gangs then share a model, which the pl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision
+from models.rules.declaration import Asked, Declaration, Requirement, dropping
+from models.rules.demands import RoleDemand
 
 Service = tuple[str, str]
 """(namespace, service)."""
@@ -109,3 +111,22 @@ def mixed(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
         kept = min(gpus, key=lambda name: (-gpus[name], name), default=None)
         found += [index for index, names in of.items() if names and names != {kept}]
     return found
+
+
+def _service(_instance: Instance, gang: Gang) -> Iterator[Asked[Gang]]:
+    if gang.service is not None:
+        yield Asked(gang.service, dropping(service=None))
+
+
+SERVICE = Requirement(
+    "service", "all gangs of service {} must be on one GPU model", of_gang=_service, code="NoRoom"
+)
+
+
+def _poolable(instance: Instance, gang: Gang, role: RoleDemand) -> bool:
+    return open_service(instance, gang) is None or bound(gang.roles[role.role])
+
+
+DECLARED = Declaration(
+    "services", (SERVICE,), eligible=nodes_of_service, gang_key=open_service, poolable=_poolable
+)

@@ -1,31 +1,19 @@
 """Rules 2.19 to 2.21: equal shares of a gang over domains, domains of one gang, and nodes kept free.
 
-What each rule asks for, which gangs of a plan break one, and the instance without them.
+What each rule asks for, and which gangs of a plan break one.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 
 from models.instance.cluster import Node
 from models.instance.gang import Gang
-from models.instance.instance import Instance, Outside
+from models.instance.instance import Instance
 from models.instance.solution import PodPlacement, placed
-from models.queues.queue_order import lines
-from models.queues.room_holding import blockers
-
-Pods = Sequence[PodPlacement]
-
-
-class ShapeRule(Enum):
-    """The rules, by the code of the reason of a gang that waits because of one."""
-
-    BALANCE = "Balance"
-    EXCLUSIVE = "Exclusive"
-    SPARES = "Spares"
+from models.rules.declaration import Asked, Declaration, Pods, Requirement, Space, asked_level
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,60 +22,6 @@ class SpareNodes:
 
     nodes: tuple[int, ...]
     least: int
-
-
-def without_shape(instance: Instance, rules: Collection[ShapeRule] = tuple(ShapeRule)) -> Instance:
-    """The instance without these rules; itself if it has none of them."""
-    gangs, policy = instance.gangs, instance.policy
-    if ShapeRule.SPARES in rules and policy.spares:
-        policy = replace(policy, spares=())
-    if ShapeRule.BALANCE in rules and any(gang.balance is not None for gang in gangs):
-        gangs = tuple(replace(gang, balance=None) for gang in gangs)
-    if ShapeRule.EXCLUSIVE in rules and exclusive_levels(instance):
-        gangs = tuple(replace(gang, exclusive=None) for gang in gangs)
-    if gangs is instance.gangs and policy is instance.policy:
-        return instance
-    return replace(instance, gangs=gangs, policy=policy)
-
-
-def pooled_shapes(instance: Instance, gangs: Collection[int]) -> Instance:
-    """The instance in which these gangs ask for no rule, and none is exclusive at the node level.
-
-    Nodes that are closed to a gang in any plan stay so. Itself if that changes nothing. The other gangs have
-    variables of their own in every program.
-    """
-    pooled, node_level = set(gangs), instance.cluster.node_level
-    pooled.update(i for i, gang in enumerate(instance.gangs) if gang.exclusive == node_level)
-    if not pooled:
-        return instance
-    found = (
-        replace(gang, balance=None, exclusive=None) if index in pooled else gang
-        for index, gang in enumerate(instance.gangs)
-    )
-    spares = tuple((rule.nodes, rule.least) for rule in spare_nodes(instance))
-    closed = {gang.key: closed_to(instance, gang) for gang in instance.gangs}
-    outside = Outside(
-        instance.latest_submission,
-        instance.relative_speeds,
-        blockers(instance),
-        lines(instance),
-        spares,
-        closed,
-    )
-    return replace(instance, gangs=tuple(found), outside=outside)
-
-
-def shapes_about(instance: Instance, gang: int) -> list[ShapeRule]:
-    """The rules that may keep a gang from a place."""
-    found = [ShapeRule.BALANCE] if instance.gangs[gang].balance is not None else []
-    found += [ShapeRule.EXCLUSIVE] if exclusive_levels(instance) else []
-    return found + ([ShapeRule.SPARES] if spare_nodes(instance) else [])
-
-
-def shaped_gangs(instance: Instance) -> tuple[int, ...]:
-    """Gangs that ask for a rule that they could break."""
-    pairs = enumerate(instance.gangs)
-    return tuple(i for i, gang in pairs if may_be_uneven(gang) or gang.exclusive is not None)
 
 
 def breaking(instance: Instance, pods: Sequence[Pods]) -> list[int]:
@@ -280,23 +214,24 @@ def spares_of_part(
     return tuple(spares)
 
 
-def closed_in_part(
-    instance: Instance, pods: Sequence[Pods], freed: Collection[int]
-) -> dict[int, frozenset[int]]:
-    """By gang of ``freed``, the nodes of domains in which it may not be next to the pods of the others."""
+def _closed_beside(
+    instance: Instance, pods: Sequence[Pods]
+) -> Callable[[int], frozenset[int]] | None:
+    """The nodes of domains in which a gang may not be next to these pods."""
     if not exclusive_levels(instance):
-        return {}
-    there = tenants(instance, _others(pods, freed))
-    return {
-        gang: frozenset(
+        return None
+    there = tenants(instance, pods)
+
+    def closed(gang: int) -> frozenset[int]:
+        return frozenset(
             n
             for level, domains in there.items()
             for d, gangs in domains.items()
             if apart(instance, gangs, level, gang)
             for n in instance.cluster.domains[level][d].nodes
         )
-        for gang in sorted(freed)
-    }
+
+    return closed
 
 
 def _others(pods: Sequence[Pods], freed: Collection[int]) -> list[Pods]:
@@ -377,3 +312,104 @@ def _on_spares(instance: Instance, pods: Sequence[Pods]) -> set[int]:
         ):  # a part may have too few with every gang where it runs
             found.add(_lowest(instance, gangs))
     return found
+
+
+# What is declared
+
+
+def _asks_for_spares(
+    instance: Instance, _pods: Sequence[Pods], _gang: int
+) -> Iterator[Asked[Instance]]:
+    if instance.policy.spares:
+        yield Asked("spares", _without_spares)
+
+
+def _without_spares(instance: Instance) -> Instance:
+    policy = instance.policy
+    return replace(instance, policy=replace(policy, spares=())) if policy.spares else instance
+
+
+def _some_alone(instance: Instance, gang: int, pods: Sequence[Pods]) -> bool:
+    """Whether the gang is exclusive, or a gang that is has any of the pods."""
+    gangs = instance.gangs
+    if not exclusive_levels(instance) or gangs[gang].exclusive is not None:
+        return gangs[gang].exclusive is not None
+    return any(pods[other] for other in instance.once(_exclusive_gangs))
+
+
+def _exclusive_gangs(instance: Instance) -> tuple[int, ...]:
+    return tuple(i for i, gang in enumerate(instance.gangs) if gang.exclusive is not None)
+
+
+BALANCE = Requirement(
+    "balance",
+    "each {} must get equally many pods, or one more",
+    of_gang=asked_level("balance"),
+    code="Balance",
+    concerns=lambda instance, gang, _pods: instance.gangs[gang].balance is not None,
+    on_empty=True,
+    word="balance",
+    relaxes="equal shares over domains",
+)
+
+EXCLUSIVE = Requirement(
+    "exclusive",
+    "it must be alone in each {}",
+    of_gang=asked_level("exclusive"),
+    code="Exclusive",
+    concerns=_some_alone,
+    word="exclusive",
+    relaxes="domains of its own",
+)
+
+SPARES = Requirement(
+    "spares",
+    "the Policy keeps nodes free for failures",
+    of_all=_asks_for_spares,
+    drop=_without_spares,
+    code="Spares",
+    concerns=lambda instance, _gang, _pods: bool(spare_nodes(instance)),
+    operator=True,
+)
+
+
+def _domains_alone(instance: Instance, node: int) -> Hashable:
+    levels = exclusive_levels(instance)
+    return tuple(instance.cluster.domain_of[level][node] for level in levels)
+
+
+def _spared_among(instance: Instance, node: int) -> Hashable:
+    return spare_domains(instance).get(node)
+
+
+def _shares_evenly(space: Space, gang: int, pods: tuple[PodPlacement, ...]) -> bool:
+    return balanced(space.instance, gang, (*space.pods[gang], *pods))
+
+
+DECLARED = (
+    Declaration(
+        "balance",
+        (BALANCE,),
+        gang_key=lambda _instance, gang: gang.balance,
+        own_variables=lambda _instance, gang: may_be_uneven(gang),
+    ),
+    Declaration(
+        "exclusive",
+        (EXCLUSIVE,),
+        node_key=_domains_alone,
+        gang_key=lambda _instance, gang: gang.exclusive,
+        own_variables=lambda _instance, gang: gang.exclusive is not None,
+        closed=_closed_beside,
+        counted=True,
+    ),
+    Declaration("spares", (SPARES,), node_key=_spared_among),
+)
+
+WHOLE_DOMAINS = Declaration(
+    "whole domains",
+    breaking=breaking,
+    admits=_shares_evenly,
+    elsewhere=True,
+    on_empty=True,
+)
+"""What breaks any of the three: together, since who goes back for one may be in the way of another."""

@@ -27,10 +27,9 @@ from models.queues.cell_places import Reach
 from models.queues.cells import cells_by_model
 from models.queues.pins import beside_pins
 from models.queues.queue_shares import QueueCounts, shares
-from models.rules.declarations import allows
 from models.rules.pod_counts import PodCounts
 from models.rules.pod_rules import Kind, Rule, counted_nodes, pod_rules
-from models.rules.shape import breaking
+from models.rules.registry import allows, breaking_on_empty
 from models.values.tier_values import gang_value
 
 IntArray = npt.NDArray[np.int64]
@@ -366,7 +365,7 @@ class Search:
         if not all(allows(empty, empty.gangs[g], pods) for g, pods in own.items()):
             return False
         every = [own.get(g, ()) for g in range(len(empty.gangs))]
-        if not set(breaking(empty, every)).isdisjoint(own):
+        if not breaking_on_empty(empty, every).isdisjoint(own):
             return False
         if not self._in_queues(own):
             return False

@@ -23,9 +23,9 @@ from models.queues.pins import beside_pins
 from models.queues.queue_order import lines
 from models.queues.queue_shares import QueueCounts, empty_shares, shares
 from models.queues.room_holding import blockers
-from models.rules.pod_rules import Kind, without
 
 if TYPE_CHECKING:
+    from models.rules.declaration import Requirement
     from models.starts.empty_counts import EmptyCounts
 
 GROUPS_TRIED = 12
@@ -139,31 +139,41 @@ class EmptyStarts:
 
     def rule(self, index: int) -> str | None:
         """Code of the rule but for which a placement is found; None if there is no single one."""
-        loose: list[tuple[str, Instance]] = []
-        gang, empty = self._instance.gangs[index], self._empty
-        if gang.roles and any(r.anti_affinity or r.affinity or r.spread for r in gang.roles):
-            loose += [(kind.value, without(empty, (kind,))) for kind in Kind]
-        if gang.balance is not None:
-            own = (
-                *empty.gangs[:index],
-                replace(gang, balance=None, pods=()),
-                *empty.gangs[index + 1 :],
-            )
-            loose.append(("Balance", replace(empty, gangs=own)))
-        if empty.min_share(gang):
-            own = (
-                *empty.gangs[:index],
-                replace(gang, min_bandwidth_share=None, patience=None, pods=()),
-                *empty.gangs[index + 1 :],
-            )
-            policy = replace(empty.policy, min_bandwidth_share=0, patience=None)  # type: ignore[arg-type]
-            loose.append(("Bandwidth", replace(empty, gangs=own, policy=policy)))
-        if empty.queues:
-            loose.append(("Quota", replace(empty, queues=(), shares=None)))
-        for code, other in loose:
-            if other is not empty and self._search(other, index) is Answer.CAN:
+        from models.rules.declaration import without  # readers relax nothing
+
+        empty, gang = self._empty, self._instance.gangs[index]
+        codes: dict[str, list[Requirement]] = {}
+        for one in self._single:
+            if one.code is not None and self._asks(gang, one):
+                codes.setdefault(one.code, []).append(one)
+        for code, dropped in codes.items():
+            own = None if any(one.of_gang is None for one in dropped) else (index,)
+            loose = without(empty, dropped, own)
+            if loose is not empty and self._search(loose, index) is Answer.CAN:
                 return code
         return None
+
+    @cached_property
+    def _single(self) -> tuple[Requirement, ...]:
+        """What may keep a gang from starting on the empty cluster by itself."""
+        from models.rules.registry import requirements
+
+        return tuple(one for one in requirements() if one.on_empty)
+
+    @cached_property
+    def _joint(self) -> tuple[Requirement, ...]:
+        from models.rules.registry import joint_requirements
+
+        return joint_requirements()
+
+    def _asks(self, gang: Gang, one: Requirement) -> bool:
+        """Whether the gang asks for it; of a kind of rules about pods, for any such rule."""
+        if one.of_gang is not None:
+            return any(one.of_gang(self._empty, gang))
+        if one.of_role is not None:
+            kinds = [other.of_role for other in self._single if other.of_role is not None]
+            return any(any(of(self._empty, role)) for of in kinds for role in gang.roles)
+        return bool(self._empty.queues)
 
     @cached_property
     def _counts(self) -> EmptyCounts:
@@ -177,8 +187,13 @@ class EmptyStarts:
         roles = tuple(replace(role, name="", preferred=None) for role in gang.roles)
         shared = instance.min_share(gang)
         rate = (gang.pattern, gang.weight, gang.nvlink_across_nodes, gang.ordered) if shared else ()
-        rules = (gang.required, gang.balance, gang.exclusive)
-        return roles, rules, shared, rate, gang.queue, gang.firm
+        rules = tuple(
+            (one.name, wish.name)
+            for one in self._joint
+            if one.of_gang is not None
+            for wish in one.of_gang(instance, gang)
+        )
+        return roles, gang.required, rules, shared, rate, gang.queue, gang.firm
 
     def _find(self, index: int) -> Answer:
         if not self.counted(index) or self._against_pod_rules(index):

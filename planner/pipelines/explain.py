@@ -103,7 +103,7 @@ def why_waiting(world: World, seconds: int, stop: threading.Event) -> Why:
 def _cause(world: World, one: Cause) -> WhyCause:
     role = None if one.role is None else world.spec.roles[one.role].name
     return WhyCause(
-        type=one.kind.value,
+        type=one.kind,
         name=one.name,
         role=role,
         gpus=one.weight or None,

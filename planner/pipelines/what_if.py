@@ -7,16 +7,15 @@ without a change are compared like with like.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 from models.documents.base import suggestion
 from models.host_ranges import hosts
-from models.instance.gang import Gang, Patience, Role, Toleration
+from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
-from models.instance.solution import BACKOFF, QUEUE_LIMIT
-from models.instance.what_if import RELAXABLE, WhatIf
+from models.instance.what_if import WhatIf
+from models.rules.registry import relaxable, relaxed
 from models.units import InvalidValueError, first_of, plural, shortened, shown
 from planner.errors import Fault, UsageError
 from planner.pipelines.required_gangs import resolve
@@ -167,10 +166,10 @@ def _evicted(gang: Gang, now: int) -> Gang:
 def _relaxed(text: str, instance: Instance, without: set[int]) -> tuple[int, str]:
     """The gang and the requirement of ``--relax``. Raises UsageError, also for one it does not have."""
     name, colon, what = text.partition(":")
-    words = (*(level.name for level in instance.cluster.levels), "node", *RELAXABLE)
+    words = (*(level.name for level in instance.cluster.levels), "node", *relaxable())
     what = what if what in words else _FIELDS.get(what, what)
     if not colon:
-        hint = f"write GANG:LEVEL, or GANG: and one of {', '.join(RELAXABLE)}"
+        hint = f"write GANG:LEVEL, or GANG: and one of {', '.join(relaxable())}"
         raise UsageError(Fault(f"--relax {shown(text)} does not say what to relax", hint))
     index = resolve(name, instance, "--relax")
     if index in without:
@@ -206,51 +205,17 @@ class _Relaxing:
         gang = replace(gang, roles=roles)
         if gang.required in self._levels:
             gang = replace(gang, required=None, preferred=_narrower(gang.required, gang.preferred))
-        match self._what:
-            case "bandwidth":
-                return self._any_bandwidth(gang)
-            case "balance":
-                return replace(gang, balance=None)
-            case "exclusive":
-                return replace(gang, exclusive=None)
-            case "hold":
-                limited = gang.hold is not None and gang.hold.code == QUEUE_LIMIT
-                if gang.hold is not None and gang.hold.code == BACKOFF:
-                    gang = replace(gang, evicted_at=None)
-                return gang if limited else replace(gang, hold=None)
-        return gang
-
-    def _any_bandwidth(self, gang: Gang) -> Gang:
-        """The policy's defaults do not count for it either."""
-        if self._instance.least_share(gang):
-            gang = replace(gang, min_bandwidth_share=Fraction(0))
-        if gang.patience is None and self._instance.policy.patience is None:
-            return gang
-        return replace(gang, patience=Patience(Fraction(0), 0))
+        return gang if self._levels else relaxed(self._instance, gang, self._what)
 
     def _role(self, role: Role) -> Role:
         if role.required in self._levels:
             role = replace(role, required=None, preferred=_narrower(role.required, role.preferred))
         layers = [(size, level) for size, level in role.slice_layers if level not in self._levels]
-        if self._what == "slice" or len(layers) < len(role.slice_layers):
-            layers = [] if self._what == "slice" else layers
+        if len(layers) < len(role.slice_layers):
             size, level = layers[0] if layers else (None, None)
             role = replace(role, slice_size=size, slice_level=level, outer_slices=tuple(layers[1:]))
-        change = _ROLE_CHANGES.get(self._what)
-        return role if change is None else change(role)
+        return role
 
 
 def _narrower(level: int | None, other: int | None) -> int | None:
     return max((one for one in (level, other) if one is not None), default=None)
-
-
-_EVERYTHING = (Toleration("", "Exists"),)
-
-_ROLE_CHANGES: dict[str, Callable[[Role], Role]] = {
-    "selector": lambda role: replace(role, node_selector=(), node_affinity=()),
-    "model": lambda role: replace(role, model=None),
-    "one-model": lambda role: replace(role, mix_models=True) if role.gpus else role,
-    "tolerations": lambda role: replace(role, tolerations=_EVERYTHING),
-    "requests": lambda role: replace(role, requests=()),
-    "affinity": lambda role: replace(role, affinity=(), anti_affinity=(), spread=()),
-}

@@ -13,6 +13,7 @@ from dataclasses import replace
 from models.instance.instance import Instance
 from models.instance.solution import PodPlacement
 from models.rules.demands import Demand
+from models.rules.registry import closed_nodes
 from models.rules.shape import apart, exclusive_levels, spare_domains, spare_nodes
 
 Nodes = frozenset[int]
@@ -21,15 +22,18 @@ Nodes = frozenset[int]
 class ClosedNodes:
     """``active``: whether any rule closes nodes; all else must be called only then.
 
+    ``pods``: of every gang, as they change: what rules close that are not counted here is asked each time.
     ``_pods``: pods with GPUs, by node. ``_tenants``: by level, domain and gang. ``_spared``: nodes kept free,
     by rule; the rules in ``_stale`` choose again.
     """
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: Instance, pods: Sequence[Sequence[PodPlacement]]) -> None:
         self._instance = instance
+        self._every = pods
+        self._uncounted = bool(closed_nodes(instance, pods, counted=False))
         self._levels = exclusive_levels(instance)
         self._rules = spare_nodes(instance)
-        self.active = bool(self._levels or self._rules)
+        self.active = bool(self._levels or self._rules or self._uncounted)
         self._pods: Counter[int] = Counter()
         self._tenants = {level: defaultdict[int, Counter[int]](Counter) for level in self._levels}
         self._order = [self._by_use(rule.nodes) for rule in self._rules]
@@ -62,7 +66,7 @@ class ClosedNodes:
 
     def narrowed(self, demand: Demand) -> Demand:
         """The demand without the nodes to which none of its pods with GPUs may come."""
-        closed = self._closed(demand.gang)
+        closed = self._closed(demand.gang) | self._closed_else(demand.gang)
         if not closed:
             return demand
         roles = tuple(
@@ -81,7 +85,16 @@ class ClosedNodes:
             idle = sum(not self._pods[n] for n in self._rules[rule].nodes)
             if idle < self._rules[rule].least:
                 return True
+        if not nodes.isdisjoint(self._closed_else(gang)):
+            return True
         return bool(self._levels) and not nodes.isdisjoint(self._alone(gang))
+
+    def _closed_else(self, gang: int) -> Nodes:
+        """The nodes that rules close to the gang which are not counted here."""
+        if not self._uncounted:
+            return Nodes()
+        closed = closed_nodes(self._instance, self._every, counted=False)
+        return Nodes().union(*(nodes(gang) for nodes in closed))
 
     def _without(self, nodes: Nodes, closed: Nodes) -> Nodes:
         """The difference, one object for all gangs: tables of room go by node sets."""

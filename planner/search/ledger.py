@@ -14,12 +14,12 @@ from models.instance.disruption_budgets import beyond_budgets, leaving_early
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision, Proof, TierResult
 from models.program.base_state import base_decisions
+from models.rules.registry import joint_rules
 from models.rules.services import mixed
 from models.tiers import larger_is_better, sign
 from models.values.implied_bounds import ImpliedBounds
 from models.values.tier_values import Evaluation, ValueCache, tiers_of
 from planner.search.improve.repair import back_in_place, moves_beyond, unjustified_victims
-from planner.search.joint_rules import JOINT_RULES
 
 
 @dataclass
@@ -91,10 +91,11 @@ class Ledger:
             plan = self.evaluate(decisions)
             if victims and self._unfit(plan):
                 return None
-        if any(rule.broken(plan) for rule in JOINT_RULES):
+        rules = joint_rules()
+        if any(rule.is_broken(plan) for rule in rules):
             decisions = back_in_place(self.instance, decisions, ())
             plan = self.evaluate(decisions)
-            if any(rule.broken(plan) for rule in JOINT_RULES if rule.drops):
+            if any(rule.is_broken(plan) for rule in rules if rule.drops):
                 return None
         broken = unjustified_victims(self.instance, decisions)
         if broken or self._bound_to_stay(decisions) or moves_beyond(self.instance, decisions):

@@ -25,8 +25,10 @@ from models.program.interruption import Interrupted, TooLarge
 from models.program.queue_usage import QUEUE_TIERS
 from models.program.rules.cells import too_many
 from models.program.tier_expressions import FREE_SPACE, OPTION_VALUES, SPEED_FACTORS
-from models.rules.pod_rules import pod_rules, without
-from models.rules.shape import pooled_shapes, shaped_gangs
+from models.rules.declaration import without
+from models.rules.pod_counts import DECLARED as PODS_OF_SETS
+from models.rules.pod_rules import pod_rules
+from models.rules.registry import pooled_shapes, shaped_gangs
 from models.tiers import MAINS, Tier
 from models.values.effective_gpus import effective_by_priority
 from models.values.nearness import loosened
@@ -539,7 +541,7 @@ def _relaxed(instance: Instance) -> Instance:
     """The instance without rules that make aggregated models too large; itself if it keeps all."""
     nodes, found = len(instance.cluster.nodes), _impatient(instance)
     if len(pod_rules(instance).of) * nodes > RULED_PAIRS:
-        found = without(found)
+        found = without(found, PODS_OF_SETS.requirements)
     found = loosened(found, NEAR_PAIRS // max(1, nodes))
     largest = sorted(shaped_gangs(instance), key=lambda i: (-instance.gangs[i].weight_gpus, i))
     return pooled_shapes(found, largest[SHAPED_PAIRS // max(1, nodes) :])

@@ -42,15 +42,12 @@ from models.program.variables import (
     staying,
 )
 from models.queues.queue_shares import holder_of, shares
-from models.rules.declarations import (
-    own_variables,
-    poolable,
-    pooled_slices,
-    user_of_cells,
-)
 from models.rules.demands import Demand, RoleDemand
 from models.rules.giving_way import claim
+from models.rules.queue_rules import user_of_cells
+from models.rules.registry import own_variables, poolable
 from models.rules.services import open_service
+from models.rules.topology import pooled_slices
 from models.tiers import Tier
 from models.values.tier_values import Evaluation, ValueCache, most_speed
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from models.instance.solution import PodPlacement
-from planner.search.explain.causes import Cause, CauseKind, relaxed
+from models.rules.nodes import TAINT
+from planner.search.explain.causes import GANG, NODE, SIZE, Cause, relaxed
 from planner.search.explain.counterfactual import Counterfactual, placement
 from planner.search.explain.holders import Holders, needed
 
@@ -51,7 +52,7 @@ def blocking(questions: Counterfactual, holders: Holders) -> Blocking:
     if first.core is None:
         return Blocking(Standing.UNKNOWN)
     if questions.start(()).blocked:
-        size = Cause(CauseKind.SIZE, "/".join(questions.world.spec.key))
+        size = Cause(SIZE, "/".join(questions.world.spec.key))
         return Blocking(Standing.SIZE, (size,))
     return _Search(questions, holders).run()
 
@@ -62,11 +63,9 @@ class _Search:
         self._world = questions.world
         self._holders = holders
         self._by_gang = {one.gang: one for one in questions.causes if one.gang is not None}
-        self._nodes = [one for one in questions.causes if one.kind is CauseKind.NODE]
-        self._rules = [
-            one for one in questions.causes if one.kind not in (CauseKind.GANG, CauseKind.NODE)
-        ]
-        self._rules.sort(key=lambda one: one.kind is not CauseKind.TAINT)
+        self._nodes = [one for one in questions.causes if one.kind == NODE]
+        self._rules = [one for one in questions.causes if one.kind not in (GANG, NODE)]
+        self._rules.sort(key=lambda one: one.kind != TAINT.name)
 
     def run(self) -> Blocking:
         """Each that is enough by itself, or else a few together."""
@@ -76,7 +75,7 @@ class _Search:
         few, proven = self.proven(self.together())
         if not few:
             return Blocking(Standing.UNKNOWN)
-        few = tuple(sorted(few, key=lambda one: (one.kind is CauseKind.GANG, -one.weight)))
+        few = tuple(sorted(few, key=lambda one: (one.kind == GANG, -one.weight)))
         return Blocking(Standing.TOGETHER if proven else Standing.ENOUGH, few)
 
     def each(self) -> list[Cause]:
@@ -116,7 +115,7 @@ class _Search:
         ways = [self._needed(self._nodes), tuple(gangs) if gangs and self._starts(gangs) else ()]
         best = min(filter(None, ways), key=_cost, default=())
         held = sorted(self._by_gang.values(), key=lambda one: (one.weight, one.name))
-        asked = [one for one in self._rules if one.kind is not CauseKind.TAINT]
+        asked = [one for one in self._rules if one.kind != TAINT.name]
         for rules in ([*self._nodes], asked, [*self._rules, *self._nodes]):
             if best or self._holders.late():
                 break

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import Any
 
 from models.instance.cluster import Node
@@ -18,37 +17,10 @@ from models.instance.instance import Instance
 from models.instance.solution import GangDecision
 from planner.search.free_space import SET_ASIDE
 
-
-class CauseKind(Enum):
-    """Those of others first, what the gang itself asks for after them."""
-
-    GANG = "gang"
-    NODE = "node"
-    RESERVATION = "reservation"
-    SPARES = "spares"
-    CELLS = "cells"
-    QUEUE = "queue"
-    HELD_ROOM = "holdRoom"
-    QUEUE_ORDER = "queueOrder"
-    SELECTED = "policyNodeSelector"
-    MODELS = "oneModel"
-    SERVICE = "service"
-    BALANCE = "balance"
-    EXCLUSIVE = "exclusive"
-    SPREAD = "topologySpread"
-    TOGETHER = "podAffinity"
-    APART = "podAntiAffinity"
-    PATIENCE = "patience"
-    SHARE = "minBandwidthShare"
-    REQUEST = "request"
-    TAINT = "taints"
-    MODEL = "model"
-    AFFINITY = "nodeAffinity"
-    SELECTOR = "nodeSelector"
-    SLICE = "slice"
-    REQUIRED = "required"
-    HOLD = "hold"
-    SIZE = "size"
+GANG = "gang"
+NODE = "node"
+SIZE = "size"
+"""Kinds of causes; all others have the name of a ``models.rules.declaration.Requirement``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +62,15 @@ class World:
 Relax = Callable[[World], World]
 
 
-NOTHING: Mapping[str, object] = {}
-
-
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """``name``: of the gang, node, level or rule; ``fields``: what else its words need.
+    """``kind``: ``GANG``, ``NODE``, ``SIZE`` or the name of a requirement.
 
+    ``name``: of the gang, node, level or rule; ``fields``: what else its words need.
     ``gang``, ``node``, ``role``: indices of what it is about. ``weight``: GPUs that it takes.
     """
 
-    kind: CauseKind
+    kind: str
     name: str
     gang: int | None = None
     node: int | None = None
@@ -112,7 +82,7 @@ class Cause:
 
 def relaxed(world: World, dropped: Collection[Cause]) -> World:
     """The world without these causes."""
-    nodes = {one.node for one in dropped if one.kind is CauseKind.NODE}
+    nodes = {one.node for one in dropped if one.kind == NODE}
     found = world.without(
         [one.gang for one in dropped if one.gang is not None and one.relax is None]
     )

@@ -16,12 +16,13 @@ from models.instance.solution import PodPlacement
 from models.program.formulation import formulate
 from models.program.interruption import Interrupted, Question
 from models.program.linear_program import Linear
+from models.rules.nodes import HOLD
 from planner.search.budget import Budget
 from planner.search.engines.assumptions import AssumptionSolver
 from planner.search.engines.cpsat import solve_exactly
 from planner.search.engines.interface import Goal, Status
 from planner.search.explain.candidate_causes import causes_of
-from planner.search.explain.causes import Cause, CauseKind, World, relaxed
+from planner.search.explain.causes import Cause, World, relaxed
 from planner.search.explain.rule_reasons import without_joint_rules
 from planner.search.explain.shortage import FreeCounts, shortage
 from planner.search.explain.start_program import start_program
@@ -71,7 +72,7 @@ class Counterfactual:
         self.budget = budget
         self.causes = causes_of(world)
         self._answers: dict[Kept, Answer] = {}
-        self.hold = next((one for one in self.causes if one.kind is CauseKind.HOLD), None)
+        self.hold = next((one for one in self.causes if one.kind == HOLD.name), None)
 
     @property
     def all(self) -> Kept:

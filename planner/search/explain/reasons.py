@@ -30,9 +30,8 @@ from models.instance.solution import (
 from models.program.demand_builder import identity
 from models.queues.queue_order import behind, must_wait
 from models.queues.room_holding import barred_by
+from models.rules.declaration import Requirement
 from models.rules.demands import Demand
-from models.rules.pod_rules import Kind
-from models.rules.shape import ShapeRule
 from models.starts.empty_starts import Answer, EmptyStarts, not_claiming
 from models.tiers import family
 from models.units import shown_of, time_text
@@ -108,7 +107,7 @@ class _Left:
     fits: bool
     beside: bool
     free: int
-    barred: Kind | ShapeRule | None
+    barred: Requirement | None
     cells: Reason | None
 
 
@@ -323,7 +322,8 @@ class _ReasonFinder:
         """The rule about several gangs that keeps it from room that is there."""
         if left.barred is not None:
             more = self._reclaiming(demand.gang)
-            return Reason.of(left.barred.value, gpus=demand.gpus, first=first, **more)
+            assert left.barred.code is not None, "a rule that counts leave aside has one"
+            return Reason.of(left.barred.code, gpus=demand.gpus, first=first, **more)
         if left.cells is not None:
             return left.cells.with_fields(gpus=demand.gpus)
         if not left.fits:

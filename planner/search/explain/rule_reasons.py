@@ -30,9 +30,9 @@ from models.queues.pins import closed_by_pins, trespassing
 from models.queues.queue_shares import QueueCounts, beyond_limit, queue_counts, queue_of, shares
 from models.queues.reservations import closes
 from models.queues.reserved_quotas import Claim, claims_beside, hindered
+from models.rules.declaration import Requirement, without
 from models.rules.demands import Demand
-from models.rules.pod_rules import Kind, about, without
-from models.rules.shape import ShapeRule, shapes_about, without_shape
+from models.rules.registry import joint_requirements
 from models.units import shown_of, time_text
 from planner.search.explain.precedence import LeftByAbove
 from planner.search.free_space import FreeSpace
@@ -242,37 +242,29 @@ class RuleReasons:
                 )
         return Reason.of(QUOTA, cells=0)
 
-    def barred(self, gang: int) -> Kind | ShapeRule | None:
+    def barred(self, gang: int) -> Requirement | None:
         """The rule that keeps a gang from the room that is left; None if it finds a place."""
-        rules: list[Kind | ShapeRule] = list(about(self._instance, gang))
-        shapes = shapes_about(self._instance, gang)
-        if self._instance.gangs[gang].exclusive is None and not self._some_alone:
-            shapes = [rule for rule in shapes if rule is not ShapeRule.EXCLUSIVE]
-        rules += shapes
+        rules = [
+            one
+            for one in joint_requirements()
+            if one.concerns is not None and one.concerns(self._instance, gang, self._pods)
+        ]
         if not rules or self._placed_without((), gang):
             return None
         return next((rule for rule in rules if self._placed_without((rule,), gang)), rules[0])
 
-    @cached_property
-    def _some_alone(self) -> bool:
-        """Whether a gang that is alone in its domains has pods after the plan."""
-        pairs = zip(self._instance.gangs, self._decisions, strict=True)
-        return any(gang.exclusive is not None and one.pods for gang, one in pairs)
-
-    def _placed_without(self, rules: tuple[Kind | ShapeRule, ...], gang: int) -> bool:
+    def _placed_without(self, rules: tuple[Requirement, ...], gang: int) -> bool:
         """Whether a placement is found beside those that come first if no such rules count."""
         priority = self._instance.gangs[gang].priority
-        if (rules, priority) not in self._spaces:
+        key = tuple(one.name for one in rules), priority
+        if key not in self._spaces:
             pairs = zip(self._instance.gangs, self._decisions, strict=True)
             first = (
                 GangDecision("wait") if d.decision == "place" and g.priority < priority else d
                 for g, d in pairs
             )
-            kinds = [rule for rule in rules if isinstance(rule, Kind)]
-            shapes = [rule for rule in rules if isinstance(rule, ShapeRule)]
-            loose = without_shape(without(self._instance, kinds), shapes)
-            self._spaces[rules, priority] = FreeSpace(loose, tuple(first))
-        space = self._spaces[rules, priority]
+            self._spaces[key] = FreeSpace(without(self._instance, rules), tuple(first))
+        space = self._spaces[key]
         return place(space, missing_demand(space, gang)) is not None
 
 
@@ -286,4 +278,4 @@ def without_joint_rules(instance: Instance) -> Instance:
     if known is not None:
         queues = tuple(replace(one, strict=False) for one in without_places(instance.queues))
         instance = replace(instance, queues=queues, shares=known.unlimited())
-    return without_shape(without(instance))
+    return without(instance, joint_requirements())

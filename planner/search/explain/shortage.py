@@ -18,8 +18,8 @@ from models.instance.gang import Role, Toleration, label_texts, shown
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS
 from models.instance.solution import NEVER, Reason
-from models.rules.declarations import declared_shortage
 from models.rules.demands import Demand, RoleDemand
+from models.rules.registry import declared_shortage
 from models.units import quantity_text, shortened
 from planner.search.free_arrays import UNLIMITED, FreeArrays, IntArray, sums
 from planner.search.free_space import FreeSpace

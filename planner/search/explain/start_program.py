@@ -14,10 +14,14 @@ from models.instance.occupancy import PODS
 from models.program.interruption import Question
 from models.program.linear_program import Linear, Program
 from models.queues.reservations import closes
+from models.rules.declaration import Requirement
 from models.rules.demands import cut_of
-from models.rules.shape import held_nodes, spare_nodes, tenants
-from planner.search.explain.candidate_causes import excluding, offers_gpus
-from planner.search.explain.causes import Cause, CauseKind, World
+from models.rules.nodes import REQUEST, SELECTED, excluding, offers_gpus
+from models.rules.pod_counts import APART
+from models.rules.queue_rules import RESERVATION
+from models.rules.shape import EXCLUSIVE, SPARES, held_nodes, spare_nodes, tenants
+from models.rules.topology import MODELS, REQUIRED, SLICE
+from planner.search.explain.causes import GANG, NODE, Cause, World
 
 Missing = tuple[int, int]
 """(role, pods of it to place)."""
@@ -48,7 +52,7 @@ class _Builder:
         for role, _ in world.spec.missing():
             counts[role] += 1
         self._missing: tuple[Missing, ...] = tuple(sorted(counts.items()))
-        self._by_kind: dict[tuple[CauseKind, int | None], Cause] = {}
+        self._by_kind: dict[tuple[str, int | None], Cause] = {}
         self._by_gang: dict[int, Cause] = {}
         self._by_node: dict[int, Cause] = {}
         self._requests: dict[str, Cause] = {}
@@ -56,13 +60,13 @@ class _Builder:
         self._free: dict[int, int] = {}
         for one in causes:
             self._found.literals[one] = self._program.boolean()
-            if one.kind is CauseKind.GANG and one.gang is not None:
+            if one.kind == GANG and one.gang is not None:
                 self._by_gang[one.gang] = one
-            elif one.kind is CauseKind.NODE and one.node is not None:
+            elif one.kind == NODE and one.node is not None:
                 self._by_node[one.node] = one
-            elif one.kind is CauseKind.REQUEST:
+            elif one.kind == REQUEST.name:
                 self._requests[one.name] = one
-            elif one.kind is CauseKind.RESERVATION:
+            elif one.kind == RESERVATION.name:
                 self._reservations[one.name] = one
             else:
                 self._by_kind[one.kind, one.role] = one
@@ -93,8 +97,8 @@ class _Builder:
         self._alone()
         return self._found
 
-    def _literal(self, kind: CauseKind, role: int | None = None) -> int | None:
-        cause = self._by_kind.get((kind, role))
+    def _literal(self, asked: Requirement, role: int | None = None) -> int | None:
+        cause = self._by_kind.get((asked.name, role))
         return None if cause is None else self._found.literals[cause]
 
     def _unless(self, literal: int, expression: Linear, bound: int, most: int) -> None:
@@ -111,18 +115,18 @@ class _Builder:
 
     def _on_eligible_nodes(self, role: int, count: int) -> None:
         spec, program = self._world.spec.roles[role], self._program
-        closed: dict[CauseKind, list[int]] = defaultdict(list)
+        closed: dict[Requirement | None, list[int]] = defaultdict(list)
         for n, node in enumerate(self._nodes):
             if not program.upper[self._found.pods[role][n]]:
                 continue
-            for kind in excluding(self._instance, spec, node):
-                closed[kind].append(n)
-        for kind, nodes in closed.items():
-            if kind is CauseKind.NODE:
+            for one in excluding(self._instance, spec, node):
+                closed[one].append(n)
+        for one, nodes in closed.items():
+            if one is None:
                 for n in nodes:
                     self._none_on(self._found.literals[self._by_node[n]], role, [n], count)
                 continue
-            own = self._literal(kind, None if kind is CauseKind.SELECTED else role)
+            own = self._literal(one, None if one is SELECTED else role)
             assert own is not None, "a gang that asks for nodes has that as a cause"
             self._none_on(own, role, nodes, count)
 
@@ -187,7 +191,7 @@ class _Builder:
 
     def _in_one_domain(self, role: int | None, roles: Sequence[int]) -> None:
         """The pods of these roles in one domain of the level that the gang, or the role, requires."""
-        literal = self._literal(CauseKind.REQUIRED, role)
+        literal = self._literal(REQUIRED, role)
         spec = self._world.spec
         level = spec.required if role is None else spec.roles[role].required
         if literal is None or level is None or not roles:
@@ -204,7 +208,7 @@ class _Builder:
 
     def _in_slices(self, role: int, count: int) -> None:
         """Room for as many whole slices as there are."""
-        literal = self._literal(CauseKind.SLICE, role)
+        literal = self._literal(SLICE, role)
         if literal is None:
             return
         spec, program = self._world.spec.roles[role], self._program
@@ -219,7 +223,7 @@ class _Builder:
             program.at_least(Linear().add_all(slices).add(literal, -whole))
 
     def _on_one_model(self, role: int, count: int) -> None:
-        literal = self._literal(CauseKind.MODELS, role)
+        literal = self._literal(MODELS, role)
         of: dict[str, list[int]] = defaultdict(list)
         for n, node in enumerate(self._nodes):
             if node.model is not None:
@@ -236,7 +240,7 @@ class _Builder:
 
     def _apart(self, role: int, count: int) -> None:
         """At most one pod in each domain, where its own pods keep apart."""
-        literal, spec = self._literal(CauseKind.APART, role), self._world.spec.roles[role]
+        literal, spec = self._literal(APART, role), self._world.spec.roles[role]
         for one in spec.anti_affinity if literal is not None else ():
             if one.pod_set is not None and one.pod_set not in spec.pod_sets:
                 continue
@@ -265,7 +269,7 @@ class _Builder:
 
     def _beside_spares(self) -> None:
         """Enough nodes of each domain stay without GPUs in use, those that are back in order beside."""
-        literal = self._literal(CauseKind.SPARES)
+        literal = self._literal(SPARES)
         held = held_nodes(self._instance, [one.pods for one in self._world.decisions])
         for rule in spare_nodes(self._instance) if literal is not None else ():
             if sum(n not in held for n in rule.nodes) < rule.least:
@@ -295,7 +299,7 @@ class _Builder:
 
     def _alone(self) -> None:
         """No pods with GPUs in a domain that another gang, or this one, has for itself."""
-        own = self._literal(CauseKind.EXCLUSIVE)
+        own = self._literal(EXCLUSIVE)
         pods = [one.pods for one in self._world.decisions]
         for level, domains in tenants(self._instance, pods).items():
             for d, gangs in domains.items():

@@ -14,12 +14,17 @@ from itertools import islice
 from models.instance.cluster import Node
 from models.instance.queue import Amount
 from models.queues.queue_shares import gpus_held, queue_counts
+from models.rules.bandwidth import PATIENCE, SHARE
+from models.rules.nodes import HOLD, REQUEST, TAINT
+from models.rules.queue_rules import QUEUE
+from models.rules.topology import REQUIRED
 from models.units import in_bytes, quantity_text
 from planner.search.explain.blocking import Blocking, Standing
 from planner.search.explain.candidate_causes import causes_of
 from planner.search.explain.causes import (
+    GANG,
+    NODE,
     Cause,
-    CauseKind,
     World,
     in_order,
     node_faults,
@@ -98,7 +103,7 @@ class RemedyFinder:
 
     def _several(self) -> Iterator[Remedy]:
         """A few wishes and rules to drop together, where no single one is enough."""
-        left_alone = (*_NOT_DROPPED, CauseKind.TAINT)
+        left_alone = (*_NOT_DROPPED, TAINT.name)
         every = [one for one in causes_of(self._world) if one.kind not in left_alone]
         if len(every) < 2 or placement(relaxed(self._world, every)) is None:
             return
@@ -119,20 +124,20 @@ class RemedyFinder:
     def _dropped(self, cause: Cause) -> Mapping[str, object]:
         roles = self._world.spec.roles
         role = {} if cause.role is None else {"role": roles[cause.role].name}
-        return {"drop": cause.kind.value, "name": cause.name, **role}
+        return {"drop": cause.kind, "name": cause.name, **role}
 
     def _without(self, cause: Cause) -> Iterator[Remedy]:
-        if cause.kind is CauseKind.REQUIRED:
+        if cause.kind == REQUIRED.name:
             return self._wider(cause)
-        if cause.kind in (CauseKind.SHARE, CauseKind.PATIENCE):
+        if cause.kind in (SHARE.name, PATIENCE.name):
             return self._slower(cause)
-        if cause.kind is CauseKind.REQUEST:
+        if cause.kind == REQUEST.name:
             return self._less(cause.name)
-        limits = list(self._higher_limits()) if cause.kind is CauseKind.QUEUE else []
+        limits = list(self._higher_limits()) if cause.kind == QUEUE.name else []
         if limits:
             return iter(limits)
         world = relaxed(self._world, [cause])
-        return tried(cause.kind.value, world, change=self._dropped(cause))
+        return tried(cause.kind, world, change=self._dropped(cause))
 
     def _wider(self, cause: Cause) -> Iterator[Remedy]:
         """The next wider level that will do, or none."""
@@ -168,7 +173,7 @@ class RemedyFinder:
             return
         share = Fraction(best[0], 1000)
         world = loose.with_gang(replace(loose.spec, min_bandwidth_share=share))
-        yield from tried(cause.kind.value, world, change={"minBandwidthShare": float(share)})
+        yield from tried(cause.kind, world, change={"minBandwidthShare": float(share)})
 
     def _less(self, resource: str) -> Iterator[Remedy]:
         """The largest request a pod with which it starts, in units that people write: 1m of cpu, Gi or Mi."""
@@ -422,5 +427,5 @@ def _repair(node: Node) -> int:
     return 0 if faults == ("Cordoned",) else 1 if faults == ("Tainted",) else 2
 
 
-_NOT_DROPPED = (CauseKind.GANG, CauseKind.NODE, CauseKind.HOLD)
+_NOT_DROPPED = (GANG, NODE, HOLD.name)
 """Causes that have remedies of their own."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision
 from models.program.demand_builder import remaining_demand
-from models.rules.declarations import eligible_nodes
+from models.rules.registry import eligible_nodes
 from models.tiers import family, sign
 from models.values.tier_values import PLACEMENT_VALUES, Evaluation, gang_value, tiers_of
 from planner.search.budget import Budget

@@ -19,8 +19,8 @@ from models.program.options import standing_gpus
 from models.queues.queue_order import must_wait
 from models.queues.reservations import due
 from models.rules.giving_way import unjustified
+from models.rules.registry import joint_rules
 from planner.search.free_space import FreeSpace, counts_of
-from planner.search.joint_rules import JOINT_RULES
 from planner.search.start.greedy import place
 
 MOST_PLACED = 1_000_000
@@ -155,8 +155,8 @@ def _breaking(space: FreeSpace, misplaced: dict[int, Pods]) -> list[int]:
 
     The pods of those that start and may start elsewhere are noted in ``misplaced``.
     """
-    for rule in JOINT_RULES:
-        found = rule.back(space)
+    for rule in joint_rules():
+        found = rule.going_back(space)
         if found and rule.elsewhere:
             misplaced.update((g, space.pods[g]) for g in found if not space.original[g])
         if found:

@@ -17,14 +17,13 @@ from models.program.demand_builder import identity, remaining_demand
 from models.program.interruption import Question, never
 from models.queues.queue_order import line_up, must_wait, place_in_line
 from models.queues.queue_shares import within_guarantee
-from models.rules.declarations import allows
 from models.rules.demands import Demand
+from models.rules.registry import admitted, allows
 from models.rules.shape import exclusive_levels
 from models.tiers import larger_is_better
 from models.values.tier_values import Evaluation, GangValue, gang_value, tiers_of
 from planner.search.budget import Budget
 from planner.search.free_space import Counts, FreeSpace
-from planner.search.joint_rules import allowed
 from planner.search.start.pod_limits import Limits, limits_of, narrowed
 from planner.search.start.scopes import scopes
 from planner.search.start.trial import Trial, parts
@@ -350,7 +349,7 @@ def permitted(
     """Whether the gang may have these pods too. ``bound``: enforce minBandwidthShare."""
     if bound and not meets_min_share(space, gang, pods):
         return False
-    if not allowed(space, gang, pods):
+    if not admitted(space, gang, pods):
         return False
     return allows(space.instance, space.instance.gangs[gang], (*space.pods[gang], *pods))
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.rules.declarations import node_sets
 from models.rules.demands import Demand, RoleDemand
+from models.rules.registry import node_sets
 from models.rules.services import open_service
 from models.values.leftover import gpu_shares
 from planner.search.free_arrays import (

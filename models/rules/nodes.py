@@ -1,0 +1,231 @@
+"""Which nodes pods may be on at all: selectors, taints, models, requests, reservations, pins; and holds."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from models.instance.cluster import Node
+from models.instance.eligibility import model_matches, tolerated, without_conditions
+from models.instance.gang import OFFERS, Gang, Role, Toleration, label_texts, matches, shown
+from models.instance.instance import Instance
+from models.instance.solution import BACKOFF, QUEUE_LIMIT
+from models.queues.pins import beside_pins, pinned_by
+from models.queues.reservations import open_nodes
+from models.rules.declaration import Asked, Declaration, Pods, Requirement, dropping
+from models.rules.shape import closed_to
+from models.units import first_of, quantity_text, shortened
+from models.values.leftover import suspects
+
+MAX_TEXT = 200
+"""Characters of what a gang asks for that a cause shows."""
+
+
+def _labels(pairs: Sequence[tuple[str, str]]) -> str:
+    return shortened(", ".join(label_texts(pairs)), MAX_TEXT)
+
+
+def _held(_instance: Instance, gang: Gang) -> Iterator[Asked[Gang]]:
+    if gang.hold is not None:
+        freed = {"evicted_at": None} if gang.hold.code == BACKOFF else {}
+        fields = {"message": gang.hold.message}
+        yield Asked(gang.hold.code, dropping(hold=None, **freed), fields)
+
+
+def _released(instance: Instance, gang: Gang) -> Gang:
+    """The gang without its hold, but for one of the policy's ``queueLimit``, which counts others."""
+    if gang.hold is None or gang.hold.code == QUEUE_LIMIT:
+        return gang
+    (held,) = _held(instance, gang)
+    return held.change(gang)
+
+
+HOLD = Requirement(
+    "hold",
+    "it is held",
+    of_gang=_held,
+    word="hold",
+    relaxes="why it must not start even if there is room",
+    relax_gang=_released,
+)
+
+
+def _selected(instance: Instance, _pods: Sequence[Pods], _gang: int) -> Iterator[Asked[Instance]]:
+    if instance.policy.node_selector:
+        yield Asked(_labels(instance.policy.node_selector), _unselected)
+
+
+def _unselected(instance: Instance) -> Instance:
+    return replace(instance, policy=replace(instance.policy, node_selector=()))
+
+
+SELECTED = Requirement(
+    "policyNodeSelector",
+    "the Policy leaves nodes without {} to others",
+    of_all=_selected,
+    operator=True,
+)
+
+
+def _offers(role: Role) -> tuple[tuple[str, str], ...]:
+    """The names by which its pods request GPUs, which no change of selectors alters."""
+    return tuple(pair for pair in role.node_selector if pair[0].startswith(OFFERS))
+
+
+def offers_gpus(instance: Instance, role: Role, node: Node) -> bool:
+    """Whether the node offers its GPUs by the names by which pods of the role request them."""
+    labels = instance.labels_of(node)
+    return all(labels.get(key) == value for key, value in _offers(role))
+
+
+def _selector(_instance: Instance, role: Role) -> Iterator[Asked[Role]]:
+    offers = _offers(role)
+    if own := tuple(pair for pair in role.node_selector if pair not in offers):
+        yield Asked(_labels(own), dropping(node_selector=offers))
+
+
+SELECTOR = Requirement(
+    "nodeSelector",
+    "only nodes with {}",
+    of_role=_selector,
+    code="Selector",
+    word="selector",
+    relaxes="node selector and node affinity",
+    relax_role=dropping(node_selector=()),
+)
+
+
+def _affinity(_instance: Instance, role: Role) -> Iterator[Asked[Role]]:
+    if role.node_affinity:
+        yield Asked(shortened(shown(role.node_affinity), MAX_TEXT), dropping(node_affinity=()))
+
+
+AFFINITY = Requirement(
+    "nodeAffinity", "only nodes with {}", of_role=_affinity, code="Selector", word="selector"
+)
+
+
+def _model(_instance: Instance, role: Role) -> Iterator[Asked[Role]]:
+    if role.model is not None:
+        yield Asked(role.model, dropping(model=None))
+
+
+MODEL = Requirement(
+    "model",
+    "only nodes of model {}",
+    of_role=_model,
+    code="Selector",
+    word="model",
+    relaxes="the GPU or server model that is asked for",
+)
+
+
+def _taints(instance: Instance, role: Role) -> Iterator[Asked[Role]]:
+    """The taints that keep it off nodes, those of a condition aside."""
+    kept = sorted(
+        {
+            taint.key
+            for node in instance.cluster.nodes
+            for taint in without_conditions(node).taints
+            if not tolerated(role.tolerations, (taint,))
+        }
+    )
+    if kept:
+        yield Asked(first_of(kept, 3, "other"), partial(_tolerating, kept))
+
+
+def _tolerating(keys: Sequence[str], role: Role) -> Role:
+    more = (Toleration(key, "Exists") for key in keys)
+    return replace(role, tolerations=(*role.tolerations, *more))
+
+
+TAINT = Requirement(
+    "taints",
+    "it does not tolerate the taints {}",
+    of_role=_taints,
+    code="Selector",
+    word="tolerations",
+    relaxes="taints, which it then tolerates all",
+    relax_role=dropping(tolerations=(Toleration("", "Exists"),)),
+    operator=True,
+)
+
+
+def _requests(_instance: Instance, gang: Gang) -> Iterator[Asked[Gang]]:
+    names = sorted({name for role in gang.roles for name, amount in role.requests if amount})
+    for name in names:
+        asked = max(dict(role.requests).get(name, 0) for role in gang.roles)
+        yield Asked(name, partial(_unrequested, name), {"asked": quantity_text(name, asked)})
+
+
+def _unrequested(name: str, gang: Gang) -> Gang:
+    roles = (
+        replace(role, requests=tuple(one for one in role.requests if one[0] != name))
+        for role in gang.roles
+    )
+    return replace(gang, roles=tuple(roles))
+
+
+REQUEST = Requirement(
+    "request",
+    "its pods request {}",
+    of_gang=_requests,
+    code="Resources",
+    word="requests",
+    relaxes="CPU, memory and other resources",
+    relax_role=dropping(requests=()),
+)
+
+
+def excluding(instance: Instance, role: Role, node: Node) -> Iterator[Requirement | None]:
+    """What but for which a pod of the role might be on the node, room aside; None: the node's condition."""
+    labels = instance.labels_of(node)
+    lasting = without_conditions(node).taints
+    passing = (taint for taint in node.taints if taint not in lasting)
+    if not node.ready or node.unschedulable or not tolerated(role.tolerations, passing):
+        yield None
+    if not instance.ours(node):
+        yield SELECTED
+    if not all(labels.get(key) == value for key, value in role.node_selector):
+        yield SELECTOR
+    if not matches(role.node_affinity, labels, node.name):
+        yield AFFINITY
+    if not tolerated(role.tolerations, lasting):
+        yield TAINT
+    if role.model is not None and not model_matches(role.model, node):
+        yield MODEL
+
+
+def _open_nodes(instance: Instance, gang: Gang, role: Role) -> frozenset[int]:
+    return beside_pins(instance, gang, role, open_nodes(instance, gang, role))
+
+
+def _open_to(instance: Instance, gang: Gang, role: Role) -> frozenset[int] | None:
+    """Nodes without those that are closed to pods with GPUs of the gang in any plan."""
+    closed = closed_to(instance, gang) if role.gpus else frozenset()
+    return instance.once(_every_node) - closed if closed else None
+
+
+def _every_node(instance: Instance) -> frozenset[int]:
+    return frozenset(range(len(instance.cluster.nodes)))
+
+
+def _is_suspect(instance: Instance, node: int) -> Hashable:
+    return instance.policy.lists("suspect") and node in suspects(instance)
+
+
+HOLDS = Declaration("holds", (HOLD,))
+
+DECLARED = (
+    Declaration(
+        "nodes, reservations and pins",
+        (SELECTED, SELECTOR, AFFINITY, MODEL, TAINT),
+        eligible=_open_nodes,
+        node_key=pinned_by,
+    ),
+    Declaration("closed nodes", eligible=_open_to),
+    Declaration("suspect nodes", node_key=_is_suspect),
+)
+
+RESOURCES = Declaration("resources", (REQUEST,))

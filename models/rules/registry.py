@@ -1,0 +1,230 @@
+"""Every rule, one entry each, and what all of them together say of a gang, a node or a plan.
+
+A rule is a file here with its entry, rows in ``models.program.rules``, and a check of the judge's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from dataclasses import replace
+
+from models.instance.gang import Gang, Role
+from models.instance.instance import Instance, Outside
+from models.instance.solution import PodPlacement, Reason
+from models.queues.queue_order import lines
+from models.queues.room_holding import blockers
+from models.rules import bandwidth, nodes, pod_counts, queue_rules, services, shape, topology
+from models.rules.declaration import (
+    Declaration,
+    Pods,
+    Requirement,
+    Space,
+    undemanding,
+    without,
+)
+from models.rules.demands import Demand, RoleDemand
+from models.rules.shape import closed_to, spare_nodes
+
+DECLARED: tuple[Declaration, ...] = (
+    nodes.HOLDS,
+    *topology.DECLARED,
+    *nodes.DECLARED,
+    topology.ONE_MODEL,
+    pod_counts.DECLARED,
+    *shape.DECLARED,
+    services.DECLARED,
+    bandwidth.DECLARED,
+    bandwidth.NEAR,
+    nodes.RESOURCES,
+    *queue_rules.DECLARED,
+    shape.WHOLE_DOMAINS,
+)
+"""In the order in which repair looks at rules about several gangs, and causes are tried.
+
+Rules that concern every gang alike (GPUs) declare nothing.
+"""
+
+
+def requirements() -> tuple[Requirement, ...]:
+    """All that anybody may ask for."""
+    return tuple(one for declared in DECLARED for one in declared.requirements)
+
+
+def joint_requirements() -> tuple[Requirement, ...]:
+    """What counts of room leave aside: rules about pods next to others, and about whole domains."""
+    return tuple(one for one in requirements() if one.concerns is not None)
+
+
+def named(name: str) -> Requirement | None:
+    """The requirement of this name."""
+    return next((one for one in requirements() if one.name == name), None)
+
+
+def relaxable() -> dict[str, str]:
+    """What of a gang can be relaxed besides the levels of the cluster, by word of ``--relax``."""
+    found: dict[str, str] = {}
+    for one in requirements():
+        if one.word is not None and not found.get(one.word):
+            found[one.word] = one.relaxes
+    return found
+
+
+def relaxed(instance: Instance, gang: Gang, word: str) -> Gang:
+    """The gang without what the word stands for; an equal one if it does not ask for that."""
+    for one in requirements():
+        if one.word == word:
+            gang = _relaxed(instance, gang, one)
+    return gang
+
+
+def _relaxed(instance: Instance, gang: Gang, one: Requirement) -> Gang:
+    if one.relax_role is not None:
+        return replace(gang, roles=tuple(map(one.relax_role, gang.roles)))
+    if one.relax_gang is not None:
+        return one.relax_gang(instance, gang)
+    return undemanding(instance, gang, (one,))
+
+
+# Of nodes, gangs and their roles
+
+
+def eligible_nodes(instance: Instance, gang: Gang, role: Role) -> frozenset[int]:
+    """Nodes that every rule lets pods of the role use, room aside."""
+    sets = (d.eligible(instance, gang, role) for d in DECLARED if d.eligible is not None)
+    found = [nodes for nodes in sets if nodes is not None]
+    # an intersection of one would be a copy, without the hash that the set has computed
+    return found[0] if len(found) == 1 else frozenset.intersection(*found)
+
+
+def node_key(instance: Instance, node: int) -> tuple[Hashable, ...]:
+    """What the rules distinguish of a node."""
+    return tuple(d.node_key(instance, node) for d in DECLARED if d.node_key is not None)
+
+
+def gang_key(instance: Instance, gang: Gang) -> tuple[Hashable, ...]:
+    """What the rules distinguish of a waiting gang."""
+    return tuple(d.gang_key(instance, gang) for d in DECLARED if d.gang_key is not None)
+
+
+def poolable(instance: Instance, gang: Gang, role: RoleDemand) -> bool:
+    """Whether pods of the role may be counted together with those of other gangs."""
+    return all(d.poolable(instance, gang, role) for d in DECLARED if d.poolable is not None)
+
+
+def own_variables(instance: Instance, gang: Gang) -> bool:
+    """Whether some rule has rows for the gang, however few pods it has."""
+    return any(d.own_variables(instance, gang) for d in DECLARED if d.own_variables is not None)
+
+
+def node_sets(instance: Instance, gang: Gang, within: frozenset[int]) -> Iterator[frozenset[int]]:
+    """The parts of a node set in which the whole gang may be."""
+    found = [within]
+    for declared in DECLARED:
+        sets = declared.node_sets(instance, gang) if declared.node_sets is not None else None
+        if sets is not None:
+            found = [part & nodes for part in found for nodes in sets if part & nodes]
+    yield from found
+
+
+def allows(instance: Instance, gang: Gang, pods: Pods) -> bool:
+    """Whether every rule lets the gang have these pods."""
+    return all(d.allows(instance, gang, pods) for d in DECLARED if d.allows is not None)
+
+
+def declared_shortage(instance: Instance, demand: Demand, free: Sequence[int]) -> Reason | None:
+    """The first rule's reason why the gang cannot be placed. ``free``: GPUs a node."""
+    found = (d.shortage(instance, demand, free) for d in DECLARED if d.shortage is not None)
+    return next((reason for reason in found if reason is not None), None)
+
+
+# Of several gangs
+
+
+def joint_rules() -> tuple[Declaration, ...]:
+    """The rules about several gangs (section 2, 2.11 to 2.21), in the order in which repair looks at them."""
+    return tuple(declared for declared in DECLARED if declared.joint)
+
+
+def admitted(space: Space, gang: int, pods: tuple[PodPlacement, ...]) -> bool:
+    """Whether the rules about several gangs let a gang have these pods too."""
+    if not all(d.admits(space, gang, pods) for d in DECLARED if d.admits is not None):
+        return False
+    closed = closed_nodes(space.instance, space.pods, counted=False)
+    roles = space.instance.gangs[gang].roles
+    held = {pod.node for pod in pods if roles[pod.role].gpus} if closed else ()
+    return all(nodes(gang).isdisjoint(held) for nodes in closed)
+
+
+def breaking_on_empty(instance: Instance, pods: Sequence[Pods]) -> set[int]:
+    """Gangs that break a rule about several which holds on the empty cluster, too."""
+    found = set[int]()
+    for declared in DECLARED:
+        if declared.on_empty and declared.breaking is not None:
+            found.update(declared.breaking(instance, pods))
+    return found
+
+
+def closed_nodes(
+    instance: Instance, pods: Sequence[Pods], *, counted: bool = True
+) -> list[Callable[[int], frozenset[int]]]:
+    """What rules close, beside these pods, to new pods with GPUs of a gang, a function for each rule.
+
+    ``counted``: those included that are counted while a plan is built.
+    """
+    found = []
+    for declared in DECLARED:
+        if declared.closed is not None and (counted or not declared.counted):
+            closed = declared.closed(instance, pods)
+            if closed is not None:
+                found.append(closed)
+    return found
+
+
+def closed_in_part(
+    instance: Instance, pods: Sequence[Pods], freed: Collection[int]
+) -> dict[int, frozenset[int]]:
+    """By gang of ``freed``, the nodes where it may not be next to the pods of the others."""
+    others = [() if gang in freed else own for gang, own in enumerate(pods)]
+    closed = closed_nodes(instance, others)
+    if not closed:
+        return {}
+    return {
+        gang: frozenset[int]().union(*(nodes(gang) for nodes in closed)) for gang in sorted(freed)
+    }
+
+
+# Of the instance without some rules
+
+
+def shaped_gangs(instance: Instance) -> tuple[int, ...]:
+    """Gangs that ask for a rule about several that they could break, and that has rows for them."""
+    rules = [
+        declared.own_variables
+        for declared in DECLARED
+        if declared.own_variables is not None
+        and any(one.of_gang is not None and one.concerns for one in declared.requirements)
+    ]
+    pairs = enumerate(instance.gangs)
+    return tuple(i for i, gang in pairs if any(rows(instance, gang) for rows in rules))
+
+
+def pooled_shapes(instance: Instance, gangs: Collection[int]) -> Instance:
+    """The instance in which these gangs ask for no such rule, and none is exclusive at the node level.
+
+    Nodes that are closed to a gang in any plan stay so. Itself if that changes nothing. The other gangs have
+    variables of their own in every program.
+    """
+    pooled, node_level = set(gangs), instance.cluster.node_level
+    pooled.update(i for i, gang in enumerate(instance.gangs) if gang.exclusive == node_level)
+    if not pooled:
+        return instance
+    asked = [one for one in joint_requirements() if one.of_gang is not None]
+    outside = Outside(
+        instance.latest_submission,
+        instance.relative_speeds,
+        blockers(instance),
+        lines(instance),
+        tuple((rule.nodes, rule.least) for rule in spare_nodes(instance)),
+        {gang.key: closed_to(instance, gang) for gang in instance.gangs},
+    )
+    return replace(without(instance, asked, pooled), outside=outside)
