@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
+from models.documents.cluster import Level
 from models.hardware import Nic, ServerModel
-from models.instance.cluster import Cluster, Level, Node
+from models.instance.cluster import Cluster, Node
 from models.instance.gang import ExistingPod, Gang
 from models.instance.instance import Instance
 from models.instance.policy import Policy

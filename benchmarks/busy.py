@@ -10,10 +10,11 @@ import random
 from dataclasses import replace
 
 from benchmarks.building import DGX_H100, EPOCH, GIB, assemble, levels, ragged
+from models.documents.policy import SolveLimits
 from models.instance.cluster import Cluster, Node
 from models.instance.gang import ExistingPod, Gang, Role
 from models.instance.instance import Instance
-from models.instance.policy import Policy, SolveLimits
+from models.instance.policy import Policy
 
 BLOCK, RACK, NODE = 0, 1, 2
 PRIORITIES = (0, 50, 100)

@@ -13,8 +13,8 @@ from typing import Annotated
 import typer
 
 from benchmarks.busy import busy
+from models.documents.policy import SolveLimits
 from models.instance.instance import Instance
-from models.instance.policy import SolveLimits
 from models.values.effective_gpus import effective_of
 from planner.baselines.rules import BASELINES
 from planner.baselines.scheduler import schedule

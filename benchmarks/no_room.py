@@ -12,8 +12,9 @@ from dataclasses import replace
 from fractions import Fraction
 
 from benchmarks.building import DGX_H100, EPOCH, GB200_TRAY, Room, assemble, ragged
+from models.documents.cluster import Level
 from models.hardware import ServerModel
-from models.instance.cluster import Cluster, Level, Node
+from models.instance.cluster import Cluster, Node
 from models.instance.gang import ExistingPod, Gang, Role
 from models.instance.instance import Instance
 

@@ -11,7 +11,8 @@ from dataclasses import replace
 from fractions import Fraction
 
 from benchmarks.building import EPOCH, GB200_TRAY, GIB, Room, assemble, total_gpus
-from models.instance.cluster import Cluster, Level, Node
+from models.documents.cluster import Level
+from models.instance.cluster import Cluster, Node
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 

@@ -12,18 +12,11 @@ from fractions import Fraction
 
 from benchmarks.building import EPOCH, Room, assemble
 from benchmarks.switched import RACK, switched
+from models.documents.policy import DAY_S, LOST_RUNTIME, Disruption, Objective
 from models.instance.cluster import Cluster
 from models.instance.gang import Gang, PlannedPod, Role
 from models.instance.instance import Instance
-from models.instance.policy import (
-    DAY_S,
-    DEFAULT_OBJECTIVES,
-    LOST_RUNTIME,
-    Disruption,
-    Moves,
-    Objective,
-    Policy,
-)
+from models.instance.policy import DEFAULT_OBJECTIVES, Moves, Policy
 
 PRIORITIES = (0, 20, 50, 100)
 HOUR_S = 3600

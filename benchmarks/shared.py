@@ -12,9 +12,11 @@ from dataclasses import replace
 from fractions import Fraction
 
 from benchmarks.building import EPOCH, GIB, total_gpus
-from models.instance.gang import Gang, Parallelism, Patience, Role
+from models.documents.gang import Parallelism, Patience
+from models.documents.policy import Objective, Reservations
+from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
-from models.instance.policy import Objective, Policy, Reservations
+from models.instance.policy import Policy
 from models.instance.queue import Amount, Cell, Queue
 
 HOUR_S = 3600

@@ -15,11 +15,12 @@ from typing import Any
 import yaml
 
 from benchmarks.building import EPOCH, GIB, Room, assemble, levels
+from models.documents.policy import SolveLimits
 from models.hardware import ServerModel
 from models.instance.cluster import Cluster, Node
 from models.instance.gang import ExistingPod, Gang, PlannedPod, Role
 from models.instance.instance import Instance
-from models.instance.policy import Policy, SolveLimits
+from models.instance.policy import Policy
 from models.rates.catalogue import find
 from planner.read.inputs import load
 

@@ -275,3 +275,14 @@ YEAR_3000 = calendar.timegm((3000, 1, 1, 0, 0, 0, 0, 0, 0))
 def time_text(epoch: int) -> str:
     """The canonical time: RFC 3339, UTC, whole seconds."""
     return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+_INT64 = range(-(2**63), 2**63)
+
+
+def whole_number(text: str) -> int | None:
+    """A decimal integer of 64 bits, as Kubernetes reads it; None for other text."""
+    if not re.fullmatch(r"[+-]?[0-9]{1,64}", text):
+        return None
+    number = int(text)
+    return number if number in _INT64 else None

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Event
 
+from models.documents.policy import SolveLimits
 from models.instance.instance import Instance
-from models.instance.policy import SolveLimits
 from models.instance.solution import GangDecision, Solution, TierResult
 from models.program.base_state import base_decisions
 from models.results.plan import compose

@@ -13,8 +13,9 @@ from itertools import pairwise, permutations
 
 from exhaustive_prices import Hold, Prices, bits, ideal_on, permille
 
+from models.documents.gang import Parallelism
 from models.hardware import ServerModel
-from models.instance.gang import Gang, Parallelism
+from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.solution import PodPlacement
 from models.rates.nic_bandwidth import nics_MBps

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 
 from exhaustive_prices import labels_of, usable
 
+from models.documents.gang import NodeExpression, Toleration
 from models.hardware import slug
 from models.instance.cluster import Node, Taint
-from models.instance.gang import NodeExpression, Role, Toleration
+from models.instance.gang import Role
 from models.instance.instance import Instance
 
 

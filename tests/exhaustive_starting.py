@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
+from models.documents.gang import Hold
+from models.documents.policy import Objective
 from models.instance.cluster import Node
-from models.instance.gang import Gang, Hold
+from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.policy import Objective
 
 EMPTY = "nothing runs"
 """In the place of the cluster's uid: nobody is asked there who could start where nothing runs."""

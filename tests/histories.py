@@ -13,10 +13,11 @@ from random import Random
 
 from building import build, gang
 
+from models.documents.policy import DAY_S, Reservations
 from models.instance.cluster import Cluster
 from models.instance.gang import ExistingPod, Gang
 from models.instance.instance import Instance
-from models.instance.policy import DAY_S, Policy, Reservations
+from models.instance.policy import Policy
 from models.instance.solution import GangDecision
 from models.starts.empty_starts import EmptyStarts
 

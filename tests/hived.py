@@ -11,10 +11,12 @@ from dataclasses import dataclass, field, replace
 
 from building_servers import switched
 
-from models.instance.cluster import Cluster, Level, Node
+from models.documents.cluster import Level
+from models.documents.policy import Objective, SolveLimits
+from models.instance.cluster import Cluster, Node
 from models.instance.gang import ExistingPod, Gang, Role
 from models.instance.instance import Instance
-from models.instance.policy import Objective, Policy, SolveLimits
+from models.instance.policy import Policy
 from models.instance.queue import Cell, Queue
 from models.instance.solution import GangDecision
 from models.program.base_state import base_decisions, standing_pods

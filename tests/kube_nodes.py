@@ -6,7 +6,8 @@ from typing import Any
 
 from kube import node, objects
 
-from models.instance.policy import GPU_RESOURCES, KubernetesPolicy
+from models.documents.policy import GPU_RESOURCES
+from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
 from planner.read.kube.nodes.nodes import read_nodes
 from planner.read.kube.records import KubeNode

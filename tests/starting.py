@@ -13,9 +13,11 @@ from fractions import Fraction
 import exhaustive
 
 from models.documents.explanation import WhyCause
-from models.instance.gang import ExistingPod, Gang, Hold, Patience, Role, Toleration
+from models.documents.gang import Hold, Patience, Toleration
+from models.documents.policy import Objective
+from models.instance.gang import ExistingPod, Gang, Role
 from models.instance.instance import Instance
-from models.instance.policy import Objective, Policy
+from models.instance.policy import Policy
 from models.instance.queue import Amount
 from models.instance.solution import GangDecision
 

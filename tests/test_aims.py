@@ -6,7 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from models.instance.policy import Objective, Policy
+from models.documents.policy import Objective
+from models.instance.policy import Policy
 from planner.pipelines.adjustments import with_defragment, with_stability
 
 

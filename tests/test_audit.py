@@ -17,10 +17,11 @@ from effort import examples
 from benchmarks.instances import busy, mesh, switched
 from models.documents.audit import AuditDocument
 from models.documents.canonical import canonical_instance
+from models.documents.policy import Objective, SolveLimits
 from models.instance.gang import ExistingPod, Gang
 from models.instance.instance import Instance
 from models.instance.occupancy import free_after
-from models.instance.policy import EVERY_SCHEDULER, Objective, SolveLimits
+from models.instance.policy import EVERY_SCHEDULER
 from models.instance.solution import GangDecision
 from models.program.base_state import base_decisions
 from models.results.audit_figures import best_speeds, fixed_gangs

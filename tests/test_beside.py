@@ -19,9 +19,9 @@ from test_groups_of_roles import gang as document
 from test_groups_of_roles import role as role_document
 
 from models.documents.canonical import canonical_instance
+from models.documents.policy import SolveLimits
 from models.instance.gang import Gang, Near, Together
 from models.instance.instance import Instance
-from models.instance.policy import SolveLimits
 from models.instance.solution import GangDecision, PodPlacement
 from models.program.part import Standing
 from models.results.plan import compose

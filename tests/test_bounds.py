@@ -18,8 +18,8 @@ from test_exhaustive_comparison import BUSY, MORE
 from tiny import tiny
 from tiny_busy import busy
 
+from models.documents.policy import SolveLimits
 from models.instance.instance import Instance
-from models.instance.policy import SolveLimits
 from models.program.aggregated.bounds import PLACEMENTS
 from models.program.aggregated.model import AggregatedModel
 from models.program.aggregated.pools import smallest_piece

@@ -14,9 +14,9 @@ from building_servers import switched
 from celled import celled, firm_pods, lost, most_admitted, only_cells
 from effort import examples, spread
 
+from models.documents.policy import SolveLimits
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.policy import SolveLimits
 from models.instance.queue import Cell, Queue
 from models.instance.solution import GangDecision, PodPlacement, Solution
 from models.program.base_state import base_decisions, standing_pods

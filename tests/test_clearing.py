@@ -13,9 +13,10 @@ from by_steps import faults
 from effort import examples
 from tiny_busy import busy
 
+from models.documents.policy import SolveLimits
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.policy import Moves, SolveLimits
+from models.instance.policy import Moves
 from models.instance.solution import GangDecision, PodPlacement
 from models.program.base_state import base_decisions
 from planner.search.budget import Budget

@@ -21,11 +21,11 @@ from plan_documents import gang as document
 from plan_documents import role as document_role
 from tiny_busy import busy
 
+from models.documents.cluster import DisruptionBudget
+from models.documents.policy import SolveLimits
 from models.instance import disruption_budgets
-from models.instance.cluster import DisruptionBudget
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.policy import SolveLimits
 from models.instance.solution import Solution
 from models.program.base_state import base_decisions
 from models.program.part import Standing

@@ -16,6 +16,7 @@ from test_docs import ROOT, code_blocks, text
 from models.apply import intents
 from models.apply.outcomes import Outcome
 from models.documents.policy import PolicyDocument
+from models.instance.policy import kubernetes_policy
 from planner import errors
 
 APPLY = ROOT / "docs" / "apply.md"
@@ -75,7 +76,7 @@ def test_the_policy_for_cron_is_one() -> None:
 def test_the_pods_that_wait_are_what_the_policy_looks_for_by_default() -> None:
     gated, bound = yaml.safe_load_all(code_blocks(text(APPLY), "yaml")[0])
     document = {"apiVersion": "gangplan.dev/v1alpha1", "kind": "Policy"}
-    settings = PolicyDocument.model_validate(document).spec.kubernetes.to_policy()
+    settings = kubernetes_policy(PolicyDocument.model_validate(document).spec.kubernetes)
     assert gated["spec"]["schedulingGates"] == [{"name": settings.scheduling_gate}]
     assert bound["spec"]["schedulerName"] == settings.scheduler_name
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from models.instance.policy import SolveLimits
+from models.documents.policy import SolveLimits
 from models.program.linear_program import UNBOUNDED, Linear, Program
 from planner.search.budget import Budget
 from planner.search.engines.interface import Goal, Status

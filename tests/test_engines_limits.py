@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from models.instance.policy import SolveLimits
+from models.documents.policy import SolveLimits
 from models.program.linear_program import Linear, Program
 from planner.search.budget import Budget
 from planner.search.engines import highs, mathopt, mathopt_process

@@ -12,8 +12,8 @@ import pytest
 from conftest import RunCli
 
 from benchmarks.busy import busy
+from models.documents.policy import SolveLimits
 from models.instance.instance import Instance
-from models.instance.policy import SolveLimits
 from models.instance.solution import GangDecision
 from models.program.base_state import base_decisions
 from planner.errors import UsageError

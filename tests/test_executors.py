@@ -14,8 +14,8 @@ import pytest
 from interactive import ROOT
 
 from benchmarks.busy import busy
+from models.documents.policy import SolveLimits
 from models.instance.instance import Instance
-from models.instance.policy import SolveLimits
 from models.instance.solution import GangDecision
 from models.program.base_state import base_decisions
 from planner.search.budget import Budget, NullProgress

@@ -20,8 +20,8 @@ from exhaustive_values import tier_values
 from tiny import tiny
 from tiny_draws import FEATURES
 
+from models.documents.policy import Objective
 from models.instance.instance import Instance
-from models.instance.policy import Objective
 from models.instance.solution import GangDecision, PodPlacement
 
 

@@ -19,8 +19,8 @@ from effort import examples, first_fast
 from test_bounds import hold_implied_bounds, hold_pooled_bounds
 from tiny_speeds import busy_by_speed, tiny_by_speed
 
+from models.documents.policy import Objective
 from models.instance.instance import Instance
-from models.instance.policy import Objective
 from models.tiers import TIERS
 from planner.search.solve import AGGREGATED_FROM, WHOLE_BELOW, solve
 

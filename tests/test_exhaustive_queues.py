@@ -8,9 +8,9 @@ import pytest
 from building import build, gang
 from exhaustive import plan
 
+from models.documents.policy import Objective
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.policy import Objective
 from models.instance.queue import Amount, Cell, Queue
 
 

@@ -17,9 +17,10 @@ from exhaustive_moves import moves_of
 from test_exhaustive import SMALL, unpruned
 from tiny_busy import busy
 
+from models.documents.policy import Disruption, Objective
 from models.instance.gang import Gang, PlannedPod
 from models.instance.instance import Instance
-from models.instance.policy import Disruption, Moves, Objective
+from models.instance.policy import Moves
 from models.program.base_state import base_decisions
 from planner.search.ledger import Ledger
 

@@ -11,9 +11,10 @@ from building import build, gang, mask, node, role
 from building_servers import switched
 from by_steps import Steps, by_search
 
+from models.documents.policy import LOST_RUNTIME, Disruption
 from models.instance.gang import ExistingPod, Gang, PlannedPod
 from models.instance.instance import Instance
-from models.instance.policy import LOST_RUNTIME, Disruption, Moves
+from models.instance.policy import Moves
 from models.instance.queue import Amount, Queue
 from models.instance.solution import Reason
 from planner.search.solve import WHOLE_BELOW, solve

@@ -13,8 +13,9 @@ import pytest
 from building import build, gang, mask, node
 from building_servers import nvl, switched, v100
 
+from models.documents.gang import Parallelism
 from models.hardware import Nic
-from models.instance.gang import Gang, Parallelism
+from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.solution import PodPlacement
 from models.rates.gang_rates import dealt_ranks, gang_rates

@@ -10,9 +10,9 @@ import pytest
 from building import build, gang, mask, node
 from building_servers import switched
 
+from models.documents.policy import Objective
 from models.instance.cluster import Node
 from models.instance.instance import Instance
-from models.instance.policy import Objective
 from models.instance.queue import Amount, Queue
 from models.instance.solution import GangDecision, PodPlacement
 from models.program.base_state import base_decisions

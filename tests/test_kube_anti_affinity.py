@@ -9,7 +9,7 @@ import pytest
 from kube import node, pod
 from kube_pods import read, thing
 
-from models.instance.gang import NodeExpression
+from models.documents.gang import NodeExpression
 from planner.read.kube.lookup import matches
 from planner.read.kube.pods.constraints import MAX_EXPRESSIONS, MAX_TERMS, MAX_VALUES
 

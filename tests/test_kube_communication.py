@@ -14,7 +14,8 @@ from conftest import RunCli
 from kube import node, pod
 from kube_gangs import owned, thing
 
-from models.instance.gang import DEFAULT_FRACTION, Gang
+from models.documents.communication import DEFAULT_FRACTION
+from models.instance.gang import Gang
 from planner.read.instance_builder import LoadedInput
 
 PATTERN = "gangplan.dev/communication-pattern"

@@ -10,10 +10,9 @@ import yaml
 from kube_levels import CLIQUE, Tree, exact, found, hypernode, labelled, names, node, topology
 
 from models.documents.base import MAX_FIELDS
-from models.documents.cluster import MAX_LEVELS
+from models.documents.cluster import MAX_LEVELS, Level
 from models.documents.policy import PolicyDocument
-from models.instance.cluster import Level
-from models.instance.policy import KubernetesPolicy
+from models.instance.policy import KubernetesPolicy, kubernetes_policy
 from planner.read.kube.levels.levels import Levels
 from planner.read.kube.records import LevelAsk
 from planner.read.slurm import cluster as slurm
@@ -630,7 +629,7 @@ def test_levels_of_more_domains_than_a_policy_holds_are_left_to_be_found() -> No
 def saved(levels: Levels) -> KubernetesPolicy:
     document = PolicyDocument.model_validate(yaml.safe_load(levels.policy_text()))
     assert list(document.field_errors()) == []
-    return document.spec.kubernetes.to_policy()
+    return kubernetes_policy(document.spec.kubernetes)
 
 
 def test_the_name_of_an_object_cannot_break_out_of_the_saved_policy() -> None:

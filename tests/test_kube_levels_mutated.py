@@ -14,7 +14,7 @@ from kube_levels import CLIQUE, Tree, found
 
 from models.documents.cluster import MAX_LEVELS, ClusterDocument
 from models.documents.policy import PolicyDocument
-from models.instance.policy import KubernetesPolicy
+from models.instance.policy import KubernetesPolicy, kubernetes_policy
 from planner.read.kube.levels.levels import Levels
 from planner.read.kube.lookup import is_label_key, is_name
 from planner.read.kube.records import KubeNode, LevelAsk
@@ -152,4 +152,4 @@ def cluster(levels: Levels, nodes: list[KubeNode]) -> Tree:
 def saved(levels: Levels) -> KubernetesPolicy:
     document = PolicyDocument.model_validate(yaml.safe_load(levels.policy_text()))
     assert list(document.field_errors()) == []
-    return document.spec.kubernetes.to_policy()
+    return kubernetes_policy(document.spec.kubernetes)

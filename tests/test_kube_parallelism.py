@@ -10,7 +10,8 @@ from kube import node, pod
 from kube_gangs import owned, thing
 from test_kube_communication import TRUSTING, job, worker
 
-from models.instance.gang import Gang, Parallelism
+from models.documents.gang import Parallelism
+from models.instance.gang import Gang
 from planner.read.instance_builder import LoadedInput
 from planner.read.kube.pods.placement import PROVEN
 

@@ -12,7 +12,7 @@ from outcomes import planned
 from test_kube_gangs_plans import gang_of, instance
 
 from models.apply.intents import Intent, SealKey
-from models.instance.gang import NodeExpression
+from models.documents.gang import NodeExpression
 from planner.cluster.live_view import for_planning
 from planner.read.kube.pods.constraints import IMPOSSIBLE
 

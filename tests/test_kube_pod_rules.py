@@ -11,8 +11,9 @@ import pytest
 from kube import node, pod
 from kube_pods import thing
 
+from models.documents.gang import NodeExpression
 from models.instance.cluster import Node
-from models.instance.gang import Gang, NextTo, NodeExpression, Role, Spread
+from models.instance.gang import Gang, NextTo, Role, Spread
 from models.instance.instance import Instance
 from planner.read.inputs import load
 from planner.read.kube import pod_sets

@@ -10,7 +10,7 @@ import pytest
 from kube import node, objects, pod
 from kube_pods import asking, one, read, thing
 
-from models.instance.gang import NodeExpression, Toleration
+from models.documents.gang import NodeExpression, Toleration
 from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
 from planner.read.kube.objects import Gatherer

@@ -17,10 +17,10 @@ from test_exhaustive_comparison import BUSY, MORE
 from tiny import tiny
 from tiny_busy import busy
 
+from models.documents.policy import Objective, SolveLimits
 from models.hardware import Nic
 from models.instance.cluster import Cluster
 from models.instance.instance import Instance
-from models.instance.policy import Objective, SolveLimits
 from models.instance.solution import Solution
 from models.program import linear_program
 from models.program.aggregated.model import AggregatedModel

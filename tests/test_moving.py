@@ -12,8 +12,9 @@ from building import build, gang, mask, node, role
 from building_servers import switched
 from moves_made import decide, small, solved
 
+from models.documents.policy import Objective
 from models.instance.instance import Instance
-from models.instance.policy import Moves, Objective
+from models.instance.policy import Moves
 from models.instance.solution import GangDecision, MoveSet, Solution, TierResult
 from models.program.aggregated.model import AggregatedModel
 from models.program.base_state import base_decisions

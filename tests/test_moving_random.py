@@ -10,9 +10,10 @@ import pytest
 from building import build, gang, mask
 from effort import examples, first_fast
 
+from models.documents.policy import SolveLimits
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.policy import Moves, SolveLimits
+from models.instance.policy import Moves
 from models.instance.solution import Solution
 from models.results.plan import compose
 from models.verify.check import check

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from tiny import tiny
 from tiny_busy import busy
 
+from models.documents.policy import SolveLimits
 from models.instance.instance import Instance
-from models.instance.policy import SolveLimits
 from models.instance.solution import GangDecision
 from models.program.base_state import base_decisions, standing_pods
 from models.program.part import Part, Standing

@@ -20,9 +20,9 @@ from test_queue_status import gang as stated_gang
 from test_queue_status import queue, save
 from tiny_busy import busy
 
+from models.documents.policy import SolveLimits
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.policy import SolveLimits
 from models.instance.queue import Amount, Cell, Pin, Queue
 from models.program.base_state import base_decisions
 from models.program.part import Standing

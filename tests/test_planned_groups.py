@@ -17,9 +17,9 @@ from test_group_bandwidth import parallel
 from test_kube_communication import job
 
 from models.apply.intents import Intent, Member, read_intent
+from models.documents.policy import preset_objectives
 from models.hardware import Nic
 from models.instance.instance import Instance
-from models.instance.policy import preset_objectives
 from models.instance.solution import Solution
 from planner.search.solve import solve
 

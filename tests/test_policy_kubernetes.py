@@ -10,7 +10,7 @@ import pytest
 from building import instance_document
 from bundles import read_all
 
-from models.instance.cluster import Level
+from models.documents.cluster import Level
 from models.instance.instance import Instance
 from models.instance.policy import KubernetesPolicy
 from planner.errors import InputError

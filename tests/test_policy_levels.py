@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kube_levels import found, labelled, node
 
+from models.documents.cluster import Level
 from models.host_ranges import host_ranges, hosts
-from models.instance.cluster import Level
 from models.instance.instance import Instance
 from models.instance.policy import KubernetesPolicy
 from planner.errors import InputError

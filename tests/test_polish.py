@@ -10,8 +10,8 @@ from building import build, gang, node
 from building_servers import switched
 from tiny_busy import busy
 
+from models.documents.policy import SolveLimits
 from models.instance.instance import Instance
-from models.instance.policy import SolveLimits
 from models.instance.solution import GangDecision, PodPlacement, Solution
 from models.program.base_state import base_decisions
 from planner.search.budget import Budget

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from queue_plans import Facts, best, places_of, tiny_queues
 
+from models.documents.policy import SolveLimits
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.policy import SolveLimits
 from models.instance.queue import Amount, Cell, Queue
 from models.instance.solution import Reason, Solution
 from models.program.aggregated.model import AggregatedModel

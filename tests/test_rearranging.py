@@ -15,8 +15,8 @@ from effort import examples
 from tiny import tiny
 from tiny_busy import busy
 
+from models.documents.policy import SolveLimits
 from models.instance.instance import Instance
-from models.instance.policy import SolveLimits
 from models.program.base_state import base_decisions
 from planner.search.budget import Budget
 from planner.search.explain.reasons import with_reasons

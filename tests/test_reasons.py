@@ -17,11 +17,11 @@ from exhaustive import plan
 from tiny import tiny
 from tiny_busy import busy
 
+from models.documents.policy import LOST_RUNTIME, Disruption, Objective, SolveLimits
 from models.documents.reason import ReasonFirst
 from models.instance.cluster import Taint
 from models.instance.gang import ExistingPod, Role
 from models.instance.instance import Instance
-from models.instance.policy import LOST_RUNTIME, Disruption, Objective, SolveLimits
 from models.instance.solution import Reason, Solution
 from models.program.base_state import base_decisions
 from models.queues.queue_shares import beyond_limit

@@ -11,10 +11,11 @@ import pytest
 from building import build, gang, mask, node, role
 from building_servers import switched
 
-from models.instance.cluster import DisruptionBudget
+from models.documents.cluster import DisruptionBudget
+from models.documents.policy import Objective
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.policy import Moves, Objective
+from models.instance.policy import Moves
 from models.instance.solution import Solution
 from planner.pipelines.required_gangs import Required, resolve, unmet
 from planner.search.solve import solve

@@ -9,8 +9,8 @@ import pytest
 from effort import spread
 from histories import arrivals, lived
 
+from models.documents.policy import SolveLimits
 from models.instance.instance import Instance
-from models.instance.policy import SolveLimits
 from models.instance.solution import GangDecision
 from models.program.base_state import base_decisions
 from planner.search.budget import Budget

@@ -14,9 +14,10 @@ import pytest
 from building import build, gang, role
 from plan_documents import Doc
 
-from models.instance.gang import ExistingPod, Gang, Patience
+from models.documents.gang import Patience
+from models.documents.policy import Reservations
+from models.instance.gang import ExistingPod, Gang
 from models.instance.instance import Instance
-from models.instance.policy import Reservations
 from models.instance.queue import Amount, Queue
 from models.instance.solution import Solution
 from models.program.base_state import base_decisions

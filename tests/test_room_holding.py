@@ -22,9 +22,9 @@ from tiny import tiny
 from tiny_busy import busy
 
 from models.documents.canonical import canonical_instance
+from models.documents.policy import SolveLimits
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.policy import SolveLimits
 from models.instance.solution import GangDecision, PodPlacement
 from models.program.base_state import base_decisions
 from models.program.part import Standing

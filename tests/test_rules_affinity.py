@@ -17,7 +17,8 @@ from plan_documents import Doc, entry, restated, wanted
 from tiny import tiny
 
 from models.documents.canonical import canonical_instance
-from models.instance.gang import OPERATORS, NodeAffinity, NodeExpression, matches, shown
+from models.documents.gang import NodeExpression
+from models.instance.gang import OPERATORS, NodeAffinity, matches, shown
 from models.instance.instance import Instance
 from models.program.base_state import base_decisions
 from models.program.demand_builder import remaining_demand

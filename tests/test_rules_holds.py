@@ -13,7 +13,7 @@ from effort import first_fast
 from outcomes import NOW, document_of, planned
 from plan_documents import Doc, entry, restated, sealed, wanted
 
-from models.instance.gang import Hold
+from models.documents.gang import Hold
 from models.instance.instance import Instance
 from models.results.plan import compose
 from models.verify.check import check

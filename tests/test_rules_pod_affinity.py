@@ -18,8 +18,8 @@ from tiny import tiny
 from tiny_busy import busy
 from tiny_pods import POD_RULES
 
+from models.documents.policy import SolveLimits
 from models.instance.gang import NextTo, Role, Spread
-from models.instance.policy import SolveLimits
 from models.program import options
 from models.program.aggregated.model import AggregatedModel
 from models.program.base_state import base_decisions

@@ -10,8 +10,8 @@ from building import GIB, build, gang, node, role
 from building_servers import switched
 from outcomes import planned
 
+from models.documents.gang import Toleration
 from models.instance.cluster import Taint
-from models.instance.gang import Toleration
 
 NO_ENTRY = Taint("dedicated", "infra", "NoSchedule")
 

@@ -14,9 +14,9 @@ from run_bench import RunBench, memory_bench, nodes
 
 from models.apply.notes import RunNotes, read_notes
 from models.apply.promises import Promise, Promises, promised_by, read_promises
+from models.documents.policy import Reservations
 from models.instance.gang import Gang
 from models.instance.instance import EarlierPlan
-from models.instance.policy import Reservations
 from models.results.plan import compose, dumps
 from models.units import time_text
 from planner.pipelines.previous_plan import with_promises

@@ -13,9 +13,10 @@ from building import instance_document
 from bundles import read_all
 
 from models.documents.canonical import digest, reference_time
+from models.documents.policy import Disruption
 from models.instance.gang import Gang, PlannedPod
 from models.instance.instance import Instance
-from models.instance.policy import Disruption, Moves, Policy
+from models.instance.policy import Moves, Policy
 from models.starts.empty_starts import EmptyStarts
 from models.units import epoch_seconds
 from planner.errors import InputError

@@ -13,11 +13,11 @@ import pytest
 from building import LEVELS, build, gang, mask, node, role
 from building_servers import switched
 
+from models.documents.policy import SolveLimits
 from models.documents.reason import ReasonFirst
 from models.instance.cluster import Node
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.policy import SolveLimits
 from models.instance.solution import GangDecision, PodPlacement
 from models.program.base_state import base_decisions
 from models.program.part import Standing

@@ -10,8 +10,8 @@ from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.documents.cluster import ClusterDocument
-from models.instance.cluster import Cluster, Level, Node
+from models.documents.cluster import ClusterDocument, Level
+from models.instance.cluster import Cluster, Node
 from planner.errors import InputError
 from planner.read.findings import Remarks
 from planner.read.inputs import read as documents

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from models.documents.canonical import canonical_instance, digest
-from models.instance.gang import DEFAULT_FRACTION
+from models.documents.communication import DEFAULT_FRACTION
 from models.instance.instance import Instance
 from models.step_time import OVERLAP, VGG16_BYTES, Transformer
 from planner.read.inputs import instance_from_document, read

@@ -10,8 +10,8 @@ from effort import examples
 from tiny import tiny
 from tiny_busy import busy
 
+from models.documents.policy import SolveLimits
 from models.instance.instance import Instance
-from models.instance.policy import SolveLimits
 from models.program.base_state import base_decisions
 from models.values.tier_values import Evaluation, tiers_of
 from planner.search.budget import Budget

@@ -16,9 +16,10 @@ from plan_queues import queues_plan
 from test_kube_queues import by_name, groups, kueue, read
 from test_queue_plans import cluster, decided, runs
 
-from models.instance.gang import Gang, Hold
+from models.documents.gang import Hold
+from models.documents.policy import SolveLimits
+from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.policy import SolveLimits
 from models.instance.queue import Amount, Queue
 from models.instance.solution import GangDecision, PodPlacement, Reason
 from models.program.part import Standing

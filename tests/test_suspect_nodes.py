@@ -16,8 +16,8 @@ from tiny import tiny
 from tiny_busy import busy
 
 from models.documents.canonical import canonical_instance
+from models.documents.policy import DAY_S, Objective
 from models.instance.instance import Instance
-from models.instance.policy import DAY_S, Objective
 from models.results.plan import compose
 from models.units import epoch_seconds
 from models.verify.check import check

@@ -17,8 +17,8 @@ from building import build, gang
 from outcomes import NOW
 
 from benchmarks.busy import busy
+from models.documents.policy import SolveLimits
 from models.instance.instance import Instance
-from models.instance.policy import SolveLimits
 from models.instance.solution import Solution
 from models.results.plan import compose
 from models.verify.check import check

@@ -11,9 +11,10 @@ from building import build, gang, mask, node, role
 from building_servers import switched
 from moves_made import decide
 
+from models.documents.policy import Disruption, Objective
 from models.instance.gang import Gang, PlannedPod
 from models.instance.instance import Instance
-from models.instance.policy import Disruption, Objective, Policy
+from models.instance.policy import Policy
 from models.instance.solution import GangDecision
 from models.starts.empty_starts import EmptyStarts
 from models.tiers import Tier

@@ -16,8 +16,8 @@ from exhaustive_reserving import Reserved
 from plan_documents import Change, Doc, both, entry, restated, sealed, server, wanted
 from tiny_reserving import written
 
+from models.documents.policy import Reservations
 from models.instance.instance import Instance
-from models.instance.policy import Reservations
 from models.instance.solution import PodPlacement
 from models.results.plan import compose
 from models.units import time_text

@@ -17,7 +17,8 @@ from exhaustive import plan
 from exhaustive_moves import moves_of
 from plan_documents import Doc, entry, restated, sealed, server
 
-from models.instance.gang import Gang, Patience
+from models.documents.gang import Patience
+from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.results.plan import compose
 from models.verify.check import check, derive

@@ -13,9 +13,9 @@ from by_steps import better, faults
 from effort import examples
 from tiny_busy import busy
 
+from models.documents.policy import SolveLimits
 from models.instance.gang import Gang, PlannedPod
 from models.instance.instance import EarlierPlan, Instance
-from models.instance.policy import SolveLimits
 from models.instance.solution import GangDecision
 from models.program.base_state import base_decisions
 from planner.search.budget import Budget

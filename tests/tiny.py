@@ -17,10 +17,11 @@ from tiny_queues import with_queues
 from tiny_servers import draw_cluster
 from tiny_shape import shaped_policy, suspected
 
+from models.documents.policy import Objective, SolveLimits, preset_objectives
 from models.instance.cluster import Cluster
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.policy import Objective, Policy, SolveLimits, preset_objectives
+from models.instance.policy import Policy
 from models.starts.empty_starts import EmptyStarts
 
 OBJECTIVES = preset_objectives("admission")

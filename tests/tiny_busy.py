@@ -22,10 +22,12 @@ from tiny_run_times import calmed
 from tiny_servers import draw_small_cluster
 from tiny_shape import shaped, suspected
 
-from models.instance.cluster import Cluster, DisruptionBudget, Node, Taint
+from models.documents.cluster import DisruptionBudget
+from models.documents.policy import Disruption, Objective
+from models.instance.cluster import Cluster, Node, Taint
 from models.instance.gang import Gang, PlannedPod, Role
 from models.instance.instance import Instance
-from models.instance.policy import Disruption, Moves, Objective, Policy
+from models.instance.policy import Moves, Policy
 from models.starts.empty_starts import EmptyStarts
 
 MAX_PODS = 3

@@ -16,8 +16,9 @@ from tiny_groups import grouped
 from tiny_pods import settled, with_pod_rules
 from tiny_shape import shaped
 
+from models.documents.gang import Hold, NodeExpression, Toleration
 from models.instance.cluster import Cluster, Node
-from models.instance.gang import ExistingPod, Gang, Hold, NodeExpression, Role, Toleration
+from models.instance.gang import ExistingPod, Gang, Role
 
 MAX_PODS = 6
 MAX_MOVING = 3

@@ -12,7 +12,8 @@ from random import Random
 
 from tiny_draws import Draws
 
-from models.instance.gang import Gang, Parallelism, Role
+from models.documents.gang import Parallelism
+from models.instance.gang import Gang, Role
 
 PATTERNS = ("all-to-all", "parameter-server", "pipeline", "broadcast")
 

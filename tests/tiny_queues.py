@@ -11,11 +11,11 @@ from random import Random
 
 from tiny_draws import Draws
 
+from models.documents.policy import Objective
 from models.hardware import slug
 from models.instance.cluster import Cluster
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.policy import Objective
 from models.instance.queue import Amount, Cell, Pin, Queue
 from models.queues.pins import place_of
 

@@ -20,9 +20,9 @@ from exhaustive_spreads import Spreading
 from exhaustive_values import running, standing, whole
 from tiny_busy import busy
 
+from models.documents.policy import Reservations
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.policy import Reservations
 from models.instance.solution import PodPlacement
 from models.units import time_text
 

@@ -11,9 +11,10 @@ from dataclasses import replace
 from exhaustive_ages import paused_until
 from tiny_draws import Draws
 
-from models.instance.gang import Gang, Hold
+from models.documents.gang import Hold
+from models.documents.policy import EvictionBackoff
+from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.policy import EvictionBackoff
 from models.instance.queue import Queue
 
 MINUTE = 60

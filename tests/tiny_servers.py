@@ -14,8 +14,9 @@ from building import mask
 from building_servers import links, nvl, pairs4, pcie, ring4, switched, v100
 from tiny_draws import Draws
 
+from models.documents.cluster import Level
 from models.hardware import Nic, ServerModel
-from models.instance.cluster import Cluster, Level, Node, Taint
+from models.instance.cluster import Cluster, Node, Taint
 
 SPEEDS = (10_000, 25_000, 100_000, 200_000, 400_000)
 """Line rates in Mbit/s."""

@@ -12,10 +12,12 @@ from fractions import Fraction
 
 from tiny_draws import Draws
 
+from models.documents.gang import Patience
+from models.documents.policy import DAY_S, Objective
 from models.instance.cluster import Cluster
-from models.instance.gang import Gang, Patience, Role
+from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
-from models.instance.policy import DAY_S, Objective, Policy
+from models.instance.policy import Policy
 
 HOUR = 3600
 

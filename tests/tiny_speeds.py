@@ -15,11 +15,12 @@ from tiny import tiny
 from tiny_busy import busy
 from tiny_draws import Draws
 
+from models.documents.cluster import DisruptionBudget
+from models.documents.policy import Objective
 from models.hardware import ServerModel
-from models.instance.cluster import Cluster, DisruptionBudget
+from models.instance.cluster import Cluster
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.policy import Objective
 
 UNEQUAL = ("mixed", "nics", "own_nics", "oversubscription", "starvation", "submitted")
 """Features drawn three times as often here."""

@@ -371,7 +371,7 @@ def _terms(decided: PlanGang, gang: GangDocument, now: int) -> Terms:
     if decided.decision != "move" and gang.running_pods and status.started_at is not None:
         begun = status.started_at
         since = begun if status.runs_since is None else status.runs_since
-    until = None if spec.expected_duration is None else begun + spec.expected_duration
+    until = None if spec.expected_duration_s is None else begun + spec.expected_duration_s
     return Terms(spec.priority, spec.preemptible, spec.movable, until, spec.queue, since)
 
 

@@ -4,11 +4,11 @@ import bisect
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, cast, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -16,8 +16,10 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     PlainSerializer,
     PlainValidator,
+    TypeAdapter,
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     WithJsonSchema,
@@ -25,6 +27,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema
 
 from models.units import (
     MAX_AMOUNT,
@@ -75,34 +78,89 @@ def within(path: Path, errors: Iterable[FieldError]) -> Iterator[FieldError]:
         yield replace(error, path=(*path, *error.path))
 
 
+_STRICT = ConfigDict(
+    strict=True,
+    defer_build=True,
+    frozen=True,
+    extra="forbid",
+    alias_generator=to_camel,
+    allow_inf_nan=False,
+    hide_input_in_errors=True,
+)
+
+
 class Document(BaseModel):
     """Base of every object: strict, frozen, no unknown fields; field names in camelCase."""
 
-    model_config = ConfigDict(
-        strict=True,
-        defer_build=True,
-        frozen=True,
-        extra="forbid",
-        alias_generator=to_camel,
-        allow_inf_nan=False,
-        hide_input_in_errors=True,
-    )
+    model_config = _STRICT
 
     @classmethod
     def of(cls, source: object, **different: object) -> Self:
-        """The document with the attributes of ``source`` that have the names of its fields.
+        """The document with the attributes of ``source`` that have the names of its fields, pairs as a map.
 
         ``different``: fields with other names or values. Values are trusted, not validated.
         """
-        fields: dict[str, Any] = dict(different)
-        for name in cls.model_fields:
-            if name not in fields:
-                fields[name] = getattr(source, name)
-        return cls.model_construct(**fields)
+        found: dict[str, Any] = dict(different)
+        for name, mapped in _mapped(cls).items():
+            if name not in found:
+                value = getattr(source, name)
+                found[name] = dict(value) if mapped else value
+        return cls.model_construct(**found)
 
     def to_json(self) -> dict[str, Any]:
         """The canonical JSON object: fields in order, every quantity written one way."""
         return self.model_dump(mode="json", by_alias=True)
+
+
+@lru_cache
+def _mapped(kind: type[BaseModel]) -> dict[str, bool]:
+    """The fields of a document, and whether each is a map."""
+    return {name: "dict[" in str(info.annotation) for name, info in kind.model_fields.items()}
+
+
+class Data:
+    """Base of the parts of documents that an instance has as they are, so that their fields stand once.
+
+    Frozen dataclasses, annotated as fields of a Document: checked where they are read, trusted elsewhere.
+    """
+
+    __slots__ = ()
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:  # noqa: ANN401
+        """Of objects, too: a strict dataclass would only be read of its instances. Its fields stay strict."""
+        schema = handler(source)
+        cast("dict[str, Any]", handler.resolve_ref_schema(schema))["strict"] = False
+        return schema
+
+    @classmethod
+    def read(cls, tree: object) -> Self:
+        """What a JSON object says. Raises ValidationError."""
+        found: Self = _adapter((cls,)).validate_python(tree)
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """The canonical JSON object, as of a Document."""
+        found: dict[str, Any] = _adapter((type(self),)).dump_python(
+            self, mode="json", by_alias=True
+        )
+        return found
+
+
+@lru_cache
+def _adapter(kind: tuple[type[Data]]) -> TypeAdapter[Any]:
+    return TypeAdapter(*kind)
+
+
+def fields_of(kind: type[BaseModel | Data]) -> dict[str, FieldInfo]:
+    """The fields of a Document or of Data by their names in documents."""
+    if issubclass(kind, BaseModel):
+        return {info.alias or name: info for name, info in kind.model_fields.items()}
+    hints = get_type_hints(kind, include_extras=True)
+    del hints["__pydantic_config__"]
+    found = {name: FieldInfo.from_annotation(hint) for name, hint in hints.items()}
+    return {info.alias or to_camel(name): info for name, info in found.items()}
 
 
 def _finite(value: object) -> object:
@@ -132,7 +190,10 @@ class Open(Document):
 
 
 def omitted(default: Any = None, **field: Any) -> Any:  # noqa: ANN401  # as pydantic's Field
-    """A field that the canonical form leaves out at its default; ``field``: arguments of Field."""
+    """A field that the canonical form leaves out at its default; ``field``: arguments of Field.
+
+    In Data it is an annotation, and the default stands behind it again.
+    """
     return Field(default=default, exclude_if=lambda value: value == default, **field)
 
 
@@ -153,6 +214,38 @@ def _bounded_map(value: object) -> object:
 
 T = TypeVar("T")
 K = TypeVar("K")
+
+
+def made(kind: type[T], *sources: object, **different: object) -> T:
+    """A dataclass with the attributes that have its fields' names, each of the first source that has it.
+
+    The inverse of ``Document.of``: maps become sorted pairs. ``different``: other values.
+    """
+    shares = _shares((kind, *different), tuple(map(type, sources)))
+    for source, names in zip(sources, shares, strict=True):
+        for name in names:
+            value = getattr(source, name)
+            different[name] = tuple(sorted(value.items())) if type(value) is dict else value
+    return kind(**different)
+
+
+@lru_cache
+def _shares(wanted: tuple[Any, ...], sources: tuple[type, ...]) -> tuple[tuple[str, ...], ...]:
+    """The fields that each source gives. ``wanted``: the type, and its other fields.
+
+    Raises TypeError for a field that none has.
+    """
+    kind, *different = wanted
+    left = {field.name for field in fields(kind)}.difference(different)
+    found = []
+    for source in sources:
+        has = getattr(source, "model_fields", ())
+        found.append(tuple(sorted(n for n in left if n in has or hasattr(source, n))))
+        left.difference_update(found[-1])
+    if left:
+        raise TypeError(f"{kind.__name__}: nothing has {', '.join(sorted(left))}")
+    return tuple(found)
+
 
 Many = Annotated[tuple[T, ...], Field(strict=False), BeforeValidator(bounded_list)]
 """A list, kept as a tuple; only the conversion of the list itself is not strict."""

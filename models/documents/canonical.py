@@ -14,13 +14,11 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from models.documents.base import API_VERSION, Document
+from models.documents.base import API_VERSION, Document, made
 from models.documents.cluster import (
-    BudgetDocument,
     ClusterDocument,
     ClusterMetadata,
     ClusterSpec,
-    LevelDocument,
     NodeDocument,
     PolicyLevel,
     TaintDocument,
@@ -34,12 +32,8 @@ from models.documents.gang import (
     GangTopology,
     GroupDocument,
     GroupTopology,
-    HoldDocument,
     NearDocument,
     NextToDocument,
-    NodeExpressionDocument,
-    ParallelismDocument,
-    PatienceDocument,
     PlannedDocument,
     PodDocument,
     ReplicaRange,
@@ -47,21 +41,16 @@ from models.documents.gang import (
     RoleTopology,
     SliceDocument,
     SpreadDocument,
-    TolerationDocument,
 )
 from models.documents.policy import (
-    DisruptionDocument,
-    EvictionBackoffDocument,
+    LOST_RUNTIME,
     HoldRoomDocument,
     KubernetesDocument,
     MovesDocument,
-    ObjectiveDocument,
     PolicyDocument,
     PolicyMetadata,
     PolicySpec,
-    ReservationsDocument,
     ServerModelChoice,
-    SolveDocument,
     StarvationDocument,
 )
 from models.documents.queue import (
@@ -75,18 +64,9 @@ from models.documents.server import NicDocument, ServerModelDocument
 from models.documents.what_if import RelaxedDocument, WhatIfDocument
 from models.hardware import ServerModel, bits
 from models.instance.cluster import Cluster, Node
-from models.instance.gang import (
-    ExistingPod,
-    Gang,
-    NextTo,
-    NodeAffinity,
-    Patience,
-    Role,
-    Spread,
-    Together,
-)
+from models.instance.gang import ExistingPod, Gang, NextTo, NodeAffinity, Role, Spread, Together
 from models.instance.instance import Instance
-from models.instance.policy import LOST_RUNTIME, KubernetesPolicy, Moves, Policy
+from models.instance.policy import KubernetesPolicy, Moves, Policy
 from models.instance.queue import Amount
 from models.instance.what_if import WhatIf
 from models.units import duration_text, time_text
@@ -172,7 +152,6 @@ def _queues(instance: Instance) -> list[dict[str, Any]]:
             spec=QueueSpec.of(
                 queue,
                 parent=None if queue.parent is None else queues[queue.parent].name,
-                min_run_time=queue.min_run_time_s,
                 guarantee=_amount(queue.guarantee),
                 limit=_amount(queue.limit),
                 lending_limit=_amount(queue.lending_limit),
@@ -201,7 +180,7 @@ def _queues(instance: Instance) -> list[dict[str, Any]]:
 
 
 def _amount(amount: Amount) -> AmountDocument:
-    return AmountDocument.of(amount, models=dict(amount.models))
+    return AmountDocument.of(amount)
 
 
 def _cluster(cluster: Cluster) -> dict[str, Any]:
@@ -211,9 +190,9 @@ def _cluster(cluster: Cluster) -> dict[str, Any]:
         kind="Cluster",
         metadata=ClusterMetadata.of(cluster),
         spec=ClusterSpec.model_construct(
-            levels=_all(LevelDocument, cluster.levels),
+            levels=cluster.levels,
             server_models=tuple(server_model_document(used[name]) for name in sorted(used)),
-            disruption_budgets=_all(BudgetDocument, cluster.budgets),
+            disruption_budgets=cluster.budgets,
         ),
     ).to_json()
     document["spec"]["nodes"] = _nodes(cluster)
@@ -248,13 +227,10 @@ def _node(node: Node) -> NodeDocument:
         node,
         model=None if node.model is None else node.model.name,
         domains={},
-        allocatable=dict(node.allocatable),
         unhealthy_gpus=(),
         labels={},
         taints=_all(TaintDocument, node.taints),
         nics=None if node.nics is None else _all(NicDocument, node.nics),
-        pod_sets=dict(node.pod_sets),
-        held=dict(node.held),
     )
 
 
@@ -316,9 +292,7 @@ class _GangWriter:
 
     def _affinity(self, affinity: NodeAffinity) -> list[Any]:
         if affinity not in self._affinities:
-            self._affinities[affinity] = [
-                [NodeExpressionDocument.of(one).to_json() for one in term] for term in affinity
-            ]
+            self._affinities[affinity] = [[one.to_json() for one in term] for term in affinity]
         return self._affinities[affinity]
 
     def _pod(self, pod: ExistingPod, gang: Gang) -> dict[str, Any]:
@@ -349,8 +323,6 @@ def gang_document(gang: Gang, cluster: Cluster) -> GangDocument:
         metadata=GangMetadata.of(gang),
         spec=GangSpec.of(
             gang,
-            expected_duration=gang.expected_duration_s,
-            min_run_time=gang.min_run_time_s,
             topology=GangTopology.of(
                 gang,
                 required=_level_name(gang.required, cluster),
@@ -359,7 +331,6 @@ def gang_document(gang: Gang, cluster: Cluster) -> GangDocument:
                 exclusive=_level_name(gang.exclusive, cluster),
                 order=gang.ordered,
             ),
-            patience=_patience(gang.patience),
             roles=tuple(_role(role, cluster) for role in gang.roles),
             groups=tuple(_group(gang, one, cluster) for one in gang.together),
             near=None
@@ -372,7 +343,6 @@ def gang_document(gang: Gang, cluster: Cluster) -> GangDocument:
         status=GangStatus.of(
             gang,
             pods=(),
-            hold=None if gang.hold is None else HoldDocument.of(gang.hold),
             planned=(),
         ),
     )
@@ -387,10 +357,6 @@ def _group(gang: Gang, group: Together, cluster: Cluster) -> GroupDocument:
     )
 
 
-def _patience(patience: Patience | None) -> PatienceDocument | None:
-    return None if patience is None else PatienceDocument.of(patience)
-
-
 def _level_name(level: int | None, cluster: Cluster) -> str | None:
     return None if level is None else cluster.level_name(level)
 
@@ -403,21 +369,17 @@ def _role(role: Role, cluster: Cluster) -> RoleDocument:
     return RoleDocument.of(
         role,
         replicas=ReplicaRange.of(role) if role.elastic else role.min,
-        requests=dict(role.requests),
         topology=RoleTopology.model_construct(
             required=_level_name(role.required, cluster),
             preferred=_level_name(role.preferred, cluster),
         ),
         slice=slices[0] if slices else None,
         outer_slices=tuple(slices[1:]),
-        node_selector=dict(role.node_selector),
         # in its place, until the writer puts the affinity there that roles share
         node_affinity=((),) if role.node_affinity else (),
-        tolerations=_all(TolerationDocument, role.tolerations),
         anti_affinity=_rules(NextToDocument, role.anti_affinity, cluster),
         affinity=_rules(NextToDocument, role.affinity, cluster),
         spread=_rules(SpreadDocument, role.spread, cluster),
-        parallelism=None if role.parallelism is None else ParallelismDocument.of(role.parallelism),
         shape=None,  # read as a role for each domain
     )
 
@@ -428,36 +390,18 @@ def _rules(kind: type[D], rules: Iterable[NextTo | Spread], cluster: Cluster) ->
 
 def _policy(policy: Policy, *, now: int | None) -> PolicyDocument:
     """The policy with mix and objectives as they are used. ``now``: of ``reference_time``."""
-    after, solve, disruption = policy.starvation_after_s, policy.solve, policy.disruption
-    least, reserved = policy.hold_room_from, policy.reservations
-    backoff = policy.eviction_backoff
+    after, least = policy.starvation_after_s, policy.hold_room_from
     return PolicyDocument.model_construct(
         api_version=API_VERSION,
         kind="Policy",
         metadata=PolicyMetadata.of(policy),
         spec=PolicySpec.of(
             policy,
-            objectives=_all(ObjectiveDocument, policy.objectives),
-            mix=dict(policy.mix),
-            node_selector=dict(policy.node_selector),
             preset=None,
-            solve=SolveDocument.of(solve, time_limit=solve.time_limit_s),
             moves=MovesDocument.of(policy.moves or Moves()),
-            disruption=DisruptionDocument.of(disruption, cap=disruption.cap_s),
             starvation=None if after is None else StarvationDocument.model_construct(after=after),
             now=now,
-            min_run_time=policy.min_run_time_s,
-            eviction_backoff=None
-            if backoff is None
-            else EvictionBackoffDocument.of(backoff, base=backoff.base_s, max=backoff.max_s),
             hold_room=None if least is None else HoldRoomDocument.model_construct(least=least),
-            reservations=None
-            if reserved is None
-            else ReservationsDocument.of(reserved, horizon=reserved.horizon_s),
-            patience=_patience(policy.patience),
-            spares=dict(policy.spares),
-            suspect_for=policy.suspect_for_s,
-            per_gpu=dict(policy.per_gpu),
             kubernetes=_kubernetes(policy.kubernetes),
         ),
     )
@@ -470,10 +414,9 @@ def _kubernetes(policy: KubernetesPolicy) -> KubernetesDocument:
         policy,
         levels=None
         if levels is None
-        else tuple(PolicyLevel.of(level, domains=nodes_of.get(level.name)) for level in levels),
+        else tuple(made(PolicyLevel, level, domains=nodes_of.get(level.name)) for level in levels),
         server_models=tuple(
             ServerModelChoice.model_construct(node_selector=dict(selector), model=model)
             for selector, model in policy.server_models
         ),
-        pending_limit=policy.pending_limit_s,
     )

@@ -1,6 +1,7 @@
 """The Cluster document: levels, server models, nodes and ranges of nodes; and the levels of a Policy."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Literal
 
@@ -8,6 +9,7 @@ from pydantic import AfterValidator, Field
 
 from models.documents.base import (
     ApiVersion,
+    Data,
     Document,
     FieldError,
     HostRange,
@@ -31,8 +33,6 @@ from models.documents.base import (
 from models.documents.server import MAX_GPUS, GpuIndices, NicDocument, ServerModelDocument
 from models.hardware import slug
 from models.host_ranges import MAX_NAMES, check_hosts, host_count, hosts
-from models.instance.cluster import DisruptionBudget, Level
-from models.instance.policy import Domains
 from models.units import MAX_AMOUNT, shown
 
 MAX_LEVELS = 10
@@ -56,24 +56,31 @@ def _expandable(pattern: str) -> str:
 Hosts = Annotated[HostRange, AfterValidator(_expandable)]
 
 
-class LevelDocument(Document):
+Domains = tuple[tuple[str, tuple[str, ...]], ...]
+"""(domain, names of its nodes), both sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level(Data):
     """One topology level."""
 
-    name: ShortName = Field(description="Level name; `node` is reserved")
-    label: LabelKey | None = omitted(description="Node label that names the domain of this level")
-    oversubscription: Oversubscription = Field(
-        default=Fraction(1), description="Divides the bandwidth that crosses domains; at least 1"
-    )
-    nvlink: bool = Field(default=False, description="Its domains share one NVLink fabric")
-    counted: bool = omitted(
-        default=True,
-        description="Whether tiers such as `span` count its domains; false: only gangs that name it are "
-        "bound by it",
-    )
-
-    def to_level(self) -> Level:
-        """The level as the planner uses it."""
-        return Level(self.name, self.label, self.oversubscription, self.nvlink, self.counted)
+    name: Annotated[ShortName, Field(description="Level name; `node` is reserved")]
+    label: Annotated[
+        LabelKey | None, omitted(description="Node label that names the domain of this level")
+    ] = None
+    oversubscription: Annotated[
+        Oversubscription,
+        Field(description="Divides the bandwidth that crosses domains; at least 1"),
+    ] = Fraction(1)
+    nvlink: Annotated[bool, Field(description="Its domains share one NVLink fabric")] = False
+    counted: Annotated[
+        bool,
+        omitted(
+            default=True,
+            description="Whether tiers such as `span` count its domains; false: only gangs that name it "
+            "are bound by it",
+        ),
+    ] = True
 
 
 class TaintDocument(Document):
@@ -180,29 +187,28 @@ def resource_errors(amounts: Mapping[str, int], path: Path) -> Iterator[FieldErr
 MAX_EVICTIONS = 2**31 - 1
 
 
-class BudgetDocument(Document):
+@dataclass(frozen=True, slots=True)
+class DisruptionBudget(Data):
     """A disruption budget: how many of the running pods that name it a plan may evict."""
 
-    namespace: Name = Field(description="Of the gangs whose pods name it")
+    namespace: Annotated[Name, Field(description="Of the gangs whose pods name it")]
     name: Name
-    allowed: Annotated[int, whole(0, MAX_EVICTIONS)] = Field(
-        description="Evictions that one plan may make of its pods"
-    )
+    allowed: Annotated[
+        int,
+        whole(0, MAX_EVICTIONS),
+        Field(description="Evictions that one plan may make of its pods"),
+    ]
 
     @property
     def key(self) -> tuple[str, str]:
         """(namespace, name)."""
         return (self.namespace, self.name)
 
-    def to_budget(self) -> DisruptionBudget:
-        """The budget as the planner uses it."""
-        return DisruptionBudget(self.namespace, self.name, self.allowed)
-
 
 class ClusterSpec(Document):
     """Levels, widest first; server models that the catalogue lacks; nodes; disruption budgets."""
 
-    levels: Many[LevelDocument] = Field(
+    levels: Many[Level] = Field(
         default=(),
         description="Topology levels, widest first; `node` is implied",
         max_length=MAX_LEVELS,
@@ -211,7 +217,7 @@ class ClusterSpec(Document):
         default=(), description="Additions to the shipped catalogue"
     )
     nodes: Many[NodeDocument] = ()
-    disruption_budgets: Many[BudgetDocument] = omitted(
+    disruption_budgets: Many[DisruptionBudget] = omitted(
         default=(), description="How many pods of running gangs may be evicted"
     )
 
@@ -251,7 +257,7 @@ class ClusterDocument(Document):
             yield from within(("spec", "nodes", i), node.field_errors(levels))
 
 
-def level_errors(levels: Iterable[LevelDocument], at: Path) -> Iterator[FieldError]:
+def level_errors(levels: Iterable[Level], at: Path) -> Iterator[FieldError]:
     """Levels that contradict each other or a reserved name; ``at``: the path of their list."""
     names: set[str] = set()
     labels: set[str] = set()
@@ -283,12 +289,16 @@ def level_errors(levels: Iterable[LevelDocument], at: Path) -> Iterator[FieldErr
         labels.add(level.label or "")
 
 
-class PolicyLevel(LevelDocument):
+@dataclass(frozen=True, slots=True)
+class PolicyLevel(Level):
     """One topology level: by a node label, or with the nodes of every domain."""
 
-    domains: Mapped[Name, Many[Hosts]] | None = omitted(
-        description="Nodes of every domain, in place of a label; any other node is a domain by itself",
-    )
+    domains: Annotated[
+        Mapped[Name, Many[Hosts]] | None,
+        omitted(
+            description="Nodes of every domain, in place of a label; any other node is a domain by itself",
+        ),
+    ] = None
 
     def field_errors(self) -> Iterator[FieldError]:
         """Contradictions; paths start at the level."""

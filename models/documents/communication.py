@@ -27,9 +27,11 @@ from models.documents.base import (
     whole,
     within,
 )
-from models.instance.gang import DEFAULT_FRACTION
 from models.step_time import MOST_FRACTION, OVERLAP, TRANSFORMER_TOKENS
 from models.units import InvalidValueError, number, plural
+
+DEFAULT_FRACTION = Fraction(1, 4)
+"""Part of a step that a gang spends in communication, unless it says otherwise (contract 8)."""
 
 Pattern = Literal[
     "all-reduce",
@@ -93,7 +95,7 @@ class StepModel(Document):
 Degree = Annotated[int, whole(1, 1_000_000)]
 
 
-class Parallelism(Document):
+class TransformerDegrees(Document):
     """How the GPUs of a transformer share the work: their product is the gang's GPUs at `min`."""
 
     tensor: Degree = 1
@@ -105,7 +107,7 @@ class TransformerModel(Document):
     """A transformer, whose traffic follows from its size."""
 
     parameters: Amount = Field(description="Number of parameters, such as 70G")
-    parallelism: Parallelism
+    parallelism: TransformerDegrees
     tokens: Amount = Field(
         default=TRANSFORMER_TOKENS, description="Tokens of a step, of all replicas together"
     )

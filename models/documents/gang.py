@@ -5,6 +5,7 @@ Nodes, levels and other gangs are left to the reader.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from typing import Annotated, Any, Literal
@@ -21,6 +22,7 @@ from pydantic import (
 
 from models.documents.base import (
     ApiVersion,
+    Data,
     Document,
     Duration,
     FieldError,
@@ -46,13 +48,15 @@ from models.documents.base import (
 from models.documents.cluster import resource_errors
 from models.documents.communication import Communication
 from models.documents.server import GpuIndices
-from models.instance.gang import NODE_NAME, Parallelism, Patience, whole_number
-from models.units import plural, shown
+from models.units import plural, shown, whole_number
 
 MAX_PODS = 1_000_000
 """Most pods of one gang."""
 
 MAX_RANK = 10**12
+
+NODE_NAME = "metadata.name"
+"""The one node field that an expression may match."""
 
 LevelName = Annotated[str, Field(description="`node` or a level of the cluster")]
 Count = Annotated[int, whole(1, MAX_PODS)]
@@ -83,13 +87,18 @@ def slice_errors(
             )
 
 
-class TolerationDocument(Document):
+TolerationOperator = Literal["Equal", "Exists"]
+ToleratedEffect = Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"]
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration(Data):
     """A Kubernetes toleration."""
 
     key: LabelKey | Literal[""] = ""
-    operator: Literal["Equal", "Exists"] = "Equal"
+    operator: TolerationOperator = "Equal"
     value: LabelValue = ""
-    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
+    effect: ToleratedEffect = ""
 
     def field_errors(self) -> Iterator[FieldError]:
         """What Kubernetes would refuse; paths start at the toleration."""
@@ -104,13 +113,31 @@ class TolerationDocument(Document):
             )  # fmt: skip
 
 
-class NodeExpressionDocument(Document):
+Operator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeExpression(Data):
     """One requirement on the labels of a node, or on its name."""
 
     key: LabelKey
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+    operator: Operator
     values: Many[Prose] = ()
-    field: bool = omitted(default=False, description="On the field metadata.name, not on a label")
+    field: Annotated[
+        bool, omitted(default=False, description="On the field metadata.name, not on a label")
+    ] = False
+
+    def __str__(self) -> str:
+        named = ", ".join(self.values)
+        match self.operator:
+            case "In" | "NotIn":
+                inside = "in" if self.operator == "In" else "not in"
+                return f"{self.key} {inside} ({named})"
+            case "Gt" | "Lt":
+                return f"{self.key} {'>' if self.operator == 'Gt' else '<'} {named}"
+            case "DoesNotExist":
+                return f"no {self.key}"
+        return f"any {self.key}"
 
     def field_errors(self) -> Iterator[FieldError]:
         """What Kubernetes would refuse; paths start at the expression."""
@@ -134,7 +161,7 @@ class NodeExpressionDocument(Document):
             )
 
 
-Terms = tuple[tuple[NodeExpressionDocument, ...], ...]
+Terms = tuple[tuple[NodeExpression, ...], ...]
 
 
 class CheckedTerms(Terms):
@@ -145,17 +172,17 @@ def _unless_checked(value: object, read: ValidatorFunctionWrapHandler) -> object
     return value if isinstance(value, CheckedTerms) else read(value)
 
 
-class ParallelismDocument(Document):
+@dataclass(frozen=True, slots=True)
+class Parallelism(Data):
     """How the GPUs of a role share the work of a model."""
 
     tensor: Count = 1
     pipeline: Count = 1
-    data: Count | None = omitted(description="Replicas; absent: what the others leave of the GPUs")
-    expert: Count = Field(default=1, description="Divides data x context")
+    data: Annotated[
+        Count | None, omitted(description="Replicas; absent: what the others leave of the GPUs")
+    ] = None
+    expert: Annotated[Count, Field(description="Divides data x context")] = 1
     context: Count = 1
-
-    def to_parallelism(self) -> Parallelism:
-        return Parallelism(self.tensor, self.pipeline, self.data, self.expert, self.context)
 
     def field_errors(self, gpus: int, *, elastic: bool) -> Iterator[FieldError]:
         """Degrees that are not the GPUs of the role at `min`; paths start at the parallelism."""
@@ -205,7 +232,8 @@ class PodDocument(Document):
         return document
 
 
-class HoldDocument(Document):
+@dataclass(frozen=True, slots=True)
+class Hold(Data):
     """Why pods of the gang must not start even if there is room."""
 
     code: Literal["Unsupported", "Incomplete", "Gated", "QueueLimit", "Backoff"]
@@ -227,7 +255,7 @@ class GangStatus(Document):
     """Pods of the gang that exist, since when, and why the others must not start."""
 
     pods: Many[PodDocument] = ()
-    hold: HoldDocument | None = omitted(description="While it is set, no pod of the gang is placed")
+    hold: Hold | None = omitted(description="While it is set, no pod of the gang is placed")
     scheduler: Name | None = omitted(
         description="Whose its waiting pods are, if not gangplan's: a plan of them cannot be applied"
     )
@@ -295,14 +323,12 @@ class GangTopology(RoleTopology):
     )
 
 
-class PatienceDocument(Document):
+@dataclass(frozen=True, slots=True)
+class Patience(Data):
     """Until when a gang waits for a good place rather than run in a bad one."""
 
-    share: Share = Field(description="Of the ideal bandwidth, that it waits for")
-    for_s: Duration = Field(alias="for", description="How long after `submittedAt`")
-
-    def to_patience(self) -> Patience:
-        return Patience(self.share, self.for_s)
+    share: Annotated[Share, Field(description="Of the ideal bandwidth, that it waits for")]
+    for_s: Annotated[Duration, Field(alias="for", description="How long after `submittedAt`")]
 
 
 def term_errors(terms: Terms) -> Iterator[FieldError]:
@@ -388,9 +414,9 @@ class RoleDocument(Document):
         default={}, description="Labels its nodes must have"
     )
     node_affinity: Annotated[
-        Many[Many[NodeExpressionDocument]], read_once(), WrapValidator(_unless_checked)
+        Many[Many[NodeExpression]], read_once(), WrapValidator(_unless_checked)
     ] = omitted(default=(), description="Any of these terms must hold, all expressions of one")
-    tolerations: Many[TolerationDocument] = ()
+    tolerations: Many[Toleration] = ()
     mix_models: bool = Field(default=False, description="Its pods may run on several GPU models")
     pod_sets: Many[Title] = omitted(default=(), description="Sets that its pods belong to")
     anti_affinity: Many[NextToDocument] = omitted(
@@ -402,7 +428,7 @@ class RoleDocument(Document):
     spread: Many[SpreadDocument] = omitted(
         default=(), description="Domains over which pods are spread evenly"
     )
-    parallelism: ParallelismDocument | None = omitted(
+    parallelism: Parallelism | None = omitted(
         description="How its GPUs share the work of a model: which of them have to be near"
     )
     shape: ShapeDocument | None = omitted(
@@ -515,7 +541,7 @@ class GangSpec(Document):
         "has `mixModels`"
     )
     submitted_at: Time | None = omitted()
-    expected_duration: Duration | None = omitted()
+    expected_duration_s: Duration | None = omitted(alias="expectedDuration")
     resize_after: Time | None = omitted(
         description="While it runs, its number of pods stays until then"
     )
@@ -524,12 +550,13 @@ class GangSpec(Document):
     )
     preemptible: bool = Field(default=False, description="May be stopped for a higher priority")
     movable: bool = Field(default=False, description="May be restarted elsewhere")
-    min_run_time: Duration | None = omitted(
+    min_run_time_s: Duration | None = omitted(
+        alias="minRunTime",
         description="For so long after `startedAt` it is not stopped, shrunk or moved; absent: that of its "
-        "queue, else of the policy"
+        "queue, else of the policy",
     )
     topology: Annotated[GangTopology, read_once()] = GangTopology.model_construct()
-    patience: PatienceDocument | None = omitted(
+    patience: Patience | None = omitted(
         description="Wait for a good place first; absent: that of the policy"
     )
     roles: Annotated[Many[RoleDocument], read_once()] = Field(json_schema_extra={"minItems": 1})

@@ -23,12 +23,12 @@ from models.documents.base import (
 )
 from models.documents.cluster import ClusterDocument
 from models.documents.gang import MAX_PODS, MAX_RANK, GangDocument
-from models.documents.policy import PolicyDocument
+from models.documents.policy import NO_COST, PolicyDocument
 from models.documents.queue import QueueDocument
 from models.documents.reason import ReasonFields
 from models.documents.server import GpuIndices
 from models.documents.what_if import WhatIfDocument
-from models.instance.policy import EVERY_SCHEDULER, NO_COST, SHOWN_SCHEDULERS
+from models.instance.policy import EVERY_SCHEDULER, SHOWN_SCHEDULERS, kubernetes_policy
 from models.instance.solution import NEVER, Cause, Decision, PassedOver, Proof, StoppedBy
 from models.tiers import Sense
 from models.units import plural
@@ -85,7 +85,7 @@ class PlanInstance(Document):
             ]
             rest = sum(gangs[name] for name in named[SHOWN_SCHEDULERS:])
             return ", ".join([*words, *([f"{plural(rest, 'gang')} of others"] if rest else [])])
-        settings = self.policy.spec.kubernetes.to_policy()
+        settings = kubernetes_policy(self.policy.spec.kubernetes)
         if settings.plans(EVERY_SCHEDULER):
             return "every scheduler"
         return ", ".join(settings.scheduler_names) if settings.plans_others else None

@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from models.documents.base import (
     ApiVersion,
+    Data,
     Document,
     Duration,
     FieldError,
@@ -21,6 +23,7 @@ from models.documents.base import (
     SchedulerName,
     Time,
     Title,
+    bounded_list,
     decimal,
     omitted,
     suggestion,
@@ -28,26 +31,44 @@ from models.documents.base import (
     within,
 )
 from models.documents.cluster import MAX_LEVELS, PolicyLevel, level_errors, resource_errors
-from models.documents.gang import MAX_PRIORITY, LevelName, PatienceDocument, Share
-from models.instance.policy import (
-    CONSTRAINTS,
-    DAY_S,
-    DEFAULT_PRESET,
-    MAX_BUDGET,
-    NO_COST,
-    QUEUE_LIMIT,
-    SLURM_PRIORITIES,
-    Disruption,
-    EvictionBackoff,
-    KubernetesPolicy,
-    Moves,
-    Objective,
-    Preset,
-    Reservations,
-    preset_objectives,
-)
-from models.tiers import MAINS, objective_names
+from models.documents.gang import MAX_PRIORITY, LevelName, Patience, Share
+from models.tiers import MAINS, Main, objective_names
 from models.units import InvalidValueError, described, shown
+
+Preset = Main
+
+DEFAULT_PRESET: Preset = "goodput"
+
+
+def preset_objectives(preset: Preset) -> tuple[str, ...]:
+    """The objectives of a preset, in order: that one in the place of the other ones like it."""
+    names = objective_names(default_only=True)
+    return (preset, *(name for name in names if name not in MAINS))
+
+
+MAX_BUDGET = 1_000_000
+
+QUEUE_LIMIT = 5000
+"""Waiting gangs of one namespace that are planned, unless the policy says otherwise."""
+
+GPUS: Final = "gpus"
+LOST_RUNTIME: Final = "lostRuntime"
+NO_COST: Final = "none"
+
+DAY_S = 24 * 60 * 60
+
+QUOTAS = "quotas"
+CONSTRAINTS = ("podAntiAffinity", "podAffinity", "topologySpread", "volumeZone", "hostPort", QUOTAS)
+"""Constraints of pods that a plan obeys, or makes a gang wait for, unless the policy ignores them."""
+
+SCHEDULER, GATE = "gangplan", "gangplan.dev/placement"
+GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "aliyun.com/gpu", "habana.ai/gaudi")
+
+SLURM_PRIORITIES = 8
+"""Most priorities of jobs of Slurm, unless the policy says otherwise."""
+
+PENDING_LIMIT_S = 300
+"""Seconds that a started pod may wait for its scheduler, unless the policy says otherwise."""
 
 MAX_GAIN = 1_000_000
 MAX_MOVED = 1_000_000_000
@@ -77,22 +98,26 @@ class MovesDocument(Document):
     )
 
 
-class DisruptionDocument(Document):
+@dataclass(frozen=True, slots=True)
+class Disruption(Data):
     """What it costs to stop, move or shrink a gang."""
 
-    weight: Literal["gpus", "lostRuntime", "none"] = Field(
-        default="gpus",
-        description="gpus: its GPUs; lostRuntime: GPUs times seconds of lost work; none: nothing, as a "
-        "what-if that cannot be applied",
-    )
-    cap: Duration = Field(
-        default=DAY_S,
-        description="The most lost work that counts, and what an unknown start counts",
-        json_schema_extra={"default": "24h"},
-    )
-
-    def to_disruption(self) -> Disruption:
-        return Disruption(self.weight, self.cap)
+    # NO_COST also lets a running gang count the speed that it has after the plan, whatever it was before
+    weight: Annotated[
+        Literal["gpus", "lostRuntime", "none"],
+        Field(
+            description="gpus: its GPUs; lostRuntime: GPUs times seconds of lost work; none: nothing, as a "
+            "what-if that cannot be applied",
+        ),
+    ] = GPUS
+    cap_s: Annotated[
+        Duration,
+        Field(
+            alias="cap",
+            description="The most lost work that counts, and what an unknown start counts",
+            json_schema_extra={"default": "24h"},
+        ),
+    ] = DAY_S
 
 
 class StarvationDocument(Document):
@@ -105,22 +130,22 @@ class StarvationDocument(Document):
     )
 
 
-class EvictionBackoffDocument(Document):
+@dataclass(frozen=True, slots=True)
+class EvictionBackoff(Data):
     """How long a gang that a plan stopped waits before it may start again."""
 
-    base: Duration = Field(
-        default=EvictionBackoff().base_s,
-        description="After the first eviction; twice as long after each further one",
-        json_schema_extra={"default": "10m"},
-    )
-    max: Duration = Field(
-        default=EvictionBackoff().max_s,
-        description="The longest",
-        json_schema_extra={"default": "2h"},
-    )
-
-    def to_backoff(self) -> EvictionBackoff:
-        return EvictionBackoff(self.base, self.max)
+    base_s: Annotated[
+        Duration,
+        Field(
+            alias="base",
+            description="After the first eviction; twice as long after each further one",
+            json_schema_extra={"default": "10m"},
+        ),
+    ] = 10 * 60
+    max_s: Annotated[
+        Duration,
+        Field(alias="max", description="The longest", json_schema_extra={"default": "2h"}),
+    ] = 2 * 60 * 60
 
 
 class HoldRoomDocument(Document):
@@ -158,32 +183,35 @@ MAX_QUEUE = 1_000_000
 MAX_SPARES = 1_000_000
 
 
-class ReservationsDocument(Document):
+@dataclass(frozen=True, slots=True)
+class Reservations(Data):
     """Which waiting gangs hold a reservation: a time and nodes that others leave to them."""
 
-    per_priority: Annotated[int, whole(1, MAX_QUEUE)] = Field(
-        default=1, description="Most gangs of one priority that hold one, the first in the queue"
-    )
-    priorities: Many[Comparison] = omitted(
-        default=(),
-        description='Of these priorities, such as ">=1000"; absent: of all',
-        max_length=MAX_PRIORITIES,
-    )
-    horizon: Duration = Field(
-        default=DAY_S,
-        description="Gangs that could not start within this time hold none",
-        json_schema_extra={"default": "24h"},
-    )
-
-    def to_reservations(self) -> Reservations:
-        return Reservations(self.per_priority, self.horizon, self.priorities)
+    per_priority: Annotated[
+        int,
+        whole(1, MAX_QUEUE),
+        Field(description="Most gangs of one priority that hold one, the first in the queue"),
+    ] = 1
+    priorities: Annotated[
+        tuple[Comparison, ...],
+        Field(strict=False, max_length=MAX_PRIORITIES),
+        BeforeValidator(bounded_list),
+        omitted((), description='Of these priorities, such as ">=1000"; absent: of all'),
+    ] = ()
+    horizon_s: Annotated[
+        Duration,
+        Field(
+            alias="horizon",
+            description="Gangs that could not start within this time hold none",
+            json_schema_extra={"default": "24h"},
+        ),
+    ] = DAY_S
 
 
 MAX_TOLERANCE = 1000
 MAX_MIX_GPUS = 1_000_000_000
 MAX_GPU_RESOURCES = 64
 MAX_SCHEDULERS = 64
-DEFAULTS = KubernetesPolicy()
 
 Tolerance = Annotated[Fraction, *decimal(0, MAX_TOLERANCE)]
 
@@ -202,22 +230,30 @@ GpuCount = Annotated[
 ]
 
 
-class ObjectiveDocument(Document):
+@dataclass(frozen=True, slots=True)
+class Objective(Data):
     """One tier; later tiers may give away `tolerance` of it."""
 
-    name: str = Field(json_schema_extra={"enum": list(objective_names())})
+    name: Annotated[str, Field(json_schema_extra={"enum": list(objective_names())})]
     tolerance: Tolerance = Fraction(0)
 
 
-class SolveDocument(Document):
+@dataclass(frozen=True, slots=True)
+class SolveLimits(Data):
     """Limits of the search."""
 
-    budget: Annotated[int, whole(1, MAX_BUDGET)] = Field(
-        default=60, description="Deterministic search budget"
-    )
-    time_limit: Duration = Field(
-        default=120, description="Wall-clock limit", json_schema_extra={"default": "120s"}
-    )
+    # 1 is about a second of one core
+    budget: Annotated[
+        int, whole(1, MAX_BUDGET), Field(description="Deterministic search budget")
+    ] = 60
+    time_limit_s: Annotated[
+        Duration,
+        Field(
+            alias="timeLimit",
+            description="Wall-clock limit",
+            json_schema_extra={"default": "120s"},
+        ),
+    ] = 120
     workers: Annotated[int, whole(1, 256)] = 2
     seed: Annotated[int, whole(0, 2**31 - 1)] = 0
 
@@ -235,10 +271,10 @@ class KubernetesDocument(Document):
     """How Kubernetes objects are read, and how a plan is applied to them."""
 
     scheduler_name: Name = Field(
-        default=DEFAULTS.scheduler_name, description="Waiting pods of this scheduler are planned"
+        default=SCHEDULER, description="Waiting pods of this scheduler are planned"
     )
     scheduling_gate: LabelKey = Field(
-        default=DEFAULTS.scheduling_gate, description="Waiting pods with this gate are planned"
+        default=GATE, description="Waiting pods with this gate are planned"
     )
     scheduler_names: Many[SchedulerName] = omitted(
         default=(),
@@ -247,7 +283,7 @@ class KubernetesDocument(Document):
         max_length=MAX_SCHEDULERS,
     )
     gpu_resources: Many[LabelKey] = Field(
-        default=DEFAULTS.gpu_resources,
+        default=GPU_RESOURCES,
         description="Resource names that count whole GPUs",
         max_length=MAX_GPU_RESOURCES,
     )
@@ -291,8 +327,9 @@ class KubernetesDocument(Document):
         description="Schedulers whose pods hold room on the node they select before they are bound; "
         "absent: default-scheduler, and those with a running pod in another namespace"
     )
-    pending_limit: Duration | None = omitted(
-        default=DEFAULTS.pending_limit_s,
+    pending_limit_s: Duration | None = omitted(
+        default=PENDING_LIMIT_S,
+        alias="pendingLimit",
         description="How long a started pod may stay unbound before its gang is reported as stuck; "
         "null: for ever",
     )
@@ -302,7 +339,7 @@ class KubernetesDocument(Document):
         if not self.gpu_resources:
             yield FieldError(
                 ("gpuResources",), "no resource name for GPUs",
-                f"list at least one, such as {DEFAULTS.gpu_resources[0]}",
+                f"list at least one, such as {GPU_RESOURCES[0]}",
             )  # fmt: skip
         yield from _listed_twice(self.scheduler_names, "schedulerNames")
         yield from _listed_twice(self.gpu_resources, "gpuResources")
@@ -318,34 +355,6 @@ class KubernetesDocument(Document):
             if name not in CONSTRAINTS:
                 hint = suggestion(name, CONSTRAINTS, "constraints")
                 yield FieldError(("ignore", i), f"unknown constraint {shown(name)}", hint)
-
-    def to_policy(self) -> KubernetesPolicy:
-        """The settings as the readers use them."""
-        return KubernetesPolicy(
-            scheduler_name=self.scheduler_name,
-            scheduling_gate=self.scheduling_gate,
-            scheduler_names=tuple(sorted(self.scheduler_names)),
-            gpu_resources=self.gpu_resources,
-            levels=None if self.levels is None else tuple(one.to_level() for one in self.levels),
-            level_domains=tuple(
-                (one.name, one.to_domains()) for one in self.levels or () if one.domains is not None
-            ),
-            server_models=tuple(
-                (tuple(sorted(choice.node_selector.items())), choice.model)
-                for choice in self.server_models
-            ),
-            ignore=tuple(sorted(self.ignore)),
-            trust_submitted_at=self.trust_submitted_at,
-            trust_communication=self.trust_communication,
-            trust_min_run_time=self.trust_min_run_time,
-            trust_elastic_quotas=self.trust_elastic_quotas,
-            nvlink_across_nodes=self.nvlink_across_nodes,
-            gpu_backend=self.gpu_backend,
-            other_schedulers=None
-            if self.other_schedulers is None
-            else tuple(sorted(self.other_schedulers)),
-            pending_limit_s=self.pending_limit,
-        )
 
 
 def _listed_twice(names: Sequence[str], field: str) -> Iterator[FieldError]:
@@ -363,7 +372,7 @@ class PolicySpec(Document):
         description="Which list of objectives, where none is written: goodput (default) settles how many "
         "GPUs run against how fast they run, admission puts the number first"
     )
-    objectives: Many[ObjectiveDocument] | None = Field(
+    objectives: Many[Objective] | None = Field(
         default=None, description="Tiers in order; absent: those of the preset"
     )
     mix: Mapped[GpuCount, Annotated[int, whole(0, 1000)]] | None = Field(
@@ -376,20 +385,21 @@ class PolicySpec(Document):
     node_selector: Mapped[LabelKey, LabelValue] = Field(
         default={}, description="Labels of the nodes that may be used"
     )
-    solve: SolveDocument = SolveDocument.model_construct()
+    solve: SolveLimits = SolveLimits()
     moves: MovesDocument = MovesDocument.model_construct()
-    disruption: DisruptionDocument = omitted(DisruptionDocument.model_construct())
+    disruption: Disruption = omitted(Disruption())
     starvation: StarvationDocument | None = Field(
         default=StarvationDocument.model_construct(),
         description="Absent: after 24h; null: waiting time gives no gang precedence",
     )
-    min_run_time: Duration = omitted(
+    min_run_time_s: Duration = omitted(
         default=0,
+        alias="minRunTime",
         description="For so long after its start a running gang is not stopped, shrunk or moved",
         json_schema_extra={"default": "0s"},
     )
-    eviction_backoff: EvictionBackoffDocument | None = omitted(
-        EvictionBackoffDocument.model_construct(),
+    eviction_backoff: EvictionBackoff | None = omitted(
+        EvictionBackoff(),
         description="When a gang that plans stopped may start again; null: at once",
     )
     now: Time | None = omitted(
@@ -404,11 +414,11 @@ class PolicySpec(Document):
         description="While a gang of high priority waits, none of lower priority starts; absent or null: "
         "those start that fit",
     )
-    reservations: ReservationsDocument | None = omitted(
+    reservations: Reservations | None = omitted(
         description="Gangs that cannot start hold a reservation, and others start there only if they end "
         "before it; absent or null: none does"
     )
-    patience: PatienceDocument | None = omitted(
+    patience: Patience | None = omitted(
         description="How long gangs wait for a good place; absent or null: not at all"
     )
     gpu_hour_price: Price | None = omitted(
@@ -427,8 +437,9 @@ class PolicySpec(Document):
         alias="perGpu",
         description="What a free GPU needs of its node, such as cpu and memory, not to be stranded",
     )
-    suspect_for: Duration = omitted(
+    suspect_for_s: Duration = omitted(
         default=DAY_S,
+        alias="suspectFor",
         description="So long after its last failure a node counts in the tier `suspect`",
     )
     kubernetes: KubernetesDocument = omitted(KubernetesDocument.model_construct())
@@ -438,18 +449,12 @@ class PolicySpec(Document):
         if self.objectives is None:
             names = preset_objectives(self.preset or DEFAULT_PRESET)
             return tuple(Objective(name) for name in names)
-        return tuple(Objective(one.name, one.tolerance) for one in self.objectives)
+        return self.objectives
 
     @property
     def states_max_gangs(self) -> bool:
         """Whether it says how many gangs may move: by a number, by null, or as restarts are free."""
         return "max_gangs" in self.moves.model_fields_set or self.disruption.weight == NO_COST
-
-    def to_moves(self, max_gangs: int | None) -> Moves | None:
-        """The limits on moves; None where there are none. ``max_gangs``: where it states none."""
-        most = self.moves.max_gangs if self.states_max_gangs else max_gangs
-        found = Moves(most, self.moves.max_gpus, self.moves.min_gain)
-        return None if found == Moves() else found
 
 
 class PolicyMetadata(Document):
@@ -508,16 +513,16 @@ class PolicyDocument(Document):
         """Durations under one second."""
         starvation, reserved = self.spec.starvation, self.spec.reservations
         for section, field, seconds, name in (
-            ("solve", "timeLimit", self.spec.solve.time_limit, "a time limit"),
-            ("disruption", "cap", self.spec.disruption.cap, "a cap"),
+            ("solve", "timeLimit", self.spec.solve.time_limit_s, "a time limit"),
+            ("disruption", "cap", self.spec.disruption.cap_s, "a cap"),
             ("starvation", "after", None if starvation is None else starvation.after, "a wait"),
             (
                 "reservations",
                 "horizon",
-                None if reserved is None else reserved.horizon,
+                None if reserved is None else reserved.horizon_s,
                 "a horizon",
             ),
-            ("kubernetes", "pendingLimit", self.spec.kubernetes.pending_limit, "a limit"),
+            ("kubernetes", "pendingLimit", self.spec.kubernetes.pending_limit_s, "a limit"),
         ):
             if seconds is not None and seconds < 1:
                 what = f"{name} under one second"

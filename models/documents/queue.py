@@ -150,9 +150,10 @@ class QueueSpec(Document):
         description="strict: no gang that names it starts while an earlier one waits that could ever start; "
         "bestEffort: it may",
     )
-    min_run_time: Duration | None = omitted(
+    min_run_time_s: Duration | None = omitted(
+        alias="minRunTime",
         description="`minRunTime` of gangs that state none; absent: that of the queue above, else of the "
-        "policy"
+        "policy",
     )
     cells: Many[CellDocument] = omitted(
         default=(),

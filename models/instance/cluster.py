@@ -4,25 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import cached_property
 
+from models.documents.cluster import DisruptionBudget, Level
 from models.hardware import Nic, ServerModel
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """A topology level. ``oversubscription`` >= 1 divides the bandwidth that crosses its domains.
-
-    ``nvlink``: servers of one domain (of models with nvlink_domain_nodes > 1) share one NVLink fabric.
-    ``counted``: whether tiers count its domains; otherwise only rules that name the level do.
-    """
-
-    name: str
-    label: str | None = None
-    oversubscription: Fraction = Fraction(1)
-    nvlink: bool = False
-    counted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,22 +83,6 @@ class Node:
         if self.nics is not None:
             return self.nics
         return self.model.nics if self.model else ()
-
-
-@dataclass(frozen=True, slots=True)
-class DisruptionBudget:
-    """At most ``allowed`` of the running pods that name it in ``budgets`` are evicted by one plan.
-
-    They are pods of gangs of its namespace.
-    """
-
-    namespace: str
-    name: str
-    allowed: int
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return (self.namespace, self.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from models.instance.cluster import DisruptionBudget
+from models.documents.cluster import DisruptionBudget
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.run_times import protected, protected_until

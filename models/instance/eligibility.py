@@ -10,9 +10,11 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from models.documents.gang import NodeExpression, Toleration
 from models.hardware import bits, slug
 from models.instance.cluster import Node, Taint
-from models.instance.gang import NodeAffinity, NodeExpression, Role, Toleration, whole_number
+from models.instance.gang import NodeAffinity, Role
+from models.units import whole_number
 
 CONDITIONS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """Prefixes of taints that repeat a node's condition, and go with it."""

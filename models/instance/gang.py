@@ -6,46 +6,16 @@ Cluster.nodes.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-NODE_NAME = "metadata.name"
-"""The one node field that an expression may match."""
-
-OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
-
-DEFAULT_FRACTION = Fraction(1, 4)
-"""Part of a step that a gang spends in communication, unless it says otherwise (contract 8)."""
+from models.documents.communication import DEFAULT_FRACTION
+from models.documents.gang import Hold, NodeExpression, Parallelism, Patience, Toleration
+from models.units import whole_number
 
 OWN_FORMULAS = ("all-to-all", "parameter-server", "pipeline")
 """Patterns that do not get the bandwidth of an all-reduce."""
-
-_INT64 = range(-(2**63), 2**63)
-
-
-@dataclass(frozen=True, slots=True)
-class NodeExpression:
-    """One requirement; ``field``: on the node's name, not on a label."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-    field: bool = False
-
-    def __str__(self) -> str:
-        named = ", ".join(self.values)
-        match self.operator:
-            case "In" | "NotIn":
-                inside = "in" if self.operator == "In" else "not in"
-                return f"{self.key} {inside} ({named})"
-            case "Gt" | "Lt":
-                return f"{self.key} {'>' if self.operator == 'Gt' else '<'} {named}"
-            case "DoesNotExist":
-                return f"no {self.key}"
-        return f"any {self.key}"
-
 
 NodeTerm = tuple[NodeExpression, ...]
 """All of its expressions must hold; a term without any holds nowhere."""
@@ -67,14 +37,6 @@ class SharedAffinity(NodeAffinity):
     def __reduce__(self) -> tuple[type[SharedAffinity], tuple[NodeAffinity]]:
         """Hashes of text differ from process to process."""
         return (SharedAffinity, (tuple(self),))
-
-
-def whole_number(text: str) -> int | None:
-    """A decimal integer of 64 bits, as Kubernetes reads it; None for other text."""
-    if not re.fullmatch(r"[+-]?[0-9]{1,64}", text):
-        return None
-    number = int(text)
-    return number if number in _INT64 else None
 
 
 def matches(affinity: NodeAffinity, labels: Mapping[str, str], name: str) -> bool:
@@ -126,16 +88,6 @@ def turn(priority: int, queued_at: int | None, name: str) -> tuple[int, bool, in
 
 
 @dataclass(frozen=True, slots=True)
-class Toleration:
-    """A Kubernetes toleration; empty key with operator Exists tolerates everything."""
-
-    key: str = ""
-    operator: str = "Equal"
-    value: str = ""
-    effect: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class NextTo:
     """Other pods that the pods of a role keep away from, or join, in a domain of a level.
 
@@ -157,32 +109,6 @@ class Spread:
     max_skew: int = 1
     pod_set: str | None = None
     min_domains: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Parallelism:
-    """Degrees by which the GPUs of a role share the work of a model; 1 where a kind is not used.
-
-    tensor x pipeline x data x context is the number of its GPUs; ``data`` None: what is left of them.
-    ``expert`` divides data x context.
-    """
-
-    tensor: int = 1
-    pipeline: int = 1
-    data: int | None = None
-    expert: int = 1
-    context: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """A gang waits for a place of at least this share of its ideal bandwidth until ``for_s`` have passed.
-
-    Counted from ``submittedAt``; without it there is no patience.
-    """
-
-    share: Fraction
-    for_s: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,14 +205,6 @@ def _resource(name: str) -> str:
     """``nvidia.com-gpu`` as it is written in requests."""
     domain, dot, rest = name.partition(".")
     return domain + dot + rest.replace("-", "/", 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """Why pods of a gang must not start even if there is room: a reason code and a sentence."""
-
-    code: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)

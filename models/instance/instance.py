@@ -11,10 +11,11 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Protocol, TypeVar, cast
 
+from models.documents.policy import GPUS, NO_COST
 from models.instance.cluster import Cluster, Node
 from models.instance.eligibility import Eligibility, model_matches, tolerated, without_conditions
 from models.instance.gang import Gang, Role, selects
-from models.instance.policy import GPUS, NO_COST, Policy
+from models.instance.policy import Policy
 from models.instance.queue import Queue, QueueShares
 from models.instance.solution import Reserved
 from models.instance.speed import RelativeSpeeds

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.policy import Policy
+from models.instance.policy import Policy, pause_s
 
 
 def min_run_time(instance: Instance, gang: Gang) -> int:
@@ -81,5 +81,5 @@ def starts_again(policy: Policy, gang: Gang, now: int) -> int | None:
     backoff = policy.eviction_backoff
     if backoff is None or gang.evicted_at is None or gang.running:
         return None
-    again = gang.evicted_at + backoff.after(gang.evictions)
+    again = gang.evicted_at + pause_s(backoff, gang.evictions)
     return again if now < again else None

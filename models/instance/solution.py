@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from models.documents.reason import ReasonFields
 from models.instance.gang import ExistingPod, Gang
@@ -47,8 +47,8 @@ HELD_ROOM = "HeldRoom"
 QUOTA = "Quota"
 """Code of the reason of a gang that a limit or a guarantee of a queue holds back."""
 
-QUEUE_LIMIT = "QueueLimit"
-BACKOFF = "Backoff"
+QUEUE_LIMIT: Final = "QueueLimit"
+BACKOFF: Final = "Backoff"
 """Code of gangs that wait because their namespace has too many that wait."""
 
 

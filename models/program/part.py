@@ -10,12 +10,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from models.instance.cluster import Cluster, DisruptionBudget, Node
+from models.documents.cluster import DisruptionBudget
+from models.documents.policy import SolveLimits
+from models.instance.cluster import Cluster, Node
 from models.instance.disruption_budgets import guards, taken, without
 from models.instance.gang import Gang, NextTo, Role, Spread
 from models.instance.instance import Instance, Outside
 from models.instance.occupancy import PODS
-from models.instance.policy import Policy, SolveLimits
+from models.instance.policy import Policy
 from models.instance.queue import QueueShares, QueueUse
 from models.instance.solution import GangDecision, PodPlacement, Reserved, placed
 from models.program.base_state import moves_pods

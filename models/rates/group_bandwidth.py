@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
+from models.documents.gang import Parallelism
 from models.hardware import ServerModel, bits
 from models.instance.cluster import Cluster
-from models.instance.gang import Gang, Parallelism, Role
+from models.instance.gang import Gang, Role
 from models.rates.gang_bandwidth import (
     ServerSet,
     group_of,

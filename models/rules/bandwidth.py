@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from fractions import Fraction
 
-from models.instance.gang import Gang, Patience
+from models.documents.gang import Patience
+from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.rules.declaration import Asked, Declaration, Requirement, dropping
 from models.units import time_text

@@ -6,9 +6,10 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
+from models.documents.gang import Toleration
 from models.instance.cluster import Node
 from models.instance.eligibility import model_matches, tolerated, without_conditions
-from models.instance.gang import OFFERS, Gang, Role, Toleration, label_texts, matches, shown
+from models.instance.gang import OFFERS, Gang, Role, label_texts, matches, shown
 from models.instance.instance import Instance
 from models.instance.solution import BACKOFF, QUEUE_LIMIT
 from models.queues.pins import beside_pins, pinned_by

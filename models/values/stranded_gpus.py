@@ -9,9 +9,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from models.documents.gang import Toleration
 from models.instance.cluster import Node
 from models.instance.eligibility import tolerated
-from models.instance.gang import Role, Toleration
+from models.instance.gang import Role
 from models.instance.instance import Instance
 from models.instance.occupancy import rooms
 from models.instance.solution import GangDecision

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from models.documents.cluster import TaintDocument
-from models.documents.gang import NodeExpressionDocument, TolerationDocument
+from models.documents.gang import NodeExpression, Toleration
 from models.hardware import slug
 from models.verify.facts import Node, Role
 
@@ -104,7 +104,7 @@ def _faults_beside_labels(node: Node, role: Role) -> Iterator[tuple[str, str]]:
         yield "selector", f"is not of the model {role.model}"
 
 
-def _tolerates(toleration: TolerationDocument, taint: TaintDocument) -> bool:
+def _tolerates(toleration: Toleration, taint: TaintDocument) -> bool:
     """Kubernetes' rule: no effect matches every effect, no key with Exists every taint."""
     if toleration.effect not in ("", taint.effect):
         return False
@@ -120,11 +120,11 @@ def _affine(node: Node, role: Role, known: Known) -> bool:
     return known[id(role.affinity)]
 
 
-def _all_hold(node: Node, term: tuple[NodeExpressionDocument, ...]) -> bool:
+def _all_hold(node: Node, term: tuple[NodeExpression, ...]) -> bool:
     return all(_holds(node, expression) for expression in term)
 
 
-def _holds(node: Node, expression: NodeExpressionDocument) -> bool:
+def _holds(node: Node, expression: NodeExpression) -> bool:
     value = node.name if expression.field else node.labels.get(expression.key)
     operator = expression.operator
     if operator in ("NotIn", "DoesNotExist"):

@@ -9,13 +9,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from models.documents.cluster import LevelDocument, TaintDocument
-from models.documents.gang import (
-    NodeExpressionDocument,
-    ParallelismDocument,
-    TolerationDocument,
-)
-from models.documents.policy import MovesDocument, ReservationsDocument
+from models.documents.cluster import Level, TaintDocument
+from models.documents.gang import NodeExpression, Parallelism, Toleration
+from models.documents.policy import MovesDocument, Reservations
 from models.documents.queue import QueueSpec
 from models.hardware import Nic, ServerModel
 
@@ -114,13 +110,13 @@ class Role:
     preferred: int | None
     slices: tuple[tuple[int, int], ...]
     selector: Mapping[str, str]
-    affinity: tuple[tuple[NodeExpressionDocument, ...], ...]
-    tolerations: tuple[TolerationDocument, ...]
+    affinity: tuple[tuple[NodeExpression, ...], ...]
+    tolerations: tuple[Toleration, ...]
     model: str | None
     mix_models: bool
     pod_sets: tuple[str, ...]
     pod_rules: tuple[PodRule, ...]
-    parallelism: ParallelismDocument | None
+    parallelism: Parallelism | None
 
     def allows(self, count: int) -> bool:
         """Whether the role may run with ``count`` pods."""
@@ -257,7 +253,7 @@ class Policy:
     starvation: int | None
     queue_limit: int | None
     hold_room_from: int | None
-    reservations: ReservationsDocument | None
+    reservations: Reservations | None
     spares: tuple[tuple[int, int], ...]
     per_gpu: Mapping[str, int]
 
@@ -275,7 +271,7 @@ class Facts:
     sorted; their parents exist and form a tree.
     """
 
-    levels: tuple[LevelDocument, ...]
+    levels: tuple[Level, ...]
     nodes: tuple[Node, ...]
     gangs: tuple[Gang, ...]
     policy: Policy

@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from models.documents.base import FieldError
-from models.documents.cluster import ClusterSpec, LevelDocument, NodeDocument, level_errors
+from models.documents.cluster import ClusterSpec, Level, NodeDocument, level_errors
 from models.documents.gang import (
     GangDocument,
     GangSpec,
@@ -65,7 +65,7 @@ def read_instance(faults: Faults, instance: PlanInstance) -> tuple[Facts, GangRe
     models = _server_models(faults, spec, f"{where}.serverModels")
     ours = instance.policy.spec.node_selector
     now = _now(instance)
-    failed_after = now - instance.policy.spec.suspect_for
+    failed_after = now - instance.policy.spec.suspect_for_s
     node_reader = _NodeReader(faults, spec.levels, models, ours, failed_after)
     nodes = node_reader.read_all(spec.nodes, f"{where}.nodes")
     used = {id(node.model) for node in nodes}
@@ -131,7 +131,7 @@ def _check_pins(
     faults: Faults,
     documents: Sequence[QueueDocument],
     nodes: Sequence[Node],
-    levels: Sequence[LevelDocument],
+    levels: Sequence[Level],
 ) -> None:
     """Pinned cells are nodes and domains that exist, each node once in a queue, written out."""
     cells = [(one, cell) for one in documents for cell in one.spec.cells if cell.pinned]
@@ -155,9 +155,7 @@ def _check_pins(
         _check_sorted(faults, printable(where), "node", [(name,) for name in cell.nodes])
 
 
-def _policy(
-    faults: Faults, spec: PolicySpec, levels: Sequence[LevelDocument], where: Place
-) -> Policy:
+def _policy(faults: Faults, spec: PolicySpec, levels: Sequence[Level], where: Place) -> Policy:
     objectives = {one.name: one.tolerance for one in spec.objectives or ()}
     if spec.objectives is None or spec.mix is None or spec.preset is not None:
         faults.add("form", where, "objectives, without a preset, and mix must be written out")
@@ -177,7 +175,7 @@ def _policy(
         binds_exactly=spec.gpu_binding == "exact",
         seed=spec.solve.seed,
         moves=spec.moves,
-        lost_cap=disruption.cap if disruption.weight == "lostRuntime" else None,
+        lost_cap=disruption.cap_s if disruption.weight == "lostRuntime" else None,
         free_restarts=disruption.weight == "none",
         starvation=None if starvation is None else starvation.after,
         queue_limit=spec.queue_limit,
@@ -210,7 +208,7 @@ class _NodeReader:
     def __init__(
         self,
         faults: Faults,
-        levels: Sequence[LevelDocument],
+        levels: Sequence[Level],
         models: Mapping[str, ServerModel],
         ours: Mapping[str, str],
         failed_after: int,
@@ -335,24 +333,24 @@ def _starts_again(document: GangDocument, policy: PolicySpec) -> int | None:
     backoff, status = policy.eviction_backoff, document.status
     if backoff is None or status.evicted_at is None:
         return None
-    pause = backoff.base
+    pause = backoff.base_s
     for _ in range(1, status.evictions):
-        if pause >= backoff.max or not pause:
+        if pause >= backoff.max_s or not pause:
             break
         pause *= 2
-    return status.evicted_at + min(pause, backoff.max)
+    return status.evicted_at + min(pause, backoff.max_s)
 
 
 def _min_run_times(instance: PlanInstance) -> dict[str | None, int]:
     """By queue, None for none: the minimum run time of gangs there that state none."""
     specs = {one.metadata.name: one.spec for one in instance.queues}
-    found: dict[str | None, int] = {None: instance.policy.spec.min_run_time}
+    found: dict[str | None, int] = {None: instance.policy.spec.min_run_time_s}
     for name in specs:
         at, seen = specs.get(name), set[str | None]()
-        while at is not None and at.min_run_time is None and at.parent not in seen:
+        while at is not None and at.min_run_time_s is None and at.parent not in seen:
             seen.add(at.parent)
             at = specs.get(at.parent or "")
-        stated = None if at is None else at.min_run_time
+        stated = None if at is None else at.min_run_time_s
         found[name] = found[None] if stated is None else stated
     return found
 
@@ -380,7 +378,7 @@ class GangReader:
     def __init__(
         self,
         faults: Faults,
-        levels: Sequence[LevelDocument],
+        levels: Sequence[Level],
         nodes: Sequence[Node],
         budgets: Collection[tuple[str, str]],
         min_run_times: Mapping[str | None, int],
@@ -442,7 +440,7 @@ class GangReader:
             budgets=self._budgets(document, f"{where}.status.pods", roles),
             queue=spec.queue,
             scheduler=status.scheduler,
-            duration=spec.expected_duration,
+            duration=spec.expected_duration_s,
             balance=self._level(topology.balance, at),
             exclusive=self._level(topology.exclusive, at),
             ordered=topology.order,
@@ -477,8 +475,8 @@ class GangReader:
         return near.gangs, level
 
     def _min_run_time(self, spec: GangSpec) -> int:
-        if spec.min_run_time is not None:
-            return spec.min_run_time
+        if spec.min_run_time_s is not None:
+            return spec.min_run_time_s
         return self.min_run_times.get(spec.queue, self.min_run_times[None])
 
     def _budgets(

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.apply.plan_actions import GangActions, PlanActions
+from models.documents.policy import GPU_RESOURCES
 from models.instance.eligibility import CONDITIONS
-from models.instance.policy import GPU_RESOURCES
 
 UNTAINTED = "no taint keeps other schedulers off it"
 

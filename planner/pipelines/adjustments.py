@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from models.instance.gang import NODE_NAME, NodeExpression
-from models.instance.policy import NO_COST, Objective, Policy
+from models.documents.gang import NODE_NAME, NodeExpression
+from models.documents.policy import NO_COST, Objective
+from models.instance.policy import Policy
 from models.tiers import family
 from models.units import time_text
 from planner.read.findings import Remarks

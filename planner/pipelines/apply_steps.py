@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 from models.apply.outcomes import ApplyLimits, Outcome, Verdict
+from models.instance.policy import kubernetes_policy
 from models.units import shown_of
 from planner.errors import Fault, InputError, StaleError
 from planner.pipelines.plan import verify_file
@@ -124,7 +125,7 @@ def ordered(plan: PlanDocument, file: str | None = None) -> VerifiedPlan:
         orders = actions_of(plan)
     except InapplicablePlanError as error:
         raise InputError(Fault(error.what, error.hint, file)) from None
-    settings = plan.instance.policy.spec.kubernetes.to_policy()
+    settings = kubernetes_policy(plan.instance.policy.spec.kubernetes)
     return VerifiedPlan(orders, settings, backend_of(orders.backend))
 
 

@@ -405,7 +405,7 @@ def _seconds(request: AuditRequest, instance: Instance) -> float:
 
 def _packed(instance: Instance) -> Instance:
     """The running gangs alone, as fast as they can be, and then with most nodes wholly free."""
-    from models.instance.policy import Objective
+    from models.documents.policy import Objective
     from models.tiers import family
 
     gangs = tuple(gang for gang in instance.gangs if gang.running)

@@ -148,7 +148,7 @@ class LivePlanner:
 
 def time_left(before: Planned) -> int:
     """Seconds of the time limit that a plan's search left, at least LEAST_TIME_S."""
-    limit = before.plan.instance.policy.spec.solve.time_limit
+    limit = before.plan.instance.policy.spec.solve.time_limit_s
     return min(limit, max(LEAST_TIME_S, limit - int(before.seconds.get("solve", 0.0))))
 
 

@@ -16,7 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from models.instance.policy import EVERY_SCHEDULER, MAX_BUDGET
+from models.documents.policy import MAX_BUDGET
+from models.instance.policy import EVERY_SCHEDULER
 from planner import __version__
 from planner.atomic_files import check_target, encoded, save
 from planner.errors import Fault, InputError, RefusedPlanError, UsageError

@@ -15,13 +15,7 @@ from typing import BinaryIO
 
 from models.documents.canonical import gang_document
 from models.documents.cluster import HOSTNAME_LABEL
-from models.documents.gang import (
-    GangSpec,
-    NextToDocument,
-    NodeExpressionDocument,
-    RoleDocument,
-    TolerationDocument,
-)
+from models.documents.gang import GangSpec, NextToDocument, NodeExpression, RoleDocument, Toleration
 from models.documents.trace import ObservedDocument
 from models.instance.gang import Gang, Role
 from models.instance.policy import EVERY_SCHEDULER
@@ -301,9 +295,7 @@ def _alone(role: RoleDocument, own: Role, sets: Collection[str]) -> RoleDocument
             "affinity": kept(role.affinity),
             "anti_affinity": kept(role.anti_affinity),
             "spread": kept(role.spread),
-            "node_affinity": tuple(
-                tuple(map(NodeExpressionDocument.of, term)) for term in own.node_affinity
-            ),
+            "node_affinity": tuple(own.node_affinity),
         }
     )
 
@@ -339,17 +331,17 @@ def _anonymous(trace: Trace) -> Trace:
     )
 
 
-def _unnamed_taint(one: TolerationDocument, numbers: _Numbers) -> TolerationDocument:
+def _unnamed_taint(one: Toleration, numbers: _Numbers) -> Toleration:
     """A site writes its teams and projects into taints; those that vendors and Kubernetes set stay."""
     key = one.key if one.key in PUBLIC_TAINTS else numbers.of("taint", one.key)
     value = one.value if one.value in PUBLIC_VALUES else numbers.of("value", one.value)
-    return one.model_copy(update={"key": key, "value": value})
+    return replace(one, key=key, value=value)
 
 
-def _unnamed_nodes(one: NodeExpressionDocument, numbers: _Numbers) -> NodeExpressionDocument:
+def _unnamed_nodes(one: NodeExpression, numbers: _Numbers) -> NodeExpression:
     if not one.field and one.key != HOSTNAME_LABEL:
         return one
-    return one.model_copy(update={"values": tuple(numbers.of("node", v) for v in one.values)})
+    return replace(one, values=tuple(numbers.of("node", v) for v in one.values))
 
 
 def _unnamed(spec: GangSpec, numbers: _Numbers) -> GangSpec:

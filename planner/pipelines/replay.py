@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from models.documents.base import API_VERSION
 from models.documents.canonical import canonical_instance, digest
+from models.documents.policy import SolveLimits
 from models.documents.replay import (
     Distribution,
     ReplayCluster,
@@ -36,7 +37,6 @@ from models.documents.replay import (
 )
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.policy import SolveLimits
 from models.program.base_state import base_decisions
 from models.units import epoch_seconds, plural
 from planner import __version__

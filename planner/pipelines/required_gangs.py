@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from models.documents.policy import Objective
 from models.instance.disruption_budgets import fixed, may_stop
-from models.instance.policy import Objective
 from models.instance.solution import NEVER
 from models.queues.queue_shares import shares
 from models.tiers import TIERS, family

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from models.documents.base import FieldError, Path, similar, suggestion
-from models.documents.cluster import ClusterDocument, NodeDocument
+from models.documents.base import FieldError, Path, made, similar, suggestion
+from models.documents.cluster import ClusterDocument, DisruptionBudget, Level, NodeDocument
 from models.documents.server import nic_errors, out_of_range
 from models.hardware import FindModel, ServerModel, slug
 from models.host_ranges import MAX_NAMES, host_count, hosts
-from models.instance.cluster import Cluster, DisruptionBudget, Level, Node, Taint
+from models.instance.cluster import Cluster, Node, Taint
 from models.units import shown
 from planner.read.validation import Entry, original_path
 
@@ -177,8 +177,7 @@ def _budgets(entries: Sequence[Entry[ClusterDocument]]) -> tuple[DisruptionBudge
     found: dict[tuple[str, str], DisruptionBudget] = {}
     for entry in entries:
         for i, document in enumerate(entry.document.spec.disruption_budgets):
-            budget = document.to_budget()
-            if found.setdefault(document.key, budget) != budget:
+            if found.setdefault(document.key, document) != document:
                 what = f"two disruption budgets are named {shown('/'.join(document.key))}"
                 entry.fault(("spec", "disruptionBudgets", i, "name"), what, "keep one of the two")
     return tuple(found[key] for key in sorted(found))
@@ -188,7 +187,7 @@ def _levels(entries: Sequence[Entry[ClusterDocument]]) -> tuple[Level, ...]:
     """The levels of the first document, which all the others must repeat."""
     first: tuple[Level, ...] | None = None
     for entry in entries:
-        own = tuple(level.to_level() for level in entry.document.spec.levels)
+        own = entry.document.spec.levels
         if entry.lacks("spec", "levels"):
             continue
         if first is not None and own != first:
@@ -282,19 +281,12 @@ def _without_gpus(document: NodeDocument, entry: Entry[ClusterDocument], at: Pat
 
 def _node(document: NodeDocument, model: ServerModel | None, levels: tuple[Level, ...]) -> Node:
     """The node of an entry, under the entry's own name."""
-    return Node(
-        name=document.name,
+    return made(
+        Node,
+        document,
         model=model,
         domains=tuple(document.domains.get(level.name) for level in levels),
-        allocatable=tuple(sorted(document.allocatable.items())),
-        labels=tuple(sorted(document.labels.items())),
-        taints=tuple(Taint(t.key, t.value, t.effect) for t in document.taints),
+        taints=tuple(made(Taint, one) for one in document.taints),
         nics=None if document.nics is None else tuple(nic.to_nic() for nic in document.nics),
-        unschedulable=document.unschedulable,
-        ready=document.ready,
         unhealthy=sum(1 << gpu for gpu in set(document.unhealthy_gpus)),
-        unknown_unhealthy=document.unknown_unhealthy,
-        pod_sets=tuple(sorted(document.pod_sets.items())),
-        held=tuple(sorted(document.held.items())),
-        last_failure=document.last_failure,
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 
-from models.documents.base import FieldError, Path, suggestion
+from models.documents.base import FieldError, Path, made, suggestion
 from models.documents.cluster import NODE_LEVEL
 from models.documents.gang import (
     GangDocument,
@@ -26,17 +26,14 @@ from models.instance.cluster import Node
 from models.instance.gang import (
     ExistingPod,
     Gang,
-    Hold,
     Near,
     NextTo,
     NodeAffinity,
-    NodeExpression,
     PlannedPod,
     Role,
     SharedAffinity,
     Spread,
     Together,
-    Toleration,
 )
 from models.units import shown
 from planner.read.compact_cluster import MergedCluster
@@ -350,7 +347,7 @@ class GangReader:
         pods: tuple[ExistingPod, ...],
         planned: tuple[PlannedPod, ...],
     ) -> Gang:
-        spec, hold = document.spec, document.status.hold
+        spec = document.spec
         roles = self._plain_roles(spec.roles)
         if spec.groups or any(role.shape is not None for role in spec.roles):
             divided = tuple(
@@ -365,44 +362,27 @@ class GangReader:
                 for written, parts in zip(spec.roles, divided, strict=True)
                 for part in parts
             )
-        return Gang(
-            namespace=document.metadata.namespace,
-            name=document.metadata.name,
+        topology, near = spec.topology, spec.near
+        return made(
+            Gang,
+            document.metadata,
+            spec,
+            topology,
+            spec.communication,
+            document.status,
             roles=roles,
-            priority=spec.priority,
-            queue=spec.queue,
-            submitted_at=spec.submitted_at,
-            expected_duration_s=spec.expected_duration,
-            preemptible=spec.preemptible,
-            movable=spec.movable,
-            required=self._level(spec.topology.required),
-            preferred=self._level(spec.topology.preferred),
-            min_bandwidth_share=spec.topology.min_bandwidth_share,
-            pattern=spec.communication.pattern,
-            weight=spec.communication.weight,
-            nvlink_across_nodes=spec.communication.nvlink_across_nodes,
-            fraction=spec.communication.fraction,
+            required=self._level(topology.required),
+            preferred=self._level(topology.preferred),
+            balance=self._level(topology.balance),
+            exclusive=self._level(topology.exclusive),
+            ordered=topology.order,
             counts_speed=spec.communication.speed == "count",
-            service=spec.service,
             pods=tuple(sorted(pods, key=lambda pod: (pod.role, pod.index))),
-            hold=None if hold is None else Hold(hold.code, hold.message),
-            scheduler=document.status.scheduler,
-            started_at=document.status.started_at,
-            runs_since=document.status.runs_since,
-            evicted_at=document.status.evicted_at,
-            evictions=document.status.evictions,
-            min_run_time_s=spec.min_run_time,
-            last_checkpoint=document.status.last_checkpoint,
-            resize_after=spec.resize_after,
             planned=tuple(sorted(planned)),
-            balance=self._level(spec.topology.balance),
-            exclusive=self._level(spec.topology.exclusive),
-            ordered=spec.topology.order,
-            patience=None if spec.patience is None else spec.patience.to_patience(),
             together=tuple(_together(document, self.levels)),
             near=None
-            if spec.near is None
-            else Near(tuple(sorted(spec.near.gangs)), self.levels.get(spec.near.level, 0)),
+            if near is None
+            else Near(tuple(sorted(near.gangs)), self.levels.get(near.level, 0)),
         )
 
     def _level(self, name: str | None) -> int | None:
@@ -416,37 +396,28 @@ class GangReader:
 
     def _role(self, role: RoleDocument) -> Role:
         least, most, step = role.span
-        return Role(
-            name=role.name,
+        topology = role.topology
+        return made(
+            Role,
+            role,
             min=least,
             max=most,
             step=step,
-            gpus=role.gpus,
             elastic=not isinstance(role.replicas, int),
-            requests=tuple(sorted(role.requests.items())),
-            required=self._level(role.topology.required),
-            preferred=self._level(role.topology.preferred),
+            required=self._level(topology.required),
+            preferred=self._level(topology.preferred),
             slice_size=role.slice.size if role.slice else None,
             slice_level=self._level(role.slice.required) if role.slice else None,
             outer_slices=tuple(
                 (outer.size, self.levels.get(outer.required, 0)) for outer in role.outer_slices
             ),
-            node_selector=tuple(sorted(role.node_selector.items())),
-            tolerations=tuple(
-                Toleration(t.key, t.operator, t.value, t.effect) for t in role.tolerations
-            ),
-            model=role.model,
-            mix_models=role.mix_models,
-            first_index=role.first_index,
             node_affinity=self._affinity(role.node_affinity),
             pod_sets=tuple(sorted(role.pod_sets)),
             anti_affinity=tuple(self._next_to(one) for one in role.anti_affinity),
             affinity=tuple(self._next_to(one) for one in role.affinity),
             spread=tuple(
-                Spread(self.levels.get(one.level, 0), one.max_skew, one.pod_set, one.min_domains)
-                for one in role.spread
+                made(Spread, one, level=self.levels.get(one.level, 0)) for one in role.spread
             ),
-            parallelism=None if role.parallelism is None else role.parallelism.to_parallelism(),
         )
 
     def _next_to(self, rule: NextToDocument) -> NextTo:
@@ -457,10 +428,7 @@ class GangReader:
         if not terms:
             return ()
         if id(terms) not in self._affinities:
-            found = SharedAffinity(
-                tuple(NodeExpression(e.key, e.operator, e.values, e.field) for e in term)
-                for term in terms
-            )
+            found = SharedAffinity(terms)
             self._affinities[id(terms)] = (terms, self._equal.setdefault(found, found))
         return self._affinities[id(terms)][1]
 

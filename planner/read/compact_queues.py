@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from models.documents.base import Path, suggestion
+from models.documents.base import Path, made, suggestion
 from models.documents.cluster import NODE_LEVEL
 from models.documents.queue import AmountDocument, CellDocument, QueueDocument
 from models.hardware import slug
@@ -188,18 +188,16 @@ def _check_parents(by_name: Mapping[str, QueueEntry]) -> set[str]:
 
 def _queue(document: QueueDocument, order: Mapping[str, int], levels: Mapping[str, int]) -> Queue:
     spec = document.spec
-    return Queue(
-        name=document.metadata.name,
+    return made(
+        Queue,
+        document.metadata,
+        spec,
         parent=None if spec.parent is None else order.get(spec.parent),
         guarantee=_amount(spec.guarantee),
         limit=_amount(spec.limit),
         lending_limit=_amount(spec.lending_limit),
         non_preemptible_limit=_amount(spec.non_preemptible_limit),
-        borrowing=spec.borrowing,
-        reclaim=spec.reclaim,
-        weight=spec.weight,
         strict=spec.order == "strict",
-        min_run_time_s=spec.min_run_time,
         cells=tuple(
             Cell(
                 cell.count or 1,

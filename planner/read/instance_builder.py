@@ -9,20 +9,22 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from models.documents.base import suggestion
+from models.documents.base import made, suggestion
 from models.documents.canonical import reference_time
 from models.documents.cluster import NODE_LEVEL
-from models.documents.policy import PolicyDocument, PolicySpec
+from models.documents.gang import Hold
+from models.documents.policy import PolicyDocument
 from models.documents.queue import QueueDocument
 from models.hardware import FindModel
 from models.instance.cluster import Node
-from models.instance.gang import Gang, Hold, turn
+from models.instance.gang import Gang, turn
 from models.instance.instance import Instance
 from models.instance.policy import (
     KubernetesPolicy,
+    Moves,
     Policy,
-    SolveLimits,
     default_max_gangs,
+    kubernetes_policy,
 )
 from models.instance.run_times import granted_run_times, starts_again
 from models.instance.solution import BACKOFF, QUEUE_LIMIT
@@ -321,37 +323,23 @@ def policy_of(
     """
     if document is None:
         settings = _with_queue(KubernetesPolicy(), queue)
-        moves = PolicySpec.model_construct().to_moves(max_gangs)
-        return Policy(mix=mix, now=now, kubernetes=settings, moves=moves)
+        return Policy(mix=mix, now=now, kubernetes=settings, moves=Moves(max_gangs).or_none)
     spec = document.spec
-    starvation, backoff = spec.starvation, spec.eviction_backoff
+    moves = spec.moves
+    most = moves.max_gangs if spec.states_max_gangs else max_gangs
     if spec.mix is not None:
         mix = tuple(sorted(spec.mix.items()))
-    solve = spec.solve
-    return Policy(
-        name=document.metadata.name,
+    return made(
+        Policy,
+        document.metadata,
+        spec,
         objectives=spec.to_objectives(),
         mix=mix,
-        min_bandwidth_share=spec.min_bandwidth_share,
-        gpu_binding=spec.gpu_binding,
-        node_selector=tuple(sorted(spec.node_selector.items())),
-        solve=SolveLimits(solve.budget, solve.time_limit, solve.workers, solve.seed),
-        kubernetes=_with_queue(spec.kubernetes.to_policy(), queue),
-        moves=spec.to_moves(max_gangs),
-        disruption=spec.disruption.to_disruption(),
-        starvation_after_s=None if starvation is None else starvation.after,
+        kubernetes=_with_queue(kubernetes_policy(spec.kubernetes), queue),
+        moves=Moves(most, moves.max_gpus, moves.min_gain).or_none,
+        starvation_after_s=None if spec.starvation is None else spec.starvation.after,
         now=spec.now if now is None else now,
-        min_run_time_s=spec.min_run_time,
-        eviction_backoff=None if backoff is None else backoff.to_backoff(),
-        queue_limit=spec.queue_limit,
         hold_room_from=None if spec.hold_room is None else spec.hold_room.least,
-        reservations=None if spec.reservations is None else spec.reservations.to_reservations(),
-        patience=None if spec.patience is None else spec.patience.to_patience(),
-        spares=tuple(sorted(spec.spares.items())),
-        suspect_for_s=spec.suspect_for,
-        per_gpu=tuple(sorted(spec.per_gpu.items())),
-        gpu_hour_price=spec.gpu_hour_price,
-        slurm_priorities=spec.slurm_priorities,
     )
 
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
 from models.documents.audit import AuditDocument
+from models.documents.base import Data
 from models.documents.capacity import CapacityDocument
 from models.documents.cluster import ClusterDocument
 from models.documents.comparison import ComparisonDocument
@@ -47,7 +48,7 @@ class _Readable(GenerateJsonSchema):
         return False
 
     def encode_default(self, dft: object) -> object:
-        if isinstance(dft, BaseModel):
+        if isinstance(dft, BaseModel | Data):
             return {}  # each of its fields states its own
         return number(dft) if isinstance(dft, Fraction) else super().encode_default(dft)
 

@@ -10,11 +10,16 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from models.documents.communication import ExampleModel, StepModel, TransformerModel
+from models.documents.communication import (
+    DEFAULT_FRACTION,
+    ExampleModel,
+    StepModel,
+    TransformerModel,
+)
 from models.documents.gang import GangDocument
 from models.hardware import ServerModel
 from models.instance.cluster import Node
-from models.instance.gang import DEFAULT_FRACTION, Gang
+from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.rates.gang_bandwidth import ideal_MBps
 from models.rates.gpu_sets import UnknownRate

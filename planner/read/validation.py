@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from models.documents.base import FieldError, Path, Read, suggestion
+from models.documents.base import Data, FieldError, Path, Read, fields_of, suggestion
 from models.units import InvalidValueError, described, shown
 from planner.read.findings import Finding, Findings
 from planner.read.sources import Source
@@ -30,7 +30,10 @@ _EXPECTED = {
     "dict_type": "an object with fields",
     "model_type": "an object with fields",
     "model_attributes_type": "an object with fields",
+    "dataclass_type": "an object with fields",
 }
+
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
 def path_text(path: Path) -> str:
@@ -56,7 +59,7 @@ def describe_error(
 ) -> tuple[str, str | None]:
     """(what, hint) of one pydantic error at ``path`` of the document."""
     kind, context = error["type"], error.get("ctx", {})
-    if kind == "extra_forbidden":
+    if kind in _UNKNOWN:
         what = f"unknown field {shown(str(path[-1]))}{_inside(path[:-1])}"
         return what, suggestion(str(path[-1]), fields_at(model, path[:-1]), "fields")
     if kind == "missing":
@@ -121,11 +124,7 @@ def _bound(kind: str, value: object, context: dict[str, Any]) -> tuple[str, str]
 
 def fields_at(model: type[BaseModel], path: Path) -> list[str]:
     """Field names of an object at a path, as in YAML."""
-    return [
-        info.alias or name
-        for found in _models_at(model, path)
-        for name, info in found.model_fields.items()
-    ]
+    return [name for found in _models_at(model, path) for name in fields_of(found)]
 
 
 def literals_at(model: type[BaseModel], path: Path) -> list[str]:
@@ -140,12 +139,12 @@ def literals_at(model: type[BaseModel], path: Path) -> list[str]:
     ]
 
 
-def _models_at(model: type[BaseModel], path: Path) -> list[type[BaseModel]]:
+def _models_at(model: type[BaseModel], path: Path) -> list[type[BaseModel | Data]]:
     return [
         arm
         for annotation in _annotations_at(model, path)
         for arm in _arms(annotation)
-        if isinstance(arm, type) and issubclass(arm, BaseModel)
+        if isinstance(arm, type) and issubclass(arm, BaseModel | Data)
     ]
 
 
@@ -158,10 +157,9 @@ def _annotations_at(model: type[BaseModel], path: Path) -> list[Any]:
 
 
 def _below(kind: Any, step: str | int) -> Iterator[Any]:  # noqa: ANN401  # any annotation
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        for name, info in kind.model_fields.items():
-            if step == (info.alias or name):
-                yield info.annotation
+    if isinstance(kind, type) and issubclass(kind, BaseModel | Data):
+        if step in (known := fields_of(kind)):
+            yield known[str(step)].annotation
     elif typing.get_origin(kind) is tuple and isinstance(step, int):
         yield typing.get_args(kind)[0]
     elif typing.get_origin(kind) is dict:
@@ -258,7 +256,7 @@ def validate(
             if round_ == 0:
                 findings.add(Finding(source, (*path, *origin), what, hint, at_key))
             cuts.append(real)
-            if one["type"] != "extra_forbidden":
+            if one["type"] not in _UNKNOWN:
                 lost.append(origin)
         if () in cuts:
             return None
@@ -280,7 +278,7 @@ def real_path(tree: Any, error: Any) -> tuple[Path, bool]:  # noqa: ANN401  # pl
         ):
             path.append(step)
             here = here[step]  # type: ignore[index]  # a name in a dict, a position in a list
-    at_key = error["type"] == "extra_forbidden" or error["loc"][-1:] == ("[key]",)
+    at_key = error["type"] in _UNKNOWN or error["loc"][-1:] == ("[key]",)
     return tuple(path), at_key
 
 

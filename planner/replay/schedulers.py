@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from models.documents.policy import SolveLimits
 from models.instance.instance import Instance
-from models.instance.policy import Policy, SolveLimits
+from models.instance.policy import Policy
 from models.instance.solution import GangDecision
 from planner.baselines.rules import (
     BASELINES,

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from models.instance.policy import SolveLimits
+from models.documents.policy import SolveLimits
 from models.instance.solution import StoppedBy
 
 

@@ -21,9 +21,10 @@ from models.documents.capacity import (
     CapacityShape,
     CapacityStatus,
 )
+from models.documents.gang import Toleration
 from models.instance.cluster import Node
 from models.instance.eligibility import model_matches, tolerated
-from models.instance.gang import Gang, Toleration
+from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS, free_after
 from models.instance.solution import GangDecision, PodPlacement, placed

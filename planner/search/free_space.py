@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from models.documents.gang import Hold
 from models.hardware import bits
 from models.instance.disruption_budgets import guards
-from models.instance.gang import Gang, Hold
+from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS, Room, is_blind
 from models.instance.run_times import protected

@@ -14,7 +14,8 @@ from fractions import Fraction
 from functools import cached_property, partial
 from importlib.metadata import version
 
-from models.instance.gang import Gang, Patience
+from models.documents.gang import Patience
+from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.solution import ByPriority, GangDecision, Solution
 from models.program.aggregated.bounds import PLACEMENTS

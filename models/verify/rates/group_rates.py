@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from models.documents.gang import ParallelismDocument
+from models.documents.gang import Parallelism
 from models.hardware import ServerModel
 from models.verify.facts import Gang, Pod, PodKey
 from models.verify.rates import gpu_rates
@@ -48,7 +48,7 @@ EXPERT = "expert"
 TENSOR = "tensor"
 
 
-def kinds_of(degrees: ParallelismDocument, gpus: int) -> list[Kind] | None:
+def kinds_of(degrees: Parallelism, gpus: int) -> list[Kind] | None:
     """7: the kinds of a role with so many GPUs; None where the degrees do not divide them."""
     t, c, e, p = degrees.tensor, degrees.context, degrees.expert, degrees.pipeline
     if gpus % (t * c * p) or gpus // (t * p) % e:

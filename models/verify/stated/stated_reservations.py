@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 from models.documents.plan import PlanGang, PlanReservation
+from models.documents.policy import Reservations
 from models.verify.adaptor import StatedGang
 from models.verify.changes import Change
 from models.verify.facts import Facts, Gang
@@ -81,7 +82,7 @@ def _order(outcome: Outcome) -> Iterator[Violation]:
             if document.passed_over is not None:
                 yield change.violation(RULE, "holds a reservation: it is not passed over")
             continue
-        listed = rules is not None and rules.to_reservations().admits(gang.priority)
+        listed = rules is not None and _for(rules, gang.priority)
         passed = waits and listed and gang.priority in behind
         if passed != (document.passed_over is not None):
             yield change.violation(
@@ -92,15 +93,25 @@ def _order(outcome: Outcome) -> Iterator[Violation]:
             )
 
 
+def _for(rules: Reservations, priority: int) -> bool:
+    """Whether gangs of a priority may hold one: some comparison holds, or there is none."""
+    for sign, other in rules.priorities:
+        if (priority == other and "=" in sign) or (priority > other and ">" in sign):
+            return True
+        if priority < other and "<" in sign:
+            return True
+    return not rules.priorities
+
+
 def _faults(
     facts: Facts, change: Change, stated: StatedGang, reserved: PlanReservation
 ) -> Iterator[str]:
     gang, rules = change.gang, facts.policy.reservations
     if rules is None:
         yield "the policy has no reservations"
-    elif not rules.to_reservations().admits(gang.priority):
+    elif not _for(rules, gang.priority):
         yield f"the policy has no reservations for priority {gang.priority}"
-    elif reserved.start > facts.now + rules.horizon:
+    elif reserved.start > facts.now + rules.horizon_s:
         yield "starts after the policy's horizon"
     if reserved.start < facts.now:
         yield "is said to have started"

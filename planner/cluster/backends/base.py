@@ -12,7 +12,8 @@ from typing import Protocol
 from models.apply.live_state import ClusterView, LivePod
 from models.apply.plan_actions import PlanActions, PodStart
 from models.apply.requests import Done, Event
-from models.instance.policy import GPU_RESOURCES, KubernetesPolicy
+from models.documents.policy import GPU_RESOURCES
+from models.instance.policy import KubernetesPolicy
 from models.units import InvalidValueError, quantity
 from planner.cluster.transport import Transport, Tree
 from planner.read.kube.lookup import mapping, text

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from pydantic import ValidationError
 
 from models.documents.base import API_VERSION
-from models.documents.cluster import NO_NAME, ClusterDocument, LevelDocument, NodeDocument
+from models.documents.cluster import NO_NAME, ClusterDocument, NodeDocument
 from models.documents.gang import GangDocument
 from models.documents.queue import QueueDocument
 from models.hardware import FindModel, ServerModel
@@ -303,7 +303,7 @@ def _cluster(
         "kind": "Cluster",
         "metadata": metadata,
         "spec": {
-            "levels": [LevelDocument.of(one).to_json() for one in trees.levels.levels],
+            "levels": [one.to_json() for one in trees.levels.levels],
             "nodes": entries,
             "disruptionBudgets": [
                 {"namespace": namespace, "name": name, "allowed": allowed}

@@ -14,16 +14,10 @@ from pydantic import ValidationError
 
 from models.apply.intents import RANK
 from models.documents.base import API_VERSION
-from models.documents.gang import (
-    MAX_RANK,
-    CheckedTerms,
-    NodeExpressionDocument,
-    term_errors,
-)
+from models.documents.gang import MAX_RANK, CheckedTerms, NodeExpression, Toleration, term_errors
 from models.instance.disruption_budgets import DisruptionBudgets
-from models.instance.gang import NodeExpression, Toleration, whole_number
 from models.instance.policy import EVERY_SCHEDULER, KubernetesPolicy
-from models.units import duration_text, first_of, shortened, shown_of, time_text
+from models.units import duration_text, first_of, shortened, shown_of, time_text, whole_number
 from planner.read.findings import Remarks
 from planner.read.kube.gangs.communication import PARALLELISM
 from planner.read.kube.levels.levels import Levels
@@ -218,7 +212,7 @@ class GangDocuments:
         gpus = (replicas["min"] if elastic else replicas) * tree["gpus"]
         wrong = next(degrees.field_errors(gpus, elastic=elastic), None)
         if wrong is None:
-            tree["parallelism"] = degrees.model_dump(exclude_defaults=True)
+            tree["parallelism"] = degrees
         else:
             what = f"role {role.name}: {wrong.what}; its annotation {PARALLELISM} is ignored"
             self.remarks.add(gang.subject, what)
@@ -229,8 +223,7 @@ class GangDocuments:
             written = [[_expression(one) for one in term] for term in affinity]
             try:
                 read = CheckedTerms(
-                    tuple(NodeExpressionDocument.model_validate(one) for one in term)
-                    for term in written
+                    tuple(NodeExpression.read(one) for one in term) for term in written
                 )
                 sound = not any(term_errors(read))
             except ValidationError:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL
-from models.documents.gang import MAX_NEAR
-from models.instance.gang import NodeExpression
+from models.documents.gang import MAX_NEAR, NodeExpression
 from models.units import shortened
 from planner.read.findings import Remarks
 from planner.read.kube.gang_documents import model_pod

@@ -14,10 +14,11 @@ from math import lcm
 from types import MappingProxyType
 
 from models.documents.base import API_VERSION
+from models.documents.gang import NODE_NAME, NodeExpression
+from models.documents.policy import QUOTAS
 from models.documents.queue import MAX_WEIGHT, QueueDocument
 from models.hardware import FindModel, slug
-from models.instance.gang import NODE_NAME, NodeExpression
-from models.instance.policy import QUOTAS, KubernetesPolicy
+from models.instance.policy import KubernetesPolicy
 from models.units import shown
 from planner.read.findings import Remarks
 from planner.read.kube.dialect_registry import quota_readers

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from math import lcm
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from models.documents.gang import ParallelismDocument
-from models.instance.gang import NodeExpression
+from models.documents.gang import NodeExpression, Parallelism
 from planner.read.kube.lookup import Tree
 
 if TYPE_CHECKING:
+    from models.documents.gang import Toleration
     from models.instance.cluster import Taint
-    from models.instance.gang import Toleration
     from planner.read.kube.pods.pod_rules import PodRule
     from planner.read.kube.pods.wishes import Wish
 
@@ -390,7 +389,7 @@ class KubeRole:
     scalable: bool = False
     pod_sets: tuple[str, ...] = ()
     rules: Tree = field(default_factory=dict)
-    parallelism: ParallelismDocument | None = None
+    parallelism: Parallelism | None = None
     gone: int = 0
     replaces: bool = False
     ends_gang: bool = False

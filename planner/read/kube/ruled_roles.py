@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from models.documents.gang import NodeExpression
 from models.instance.eligibility import tolerated
-from models.instance.gang import NodeExpression
 from planner.read.kube.lookup import union
 from planner.read.kube.pods.constraints import Affinity
 from planner.read.kube.pods.pod_kinds import NodeMasks, Population

@@ -9,11 +9,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from models.documents.base import API_VERSION
-from models.documents.cluster import ClusterDocument, LevelDocument
+from models.documents.cluster import ClusterDocument, Level
 from models.documents.gang import GangDocument
 from models.hardware import FindModel, ServerModel
 from models.host_ranges import MAX_NAMES
-from models.instance.cluster import Level
 from models.instance.policy import Policy
 from models.units import plural, shown
 from planner.read.findings import Finding, Findings, Remarks
@@ -223,7 +222,7 @@ def _cluster(
             "kind": "Cluster",
             "metadata": {"name": clean(state.cluster)},
             "spec": {
-                "levels": [LevelDocument.of(one).to_json() for one in levels.levels],
+                "levels": [one.to_json() for one in levels.levels],
                 "nodes": entries,
             },
         }

@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from models.documents.base import API_VERSION
-from models.instance.cluster import Cluster, Level, Node
+from models.documents.cluster import Level
+from models.instance.cluster import Cluster, Node
 from models.units import number
 from planner.errors import Fault
 from planner.read.findings import Findings, Remarks

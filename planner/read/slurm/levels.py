@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
 from models.documents.base import suggestion
-from models.documents.cluster import MAX_LEVELS
-from models.instance.cluster import Level
+from models.documents.cluster import MAX_LEVELS, Level
 from models.units import shown
 from planner.read.findings import Findings, Remark, Remarks
 from planner.read.slurm.definitions import (

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from models.documents.gang import GangSpec, NodeExpressionDocument, RoleDocument
+from models.documents.gang import GangSpec, NodeExpression, RoleDocument
 from models.documents.trace import ObservedDocument, worker
 from models.units import MAX_SECONDS, YEAR_3000, shown
 from planner.read.sources import Malformed
@@ -209,7 +209,7 @@ def _openb_role(row: Row, role: RoleDocument) -> RoleDocument:
         "memory": row.amount("memory", "memory_mib", "Mi"),
     }
     models = row.label_values("gpu_spec")
-    term = NodeExpressionDocument(key=GPU_MODEL_LABEL, operator="In", values=models)
+    term = NodeExpression(key=GPU_MODEL_LABEL, operator="In", values=models)
     return role.model_copy(
         update={"requests": requests, "node_affinity": ((term,),) if models else ()}
     )

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
-from models.instance.gang import Patience
+from models.documents.gang import Patience
+from models.documents.policy import SolveLimits
 from models.instance.instance import Instance
-from models.instance.policy import SolveLimits
 from models.instance.solution import Reason
 from models.program.formulation import formulate
 from models.program.interruption import Interrupted

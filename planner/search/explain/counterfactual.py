@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from models.instance.policy import MAX_BUDGET, SolveLimits
+from models.documents.policy import MAX_BUDGET, SolveLimits
 from models.instance.solution import PodPlacement
 from models.program.formulation import formulate
 from models.program.interruption import Interrupted, Question

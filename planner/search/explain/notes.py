@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from models.documents.policy import LOST_RUNTIME
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.policy import LOST_RUNTIME
 from models.instance.solution import NEVER, QUOTA, RESERVED, GangDecision, TierResult
 from models.starts.empty_starts import Answer, not_claiming
 from models.units import first_of, plural

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from models.documents.gang import Toleration
 from models.documents.reason import MAX_NAMED
 from models.instance.eligibility import tolerated, without_conditions
-from models.instance.gang import Role, Toleration, label_texts, shown
+from models.instance.gang import Role, label_texts, shown
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS
 from models.instance.solution import NEVER, Reason

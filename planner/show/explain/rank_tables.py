@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
+from models.documents.gang import Parallelism
 from models.documents.plan import PlanGang, PlanPod
-from models.instance.gang import Parallelism, Role
+from models.instance.gang import Role
 from models.rates.gang_rates import own_sets
 from models.rates.gpu_sets import UnknownRate
 from models.rates.group_bandwidth import GroupRates, Place

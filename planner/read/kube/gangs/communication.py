@@ -12,12 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import get_args
 
 from models.documents.base import decimal_check
-from models.documents.communication import Pattern
-from models.documents.gang import ParallelismDocument
-from models.instance.gang import DEFAULT_FRACTION, whole_number
+from models.documents.communication import DEFAULT_FRACTION, Pattern
+from models.documents.gang import Parallelism
 from models.instance.policy import KubernetesPolicy
 from models.step_time import MOST_FRACTION
-from models.units import InvalidValueError, exact, number
+from models.units import InvalidValueError, exact, number, whole_number
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import Tree
 from planner.read.kube.records import KubeGang, KubeObject
@@ -113,7 +112,7 @@ def mark_parallel_roles(
             remarks.add(gang.subject, FASTER.format(PARALLELISM), TRUST_HINT)
 
 
-def _degrees(written: str) -> ParallelismDocument:
+def _degrees(written: str) -> Parallelism:
     """Degrees as JSON, or as ``tensor=8,pipeline=4``."""
     tree: object
     try:
@@ -126,7 +125,7 @@ def _degrees(written: str) -> ParallelismDocument:
             tree = {name.strip(): whole_number(degree) for name, _, degree in pairs}
             if len(tree) < len(pairs):
                 raise InvalidValueError("a degree twice")
-        return ParallelismDocument.model_validate(tree)
+        return Parallelism.read(tree)
     except (ValueError, RecursionError) as error:
         raise InvalidValueError("no degrees") from error
 

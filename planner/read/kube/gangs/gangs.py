@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from models.documents.policy import LOST_RUNTIME
 from models.instance.gang import turn
-from models.instance.policy import LOST_RUNTIME, KubernetesPolicy, Policy
+from models.instance.policy import KubernetesPolicy, Policy
 from models.units import InvalidValueError, epoch_seconds, seconds
 from planner.read.findings import Remarks
 from planner.read.kube.dialects import elastic_quotas, hived

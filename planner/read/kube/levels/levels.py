@@ -12,10 +12,9 @@ from dataclasses import dataclass, field, replace
 import yaml
 
 from models.documents.base import API_VERSION, MAX_FIELDS
-from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL
+from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL, Domains, Level
 from models.host_ranges import host_ranges
-from models.instance.cluster import Level
-from models.instance.policy import Domains, KubernetesPolicy
+from models.instance.policy import KubernetesPolicy
 from models.units import number
 from planner.read.findings import MAX_CHARACTERS, Remarks
 from planner.read.kube.levels.builder import LevelBuilder

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL
-from models.instance.cluster import Level
+from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL, Level
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import SHORT, is_label_key, is_name
 from planner.read.kube.records import KubeNode

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from models.documents.cluster import HOSTNAME_LABEL
-from models.instance.gang import NodeExpression
+from models.documents.gang import NodeExpression
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import Tree, at, bits, items, mapping, objects, text
 from planner.read.kube.pods.constraints import (

@@ -11,9 +11,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
+from typing import cast
 
 from models.documents.cluster import HOSTNAME_LABEL
-from models.instance.gang import NodeExpression, Toleration
+from models.documents.gang import NodeExpression, Operator, ToleratedEffect, Toleration
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import (
     Tree,
@@ -259,10 +260,10 @@ def _toleration(key: str, operator: str, value: str, effect: str) -> Toleration 
     if effect not in ("", "NoSchedule", "PreferNoSchedule", "NoExecute"):
         return None
     if operator == "Exists":
-        return Toleration(key, operator, "", effect)
+        return Toleration(key, "Exists", "", cast("ToleratedEffect", effect))
     if operator != "Equal" or not key:
         return None
-    return Toleration(key, operator, value, effect)
+    return Toleration(key, "Equal", value, cast("ToleratedEffect", effect))
 
 
 def exceeds_bounds(terms: Sequence[Tree], *path: str) -> bool:
@@ -316,7 +317,7 @@ def _expression(entry: object, *, field_: bool) -> NodeExpression | None:
         return None
     if not _is_valid(operator, values, field_=field_):
         return None
-    return NodeExpression(key, operator, values, field_)
+    return NodeExpression(key, cast("Operator", operator), values, field_)
 
 
 def _is_valid(operator: str, values: tuple[str, ...], *, field_: bool) -> bool:

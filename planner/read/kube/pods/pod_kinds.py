@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from models.documents.cluster import HOSTNAME_LABEL
-from models.instance.gang import NodeAffinity, NodeExpression, holds
+from models.documents.gang import NodeExpression
+from models.instance.gang import NodeAffinity, holds
 from planner.read.kube.lookup import LabelSets, Tree, bits, mapping, objects, union
 from planner.read.kube.records import KubeNode, KubePod, Objects
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from models.instance.gang import NodeExpression
+from models.documents.gang import NodeExpression
 from models.units import InvalidValueError, quantity
 from planner.read.kube.lookup import at, is_object_name, items, mapping, objects, text
 from planner.read.kube.pods.constraints import (

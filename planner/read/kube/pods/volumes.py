@@ -19,7 +19,8 @@ from fractions import Fraction
 from hashlib import sha256
 
 from models.documents.cluster import HOSTNAME_LABEL
-from models.instance.gang import NodeExpression, holds
+from models.documents.gang import NodeExpression
+from models.instance.gang import holds
 from models.instance.policy import KubernetesPolicy
 from models.units import quantity_text
 from planner.read.findings import Remarks
