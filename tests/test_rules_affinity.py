@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 from random import Random
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from building import build, gang, instance_document, node, role
@@ -17,8 +17,8 @@ from plan_documents import Doc, entry, restated, wanted
 from tiny import tiny
 
 from models.documents.canonical import canonical_instance
-from models.documents.gang import NodeExpression
-from models.instance.gang import OPERATORS, NodeAffinity, matches, shown
+from models.documents.gang import NodeExpression, Operator
+from models.instance.gang import NodeAffinity, matches, shown
 from models.instance.instance import Instance
 from models.program.base_state import base_decisions
 from models.program.demand_builder import remaining_demand
@@ -325,7 +325,7 @@ def test_nodes_of_many_terms_are_those_that_match_by_themselves() -> None:
     values = ("a", "b", "3", "-4", "+5", "9" * 30, "")
 
     def expression() -> NodeExpression:
-        operator = r.choice(OPERATORS)
+        operator = r.choice(get_args(Operator))
         if operator in ("Gt", "Lt"):
             return one(r.choice("xyz"), operator, r.choice(("3", "-4", "0", "5")))
         listed = r.sample(values, 2) if operator in ("In", "NotIn") else []
