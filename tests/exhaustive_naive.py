@@ -22,7 +22,7 @@ from models.documents.plan import GangKey
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.verify.check import check, derive
-from models.verify.violation import RULES
+from models.verify.rules.table import guards
 
 Entry = dict[str, Any]
 """What a plan document says of one gang."""
@@ -31,7 +31,7 @@ Values = tuple[tuple[str, int], ...]
 
 NOTHING: Mapping[GangKey, Entry] = MappingProxyType({})
 
-_NAMES = list(RULES)
+_NAMES = list(guards())
 BROKEN = frozenset(_NAMES[: _NAMES.index("gpu-count")]) - {"digest"}
 """Rules of the document's form: no plan made here may break them."""
 

@@ -32,11 +32,11 @@ from models.rules.declaration import Declaration
 from models.rules.demands import Demand
 from models.tiers import TierFamily
 from models.values import tier_values
-from models.verify import check as judge
 from models.verify import tier_values as judged_values
-from models.verify import violation
 from models.verify.check import check, derive
 from models.verify.outcome import Outcome
+from models.verify.rule import Judged
+from models.verify.rules import table
 from models.verify.violation import Violation
 from planner.search.solve import AGGREGATED_FROM, WHOLE_BELOW, solve
 from planner.search.start.greedy import greedy
@@ -163,8 +163,8 @@ def side_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr(registry, "DECLARED", (*registry.DECLARED, declared))
     monkeypatch.setattr(rows, "RULES", (*rows.RULES, Rule("one-side", gang_rows=side_rows)))
-    monkeypatch.setattr(judge, "CHECKS", (*judge.CHECKS, side_check))
-    monkeypatch.setitem(violation.RULES, "one-side", "the pods are all on even or all on odd nodes")
+    judged = Judged(side_check, {"one-side": "the pods are all on even or all on odd nodes"})
+    monkeypatch.setattr(table, "RULES", (*table.RULES, judged))
     usual = Spreading._allowed
 
     def line(self: Spreading, gang: Gang, stays: Pods, new: Pods) -> bool:

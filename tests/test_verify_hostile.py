@@ -31,7 +31,7 @@ from plan_pod_sets import pod_sets_plan
 from plan_reclaim import reclaim_plan
 
 from models.verify.check import check, derive
-from models.verify.violation import RULES
+from models.verify.rules.table import guards
 
 Place = tuple[Callable[[], Doc], tuple[Any, ...]]
 """A plan, and a path in it."""
@@ -133,7 +133,7 @@ def judged(plan: Doc) -> set[str]:
     """Rules broken; the judge must not raise, and must use its own names."""
     found = check(plan)
     rules = {violation.rule for violation in found}
-    assert rules <= RULES.keys()
+    assert rules <= guards().keys()
     for violation in found:
         assert violation.message
         assert violation.message.isprintable()

@@ -3,7 +3,7 @@
 The one table of reasons. Words are made of it elsewhere (``planner.show.reason_words``).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
@@ -341,12 +341,14 @@ CODES: Mapping[str, Code] = {
 """Every code, as far as this version knows them."""
 
 
-def unlisted(code: str, fields: ReasonFields) -> list[str]:
-    """Names, in documents, of fields that this code does not have; of an unknown code nothing is known."""
+def unlisted(code: str, fields: ReasonFields, rules: Container[str] = ()) -> list[str]:
+    """Names, in documents, of fields that this code does not have; of an unknown code nothing is known.
+
+    ``rules``: codes of further rules about several gangs.
+    """
     known = CODES.get(code)
-    if known is None:
+    own = known.fields if known is not None else _RULE if code in rules else None
+    if own is None:
         return []
     aliases = type(fields).model_fields
-    return [
-        str(aliases[n].alias) for n in fields.stated() if n in aliases and n not in known.fields
-    ]
+    return [str(aliases[n].alias) for n in fields.stated() if n in aliases and n not in own]

@@ -35,7 +35,7 @@ def _held_room(instance: Instance, pods: Sequence[Pods], gang: int) -> Iterator[
 
 HELD_ROOM = Requirement(
     "holdRoom",
-    "room is held for {}",
+    "waits, and the Policy's holdRoom holds room for it",
     of_all=_held_room,
     drop=_no_room_held,
     code="HeldRoom",
@@ -58,7 +58,7 @@ def _queue_order(instance: Instance, pods: Sequence[Pods], gang: int) -> Iterato
 
 QUEUE_ORDER = Requirement(
     "queueOrder",
-    "{} is before it in a strict queue",
+    "waits before it in a strict queue",
     of_all=_queue_order,
     drop=_out_of_turn,
     code="QueueOrder",

@@ -119,7 +119,7 @@ def _service(_instance: Instance, gang: Gang) -> Iterator[Asked[Gang]]:
 
 
 SERVICE = Requirement(
-    "service", "all gangs of service {} must be on one GPU model", of_gang=_service, code="NoRoom"
+    "service", "all gangs of the service must be on one GPU model", of_gang=_service, code="NoRoom"
 )
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, cast
 
 from models.documents.plan import PlanDocument
 from models.documents.stated import Unchecked, of_older, unchecked
+from models.verify import what_if
 from models.verify.adaptor import (
     InstanceReading,
     check_digests,
@@ -19,26 +21,10 @@ from models.verify.adaptor import (
     read_instance_alone,
 )
 from models.verify.bounds.optimality import examine
+from models.verify.instance_facts import MAX_FAULTS
 from models.verify.outcome import Figures, Outcome
-from models.verify.rules import (
-    backoff,
-    balance,
-    bandwidth,
-    eligibility,
-    exclusive,
-    gpus,
-    hold_room,
-    pod_affinity,
-    queue_limit,
-    queue_order,
-    quotas,
-    reservations,
-    resources,
-    running,
-    services,
-    spares,
-    topology,
-)
+from models.verify.rules import table
+from models.verify.rules.table import ordered
 from models.verify.stated import (
     stated_delays,
     stated_effective,
@@ -54,7 +40,7 @@ from models.verify.stated import (
     stated_unchecked,
 )
 from models.verify.tier_values import tiers
-from models.verify.violation import Violation, ordered
+from models.verify.violation import Violation, printable
 
 Check = Callable[[Outcome], Iterable[Violation]]
 
@@ -71,28 +57,6 @@ STATED: tuple[Check, ...] = (
     stated_queues.check,
     stated_unable.check,
 )
-
-CHECKS: tuple[Check, ...] = (
-    gpus.check,
-    resources.check,
-    eligibility.check,
-    topology.check,
-    services.check,
-    pod_affinity.check,
-    running.check,
-    backoff.check,
-    queue_limit.check,
-    quotas.check,
-    hold_room.check,
-    queue_order.check,
-    balance.check,
-    exclusive.check,
-    spares.check,
-    reservations.check,
-    bandwidth.check,
-    *STATED,
-)
-"""Every rule of a feasible plan, then what the plan states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +107,12 @@ class Judge:
         self._instance = reading.instance or self._instance
         if reading.case is None or reading.instance is None:
             return Verdict(ordered(reading.faults), reading.document)
+        supposed = reading.instance.document
+        if supposed.changes is not None:
+            wrong = islice(what_if.wrong(supposed, supposed.changes), MAX_FAULTS)
+            found = [_of_what_if(what) for what in wrong]
+            if found:
+                return Verdict(ordered([*reading.faults, *found]), reading.document)
         outcome = Outcome(reading.case)
         status = reading.case.status
         unknown = unchecked(cast(dict[str, Any], plan))
@@ -151,20 +121,24 @@ class Judge:
             *check_digests(plan, reading.instance, status),
             *stated_unchecked.check(status.unchecked, unknown),
         ]
-        for rule in CHECKS:
-            found += rule(outcome)
+        rules = [rule.check for rule in table.RULES]
+        for check in (*rules, *STATED):
+            found += check(outcome)
         if found:
             return Verdict(ordered(found), reading.document)
         if not status.unchecked:
             unknown = of_older(unknown)
         if not refute:
             return Verdict([], reading.document, unchecked=unknown)
-        rules = [rule for rule in CHECKS if rule not in STATED]
         seen = examine(outcome, rules, count=count)
         if seen.violations:
             return Verdict(ordered(seen.violations), reading.document, refuted=seen.refuted)
         remarks = (*seen.remarks, *stated_unable.overlooked(outcome))
         return Verdict([], reading.document, remarks, seen.counted, unchecked=unknown)
+
+
+def _of_what_if(what: str) -> Violation:
+    return Violation("what-if", None, f"instance.whatIf: {printable(what)}")
 
 
 def check(plan: object, document: PlanDocument | None = None) -> list[Violation]:

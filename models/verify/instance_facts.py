@@ -25,7 +25,6 @@ from models.documents.queue import QueueDocument, QueueSpec
 from models.hardware import ServerModel, mask_of, slug
 from models.tiers import MAINS, objective_names
 from models.units import InvalidValueError
-from models.verify import what_if
 from models.verify.facts import Facts, Gang, Node, Pod, PodKey, PodRule, Policy, Role
 from models.verify.violation import Violation, printable, quoted
 
@@ -84,9 +83,6 @@ def read_instance(faults: Faults, instance: PlanInstance) -> tuple[Facts, GangRe
     _check_sorted(faults, "instance.gangs", "gang", [gang.key for gang in gangs])
     queues = _queues(faults, instance.queues, reader.levels)
     _check_pins(faults, instance.queues, nodes, spec.levels)
-    if instance.changes is not None:
-        for what in what_if.wrong(instance, instance.changes):
-            faults.add("what-if", "instance.whatIf", printable(what))
     return Facts(spec.levels, nodes, gangs, policy, now, budgets, queues), reader
 
 

@@ -6,14 +6,13 @@ that is relaxed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from models.documents.gang import GangDocument, RoleDocument
+from models.documents.gang import GangDocument
 from models.documents.plan import PlanInstance
-from models.documents.policy import PolicySpec
 from models.documents.what_if import WhatIfDocument
-
-_QUEUE_LIMIT = "QueueLimit"
+from models.verify.rule import Binds
+from models.verify.rules.table import binds
 
 
 def wrong(instance: PlanInstance, stated: WhatIfDocument) -> Iterator[str]:
@@ -45,21 +44,19 @@ def _not_drained(instance: PlanInstance, drained: Sequence[str]) -> Iterator[str
 def _not_relaxed(
     instance: PlanInstance, gangs: Mapping[str, GangDocument], relaxed: Sequence[tuple[str, str]]
 ) -> Iterator[str]:
+    known = {"required": lambda gang, _: bool(_required(gang)), **binds()}
     levels = {*(level.name for level in instance.cluster.spec.levels), "node"}
     for name, what in relaxed:
-        binds = _level_binds(what) if what in levels else _BINDS.get(what)
+        own = _level_binds(what) if what in levels else known.get(what)
         if name not in gangs:
             yield f"gang {name}, which is relaxed, does not exist"
-        elif binds is None:
+        elif own is None:
             yield f"nothing is called {what} that can be relaxed"
-        elif binds(gangs[name], instance.policy.spec):
+        elif own(gangs[name], instance.policy.spec):
             yield f"{what} of gang {name} is not relaxed"
 
 
-_Binds = Callable[[GangDocument, PolicySpec], bool]
-
-
-def _level_binds(level: str) -> _Binds:
+def _level_binds(level: str) -> Binds:
     return lambda gang, _: level in _required(gang)
 
 
@@ -70,41 +67,3 @@ def _required(gang: GangDocument) -> set[str]:
         found |= {role.topology.required, *(one.required for one in role.outer_slices)}
         found |= {role.slice.required} if role.slice is not None else set()
     return {level for level in found if level is not None}
-
-
-def _role_binds(binds: Callable[[RoleDocument], object]) -> _Binds:
-    return lambda gang, _: any(binds(role) for role in gang.spec.roles)
-
-
-def _tolerates_all(role: RoleDocument) -> bool:
-    return any(
-        one.operator == "Exists" and not one.key and not one.effect for one in role.tolerations
-    )
-
-
-def _bandwidth_binds(gang: GangDocument, policy: PolicySpec) -> bool:
-    own = gang.spec.topology.min_bandwidth_share
-    patience = policy.patience if gang.spec.patience is None else gang.spec.patience
-    least = policy.min_bandwidth_share if own is None else own
-    return least > 0 or (patience is not None and patience.share > 0)
-
-
-def _held(gang: GangDocument, _: PolicySpec) -> bool:
-    return gang.status.hold is not None and gang.status.hold.code != _QUEUE_LIMIT
-
-
-_BINDS: dict[str, _Binds] = {
-    "required": lambda gang, _: bool(_required(gang)),
-    "slice": _role_binds(lambda role: role.slice or role.outer_slices),
-    "selector": _role_binds(lambda role: role.node_selector or role.node_affinity),
-    "model": _role_binds(lambda role: role.model),
-    "one-model": _role_binds(lambda role: role.gpus and not role.mix_models),
-    "tolerations": _role_binds(lambda role: not _tolerates_all(role)),
-    "requests": _role_binds(lambda role: role.requests),
-    "affinity": _role_binds(lambda role: role.affinity or role.anti_affinity or role.spread),
-    "bandwidth": _bandwidth_binds,
-    "balance": lambda gang, _: gang.spec.topology.balance is not None,
-    "exclusive": lambda gang, _: gang.spec.topology.exclusive is not None,
-    "hold": _held,
-}
-"""Whether a gang asks for what can be relaxed besides levels, by word."""

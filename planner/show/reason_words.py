@@ -22,7 +22,7 @@ def words(reason: Reason) -> str:
 
 def sentence(code: str, fields: ReasonFields) -> str:
     """The same of a code and fields; of a code of a newer version, what the fields say."""
-    said = "; ".join(_CLAUSES.get(code, _short)(fields))
+    said = "; ".join((_CLAUSES.get(code) or _of_rule(code))(fields))
     return said or "no more is known"
 
 
@@ -264,6 +264,16 @@ def _ruled_out(rule: str) -> Callable[[ReasonFields], Clauses]:
         yield from _tried(f)
 
     return clauses
+
+
+def _of_rule(code: str) -> Callable[[ReasonFields], Clauses]:
+    """The same of a rule without words of its own: as its entry says."""
+    from models.rules.registry import joint_requirements  # a light door shows no reasons
+
+    for one in joint_requirements():
+        if one.code == code:
+            return _ruled_out(f"keeps {one.name}: {one.asks.format('domain')}")
+    return _short
 
 
 def _bandwidth(f: ReasonFields) -> Clauses:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from models.verify.outcome import Outcome
+from models.verify.rule import Judged
 from models.verify.violation import Violation
 
 CODE = "Backoff"
@@ -20,3 +21,11 @@ def check(outcome: Outcome) -> Iterator[Violation]:
             yield change.violation("backoff", f"is held as {CODE}, but may start")
         elif pauses and gang.hold in (None, "QueueLimit"):
             yield change.violation("backoff", f"may not start yet, but is not held as {CODE}")
+
+
+RULE = Judged(
+    check,
+    {
+        "backoff": "of waiting gangs those that plans stopped lately are held, no others",
+    },
+)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from models.verify.changes import Change
 from models.verify.facts import Facts
 from models.verify.outcome import Outcome
+from models.verify.rule import Judged
 from models.verify.violation import Violation
 
 
@@ -33,3 +34,14 @@ def _uneven(facts: Facts, change: Change, level: int) -> Iterator[Violation]:
     if most > least + 1:
         what = f"has {most} pods with GPUs in one {facts.level_name(level)} and {least} in another"
         yield change.violation("balance", f"{what}: at most one more is allowed")
+
+
+RULE = Judged(
+    check,
+    {
+        "balance": "a gang's GPU pods are shared evenly by the domains of its level that have any",
+    },
+    on_empty=True,
+    codes={"Balance": lambda _, gang: gang.balance is not None},
+    binds={"balance": lambda gang, _: gang.spec.topology.balance is not None},
+)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from models.verify.facts import Gang
 from models.verify.outcome import Outcome
+from models.verify.rule import Judged
 from models.verify.violation import Violation
 
 Tenants = dict[int, dict[int, bool]]
@@ -46,3 +48,20 @@ def _shared(outcome: Outcome, level: int, tenants: dict[int, bool]) -> Iterator[
             yield change.violation(
                 "exclusive", f"must have its {name} alone, is there with {label}"
             )
+
+
+def _concerns(outcome: Outcome, gang: Gang) -> bool:
+    return gang.exclusive is not None or any(
+        change.gang.exclusive is not None and change.gpus for change in outcome.changes
+    )
+
+
+RULE = Judged(
+    check,
+    {
+        "exclusive": "no GPU pod comes into a domain that an exclusive gang shares with another",
+    },
+    on_empty=True,
+    codes={"Exclusive": _concerns},
+    binds={"exclusive": lambda gang, _: gang.spec.topology.exclusive is not None},
+)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from models.verify.changes import Change, NodeUse
 from models.verify.facts import Facts, Node, Pod
 from models.verify.outcome import Outcome
+from models.verify.rule import Judged
 from models.verify.violation import Violation
 
 
@@ -106,3 +107,16 @@ def _pod(change: Change, pod: Pod) -> str:
 
 def _indices(mask: int) -> str:
     return ", ".join(str(gpu) for gpu in range(mask.bit_length()) if mask >> gpu & 1)
+
+
+RULE = Judged(
+    check,
+    {
+        "gpu-count": "a placed pod gets as many GPUs as its role requests",
+        "gpu-shared": "a GPU belongs to at most one pod",
+        "gpu-unhealthy": "unhealthy GPUs are never given",
+        "gpu-binding": "GPU indices are stated where the plan chooses them, and only there",
+        "unknown-gpus": "no more GPUs are given than can be free where unknown ones are held or unhealthy",
+    },
+    on_empty=True,
+)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from models.verify.changes import Change
 from models.verify.outcome import Outcome
+from models.verify.rule import Judged
 from models.verify.violation import Violation, printable
 
 
@@ -45,3 +46,11 @@ def _positions(outcome: Outcome) -> Iterator[int]:
         high = least is not None and gang.priority >= least
         if high and not gang.running and gang.hold is None and change.label not in outcome.unable:
             yield position
+
+
+RULE = Judged(
+    check,
+    {
+        "hold-room": "no gang starts while one of higher priority waits that holds room",
+    },
+)

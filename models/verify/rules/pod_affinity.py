@@ -15,6 +15,7 @@ from models.verify.changes import Change
 from models.verify.eligibility import labelled, selected
 from models.verify.facts import Facts, PodRule, Role
 from models.verify.outcome import Outcome
+from models.verify.rule import Judged, role_binds
 from models.verify.violation import Violation, quoted
 
 Member = tuple[int, int]
@@ -304,3 +305,15 @@ def _add(tally: dict[int, tuple[int, int]], more: Tally) -> None:
     for where, (stay, new) in more.items():
         before = tally.get(where, (0, 0))
         tally[where] = (before[0] + stay, before[1] + new)
+
+
+RULE = Judged(
+    check,
+    {
+        "anti-affinity": "no placed pod is in one domain with a pod that must be apart from it",
+        "affinity": "a placed pod is in one domain with a pod of the set that its role wants to join",
+        "spread": "no domain gets more pods than maxSkew above the one with the fewest",
+    },
+    on_empty=True,
+    binds={"affinity": role_binds(lambda role: role.affinity or role.anti_affinity or role.spread)},
+)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from models.verify.changes import Change
 from models.verify.outcome import Outcome
+from models.verify.rule import Judged
 from models.verify.violation import Violation
 
 CODE = "QueueLimit"
@@ -37,3 +38,11 @@ def _rank(change: Change) -> tuple[int, float, str]:
     gang = change.gang
     submitted = float("inf") if gang.submitted is None else gang.submitted
     return -gang.priority, submitted, gang.name
+
+
+RULE = Judged(
+    check,
+    {
+        "queue-limit": "of a namespace's waiting gangs those beyond the policy's limit are held, no others",
+    },
+)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from models.verify.changes import Change
 from models.verify.facts import Gang
 from models.verify.outcome import Outcome
+from models.verify.rule import Judged
 from models.verify.violation import Violation, printable, quoted
 
 
@@ -55,3 +56,11 @@ def _positions(outcome: Outcome) -> Iterator[int]:
         named = gang.queue in strict and not gang.running and gang.hold is None
         if named and change.label not in outcome.unable:
             yield position
+
+
+RULE = Judged(
+    check,
+    {
+        "queue-order": "in a strict queue no gang starts while an earlier one waits that could ever start",
+    },
+)

@@ -16,6 +16,7 @@ from models.verify.cells import certainly_more
 from models.verify.facts import Gang, Pod
 from models.verify.outcome import Outcome
 from models.verify.queues import ALL
+from models.verify.rule import Judged
 from models.verify.violation import Violation, printable, quoted
 
 
@@ -122,3 +123,16 @@ def _pins(outcome: Outcome) -> Iterator[Violation]:
 
 def _gpus(gpus: int, key: str) -> str:
     return f"{gpus} GPUs" if key == ALL else f"{gpus} GPUs of {printable(key)}"
+
+
+RULE = Judged(
+    check,
+    {
+        "quota": "queues hold no more than their limit, or than before",
+        "guarantee": "no more is promised, and held by gangs that may not stop, than before or than there is",
+        "lending": "no more is held, next to what queues do not lend, than before or than there is",
+        "cells": "cells of queues find no fewer places than before",
+        "pinned": "no GPU pod of a gang that may not stop comes to a node that another queue pins",
+    },
+    on_empty=True,
+)

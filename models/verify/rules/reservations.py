@@ -16,10 +16,11 @@ from models.verify.facts import Facts, Gang, Pod, PodKey
 from models.verify.outcome import Outcome
 from models.verify.queues import ALL
 from models.verify.rates.group_rates import by_ranks
+from models.verify.rule import Judged
 from models.verify.rules import eligibility, gpus, resources, topology
 from models.verify.violation import Violation, printable, quoted
 
-RULE = "reserved"
+NAME = "reserved"
 
 LEAST_OVERDUE_S = 60
 """A gang that should have ended is taken to run for so long at least."""
@@ -100,7 +101,7 @@ def _others_come(outcome: Outcome, holder: Holder) -> Iterator[Violation]:
             continue
         name = printable(outcome.facts.nodes[n].name)
         what = f"comes to node {name}, which is reserved for {printable(holder.change.label)}"
-        yield change.violation(RULE, what)
+        yield change.violation(NAME, what)
 
 
 def _goes_first(outcome: Outcome, position: int, holder: Holder) -> bool:
@@ -133,10 +134,10 @@ def _yields(outcome: Outcome, change: Change, holder: Holder) -> bool:
 def _cannot_start(outcome: Outcome, holder: Holder) -> Iterator[Violation]:
     """What keeps the stated pods from starting then."""
     if holder.start <= outcome.facts.now:
-        yield holder.change.violation(RULE, "waits, although it is said to start now")
+        yield holder.change.violation(NAME, "waits, although it is said to start now")
     what = lacking_in_queues(outcome, holder)
     if what is not None:
-        yield holder.change.violation(RULE, f"cannot start then: {what}")
+        yield holder.change.violation(NAME, f"cannot start then: {what}")
     scene = _Scene(outcome, holder)
     faults = [
         *gpus.check(scene),
@@ -146,13 +147,13 @@ def _cannot_start(outcome: Outcome, holder: Holder) -> Iterator[Violation]:
     ]
     for fault in faults:
         if fault.gang == holder.change.label:
-            yield holder.change.violation(RULE, f"cannot start there then: {fault.message}")
+            yield holder.change.violation(NAME, f"cannot start there then: {fault.message}")
     least = holder.change.gang.min_share
     if least and not by_ranks(holder.change.gang):  # no ranks are stated of what is reserved
         every = (scene.uses.get(n, use) for n, use in enumerate(outcome.usage.nodes))
         rates = outcome.rates.beside(Usage(tuple(every)))
         if rates.of(holder.change.gang, holder.pods).below(least):
-            yield holder.change.violation(RULE, "would start there below its minBandwidthShare")
+            yield holder.change.violation(NAME, "would start there below its minBandwidthShare")
 
 
 def lacking_in_queues(outcome: Outcome, holder: Holder, more: int | None = None) -> str | None:
@@ -279,4 +280,12 @@ def _meet(waiting: Collection[Holder]) -> Iterator[Violation]:
         duration = first.change.gang.duration
         if duration is None or first.start + duration > second.start:
             what = f"shares nodes with the reservation of {printable(first.change.label)}"
-            yield second.change.violation(RULE, f"{what}, which has not ended by then")
+            yield second.change.violation(NAME, f"{what}, which has not ended by then")
+
+
+RULE = Judged(
+    check,
+    {
+        "reserved": "others leave reserved nodes in time, so that the holder can start there as stated",
+    },
+)

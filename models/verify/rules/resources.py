@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from models.verify.changes import Change, NodeUse
 from models.verify.facts import Node, Role
 from models.verify.outcome import Outcome
+from models.verify.rule import Judged, role_binds
 from models.verify.violation import Violation
 
 PODS = "pods"
@@ -55,3 +56,13 @@ def _overfull(node: Node, use: NodeUse, changes: Sequence[Change]) -> Iterator[V
                     f"node {node.name}: pods request {float(total):g} of {resource}, "
                     f"{float(allocatable):g} is allocatable",
                 )
+
+
+RULE = Judged(
+    check,
+    {
+        "resources": "every resource of every node holds",
+    },
+    on_empty=True,
+    binds={"requests": role_binds(lambda role: role.requests)},
+)

@@ -14,10 +14,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from models.documents.gang import GangDocument
+from models.documents.policy import PolicySpec
 from models.units import first_of
 from models.verify.changes import Change
 from models.verify.facts import Gang, PodKey, Role
 from models.verify.outcome import Outcome
+from models.verify.rule import Judged
 from models.verify.violation import Violation, printable
 
 
@@ -202,3 +205,26 @@ def evictions(outcome: Outcome) -> Counter[tuple[str, str]]:
         for names in change.gang.budgets.values()
         for name in names
     )
+
+
+def _held(gang: GangDocument, _: PolicySpec) -> bool:
+    return gang.status.hold is not None and gang.status.hold.code != "QueueLimit"
+
+
+RULE = Judged(
+    check,
+    {
+        "all-or-nothing": "every pod of every role, at an allowed count, or none",
+        "standing": "running pods stay unless a rule allows them to leave",
+        "shrinking": "the highest indices leave first",
+        "preemption": "a gang is stopped or shrunk only for one of higher priority or that reclaims on its"
+        " nodes",
+        "completion": "missing pods are placed all together, and running ones stay",
+        "size": "the number of pods stays until resizeAfter",
+        "run-time": "every pod of a gang that has not run for its minRunTime stays",
+        "moves": "no more gangs and GPUs move than the policy allows, and no set below its minGain",
+        "budgets": "no more pods are evicted than their disruption budgets allow",
+        "hold": "no pod of a gang that is held is placed",
+    },
+    binds={"hold": _held},
+)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from models.verify.changes import Change
 from models.verify.facts import Facts, Pod
 from models.verify.outcome import Outcome
+from models.verify.rule import Judged
 from models.verify.violation import Violation, printable, quoted
 
 
@@ -51,3 +52,12 @@ def _models(facts: Facts, change: Change, pods: Iterable[Pod]) -> set[str]:
 
 def _listed(models: set[str]) -> str:
     return printable(", ".join(sorted(models)))
+
+
+RULE = Judged(
+    check,
+    {
+        "service": "GPU pods of one service run on one GPU model, that of those that run already",
+    },
+    on_empty=True,
+)

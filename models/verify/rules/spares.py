@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from models.verify.facts import Facts, Node
 from models.verify.outcome import Outcome
+from models.verify.rule import Judged
 from models.verify.violation import Violation, printable
 
 
@@ -62,3 +63,13 @@ def _idle_before(outcome: Outcome) -> set[int]:
         nodes = enumerate(outcome.facts.nodes)
         outcome.counting["idle"] = {n for n, node in nodes if _sound(node) and n not in held}
     return outcome.counting["idle"]
+
+
+RULE = Judged(
+    check,
+    {
+        "spares": "of the nodes of a domain as many stay idle as the policy keeps free for failures",
+    },
+    on_empty=True,
+    codes={"Spares": lambda outcome, _: any(n for _, n in outcome.facts.policy.spares)},
+)

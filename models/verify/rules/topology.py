@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from models.verify.changes import Change
 from models.verify.facts import Facts, Pod
 from models.verify.outcome import Outcome
+from models.verify.rule import Judged, role_binds
 from models.verify.violation import Violation
 
 
@@ -75,3 +76,18 @@ def _one(
             rule,
             f"{what} must stay in one {facts.level_name(level)}, uses {used}",
         )
+
+
+RULE = Judged(
+    check,
+    {
+        "required": "required levels of gang and role hold",
+        "slice": "every slice shares one domain",
+        "one-model": "a role's GPU pods run on one GPU model",
+    },
+    on_empty=True,
+    binds={
+        "slice": role_binds(lambda role: role.slice or role.outer_slices),
+        "one-model": role_binds(lambda role: role.gpus and not role.mix_models),
+    },
+)

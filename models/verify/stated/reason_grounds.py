@@ -16,20 +16,25 @@ from models.units import time_text
 from models.verify.empty_cluster import EmptyCluster
 from models.verify.facts import Gang
 from models.verify.outcome import Outcome
+from models.verify.rules.table import codes
 from models.verify.stated.reason_rooms import Rooms, role_named
 from models.verify.violation import printable
 
-BARRED = (
-    "AntiAffinity",
-    "Affinity",
-    "Spread",
-    "Balance",
-    "Exclusive",
-    "Spares",
-    "HeldRoom",
-    "QueueOrder",
-)
-"""Codes of gangs for which those that come first leave room."""
+POD_RULES = {"AntiAffinity": "anti-affinity", "Affinity": "affinity", "Spread": "spread"}
+"""Rules about pods of sets, by the code of the reason."""
+
+IN_TURN = ("HeldRoom", "QueueOrder")
+
+
+def barred(code: str) -> bool:
+    """Whether those that come first leave room for gangs of this code: another rule keeps them waiting."""
+    return code in IN_TURN or code in POD_RULES or code in codes()
+
+
+def known(code: str) -> bool:
+    """Whether this version knows what the code means."""
+    return code in CODES or code in codes()
+
 
 ALONE = 1 << 60
 """Above every priority: not even running gangs that may give way are there."""
@@ -49,7 +54,7 @@ def shown(code: str, f: ReasonFields) -> bool:
         counted = f.counted is not None and (room or gpus)
         fits = f.fits is not None and (f.earlier or f.guaranteed or f.unrewarded or f.no_speed)
         return (counted and f.first is not None) or bool(fits) or f.ended
-    if code in BARRED and code not in ("HeldRoom", "QueueOrder"):
+    if barred(code) and code not in IN_TURN:
         return f.first is not None and f.gpus is not None
     facts = {
         "HeldRoom": f.by or None,
@@ -73,7 +78,7 @@ class Grounds:
         self.empty = empty
 
     def faults(self, gang: Gang, code: str, fields: ReasonFields | None) -> Iterator[str]:
-        if code in CODES and (fields is None or not shown(code, fields)):
+        if known(code) and (fields is None or not shown(code, fields)):
             yield "states nothing that shows it"
         if fields is None:
             return
@@ -84,7 +89,7 @@ class Grounds:
             yield from self._selector(gang, fields)
         if code == "Never":
             yield from self._never(fields)
-        elif code in CODES and not (fields.ended or fields.text or self.empty.fits(gang)):
+        elif known(code) and not (fields.ended or fields.text or self.empty.fits(gang)):
             yield "a count says that it could never start"
         if code == "Resources" or fields.resources:
             yield from self._resources(gang, fields)
@@ -209,7 +214,7 @@ class Grounds:
     def _presupposed(self, gang: Gang, code: str, f: ReasonFields) -> Iterator[str]:
         """A rule keeps it waiting only where there is room without the rule."""
         above = None
-        if code in BARRED or (code == "Outranked" and f.fits is not None):
+        if barred(code) or (code == "Outranked" and f.fits is not None):
             above = gang.priority
         elif code == "Reserved":
             above = gang.priority + 1

@@ -11,7 +11,7 @@ from models.documents.plan import PlanDelay
 from models.verify.changes import Change
 from models.verify.facts import Node
 from models.verify.outcome import Outcome
-from models.verify.rules.reservations import RULE
+from models.verify.rules.reservations import NAME
 from models.verify.stated.stated_reservations import turn
 from models.verify.violation import Violation, printable, quoted
 
@@ -24,21 +24,21 @@ def check(outcome: Outcome) -> Iterator[Violation]:
         if late is None:
             continue
         if change.kind != "wait":
-            yield change.violation(RULE, "does not wait: it is not delayed")
+            yield change.violation(NAME, "does not wait: it is not delayed")
         elif reserved is not None and reserved.start <= late.promised:
-            yield change.violation(RULE, "is said to be delayed, but starts no later than promised")
+            yield change.violation(NAME, "is said to be delayed, but starts no later than promised")
         if list(late.by) != sorted(set(late.by)):
             yield change.violation(
-                RULE, "the causes of its delay are not sorted, or twice the same"
+                NAME, "the causes of its delay are not sorted, or twice the same"
             )
         if bool(late.by) == (late.cause == "Input"):
             what = "the cause of its delay names nobody, or somebody though it is another input"
-            yield change.violation(RULE, what)
+            yield change.violation(NAME, what)
         for name in late.by:
             if late.cause == "Failure":
                 if name in nodes and _in_order(nodes[name]):
                     what = f"is said to be delayed by node {printable(name)}, which is in order"
-                    yield change.violation(RULE, what)
+                    yield change.violation(NAME, what)
             else:
                 yield from _by_gang(outcome, change, late, name, by_label.get(name))
 
@@ -48,14 +48,14 @@ def _by_gang(
 ) -> Iterator[Violation]:
     if other is None or other is change:
         what = f"is said to be delayed by {quoted(label)}, which is no other gang"
-        yield change.violation(RULE, what)
+        yield change.violation(NAME, what)
     elif late.cause == "Overrun":
         if not other.gang.running:
             what = f"is said to be delayed by {printable(label)}, which does not run"
-            yield change.violation(RULE, what)
+            yield change.violation(NAME, what)
     elif not other.gang.running and turn(outcome, other.gang) > turn(outcome, change.gang):
         what = f"is said to be delayed by {printable(label)}, which does not come before it"
-        yield change.violation(RULE, what)
+        yield change.violation(NAME, what)
 
 
 def _in_order(node: Node) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
 from models.documents.plan import PlanReservation
-from models.documents.reason import CODES, ReasonFields, ReasonGuard, unlisted
+from models.documents.reason import ReasonFields, ReasonGuard, unlisted
 from models.units import quantity, requested
 from models.verify.adaptor import StatedGang
 from models.verify.changes import Change
@@ -25,8 +25,9 @@ from models.verify.rules.hold_room import holding
 from models.verify.rules.queue_order import first_waiting, rank
 from models.verify.rules.reservations import holders_of, lacking_in_queues
 from models.verify.rules.running import evictions
+from models.verify.rules.table import codes
 from models.verify.stated.reason_context import lonely
-from models.verify.stated.reason_grounds import Grounds
+from models.verify.stated.reason_grounds import POD_RULES, Grounds, barred, known
 from models.verify.stated.reason_quotas import Quotas
 from models.verify.stated.reason_rooms import Nodes, Rooms, held, role_named
 from models.verify.violation import Violation, printable
@@ -41,16 +42,10 @@ QUOTA = "Quota"
 QUEUE_LIMIT = "QueueLimit"
 BACKOFF = "Backoff"
 RESERVED = "Reserved"
-POD_RULES = {"AntiAffinity": "anti-affinity", "Affinity": "affinity", "Spread": "spread"}
-"""Rules about pods of sets, by the code of the reason."""
-
-SHAPES = ("Balance", "Exclusive", "Spares")
-"""Codes of rules about where the pods of whole gangs may be."""
-
 COUNTED = ("NoRoom", "RequiredTopology", "Resources")
 """Codes of a shortage, which is Outranked where gangs that come first start."""
 
-NO_ROOM = (*COUNTED, "Bandwidth", SELECTOR, *POD_RULES, *SHAPES)
+NO_ROOM = (*COUNTED, "Bandwidth", SELECTOR)
 RULE = "reason"
 
 WORK = 1_000_000
@@ -83,7 +78,7 @@ class Reasons:
         reason = stated.document.reason
         assert reason is not None, "see check"
         code, fields = reason.code, reason.fields or NOTHING
-        for name in unlisted(code, fields):
+        for name in unlisted(code, fields, codes()):
             yield f"has no field {printable(name)}"
         if change.held_back:
             yield from self._held_back(change.gang, code, fields)
@@ -155,7 +150,8 @@ class Reasons:
             yield "no queue limits it, and none is guaranteed anything"
         if code in POD_RULES and not self._pod_rules(POD_RULES[code], gang):
             yield f"no {POD_RULES[code]} is about its pods"
-        if code in SHAPES and not self._shaped(code, gang):
+        concerns = codes().get(code)
+        if concerns is not None and not concerns(self.outcome, gang):
             yield "neither it, nor another gang, nor the policy has such a rule"
         if code == NEVER and (gang.running or (self.empty.fits(gang) and not self._unable(gang))):
             yield "no count says that it could not start on the empty cluster"
@@ -357,16 +353,6 @@ class Reasons:
         own = {one.rule for role in gang.roles for one in role.pod_rules}
         names = {name for role in gang.roles for name in role.pod_sets}
         return rule in own or not names.isdisjoint(self.named[rule])
-
-    def _shaped(self, code: str, gang: Gang) -> bool:
-        """Whether a rule of this code could keep the gang from starting."""
-        if code == "Balance":
-            return gang.balance is not None
-        if code == "Spares":
-            return any(spares for _, spares in self.facts.policy.spares)
-        return gang.exclusive is not None or any(
-            change.gang.exclusive is not None and change.gpus for change in self.outcome.changes
-        )
 
     @cached_property
     def named(self) -> dict[str, set[str | None]]:
@@ -628,7 +614,7 @@ def denies_room(stated: StatedGang) -> bool:
     if reason is None or reason.code == NEVER:
         return reason is not None
     f = reason.fields
-    if f is None or reason.code not in NO_ROOM:
+    if f is None or not (reason.code in NO_ROOM or barred(reason.code)):
         return False
     counted = f.room_pods is not None or f.room_slices is not None or f.matching is not None
     few = f.room_gpus is not None and f.gpus is not None and f.room_gpus < f.gpus
@@ -672,7 +658,7 @@ def _incomplete(change: Change, fields: ReasonFields) -> Iterator[str]:
         yield f"{fields.missing} pods are missing, but {missing} are"
     if fields.text is not None:
         yield "states the words of a hold, and has none"
-    if fields.cause is not None and fields.cause not in CODES:
+    if fields.cause is not None and not known(fields.cause):
         yield f"there is no code {printable(fields.cause)}"
 
 

@@ -15,7 +15,7 @@ from models.verify.adaptor import StatedGang
 from models.verify.changes import Change
 from models.verify.facts import Facts, Gang
 from models.verify.outcome import Outcome
-from models.verify.rules.reservations import RULE, within
+from models.verify.rules.reservations import NAME, within
 from models.verify.stated.stated_gangs import misnamed
 from models.verify.violation import Violation, printable, quoted
 
@@ -27,22 +27,22 @@ def check(outcome: Outcome) -> Iterator[Violation]:
         reserved = stated.document.reserved
         if reserved is not None and not (reserved.nodes or reserved.pods):
             for what in _turn_faults(outcome.facts, change, reserved):
-                yield change.violation(RULE, what)
+                yield change.violation(NAME, what)
         elif reserved is not None:
             counts[change.gang.priority] += change.kind == "wait"
             faults = _faults(outcome.facts, change, stated, reserved)
             for what in chain(faults, _others(outcome, by_label, change.gang, reserved.beside)):
-                yield change.violation(RULE, what)
+                yield change.violation(NAME, what)
             yield from misnamed(change, stated.reserved_labels)
         for what in _later(outcome.facts, change, stated.document):
-            yield change.violation(RULE, what)
+            yield change.violation(NAME, what)
     rules = outcome.facts.policy.reservations
     for priority, count in sorted(counts.items()):
         if rules is not None and count > rules.per_priority:
             what = (
                 f"{count} gangs of priority {priority} hold reservations, not {rules.per_priority}"
             )
-            yield Violation(RULE, None, what)
+            yield Violation(NAME, None, what)
     yield from _order(outcome)
 
 
@@ -80,13 +80,13 @@ def _order(outcome: Outcome) -> Iterator[Violation]:
         if waits and document.reserved is not None:
             behind.add(gang.priority)
             if document.passed_over is not None:
-                yield change.violation(RULE, "holds a reservation: it is not passed over")
+                yield change.violation(NAME, "holds a reservation: it is not passed over")
             continue
         listed = rules is not None and _for(rules, gang.priority)
         passed = waits and listed and gang.priority in behind
         if passed != (document.passed_over is not None):
             yield change.violation(
-                RULE,
+                NAME,
                 "does not say why a gang behind it holds a reservation and it does not"
                 if passed
                 else "is said to be passed over, but no gang of its priority behind it is reserved for",

@@ -14,7 +14,7 @@ from models.verify.changes import Change
 from models.verify.facts import Gang
 from models.verify.outcome import Outcome
 from models.verify.room import Room, Work
-from models.verify.rules.reservations import RULE, end_of
+from models.verify.rules.reservations import NAME, end_of
 from models.verify.stated.reason_rooms import Rooms
 from models.verify.violation import Violation
 
@@ -30,7 +30,7 @@ def check(outcome: Outcome) -> Iterator[Violation]:
         expected = stated.document.expected_start
         if expected is not None:
             for what in starts.faults(change, stated, expected):
-                yield change.violation(RULE, what)
+                yield change.violation(NAME, what)
 
 
 class _Starts:

@@ -6,7 +6,7 @@ unable none may be found a place. Where neither is found the plan is believed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
@@ -17,40 +17,13 @@ from models.verify.empty_cluster import EmptyCluster
 from models.verify.facts import Facts, Gang, Pod, PodKey, PodRule
 from models.verify.outcome import Outcome
 from models.verify.room import Grounds, Room, Work, placements
-from models.verify.rules import (
-    balance,
-    bandwidth,
-    exclusive,
-    gpus,
-    pod_affinity,
-    quotas,
-    resources,
-    services,
-    spares,
-    topology,
-)
-from models.verify.rules import eligibility as places
+from models.verify.rules import table
 from models.verify.rules.hold_room import holding
 from models.verify.rules.queue_order import in_line
 from models.verify.variant import Variant
 from models.verify.violation import Violation, printable
 
 RULE = "could-start"
-
-RULES: tuple[Callable[[Outcome], Iterable[Violation]], ...] = (
-    gpus.check,
-    resources.check,
-    places.check,
-    topology.check,
-    services.check,
-    pod_affinity.check,
-    quotas.check,
-    balance.check,
-    exclusive.check,
-    spares.check,
-    bandwidth.check,
-)
-"""What a placement on the empty cluster has to keep."""
 
 UNLIMITED = 1 << 60
 """Visits: each gang is counted, and roles alike are counted once."""
@@ -63,6 +36,11 @@ COULD_NOW = "but with nodes as they are it could if nothing ran"
 
 WAYS = 4
 """Placements of one gang that are checked."""
+
+
+def breaks(outcome: Outcome) -> bool:
+    """Whether something breaks a rule that a placement on the empty cluster has to keep."""
+    return any(True for rule in table.RULES if rule.on_empty for _ in rule.check(outcome))
 
 
 def check(outcome: Outcome) -> Iterator[Violation]:
@@ -186,8 +164,7 @@ class _Empty:
         changes = self.outcome.changes
         together = {k: change.pods for k, change in enumerate(changes) if change.kind == "place"}
         return i in together and any(
-            not any(True for rule in RULES for _ in rule(Variant(self._emptied, pods)))
-            for pods in ({i: together[i]}, together)
+            not breaks(Variant(self._emptied, pods)) for pods in ({i: together[i]}, together)
         )
 
     def placed(self, i: int) -> bool:
@@ -199,7 +176,7 @@ class _Empty:
         nobody: dict[PodKey, Pod] = {}
         for pods in islice(placements(self._room, gang, keys, nobody), WAYS):
             variant = Variant(self._emptied, {i: pods})
-            if not any(True for rule in RULES for _ in rule(variant)):
+            if not breaks(variant):
                 return True
         return False
 

@@ -14,6 +14,7 @@ from typing import Any
 from models.instance.solution import GangDecision, PodPlacement
 from models.program.demand_builder import remaining_demand
 from models.queues.reservations import LAST_TIME, end_of, expected_end, yields
+from models.rules.registry import named
 from models.units import time_text
 from planner.search.explain.causes import World
 from planner.search.explain.counterfactual import placed_in, placement
@@ -51,37 +52,39 @@ class Remedy:
         """What a person would do first: see docs/explain.md. What others would profit from comes last."""
         if self.at is not None and self.at - self.world.instance.now <= SOON_S:
             return bool(self.first), _RANKS["soon"]
-        return bool(self.first), _RANKS["byHand" if self.by_hand else self.kind]
+        return bool(self.first), _rank_of("byHand" if self.by_hand else self.kind)
 
 
 SOON_S = 3600
 """Seconds that are better waited than spent on changes."""
 
+_OWNER, _OPERATOR = "owner", "operator"
+
 _ORDER = (
     ("soon",),
     ("node",),
-    (
-        *("required", "slice", "minBandwidthShare", "patience", "oneModel", "balance"),
-        *("exclusive", "topologySpread", "podAffinity", "podAntiAffinity"),
-        *("model", "nodeAffinity", "nodeSelector", "service"),
-    ),
+    (_OWNER,),
     ("request",),
     ("move",),
     ("stop",),
     ("smaller", "fewerGpus"),
     ("wait",),
     ("addNode",),
-    (
-        *("queue", "holdRoom", "spares", "reservation", "cells", "policyNodeSelector"),
-        "taints",
-    ),
+    (_OPERATOR,),
     ("byHand",),
     ("several",),
     ("addMany",),
     ("smallest", "fewestGpus"),
 )
 _RANKS = {kind: rank for rank, kinds in enumerate(_ORDER) for kind in kinds}
-"""Of each kind of remedy, and of what is done by hand or comes within the hour."""
+"""Of each kind of remedy, of what is done by hand or comes within the hour; of what is dropped, by whom."""
+
+
+def _rank_of(kind: str) -> int:
+    asked = named(kind)
+    if kind in _RANKS or asked is None:
+        return _RANKS[kind]
+    return _RANKS[_OPERATOR if asked.operator else _OWNER]
 
 
 def tried(kind: str, world: World, **more: Any) -> Iterator[Remedy]:  # noqa: ANN401  # fields

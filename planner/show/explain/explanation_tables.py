@@ -9,6 +9,7 @@ from models.documents.explanation import PlaceReasons, Why
 from models.documents.plan import PlanDocument, PlanGang, PlanQueue
 from models.instance.cluster import Cluster
 from models.instance.gang import Gang, Role
+from models.rules.registry import joint_requirements
 from models.units import plural, quantity_text, time_text
 from planner.show.explain import why_tables
 from planner.show.explain.explanation import Candidates, Explanation, Holder, Place
@@ -138,6 +139,13 @@ def _since(found: Explanation, since: int | None) -> str:
     return f"since {time_text(since)} ({lasting(max(0, found.instance.now - since))})"
 
 
+_NEEDS = {
+    "balance": "equally many pods in each {}, or one more",
+    "exclusive": "each {} without GPUs of other gangs",
+}
+"""What a gang needs by rules about several, where its entry does not say it as a need."""
+
+
 def _needs(found: Explanation) -> list[str]:
     """One line for each role, and one for the rules of the gang."""
     gang, cluster = found.gang, found.instance.cluster
@@ -153,11 +161,12 @@ def _needs(found: Explanation) -> list[str]:
     if gang.near is not None:
         names = listed(list(gang.near.gangs), "or")
         rules.append(f"if possible in one {cluster.level_name(gang.near.level)} with {names}")
-    if gang.balance is not None:
-        rules.append(f"equally many pods in each {cluster.level_name(gang.balance)}, or one more")
-    if gang.exclusive is not None:
-        level = cluster.level_name(gang.exclusive)
-        rules.append(f"each {level} without GPUs of other gangs")
+    rules += (
+        _NEEDS.get(asked.name, asked.asks).format(wish.name)
+        for asked in joint_requirements()
+        if asked.of_gang is not None
+        for wish in asked.of_gang(found.instance, gang)
+    )
     if gang.ordered:
         rules.append("consecutive pods near each other")
     if share := found.instance.min_share(gang):

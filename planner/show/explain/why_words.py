@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from models.documents.explanation import WhyCause, WhyRemedy
+from models.rules.registry import named
 from models.units import first_of, plural, time_text
 from planner.show.text import lasting, listed
 
@@ -58,39 +59,21 @@ def _slices(one: WhyCause) -> str:
 WHAT: Mapping[str, _Words] = {
     "gang": _gang,
     "node": lambda one: f"is {listed([FAULTS[code] for code in one.fields['faults']], 'and')}",
-    "policyNodeSelector": _named("the Policy leaves nodes without {} to others"),
-    "spares": _fixed("the Policy keeps nodes free for failures"),
-    "queueOrder": _fixed("waits before it in a strict queue"),
-    "holdRoom": _fixed("waits, and the Policy's holdRoom holds room for it"),
     "reservation": lambda one: (
         f"has {plural(one.fields['nodes'], 'node')} reserved from {one.fields['from']}"
     ),
-    "cells": _fixed("cells of queues must stay reachable"),
-    "queue": _fixed("limits and guarantees of queues leave it too few GPUs"),
     "hold": lambda one: str(one.fields["message"]),
-    "required": _named("all its pods must be in one {}"),
-    "balance": _named("each {} must get equally many pods, or one more"),
-    "exclusive": _named("it must be alone in each {}"),
-    "service": _fixed("all gangs of the service must be on one GPU model"),
     "patience": lambda one: (
         f"it waits until {one.fields['until']} for {_share(one)} of its best bandwidth"
     ),
     "minBandwidthShare": lambda one: f"it must get {_share(one)} of its best bandwidth",
     "request": lambda one: f"a pod requests {one.fields['asked']} {one.name}",
     "slice": _slices,
-    "nodeSelector": _named("only nodes with {}"),
-    "nodeAffinity": _named("only nodes with {}"),
-    "model": _named("only nodes of model {}"),
-    "taints": _named("it does not tolerate the taints {}"),
-    "oneModel": _fixed("all its pods must be on one GPU model"),
-    "podAntiAffinity": _named("its pods keep apart from pods in one {}"),
-    "podAffinity": _named("its pods must be next to pods in one {}"),
-    "topologySpread": _named("its pods must be spread evenly over each {}"),
     "size": _fixed(
         "its pods fit nowhere, even if every node were empty and in order, and without its other requirements"
     ),
 }
-"""What a cause does."""
+"""What a cause does; any other asks for what its requirement says."""
 
 UNTIL: Mapping[str, _Words] = {
     "gang": _gone,
@@ -106,8 +89,6 @@ UNTIL: Mapping[str, _Words] = {
     "queue": _fixed("leave it more"),
     "hold": _fixed("the hold is removed"),
     "required": _named("it requires a wider level than {}, or none"),
-    "balance": _fixed("balance is dropped"),
-    "exclusive": _fixed("exclusive is dropped"),
     "service": _fixed("it leaves the service"),
     "patience": _fixed("its patience ends"),
     "minBandwidthShare": _fixed("minBandwidthShare is lower or dropped"),
@@ -123,7 +104,10 @@ UNTIL: Mapping[str, _Words] = {
     "topologySpread": _fixed("the spread is dropped"),
     "size": _fixed("it has fewer or smaller pods, or the cluster more or larger nodes"),
 }
-"""When it no longer keeps the gang waiting; of those in ``_PRONOUN`` without the subject."""
+"""When it no longer keeps the gang waiting; of those in ``_PRONOUN`` without the subject.
+
+Of others: once it is dropped.
+"""
 
 _PRONOUN = {"gang": "it", "node": "it", "queue": "they"}
 
@@ -141,13 +125,11 @@ DROP = {
     "oneModel": "allow mixModels",
     "service": "take it out of service {}",
     "balance": "drop balance over {}",
-    "exclusive": "drop exclusive {}",
     "topologySpread": "drop the topology spread over {}",
     "podAffinity": "drop the pod affinity to {}",
     "podAntiAffinity": "drop the pod anti-affinity over {}",
     "request": "request no {}",
     "taints": "tolerate the taints {}",
-    "model": "drop model {}",
     "nodeAffinity": "drop the node affinity ({})",
     "nodeSelector": "drop the nodeSelector {}",
     "slice": "drop the slices in one {}",
@@ -156,13 +138,22 @@ DROP = {
 
 def what(one: WhyCause) -> str:
     """What a cause does."""
-    return WHAT[one.type](one)
+    own = WHAT.get(one.type)
+    if own is not None:
+        return own(one)
+    asked = named(one.type)
+    return one.type if asked is None else asked.asks.format(one.name)
 
 
 def until(one: WhyCause) -> str:
     """When it no longer does."""
-    words = UNTIL[one.type](one)
+    words = _until(one)
     return f"{_PRONOUN[one.type]} {words}" if one.type in _PRONOUN else words
+
+
+def _until(one: WhyCause) -> str:
+    own = UNTIL.get(one.type)
+    return f"{one.type} is dropped" if own is None else own(one)
 
 
 def label(one: WhyCause) -> str:
@@ -175,7 +166,8 @@ def label(one: WhyCause) -> str:
 
 def _dropped(change: Mapping[str, Any]) -> str:
     role = f" of role {change['role']}" if "role" in change else ""
-    return DROP[change["drop"]].format(change["name"]) + role
+    words = DROP.get(change["drop"], f"drop {change['drop']} {{}}")
+    return words.format(change["name"]) + role
 
 
 def _required(one: WhyRemedy) -> str:
@@ -310,22 +302,8 @@ DO: Mapping[str, Callable[[WhyRemedy], str]] = {
 }
 """What is to be done; any other type drops what it is named after."""
 
-OPERATOR = (
-    *(
-        "node",
-        "addNode",
-        "addMany",
-        "move",
-        "stop",
-        "queue",
-        "holdRoom",
-        "queueOrder",
-        "spares",
-        "reservation",
-        "cells",
-    ),
-    *("policyNodeSelector", "taints", "several"),
-)
+OPERATOR = ("node", "addNode", "addMany", "move", "stop", "several")
+"""What an operator does, besides dropping what the policy and queues ask for."""
 
 
 def do(one: WhyRemedy) -> str:
@@ -338,7 +316,9 @@ def who(one: WhyRemedy) -> str:
     """Who can do that."""
     if one.type == "wait":
         return "-"
-    return "operator" if one.type in OPERATOR else "owner"
+    asked = named(one.type)
+    by_operator = one.type in OPERATOR or (asked is not None and asked.operator)
+    return "operator" if by_operator else "owner"
 
 
 def summary(standing: str, causes: Sequence[WhyCause], seconds: int) -> tuple[str, str]:
@@ -395,7 +375,7 @@ def _gpus(one: WhyCause) -> str:
 
 def _clause(one: WhyCause) -> str:
     """``default/a (8 GPUs) ends, is stopped or moves away``."""
-    words = UNTIL[one.type](one)
+    words = _until(one)
     if one.type not in _PRONOUN:
         return words
     subjects = {"gang": _gpus(one), "queue": "limits and guarantees of queues"}
