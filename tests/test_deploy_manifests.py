@@ -152,7 +152,7 @@ def test_the_shipped_policy_is_valid(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def _options(verb: str) -> set[str]:
     alone = typer.Typer()
-    alone.command()(getattr(importlib.import_module(f"planner.cli.{verb}"), verb))
+    alone.command()(getattr(importlib.import_module(f"planner.cli.verbs.{verb}"), verb))
     return {name for one in typer.main.get_command(alone).params for name in one.opts}
 
 
