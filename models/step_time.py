@@ -12,7 +12,7 @@ from fractions import Fraction
 MICROSECOND = Fraction(1, 10**6)
 
 LATENCY_S = 20 * MICROSECOND
-NETWORK_LATENCY_S = 50 * MICROSECOND
+
 """alpha: seconds of one of the 2 (n - 1) steps of a ring, inside a server and between servers.
 Assumed, and small next to messages of 100 MB."""
 
@@ -70,11 +70,6 @@ def all_reduce_s(gpus: int, size: Fraction, MBps: Fraction, alpha_s: Fraction) -
         return Fraction(0)
     steps = 2 * (gpus - 1)
     return steps * alpha_s + Fraction(steps, gpus) * size / (MBps * 10**6)
-
-
-def images_per_s(gpus: int, step_s: Fraction) -> Fraction:
-    """Throughput of all GPUs with the batch of the published figures."""
-    return gpus * BATCH / step_s
 
 
 V100_SPEED = 125

@@ -418,11 +418,6 @@ def test_a_part_of_a_trace() -> None:
     assert fast.gpu_seconds == trace.gpu_seconds
     # 10 jobs of 4 GPUs for 10 s in 900 s, on 8 GPUs.
     assert trace.load(8) == pytest.approx(400 / (8 * 900))
-    sample = trace.sampled(Fraction(1, 2), seed=3)
-    assert sample == trace.sampled(Fraction(1, 2), seed=3)
-    assert 0 < len(sample.jobs) < 10
-    assert all(job in jobs for job in sample.jobs)
-    assert trace.sampled(Fraction(1), seed=3) == trace
 
 
 def test_gangs_of_several_pods_prefer_a_level_unless_they_ask_for_one() -> None:

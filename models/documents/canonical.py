@@ -131,9 +131,6 @@ def server_model_document(model: ServerModel) -> ServerModelDocument:
     """A server model in full."""
     return ServerModelDocument.of(
         model,
-        link_mbps=model.link_MBps,
-        pcie_mbps=model.pcie_MBps,
-        sys_mbps=model.sys_MBps,
         nics=_all(NicDocument, model.nics),
     )
 

@@ -15,6 +15,7 @@ from models.documents.base import (
     Title,
     bounded_list,
     decimal_check,
+    made,
     omitted,
     whole,
     within,
@@ -93,9 +94,7 @@ class NicDocument(Document):
 
     def to_nic(self) -> Nic:
         """The NIC as the planner uses it."""
-        return Nic(
-            self.name, self.megabits, None if self.gpus is None else tuple(sorted(self.gpus))
-        )
+        return made(Nic, self, gpus=None if self.gpus is None else tuple(sorted(self.gpus)))
 
 
 def nic_errors(nics: tuple[NicDocument, ...], gpus: int) -> Iterator[FieldError]:
@@ -131,15 +130,15 @@ class ServerModelDocument(Document):
     matrix: Many[Many[str]] | None = omitted(
         description="nvidia-smi link names, gpus x gpus; may be absent for nvswitch alone",
     )
-    link_mbps: Rate | None = omitted(
+    link_MBps: Rate | None = omitted(
         alias="linkMBps",
         description="Planning rate of one NVLink in MB/s; null: unknown",
     )
     links_per_gpu: Annotated[int, whole(1, 1000)] | None = omitted(description="NVLinks of one GPU")
-    pcie_mbps: Rate = Field(
+    pcie_MBps: Rate = Field(
         default=20000, alias="pcieMBps", description="Two GPUs under one PCIe switch, MB/s"
     )
-    sys_mbps: Rate = Field(
+    sys_MBps: Rate = Field(
         default=10000, alias="sysMBps", description="Two GPUs on different sockets, MB/s"
     )
     numa: Many[GroupIndex | None] | None = omitted(description="NUMA node of each GPU")
@@ -162,26 +161,7 @@ class ServerModelDocument(Document):
         """The model as the planner uses it. Raises InvalidValueError with the first contradiction."""
         if faults := self.field_errors():
             raise InvalidValueError(f"{self.name}: {faults[0].what}", faults[0].hint)
-        return ServerModel(
-            name=self.name,
-            gpu=self.gpu,
-            gpus=self.gpus,
-            fabric=self.fabric,
-            aliases=self.aliases,
-            vendor=self.vendor,
-            matrix=self.matrix,
-            link_MBps=self.link_mbps,
-            links_per_gpu=self.links_per_gpu,
-            pcie_MBps=self.pcie_mbps,
-            sys_MBps=self.sys_mbps,
-            numa=self.numa,
-            pcie_switch=self.pcie_switch,
-            nics=tuple(nic.to_nic() for nic in self.nics),
-            nvlink_domain_nodes=self.nvlink_domain_nodes,
-            relative_speed=self.relative_speed,
-            sources=self.sources,
-            confidence=self.confidence,
-        )
+        return made(ServerModel, self, nics=tuple(nic.to_nic() for nic in self.nics))
 
     def _naming(self) -> Iterator[FieldError]:
         for path, name in (

@@ -42,10 +42,7 @@ class PlacementRequests:
         return self.choices[choice].options[position].effect
 
 
-def collect_requests(
-    choices: Sequence[Choice], within: frozenset[int] | None = None
-) -> PlacementRequests:
-    """``within``: nodes that pods may be placed on."""
+def collect_requests(choices: Sequence[Choice]) -> PlacementRequests:
     origin = tuple(
         (number, position)
         for number, choice in enumerate(choices)
@@ -53,8 +50,7 @@ def collect_requests(
         if option.demand.roles
     )
     demands = (choices[number].options[position].demand for number, position in origin)
-    held = (d if within is None else d.within(within) for d in demands)
-    return PlacementRequests(tuple(choices), tuple(held), origin)
+    return PlacementRequests(tuple(choices), tuple(demands), origin)
 
 
 def victims(instance: Instance, choices: Sequence[Choice]) -> Victims:
@@ -139,13 +135,12 @@ def build_base_state(
     *,
     base: tuple[GangDecision, ...] | None = None,
     only: frozenset[int] | None = None,
-    within: frozenset[int] | None = None,
     immovable: frozenset[int] = frozenset(),
     interrupted: Question = never,
 ) -> BaseState:
     """``base``: decisions about the gangs that are not in ``only``; by default nothing changes for them.
 
-    ``within``: nodes on which pods may be placed. ``immovable``: gangs that must not move.
+    ``immovable``: gangs that must not move.
     """
     now = base_decisions(instance)
     base = base or now
@@ -175,7 +170,7 @@ def build_base_state(
     ]
     room = rooms(instance, always)
     return BaseState(
-        collect_requests(choices, within),
+        collect_requests(choices),
         tuple(away),
         room,
         tuple(known_masks(instance, always)),

@@ -25,7 +25,7 @@ from models.rules.pod_rules import nodes_apart
 from models.rules.registry import eligible_nodes
 from models.tiers import Tier
 from models.values.leftover import gpu_shares
-from models.values.tier_values import Evaluation, ValueCache
+from models.values.tier_values import Evaluation
 
 SPLIT_NODES = 16
 """Up to so many nodes every node is a region of its own: exact on any hardware, and still small."""
@@ -70,9 +70,7 @@ def formulate(
     split: bool | None = None,
     only: frozenset[int] | None = None,
     base: tuple[GangDecision, ...] | None = None,
-    within: frozenset[int] | None = None,
     immovable: frozenset[int] = frozenset(),
-    cache: ValueCache | None = None,
     interrupted: Question = never,
 ) -> Formulation:
     """``split``: every node is a region; by default in small clusters.
@@ -81,7 +79,7 @@ def formulate(
     if ``interrupted`` says so while it builds.
     """
     base_state = build_base_state(
-        instance, base=base, only=only, within=within, immovable=immovable, interrupted=interrupted
+        instance, base=base, only=only, immovable=immovable, interrupted=interrupted
     )
     requests, room = base_state.requests, base_state.rooms
     if split is None:
@@ -102,7 +100,7 @@ def formulate(
         base=base_state.base,
     )
     topologies = add_rows(model)
-    tiers = TierExpressions(model, topologies, Evaluation(instance, base_state.base, cache))
+    tiers = TierExpressions(model, topologies, Evaluation(instance, base_state.base))
     exact = region_set.exact and all(found.exact for found in model.bandwidth.values())
     exact &= not any(group.gangs[0].by_rank for group in variables.groups)
     program.interrupted = never

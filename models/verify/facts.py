@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from models.documents.cluster import Level, TaintDocument
 from models.documents.gang import NodeExpression, Parallelism, Toleration
-from models.documents.policy import MovesDocument, Reservations
+from models.documents.policy import PolicySpec
 from models.documents.queue import QueueSpec
 from models.hardware import Nic, ServerModel
 
@@ -232,38 +232,6 @@ class Gang:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
-    """``objectives``: (name, tolerance) in order; ``mix``: (GPUs, permille).
-
-    ``lost_cap``: most seconds of lost runtime that a GPU counts in disruption, None where every GPU
-    counts 1, or nothing with ``free_restarts``. ``starvation``: seconds after which a waiting gang is aged,
-    None for never.
-    ``queue_limit``: the most gangs of a namespace that wait without a hold, None for no limit.
-    ``hold_room_from``: the least priority of the gangs that hold room while they wait, None where none does.
-    ``spares``: (level, nodes kept free in each of its domains). ``per_gpu``: what a free GPU needs.
-    """
-
-    objectives: tuple[tuple[str, Fraction], ...]
-    mix: tuple[tuple[int, int], ...]
-    binds_exactly: bool
-    seed: int
-    moves: MovesDocument
-    lost_cap: int | None
-    free_restarts: bool
-    starvation: int | None
-    queue_limit: int | None
-    hold_room_from: int | None
-    reservations: Reservations | None
-    spares: tuple[tuple[int, int], ...]
-    per_gpu: Mapping[str, int]
-
-    @property
-    def counts_goodput(self) -> bool:
-        """Whether it lists goodput: then what admitted gangs are worth is w x speed, else w."""
-        return any(name == "goodput" for name, _ in self.objectives)
-
-
-@dataclass(frozen=True, slots=True)
 class Facts:
     """Nodes sorted by name, gangs by (namespace, name). ``now``: ages are counted to it.
 
@@ -274,10 +242,31 @@ class Facts:
     levels: tuple[Level, ...]
     nodes: tuple[Node, ...]
     gangs: tuple[Gang, ...]
-    policy: Policy
+    policy: PolicySpec
     now: int
     budgets: Mapping[tuple[str, str], int]
     queues: Mapping[str, QueueSpec]
+
+    @property
+    def counts_goodput(self) -> bool:
+        """Whether the policy lists goodput: then what admitted gangs are worth is w x speed, else w."""
+        return any(one.name == "goodput" for one in self.policy.objectives or ())
+
+    @property
+    def free_restarts(self) -> bool:
+        """Whether stopping or moving a gang costs nothing."""
+        return self.policy.disruption.weight == "none"
+
+    @property
+    def spares(self) -> tuple[tuple[int, int], ...]:
+        """(level, nodes kept free in each of its domains)."""
+        numbers = {level.name: i for i, level in enumerate(self.levels)}
+        return tuple((numbers[name], n) for name, n in self.policy.spares.items())
+
+    @property
+    def hold_room_from(self) -> int | None:
+        """The least priority of the gangs that hold room while they wait, None where none does."""
+        return None if self.policy.hold_room is None else self.policy.hold_room.least
 
     @property
     def node_level(self) -> int:
@@ -301,7 +290,7 @@ class Facts:
         limit = self.policy.starvation
         if limit is None or gang.running or gang.submitted is None:
             return False
-        return self.now - gang.submitted > limit
+        return self.now - gang.submitted > limit.after
 
     def protected(self, gang: Gang) -> bool:
         """Whether it runs, and has not yet for its minimum run time."""
@@ -319,9 +308,9 @@ class Facts:
         Seconds since the later of its start and its last checkpoint, from 1 to the cap; the cap
         where neither is known.
         """
-        cap = self.policy.lost_cap
-        if cap is None:
-            return 0 if self.policy.free_restarts else 1
+        if self.policy.disruption.weight != "lostRuntime":
+            return 0 if self.free_restarts else 1
+        cap = self.policy.disruption.cap_s
         times = [time for time in (gang.started, gang.checkpoint) if time is not None]
         lost = self.now - max(times) if times else cap
         return max(1, min(cap, lost))

@@ -25,7 +25,7 @@ from models.documents.queue import QueueDocument, QueueSpec
 from models.hardware import ServerModel, mask_of, slug
 from models.tiers import MAINS, objective_names
 from models.units import InvalidValueError
-from models.verify.facts import Facts, Gang, Node, Pod, PodKey, PodRule, Policy, Role
+from models.verify.facts import Facts, Gang, Node, Pod, PodKey, PodRule, Role
 from models.verify.violation import Violation, printable, quoted
 
 MAX_FAULTS = 50
@@ -71,13 +71,14 @@ def read_instance(faults: Faults, instance: PlanInstance) -> tuple[Facts, GangRe
     for model in {id(model): model for model in models.values()}.values():
         if id(model) not in used:
             faults.add("reference", f"{where}.serverModels", f"no node is a {quoted(model.name)}")
-    policy = _policy(faults, instance.policy.spec, spec.levels, "instance.policy.spec")
+    policy = instance.policy.spec
+    _check_policy(faults, policy, spec.levels, "instance.policy.spec")
     budgets = {budget.key: budget.allowed for budget in spec.disruption_budgets}
     keys = [budget.key for budget in spec.disruption_budgets]
     _check_sorted(faults, f"{where}.disruptionBudgets", "budget", keys)
     reader = GangReader(faults, spec.levels, nodes, budgets, _min_run_times(instance))
     gangs = tuple(
-        reader.read(gang, f"instance.gangs[{i}]", instance.policy.spec, now)
+        reader.read(gang, f"instance.gangs[{i}]", policy, now)
         for i, gang in enumerate(instance.gangs)
     )
     _check_sorted(faults, "instance.gangs", "gang", [gang.key for gang in gangs])
@@ -151,7 +152,7 @@ def _check_pins(
         _check_sorted(faults, printable(where), "node", [(name,) for name in cell.nodes])
 
 
-def _policy(faults: Faults, spec: PolicySpec, levels: Sequence[Level], where: Place) -> Policy:
+def _check_policy(faults: Faults, spec: PolicySpec, levels: Sequence[Level], where: Place) -> None:
     objectives = {one.name: one.tolerance for one in spec.objectives or ()}
     if spec.objectives is None or spec.mix is None or spec.preset is not None:
         faults.add("form", where, "objectives, without a preset, and mix must be written out")
@@ -161,25 +162,8 @@ def _policy(faults: Faults, spec: PolicySpec, levels: Sequence[Level], where: Pl
         faults.add("form", f"{where}.objectives", f"lists both {' and '.join(MAINS)}")
     for name in sorted(objectives.keys() - set(objective_names())):
         faults.add("form", f"{where}.objectives", f"no objective {quoted(name)}")
-    disruption, starvation = spec.disruption, spec.starvation
-    numbers = {level.name: i for i, level in enumerate(levels)}
-    for name in spec.spares.keys() - numbers.keys():
+    for name in spec.spares.keys() - {level.name for level in levels}:
         faults.add("reference", f"{where}.spares", f"no level {quoted(name)}")
-    return Policy(
-        objectives=tuple(objectives.items()),
-        mix=tuple(sorted((spec.mix or {}).items())),
-        binds_exactly=spec.gpu_binding == "exact",
-        seed=spec.solve.seed,
-        moves=spec.moves,
-        lost_cap=disruption.cap_s if disruption.weight == "lostRuntime" else None,
-        free_restarts=disruption.weight == "none",
-        starvation=None if starvation is None else starvation.after,
-        queue_limit=spec.queue_limit,
-        hold_room_from=None if spec.hold_room is None else spec.hold_room.least,
-        reservations=spec.reservations,
-        spares=tuple((numbers[name], n) for name, n in spec.spares.items() if name in numbers),
-        per_gpu=spec.per_gpu,
-    )
 
 
 def _server_models(faults: Faults, spec: ClusterSpec, where: Place) -> dict[str, ServerModel]:

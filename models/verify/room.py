@@ -446,7 +446,7 @@ class _Placing:
         assert node.model is not None, "a node without a model has no room for GPUs"
         if use.unaccounted(node):
             return None
-        if not (self.facts.policy.binds_exactly or node.model.switched):
+        if not (self.facts.policy.gpu_binding == "exact" or node.model.switched):
             return None
         free = node.healthy & ~use.known
         if count == free.bit_count():

@@ -38,6 +38,7 @@ def tiers(outcome: Outcome) -> tuple[TierValue, ...]:
             if name not in conditions and meets(outcome, gang):
                 conditions.add(name)
     named = len(outcome.queues.named) if outcome.facts.queues else 0
+    listed = [(one.name, one.tolerance) for one in outcome.facts.policy.objectives or ()]
     return tuple(
         TierValue(
             tier.name,
@@ -45,7 +46,7 @@ def tiers(outcome: Outcome) -> tuple[TierValue, ...]:
             tier.tolerance,
             VALUES[tier.family](outcome, tier.rank or tier.priority or 0),
         )
-        for tier in stated_tiers(outcome.facts.policy.objectives, met, named)
+        for tier in stated_tiers(listed, met, named)
     )
 
 
@@ -115,7 +116,7 @@ def _aged_admitted(outcome: Outcome, priority: int) -> Iterator[Change]:
 def _worth(outcome: Outcome, change: Change) -> int:
     """w of an admitted gang, or w x speed under goodput."""
     gang = change.gang
-    return outcome.goodput[gang.key] if outcome.facts.policy.counts_goodput else gang.w
+    return outcome.goodput[gang.key] if outcome.facts.counts_goodput else gang.w
 
 
 def _waiting(outcome: Outcome, priority: int) -> int:
@@ -265,7 +266,7 @@ def _stranded_of_model(outcome: Outcome, members: Sequence[int]) -> int:
     counts = Counter(free.values())
     whole = [n for n in members if free[n] == largest]
     stranded = 0
-    for size, permille in facts.policy.mix:
+    for size, permille in (facts.policy.mix or {}).items():
         needed, placeable = -(-size // largest), 0
         if size <= largest:
             placeable = sum(nodes * (left // size) for left, nodes in counts.items())

@@ -56,14 +56,14 @@ def default_mix(gangs: Iterable[Gang], nodes: Iterable[Node]) -> tuple[tuple[int
     return tuple((size, share) for size, share in split_proportionally(sizes) if share)
 
 
-def split_proportionally(counts: dict[int, int], whole: int = 1000) -> list[tuple[int, int]]:
-    """``whole`` split in proportion to the counts, in integers that add up; ascending by key."""
+def split_proportionally(counts: dict[int, int]) -> list[tuple[int, int]]:
+    """1000 split in proportion to the counts, in integers that add up; ascending by key."""
     total = sum(counts.values())
     if not total:
         return []
-    shares = {key: whole * count // total for key, count in counts.items()}
-    left = whole - sum(shares.values())
-    by_remainder = sorted(counts, key=lambda key: (-(whole * counts[key] % total), key))
+    shares = {key: 1000 * count // total for key, count in counts.items()}
+    left = 1000 - sum(shares.values())
+    by_remainder = sorted(counts, key=lambda key: (-(1000 * counts[key] % total), key))
     for key in by_remainder[:left]:
         shares[key] += 1
     return sorted(shares.items())

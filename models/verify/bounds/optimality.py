@@ -290,7 +290,7 @@ def _knapsack(items: Sequence[_Item], size: int, slots: int) -> int:
 def _goodput(outcome: Outcome, i: int) -> int:
     change, figures = outcome.changes[i], outcome.figures[i]
     gang, speed = change.gang, FULL_SPEED
-    if gang.running and gang.whole and not outcome.facts.policy.free_restarts:
+    if gang.running and gang.whole and not outcome.facts.free_restarts:
         as_before = change.kind == "keep" and all(
             pod.gpus is not None for pod in change.pods.values()
         )
@@ -312,7 +312,7 @@ def _aged(outcome: Outcome, i: int) -> int:
     gang = outcome.changes[i].gang
     if not outcome.facts.aged(gang):
         return 0
-    return gang.w * (FULL_SPEED if outcome.facts.policy.counts_goodput else 1)
+    return gang.w * (FULL_SPEED if outcome.facts.counts_goodput else 1)
 
 
 def _waited(outcome: Outcome, i: int) -> int:

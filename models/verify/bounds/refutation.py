@@ -127,7 +127,7 @@ class Search:
         # rules about whole domains look at all pods, for each level
         pods, policy = sum(len(change.pods) for change in outcome.changes), self.facts.policy
         alone = {gang.exclusive for gang in self.facts.gangs} - {None}
-        self.checked += (len(alone) + len(policy.spares)) * (len(self.facts.nodes) + pods)
+        self.checked += (len(alone) + len(self.facts.spares)) * (len(self.facts.nodes) + pods)
         reserved = (one.document.reserved for one in outcome.case.gangs)
         self.checked += ROOM_VISITS * sum(len(one.nodes) for one in reserved if one is not None)
         # what valuing the cluster looks at: with shares of nodes, each pod's requests

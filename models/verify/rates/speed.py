@@ -60,7 +60,7 @@ class GangSpeeds:
         if not pods:
             return None
         after = self.after(change, share)
-        if not gang.running or not gang.whole or self.facts.policy.free_restarts:
+        if not gang.running or not gang.whole or self.facts.free_restarts:
             return after, after
         low, high = self.before_plan(change, share)
         return min(low, after), min(high, after)

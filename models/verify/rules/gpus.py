@@ -83,7 +83,7 @@ def _named_or_not(
             )
         return
     switched = node.model is not None and node.model.switched
-    if facts.policy.binds_exactly or switched:
+    if facts.policy.gpu_binding == "exact" or switched:
         if pod.gpus is None:
             yield change.violation(
                 "gpu-binding", f"{_pod(change, pod)}: its GPU indices are missing"

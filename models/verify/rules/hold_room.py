@@ -26,7 +26,7 @@ def check(outcome: Outcome) -> Iterator[Violation]:
 
 def first_waiting(outcome: Outcome) -> Change | None:
     """The gang of the highest priority that holds room and waits."""
-    if outcome.facts.policy.hold_room_from is None:
+    if outcome.facts.hold_room_from is None:
         return None
     waiting = (change for change in holding(outcome) if change.kind == "wait")
     return max(waiting, key=lambda change: change.gang.priority, default=None)
@@ -40,7 +40,7 @@ def holding(outcome: Outcome) -> list[Change]:
 
 
 def _positions(outcome: Outcome) -> Iterator[int]:
-    least = outcome.facts.policy.hold_room_from
+    least = outcome.facts.hold_room_from
     for position, change in enumerate(outcome.changes):
         gang = change.gang
         high = least is not None and gang.priority >= least

@@ -15,7 +15,7 @@ from models.verify.violation import Violation, printable
 
 def check(outcome: Outcome) -> Iterator[Violation]:
     facts = outcome.facts
-    if not facts.policy.spares:
+    if not facts.spares:
         return
     busy = {
         n
@@ -23,7 +23,7 @@ def check(outcome: Outcome) -> Iterator[Violation]:
         if any(outcome.changes[i].gang.roles[pod.role].gpus for i, pod, _ in use.tenants)
     }
     before = _idle_before(outcome)
-    for level, spares in facts.policy.spares:
+    for level, spares in facts.spares:
         for domain in _domains(facts, level):
             failed = sum(_failed(facts.nodes[n]) for n in domain)
             owed = min(spares - failed, sum(n in before for n in domain))
@@ -71,5 +71,5 @@ RULE = Judged(
         "spares": "of the nodes of a domain as many stay idle as the policy keeps free for failures",
     },
     on_empty=True,
-    codes={"Spares": lambda outcome, _: any(n for _, n in outcome.facts.policy.spares)},
+    codes={"Spares": lambda outcome, _: any(n for _, n in outcome.facts.spares)},
 )

@@ -101,7 +101,7 @@ class Grounds:
 
     def _tiers(self, gang: Gang, f: ReasonFields) -> Iterator[str]:
         """What the fields say of the order of the tiers, and of proofs that the plan states."""
-        listed = [name for name, _ in self.facts.policy.objectives]
+        listed = [one.name for one in self.facts.policy.objectives or ()]
         rewarding = [at for at, name in enumerate(listed) if family(name).fused]
         if f.unrewarded and rewarding:
             yield f"the tier {listed[rewarding[0]]} rewards a start"
@@ -115,7 +115,7 @@ class Grounds:
             return
         if str(gang.priority) not in self._proven:
             yield f"no tier of priority {gang.priority} is stated as proven"
-        by_speed, peers = self.facts.policy.counts_goodput, self._peers(gang)
+        by_speed, peers = self.facts.counts_goodput, self._peers(gang)
         known = {
             (True, True): "slowsPeers",
             (True, False): "noPlanGains",

@@ -47,7 +47,7 @@ def check(outcome: Outcome) -> Iterator[Violation]:
 
 def _must_state_speed(outcome: Outcome, stated: StatedGang) -> bool:
     """Plans of older versions have no speeds, and need none where nothing counts them."""
-    return outcome.facts.policy.counts_goodput or "speed" in stated.document.model_fields_set
+    return outcome.facts.counts_goodput or "speed" in stated.document.model_fields_set
 
 
 def _reason(outcome: Outcome, change: Change, stated: StatedGang) -> Iterator[Violation]:

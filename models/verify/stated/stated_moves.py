@@ -66,7 +66,7 @@ class _Possible:
     """What the plan has and what there is at all: the limits of every difference."""
 
     def __init__(self, outcome: Outcome) -> None:
-        self.by_speed = outcome.facts.policy.counts_goodput
+        self.by_speed = outcome.facts.counts_goodput
         gpus = [change.gang.gpus_at_min for change in outcome.changes]
         admitted = [change.admitted for change in outcome.changes]
         self.out = sum(own for own, runs in zip(gpus, admitted, strict=True) if not runs)

@@ -273,7 +273,7 @@ class Reasons:
     @cached_property
     def holding(self) -> list[Change]:
         """Gangs that hold room and wait."""
-        if self.facts.policy.hold_room_from is None:
+        if self.facts.hold_room_from is None:
             return []
         return [change for change in holding(self.outcome) if change.kind == "wait"]
 

@@ -38,7 +38,7 @@ def check(outcome: Outcome) -> Iterator[Violation]:
             f"says that a proof ended the search, but {sum(gaps)} of {len(gaps)} tiers have a gap"
         )
         yield Violation("search", None, what)
-    seed = outcome.facts.policy.seed
+    seed = outcome.facts.policy.solve.seed
     if status.search.seed != seed:
         what = f"says seed {quoted(status.search.seed)}, the policy says {seed}"
         yield Violation("search", None, what)

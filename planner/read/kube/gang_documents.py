@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from models.apply.intents import RANK
 from models.documents.base import API_VERSION
-from models.documents.gang import MAX_RANK, CheckedTerms, NodeExpression, Toleration, term_errors
+from models.documents.gang import MAX_RANK, CheckedTerms, NodeExpression, term_errors
 from models.instance.disruption_budgets import DisruptionBudgets
 from models.instance.policy import EVERY_SCHEDULER, KubernetesPolicy
 from models.units import duration_text, first_of, shortened, shown_of, time_text, whole_number
@@ -178,7 +178,7 @@ class GangDocuments:
             "requests": amounts(requests),
             "topology": self._topology(gang, role),
             "nodeSelector": dict(model.selector),
-            "tolerations": [_toleration(one) for one in model.tolerations],
+            "tolerations": [one.to_json() for one in model.tolerations],
             "mixModels": role.mix_models,
         }
         tree |= role.rules
@@ -220,7 +220,7 @@ class GangDocuments:
     def _affinity(self, affinity: Affinity) -> object:
         """The terms, one object for those of one object; unchecked where no document may have them."""
         if id(affinity) not in self._affinities:
-            written = [[_expression(one) for one in term] for term in affinity]
+            written = [[one.to_json() for one in term] for term in affinity]
             try:
                 read = CheckedTerms(
                     tuple(NodeExpression.read(one) for one in term) for term in written
@@ -520,20 +520,6 @@ def _wants_more(role: KubeRole) -> bool:
 
 def _eligibility(pod: KubePod) -> tuple[object, ...]:
     return (tuple(sorted(pod.selector.items())), pod.affinity, frozenset(pod.tolerations))
-
-
-def _toleration(one: Toleration) -> Json:
-    fields = {"key": one.key, "operator": one.operator, "value": one.value, "effect": one.effect}
-    return {name: value for name, value in fields.items() if value}
-
-
-def _expression(one: NodeExpression) -> Json:
-    tree: Json = {"key": one.key, "operator": one.operator}
-    if one.values:
-        tree["values"] = list(one.values)
-    if one.field:
-        tree["field"] = True
-    return tree
 
 
 def _set_time(tree: Json, name: str, seconds: int | None) -> None:

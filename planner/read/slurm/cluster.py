@@ -12,7 +12,6 @@ from typing import Any
 from models.documents.base import API_VERSION
 from models.documents.cluster import Level
 from models.instance.cluster import Cluster, Node
-from models.units import number
 from planner.errors import Fault
 from planner.read.findings import Findings, Remarks
 from planner.read.slurm.definitions import Definitions
@@ -21,19 +20,8 @@ from planner.read.slurm.topology_conf import Layout, read_conf, read_yaml
 from planner.read.sources import Source, printable, slurm_format
 
 
-def cluster_tree(
-    topology: SlurmTopology, model_of: Callable[[str], str | None], name: str = "slurm"
-) -> dict[str, Any]:
+def cluster_tree(topology: SlurmTopology, model_of: Callable[[str], str | None]) -> dict[str, Any]:
     """A compact Cluster document of the nodes of the file; ``model_of``: node to server model."""
-    levels = [
-        {
-            "name": level.name,
-            "oversubscription": number(level.oversubscription),
-            "nvlink": level.nvlink,
-            **({} if level.counted else {"counted": False}),
-        }
-        for level in topology.levels
-    ]
     nodes = []
     for node, domains in topology.domains.items():
         model = model_of(node)
@@ -49,8 +37,8 @@ def cluster_tree(
     return {
         "apiVersion": API_VERSION,
         "kind": "Cluster",
-        "metadata": {"name": name},
-        "spec": {"levels": levels, "nodes": nodes},
+        "metadata": {"name": "slurm"},
+        "spec": {"levels": [level.to_json() for level in topology.levels], "nodes": nodes},
     }
 
 

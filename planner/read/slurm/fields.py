@@ -194,11 +194,6 @@ def expanded(text: str, most: int) -> tuple[str, ...] | None:
         return None
 
 
-def ceiling(amount: Fraction, parts: int) -> int:
-    """The amount of each of equal parts, rounded up."""
-    return -(-amount.numerator // (amount.denominator * max(1, parts)))
-
-
 def first_known(values: Iterable[int | None]) -> int | None:
     """The first number that is set."""
     return next((value for value in values if value is not None), None)

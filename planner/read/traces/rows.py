@@ -13,7 +13,7 @@ from itertools import chain
 
 from pydantic import TypeAdapter, ValidationError
 
-from models.documents.base import LabelValue, Name, suggestion
+from models.documents.base import LabelValue, Name
 from models.units import InvalidValueError, quantity, requested, shown
 from planner.read.sources import Malformed, Source
 
@@ -72,9 +72,9 @@ class Row:
         """The name of something. Raises Malformed."""
         return self._valid(column, self.field(column), _NAME)
 
-    def label_values(self, column: str, separator: str = "|") -> tuple[str, ...]:
+    def label_values(self, column: str) -> tuple[str, ...]:
         """The values of labels that a field lists, sorted. Raises Malformed."""
-        parts = {part.strip() for part in self.field(column).split(separator)}
+        parts = {part.strip() for part in self.field(column).split("|")}
         return tuple(sorted(self._valid(column, part, _LABEL_VALUE) for part in parts if part))
 
     def label_value(self, column: str) -> str:
@@ -118,11 +118,6 @@ def read_table(source: Source) -> Table:
             raise Malformed(f"two columns are named {shown(name)}", number, at, "remove one")
         columns[known] = position
     return Table(columns, _rows(lines, columns))
-
-
-def missing_column(wanted: str, columns: dict[str, int]) -> Malformed:
-    """The fault of a table without a column."""
-    return Malformed(f"no column {shown(wanted)}", 1, 1, suggestion(wanted, columns, "columns"))
 
 
 def _rows(lines: Iterator[tuple[int, str]], columns: dict[str, int]) -> Iterator[Row]:

@@ -5,7 +5,6 @@ Promises: jobs are sorted by arrival and name; nothing is random but by a seed. 
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -149,14 +148,6 @@ class Trace:
         """The same jobs arriving ``factor`` times as fast; durations stay, so the load grows."""
         jobs = tuple(
             replace(job, submit_s=int(job.submit_s / factor), observed=None) for job in self.jobs
-        )
-        return replace(self, jobs=jobs)
-
-    def sampled(self, share: Fraction, seed: int) -> Trace:
-        """About this share of the jobs, each kept or not by the seed and its place in the trace."""
-        draw = random.Random(seed)  # noqa: S311  # a sample, not a secret
-        jobs = tuple(
-            job for job in self.jobs if draw.randrange(share.denominator) < share.numerator
         )
         return replace(self, jobs=jobs)
 
