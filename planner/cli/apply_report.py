@@ -173,7 +173,7 @@ def dumped(
 
 
 def _undo(one: GangVerdict, request: ApplyRequest, result: ApplyResult) -> list[str]:
-    return undo_commands(one.undo, result.context, request.kubeconfig)
+    return undo_commands(one.undo, result.context, request.target.kubeconfig)
 
 
 def _status(request: ApplyRequest, result: ApplyResult, verdict: Verdict) -> str:
@@ -253,7 +253,8 @@ def arguments(request: ApplyRequest) -> str:
 
 
 def _cluster_flags(request: ApplyRequest) -> list[str]:
-    flags = (("--context", request.context), ("--kubeconfig", request.kubeconfig))
+    target = request.target
+    flags = (("--context", target.context), ("--kubeconfig", target.kubeconfig))
     given = [f"{name}={value}" for name, value in flags if value is not None]
     if request.options.lock_namespace != LOCK_NAMESPACE:
         given.append(f"--lock-namespace={request.options.lock_namespace}")

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from planner.errors import Fault, UsageError
 from planner.show.console import Color, Console, LogFormat
 from planner.show.text import Format
+
+if TYPE_CHECKING:
+    from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget
 
 
 def seconds_of(option: str, text: str) -> int:
@@ -99,59 +103,107 @@ LastPlanArgument = Annotated[
         help="A plan saved by `plan --out`; - reads stdin; none: the last plan that was made.",
     ),
 ]
-KubeContextOption = Annotated[
-    str | None,
-    typer.Option("--context", metavar="NAME", help="The kubectl context; default: the current."),
-]
-KubeconfigOption = Annotated[
-    str | None,
-    typer.Option("--kubeconfig", metavar="FILE", help="The kubeconfig file kubectl uses."),
-]
-RequestTimeoutOption = Annotated[
-    str, typer.Option("--request-timeout", metavar="DURATION", help="Timeout of one request.")
-]
 LockNamespaceOption = Annotated[
     str,
     typer.Option(
         "--lock-namespace", metavar="NAME", help="Namespace of the Lease `gangplan`, the lock."
     ),
 ]
-LockTimeoutOption = Annotated[
-    str,
-    typer.Option(
-        "--lock-timeout", metavar="DURATION", help="How long to wait for another run to end."
-    ),
-]
-AllowEvictionsOption = Annotated[
-    bool,
-    typer.Option(
-        "--allow-evictions", help="Evict pods of gangs that the plan stops, shrinks or moves."
-    ),
-]
-MaxEvictionsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--max-evictions", min=0, metavar="N", help="Maximum number of evicted pods in one run."
-    ),
-]
-EvictPartialOption = Annotated[
-    bool,
-    typer.Option(
-        "--evict-partial", help="Evict the started pods of gangs that can no longer be completed."
-    ),
-]
-SharedNodesOption = Annotated[
-    bool,
-    typer.Option("--allow-shared-nodes", help="Bind to nodes that other schedulers may also fill."),
-]
-WaitOption = Annotated[
-    str,
-    typer.Option(
-        "--wait",
-        metavar="DURATION",
-        help="How long to wait for evicted pods to end and for pins to be bound.",
-    ),
-]
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """The options that say how to reach the cluster."""
+
+    kube_context: Annotated[
+        str | None,
+        typer.Option(
+            "--context", metavar="NAME", help="The kubectl context; default: the current."
+        ),
+    ] = None
+    kubeconfig: Annotated[
+        str | None,
+        typer.Option("--kubeconfig", metavar="FILE", help="The kubeconfig file kubectl uses."),
+    ] = None
+    request_timeout: Annotated[
+        str, typer.Option("--request-timeout", metavar="DURATION", help="Timeout of one request.")
+    ] = "30s"
+
+    def target(self, console: Console) -> ClusterTarget:
+        """The cluster. Raises UsageError."""
+        from planner.pipelines.apply_steps import ClusterTarget
+
+        timeout_s = timeout_of(self.request_timeout)
+        return ClusterTarget(console.environ, self.kube_context, self.kubeconfig, timeout_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Applying:
+    """The options that say what an apply may do."""
+
+    allow_evictions: Annotated[
+        bool,
+        typer.Option(
+            "--allow-evictions", help="Evict pods of gangs that the plan stops, shrinks or moves."
+        ),
+    ] = False
+    max_evictions: Annotated[
+        int | None,
+        typer.Option(
+            "--max-evictions", min=0, metavar="N", help="Maximum number of evicted pods in one run."
+        ),
+    ] = None
+    evict_partial: Annotated[
+        bool,
+        typer.Option(
+            "--evict-partial",
+            help="Evict the started pods of gangs that can no longer be completed.",
+        ),
+    ] = False
+    allow_shared_nodes: Annotated[
+        bool,
+        typer.Option(
+            "--allow-shared-nodes", help="Bind to nodes that other schedulers may also fill."
+        ),
+    ] = False
+    wait: Annotated[
+        str,
+        typer.Option(
+            "--wait",
+            metavar="DURATION",
+            help="How long to wait for evicted pods to end and for pins to be bound.",
+        ),
+    ] = "60s"
+
+    def options(self, lock: Locking, *, one_by_one: bool = False) -> ApplyOptions:
+        """The same as arguments of an apply. Raises UsageError."""
+        from planner.pipelines.apply_steps import ApplyOptions
+
+        return ApplyOptions(
+            lock_namespace=lock.lock_namespace,
+            lock_wait_s=seconds_of("--lock-timeout", lock.lock_timeout),
+            allow_evictions=self.allow_evictions,
+            max_evictions=self.max_evictions,
+            evict_partial=self.evict_partial,
+            shared_nodes=self.allow_shared_nodes,
+            one_by_one=one_by_one,
+            wait_s=seconds_of("--wait", self.wait),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Locking:
+    """The options about the lock of a run."""
+
+    lock_namespace: LockNamespaceOption = "gangplan-system"
+    lock_timeout: Annotated[
+        str,
+        typer.Option(
+            "--lock-timeout", metavar="DURATION", help="How long to wait for another run to end."
+        ),
+    ] = "0s"
+
+
 MetricsOption = Annotated[
     Path | None,
     typer.Option("--metrics-file", metavar="FILE", help="Write Prometheus textfile metrics here."),
@@ -195,8 +247,17 @@ PathsArgument = Annotated[
 def verb(function: Callable[..., None]) -> Callable[..., None]:
     """A verb of the command line: add --color, --log-format and --debug, and pass the console.
 
-    ``function`` takes the configured Console first, then its own arguments and options.
+    ``function`` takes the configured Console first, then its own arguments and options. A dataclass among
+    them stands for the options that its fields are.
     """
+    own, groups = list[inspect.Parameter](), dict[str, Callable[..., object]]()
+    for parameter in list(inspect.signature(function, eval_str=True).parameters.values())[1:]:
+        if is_dataclass(parameter.annotation):
+            kind = groups[parameter.name] = cast("Callable[..., object]", parameter.annotation)
+            options = inspect.signature(kind, eval_str=True).parameters.values()
+            own += [one.replace(kind=parameter.KEYWORD_ONLY) for one in options]
+        else:
+            own.append(parameter)
 
     def command(
         context: typer.Context,
@@ -208,9 +269,11 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         console: Console = context.obj
         console.configure(color=color, log_format=log_format, debug=debug)
+        for name, kind in groups.items():
+            names = inspect.signature(kind).parameters
+            arguments[name] = kind(**{one: arguments.pop(one) for one in names})
         function(console, **arguments)
 
-    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
     context, *shared, _ = inspect.signature(command, eval_str=True).parameters.values()
     parameters = [context, *own, *shared]
     command.__name__, command.__doc__ = function.__name__, function.__doc__

@@ -42,16 +42,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ApplyRequest:
-    """Arguments of ``apply``. ``path``: the plan file, - for stdin. ``timeout_s``: of one request.
+    """Arguments of ``apply``. ``path``: the plan file, - for stdin.
 
     ``max_age_s``: None for any age. ``dry``: server-side dry run. ``yes``: do not ask.
     """
 
     path: str
+    target: ClusterTarget
     options: ApplyOptions = field(default_factory=ApplyOptions)
-    context: str | None = None
-    kubeconfig: str | None = None
-    timeout_s: float = 30.0
     max_age_s: int | None = None
     dry: bool = False
     yes: bool = False
@@ -101,7 +99,7 @@ def apply(
         plan = read_verified(request.path, stdin)
     console.event("verify_done", violations=0)
     options, asks = request.options, not (request.yes or request.dry)
-    target = ClusterTarget(console.environ, request.context, request.kubeconfig, request.timeout_s)
+    target = request.target
     with target.connect(plan_paths(plan, options)) as wire:
         known = KnownRights()
         transport = RetryingTransport(wire, known=known)

@@ -73,16 +73,14 @@ _STATUS: tuple[tuple[type[BaseException], str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """Arguments of ``run``. ``planning``: without the recorded paths. ``timeout_s``: of one request.
+    """Arguments of ``run``. ``planning``: without the recorded paths.
 
     ``skip``: resources that are not recorded. ``metrics``: file to write.
     """
 
     planning: PlanRequest
+    target: ClusterTarget
     options: ApplyOptions = field(default_factory=ApplyOptions)
-    context: str | None = None
-    kubeconfig: str | None = None
-    timeout_s: float = 30.0
     skip: frozenset[str] = frozenset()
     metrics: Path | None = None
 
@@ -195,9 +193,8 @@ class _Run:
 
     def target(self) -> ClusterTarget:
         """The cluster; once connected, by the context in use."""
-        request = self.request
-        context = request.context if self.report.context is None else self.report.context
-        return ClusterTarget(self.console.environ, context, request.kubeconfig, request.timeout_s)
+        target, context = self.request.target, self.report.context
+        return target if context is None else replace(target, context=context)
 
     def _acquire_lock(self, wire: ProxyTransport, known: KnownRights) -> Lock:
         """Raises LockedError with the holder, NotPermittedError before anything else."""

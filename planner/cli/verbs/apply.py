@@ -8,20 +8,7 @@ from typing import Annotated
 
 import typer
 
-from planner.cli.options import (
-    AllowEvictionsOption,
-    EvictPartialOption,
-    KubeconfigOption,
-    KubeContextOption,
-    LockNamespaceOption,
-    LockTimeoutOption,
-    MaxEvictionsOption,
-    PlanArgument,
-    RequestTimeoutOption,
-    SharedNodesOption,
-    WaitOption,
-    verb,
-)
+from planner.cli.options import Applying, Connection, Locking, PlanArgument, verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 from planner.show.text import Format
@@ -47,16 +34,9 @@ def apply(  # the options of the verb
         str | None,
         typer.Option("--max-age", metavar="DURATION", help="Refuse an older plan, such as 1h."),
     ] = None,
-    allow_evictions: AllowEvictionsOption = False,
-    max_evictions: MaxEvictionsOption = None,
-    evict_partial: EvictPartialOption = False,
-    allow_shared_nodes: SharedNodesOption = False,
-    wait: WaitOption = "60s",
-    kube_context: KubeContextOption = None,
-    kubeconfig: KubeconfigOption = None,
-    request_timeout: RequestTimeoutOption = "30s",
-    lock_namespace: LockNamespaceOption = "gangplan-system",
-    lock_timeout: LockTimeoutOption = "0s",
+    applying: Applying,
+    connection: Connection,
+    lock: Locking,
     output: Annotated[
         Format,
         typer.Option(
@@ -66,24 +46,13 @@ def apply(  # the options of the verb
 ) -> None:
     """Apply a saved plan: each gang whole or not at all."""
     from planner.cli.apply_report import ConsoleApplyReporter, can_ask, report
-    from planner.cli.options import seconds_of, timeout_of
+    from planner.cli.options import seconds_of
     from planner.pipelines import apply as pipeline
-    from planner.pipelines.apply_steps import ApplyOptions
 
     request = pipeline.ApplyRequest(
         path=path,
-        options=ApplyOptions(
-            lock_namespace=lock_namespace,
-            lock_wait_s=seconds_of("--lock-timeout", lock_timeout),
-            allow_evictions=allow_evictions,
-            max_evictions=max_evictions,
-            evict_partial=evict_partial,
-            shared_nodes=allow_shared_nodes,
-            wait_s=seconds_of("--wait", wait),
-        ),
-        context=kube_context,
-        kubeconfig=kubeconfig,
-        timeout_s=timeout_of(request_timeout),
+        options=applying.options(lock),
+        target=connection.target(console),
         max_age_s=None if max_age is None else seconds_of("--max-age", max_age),
         dry=dry_run is not None,
         yes=yes,

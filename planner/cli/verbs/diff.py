@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from models.units import plural, shortened, shown_of
-from planner.cli.options import (
-    KubeconfigOption,
-    KubeContextOption,
-    PlanArgument,
-    RequestTimeoutOption,
-    verb,
-)
+from planner.cli.options import Connection, PlanArgument, verb
 from planner.show.console import Console
 from planner.show.text import Format
 
@@ -38,26 +32,22 @@ def diff(
     detailed_exitcode: Annotated[
         bool, typer.Option("--detailed-exitcode", help="Exit 2 if anything differs.")
     ] = False,
-    kube_context: KubeContextOption = None,
-    kubeconfig: KubeconfigOption = None,
-    request_timeout: RequestTimeoutOption = "30s",
+    connection: Connection,
     output: Annotated[
         Format, typer.Option("-o", "--output", help="Format on stdout: name lists the objects.")
     ] = Format.table,
 ) -> None:
     """Show what applying a plan would change. Reads the live cluster and changes nothing."""
     from models.apply.staleness import changes
-    from planner.cli.options import timeout_of
     from planner.cluster.api_paths import look_paths
     from planner.cluster.live_view import ClusterReader
     from planner.cluster.plan_diff import differences
     from planner.cluster.retry import RetryingTransport
-    from planner.pipelines.apply_steps import ClusterTarget, check_cluster, read_verified
+    from planner.pipelines.apply_steps import check_cluster, read_verified
 
     plan = read_verified(path, console.stdin)
     console.event("verify_done", violations=0)
-    timeout_s = timeout_of(request_timeout)
-    target = ClusterTarget(console.environ, kube_context, kubeconfig, timeout_s)
+    target = connection.target(console)
     with target.connect(look_paths()) as wire:
         reader = ClusterReader(RetryingTransport(wire), plan.settings, evicting=True)
         check_cluster(plan, reader.identity())
@@ -68,7 +58,9 @@ def diff(
     stale = [f"stale: {one}" for one in changes(plan.orders, view)]
     moved = _warn(console, plan, view, stale)
     code = CHANGES if found and detailed_exitcode else 0
-    pods = _talk(console, path, kube_context, kubeconfig, found, stale=bool(stale))
+    pods = _talk(
+        console, path, connection.kube_context, connection.kubeconfig, found, stale=bool(stale)
+    )
     console.event(
         "summary",
         verb="diff",

@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from models.units import plural
-from planner.cli.options import (
-    KubeconfigOption,
-    KubeContextOption,
-    LockNamespaceOption,
-    RequestTimeoutOption,
-    timeout_of,
-    verb,
-)
+from planner.cli.options import Connection, LockNamespaceOption, verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 from planner.show.table import Cell, Column, Style, Table
@@ -63,9 +56,7 @@ def doctor(  # the options of the verb
         bool,
         typer.Option("--allow-evictions", help="Check the rights to evict and resize as well."),
     ] = False,
-    kube_context: KubeContextOption = None,
-    kubeconfig: KubeconfigOption = None,
-    request_timeout: RequestTimeoutOption = "30s",
+    connection: Connection,
     lock_namespace: LockNamespaceOption = "gangplan-system",
     output: Annotated[
         Output, typer.Option("-o", "--output", help="Format on stdout.")
@@ -73,12 +64,12 @@ def doctor(  # the options of the verb
 ) -> None:
     """Check kubectl, rights, clock, lock, nodes; show what to do."""
     from planner.cli.doctor_checks import DoctorRequest, Level, examine, exit_code
-    from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget
+    from planner.pipelines.apply_steps import ApplyOptions
 
     if path is not None and policy is not None:
         raise UsageError(Fault("a plan has its own Policy", "omit --policy, or the plan"))
     request = DoctorRequest(
-        ClusterTarget(console.environ, kube_context, kubeconfig, timeout_of(request_timeout)),
+        connection.target(console),
         ApplyOptions(lock_namespace=_namespace(lock_namespace), allow_evictions=allow_evictions),
         plan=path,
         policy=policy,

@@ -7,20 +7,13 @@ from typing import Annotated
 import typer
 
 from planner.cli.options import (
-    AllowEvictionsOption,
-    EvictPartialOption,
-    KubeconfigOption,
-    KubeContextOption,
-    LockNamespaceOption,
-    LockTimeoutOption,
-    MaxEvictionsOption,
+    Applying,
+    Connection,
+    Locking,
     MetricsOption,
     PolicyOption,
-    RequestTimeoutOption,
     SaveOption,
-    SharedNodesOption,
     SkipOption,
-    WaitOption,
     verb,
 )
 from planner.errors import Fault, UsageError
@@ -50,24 +43,15 @@ def run(
             "--time-limit", metavar="DURATION", help="Limit on the time to plan, such as 90s."
         ),
     ] = None,
-    allow_evictions: AllowEvictionsOption = False,
-    max_evictions: MaxEvictionsOption = None,
-    evict_partial: EvictPartialOption = False,
-    allow_shared_nodes: SharedNodesOption = False,
-    wait: WaitOption = "60s",
+    applying: Applying,
     skip: SkipOption = None,
-    kube_context: KubeContextOption = None,
-    kubeconfig: KubeconfigOption = None,
-    request_timeout: RequestTimeoutOption = "30s",
-    lock_namespace: LockNamespaceOption = "gangplan-system",
-    lock_timeout: LockTimeoutOption = "0s",
+    connection: Connection,
+    lock: Locking,
     metrics_file: MetricsOption = None,
 ) -> None:
     """Plan the live cluster and apply the plan: for a cron job."""
-    from planner.cli.options import seconds_of, timeout_of
     from planner.cli.verbs.snapshot import skipped
     from planner.pipelines import run as pipeline
-    from planner.pipelines.apply_steps import ApplyOptions
     from planner.pipelines.plan import PlanRequest
 
     if str(out) == "-":
@@ -80,20 +64,9 @@ def run(
             budget=budget,
             time_limit_s=None if time_limit is None else _time_limit(time_limit),
         ),
-        options=ApplyOptions(
-            lock_namespace=lock_namespace,
-            lock_wait_s=seconds_of("--lock-timeout", lock_timeout),
-            allow_evictions=allow_evictions,
-            max_evictions=max_evictions,
-            evict_partial=evict_partial,
-            shared_nodes=allow_shared_nodes,
-            # An open node in one tenant's pool must not block the gangs of the others.
-            one_by_one=True,
-            wait_s=seconds_of("--wait", wait),
-        ),
-        context=kube_context,
-        kubeconfig=kubeconfig,
-        timeout_s=timeout_of(request_timeout),
+        # An open node in one tenant's pool must not block the gangs of the others.
+        options=applying.options(lock, one_by_one=True),
+        target=connection.target(console),
         skip=skipped(skip or []),
         metrics=metrics_file,
     )

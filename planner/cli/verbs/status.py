@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import (
-    KubeconfigOption,
-    KubeContextOption,
-    LockNamespaceOption,
-    RequestTimeoutOption,
-    verb,
-)
+from planner.cli.options import Connection, LockNamespaceOption, verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 
@@ -45,27 +39,24 @@ def status(
             help="The Policy of the runs, if it names gate or scheduler.",
         ),
     ] = None,
-    kube_context: KubeContextOption = None,
-    kubeconfig: KubeconfigOption = None,
-    request_timeout: RequestTimeoutOption = "30s",
+    connection: Connection,
     lock_namespace: LockNamespaceOption = "gangplan-system",
     output: Annotated[
         StatusFormat, typer.Option("-o", "--output", help="Format on stdout.")
     ] = StatusFormat.table,
 ) -> None:
     """Show the lock, the last run, and incomplete gangs."""
-    from planner.cli.options import timeout_of
-    from planner.pipelines.apply_steps import ClusterTarget
     from planner.read.inputs import read_policy
     from planner.show.apply import undo_commands
 
     if policy == "-":
         raise UsageError(Fault("status does not read stdin", "pass the Policy as a file"))
-    target = ClusterTarget(console.environ, kube_context, kubeconfig, timeout_of(request_timeout))
-    found = _read(target, lock_namespace, read_policy([], policy=policy).kubernetes)
+    found = _read(
+        connection.target(console), lock_namespace, read_policy([], policy=policy).kubernetes
+    )
 
     def undo(gang: GangStatus) -> list[str]:
-        return undo_commands(gang.left, found.context, kubeconfig)
+        return undo_commands(gang.left, found.context, connection.kubeconfig)
 
     if output is StatusFormat.json:
         from planner.show import status as statuses

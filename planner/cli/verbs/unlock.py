@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import (
-    KubeconfigOption,
-    KubeContextOption,
-    LockNamespaceOption,
-    RequestTimeoutOption,
-    verb,
-)
+from planner.cli.options import Connection, LockNamespaceOption, verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 
@@ -28,23 +22,17 @@ def unlock(
         typer.Argument(metavar="ID", help="ID of the lock, shown by `status` and by refused runs."),
     ],
     *,
-    kube_context: KubeContextOption = None,
-    kubeconfig: KubeconfigOption = None,
-    request_timeout: RequestTimeoutOption = "30s",
+    connection: Connection,
     lock_namespace: LockNamespaceOption = "gangplan-system",
 ) -> None:
     """Release the lock of a run that died. It expires a minute after the last renewal."""
-    from planner.cli.options import timeout_of
     from planner.cluster.lease import lock_paths
     from planner.cluster.lock import unlock as unlock_lease
     from planner.cluster.retry import RetryingTransport
-    from planner.pipelines.apply_steps import ClusterTarget
 
     if not identity:
         raise UsageError(Fault("the ID of the lock is empty", "gangplan status shows it"))
-    timeout_s = timeout_of(request_timeout)
-    target = ClusterTarget(console.environ, kube_context, kubeconfig, timeout_s)
-    with target.connect(lock_paths(lock_namespace)) as transport:
+    with connection.target(console).connect(lock_paths(lock_namespace)) as transport:
         holder = unlock_lease(
             RetryingTransport(transport),
             namespace=lock_namespace,
