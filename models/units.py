@@ -53,6 +53,10 @@ def first_of(names: Sequence[str], most: int, noun: str = "") -> str:
     return ", ".join(names[:most]) + (f" and {more}" if rest > 0 else "")
 
 
+SHOWN_SCHEDULERS = 4
+"""Most schedulers that a sentence names."""
+
+
 def shown_of(count: int, most: int) -> int:
     """How many of ``count`` are shown where about ``most`` are: a single other one is named, not counted."""
     return count if count <= most + 1 else most

@@ -28,10 +28,10 @@ from models.documents.queue import QueueDocument
 from models.documents.reason import ReasonFields
 from models.documents.server import GpuIndices
 from models.documents.what_if import WhatIfDocument
-from models.instance.policy import EVERY_SCHEDULER, SHOWN_SCHEDULERS, kubernetes_policy
+from models.instance.policy import EVERY_SCHEDULER, kubernetes_policy
 from models.instance.solution import NEVER, Cause, Decision, PassedOver, Proof, StoppedBy
 from models.tiers import Sense
-from models.units import plural
+from models.units import SHOWN_SCHEDULERS, plural
 
 EffectiveGpus = Annotated[float, Field(ge=0)]
 GangKey = tuple[str, str]

@@ -71,9 +71,6 @@ EVERY_SCHEDULER = "*"
 SLURM = "slurm"
 """The scheduler of gangs that are jobs of Slurm."""
 
-SHOWN_SCHEDULERS = 4
-"""Most schedulers that a sentence names."""
-
 GPU_BACKENDS = ("annotation", "none", "hami", "koordinator", "dra")
 """Ways to pass the planned GPU indices to a node, the default first."""
 

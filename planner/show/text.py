@@ -7,8 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
-from models.instance.policy import SHOWN_SCHEDULERS
-from models.units import first_of, plural
+from models.units import SHOWN_SCHEDULERS, first_of, plural
 
 
 class Format(StrEnum):
