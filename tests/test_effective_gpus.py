@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -13,10 +12,8 @@ from test_walls import ROOT
 from models.documents.plan import PlanDocument
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.solution import GangDecision
 from models.results.plan import compose
-from models.values.effective_gpus import effective_after, effective_before
-from models.values.tier_values import Evaluation
+from models.values.effective_gpus import effective_before, effective_of
 from models.verify.check import check
 from planner.search.solve import Search, solve
 from planner.show.plan.plan_tables import effective_gpus
@@ -24,10 +21,6 @@ from planner.show.plan.proofs import bought
 
 WHOLE = mask(*range(8))
 PRESETS = pytest.mark.parametrize("main", ["goodput", "admission"])
-
-
-def effective_of(instance: Instance, decisions: Sequence[GangDecision]) -> int:
-    return effective_after(Evaluation(instance, decisions))
 
 
 def four_racks(main: str) -> Instance:

@@ -7,10 +7,11 @@ GPU, so that it starts; here it counts nothing.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.solution import ByPriority
+from models.instance.solution import ByPriority, GangDecision
 from models.values.tier_values import Evaluation, speed_before
 
 
@@ -36,6 +37,11 @@ def effective_before(instance: Instance) -> int:
 def effective_after(evaluation: Evaluation) -> int:
     """What the gangs are worth that a plan admits; a running one counts the smaller of its two speeds."""
     return sum(gpus_at_speed(evaluation))
+
+
+def effective_of(instance: Instance, decisions: Sequence[GangDecision]) -> int:
+    """The same of these decisions, one for each gang."""
+    return effective_after(Evaluation(instance, decisions))
 
 
 def effective_by_priority(evaluation: Evaluation) -> ByPriority:
