@@ -322,11 +322,11 @@ def gang_document(gang: Gang, cluster: Cluster) -> GangDocument:
             gang,
             topology=GangTopology.of(
                 gang,
-                required=_level_name(gang.required, cluster),
-                preferred=_level_name(gang.preferred, cluster),
-                balance=_level_name(gang.balance, cluster),
-                exclusive=_level_name(gang.exclusive, cluster),
                 order=gang.ordered,
+                **{
+                    name: _level_name(getattr(gang, name), cluster)
+                    for name in GangTopology.levels()
+                },
             ),
             roles=tuple(_role(role, cluster) for role in gang.roles),
             groups=tuple(_group(gang, one, cluster) for one in gang.together),

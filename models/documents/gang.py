@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     Discriminator,
@@ -304,6 +305,13 @@ class RoleTopology(Document):
 
     required: LevelName | None = omitted()
     preferred: LevelName | None = omitted()
+
+    @classmethod
+    @lru_cache
+    def levels(cls) -> tuple[str, ...]:
+        """The fields that name a level."""
+        fields = cls.model_fields.items()
+        return tuple(name for name, info in fields if LevelName in get_args(info.annotation))
 
 
 class GangTopology(RoleTopology):
@@ -613,7 +621,7 @@ class GangDocument(Document):
 
     def level_names(self) -> Iterator[tuple[Path, str]]:
         """Every level the gang names, with its path."""
-        for field in ("required", "preferred", "balance", "exclusive"):
+        for field in GangTopology.levels():
             if (level := getattr(self.spec.topology, field)) is not None:
                 yield ("spec", "topology", field), level
         for i, role in enumerate(self.spec.roles):

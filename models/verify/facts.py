@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from models.documents.cluster import Level, TaintDocument
-from models.documents.gang import NodeExpression, Parallelism, Toleration
+from models.documents.gang import GangDocument, NodeExpression, Parallelism, Toleration
 from models.documents.policy import PolicySpec
 from models.documents.queue import QueueSpec
 from models.hardware import Nic, ServerModel
@@ -144,6 +144,7 @@ class Gang:
     ``min_run_time``: seconds after ``since``, its first start, that it is left alone. ``starts_again``: when
     it may start after its evictions, None without any or where the policy does not say. ``together``: groups
     of roles that should share a domain of a level; ``near``: names of gangs, and the level.
+    ``document``: what it states, for what only one rule reads.
     """
 
     namespace: str
@@ -185,6 +186,7 @@ class Gang:
     together: tuple[tuple[frozenset[int], int], ...]
     near: tuple[tuple[str, ...], int] | None
     ranks: Mapping[PodKey, int]
+    document: GangDocument = field(compare=False, repr=False)
     # What every rule asks for follows when the gang is read. ``whole``: whether the running pods of every
     # role are its first indices, of an allowed count. ``w``: its GPUs at ``min``, or 1 if it needs none.
     key: tuple[str, str] = field(init=False, compare=False)

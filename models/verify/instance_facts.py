@@ -432,6 +432,7 @@ class GangReader:
                 for number, role in enumerate(roles)
                 if pod.rank is not None and role.name == pod.role
             },
+            document=document,
         )
 
     def _groups(self, document: GangDocument, where: Place) -> Iterator[tuple[frozenset[int], int]]:

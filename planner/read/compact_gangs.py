@@ -14,6 +14,7 @@ from models.documents.base import FieldError, Path, made, suggestion
 from models.documents.cluster import NODE_LEVEL
 from models.documents.gang import (
     GangDocument,
+    GangTopology,
     NextToDocument,
     PlannedDocument,
     PodDocument,
@@ -371,10 +372,7 @@ class GangReader:
             spec.communication,
             document.status,
             roles=roles,
-            required=self._level(topology.required),
-            preferred=self._level(topology.preferred),
-            balance=self._level(topology.balance),
-            exclusive=self._level(topology.exclusive),
+            **{name: self._level(getattr(topology, name)) for name in GangTopology.levels()},
             ordered=topology.order,
             counts_speed=spec.communication.speed == "count",
             pods=tuple(sorted(pods, key=lambda pod: (pod.role, pod.index))),
