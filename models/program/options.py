@@ -24,8 +24,7 @@ from models.queues.reservations import due
 from models.rules.demands import Demand
 from models.rules.pod_counts import standing_exempt
 from models.rules.pod_rules import pod_rules
-from models.rules.registry import eligible_nodes
-from models.rules.shape import standing_beside
+from models.rules.registry import eligible_nodes, standing_beside
 
 CHECK_EVERY = 64
 """Gangs between two questions whether building is to end."""

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance, Outside
-from models.instance.solution import PodPlacement, Reason
+from models.instance.solution import PodPlacement, Reason, placed
 from models.queues.queue_order import lines
 from models.queues.room_holding import blockers
 from models.rules import bandwidth, nodes, pod_counts, queue_rules, services, shape, topology
@@ -191,6 +192,18 @@ def closed_in_part(
     return {
         gang: frozenset[int]().union(*(nodes(gang) for nodes in closed)) for gang in sorted(freed)
     }
+
+
+def standing_beside(instance: Instance, gang: int, n: int) -> bool:
+    """Whether a pod with GPUs of the gang may be on this node only where it stands now."""
+    if shape.standing_beside(instance, gang, n):
+        return True
+    return any(n in nodes(gang) for nodes in instance.once(_closed_by_standing))
+
+
+def _closed_by_standing(instance: Instance) -> list[Callable[[int], frozenset[int]]]:
+    standing = [placed(gang, gang.running_pods) for gang in instance.gangs]
+    return [cache(nodes) for nodes in closed_nodes(instance, standing, counted=False)]
 
 
 # Of the instance without some rules

@@ -40,13 +40,13 @@ SHARED = -1
 def add(model: Model) -> None:
     for level in exclusive_levels(model.instance):
         alone = {g for g, gang in enumerate(model.instance.gangs) if gang.exclusive == level}
-        for _, gangs in sorted(_places(model, level).items()):
+        for _, gangs in sorted(places(model, level).items()):
             check(model.program.interrupted)
             if not alone.isdisjoint(gangs):
-                _keep_apart(model, gangs, sorted(alone & gangs.keys()))
+                keep_apart(model, gangs, sorted(alone & gangs.keys()))
 
 
-def _places(model: Model, level: int) -> Places:
+def places(model: Model, level: int) -> Places:
     """What may come to every domain of the level, and what may stay there."""
     of, regions = model.instance.cluster.domain_of[level], model.region_set.regions
     found: Places = defaultdict(lambda: defaultdict(_Place))
@@ -85,7 +85,7 @@ def _nodes(gang: Gang, pods: Sequence[ExistingPod | PodPlacement]) -> list[int]:
     return [pod.node for pod in pods if pod.node is not None and gang.roles[pod.role].gpus]
 
 
-def _keep_apart(model: Model, gangs: dict[int, _Place], alone: list[int]) -> None:
+def keep_apart(model: Model, gangs: dict[int, _Place], alone: list[int]) -> None:
     """The rows of one domain. ``alone``: the gangs that are exclusive at its level and may be there."""
     program = model.program
     come, stay = Linear(), Linear()
