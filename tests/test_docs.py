@@ -15,6 +15,7 @@ from conftest import RunCli
 from kube import node
 
 from planner.cli.app import app
+from planner.show.rule_tables import HEAD, renewed
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("inputs/**/*.md")])
@@ -202,6 +203,13 @@ def test_exit_codes_told_of_are_those_of_the_errors() -> None:
         if isinstance(error, type) and issubclass(error, errors.GangplanError)
     }
     assert codes == known | {0, 2, 3, 7, *(128 + number for number in CAUGHT)}
+
+
+def test_the_page_of_explain_has_all_that_anybody_may_ask_for() -> None:
+    page = text(ROOT / "docs" / "explain.md")
+    assert HEAD in page
+    # else: python -m planner.show.rule_tables docs
+    assert renewed(page) == page
 
 
 def test_the_schemas_are_json() -> None:

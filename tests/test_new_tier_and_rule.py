@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -14,6 +16,7 @@ from exhaustive_values import Pods
 from outcomes import NOW
 
 from models import tiers
+from models.documents.gang import GangDocument
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision, PodPlacement, Reason, Solution
@@ -28,7 +31,7 @@ from models.program.tier_expressions import TierExpressions
 from models.program.variables import GangVariables, Model
 from models.results.plan import compose
 from models.rules import registry
-from models.rules.declaration import Declaration
+from models.rules.declaration import Asked, Declaration, Requirement, dropping
 from models.rules.demands import Demand
 from models.tiers import TierFamily
 from models.values import tier_values
@@ -38,8 +41,12 @@ from models.verify.outcome import Outcome
 from models.verify.rule import Judged
 from models.verify.rules import table
 from models.verify.violation import Violation
+from planner.pipelines.explain import why_waiting
+from planner.pipelines.what_if import Changes, with_changes
+from planner.search.explain.causes import World
 from planner.search.solve import AGGREGATED_FROM, WHOLE_BELOW, solve
 from planner.search.start.greedy import greedy
+from planner.show.explain.why_words import do, what
 
 SIZES = (None, AGGREGATED_FROM, WHOLE_BELOW)
 
@@ -110,7 +117,22 @@ def test_a_tier_is_one_row_an_expression_a_value_and_the_value_of_the_judge(
 
 
 def one_sided(gang: Gang) -> bool:
-    return gang.name.startswith("one-side")
+    """Unless plans have stopped it, which stands for a field of the rule here."""
+    return gang.name.startswith("one-side") and not gang.evictions
+
+
+def asked(_instance: Instance, gang: Gang) -> Iterator[Asked[Gang]]:
+    if one_sided(gang):
+        yield Asked("parity", dropping(evictions=1))
+
+
+ONE_SIDE = Requirement(
+    "oneSide",
+    "all its pods must be on nodes of one {}",
+    of_gang=asked,
+    word="one-side",
+    relaxes="that its pods are on one side",
+)
 
 
 def sides(instance: Instance) -> list[frozenset[int]]:
@@ -143,10 +165,14 @@ def side_rows(model: Model, gang: GangVariables, _topology: Topology) -> None:
         model.program.equal(gang.gpu_pods(position, even).add(chosen, -role.count))
 
 
+def side_binds(document: GangDocument, _: object) -> bool:
+    return document.metadata.name.startswith("one-side") and not document.status.evictions
+
+
 def side_check(outcome: Outcome) -> Iterator[Violation]:
     for change in outcome.changes:
         used = {pod.node % 2 for pod in change.pods.values()}
-        if change.gang.name.startswith("one-side") and len(used) > 1:
+        if side_binds(change.gang.document, outcome) and len(used) > 1:
             yield Violation("one-side", change.label, "is on even and on odd nodes")
 
 
@@ -154,6 +180,7 @@ def side_check(outcome: Outcome) -> Iterator[Violation]:
 def side_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     declared = Declaration(
         "one-side",
+        (ONE_SIDE,),
         node_key=lambda _instance, n: n % 2,
         gang_key=lambda _instance, gang: one_sided(gang),
         own_variables=lambda _instance, gang: one_sided(gang),
@@ -163,7 +190,8 @@ def side_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr(registry, "DECLARED", (*registry.DECLARED, declared))
     monkeypatch.setattr(rows, "RULES", (*rows.RULES, Rule("one-side", gang_rows=side_rows)))
-    judged = Judged(side_check, {"one-side": "the pods are all on even or all on odd nodes"})
+    guards = {"one-side": "the pods are all on even or all on odd nodes"}
+    judged = Judged(side_check, guards, binds={"one-side": side_binds})
     monkeypatch.setattr(table, "RULES", (*table.RULES, judged))
     usual = Spreading._allowed
 
@@ -213,6 +241,32 @@ def test_a_gang_that_waits_because_of_a_rule_says_so(size: int | None) -> None:
     assert decision.reason.code == "NoRoom"
     assert decision.reason.fields.text == "needs 16 GPUs on one side; the best side has 8"
     assert judged(instance, solution) == []
+
+
+@pytest.mark.usefixtures("side_rule")
+def test_explain_and_relax_follow_from_the_entry_of_the_rule() -> None:
+    # Free are all of n0 and half of n1 and n3: 8 + 4 + 4 GPUs, but on one side only 8.
+    stands = [
+        gang("r1", 1, 4, stands=[(0, 0, 1, 15)]),
+        gang("r2", 1, 8, stands=[(0, 0, 2, 255)]),
+        gang("r3", 1, 4, stands=[(0, 0, 3, 15)]),
+    ]
+    instance = two_racks(*stands, gang("one-side", 3, 4))
+    solution = solve(instance)
+    why = why_waiting(World(instance, solution.decisions, 0), 60, threading.Event())
+    causes = {one.type: one for one in why.causes}
+    assert (why.standing, what(causes["oneSide"])) == (
+        "each",
+        "all its pods must be on nodes of one parity",
+    )
+    assert "drop oneSide parity" in {do(one) for one in why.remedies}
+    changed, _ = with_changes(instance, Changes(relax=("one-side:oneSide",)))
+    relaxed = solve(changed)
+    assert relaxed.decisions[0].decision == "place"
+    assert judged(changed, relaxed) == []
+    assert changed.what_if is not None
+    untrue = replace(changed, gangs=instance.gangs)
+    assert {one.rule for one in judged(untrue, solution)} == {"what-if"}
 
 
 @pytest.mark.usefixtures("side_rule")

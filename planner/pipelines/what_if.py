@@ -15,7 +15,7 @@ from models.host_ranges import hosts
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.what_if import WhatIf
-from models.rules.registry import relaxable, relaxed
+from models.rules.registry import relaxable, relaxed, requirements
 from models.units import InvalidValueError, first_of, plural, shortened, shown
 from planner.errors import Fault, UsageError
 from planner.pipelines.required_gangs import resolve
@@ -26,16 +26,8 @@ from planner.untrusted_text import safe
 MAX_FILE_NAME = 500
 """Characters of the name of an added file that are stated."""
 
-_FIELDS = {
-    "nodeSelector": "selector",
-    "nodeAffinity": "selector",
-    "mixModels": "one-model",
-    "minBandwidthShare": "bandwidth",
-    "patience": "bandwidth",
-    "antiAffinity": "affinity",
-    "spread": "affinity",
-}
-"""Words that stand for fields of a gang, where these have other names."""
+_FIELDS = {"mixModels": "one-model", "antiAffinity": "affinity", "spread": "affinity"}
+"""Words that stand for fields of a gang, where these are not called as what is asked for is."""
 
 _SHOWN = 3
 """Names in a remark; the rest are counted."""
@@ -167,7 +159,8 @@ def _relaxed(text: str, instance: Instance, without: set[int]) -> tuple[int, str
     """The gang and the requirement of ``--relax``. Raises UsageError, also for one it does not have."""
     name, colon, what = text.partition(":")
     words = (*(level.name for level in instance.cluster.levels), "node", *relaxable())
-    what = what if what in words else _FIELDS.get(what, what)
+    fields = {one.name: one.word for one in requirements() if one.word is not None} | _FIELDS
+    what = what if what in words else fields.get(what, what)
     if not colon:
         hint = f"write GANG:LEVEL, or GANG: and one of {', '.join(relaxable())}"
         raise UsageError(Fault(f"--relax {shown(text)} does not say what to relax", hint))
