@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
 import pytest
@@ -92,6 +93,55 @@ def test_a_resumed_replay_keeps_equal_runs_and_simulates_the_others(
     assert "kept" not in again.err
 
 
+def test_repeats_have_means_spreads_and_paired_differences(
+    trace: str, cli: RunCli, tmp_path: Path
+) -> None:
+    """In each repeat arrivals differ, and everybody has the same ones; a resumed replay keeps them."""
+    out = tmp_path / "replay.json"
+    args = (
+        "replay",
+        trace,
+        "--cluster",
+        CLUSTER,
+        "--rules-only",
+        "--repeat",
+        "3",
+        "--jitter",
+        "20s",
+    )
+    args += ("--baseline", "tight", "--baseline", "fifo", "--workers", "1", "--out", str(out))
+    done = cli(*args)
+    assert done.code == 0
+    status = document(out)["status"]
+    runs = {
+        (run["name"], run.get("repeat", 1)): run["jctSeconds"]["mean"] for run in status["runs"]
+    }
+    assert sorted(runs) == [(name, n) for name in ("fifo", "tight") for n in (1, 2, 3)]
+    assert len({runs["fifo", n] for n in (1, 2, 3)}) > 1
+    spreads = {one["name"]: one for one in status["spreads"]}
+    means = [runs["fifo", n] for n in (1, 2, 3)]
+    assert spreads["fifo"]["jctMeanSeconds"]["mean"] == pytest.approx(sum(means) / 3)
+    assert spreads["fifo"]["jctMeanSeconds"]["sd"] == pytest.approx(stdev(means), abs=1e-3)
+    behind = [runs["fifo", n] / runs["tight", n] - 1 for n in (1, 2, 3)]
+    assert status["best"] == "tight"
+    assert spreads["fifo"]["behindBest"]["mean"] == pytest.approx(sum(behind) / 3, abs=1e-3)
+    assert spreads["tight"]["behindBest"] == {"mean": 0.0, "sd": 0.0}
+    rows = [line.split() for line in done.out.splitlines()]
+    assert [row[:2] for row in rows[1:3]] == [["tight", "3"], ["fifo", "3"]]
+    assert "±" in rows[1]
+    assert "kept 6 finished runs" in cli(*args, "--resume").err
+    page = tmp_path / "page.html"
+    assert cli("report", str(out), "--out", str(page)).code == 0
+    assert "Over 3 runs each, tight has the shortest mean completion time" in page.read_text()
+
+
+def test_a_fraction_without_communication_makes_places_alike(trace: str, cli: RunCli) -> None:
+    """At 0 no place is slower than another: every job runs at full speed."""
+    args = ("replay", trace, "--cluster", CLUSTER, "--rules-only", "--baseline", "leastallocated")
+    found = json.loads(cli(*args, "--fraction", "0", "-o", "json").out)
+    assert found["status"]["runs"][0]["speed"] == 1
+
+
 def test_a_signal_keeps_the_runs_that_are_finished(trace: str, tmp_path: Path) -> None:
     """The baseline is finished in a moment, 1,200 plans are not."""
     out = tmp_path / "replay.json"
@@ -136,6 +186,9 @@ def test_a_signal_keeps_the_runs_that_are_finished(trace: str, tmp_path: Path) -
         (("--failures", "1s"), 64, "--failures is below one hour"),
         (("--speedup", "0"), 64, "--speedup must be from 1/1000 to 1000"),
         (("--speedup", "1e999999999"), 64, "--speedup must be from 1/1000 to 1000"),
+        (("--fraction", "2"), 64, "--fraction must be from 0 to 0.95"),
+        (("--jitter", "soon", "--repeat", "2"), 64, "--jitter: "),
+        (("--rules-only",), 64, "--rules-only without a --baseline"),
         (("--from", "9d"), 65, "of the trace arrives in the replayed part"),
         (("--policy", "missing.yaml"), 66, "missing.yaml"),
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -16,6 +16,7 @@ from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.policy import Moves, Policy
 from models.instance.solution import GangDecision, PodPlacement, Reason
+from planner.baselines.orders import Moment
 from planner.baselines.scheduler import solution_of
 from planner.replay.jobs import JobFacts
 from planner.replay.measures import Level
@@ -217,10 +218,16 @@ class Scripted:
     policy: Policy
     script: dict[int, tuple[tuple[int, int], ...]]
     online: bool = True
-    ages: bool = False
+    saves: bool = False
 
-    def decide(self, instance: Instance) -> list[GangDecision]:
-        now = instance.now - EPOCH
+    def stops(self, running: Iterable[Gang]) -> bool:
+        return True
+
+    def dates(self, moment: Moment) -> Iterable[int]:
+        return ()
+
+    def decide(self, moment: Moment) -> list[GangDecision]:
+        instance, now = moment.instance, moment.instance.now - EPOCH
         pods = self.script[max(time for time in self.script if time <= now)]
         own = tuple(PodPlacement(0, i, node, mask) for i, (node, mask) in enumerate(pods))
         other = (PodPlacement(0, 0, 1, 0b10000000),)
@@ -248,11 +255,17 @@ class Watched:
         return self.inner.online
 
     @property
-    def ages(self) -> bool:
-        return self.inner.ages
+    def saves(self) -> bool:
+        return self.inner.saves
 
-    def decide(self, instance: Instance) -> Sequence[GangDecision]:
-        decisions = self.inner.decide(instance)
+    def stops(self, running: Iterable[Gang]) -> bool:
+        return self.inner.stops(running)
+
+    def dates(self, moment: Moment) -> Iterable[int]:
+        return self.inner.dates(moment)
+
+    def decide(self, moment: Moment) -> Sequence[GangDecision]:
+        instance, decisions = moment.instance, self.inner.decide(moment)
         self.times += 1
         if self.times % self.every == 0:
             self.judged += 1
@@ -363,9 +376,9 @@ def test_how_many_gangs_may_move_follows_from_those_that_run_unless_the_policy_s
     seen: list[Instance] = []
 
     class Watched(Baseline):
-        def decide(self, instance: Instance) -> Sequence[GangDecision]:
-            seen.append(instance)
-            return super().decide(instance)
+        def decide(self, moment: Moment) -> Sequence[GangDecision]:
+            seen.append(moment.instance)
+            return super().decide(moment)
 
     played = replace(scenario(instance, jobs), own_max_gangs=own)
     run(played, Watched(RULES["fifo"], instance.policy))

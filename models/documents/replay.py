@@ -81,6 +81,11 @@ class ReplaySpec(Document):
         description="Time between two checkpoints: an interrupted job loses its work since the last one"
     )
     failures: ReplayFailures | None = omitted()
+    repeat: Natural = omitted(default=1, description="Runs of each policy and baseline")
+    jitter_seconds: Natural = omitted(
+        default=0,
+        description="Arrivals are moved at random by so much at most, differently each time",
+    )
 
 
 class Distribution(Document):
@@ -88,6 +93,7 @@ class Distribution(Document):
 
     mean: Amount | None
     p50: Amount | None
+    p95: Amount | None = omitted()
     p99: Amount | None
 
 
@@ -145,6 +151,7 @@ class ReplayRun(Document):
     """One policy or baseline."""
 
     name: str
+    repeat: Natural = omitted(default=1, description="Its number among the runs of this name")
     kind: Literal["policy", "baseline"]
     inputs: str = Field(
         description="Digest of all that the run depends on; a resumed replay keeps runs of equal inputs"
@@ -185,10 +192,38 @@ class ReplayRun(Document):
     completion_curve: CompletionCurve
 
 
+class Spread(Document):
+    """Of a figure over the runs of one name."""
+
+    mean: float
+    sd: Amount | None = Field(description="Standard deviation of the sample; null with one run")
+
+
+class ReplaySpread(Document):
+    """The runs of one policy or baseline together. Only runs in which a figure is known count."""
+
+    name: str
+    runs: Natural
+    jct_mean_seconds: Spread | None
+    jct_p50_seconds: Spread | None
+    jct_p99_seconds: Spread | None
+    queueing_mean_seconds: Spread | None
+    slowdown: Spread | None
+    end_seconds: Spread | None
+    utilisation: Spread | None
+    speed: Spread | None
+    jain: Spread | None
+    stops: Spread | None = Field(description="Times that jobs were stopped or moved by decisions")
+    behind_best: Spread | None = Field(
+        description="Mean completion time less that of `best` in the same repeat, as a share of that"
+    )
+
+
 class ReplayTiming(Document):
     """What a run took on this machine."""
 
     name: str
+    repeat: Natural = omitted(default=1)
     plans: Natural = Field(
         description="Times that a plan was made; other ticks had nothing to decide"
     )
@@ -207,6 +242,15 @@ class ReplayStatus(Document):
     """One run a policy or baseline, in the order asked for."""
 
     runs: Many[ReplayRun]
+    spreads: Many[ReplaySpread] = omitted(
+        default=(), description="Where each policy and baseline has several runs"
+    )
+    least_mean_seconds: Amount | None = omitted(
+        description="No schedule has a shorter mean completion time, even one that knows the future"
+    )
+    best: str | None = omitted(
+        description="The name with the shortest mean of mean completion times"
+    )
     missing: Many[str] = omitted(
         default=(), description="Runs that were not finished when the replay was stopped"
     )

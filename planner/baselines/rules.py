@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from models.instance.gang import Gang, Role
+from models.instance.gang import Role
 from models.instance.instance import Instance
 from planner.baselines.gpu_choice import buddy, free_cells, koordinator, lowest
+from planner.baselines.orders import Moment, in_turn
 from planner.baselines.scheduler import (
     ANY_SLICES,
     Ask,
@@ -358,9 +359,7 @@ https://github.com/microsoft/hivedscheduler
 # Koordinator, ACK
 
 
-def _fewest_nodes(
-    space: Space, ask: Ask, number: int, indices: Sequence[int], nodes: Nodes
-) -> bool:
+def fewest_nodes(space: Space, ask: Ask, number: int, indices: Sequence[int], nodes: Nodes) -> bool:
     """One node that takes all pods, the fewest GPUs left over; else the largest, and so on."""
     role, rest = ask.gang.roles[number], list(indices)
     while rest:
@@ -398,7 +397,7 @@ def _best_sets(space: Space) -> None:
 
 
 KOORDINATOR = Rules(
-    "koordinator", _kai_scopes, _fewest_nodes, pick_gpus=koordinator, settle=_best_sets
+    "koordinator", _kai_scopes, fewest_nodes, pick_gpus=koordinator, settle=_best_sets
 )
 """Koordinator and ACK, GPU topology: a gang on as few nodes as can be, with the best set of GPUs on each.
 
@@ -419,8 +418,8 @@ def _first_fit_scopes(space: Space, ask: Ask) -> Iterator[Nodes]:
     return domains_of(space, ask, levels, lambda *of: np.arange(len(of[-1]), dtype=np.float64))
 
 
-def _decreasing(instance: Instance, gang: Gang) -> tuple[int, ...]:
-    del instance
+def _decreasing(moment: Moment, index: int) -> tuple[float, ...]:
+    gang = moment.instance.gangs[index]
     return (-gang.priority, -gang.weight_gpus, gang.submitted_at or 0)
 
 
@@ -435,7 +434,7 @@ FIRST_FIT_DECREASING = Rules(
     one_by_one(lambda _space, _ask, _role, nodes: nodes.astype(np.float64)),
     pick_gpus=lambda _model, free, count: lowest(free, count),
     domain_order=_as_listed,
-    queue_key=_decreasing,
+    order=in_turn(_decreasing),
     slices=ANY_SLICES,
 )
 """First-fit decreasing: in each priority the largest gangs first, each pod on the first node that takes it.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -22,11 +23,13 @@ from models.instance.solution import (
     Reason,
     Solution,
     TierResult,
+    placed,
 )
 from models.program.base_state import base_decisions
 from models.tiers import sign
 from models.values.tier_values import Evaluation, gang_value, known_masks, tiers_of
 from planner.baselines.gpu_choice import device_plugin
+from planner.baselines.orders import IN_TURN, Moment, Order, Profile, gpus_held, gpus_of
 from planner.baselines.space import Able, Nodes, PickGpus, Space
 
 Slices = tuple[tuple[int | None, int], ...]
@@ -96,11 +99,6 @@ DomainOrder = Callable[[Space, Nodes, Nodes, Nodes, int], Nodes]
 """(space, domains, pods that each takes, its free GPUs, pods left to place) to the domains in order."""
 
 
-def by_submission(instance: Instance, gang: Gang) -> tuple[int, ...]:
-    del instance
-    return (-gang.priority, gang.submitted_at or 0)
-
-
 def tightest(space: Space, domains: Nodes, pods: Nodes, free: Nodes, left: int) -> Nodes:
     """Domains with the fewest free GPUs first."""
     del space, left
@@ -114,7 +112,9 @@ class Rules:
 
     ``topology``: it knows levels that pods must share; ``slices``: layers of slices it knows. A gang that
     asks for more waits. ``settle``: what happens to the GPUs of a gang once all its pods have nodes.
-    ``strict``: once a gang waits, so do all that come after it.
+    ``order``: in which gangs are taken; ``backfill``: who may start once one of them waits. ``stops``: a key
+    of all gangs: those of the lowest keys run, and others are stopped for them. ``patience_s``: so long after
+    its submission a gang of several pods starts only in one domain of the level that it prefers.
     """
 
     name: str
@@ -122,39 +122,133 @@ class Rules:
     fill: Fill
     pick_gpus: PickGpus = device_plugin
     domain_order: DomainOrder = tightest
-    queue_key: Callable[[Instance, Gang], tuple[int, ...]] = by_submission
+    order: Order = IN_TURN
+    backfill: Backfill = "any"
+    stops: Callable[[Moment, int], tuple[float, ...]] | None = None
+    patience_s: int = 0
     topology: bool = True
     slices: int = 0
     settle: Callable[[Space], None] | None = None
-    strict: bool = False
 
 
-def schedule(instance: Instance, rules: Rules) -> tuple[GangDecision, ...]:
+Backfill = Literal["any", "none", "easy", "conservative"]
+"""Of those behind one that waits. By counts of GPUs nobody delays the first (``easy``), or any of them."""
+
+MOST_RESERVED = 100
+"""Gangs that wait whose starts are kept by conservative backfill, the first ones."""
+
+
+def schedule(
+    instance: Instance, rules: Rules, moment: Moment | None = None
+) -> tuple[GangDecision, ...]:
     """The decision about every gang, in Instance order."""
-    decisions = list(base_decisions(instance))
-    space = Space(instance, decisions, rules.pick_gpus)
-    known = known_masks(instance, decisions)
-    wanting = [i for i, g in enumerate(instance.gangs) if g.hold is None and g.missing()]
-    refused: set[Hashable] = set()  # since the last gang was placed
-    stopped = False
-    for index in sorted(wanting, key=lambda i: (*rules.queue_key(instance, instance.gangs[i]), i)):
-        gang = instance.gangs[index]
-        shape = None if gang.running else _shape(instance, gang)
-        pods: tuple[PodPlacement, ...] = ()
-        if not stopped and shape not in refused:
-            pods = _placed(space, rules, _ask(gang), known)
-        if pods:
-            refused.clear()
-            for pod in pods:
-                known[pod.node] |= pod.gpus or 0
-            standing = decisions[index].pods
-            decided: Decision = "complete" if gang.running else "place"
-            decisions[index] = GangDecision(decided, tuple(sorted((*standing, *pods))))
-        elif not gang.running:
-            refused.add(shape)
-            stopped = rules.strict
-            decisions[index] = GangDecision("wait", (), NOT_PLACED)
-    return tuple(decisions)
+    return _Scheduling(moment or Moment(instance), rules).run()
+
+
+class _Scheduling:
+    """One pass over the gangs of a moment. ``refused``: shapes that found no place since the last start."""
+
+    def __init__(self, moment: Moment, rules: Rules) -> None:
+        self.moment, self.rules, self.instance = moment, rules, moment.instance
+        self.decisions = list(base_decisions(self.instance))
+        self.stopped = [] if rules.stops is None else self._stop(rules.stops)
+        self.space = Space(self.instance, self.decisions, rules.pick_gpus)
+        self.known = known_masks(self.instance, self.decisions)
+        self.refused = set[Hashable]()
+
+    def run(self) -> tuple[GangDecision, ...]:
+        order, waits = self.rules.order(self.moment), _Waits(self.moment, self.rules.backfill)
+        index = next(order, None)
+        while index is not None:
+            starts = waits.may_start(index) and self._place(index)
+            if starts:
+                waits.started(index)
+            elif not self.instance.gangs[index].running:
+                waits.waits(index)
+                self.decisions[index] = GangDecision("wait", (), NOT_PLACED)
+            try:
+                index = order.send(starts)
+            except StopIteration:
+                break
+        for index in self.stopped:  # who was stopped for nobody goes on
+            self._stand_again(index)
+        return tuple(self.decisions)
+
+    def _stop(self, key: Callable[[Moment, int], tuple[float, ...]]) -> list[int]:
+        """Stop the gangs that are not among those of the lowest keys that the GPUs are enough for."""
+        gangs, left, stopped = self.instance.gangs, self.moment.gpus, []
+        able = [i for i, gang in enumerate(gangs) if gang.hold is None or gang.running]
+        for index in sorted(able, key=lambda i: (key(self.moment, i), i)):
+            gang = gangs[index]
+            gpus = gpus_held(gang) if gang.running else gpus_of(gang)
+            if gpus <= left:
+                left -= gpus
+            elif gang.running:
+                stopped.append(index)
+                self.decisions[index] = GangDecision("preempt", ())
+        return stopped
+
+    def _stand_again(self, index: int) -> None:
+        gang = self.instance.gangs[index]
+        pods = placed(gang, gang.running_pods)
+        if self.space.stand([(gang.roles[pod.role], pod) for pod in pods]):
+            self.decisions[index] = GangDecision("keep", pods)
+
+    def _place(self, index: int) -> bool:
+        gang = self.instance.gangs[index]
+        patient = self._patient(gang)
+        shape = None if gang.running else (patient, _shape(self.instance, gang))
+        if shape is not None and shape in self.refused:
+            return False
+        pods = _placed(self.space, self.rules, _ask(gang), self.known, together=patient)
+        if not pods:
+            if shape is not None:
+                self.refused.add(shape)
+            return False
+        self.refused.clear()
+        for pod in pods:
+            self.known[pod.node] |= pod.gpus or 0
+        decided: Decision = "complete" if gang.running else "place"
+        standing = self.decisions[index].pods
+        self.decisions[index] = GangDecision(decided, tuple(sorted((*standing, *pods))))
+        return True
+
+    def _patient(self, gang: Gang) -> bool:
+        waited = self.instance.now - (gang.submitted_at or 0)
+        return waited < self.rules.patience_s and gang.preferred is not None
+
+
+class _Waits:
+    """Who may start past those that wait already."""
+
+    def __init__(self, moment: Moment, backfill: Backfill) -> None:
+        self._moment, self._backfill = moment, backfill
+        counted = backfill in ("easy", "conservative")
+        self._profile = Profile(moment) if counted else None
+        self._waiting = 0
+
+    def may_start(self, index: int) -> bool:
+        if self._profile is None or not self._waiting:
+            return self._backfill != "none" or not self._waiting
+        return self._profile.earliest(*self._asks(index)) == self._moment.instance.now
+
+    def started(self, index: int) -> None:
+        if self._profile is not None:
+            gpus, seconds = self._asks(index)
+            self._profile.reserve(self._moment.instance.now, seconds, gpus)
+
+    def waits(self, index: int) -> None:
+        most = 1 if self._backfill == "easy" else MOST_RESERVED
+        if self._profile is not None and self._waiting < most:
+            gpus, seconds = self._asks(index)
+            now = self._moment.instance.now
+            begin = self._profile.earliest(gpus, seconds)
+            if begin is not None:  # it may fit by counts, and find no place
+                self._profile.reserve(max(begin, now + 1), seconds, gpus)
+        self._waiting += 1
+
+    def _asks(self, index: int) -> tuple[int, int]:
+        return gpus_of(self._moment.instance.gangs[index]), self._moment.of(index).left_s
 
 
 NOT_PLACED = Reason.of("NoRoom", text="not placed by these rules")
@@ -176,13 +270,21 @@ def _ask(gang: Gang) -> Ask:
     return Ask(gang, tuple((role, tuple(wanted[role])) for role in order), tuple(standing))
 
 
-def _placed(space: Space, rules: Rules, ask: Ask, known: list[int]) -> tuple[PodPlacement, ...]:
-    """The pods of the gang, committed; empty if it waits."""
+def _placed(
+    space: Space, rules: Rules, ask: Ask, known: list[int], *, together: bool = False
+) -> tuple[PodPlacement, ...]:
+    """The pods of the gang, committed; empty if it waits. ``together``: only in one preferred domain."""
     sliced = ask.slice_layers > rules.slices or (ask.standing and ask.slice_layers)
     if sliced or (ask.topological and not rules.topology):
         return ()
     for scope in rules.scopes(space, ask):
         nodes = _beside_standing(space, ask, scope, ask.required)
+        if (
+            together
+            and ask.preferred is not None
+            and len(set(space.domain[ask.preferred][nodes])) > 1
+        ):
+            continue
         if not _fits(space, ask, nodes):
             continue
         if all(_role(space, rules, ask, role, pods, nodes) for role, pods in ask.roles):

@@ -145,6 +145,20 @@ class Space:
         self.taken = []
         return pods
 
+    def stand(self, pods: Sequence[tuple[Role, PodPlacement]]) -> bool:
+        """Put pods back where they stood, if all of it is free still."""
+        for role, pod in pods:
+            able = pod.node in self.able(role, np.array([pod.node], dtype=np.int64))
+            held = (pod.gpus or 0) & ~int(self.masks[pod.node])
+            if not able or held:
+                self.undo()
+                return False
+            taken = Taken(role, pod.role, pod.index, pod.node, pod.gpus if role.gpus else 0)
+            self._move(taken, 1)
+            self.taken.append(taken)
+        self.commit()
+        return True
+
     def _move(self, pod: Taken, sign: int) -> None:
         self.free[pod.node] -= sign * pod.role.gpus
         self.masks[pod.node] ^= pod.gpus or 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -35,6 +36,7 @@ from models.documents.replay import (
     ReplayTiming,
     ReplayTrace,
 )
+from models.hardware import Nic, ServerModel
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.program.base_state import base_decisions
@@ -48,7 +50,7 @@ from planner.read.traces.trace_files import read_trace
 from planner.replay.jobs import JobFacts
 from planner.replay.schedulers import RULES, Baseline, Planner, Scheduler, limited
 from planner.replay.simulation import EPOCH, MS, Scenario, Settings, Simulation, Stopped
-from planner.replay.summary import distribution, run_document
+from planner.replay.summary import distribution, least_mean_ms, run_document, spreads
 from planner.search.budget import Budget
 from planner.search.executors import PROCESSES, THREADS, Workers
 from planner.search.start.greedy import greedy
@@ -67,8 +69,10 @@ class ReplayRequest:
     """The options of ``replay``. ``policies``: files; without any the Policy in ``cluster``, or the default.
 
     ``baselines``: names of rules. ``on_events``: a plan at each event, in place of one every ``every_ms``.
-    ``budget``: of one plan. ``prefer``: level that gangs of several pods prefer, unless they say.
-    ``resume``: keep the finished runs of ``out``.
+    ``budget``: of one plan. ``prefer``: level that gangs of several pods prefer, unless they say. ``resume``:
+    keep the finished runs of ``out``. ``repeat``: runs of each, with arrivals moved by up to ``jitter_ms`` at
+    random. ``fraction``: of a step that all gangs spend in communication where links are ideal, None for what
+    they state. ``rules_only``: no plans.
     """
 
     trace: str
@@ -87,6 +91,10 @@ class ReplayRequest:
     resume: bool = False
     workers: int | None = None
     executor: str | None = None
+    repeat: int = 1
+    jitter_ms: int = 0
+    fraction: Fraction | None = None
+    rules_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,6 +105,7 @@ class RunTask:
     """
 
     name: str
+    repeat: int
     scenario: Scenario
     rules: str | None
     online: bool
@@ -134,10 +143,11 @@ def run_one(task: RunTask, _seconds: float) -> Finished | None:
         simulation.run()
     except Stopped:
         return None
-    document = run_document(task.name, task.kind, task.inputs, simulation)
+    document = run_document(task.name, task.repeat, task.kind, task.inputs, simulation)
     seconds = [round(1000 * one) for one in getattr(scheduler, "seconds", ())]
     timing = ReplayTiming.model_construct(
         name=task.name,
+        repeat=task.repeat,
         plans=len(seconds),
         planning_seconds=Distribution.model_construct(**distribution(seconds)),
         max_seconds=max(seconds, default=0) / MS if seconds else None,
@@ -226,6 +236,7 @@ class Prepared:
 
     tasks: tuple[RunTask, ...]
     spec: ReplaySpec
+    least_mean_seconds: float
 
 
 _NAMED = 3
@@ -258,9 +269,16 @@ def prepare(request: ReplayRequest, console: Console, stdin: BinaryIO | None = N
     scenarios = [(name, _scenario(request, trace, path)) for name, path in _names(request)]
     rules = [(name, _at_events(base), name) for name in request.baselines]
     runs = [*((name, scenario, None) for name, scenario in scenarios), *rules]
-    tasks = [_task(request, name, _without(s, left_out), rules) for name, s, rules in runs]
+    tasks = [
+        _task(request, name, repeat, _jittered(_without(s, left_out), request, repeat), rules)
+        for repeat in range(1, request.repeat + 1)
+        for name, s, rules in runs
+        if rules is not None or not request.rules_only
+    ]
     jobs = _without(base, left_out).jobs
-    return Prepared(tuple(tasks), _spec(request, trace, base, jobs, len(left_out)))
+    spec = _spec(request, trace, base, jobs, len(left_out))
+    least_ms = least_mean_ms(jobs, spec.cluster.gpus)
+    return Prepared(tuple(tasks), spec, float(round(least_ms / MS, 3)))
 
 
 def _at_events(scenario: Scenario) -> Scenario:
@@ -289,8 +307,15 @@ def _scenario(request: ReplayRequest, trace: Trace, policy: str | None) -> Scena
     epoch = EPOCH if trace.starts_at is None else trace.starts_at
     gangs = [job.gang_document(epoch) for job in trace.jobs]
     loaded = load(request.cluster, policy=policy, jobs=(request.trace, gangs))
-    built = loaded.instance
-    by_key = {gang.key: replace(gang, hold=None) for gang in built.gangs}
+    built = reachable(loaded.instance)
+    by_key = {
+        gang.key: replace(
+            gang,
+            hold=None,
+            fraction=gang.fraction if request.fraction is None else request.fraction,
+        )
+        for gang in built.gangs
+    }
     jobs = tuple(
         JobFacts(by_key[job.key], MS * job.submit_s, MS * job.duration_s) for job in trace.jobs
     )
@@ -305,6 +330,31 @@ def _scenario(request: ReplayRequest, trace: Trace, policy: str | None) -> Scena
         own_mix=own_mix,
         own_max_gangs=loaded.states_max_gangs,
     )
+
+
+def reachable(instance: Instance) -> Instance:
+    """The instance in which the ideal of a server model is that of the best such server of the cluster.
+
+    The catalogue's NICs may be more than any server has: then no gang of several servers could take as little
+    time as its trace says.
+    """
+    best: dict[ServerModel, tuple[Nic, ...]] = {}
+    for node in instance.cluster.nodes:
+        if node.model is not None:
+            known = best.get(node.model, ())
+            best[node.model] = max(known, node.effective_nics, key=_megabits)
+    models = {model: replace(model, nics=nics) for model, nics in best.items()}
+    nodes = tuple(
+        node
+        if node.model is None
+        else replace(node, model=models[node.model], nics=node.effective_nics)
+        for node in instance.cluster.nodes
+    )
+    return replace(instance, cluster=replace(instance.cluster, nodes=nodes))
+
+
+def _megabits(nics: Sequence[Nic]) -> int:
+    return sum(nic.megabits or 0 for nic in nics)
 
 
 def _too_large(scenario: Scenario) -> frozenset[tuple[str, str]]:
@@ -332,7 +382,32 @@ def _without(scenario: Scenario, left_out: frozenset[tuple[str, str]]) -> Scenar
     )
 
 
-def _task(request: ReplayRequest, name: str, scenario: Scenario, rules: str | None) -> RunTask:
+def _jittered(scenario: Scenario, request: ReplayRequest, repeat: int) -> Scenario:
+    """The scenario with each arrival moved at random, and a search seed of its own.
+
+    The same repeat is the same for everybody who decides, so that differences are paired.
+    """
+    if request.repeat == 1 and not request.jitter_ms:
+        return scenario
+    settings, jobs = scenario.settings, []
+    for job in scenario.jobs:
+        draw = random.Random(f"{settings.seed}/{repeat}/{'/'.join(job.gang.key)}")  # noqa: S311  # a sample
+        submit_ms = max(0, job.submit_ms + draw.randint(-request.jitter_ms, request.jitter_ms))
+        gang = replace(job.gang, submitted_at=scenario.epoch + submit_ms // MS)
+        jobs.append(replace(job, submit_ms=submit_ms, gang=gang))
+    policy = scenario.instance.policy
+    limits = replace(policy.solve, seed=policy.solve.seed + repeat - 1)
+    return replace(
+        scenario,
+        jobs=tuple(sorted(jobs, key=lambda job: (job.submit_ms, job.gang.key))),
+        instance=replace(scenario.instance, policy=replace(policy, solve=limits)),
+        settings=replace(settings, seed=settings.seed + repeat - 1),
+    )
+
+
+def _task(
+    request: ReplayRequest, name: str, repeat: int, scenario: Scenario, rules: str | None
+) -> RunTask:
     gangs = tuple(sorted((job.gang for job in scenario.jobs), key=lambda gang: gang.key))
     online = rules is not None or request.on_events
     inputs = {
@@ -346,7 +421,7 @@ def _task(request: ReplayRequest, name: str, scenario: Scenario, rules: str | No
         "ownMix": scenario.own_mix,
         "ownMaxGangs": scenario.own_max_gangs,
     }
-    return RunTask(name, scenario, rules, online, digest(inputs))
+    return RunTask(name, repeat, scenario, rules, online, digest(inputs))
 
 
 # the document
@@ -381,13 +456,17 @@ def _spec(
         restart_seconds=settings.restart_ms // MS,
         checkpoint_seconds=settings.checkpoint_ms // MS,
         failures=failures,
+        repeat=request.repeat,
+        jitter_seconds=request.jitter_ms // MS,
     )
 
 
 def _document(prepared: Prepared, done: dict[str, Finished], created_at: str) -> dict[str, Any]:
     """The document of the runs that are finished, in the order asked for."""
     known = [done[task.inputs] for task in prepared.tasks if task.inputs in done]
-    missing = [task.name for task in prepared.tasks if task.inputs not in done]
+    missing = dict.fromkeys(task.name for task in prepared.tasks if task.inputs not in done)
+    runs = tuple(ReplayRun.model_validate(run) for run, _ in known)
+    together, best = spreads(runs)
     stem = f"{prepared.spec.trace.name}-{prepared.spec.cluster.name}"
     return ReplayDocument.model_construct(
         api_version=API_VERSION,
@@ -397,7 +476,10 @@ def _document(prepared: Prepared, done: dict[str, Finished], created_at: str) ->
         ),
         spec=prepared.spec,
         status=ReplayStatus.model_construct(
-            runs=tuple(ReplayRun.model_validate(run) for run, _ in known),
+            runs=runs,
+            spreads=together,
+            best=best,
+            least_mean_seconds=prepared.least_mean_seconds,
             missing=tuple(missing),
             digests=ReplayDigests.model_construct(runs=digest([run for run, _ in known])),
             timing=tuple(ReplayTiming.model_validate(timing) for _, timing in known),
@@ -421,9 +503,9 @@ def _known(out: Path, wanted: set[str]) -> dict[str, Finished]:
     except (ValueError, OSError, RecursionError, ValidationError):
         hint = "name the file that the stopped replay wrote, or leave out --resume"
         raise UsageError(Fault(f"--resume: {out} is not a replay", hint)) from None
-    timing = {one.name: one for one in found.status.timing}
+    timing = {(one.name, one.repeat): one for one in found.status.timing}
     return {
-        run.inputs: (run.to_json(), timing[run.name].to_json())
+        run.inputs: (run.to_json(), timing[run.name, run.repeat].to_json())
         for run in found.status.runs
-        if run.inputs in wanted and run.name in timing
+        if run.inputs in wanted and (run.name, run.repeat) in timing
     }

@@ -8,35 +8,56 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from models.documents.policy import SolveLimits
-from models.instance.instance import Instance
+from models.instance.gang import Gang
 from models.instance.policy import Policy
 from models.instance.solution import GangDecision
-from planner.baselines.rules import (
-    BASELINES,
-    HIVED,
-    KAI,
-    KUBE_PACK,
-    KUBE_SPREAD,
-    KUEUE_BEST_FIT,
+from planner.baselines.disciplines import (
+    DELAYED,
+    DELAYED_DAY,
+    KAI_FAIR,
+    KUEUE_FAIR,
+    LEAST_REMAINING,
+    SHORTEST_REMAINING,
+    SLURM,
+    SLURM_EASY,
+    TIGHT,
+    TIRESIAS,
+    VOLCANO_FAIR,
 )
+from planner.baselines.orders import ATTAINED_GPU_S, Moment, gpus_held, least_attained
+from planner.baselines.rules import BASELINES, HIVED, KUBE_PACK, KUBE_SPREAD, KUEUE_BEST_FIT
 from planner.baselines.scheduler import Rules, schedule
 
-FIFO = replace(KUBE_PACK, name="fifo", strict=True)
+FIFO = replace(KUBE_PACK, name="fifo", backfill="none")
 """Strict order of submission: nobody overtakes the first that waits. Pods as in ``KUBE_PACK``."""
+
+_OF_PRODUCTS = {**BASELINES, "kueue": KUEUE_BEST_FIT, "kai": KAI_FAIR, "volcano": VOLCANO_FAIR}
 
 RULES: dict[str, Rules] = {
     "fifo": FIFO,
     "mostallocated": KUBE_PACK,
     "leastallocated": KUBE_SPREAD,
-    "kueue": KUEUE_BEST_FIT,
-    "kai": KAI,
-    "hived": HIVED,
-    **BASELINES,
+    **_OF_PRODUCTS,
+    **{
+        rules.name: rules
+        for rules in (
+            HIVED,
+            KUEUE_FAIR,
+            TIGHT,
+            DELAYED,
+            DELAYED_DAY,
+            SLURM,
+            SLURM_EASY,
+            TIRESIAS,
+            SHORTEST_REMAINING,
+            LEAST_REMAINING,
+        )
+    },
 }
 """Rules by the names that users write."""
 
@@ -47,15 +68,25 @@ NO_CLOCK_S = 24 * 60 * 60
 class Scheduler(Protocol):
     """``policy``: in force. ``online``: it decides at every event, not only at ticks.
 
-    ``ages``: time alone may change what it decides.
+    ``saves``: whether a job saves its work before it is stopped.
     """
 
     policy: Policy
     online: bool
-    ages: bool
 
-    def decide(self, instance: Instance) -> Sequence[GangDecision]:
+    @property
+    def saves(self) -> bool: ...
+
+    def decide(self, moment: Moment) -> Sequence[GangDecision]:
         """One decision for each gang."""
+        ...
+
+    def dates(self, moment: Moment) -> Iterable[int]:
+        """When time alone may change what it decides."""
+        ...
+
+    def stops(self, running: Iterable[Gang]) -> bool:
+        """Whether it may stop, move or resize one of those who run."""
         ...
 
 
@@ -66,11 +97,29 @@ class Baseline:
     rules: Rules
     policy: Policy
     online: bool = True
-    ages: bool = False
 
-    def decide(self, instance: Instance) -> Sequence[GangDecision]:
-        """What starts now."""
-        return schedule(instance, self.rules)
+    @property
+    def saves(self) -> bool:
+        """Rules that stop jobs have them save their work."""
+        return self.rules.stops is not None
+
+    def decide(self, moment: Moment) -> Sequence[GangDecision]:
+        """What starts now, and what stops for it."""
+        return schedule(moment.instance, self.rules, moment)
+
+    def dates(self, moment: Moment) -> Iterator[int]:
+        """The end of somebody's patience, or of his time in the first queue."""
+        for index, gang in enumerate(moment.instance.gangs):
+            if not gang.running and self.rules.patience_s and gang.preferred is not None:
+                yield (gang.submitted_at or 0) + self.rules.patience_s
+            elif gang.running and self.rules.stops is least_attained:
+                left = ATTAINED_GPU_S - moment.of(index).held_gpu_s
+                yield moment.instance.now + -(-left // max(1, gpus_held(gang)))
+
+    def stops(self, running: Iterable[Gang]) -> bool:
+        """Some rules do."""
+        del running
+        return self.rules.stops is not None
 
 
 @dataclass
@@ -80,17 +129,34 @@ class Planner:
     policy: Policy
     online: bool
     stop: threading.Event = field(default_factory=threading.Event)
-    ages: bool = True
     seconds: list[float] = field(default_factory=list)
+    saves: bool = False
 
-    def decide(self, instance: Instance) -> Sequence[GangDecision]:
+    def decide(self, moment: Moment) -> Sequence[GangDecision]:
         """The plan of the moment."""
         from planner.search.solve import solve  # loads the engines
 
         started = time.monotonic()
-        solution = solve(instance, stop=self.stop, frequent=True)
+        solution = solve(moment.instance, stop=self.stop, frequent=True)
         self.seconds.append(time.monotonic() - started)
         return solution.decisions
+
+    def dates(self, moment: Moment) -> Iterator[int]:
+        """A gang has waited for long, loses its patience, or a reservation comes nearer."""
+        instance, policy = moment.instance, self.policy
+        if policy.reservations and any(gang.running for gang in instance.gangs):
+            yield instance.now + 1
+        for gang in instance.gangs:
+            if gang.running:
+                continue
+            if (until := instance.patient_until(gang)) is not None:
+                yield until
+            if policy.starvation_after_s is not None and gang.submitted_at is not None:
+                yield gang.submitted_at + policy.starvation_after_s + 1
+
+    def stops(self, running: Iterable[Gang]) -> bool:
+        """The policy may move or stop gangs that allow it."""
+        return any(gang.movable or gang.elastic or gang.preemptible for gang in running)
 
 
 def limited(policy: Policy, budget: int, seed: int) -> Policy:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import random
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -17,8 +18,10 @@ from models.instance.gang import ExistingPod, Gang
 from models.instance.instance import Instance
 from models.instance.policy import Moves, Policy, default_max_gangs
 from models.instance.solution import GangDecision, PodPlacement
+from models.instance.speed import FULL_SPEED
 from models.program.base_state import moves_pods
 from models.values.tier_values import gang_value, known_masks
+from planner.baselines.orders import Moment, Seen
 from planner.read.instance_builder import default_mix
 from planner.replay.jobs import JobFacts, JobState, Run
 from planner.replay.measures import Level, Measures
@@ -260,11 +263,12 @@ class Simulation:
 
     def _decide(self) -> None:
         """Ask the scheduler, and do what it says: first who gives GPUs back, then who takes some."""
-        instance = self.instance()
         if self._settled():
-            self._look_again(instance)
+            self._look_again(None)
             return
-        decisions = self.scheduler.decide(instance)
+        instance = self.instance()
+        moment = Moment(instance, self._see, self._count)
+        decisions = self.scheduler.decide(moment)
         if self._stop.is_set():
             raise Stopped  # perhaps in the middle of a search
         changes = [
@@ -281,18 +285,18 @@ class Simulation:
             if decision.pods:
                 run = self._placed(instance, number, decision.pods, known, before[number])
                 self._start(number, run)
-        self._look_again(instance)
+        self._look_again(moment)
 
     def _settled(self) -> bool:
         """Whether no decision can change anything: nobody gives way, and what waits needs more GPUs."""
-        running = [job.run.gang for n in self._running if (job := self.jobs[n]).run is not None]
-        if any(gang.movable or gang.elastic for gang in running):
+        running = (job.run.gang for n in self._running if (job := self.jobs[n]).run is not None)
+        if self.scheduler.stops(running):
             return False
         if not self._waiting:
             return True
         least = min(self.jobs[number].facts.gpus for number in self._waiting)
         held = sum(job.run.gpus for n in self._running if (job := self.jobs[n]).run is not None)
-        return least > self._usable - held and not any(gang.preemptible for gang in running)
+        return least > self._usable - held
 
     def _give_back(
         self, number: int, run: Run, changes: Sequence[tuple[int, Gang, GangDecision]]
@@ -302,9 +306,8 @@ class Simulation:
             self.measures.preemptions += 1
         elif moves_pods(run.pods, decision.pods):
             self.measures.moves += 1
-        self._interrupt(
-            number, saved=bool(decision.pods) and not moves_pods(run.pods, decision.pods)
-        )
+        kept = bool(decision.pods) and not moves_pods(run.pods, decision.pods)
+        self._interrupt(number, saved=kept or self.scheduler.saves)
 
     def _placed(
         self,
@@ -351,19 +354,12 @@ class Simulation:
         )
         return replace(gang, pods=existing, started_at=self._date(self.now_ms))
 
-    def _look_again(self, instance: Instance) -> None:
-        """A tick when time alone changes the plan: a gang has waited for long, or loses its patience."""
-        if not self._waiting or not self.scheduler.ages:
+    def _look_again(self, moment: Moment | None) -> None:
+        """A tick when time alone changes what is decided. ``moment``: None to look first."""
+        if not self._waiting:
             return
-        policy = instance.policy
-        dates = [instance.now + 1] if policy.reservations and self._running else []
-        for number in self._waiting:
-            gang = self.jobs[number].facts.gang
-            until = instance.patient_until(gang)
-            dates += [] if until is None else [until]
-            if policy.starvation_after_s is not None and gang.submitted_at is not None:
-                dates.append(gang.submitted_at + policy.starvation_after_s + 1)
-        later = [date for date in dates if date > instance.now]
+        moment = moment or Moment(self.instance(), self._see, self._count)
+        later = [date for date in self.scheduler.dates(moment) if date > moment.instance.now]
         if later:
             due = (min(later) - self.scenario.epoch) * MS
             every_ms = 1 if self.scheduler.online else self.scenario.settings.every_ms
@@ -373,6 +369,26 @@ class Simulation:
 
     def _date(self, time_ms: int) -> int:
         return self.scenario.epoch + time_ms // MS
+
+    def _see(self, gang: Gang) -> Seen:
+        """What is known of a job."""
+        job = self.jobs[self._number[gang.key]]
+        run = job.run
+        left = job.left if run is None else run.left_at(self.now_ms)
+        left_ms = -(-left // (FULL_SPEED * job.facts.gang.weight_gpus))
+        ends = None if run is None else self._date(run.end_ms)
+        return Seen(self._held_gpu_ms(job) // MS, -(-left_ms // MS), ends)
+
+    def _held_gpu_ms(self, job: JobState) -> int:
+        run = job.run
+        return job.held_gpu_ms + (0 if run is None else (self.now_ms - run.since_ms) * run.gpus)
+
+    def _count(self) -> Counter[str]:
+        """GPU seconds by queue."""
+        found = Counter[str]()
+        for job in self.jobs:
+            found[job.facts.queue] += self._held_gpu_ms(job) // MS
+        return found
 
     def instance(self) -> Instance:
         """The cluster of the moment: running gangs with their pods, and waiting ones."""

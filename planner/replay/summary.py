@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TypedDict
+from statistics import fmean, stdev
+from typing import Any, TypedDict
 
 from models.documents.replay import (
     CompletionCurve,
@@ -17,9 +19,11 @@ from models.documents.replay import (
     QueueingBySize,
     ReplayQueue,
     ReplayRun,
+    ReplaySpread,
+    Spread,
 )
 from models.instance.speed import FULL_SPEED
-from planner.replay.jobs import JobState
+from planner.replay.jobs import JobFacts, JobState
 from planner.replay.measures import Level
 from planner.replay.simulation import MS, Simulation
 
@@ -30,7 +34,7 @@ SHORT_MS = 10 * MS
 """A shorter job counts as one of this length in the slowdown, which the shortest would decide alone."""
 
 
-def run_document(name: str, kind: str, inputs: str, done: Simulation) -> ReplayRun:
+def run_document(name: str, repeat: int, kind: str, inputs: str, done: Simulation) -> ReplayRun:
     """What the simulation found."""
     jobs, measures = done.jobs, done.measures
     ended = [job for job in jobs if job.ended is not None]
@@ -43,6 +47,7 @@ def run_document(name: str, kind: str, inputs: str, done: Simulation) -> ReplayR
     slowdowns = (Fraction(_completion(j), max(SHORT_MS, j.facts.duration_ms)) for j in ended)
     return ReplayRun.model_construct(
         name=name,
+        repeat=repeat,
         kind=kind,
         inputs=inputs,
         jobs=len(jobs),
@@ -76,13 +81,19 @@ class Figures(TypedDict):
 
     mean: float | None
     p50: float | None
+    p95: float | None
     p99: float | None
 
 
 def distribution(times_ms: Iterable[int]) -> Figures:
     """Mean and percentiles of times, in seconds."""
     found = exact_distribution(times_ms)
-    return Figures(mean=_seconds(found.mean), p50=_seconds(found.p50), p99=_seconds(found.p99))
+    return Figures(
+        mean=_seconds(found.mean),
+        p50=_seconds(found.p50),
+        p95=_seconds(found.p95),
+        p99=_seconds(found.p99),
+    )
 
 
 def _completion(job: JobState) -> int:
@@ -165,6 +176,72 @@ def _curves(steps: Sequence[tuple[int, Level]], end_ms: int) -> Curves:
     )
 
 
+_FIGURES: dict[str, Callable[[ReplayRun], float | None]] = {
+    "jct_mean_seconds": lambda run: run.jct_seconds.mean,
+    "jct_p50_seconds": lambda run: run.jct_seconds.p50,
+    "jct_p99_seconds": lambda run: run.jct_seconds.p99,
+    "queueing_mean_seconds": lambda run: run.queueing_seconds.mean,
+    "slowdown": lambda run: run.slowdown,
+    "end_seconds": lambda run: run.end_seconds,
+    "utilisation": lambda run: run.utilisation,
+    "speed": lambda run: run.speed,
+    "jain": lambda run: run.fairness.jain,
+    "stops": lambda run: run.preemptions + run.moves,
+}
+
+
+def spreads(runs: Sequence[ReplayRun]) -> tuple[tuple[ReplaySpread, ...], str | None]:
+    """The runs of each name together, and the name with the shortest mean completion; nothing of single runs.
+
+    Only names whose runs complete as many jobs as any run of the same repeat may be the best: who leaves jobs
+    out leaves out the hard ones.
+    """
+    of: dict[str, dict[int, ReplayRun]] = {}
+    for run in runs:
+        of.setdefault(run.name, {})[run.repeat] = run
+    if all(len(own) < 2 for own in of.values()):
+        return (), None
+    most: dict[int, int] = {}
+    for run in runs:
+        most[run.repeat] = max(most.get(run.repeat, 0), run.completed)
+    means = {
+        name: found.mean
+        for name, own in of.items()
+        if all(run.completed == most[run.repeat] for run in own.values())
+        and (found := _spread(run.jct_seconds.mean for run in own.values())) is not None
+    }
+    best = min(means, key=lambda name: means[name], default=None)
+    return tuple(_together(name, own, of.get(best or "", {})) for name, own in of.items()), best
+
+
+def _together(
+    name: str, own: Mapping[int, ReplayRun], best: Mapping[int, ReplayRun]
+) -> ReplaySpread:
+    """``own``, ``best``: runs by repeat."""
+    behind = []
+    for repeat, run in own.items():
+        mean = run.jct_seconds.mean
+        least = best[repeat].jct_seconds.mean if repeat in best else None
+        behind.append(None if mean is None or not least else mean / least - 1)
+    figures: dict[str, Any] = {
+        field: _spread(figure(run) for run in own.values()) for field, figure in _FIGURES.items()
+    }
+    return ReplaySpread.model_construct(
+        name=name, runs=len(own), behind_best=_spread(behind), **figures
+    )
+
+
+def _spread(values: Iterable[float | None]) -> Spread | None:
+    found = [value for value in values if value is not None]
+    if not found:
+        return None
+    mean = fmean(found)
+    deviation = stdev(found) if len(found) > 1 else None
+    return Spread.model_construct(
+        mean=round(mean, 4), sd=None if deviation is None else round(deviation, 4)
+    )
+
+
 MOST_POINTS = 500
 """Most points of a curve that is shown."""
 
@@ -176,18 +253,19 @@ Steps = Sequence[tuple[int, tuple[int, ...]]]
 class ExactDistribution:
     """Mean and percentiles of some numbers; None without any."""
 
-    mean: Fraction | None
-    p50: int | None
-    p99: int | None
+    mean: Fraction | None = None
+    p50: int | None = None
+    p95: int | None = None
+    p99: int | None = None
 
 
 def exact_distribution(values: Iterable[int]) -> ExactDistribution:
     """Mean and percentiles of numbers in any order."""
     ordered = sorted(values)
     if not ordered:
-        return ExactDistribution(None, None, None)
+        return ExactDistribution()
     mean = Fraction(sum(ordered), len(ordered))
-    return ExactDistribution(mean, nearest_rank(ordered, 50), nearest_rank(ordered, 99))
+    return ExactDistribution(mean, *(nearest_rank(ordered, percent) for percent in (50, 95, 99)))
 
 
 def nearest_rank(ordered: Sequence[int], percent: int) -> int:
@@ -285,3 +363,46 @@ def _areas(steps: Steps, edges: Sequence[int]) -> list[list[int]]:
                 areas[part][v] += value * (until - begin)
             begin = until
     return areas
+
+
+def least_mean_ms(jobs: Sequence[JobFacts], gpus: int) -> Fraction:
+    """No schedule of so many GPUs has a shorter mean completion time, even one that knows the future.
+
+    Each job takes its duration. And with one machine that does the work of all GPUs at once and stops jobs at
+    will, the sum of the mean times at which work is done is least if the job of the least work goes first; a
+    job completes half its duration after that mean at the earliest. Goemans et al., "Single machine
+    scheduling with release dates", SIAM J. Discrete Math. 15 (2002):
+    https://doi.org/10.1137/S089548019936223X
+    """
+    if not jobs:
+        return Fraction(0)
+    durations = sum(job.duration_ms for job in jobs)
+    means, waiting = Fraction(0), list[tuple[Fraction, int]]()
+    left = [Fraction(job.gpus * job.duration_ms) for job in jobs]
+    order = sorted(range(len(jobs)), key=lambda i: jobs[i].submit_ms)
+    now, next_arrival = Fraction(0), 0
+    while waiting or next_arrival < len(order):
+        if not waiting:
+            now = max(now, Fraction(jobs[order[next_arrival]].submit_ms))
+        while next_arrival < len(order) and jobs[order[next_arrival]].submit_ms <= now:
+            arrived = order[next_arrival]
+            work = left[arrived]
+            if work:
+                heapq.heappush(waiting, (work, arrived))
+            else:
+                means += jobs[arrived].submit_ms
+            next_arrival += 1
+        if not waiting:
+            continue
+        work, first = waiting[0]
+        until = now + Fraction(left[first], gpus)
+        if next_arrival < len(order):
+            until = min(until, Fraction(jobs[order[next_arrival]].submit_ms))
+        done = (until - now) * gpus
+        means += done / work * (now + until) / 2
+        left[first] -= done
+        now = until
+        if not left[first]:
+            heapq.heappop(waiting)
+    by_machine = means - sum(job.submit_ms for job in jobs) + Fraction(durations, 2)
+    return max(Fraction(durations), by_machine) / len(jobs)

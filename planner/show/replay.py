@@ -14,7 +14,9 @@ if TYPE_CHECKING:
         ReplayDocument,
         ReplayFailures,
         ReplayRun,
+        ReplaySpread,
         ReplayTiming,
+        Spread,
     )
 
 Figure = Callable[["ReplayRun"], float | None]
@@ -30,6 +32,8 @@ _TIMES: tuple[tuple[str, Figure], ...] = (
 
 def results(replay: ReplayDocument) -> Table:
     """Completion times, waiting, how well the cluster is used, and what was stopped."""
+    if replay.status.spreads:
+        return _together(replay)
     runs, best = replay.status.runs, _best(replay)
     timing = {one.name: one for one in replay.status.timing}
     columns = [Column("RUN"), Column("JOBS", right=True), Column("MEAN", right=True)]
@@ -47,6 +51,54 @@ def results(replay: ReplayDocument) -> Table:
     ]
     rows = tuple(_row(run, best, timing.get(run.name)) for run in runs)
     return Table(tuple(columns), rows, _notes(replay)).without_empty_columns()
+
+
+def _together(replay: ReplayDocument) -> Table:
+    """The same of the repeats of each name: means with standard deviations."""
+    columns = [Column("RUN"), Column("RUNS", right=True), Column("MEAN", right=True)]
+    columns += [Column("VS BEST", right=True)]
+    columns += [Column(name, right=True, optional=name == "P50") for name, _ in _TIMES[1:]]
+    columns += [
+        Column("SLOWDOWN", right=True),
+        Column("USED", right=True),
+        Column("SPEED", right=True),
+        Column("STOPPED", right=True, droppable=True),
+        Column("FAIR", right=True, optional=True),
+    ]
+    rows = tuple(_spread_row(one, replay.status.best) for one in replay.status.spreads)
+    notes = (*_notes(replay), f"{_REPEATS} {_PAIRED}")
+    return Table(tuple(columns), rows, notes).without_empty_columns()
+
+
+_REPEATS = "numbers are means of the repeats ± their standard deviation;"
+_PAIRED = "VS BEST: mean of the differences in the same repeat"
+
+
+def _spread_row(one: ReplaySpread, best: str | None) -> tuple[Cell, ...]:
+    times = (one.jct_p50_seconds, one.jct_p99_seconds, one.queueing_mean_seconds)
+    behind = Cell(plus_minus(one.behind_best, lambda value: f"{value:+.1%}", "{:.1%}".format))
+    return (
+        Cell(one.name),
+        Cell(number(one.runs)),
+        Cell(plus_minus(one.jct_mean_seconds, took)),
+        Cell("best", "good") if one.name == best else behind,
+        *(Cell(plus_minus(time, took)) for time in times),
+        Cell(plus_minus(one.slowdown, "{:.1f}".format)),
+        Cell(plus_minus(one.utilisation, "{:.1%}".format)),
+        Cell(plus_minus(one.speed, "{:.1%}".format)),
+        Cell(plus_minus(one.stops, "{:.0f}".format) if one.stops and one.stops.mean else "-"),
+        Cell(plus_minus(one.jain, "{:.3f}".format)),
+    )
+
+
+def plus_minus(
+    spread: Spread | None, text: Callable[[float], str], of_sd: Callable[[float], str] | None = None
+) -> str:
+    """``mean ± standard deviation``."""
+    if spread is None:
+        return "-"
+    mean = text(spread.mean)
+    return mean if spread.sd is None else f"{mean} ± {(of_sd or text)(spread.sd)}"
 
 
 def _best(replay: ReplayDocument) -> float | None:
@@ -102,8 +154,8 @@ def _count(count: int) -> str:
 
 
 def queueing(replay: ReplayDocument) -> Table:
-    """Mean time from submission to the first start by size of the jobs, one row a size."""
-    runs = replay.status.runs
+    """Mean time from submission to the first start, one row a size of the jobs. Of repeats the first."""
+    runs = [run for run in replay.status.runs if run.repeat == 1]
     sizes = sorted({size.gpus for run in runs for size in run.queueing_seconds.by_size})
     columns = ["GPUS UP TO", "JOBS", *(run.name for run in runs)]
     rows = []
@@ -127,6 +179,10 @@ def _notes(replay: ReplayDocument) -> tuple[str, ...]:
     what = f"{jobs} of {spec.trace.name} on {spec.cluster.gpus:,} GPUs of {spec.cluster.name}"
     times = "MEAN and P99: from submission to completion; QUEUEING: mean, from submission to the first start"
     notes = [f"{what}; {every}" if policies else what, times]
+    if (least := replay.status.least_mean_seconds) is not None:
+        notes.append(
+            f"no schedule has a shorter mean than {took(least)}, even one that knows the future"
+        )
     notes.append(f"digest {replay.status.digests.runs}")
     notes += endings(replay)
     if replay.status.missing:

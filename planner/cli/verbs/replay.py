@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from planner.pipelines.replay import Replayed, ReplayRequest
 
 MAX_SPEEDUP = 1000
+MAX_FRACTION = Fraction(95, 100)
 
 
 class ReplayFormat(StrEnum):
@@ -63,8 +64,9 @@ def replay(
         typer.Option(
             "--baseline",
             metavar="NAME",
-            help="The rules of another scheduler: fifo, mostallocated, leastallocated, kueue, kai, "
-            "volcano, hived, koordinator, fgd or first-fit-decreasing; repeatable.",
+            help="The rules of another scheduler: fifo, mostallocated, leastallocated, kueue, kueue-fair, "
+            "kai, volcano, slurm, slurm-easy, hived, koordinator, fgd, first-fit-decreasing, tight, delay, "
+            "delay-day, tiresias, shortest-remaining or least-remaining; repeatable.",
         ),
     ] = None,
     every: Annotated[
@@ -112,6 +114,32 @@ def replay(
             "--budget", min=1, max=1000, metavar="N", help="Deterministic budget of one plan."
         ),
     ] = 1,
+    repeat: Annotated[
+        int,
+        typer.Option(
+            "--repeat", min=1, max=1000, metavar="N", help="Runs of each policy and baseline."
+        ),
+    ] = 1,
+    jitter: Annotated[
+        str | None,
+        typer.Option(
+            "--jitter",
+            metavar="DURATION",
+            help="Move each arrival at random by so much at most, in each repeat anew; default: 30s "
+            "with --repeat.",
+        ),
+    ] = None,
+    fraction: Annotated[
+        str | None,
+        typer.Option(
+            "--fraction",
+            metavar="X",
+            help="Part of a step that all gangs spend in communication where links are ideal, 0 to 0.95.",
+        ),
+    ] = None,
+    rules_only: Annotated[
+        bool, typer.Option("--rules-only", help="Replay the baselines alone, without a policy.")
+    ] = False,
     failures: Annotated[
         str | None,
         typer.Option(
@@ -203,6 +231,9 @@ def replay(
     mtbf = None if failures is None else MS * _positive("--failures", failures)
     if mtbf is not None and mtbf < LEAST_MTBF_S * MS:
         raise UsageError(Fault("--failures is below one hour", "use a value such as 60d"))
+    if rules_only and (policy or not baseline):
+        what = "--rules-only with a --policy" if policy else "--rules-only without a --baseline"
+        raise UsageError(Fault(what, "name the rules with --baseline, and no policy"))
     settings = Settings(
         seed=seed,
         every_ms=MS * _positive("--every", every),
@@ -228,6 +259,10 @@ def replay(
         resume=resume,
         workers=workers,
         executor=executor,
+        repeat=repeat,
+        jitter_ms=MS * _jitter_s(jitter, repeat),
+        fraction=None if fraction is None else _fraction(fraction),
+        rules_only=rules_only,
     )
     replayed = replaying.replay(
         request, console, created_at=now(console.environ), stdin=console.stdin
@@ -291,6 +326,29 @@ def _positive(option: str, text: str) -> int:
     found = seconds_of(option, text)
     if found < 1:
         raise UsageError(Fault(f"{option} is below one second", "use a value such as 90s or 5m"))
+    return found
+
+
+JITTER_S = 30
+"""Of repeats: plans differ as much by it as by anything that nobody can know."""
+
+
+def _jitter_s(text: str | None, repeat: int) -> int:
+    if text is None:
+        return JITTER_S if repeat > 1 else 0
+    return seconds_of("--jitter", text)
+
+
+def _fraction(text: str) -> Fraction:
+    try:
+        # An exponent could make a number of a billion digits.
+        found = Fraction(text if "e" not in text.lower() else -1)
+    except (ValueError, ZeroDivisionError):
+        found = Fraction(-1)
+    if not 0 <= found <= MAX_FRACTION:
+        raise UsageError(
+            Fault(f"--fraction must be from 0 to {float(MAX_FRACTION)}", "use a value such as 0.03")
+        )
     return found
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from models.documents.replay import ReplayDocument, ReplayRun
 from models.units import plural, time_text
-from planner.show.replay import endings, queueing, results, took
+from planner.show.replay import endings, plus_minus, queueing, results, took
 from planner.show.report.charts import Chart, Point, Series, chart
 from planner.show.report.page import Figure, Page, Part, Section
 from planner.show.table import Cell, Column, Table
@@ -45,7 +45,15 @@ def _best(runs: Sequence[ReplayRun], kind: str) -> ReplayRun | None:
     return min(known, key=lambda run: run.jct_seconds.mean or 0.0, default=None)
 
 
+def _first(replay: ReplayDocument) -> list[ReplayRun]:
+    """The first run of each policy and baseline: of what is shown run by run."""
+    return [run for run in replay.status.runs if run.repeat == 1]
+
+
 def _headline(replay: ReplayDocument) -> Iterator[str]:
+    if replay.status.spreads:
+        yield from _of_repeats(replay)
+        return
     runs = replay.status.runs
     ours, theirs = _best(runs, "policy"), _best(runs, "baseline")
     if ours is None or theirs is None:
@@ -62,6 +70,27 @@ def _headline(replay: ReplayDocument) -> Iterator[str]:
         f" {took(theirs.queueing_seconds.mean)} under {safe(theirs.name)}; {ours.utilisation:.1%} and"
         f" {theirs.utilisation:.1%} of the GPUs are in use."
     )
+
+
+def _of_repeats(replay: ReplayDocument) -> Iterator[str]:
+    """Who has the shortest mean completion time over the repeats, and who is next."""
+    known = [
+        (one.jct_mean_seconds.mean, one)
+        for one in replay.status.spreads
+        if one.jct_mean_seconds is not None
+    ]
+    best = next((one for _, one in known if one.name == replay.status.best), None)
+    if best is None:
+        return
+    others = sorted((mean, one.name, one) for mean, one in known if one is not best)
+    said = f"Over {plural(best.runs, 'run')} each, {safe(best.name)} has the shortest mean completion time,"
+    said = f"{said} {plus_minus(best.jct_mean_seconds, took)}"
+    if others:
+        _, name, one = others[0]
+        behind = plus_minus(one.behind_best, "{:+.1%}".format, "{:.1%}".format)
+        yield f"{said}; next is {safe(name)}, {behind} (mean of paired differences ± standard deviation)."
+    else:
+        yield f"{said}."
 
 
 def _figures(replay: ReplayDocument) -> Iterator[Figure]:
@@ -85,6 +114,8 @@ def _left_out(replay: ReplayDocument) -> str:
 
 def _sections(replay: ReplayDocument) -> Iterator[Section]:
     yield Section("results", "Results", (), [Part(replace(results(replay), notes=()))])
+    if replay.status.spreads and (spread := _distributions(replay)) is not None:
+        yield Section("distributions", "Repeats", (), [Part(chart=spread)])
     drawn = [Part(chart=one) for one in _charts(replay) if one is not None]
     if drawn:
         yield Section("curves", "Over time", (), drawn)
@@ -93,8 +124,28 @@ def _sections(replay: ReplayDocument) -> Iterator[Section]:
     yield Section("made", "What was replayed", (), [Part(_spec(replay))])
 
 
+def _distributions(replay: ReplayDocument) -> Chart | None:
+    """The share of the repeats of each name whose mean completion time is at most so long."""
+    series = []
+    for spread in replay.status.spreads:
+        runs = (run for run in replay.status.runs if run.name == spread.name)
+        means = sorted(mean for run in runs if (mean := run.jct_seconds.mean) is not None)
+        points = [(mean, (i + 1) / len(means)) for i, mean in enumerate(means)]
+        series.append(Series(safe(spread.name), [(means[0], 0.0), *points] if means else []))
+    means_of = {safe(one.name): one.jct_mean_seconds for one in replay.status.spreads}
+    return chart(
+        "Share of the runs with a mean completion time of at most",
+        "mean completion time of a run",
+        series,
+        x_text=lambda x: took(round(x)),
+        y_text=lambda y: f"{y:.0%}",
+        summary=lambda one: plus_minus(means_of[one.name], took),
+        y_most=1.0,
+    )
+
+
 def _charts(replay: ReplayDocument) -> Iterator[Chart | None]:
-    runs = replay.status.runs
+    runs = _first(replay)
     gpus = float(replay.spec.cluster.gpus)
     for title, field, most in (
         ("GPUs in use", "gpus_busy", gpus),
@@ -149,7 +200,7 @@ MAX_QUEUES = 60
 
 def _fairness(replay: ReplayDocument) -> Table:
     """A row for each queue: its jobs, and in each run the mean time that they waited; most GPU time first."""
-    runs = replay.status.runs
+    runs = _first(replay)
     by_run = [{one.queue: one for one in run.fairness.by_queue} for run in runs]
     work: dict[str, float] = {}
     for queues in by_run:

@@ -1,0 +1,164 @@
+"""Who goes first under the rules of others: times worked out by hand, and a bound for all of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from building import build, gang
+from test_replay_simulation import baseline, drawn, ends, run, scenario
+
+from models.instance.gang import Gang
+from planner.replay.simulation import MS
+from planner.replay.summary import least_mean_ms
+
+
+def of(queue: str, name: str, pods: int, gpus: int) -> Gang:
+    return replace(gang(name, pods, gpus), queue=queue)
+
+
+@pytest.mark.parametrize("name", ["kai", "volcano", "kueue-fair"])
+def test_the_queue_that_holds_the_least_goes_first(name: str) -> None:
+    """8 GPUs, free at 10: both of x were there first, but x gets one half and y the other."""
+    jobs = [
+        (of("z", "first", 1, 8), 0, 10),
+        (of("x", "x1", 1, 4), 1, 100),
+        (of("x", "x2", 1, 4), 2, 100),
+        (of("y", "y1", 1, 4), 3, 100),
+    ]
+    played = scenario(build(), jobs)
+    assert ends(run(played, baseline(played.instance, name))) == {
+        "first": 10,
+        "x1": 110,
+        "y1": 110,
+        "x2": 210,
+    }
+    in_turn = ends(run(played, baseline(played.instance, "kueue")))
+    assert in_turn == {"first": 10, "x1": 110, "x2": 110, "y1": 210}
+
+
+def test_what_a_queue_holds_counts_from_start_to_start() -> None:
+    """x holds 2 of 8 GPUs when 6 become free: y1 (0 held) starts, then x2 (2 against 4 held)."""
+    jobs = [
+        (of("x", "x1", 1, 2), 0, 100),
+        (of("z", "z1", 1, 6), 0, 10),
+        (of("x", "x2", 1, 2), 1, 50),
+        (of("y", "y1", 1, 4), 2, 50),
+        (of("y", "y2", 1, 2), 3, 50),
+    ]
+    played = scenario(build(), jobs)
+    found = ends(run(played, baseline(played.instance, "kai")))
+    assert found == {"x1": 100, "z1": 10, "y1": 60, "x2": 60, "y2": 110}
+
+
+def test_tiresias_stops_who_had_much_and_lets_him_go_on() -> None:
+    """a has had 8 x 400 = 3,200 GPU seconds at 400: b, which comes at 500, takes its place for 10 s.
+
+    a has 500 s of work left, and works again from 515 on.
+    """
+    played = scenario(build(), [(gang("a", 1, 8), 0, 1000), (gang("b", 1, 8), 500, 10)], restart=5)
+    done = run(played, baseline(played.instance, "tiresias"))
+    assert ends(done) == {"b": 510, "a": 1015}
+    assert done.measures.preemptions == 1
+
+
+def test_tiresias_stops_nobody_before_he_had_much() -> None:
+    """At 100 a has had 800 GPU seconds: b waits, until a has had 3,200 at 400; c comes as a goes on."""
+    played = scenario(build(), [(gang("a", 1, 8), 0, 1000), (gang("b", 1, 8), 100, 10)])
+    assert ends(run(played, baseline(played.instance, "tiresias"))) == {"b": 410, "a": 1010}
+
+
+@pytest.mark.parametrize("name", ["shortest-remaining", "least-remaining"])
+def test_with_perfect_knowledge_the_shortest_goes_first(name: str) -> None:
+    """b (30 s) is shorter than what is left of a (90 s) at 10, c (200 s) is not."""
+    jobs = [(gang("a", 1, 8), 0, 100), (gang("b", 1, 8), 10, 30), (gang("c", 1, 8), 11, 200)]
+    played = scenario(build(), jobs)
+    assert ends(run(played, baseline(played.instance, name))) == {"b": 40, "a": 130, "c": 330}
+
+
+def test_remaining_time_and_remaining_work_differ() -> None:
+    """At 10, b has 60 s on 8 GPUs and c 80 s on 1: the shorter one first, or the one with less work."""
+    jobs = [(gang("a", 1, 8), 0, 10), (gang("b", 1, 8), 1, 60), (gang("c", 1, 1), 2, 80)]
+    played = scenario(build(), jobs)
+    by_time = ends(run(played, baseline(played.instance, "shortest-remaining")))
+    by_work = ends(run(played, baseline(played.instance, "least-remaining")))
+    assert by_time == {"a": 10, "b": 70, "c": 150}
+    # c starts when b, which it leaves no room, is behind it
+    assert by_work == {"a": 10, "c": 90, "b": 150}
+
+
+def test_backfill_delays_nobody_that_waits() -> None:
+    """4 of 8 GPUs are free until 100, when b, which needs all, starts: c ends before, d does not."""
+    jobs = [
+        (gang("a", 1, 4), 0, 100),
+        (gang("b", 1, 8), 1, 50),
+        (gang("c", 1, 4), 2, 60),
+        (gang("d", 1, 4), 3, 300),
+    ]
+    played = scenario(build(), jobs)
+    for name in ("slurm", "slurm-easy"):
+        found = ends(run(played, baseline(played.instance, name)))
+        assert found == {"a": 100, "b": 150, "c": 62, "d": 450}
+    # without a reservation b waits for d
+    assert ends(run(played, baseline(played.instance, "tight")))["b"] > 300
+
+
+def test_conservative_backfill_keeps_the_second_that_waits_and_easy_does_not() -> None:
+    """Two servers. a holds all of one until 100, b all of the other until 300.
+
+    c (16 GPUs) can start at 300; then d (16 GPUs) at 310. e (8 GPUs, 210 s) would end at 310 if it started at
+    100: too late for c in both. f (8 GPUs, 190 s) ends at 290 and delays neither.
+    """
+    jobs = [
+        (gang("a", 1, 8), 0, 100),
+        (gang("b", 1, 8), 0, 300),
+        (gang("c", 2, 8), 1, 10),
+        (gang("d", 2, 8), 2, 10),
+        (gang("e", 1, 8), 3, 210),
+        (gang("f", 1, 8), 4, 190),
+    ]
+    played = scenario(build(nodes_per_rack=2), jobs)
+    for name in ("slurm", "slurm-easy"):
+        found = ends(run(played, baseline(played.instance, name)))
+        assert (found["c"], found["f"]) == (310, 290)
+        assert found["e"] > 310
+
+
+def test_a_gang_waits_a_while_for_one_rack() -> None:
+    """Two racks of two servers, of which one each is busy until 2,000 s.
+
+    g prefers one rack and comes at 20: it takes both halves at once, after 15 minutes, or a rack at 2,000.
+    """
+    instance = build(blocks=1, racks=2, nodes_per_rack=2)
+    jobs = [(gang(f"x{i}", 1, 8), i, 2000 - i if i % 2 == 0 else 10 - i) for i in range(4)]
+    wish = replace(gang("g", 2, 8), preferred=instance.cluster.node_level - 1)
+    played = scenario(instance, [*jobs, (wish, 20, 100)])
+    starts = {}
+    for name in ("tight", "delay", "delay-day"):
+        done = run(played, baseline(instance, name))
+        (job,) = (one for one in done.jobs if one.facts.gang.name == "g")
+        assert job.started is not None
+        starts[name] = job.started / MS
+    assert starts == {"tight": 20, "delay": 920, "delay-day": 2000}
+
+
+@pytest.mark.parametrize("name", ["tight", "kai", "tiresias", "shortest-remaining", "slurm"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_nobody_is_better_than_the_bound_that_knows_the_future(name: str, seed: int) -> None:
+    instance = build(blocks=2, nodes_per_rack=2)
+    played = scenario(instance, drawn(seed))
+    done = run(played, baseline(instance, name))
+    completions = [job.ended - job.facts.submit_ms for job in done.jobs if job.ended is not None]
+    assert len(completions) == len(done.jobs)
+    least = least_mean_ms(played.jobs, 32)
+    assert least <= Fraction(sum(completions), len(completions))
+
+
+def test_the_bound_is_what_the_best_schedule_reaches_where_one_job_runs_at_a_time() -> None:
+    """8 GPUs, jobs of 8 for 30 and 10 s at once: the short one first completes after 10, the long after 40.
+
+    Done in the mean at 5 and at 25, plus half the durations: 10 and 40.
+    """
+    played = scenario(build(), [(gang("a", 1, 8), 0, 30), (gang("b", 1, 8), 0, 10)])
+    assert least_mean_ms(played.jobs, 8) == 25_000
