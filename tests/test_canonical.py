@@ -23,6 +23,8 @@ from planner.errors import InputError
 from planner.read.inputs import instance_from_document, read
 
 INPUTS = Path(__file__).parent.parent / "inputs"
+_FILES = (path for ending in ("json", "yaml") for path in INPUTS.rglob(f"*.{ending}"))
+SHIPPED = sorted({path.parent for path in _FILES if INPUTS / "refused" not in path.parents})
 
 
 def read_documents(documents: list[dict[str, Any]]) -> Instance:
@@ -92,10 +94,13 @@ def test_order_and_ranges_do_not_change_the_digest(documents: list[dict[str, Any
     assert digest(instance_document(turned)) == digest(instance_document(instance))
 
 
-@pytest.mark.parametrize("name", ["quickstart", "h100", "nvl72", "lingjun"])
-def test_the_shipped_inputs_have_a_canonical_form_that_reads_back(name: str) -> None:
-    instance = read([str(INPUTS / name)])
-    assert instance_from_document(instance_document(instance)) == instance
+@pytest.mark.parametrize("folder", SHIPPED, ids=lambda folder: str(folder.relative_to(INPUTS)))
+def test_the_shipped_inputs_have_a_canonical_form_that_reads_back(folder: Path) -> None:
+    instance = read([str(folder)])
+    document = instance_document(instance)
+    again = instance_from_document(document)
+    assert again == instance
+    assert instance_document(again) == document
 
 
 def test_the_canonical_form_is_spelled_out() -> None:

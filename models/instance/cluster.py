@@ -34,10 +34,8 @@ class Node:
     value there; shape: one entry per level, widest first. ``nics`` None means those of the model.
     ``allocatable``: cpu in millicores, every other resource in whole units (memory: bytes),
     sorted by resource; an absent resource does not limit.
-    ``unhealthy``: bit mask of unhealthy GPUs; ``unknown_unhealthy``: number of others, of unknown index.
-    ``pod_sets``: (set, its pods that are in no gang and stay on the node), sorted by set.
-    ``held``: by which ``allocatable`` is less while pods of no gang run, in the same units.
-    ``last_failure``: seconds since the epoch.
+    ``unhealthy``: bit mask of unhealthy GPUs. ``held``: in the units of ``allocatable``. The others say what
+    those of ``NodeDocument`` do, maps as sorted pairs.
     """
 
     name: str

@@ -140,13 +140,10 @@ class Role:
 
     ``min`` == ``max`` for a fixed size; otherwise allowed counts are min, min+step, ... <= max.
     Their indices are first_index, first_index + 1, ...; it grows upward.
-    ``gpus``: whole GPUs a pod. ``requests``: cpu in millicores, others in whole units, a pod, sorted.
-    ``node_affinity``: any of these terms must hold on its nodes, with the selector.
+    ``requests``: cpu in millicores, others in whole units, a pod, sorted.
     ``slice_size``/``slice_level``: pods with equal index // slice_size share one domain of that level.
     ``outer_slices``: (size, level) of slices around those, each a multiple of the one before, and wider.
-    ``pod_sets``: sets that all its pods belong to. ``anti_affinity``, ``affinity``, ``spread``: rules
-    about the pods of sets, all of which hold for every pod that is placed. ``parallelism``: how its GPUs
-    share the work, None if nothing is said.
+    The others say what those of ``RoleDocument`` do.
     """
 
     name: str
@@ -240,22 +237,11 @@ class PlannedPod:
 class Gang:
     """All pods start together or none does.
 
-    ``submitted_at``: seconds since the epoch, None if unknown. ``weight``: of its bandwidth.
-    ``pattern``: "none" counts no bandwidth. Larger ``priority`` goes first.
-    ``nvlink_across_nodes``: whether it may use NVLink between servers.
-    ``fraction``: part of a step spent in communication where links are ideal. ``counts_speed``: whether
-    slower GPU models slow it down. ``service``: gangs of one namespace and service run on one GPU model.
-    ``hold``: while set, the gang is neither placed nor completed. ``scheduler``: whose its waiting
-    pods are, so that gangplan cannot start them; None for its own.
-    ``started_at``, ``last_checkpoint``: seconds since the epoch, None if unknown. ``runs_since``:
-    when the first of its running pods started, None for ``started_at``. ``evicted_at``: when a
-    plan stopped it last, ``evictions``: how often plans did. ``min_run_time_s``: its own, None for that of
-    its queue or the policy (``models.instance.run_times``).
-    ``resize_after``: until then it keeps its number of pods. ``planned``: by an earlier plan.
-    ``balance``: level over whose used domains its pods with GPUs are spread evenly. ``exclusive``: level of
-    which no domain with a GPU pod of it has one of another gang. ``ordered``: consecutive pods of a role
-    are near each other. ``patience``: its own, None for the policy's. ``together``: roles that should share
-    a domain; ``near``: gangs beside which it should be.
+    Its fields say what those of ``GangSpec`` and ``GangStatus`` do, times in seconds since the epoch, None
+    if unknown. ``hold``: while set, the gang is neither placed nor completed. ``counts_speed``: whether
+    slower GPU models slow it down. ``min_run_time_s``: its own, None for that of its queue or the policy
+    (``models.instance.run_times``). ``ordered``: consecutive pods of a role are near each other.
+    ``together``: roles that should share a domain; ``near``: gangs beside which it should be.
     """
 
     namespace: str

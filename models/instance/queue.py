@@ -60,16 +60,10 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """``parent``: index of the queue that it is a part of. ``guarantee``: GPUs it may always have.
+    """What a ``QueueSpec`` says. ``parent``: index of the queue that it is a part of.
 
-    ``limit``: the most that gangs of it and of its children may hold; without ``borrowing`` that is the
-    guarantee. ``lending_limit``: the most of its guarantee that others may hold.
-    ``non_preemptible_limit``: the most that gangs hold that are not preemptible. ``reclaim``: its gangs may
-    stop preemptible gangs of queues above their guarantee, whatever their priority. ``weight``: next to other
-    queues of its parent. ``cells``: domains and parts of servers that stay reachable for it. ``pins``: places
-    to which no others come that cannot be stopped.
+    ``cells``: those of any place. ``pins``: places to which no others come that cannot be stopped.
     ``strict``: no gang that names it starts while an earlier one waits.
-    ``min_run_time_s``: of gangs that state none, None for that of the queue above or the policy.
     """
 
     name: str
