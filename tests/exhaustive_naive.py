@@ -22,7 +22,7 @@ from models.documents.plan import GangKey
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.verify.check import check, derive
-from models.verify.rules.table import guards
+from models.verify.judged_rules import guards
 
 Entry = dict[str, Any]
 """What a plan document says of one gang."""

@@ -35,11 +35,11 @@ from models.rules.declaration import Asked, Declaration, Requirement, dropping
 from models.rules.demands import Demand
 from models.tiers import TierFamily
 from models.values import tier_values
+from models.verify import judged_rules as table
 from models.verify import tier_values as judged_values
 from models.verify.check import check, derive
 from models.verify.outcome import Outcome
 from models.verify.rule import Judged
-from models.verify.rules import table
 from models.verify.violation import Violation
 from planner.pipelines.explain import why_waiting
 from planner.pipelines.what_if import Changes, with_changes

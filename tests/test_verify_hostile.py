@@ -31,7 +31,7 @@ from plan_pod_sets import pod_sets_plan
 from plan_reclaim import reclaim_plan
 
 from models.verify.check import check, derive
-from models.verify.rules.table import guards
+from models.verify.judged_rules import guards
 
 Place = tuple[Callable[[], Doc], tuple[Any, ...]]
 """A plan, and a path in it."""

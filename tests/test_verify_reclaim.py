@@ -20,7 +20,7 @@ from plan_documents import (
 from plan_reclaim import ALL, HIGH, LOW, TIERS, reclaim_plan
 
 from models.verify.check import check, derive
-from models.verify.rules.table import guards
+from models.verify.judged_rules import guards
 
 
 def rules_broken(plan: Doc) -> set[str]:

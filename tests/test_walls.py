@@ -124,6 +124,25 @@ def test_no_files_import_each_other_that_did_not_before() -> None:
     assert [sorted(one) for one in found if not any(one <= circle for circle in known)] == []
 
 
+MOST_SINGLES = 60
+"""Files that one other file of their folder imports, and nobody else: more of them would be crumbs."""
+
+
+def test_few_files_are_there_for_one_neighbour_alone() -> None:
+    files = {module_name(path): path for path in SOURCES if path.name != "__init__.py"}
+    users: dict[str, set[str]] = {name: set() for name in files}
+    for name, path in files.items():
+        for other in imports(path) & files.keys() - {name}:
+            users[other].add(name)
+    folder = {name: name.rpartition(".")[0] for name in files}
+    singles = [
+        name
+        for name, own in users.items()
+        if len(own) == 1 and folder[name] == folder[next(iter(own))]
+    ]
+    assert len(singles) <= MOST_SINGLES, sorted(singles)
+
+
 PHRASE = re.compile(r"[A-Za-z]{2,},? [A-Za-z]{2,}")
 """Two words of a sentence."""
 

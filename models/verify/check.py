@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from models.documents.plan import PlanDocument
 from models.documents.stated import Unchecked, of_older, unchecked
+from models.verify import judged_rules as table
 from models.verify import what_if
 from models.verify.adaptor import (
     InstanceReading,
@@ -22,9 +23,8 @@ from models.verify.adaptor import (
 )
 from models.verify.bounds.optimality import examine
 from models.verify.instance_facts import MAX_FAULTS
+from models.verify.judged_rules import ordered
 from models.verify.outcome import Figures, Outcome
-from models.verify.rules import table
-from models.verify.rules.table import ordered
 from models.verify.stated import (
     stated_delays,
     stated_effective,

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from models.documents.gang import GangDocument
 from models.documents.plan import PlanInstance
 from models.documents.what_if import WhatIfDocument
+from models.verify.judged_rules import binds
 from models.verify.rule import Binds
-from models.verify.rules.table import binds
 
 
 def wrong(instance: PlanInstance, stated: WhatIfDocument) -> Iterator[str]:

@@ -15,8 +15,8 @@ from models.tiers import MAINS, family
 from models.units import time_text
 from models.verify.empty_cluster import EmptyCluster
 from models.verify.facts import Gang
+from models.verify.judged_rules import codes
 from models.verify.outcome import Outcome
-from models.verify.rules.table import codes
 from models.verify.stated.reason_rooms import Rooms, role_named
 from models.verify.violation import printable
 

@@ -18,6 +18,7 @@ from models.verify.adaptor import StatedGang
 from models.verify.changes import Change
 from models.verify.empty_cluster import EmptyCluster
 from models.verify.facts import Facts, Gang, PodKey, Role
+from models.verify.judged_rules import codes
 from models.verify.outcome import Outcome
 from models.verify.queues import ALL
 from models.verify.room import Room, Work
@@ -25,7 +26,6 @@ from models.verify.rules.hold_room import holding
 from models.verify.rules.queue_order import first_waiting, rank
 from models.verify.rules.reservations import holders_of, lacking_in_queues
 from models.verify.rules.running import evictions
-from models.verify.rules.table import codes
 from models.verify.stated.reason_context import lonely
 from models.verify.stated.reason_grounds import POD_RULES, Grounds, barred, known
 from models.verify.stated.reason_quotas import Quotas

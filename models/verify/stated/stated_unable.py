@@ -11,13 +11,13 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 
+from models.verify import judged_rules as table
 from models.verify.adaptor import Case
 from models.verify.changes import Change
 from models.verify.empty_cluster import EmptyCluster
 from models.verify.facts import Facts, Gang, Pod, PodKey, PodRule
 from models.verify.outcome import Outcome
 from models.verify.room import Grounds, Room, Work, placements
-from models.verify.rules import table
 from models.verify.rules.hold_room import holding
 from models.verify.rules.queue_order import in_line
 from models.verify.variant import Variant
