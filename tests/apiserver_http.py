@@ -25,6 +25,7 @@ from apiserver_errors import ApiError
 from apiserver_kinds import Json, Kinds, Tree
 from apiserver_rbac import User
 from apiserver_store import Watching
+from effort import HANG_S
 
 from planner.cluster.transport import JSON, Reply
 
@@ -279,7 +280,7 @@ class _Server(ThreadingTCPServer):
         for one, thread in list(self.open.items()):
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
-            thread.join(60)
+            thread.join(HANG_S)
 
     def handle_error(self, request: Json, client_address: Json) -> None:
         """A client that goes away is what some tests are about."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from apiserver import FakeCluster
 from apiserver_http import Endpoint, serving
 from apiserver_kinds import BINDING, CLAIM, POD, Json, Place, RequestInfo, Tree
+from effort import HANG_S
 
 TRANSCRIPTS = Path(__file__).parent / "data" / "kube_api" / "transcripts.jsonl"
 
@@ -79,7 +80,7 @@ def minor() -> int:
         [os.environ.get("KUBECTL", "kubectl"), "version", "--client", "-o", "json"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
         check=True,
     )
     return int(re.sub(r"\D.*$", "", json.loads(done.stdout)["clientVersion"]["minor"]))
@@ -142,7 +143,7 @@ def _run(row: Tree, body: Json, endpoint: Endpoint) -> subprocess.CompletedProce
         input=body if isinstance(body, str) else json.dumps(body),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
         check=False,
         env=endpoint.environ(os.environ),
     )

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-from effort import THOROUGH, WHOLE, examples, set_effort
+from effort import HANG_S, THOROUGH, WHOLE, examples, set_effort
 from hypothesis import settings
 
 from planner.cli.app import run
+from planner.cluster import kubectl, proxy_process
 from planner.search.budget import Budget, Progress
 from planner.search.executors import Workers
 from planner.search.improve.large_neighborhood import improve
@@ -57,6 +58,15 @@ def no_search_clock() -> Iterator[None]:
     """Only the deterministic budget ends a search, so that a busy machine changes no plan."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Budget, "seconds_left", lambda _: 1e6)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patience_with_kubectl() -> Iterator[None]:
+    """However long a kubectl takes to start: a busy machine fails no test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kubectl, "RUN_S", HANG_S)
+        patch.setattr(proxy_process, "START_S", HANG_S)
         yield
 
 

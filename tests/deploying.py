@@ -16,6 +16,7 @@ import yaml
 from admission import Asked, Policy, policies
 from apiserver import FakeCluster
 from apiserver_objects import Review
+from effort import HANG_S
 from snapshots import real_kubectl
 
 from planner.cluster import rights
@@ -34,7 +35,7 @@ TENANT = "example"
 def built(folder: str) -> tuple[Tree, ...]:
     """The documents that ``kubectl apply -k deploy/FOLDER`` would apply."""
     argv = [real_kubectl(), "kustomize", str(DEPLOY / folder)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=HANG_S, check=True)
     return tuple(yaml.safe_load_all(done.stdout))
 
 

@@ -16,15 +16,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from effort import HANG_S
+
 ROOT = Path(__file__).parent.parent
-HEARING = """
+HEARING = f"""
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+import planner.cluster.kubectl, planner.cluster.proxy_process
+planner.cluster.kubectl.RUN_S = planner.cluster.proxy_process.START_S = {HANG_S}
 """
 """A job in the background of a script starts deaf to Ctrl-C, and its children with it: the tests may be
-run so, the program they start hears."""
+run so, the program they start hears. It waits for a kubectl as long as it may take on a busy machine."""
 MAIN = "import sys; sys.argv[0] = 'gangplan'; from planner.__main__ import main; main()"
 PATIENT = """
 import sys, time
@@ -36,7 +40,7 @@ class Patient(Search):
         solution = super().run()
         self._progress.update("bandwidth", 1000, 1100)
         print("searching", file=sys.stderr, flush=True)
-        if not self._budget.stop.wait(60):
+        if not self._budget.stop.wait(600):
             raise AssertionError("nobody stopped the search")
         return replace(solution, stopped_by="signal")
 
@@ -109,7 +113,7 @@ def on_terminal(
     )
     os.close(follower)
     received = b""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + HANG_S
     while time.monotonic() < deadline:
         ready, _, _ = select.select([leader], [], [], 0.2)
         if ready:
@@ -125,4 +129,4 @@ def on_terminal(
         elif process.poll() is not None:
             break
     os.close(leader)
-    return process.wait(timeout=60), received.decode()
+    return process.wait(timeout=HANG_S), received.decode()

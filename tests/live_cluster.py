@@ -25,6 +25,7 @@ from typing import Any
 
 from apiserver import FakeCluster
 from apiserver_http import serving, write_kubeconfig
+from effort import HANG_S
 from live_objects import (
     LEASES,
     TAINT,
@@ -47,8 +48,6 @@ VARIABLE = "GANGPLAN_TEST_KUBECONFIG"
 HEARTBEAT_S = 10.0
 """The node lifecycle controller gives a node 40 to 50 s."""
 _LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{LEASES}/leases"
-PATIENCE_S = 30.0
-"""For what controllers and schedulers do by themselves."""
 
 
 @dataclass(slots=True)
@@ -81,7 +80,7 @@ class Live:
 
     def get(self, path: str) -> Tree:
         """An object or list, as the API server gives it."""
-        with urllib.request.urlopen(self.url + path, timeout=30) as reply:
+        with urllib.request.urlopen(self.url + path, timeout=HANG_S) as reply:
             found: Tree = json.load(reply)
         return found
 
@@ -93,7 +92,7 @@ class Live:
             method=method,
             headers={"Content-Type": "application/strategic-merge-patch+json"} if tree else {},
         )
-        with urllib.request.urlopen(request, timeout=30) as reply:
+        with urllib.request.urlopen(request, timeout=HANG_S) as reply:
             reply.read()
 
     def pods(self) -> dict[str, Tree]:
@@ -177,9 +176,9 @@ class Live:
         )
 
     def wait_until(self, holds: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + HANG_S
         while not holds():
-            assert time.monotonic() < deadline, f"waited {PATIENCE_S:g} s for {what}"
+            assert time.monotonic() < deadline, f"waited {HANG_S:g} s for {what}"
             time.sleep(0.05)
 
     @contextmanager
@@ -220,12 +219,17 @@ def kubectl(
 ) -> str:
     """``home``: where kubectl keeps what it learns of the server."""
     done = subprocess.run(
-        [real_kubectl(), f"--kubeconfig={kubeconfig}", "--request-timeout=30s", *arguments],
+        [
+            real_kubectl(),
+            f"--kubeconfig={kubeconfig}",
+            f"--request-timeout={HANG_S:g}s",
+            *arguments,
+        ],
         input=None if given is None else json.dumps(given),
         stdin=subprocess.DEVNULL if given is None else None,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=HANG_S,
         check=False,
         env={**os.environ, "HOME": str(home), "KUBERC": "off"},
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 from apiserver import FakeCluster
 from apiserver_http import serving
 from conftest import RunCli
+from effort import HANG_S
 from live_objects import Tree, Wanted, pods
 from snapshots import environment
 
@@ -60,7 +61,7 @@ class Stage:
             env=environ,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=HANG_S,
             check=True,
         )
         return ended.stdout + ended.stderr

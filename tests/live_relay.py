@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from apiserver_errors import ApiError
+from effort import HANG_S
 
 Tree = dict[str, Any]
 
@@ -195,7 +196,7 @@ def _handler(relay: Relay) -> type[BaseHTTPRequestHandler]:
 
         def setup(self) -> None:
             super().setup()
-            self.upstream = http.client.HTTPConnection(address, timeout=60)
+            self.upstream = http.client.HTTPConnection(address, timeout=HANG_S)
 
         def finish(self) -> None:
             self.upstream.close()

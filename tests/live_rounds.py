@@ -201,7 +201,7 @@ class Rounds:
     def _run(self) -> Ran:
         self.live.relay.forget()
         self._plan.unlink(missing_ok=True)
-        return ran(self.live, *self._words(), timeout=180)
+        return ran(self.live, *self._words())
 
     def _killed_run(self) -> None:
         self.kills += 1

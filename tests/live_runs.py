@@ -1,4 +1,4 @@
-"""The real program as a process against a live cluster: plans, runs, and runs that are killed."""
+"""The real program against a live cluster: plans and runs in this process, and as one where it is killed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from effort import HANG_S
 from interactive import HEARING, MAIN, ROOT
 from live_cluster import Live
 from live_objects import policy
@@ -84,9 +85,7 @@ def started(live: Live, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [sys.executable, "-c", HEARING + MAIN, *arguments],
         cwd=live.folder,
-        env=environment(
-            live.folder, PYTHONPATH=str(ROOT), KUBECONFIG=str(live.relayed), USER="tester"
-        ),
+        env={**_environ(live), "PYTHONPATH": str(ROOT)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -100,12 +99,18 @@ def started(live: Live, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def ran(live: Live, *arguments: str, meddler: Meddler = honest, timeout: float = 90.0) -> Ran:
-    """Run it to its end, with answers as the meddler makes them."""
-    with live.relay.meddling(meddler), started(live, *arguments) as process:
-        out, err = process.communicate(timeout=timeout)
+def ran(live: Live, *arguments: str, meddler: Meddler = honest) -> Ran:
+    """Run it to its end in this process, with answers as the meddler makes them."""
+    out, err = io.StringIO(), io.StringIO()
+    console = Console(stdout=out, stderr=err, stdin=io.BytesIO(), environ=_environ(live))
+    with live.relay.meddling(meddler):
+        code = run(arguments, console)
         calls = tuple(live.relay.calls)
-    return Ran(process.returncode, out, err, calls)
+    return Ran(code, out.getvalue(), err.getvalue(), calls)
+
+
+def _environ(live: Live) -> dict[str, str]:
+    return environment(live.folder, KUBECONFIG=str(live.relayed), USER="tester")
 
 
 def apply_words(live: Live, plan: Path, *more: str) -> list[str]:
@@ -159,7 +164,7 @@ def killed(live: Live, killer: Killer, *arguments: str) -> Ran:
     """
     with live.relay.meddling(killer), started(live, *arguments) as process:
         killer.process = process
-        out, err = process.communicate(timeout=90)
+        out, err = process.communicate(timeout=HANG_S)
         calls = tuple(live.relay.calls)
         if killer.struck is not None:
             live.relay.later_s += LEASE_S

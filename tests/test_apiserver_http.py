@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 from apiserver import LOST, FakeCluster
 from apiserver_http import ADMIN, CERTIFICATE, Endpoint, serving
+from effort import HANG_S
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -37,7 +38,7 @@ def endpoint(cluster: FakeCluster, tmp_path: Path) -> Iterator[Endpoint]:
 def connection(endpoint: Endpoint) -> Iterator[http.client.HTTPSConnection]:
     parts = urlsplit(endpoint.url)
     context = ssl.create_default_context(cafile=str(CERTIFICATE))
-    found = http.client.HTTPSConnection("127.0.0.1", parts.port, timeout=20, context=context)
+    found = http.client.HTTPSConnection("127.0.0.1", parts.port, timeout=HANG_S, context=context)
     yield found
     found.close()
 
@@ -84,7 +85,7 @@ def test_a_lost_answer_ends_the_connection(
 
 def test_without_tls_everybody_is_an_administrator(cluster: FakeCluster, tmp_path: Path) -> None:
     with serving(cluster, tmp_path, tls=False) as endpoint:
-        plain = http.client.HTTPConnection("127.0.0.1", urlsplit(endpoint.url).port, timeout=60)
+        plain = http.client.HTTPConnection("127.0.0.1", urlsplit(endpoint.url).port, timeout=HANG_S)
         plain.request("GET", f"{PODS}/a")
         assert plain.getresponse().status == 200
         plain.close()
@@ -95,7 +96,7 @@ def kubectl(endpoint: Endpoint, *arguments: str) -> str:
         [os.environ.get("KUBECTL", "kubectl"), *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
         check=True,
         env=endpoint.environ(os.environ),
     )
@@ -127,6 +128,8 @@ def test_kubectl_asks_for_rights_as_the_user_it_is(
 ) -> None:
     own = {**endpoint.environ(os.environ), "KUBECONFIG": str(endpoint.as_user("token-of-planner"))}
     command = [os.environ.get("KUBECTL", "kubectl"), "auth", "can-i", "list", "pods"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=own)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=HANG_S, check=False, env=own
+    )
     assert (done.returncode, done.stdout.split()) == (1, ["no"])
     assert kubectl(endpoint, "auth", "can-i", "list", "pods").split() == ["yes"]

@@ -11,6 +11,7 @@ from importlib.resources import files
 
 import pytest
 import yaml
+from effort import HANG_S
 
 from models.documents.server import ServerModelDocument
 from models.hardware import MAX_MESH_GPUS, ServerModel, slug
@@ -337,7 +338,7 @@ def test_finding_one_model_parses_one_file() -> None:
         "c.find('p4de.24xlarge');"
         "assert c._load.cache_info().currsize == 2"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=HANG_S)
 
 
 def test_the_catalogue_names_no_file_of_a_machine() -> None:

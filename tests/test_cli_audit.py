@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import yaml
 from conftest import RunCli
+from effort import HANG_S
 
 from models.documents.audit import AuditDocument, AuditGang
 from models.instance.instance import Instance
@@ -370,7 +371,7 @@ def test_a_signal_ends_the_audit_with_what_was_found() -> None:
     assert process.stderr is not None
     assert process.stderr.readline()  # it has begun
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 143
     assert "Traceback" not in err
     if out:

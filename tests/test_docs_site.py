@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from effort import HANG_S
 from test_docs import ROOT, text
 
 CONFIG = ROOT / "deploy" / "docs" / "mkdocs.yml"
@@ -24,7 +25,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         env={"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": ":".join(sys.path)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_S,
         check=False,
     )
     assert (run.returncode, run.stderr) == (0, "")

@@ -14,6 +14,7 @@ import kube
 import plan_changes
 import pytest
 from conftest import RunCli
+from effort import HANG_S
 from interactive import ROOT, environment
 from plan_documents import sealed
 from test_show_gangs import crowd
@@ -337,7 +338,7 @@ def test_counts_alone_read_stdin_and_load_no_solver(tmp_path: Path) -> None:
         cwd=ROOT,
         env=environment(),
         check=False,
-        timeout=60,
+        timeout=HANG_S,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "decision  wait: NoRoom" in done.stdout

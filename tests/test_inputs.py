@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from effort import first_fast
+from effort import HANG_S, first_fast
 
 from models.instance.gang import Gang
 from models.instance.instance import Instance
@@ -382,7 +382,7 @@ def test_lingjun_is_what_its_script_makes_of_its_sources(tmp_path: Path) -> None
             str(source / "hosts.csv"), str(source / "jobs.csv"),
             "--at", "604800", "--pause", "14400", "--stretch", "30", "--out", str(tmp_path),
         ],
-        check=True, capture_output=True, timeout=120,
+        check=True, capture_output=True, timeout=HANG_S,
     )  # fmt: skip
     for name in (
         "cluster.yaml",

@@ -18,6 +18,7 @@ import pytest
 from building import build
 from building import gang as demand
 from conftest import RunCli
+from effort import HANG_S
 from interactive import PATIENT, environment, started
 from outcomes import NOW
 from plan_documents import sealed
@@ -199,7 +200,7 @@ def test_a_plan_is_verified_and_saved_whether_the_process_lives_or_dies(
         if dies:
             os.kill(judge, signal.SIGKILL)
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 143
     assert ("the process of the judge ended" in err) == dies
     assert cli("verify", str(two_gangs / "saved.json")).code == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
-from effort import first_fast, spread
+from effort import HANG_S, first_fast, spread
 from live_checks import overfull, partial, placed
 from live_cluster import Live
 from live_objects import ten_gangs
@@ -63,7 +63,7 @@ def test_a_signal_lets_it_finish_what_is_under_way_and_the_same_command_resumes(
         return forward()
 
     with live.relay.meddling(interrupt), started(live, *apply_words(live, plan)) as process:
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 128 + signal.SIGTERM, err
     # the gangs of two pods that were under way were finished, nothing more began
     assert len(starts) == 2 * LANES

@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from effort import HANG_S
 from live_checks import overfull, partial, placed
 from live_cluster import Live
 from live_objects import Wanted, ten_gangs
@@ -26,7 +27,7 @@ class Hold:
     def __call__(self, call: Call, forward: Forward) -> Answer | None:
         if call.writes_pods and not self.reached.is_set():
             self.reached.set()
-            self.go_on.wait(60)
+            self.go_on.wait(HANG_S)
         return forward()
 
 
@@ -34,11 +35,11 @@ def test_of_two_runs_at_once_one_works_and_the_other_says_who_does(live: Live) -
     live.create(Wanted("one", 2, 8), Wanted("two", 2, 8))
     hold = Hold()
     with live.relay.meddling(hold), started(live, *run_words(live)) as first:
-        assert hold.reached.wait(60)
+        assert hold.reached.wait(HANG_S)
         with started(live, *run_words(live)) as second:
-            _, said = second.communicate(timeout=60)
+            _, said = second.communicate(timeout=HANG_S)
         hold.go_on.set()
-        _, err = first.communicate(timeout=60)
+        _, err = first.communicate(timeout=HANG_S)
     assert (first.returncode, second.returncode) == (0, 75), (err, said)
     assert "tester@" in said
     assert re.search(r"gangplan unlock [\w-]+", said), said

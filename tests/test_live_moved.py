@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from effort import first_fast
+from effort import HANG_S, first_fast
 from live_checks import overfull, partial, placed
 from live_cluster import Live
 from live_objects import Wanted, ten_gangs
@@ -86,7 +86,7 @@ def undone(live: Live, said: str) -> int:
             command,
             shell=True,
             check=True,
-            timeout=60,
+            timeout=HANG_S,
             capture_output=True,
             env=environment(live.folder, KUBECONFIG=str(live.relayed)),
         )

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from effort import HANG_S
 from test_proxy import wired
 from test_retry import OK, patient
 from wire_server import Answer, Asked, Server, answer, on_socket
@@ -88,7 +89,7 @@ def test_nothing_is_waited_for_between_requests(tmp_path: Path) -> None:
         channel = UnixHttpConnection(lambda: path, timeout_s=5.0, max_bytes=1000)
         assert asked(channel, "/0", "/1") == ["first", "second"]
         channel.close()
-        thread.join(60)
+        thread.join(HANG_S)
 
 
 def test_after_a_broken_answer_none_is_taken_for_another(
@@ -129,7 +130,7 @@ def test_eight_connections_carry_them_out_at_once_and_each_gets_its_own_answer(
 
     def play(asked: Asked) -> Answer:
         if asked.method == "PATCH":
-            together.wait(30)  # none is answered before eight have come
+            together.wait(HANG_S)  # none is answered before eight have come
         return answer(
             code=409 if asked.path.endswith("7") else 200, body=json.loads(asked.body or b"{}")
         )

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from effort import HANG_S
 from snapshots import real_kubectl
 from wire_server import DATE_S, Answer, Asked, Server, answer, on_localhost
 
@@ -190,13 +191,14 @@ def test_no_answer_in_time_is_a_lost_one_and_the_next_is_its_own(tmp_path: Path)
 
     def play(asked: Asked) -> Answer:
         if asked.path == "/api/v1/slow":
-            go.wait(10)
+            go.wait(HANG_S)
         return answer(body={"path": asked.path})
 
-    with wired(tmp_path, play, seconds=1.0) as (wire, _):
+    with wired(tmp_path, play) as (wire, _):
+        wire._connections[0]._timeout_s = 1.0
         lost = wire.send("GET", "/api/v1/slow")
         go.set()
-        wire._connections[0]._timeout_s = 60
+        wire._connections[0]._timeout_s = HANG_S
         assert lost == Reply(LOST, why="no answer within 1 s")
         assert wire.send("GET", "/api/v1/quick").body == {"path": "/api/v1/quick"}
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from effort import HANG_S
 from snapshots import real_kubectl
 from wire_server import Answer, Asked, answer, kubeconfig, on_localhost
 
@@ -77,6 +78,20 @@ def living(pids: list[int]) -> list[int]:
     return found
 
 
+OTHERS: list[int] = []
+"""Processes that earlier tests left to this one, such as the tracker of multiprocessing."""
+
+
+@pytest.fixture(autouse=True)
+def _others() -> None:
+    OTHERS[:] = descendants(os.getpid())
+
+
+def ours() -> list[int]:
+    """Processes that this test has started."""
+    return [pid for pid in descendants(os.getpid()) if pid not in OTHERS]
+
+
 def descendants(pid: int) -> list[int]:
     """Processes that it started, and those that these did."""
     with subprocess.Popen(["ps", "-eo", "pid=,ppid="], stdout=subprocess.PIPE, text=True) as ps:
@@ -89,7 +104,7 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def comes_true(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
+def comes_true(condition: Callable[[], bool], seconds: float = HANG_S) -> bool:
     until = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > until:
@@ -110,7 +125,7 @@ def test_the_socket_is_in_a_folder_that_only_we_can_enter(short: Path, tmp_path:
             assert stat.S_IMODE(folder.stat().st_mode) == 0o700
             (socket,) = folder.iterdir()
             assert stat.S_ISSOCK(socket.stat().st_mode)
-            started = descendants(os.getpid())
+            started = ours()
             assert len(living(started)) >= 2
         assert living(started) == []
         assert list(short.iterdir()) == []
@@ -122,7 +137,7 @@ def test_nothing_is_left_where_the_block_raises(short: Path, tmp_path: Path) -> 
 
         def fails() -> None:
             with connect(environment(short), kubeconfig=str(config)):
-                started.extend(descendants(os.getpid()))
+                started.extend(ours())
                 raise KeyError
 
         with pytest.raises(KeyError):
@@ -163,7 +178,7 @@ def test_the_proxy_goes_with_us_however_we_are_killed(
             started = descendants(process.pid)
             assert len(started) >= 2
             process.send_signal(number)
-            process.wait(60)
+            process.wait(HANG_S)
         assert comes_true(lambda: not living(started))
         assert comes_true(lambda: not list(short.iterdir()))
 
@@ -176,7 +191,7 @@ def test_signals_to_everybody_do_not_keep_the_tether_from_cleaning_up(
         # as a service manager does it: SIGTERM to all of a group, then SIGKILL to who is left of ours
         for pid in (*started, process.pid):
             os.kill(pid, signal.SIGTERM)
-        process.wait(60)
+        process.wait(HANG_S)
         assert comes_true(lambda: not living(started))
         assert comes_true(lambda: not list(short.iterdir()))
 
@@ -187,7 +202,7 @@ def test_the_proxy_goes_even_with_a_tether_that_is_killed(short: Path, tmp_path:
         os.kill(tether_of(started), signal.SIGKILL)
         assert comes_true(lambda: not living(started))
         process.kill()
-        process.wait(60)
+        process.wait(HANG_S)
         for folder in short.iterdir():  # nobody was left to do it
             shutil.rmtree(folder)
 
@@ -198,12 +213,12 @@ def test_a_proxy_that_somebody_ends_is_started_again(short: Path, tmp_path: Path
         connect(environment(short), kubeconfig=str(config), accept=["/api/v1/nodes"]) as wire,
     ):
         for _ in range(proxying.MAX_RESTARTS):
-            started = descendants(os.getpid())
+            started = ours()
             os.kill(next(p for p in started if p != tether_of(started)), signal.SIGKILL)
             assert comes_true(lambda pids=started: not living(pids))  # type: ignore[misc]
             assert wire.send("GET", "/api/v1/nodes").ok
             assert len(list(short.iterdir())) == 1
-        started = descendants(os.getpid())
+        started = ours()
         os.kill(tether_of(started), signal.SIGKILL)
         assert comes_true(lambda: not living(started))
         reply = wire.send("GET", "/api/v1/nodes")
@@ -331,10 +346,9 @@ def test_a_program_that_never_serves_is_ended(
 ) -> None:
     monkeypatch.setattr(proxying, "START_S", 0.4)
     program = script(tmp_path / "kubectl", "echo waiting for you >&2; sleep 60 & wait")
-    before = descendants(os.getpid())
     lines = refused(UnavailableError, environment(short, KUBECTL=str(program)), context="test")
     assert lines[0] == "error: kubectl proxy failed: it did not begin to serve within 0.4 s"
-    assert comes_true(lambda: set(descendants(os.getpid())) <= set(before))
+    assert comes_true(lambda: not ours())
 
 
 def test_a_program_that_ends_without_a_word(short: Path, tmp_path: Path) -> None:
@@ -415,6 +429,6 @@ def test_killed_at_any_moment_of_the_start_nothing_stays(short: Path, tmp_path: 
                 time.sleep(0.015 * number)
                 started = descendants(process.pid)
                 process.kill()
-                process.wait(60)
+                process.wait(HANG_S)
             assert comes_true(lambda pids=started: not living(pids))  # type: ignore[misc]
             assert comes_true(lambda: not list(short.iterdir())), number

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from effort import first_fast
+from effort import HANG_S, first_fast
 
 ROOT = Path(__file__).resolve().parents[1]
 MILLION = 1_000_000
@@ -56,7 +56,7 @@ def test_a_pumped_file_ends_in_one_error_or_a_result(tmp_path: Path, name: str) 
         capture_output=True,
         text=True,
         check=False,
-        timeout=600,
+        timeout=HANG_S,
     )
     assert done.returncode == 65, done.stderr[-2000:]
     assert done.stderr.startswith("error: ")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from apiserver_http import serving
 from apply_runs import Bench, a_cluster, bench
+from effort import HANG_S
 from snapshots import environment, real_kubectl
 
 
@@ -32,7 +33,7 @@ class Hands:
             env=environment(self.folder.parent),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=HANG_S,
             check=False,
         )
 

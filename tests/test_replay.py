@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import RunCli
+from effort import HANG_S
 
 from models.documents.replay import ReplayDocument
 
@@ -169,7 +170,7 @@ def test_a_signal_keeps_the_runs_that_are_finished(trace: str, tmp_path: Path) -
     line = process.stderr.readline()
     assert line.startswith("finished first-fit-decreasing")
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=HANG_S)
     assert process.returncode == 143
     assert "interrupted: 1 run not finished" in said
     found = document(out)

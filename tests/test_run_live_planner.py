@@ -17,6 +17,7 @@ import pytest
 from apiserver_http import serving
 from apiserver_recorded import RecordedServer, forbidden
 from conftest import RunCli
+from effort import HANG_S
 from snapshots import environment, more
 
 from models.documents.plan import PlanDocument
@@ -174,13 +175,13 @@ def test_the_folder_of_a_killed_run_is_removed_by_the_next_and_no_other(
     alive, used = run()
     assert left.is_dir()  # its run was alive when the second began
     killed.kill()
-    killed.communicate(timeout=30)
+    killed.communicate(timeout=HANG_S)
     assert left.is_dir()
     with private_folder() as own:
         assert not left.exists()
         assert (used / "cluster").is_dir()
         assert own.is_dir()
-    alive.communicate(timeout=30)
+    alive.communicate(timeout=HANG_S)
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"gangplan-run-file", "gangplan-run-link"}
 

@@ -14,20 +14,19 @@ from pathlib import Path
 import pytest
 from apiserver import Answer, Call, FakeCluster
 from conftest import RunCli
+from effort import HANG_S
+from interactive import HEARING, MAIN, ROOT
 from run_bench import RunBench, is_write, nodes, run_bench
 from snapshots import environment, real_kubectl
 
 from models.apply.lanes import LANES
-
-ROOT = Path(__file__).parent.parent
-PROGRAM = "import sys; from planner.__main__ import main; sys.argv[0] = 'gangplan'; main()"
 
 
 def started(bench: RunBench, *options: str, **environ: str) -> subprocess.Popen[str]:
     """The program as a process of its own, nothing on stdin."""
     given = environment(bench.folder, PYTHONPATH=str(ROOT), **environ)
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "run", "--budget", "5", "--wait", "0s", *options],
+        [sys.executable, "-c", HEARING + MAIN, "run", "--budget", "5", "--wait", "0s", *options],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -38,7 +37,7 @@ def started(bench: RunBench, *options: str, **environ: str) -> subprocess.Popen[
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=HANG_S)
     return process.returncode, out, err
 
 

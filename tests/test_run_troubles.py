@@ -13,6 +13,7 @@ import pytest
 from apiserver import LOST, Answer, Call
 from apiserver_kinds import Kind
 from conftest import Result, RunCli
+from effort import HANG_S
 from run_bench import (
     LEASE,
     RunBench,
@@ -106,7 +107,7 @@ def test_the_lock_is_kept_alive_while_the_solver_works(
         return sum(call.method == "PUT" and call.path == LEASE for call in bench.cluster.calls)
 
     def wait_for_one() -> None:
-        before, deadline = renewals(), time.monotonic() + 60
+        before, deadline = renewals(), time.monotonic() + HANG_S
         while renewals() == before and time.monotonic() < deadline:
             time.sleep(0.02)
         renewed.append(renewals() > before)

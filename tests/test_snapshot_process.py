@@ -12,6 +12,7 @@ import pytest
 from apiserver_http import RawAnswer
 from apiserver_recorded import RecordedServer, Request
 from conftest import RunCli
+from effort import HANG_S
 from interactive import on_terminal, started
 from snapshots import Cluster, cluster, environment, small
 
@@ -73,13 +74,13 @@ def test_a_signal_ends_kubectl_too_and_leaves_nothing(
     for name, value in environment(served.folder).items():
         monkeypatch.setenv(name, value)
     with started("snapshot", "--out", str(served.out), "--force", cwd=served.folder) as process:
-        assert asked.wait(60)
+        assert asked.wait(HANG_S)
         time.sleep(0.2)
         kubectls = descendants(process.pid)
         assert any("--unix-socket=" in line for line in alive(kubectls))
         begun = time.monotonic()
         process.send_signal(number)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=HANG_S)
     assert (process.returncode, out) == (code, "")
     assert err == "error: interrupted; nothing was saved\n"
     assert time.monotonic() - begun < 15
@@ -95,11 +96,11 @@ def test_a_second_signal_leaves_nothing_either(
     for name, value in environment(served.folder).items():
         monkeypatch.setenv(name, value)
     with started("snapshot", "--out", str(served.out), cwd=served.folder) as process:
-        assert asked.wait(60)
+        assert asked.wait(HANG_S)
         for _ in range(5):
             process.send_signal(signal.SIGTERM)
             time.sleep(0.01)
-        process.communicate(timeout=60)
+        process.communicate(timeout=HANG_S)
     # One that comes when all is tidied up ends Python itself by the signal: 143 to a shell as well.
     assert process.returncode in (143, -signal.SIGTERM)
     assert served.litter() == []
@@ -116,13 +117,13 @@ def test_kubectl_behind_a_script_ends_with_what_it_started(
     for name, value in environment(served.folder, KUBECTL=str(script)).items():
         monkeypatch.setenv(name, value)
     with started("snapshot", "--out", str(served.out), cwd=served.folder) as process:
-        assert asked.wait(60)
+        assert asked.wait(HANG_S)
         time.sleep(0.2)
         below = descendants(process.pid)
         assert len(below) >= 2
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
-    deadline = time.monotonic() + 30
+        process.communicate(timeout=HANG_S)
+    deadline = time.monotonic() + HANG_S
     while alive(below) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert alive(below) == []

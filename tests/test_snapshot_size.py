@@ -13,6 +13,7 @@ from urllib.parse import quote
 import pytest
 from apiserver_http import serving
 from apiserver_recorded import RecordedServer
+from effort import HANG_S
 from interactive import started
 from snapshots import environment, files, real_kubectl
 
@@ -84,7 +85,7 @@ def test_a_large_cluster_is_recorded_fast_in_bounded_memory(
         alone = paged_raw(tmp_path)
         begun = time.monotonic()
         with started("snapshot", "--out", "out", before=PEAK, cwd=tmp_path) as process:
-            _, err = process.communicate(timeout=120)
+            _, err = process.communicate(timeout=HANG_S)
         took = time.monotonic() - begun
     assert process.returncode == 0, err
     served = sum(len(answer.body) for answer in server.answers.values())

@@ -10,7 +10,7 @@ from http.client import HTTPResponse
 from pathlib import Path
 
 import pytest
-from effort import examples
+from effort import HANG_S, examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire_server import Answer, Asked, Server, answer, on_socket
@@ -224,7 +224,7 @@ def test_an_answer_that_comes_too_late_is_never_taken_for_the_next_one(path: Pat
 
     def play(asked: Asked) -> Answer:
         if asked.target == "/slow":
-            given_up.wait(60)
+            given_up.wait(HANG_S)
         return answer(body=asked.target.encode())
 
     with on_socket(path, play):

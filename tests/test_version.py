@@ -15,6 +15,7 @@ from types import ModuleType
 import pytest
 import yaml
 from conftest import RunCli
+from effort import HANG_S
 from test_docs import ROOT, text
 
 import planner
@@ -96,7 +97,7 @@ def test_without_git_it_is_the_release_in_preparation(
 def build(tree: Path, kind: str) -> Path:
     pytest.importorskip("hatchling", reason="hatchling of the extra dev is not installed")
     command = [sys.executable, "-m", "hatchling", "build", "-t", kind]
-    subprocess.run(command, cwd=tree, check=True, capture_output=True, timeout=120)
+    subprocess.run(command, cwd=tree, check=True, capture_output=True, timeout=HANG_S)
     (made,) = (tree / "dist").iterdir()
     return made
 

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from effort import HANG_S
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(
@@ -62,7 +63,7 @@ def loaded(doing: str, *prefixes: str) -> list[str]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
         check=False,
     )
     assert done.stderr == ""
