@@ -6,9 +6,10 @@ Called by the comparison test and by the sweep.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from effort import briefly
 from exhaustive import Best, plan
 from exhaustive_moves import moves_of
 from exhaustive_values import Tiers, tier_values
@@ -21,6 +22,16 @@ from models.verify.check import check, derive
 from planner.search.solve import solve
 
 DAY = "2026-11-21T00:00:00Z"
+
+
+def wrong(seeds: Iterable[int], faults: Callable[[int], Sequence[object]]) -> dict[int, object]:
+    """What is wrong at which seed; samples leave out those at which trying every plan takes long."""
+    found: dict[int, object] = {}
+    for seed in seeds:
+        with briefly():
+            if what := faults(seed):
+                found[seed] = what
+    return found
 
 
 def differences(instance: Instance) -> list[str]:

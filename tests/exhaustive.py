@@ -83,6 +83,7 @@ def _footings(ways: Ways) -> list[tuple[Vector, Footing]]:
     choices = [list(of) for of in ways.of]
     found: list[tuple[Vector, Footing]] = []
     for stays in product(*choices):
+        ways.effort.one()
         footing = Footing(ways, stays)
         found.append((footing.bound(), footing))
     return sorted(found, key=lambda one: one[0], reverse=True)

@@ -199,6 +199,7 @@ class Footing:
         watched = self._watched(rest)
         awaited = {service_of(self.instance.gangs[other]) for other in rest}
         for way in self.ways[g]:
+            self.all.effort.one()
             moved = self._moved(g, way, entry.moved)
             evicted = self._evicted(g, way, entry.evicted)
             if moved is None or evicted is None or self._barred(g, way, entry):
@@ -222,6 +223,7 @@ class Footing:
             last = not rest and not self.all.reserving.all
             takings = self.choosing.takings(g, way.option, way.spread, entry.state, last=last)
             for taken, share in takings:
+                self.all.effort.one()
                 value = summed(entry.value, self._gain(g, way, share))
                 state = self._left(entry.state, way, taken)
                 step = Step(g, way, taken, entry.step)

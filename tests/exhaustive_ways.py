@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from effort import Effort
 from exhaustive_beside import spots
 from exhaustive_leftover import LEFTOVER, WHOLE_OR_FREE, leftover
 from exhaustive_options import Key, Option, options
@@ -126,6 +127,7 @@ class Ways:
         self, scale: Scale, spreading: Spreading, immovable: frozenset[int], reserving: Reserving
     ) -> None:
         self.scale = scale
+        self.effort = Effort()
         self.promises = promises(scale.instance)
         self.spreading = spreading
         self.reserving = reserving
@@ -143,6 +145,7 @@ class Ways:
             if option.moved and self._too_many(g):
                 continue
             for spread in self.spreading.of(g, option):
+                self.effort.one()
                 marks = self.pod_rules.marks(g, spread.pods)
                 if marks is None or not self.reserving.may_come(g, spread.pods):
                     continue

@@ -15,7 +15,7 @@ import pytest
 from building import build, gang, role
 from building import node as server
 from building_servers import switched
-from effort import examples
+from effort import briefly, examples
 from exhaustive import plan
 from exhaustive_starting import could_start, could_start_now
 from outcomes import NOW, planned
@@ -128,10 +128,11 @@ def test_program_and_exhaustive_search_agree_on_who_could_start() -> None:
         instance = (busy if seed % 3 == 0 else tiny)(seed, more=MORE)
         starts = EmptyStarts(instance)
         for g, one in enumerate(instance.gangs):
-            if not one.running and one.hold is None:
-                can = could_start(instance, g)
+            if one.running or one.hold is not None:
+                continue
+            with briefly():
+                can, now = could_start(instance, g), could_start_now(instance, g)
                 assert (starts.answer(g) is Answer.CAN) == can, (seed, one.name)
-                now = could_start_now(instance, g)
                 assert starts.can_now(g) == now, (seed, one.name)
                 never += not can
                 not_now += can and not now

@@ -7,7 +7,7 @@ A failure names the seed: ``python tests/exhaustive_sweep.py --seeds N:N+1 --nar
 from __future__ import annotations
 
 import pytest
-from comparing import differences
+from comparing import differences, wrong
 from effort import examples, first_fast
 from tiny import tiny
 from tiny_busy import busy
@@ -61,29 +61,21 @@ BUSY = {
 
 @pytest.mark.parametrize("first", first_fast(range(0, SEEDS, CHUNK), 2))
 def test_the_search_equals_trying_every_plan(first: int) -> None:
-    found = {seed: differences(tiny(seed)) for seed in range(first, first + CHUNK)}
-    assert {seed: what for seed, what in found.items() if what} == {}
+    assert wrong(range(first, first + CHUNK), lambda seed: differences(tiny(seed))) == {}
 
 
 @pytest.mark.parametrize("name", MORE)
 def test_the_search_equals_trying_every_plan_with_more_of_a_kind(name: str) -> None:
-    found = {
-        seed: differences(tiny(seed, more=MORE[name]))
-        for seed in range(1000, 1000 + examples(20, 3))
-    }
-    assert {seed: what for seed, what in found.items() if what} == {}
+    seeds = range(1000, 1000 + examples(20, 3))
+    assert wrong(seeds, lambda seed: differences(tiny(seed, more=MORE[name]))) == {}
 
 
 @pytest.mark.parametrize("first", first_fast(range(0, BUSY_SEEDS, 25), 1))
 def test_the_search_equals_trying_every_plan_where_most_things_run(first: int) -> None:
-    found = {seed: differences(busy(seed)) for seed in range(first, first + 25)}
-    assert {seed: what for seed, what in found.items() if what} == {}
+    assert wrong(range(first, first + 25), lambda seed: differences(busy(seed))) == {}
 
 
 @pytest.mark.parametrize("name", BUSY)
 def test_the_search_equals_trying_every_plan_with_more_of_what_runs(name: str) -> None:
-    found = {
-        seed: differences(busy(seed, more=BUSY[name]))
-        for seed in range(1000, 1000 + examples(30, 4))
-    }
-    assert {seed: what for seed, what in found.items() if what} == {}
+    seeds = range(1000, 1000 + examples(30, 4))
+    assert wrong(seeds, lambda seed: differences(busy(seed, more=BUSY[name]))) == {}

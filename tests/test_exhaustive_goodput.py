@@ -6,7 +6,6 @@ it apart (with ``--more a,b,c`` for the series that have more of a kind).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 
@@ -14,7 +13,7 @@ import pytest
 from bounding import dishonest, faults, searched
 from building import build, gang, node
 from building_servers import switched
-from comparing import differences, misjudged
+from comparing import differences, misjudged, wrong
 from effort import examples, first_fast
 from test_bounds import hold_implied_bounds, hold_pooled_bounds
 from tiny_speeds import busy_by_speed, tiny_by_speed
@@ -53,36 +52,29 @@ SERVICES = {
 FAMILIES = tuple(row.name for row in TIERS)
 
 
-def by_seed(found: dict[int, list[str]]) -> dict[int, list[str]]:
-    """Only the seeds at which something differs."""
-    return {seed: what for seed, what in found.items() if what}
-
-
 @pytest.mark.parametrize("first", first_fast(range(0, SEEDS, CHUNK), 2))
 def test_the_search_equals_trying_every_plan_by_speed(first: int) -> None:
     seeds = range(first, first + CHUNK)
-    assert by_seed({seed: differences(tiny_by_speed(seed)) for seed in seeds}) == {}
+    assert wrong(seeds, lambda seed: differences(tiny_by_speed(seed))) == {}
 
 
 @pytest.mark.parametrize("first", first_fast(range(0, BUSY_SEEDS, BUSY_CHUNK), 2))
 def test_the_search_equals_trying_every_plan_by_speed_where_most_things_run(first: int) -> None:
     seeds = range(first, first + BUSY_CHUNK)
-    assert by_seed({seed: differences(busy_by_speed(seed)) for seed in seeds}) == {}
+    assert wrong(seeds, lambda seed: differences(busy_by_speed(seed))) == {}
 
 
 @pytest.mark.parametrize("name", SPEEDS)
 def test_the_search_equals_trying_every_plan_by_speed_with_more_of_a_kind(name: str) -> None:
     seeds = range(1000, 1000 + examples(40, 8))
-    found = {seed: differences(busy_by_speed(seed, more=SPEEDS[name])) for seed in seeds}
-    assert by_seed(found) == {}
+    assert wrong(seeds, lambda seed: differences(busy_by_speed(seed, more=SPEEDS[name]))) == {}
 
 
 @pytest.mark.parametrize("name", SPEEDS)
 def test_gangs_that_compete_as_equals_are_settled_as_by_trying_every_plan(name: str) -> None:
     seeds = range(2000, 2000 + examples(30, 5))
     more = tuple(feature for feature in SPEEDS[name] if feature != "priorities")
-    found = {seed: differences(_equals(seed, more)) for seed in seeds}
-    assert by_seed(found) == {}
+    assert wrong(seeds, lambda seed: differences(_equals(seed, more))) == {}
 
 
 def _equals(seed: int, more: tuple[str, ...]) -> Instance:
@@ -91,8 +83,9 @@ def _equals(seed: int, more: tuple[str, ...]) -> Instance:
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_services_are_settled_as_by_trying_every_plan(name: str) -> None:
-    found = {seed: differences(one) for seed, one in _services(name, examples(200, 40))}
-    assert by_seed(found) == {}
+    first = SERVICES[name][0]
+    seeds = range(first, first + examples(200, 40))
+    assert wrong(seeds, lambda seed: differences(_services(name, seed))) == {}
 
 
 @pytest.mark.usefixtures("brief_improvement")
@@ -100,17 +93,17 @@ def test_services_are_settled_as_by_trying_every_plan(name: str) -> None:
 @pytest.mark.parametrize("name", SERVICES)
 def test_services_are_kept_however_the_search_goes(name: str, size: int) -> None:
     met = FAMILIES if size == AGGREGATED_FROM else ()
-    found = {
-        seed: faults(one, solve(one, size=size), met=met)
-        for seed, one in _services(name, examples(60, 17))
-    }
-    assert by_seed(found) == {}
+
+    def found(seed: int) -> list[str]:
+        instance = _services(name, seed)
+        return faults(instance, solve(instance, size=size), met=met)
+
+    first = SERVICES[name][0]
+    assert wrong(range(first, first + examples(60, 8)), found) == {}
 
 
-def _services(name: str, count: int) -> Iterator[tuple[int, Instance]]:
-    first, without = SERVICES[name]
-    for seed in range(first, first + count):
-        yield seed, busy_by_speed(seed, without=without, more=("services", "generations"))
+def _services(name: str, seed: int) -> Instance:
+    return busy_by_speed(seed, without=SERVICES[name][1], more=("services", "generations"))
 
 
 @pytest.mark.usefixtures("brief_improvement")
@@ -119,36 +112,39 @@ def _services(name: str, count: int) -> Iterator[tuple[int, Instance]]:
 def test_the_ways_of_planning_large_instances_promise_nothing_that_a_plan_beats(
     name: str, size: int
 ) -> None:
-    seeds = range(3000, 3000 + examples(8, 3))
     met = FAMILIES if size == AGGREGATED_FROM else ()
-    found = {}
-    for seed in seeds:
+
+    def found(seed: int) -> list[str]:
         instance = busy_by_speed(seed, more=SPEEDS[name])
-        found[seed] = faults(instance, solve(instance, size=size), met=met)
-    assert by_seed(found) == {}
+        return faults(instance, solve(instance, size=size), met=met)
+
+    assert wrong(range(3000, 3000 + examples(8, 3)), found) == {}
 
 
 @pytest.mark.usefixtures("brief_improvement")
 @pytest.mark.parametrize("first", first_fast(range(300, 360, 4), 1))
 def test_they_do_so_on_meshes_and_larger_servers(first: int) -> None:
-    found = {}
-    for seed in range(first, first + 4):
+    def found(seed: int) -> list[str]:
         instance = tiny_by_speed(seed)
-        found[seed] = faults(instance, solve(instance, size=AGGREGATED_FROM))
-        found[seed] += faults(instance, solve(instance, size=WHOLE_BELOW))
-    assert by_seed(found) == {}
+        return [
+            fault
+            for size in (AGGREGATED_FROM, WHOLE_BELOW)
+            for fault in faults(instance, solve(instance, size=size))
+        ]
+
+    assert wrong(range(first, first + 4), found) == {}
 
 
 @pytest.mark.parametrize("split", [True, False])
 @pytest.mark.parametrize("first", first_fast(range(400, 520, 10), 1))
 def test_the_whole_program_promises_nothing_that_a_plan_beats(first: int, *, split: bool) -> None:
     # What its moves bought is not asked: that is found by searching again without them.
-    found = {}
-    for seed in range(first, first + 10):
+    def found(seed: int) -> list[str]:
         instance = busy_by_speed(seed)
-        wrong = faults(instance, searched(instance, split=split), met=FAMILIES if split else ())
-        found[seed] = [fault for fault in wrong if not fault.startswith("bought ")]
-    assert by_seed(found) == {}
+        told = faults(instance, searched(instance, split=split), met=FAMILIES if split else ())
+        return [fault for fault in told if not fault.startswith("bought ")]
+
+    assert wrong(range(first, first + 10), found) == {}
 
 
 @pytest.mark.usefixtures("brief_improvement")
@@ -179,8 +175,5 @@ def test_no_plan_by_speed_beats_the_bounds_without_a_search(name: str) -> None:
 
 @pytest.mark.parametrize("name", SPEEDS)
 def test_the_checker_lets_every_best_plan_pass_and_values_it_the_same(name: str) -> None:
-    found = {
-        seed: misjudged(busy_by_speed(seed, more=SPEEDS[name]))
-        for seed in range(4000, 4000 + examples(40, 5))
-    }
-    assert {seed: what for seed, what in found.items() if what} == {}
+    seeds = range(4000, 4000 + examples(40, 5))
+    assert wrong(seeds, lambda seed: misjudged(busy_by_speed(seed, more=SPEEDS[name]))) == {}

@@ -10,7 +10,7 @@ import pytest
 from bounding import dishonest, faults
 from building import build, gang, node, role
 from building_servers import nvl, switched
-from comparing import DAY
+from comparing import DAY, wrong
 from effort import examples, first_fast
 from exhaustive import plan
 from test_exhaustive_comparison import BUSY, MORE
@@ -38,13 +38,12 @@ pytestmark = pytest.mark.usefixtures("brief_improvement")
 
 @pytest.mark.parametrize("name", MORE)
 def test_the_admission_program_starts_what_the_best_plan_starts(name: str) -> None:
-    found = {}
-    for seed in range(600, 600 + examples(4, 2)):
+    def found(seed: int) -> list[str]:
         instance = tiny(seed, more=MORE[name])
-        found[seed] = faults(
-            instance, solve(instance, size=AGGREGATED_FROM), met=("admission", "waiting")
-        )
-    assert {seed: what for seed, what in found.items() if what} == {}
+        solution = solve(instance, size=AGGREGATED_FROM)
+        return faults(instance, solution, met=("admission", "waiting"))
+
+    assert wrong(range(600, 600 + examples(4)), found) == {}
 
 
 FAMILIES = tuple({row.name.partition("/")[0] for row in TIERS})
@@ -52,20 +51,20 @@ FAMILIES = tuple({row.name.partition("/")[0] for row in TIERS})
 
 @pytest.mark.parametrize("name", BUSY)
 def test_the_whole_program_finds_what_the_pooled_one_left(name: str) -> None:
-    found = {}
-    for seed in range(2600, 2600 + examples(4, 3)):
+    def found(seed: int) -> list[str]:
         instance = busy(seed, more=BUSY[name])
-        found[seed] = faults(instance, solve(instance, size=AGGREGATED_FROM), met=FAMILIES)
-    assert {seed: what for seed, what in found.items() if what} == {}
+        return faults(instance, solve(instance, size=AGGREGATED_FROM), met=FAMILIES)
+
+    assert wrong(range(2600, 2600 + examples(4, 3)), found) == {}
 
 
 @pytest.mark.parametrize("name", BUSY)
 def test_pooled_programs_and_parts_alone_promise_nothing_that_a_plan_beats(name: str) -> None:
-    found = {}
-    for seed in range(2700, 2700 + examples(4, 3)):
+    def found(seed: int) -> list[str]:
         instance = busy(seed, more=BUSY[name])
-        found[seed] = faults(instance, solve(instance, size=WHOLE_BELOW))
-    assert {seed: what for seed, what in found.items() if what} == {}
+        return faults(instance, solve(instance, size=WHOLE_BELOW))
+
+    assert wrong(range(2700, 2700 + examples(4, 3)), found) == {}
 
 
 @pytest.mark.parametrize("seed", first_fast([702, 701, 700]))
@@ -188,14 +187,14 @@ def _verdict(instance: Instance, solution: Solution) -> list[str]:
 @pytest.mark.parametrize("size", SIZES)
 def test_tolerances_are_kept_and_the_first_bound_holds(size: int | None) -> None:
     # the first tier's bound speaks of all plans, so the best without tolerances may not beat it
-    found = {}
-    for seed in range(800, 800 + examples(4, 3)):
+    def found(seed: int) -> list[str]:
         plain = tiny(seed)
         loose = tuple(Objective(o.name, Fraction(1, 4)) for o in plain.policy.objectives)
         instance = replace(plain, policy=replace(plain.policy, objectives=loose))
         solution = solve(instance, size=size)
-        found[seed] = [*dishonest(instance, solution), *_intolerable(plain, solution)]
-    assert {seed: what for seed, what in found.items() if what} == {}
+        return [*dishonest(instance, solution), *_intolerable(plain, solution)]
+
+    assert wrong(range(800, 800 + examples(4, 3)), found) == {}
 
 
 def _intolerable(plain: Instance, solution: Solution) -> list[str]:

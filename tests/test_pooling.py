@@ -6,6 +6,7 @@ import pytest
 from bounding import dishonest, faults, pooled, searched
 from building import build, gang, mask, node, role
 from building_servers import FAST_NICS, links, switched
+from comparing import wrong
 from effort import examples, first_fast
 from test_exhaustive_comparison import MORE
 from tiny import tiny
@@ -65,24 +66,19 @@ def pooled_faults(instance: Instance) -> list[str]:
 
 @pytest.mark.parametrize("first", first_fast(range(0, 40, 20)))
 def test_pooled_nodes_lose_no_plan_and_promise_none_that_is_not_there(first: int) -> None:
-    found = {seed: pooled_faults(tiny(seed)) for seed in range(first, first + 20)}
-    assert {seed: what for seed, what in found.items() if what} == {}
+    assert wrong(range(first, first + 20), lambda seed: pooled_faults(tiny(seed))) == {}
 
 
 @pytest.mark.parametrize("name", MORE)
 def test_pooled_nodes_do_so_with_more_of_a_kind(name: str) -> None:
     # 350 of the networks pools servers that bind no GPU indices and have unequal GPUs sick
-    found = {
-        seed: pooled_faults(tiny(seed, more=MORE[name]))
-        for seed in range(352 - examples(6, 3), 352)
-    }
-    assert {seed: what for seed, what in found.items() if what} == {}
+    seeds = range(352 - examples(6, 3), 352)
+    assert wrong(seeds, lambda seed: pooled_faults(tiny(seed, more=MORE[name]))) == {}
 
 
 @pytest.mark.parametrize("first", first_fast(range(0, 60, 20)))
 def test_pooled_nodes_promise_nothing_that_is_not_there_where_most_things_run(first: int) -> None:
-    found = {seed: pooled(busy(seed)) for seed in range(first, first + 20)}
-    assert {seed: what for seed, what in found.items() if what} == {}
+    assert wrong(range(first, first + 20), lambda seed: pooled(busy(seed))) == {}
 
 
 @pytest.mark.parametrize("most", [1, 4])
@@ -90,11 +86,12 @@ def test_a_mesh_planned_by_count_has_bounds_that_no_plan_beats(
     monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     monkeypatch.setattr(regions, "LARGEST_MESH_STATE", most)
-    found = {}
-    for seed in range(500, 500 + examples(30, 6)):
+
+    def found(seed: int) -> list[str]:
         instance = tiny(seed, more=MORE["networks"])
-        found[seed] = faults(instance, searched(instance, split=False))
-    assert {seed: what for seed, what in found.items() if what} == {}
+        return faults(instance, searched(instance, split=False))
+
+    assert wrong(range(500, 500 + examples(30, 6)), found) == {}
 
 
 @pytest.mark.parametrize("size", [None, 300, 4000])
