@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from models.verify.check import derive, figures, queues
+from models.verify.check import check, derive, figures, queues
 
 Doc = dict[str, Any]
 
@@ -396,3 +396,8 @@ def stands(name: str) -> Change:
         entry(plan, name)["decision"] = "keep"
 
     return change
+
+
+def rules_broken(plan: Doc) -> set[str]:
+    """Of a document, by the judge's word."""
+    return {violation.rule for violation in check(plan)}

@@ -16,16 +16,13 @@ from plan_documents import (
     node,
     policy,
     role,
+    rules_broken,
     sealed,
     standing,
 )
 
 from models.documents.stated import unchecked
 from models.verify.check import check
-
-
-def rules_broken(plan: Doc) -> set[str]:
-    return {violation.rule for violation in check(plan)}
 
 
 def goodput(**more: object) -> Doc:

@@ -13,15 +13,12 @@ from plan_documents import (
     policy,
     restated,
     role,
+    rules_broken,
     sealed,
 )
 from plan_goodput import ADMISSION, GOODPUT, SPEEDS, generations, goodput_plan
 
 from models.verify.check import check, derive
-
-
-def rules_broken(plan: Doc) -> set[str]:
-    return {violation.rule for violation in check(plan)}
 
 
 @pytest.mark.parametrize("main", ["goodput", "admission"])

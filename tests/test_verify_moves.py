@@ -14,16 +14,13 @@ from plan_documents import (
     moves,
     node,
     role,
+    rules_broken,
     sealed,
     standing,
 )
 from plan_reclaim import reclaim_plan
 
 from models.verify.check import check
-
-
-def rules_broken(plan: Doc) -> set[str]:
-    return {violation.rule for violation in check(plan)}
 
 
 def _all(*changes: Change) -> Change:

@@ -12,6 +12,7 @@ from plan_documents import (
     objective,
     off,
     restated,
+    rules_broken,
     sealed,
     standing_gpus,
     stopped,
@@ -21,10 +22,6 @@ from plan_reclaim import ALL, HIGH, LOW, TIERS, reclaim_plan
 
 from models.verify.check import check, derive
 from models.verify.judged_rules import guards
-
-
-def rules_broken(plan: Doc) -> set[str]:
-    return {violation.rule for violation in check(plan)}
 
 
 def test_the_good_plan_has_no_violation() -> None:

@@ -17,6 +17,7 @@ from plan_documents import (
     policy,
     restated,
     role,
+    rules_broken,
     sealed,
     standing,
     stopped,
@@ -30,10 +31,6 @@ LOW, HIGH = list(range(4)), list(range(4, 8))
 
 def servers(count: int) -> Doc:
     return cluster([dgx()], [node(f"h{i}", "DGX H100", "b1/r1") for i in range(1, count + 1)])
-
-
-def rules_broken(plan: Doc) -> set[str]:
-    return {violation.rule for violation in check(plan)}
 
 
 def preempted(priority: int, *, node: str = "h1", **more: object) -> Doc:

@@ -22,6 +22,7 @@ from plan_documents import (
     policy,
     restated,
     role,
+    rules_broken,
     sealed,
     server,
     standing,
@@ -40,10 +41,6 @@ def speed(plan: Doc, name: str = "a") -> int | None:
     assert check(plan) == []
     found: int | None = entry(plan, name)["speed"]
     return found
-
-
-def rules_broken(plan: Doc) -> set[str]:
-    return {violation.rule for violation in check(plan)}
 
 
 def communication(**more: object) -> Doc:

@@ -6,14 +6,22 @@ import copy
 
 import pytest
 from plan_busy import TIERS, busy_plan
-from plan_documents import Change, Doc, best_is, closed, entry, objective, off, sealed, tier, wanted
+from plan_documents import (
+    Change,
+    Doc,
+    best_is,
+    closed,
+    entry,
+    objective,
+    off,
+    rules_broken,
+    sealed,
+    tier,
+    wanted,
+)
 
 from models.documents.plan import PlanDocument
 from models.verify.check import Judge, check, derive
-
-
-def rules_broken(plan: Doc) -> set[str]:
-    return {violation.rule for violation in check(plan)}
 
 
 def test_a_good_plan_has_no_violation() -> None:

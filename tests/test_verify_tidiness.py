@@ -15,6 +15,7 @@ from plan_documents import (
     node,
     policy,
     role,
+    rules_broken,
     sealed,
     standing,
 )
@@ -28,10 +29,6 @@ def servers(count: int) -> Doc:
 
 def objectives(*names: str) -> list[Doc]:
     return [{"name": name, "tolerance": 0} for name in names]
-
-
-def rules_broken(plan: Doc) -> set[str]:
-    return {violation.rule for violation in check(plan)}
 
 
 def free(levels: list[Doc], *nodes: Doc, models: list[Doc], held: tuple[str, ...] = ()) -> int:

@@ -16,6 +16,7 @@ from plan_documents import (
     policy,
     restated,
     role,
+    rules_broken,
     sealed,
     standing,
     stopped,
@@ -27,10 +28,6 @@ ALL = list(range(8))
 LOW, HIGH = ALL[:4], ALL[4:]
 
 LOST = {"weight": "lostRuntime", "cap": "86400s"}
-
-
-def rules_broken(plan: Doc) -> set[str]:
-    return {violation.rule for violation in check(plan)}
 
 
 def servers(count: int) -> Doc:
