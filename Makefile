@@ -10,7 +10,7 @@ DEV := $(VENV)/.dev
 
 help:
 	@echo "make demo      plan the quickstart input and show the plan"
-	@echo "make test      run the tests: a sample of each sweep, five to seven minutes"
+	@echo "make test      run the tests: a sample of each sweep, four to five minutes"
 	@echo "make test-long run the long tests of what changes clusters, about three minutes"
 	@echo "make test-all  run every test and nearly whole sweeps, about twenty minutes"
 	@echo "make check     lint and type check"

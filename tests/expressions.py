@@ -42,7 +42,7 @@ def main() -> None:
         names = path.relative_to(ROOT).with_suffix("").parts
         if names[-1] != "__main__":
             importlib.import_module(".".join(names[:-1] if names[-1] == "__init__" else names))
-    trees = {path: ast.parse(path.read_text()) for path in sources}
+    trees = {path: _parts(path) for path in sources}
     for path, tree in trees.items():
         for one in _expressions(path, tree, recorded):
             mode = _mode(one.pop("call"), tree, trees.values())
@@ -50,10 +50,16 @@ def main() -> None:
     json.dump(found, sys.stdout)
 
 
+def _parts(path: Path) -> list[ast.AST]:
+    """The nodes of a source that matter here."""
+    kinds = (ast.Attribute, ast.Assign, ast.Call, ast.FunctionDef)
+    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)]
+
+
 def _expressions(
-    path: Path, tree: ast.Module, recorded: dict[Any, list[Any]]
+    path: Path, tree: list[ast.AST], recorded: dict[Any, list[Any]]
 ) -> Iterator[dict[str, Any]]:
-    for call in ast.walk(tree):
+    for call in tree:
         if not (isinstance(call, ast.Call) and _is_re(call.func)):
             continue
         place = {"file": str(path.relative_to(ROOT)), "line": call.lineno}
@@ -79,20 +85,18 @@ def _is_re(function: ast.expr) -> bool:
     )
 
 
-def _mode(call: ast.Call, tree: ast.Module, trees: Iterable[ast.Module]) -> str:
+def _mode(call: ast.Call, tree: list[ast.AST], trees: Iterable[list[ast.AST]]) -> str:
     """The loosest use of the expression, by its name in any module; of one without a name, a search."""
     assert isinstance(call.func, ast.Attribute)
     uses = {
-        node.attr
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and node.value is call
+        node.attr for node in tree if isinstance(node, ast.Attribute) and node.value is call
     }  # re.compile(...).fullmatch
     if call.func.attr != "compile":
         uses = {call.func.attr}
     elif not uses:
         names = {
             target.id
-            for statement in ast.walk(tree)
+            for statement in tree
             if isinstance(statement, ast.Assign) and statement.value is call
             for target in statement.targets
             if isinstance(target, ast.Name)
@@ -100,14 +104,14 @@ def _mode(call: ast.Call, tree: ast.Module, trees: Iterable[ast.Module]) -> str:
         uses = {
             node.attr
             for other in ((tree,) if all(name.startswith("_") for name in names) else trees)
-            for node in ast.walk(other)
+            for node in other
             if isinstance(node, ast.Attribute)
             and isinstance(node.value, ast.Name)
             and node.value.id in names
         }
         passed = any(
             isinstance(argument, ast.Name) and argument.id in names
-            for node in ast.walk(tree)
+            for node in tree
             if isinstance(node, ast.Call)
             for argument in node.args
         )
@@ -115,11 +119,11 @@ def _mode(call: ast.Call, tree: ast.Module, trees: Iterable[ast.Module]) -> str:
     return "search" if uses - ANCHORED else "match" if "match" in uses else "fullmatch"
 
 
-def _uses_of_parameters(tree: ast.Module) -> set[str]:
+def _uses_of_parameters(tree: list[ast.AST]) -> set[str]:
     """What functions of a module do with the expressions they are given; without one, a search."""
     uses = {
         node.attr
-        for function in ast.walk(tree)
+        for function in tree
         if isinstance(function, ast.FunctionDef)
         for one in function.args.args
         if one.annotation is not None and "re.Pattern" in ast.unparse(one.annotation)

@@ -12,7 +12,7 @@ from pathlib import Path
 import handmade
 import pytest
 from conftest import RunCli
-from effort import first_fast
+from effort import HANG_S, first_fast
 from interactive import HEARING, MAIN, PATIENT, ROOT, on_terminal, started
 from plan_documents import sealed
 
@@ -105,7 +105,7 @@ def test_a_signal_keeps_the_best_checked_plan(
     with started("plan", "in.yaml", "--out", "saved.json", before=PATIENT, cwd=folder) as process:
         wait_for(process, "searching")
         process.send_signal(number)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=HANG_S)
     assert process.returncode == code
     assert "default/four" in out
     assert "  stopping: the search ends, then the best plan so far is verified\n" in err
@@ -115,7 +115,7 @@ def test_a_signal_keeps_the_best_checked_plan(
     assert cli("verify", str(folder / "saved.json")).code == 0
 
 
-DEAF = PATIENT.replace("not self._budget.stop.wait(60)", "not time.sleep(60)")
+DEAF = PATIENT.replace("not self._budget.stop.wait(600)", "not time.sleep(600)")
 """A search that looks neither at the clock nor at signals."""
 
 
@@ -123,7 +123,7 @@ def test_a_search_that_does_not_hear_a_signal_is_left_behind(folder: Path, cli: 
     with started("plan", "in.yaml", "--out", "saved.json", before=DEAF, cwd=folder) as process:
         wait_for(process, "searching")
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=50)
+        _, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 130
     assert "interrupted: this is the best plan found so far, verified" in err
     assert cli("verify", str(folder / "saved.json")).code == 0
@@ -132,7 +132,7 @@ def test_a_search_that_does_not_hear_a_signal_is_left_behind(folder: Path, cli: 
 def test_a_search_that_does_not_look_at_the_clock_is_left_behind(folder: Path, cli: RunCli) -> None:
     given = ("plan", "in.yaml", "--time-limit", "3s", "--out", "saved.json")
     with started(*given, before=DEAF, cwd=folder) as process:
-        out, _ = process.communicate(timeout=50)
+        out, _ = process.communicate(timeout=HANG_S)
     assert process.returncode == 0
     assert "default/four" in out
     assert cli("verify", str(folder / "saved.json")).code == 0
@@ -173,7 +173,7 @@ def test_a_second_signal_says_that_the_plan_is_being_saved(folder: Path, cli: Ru
         wait_for(process, SAVING)
         assert process.poll() is None
         (folder / "go-on").touch()
-        process.communicate(timeout=60)
+        process.communicate(timeout=HANG_S)
     assert process.returncode == 130
     assert cli("verify", str(folder / "saved.json")).code == 0
 
@@ -188,7 +188,7 @@ def test_a_signal_long_after_the_first_one_does_not_wait(folder: Path) -> None:
         process.send_signal(signal.SIGINT)
         wait_for(process, "weighing")
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=HANG_S)
     assert process.returncode == 130
     assert not (folder / "saved.json").exists()
 
@@ -208,10 +208,10 @@ def test_a_signal_that_the_caller_ignores_stays_ignored(ignored: str, folder: Pa
     with started("plan", "in.yaml", "--out", "saved.json", before=deaf, cwd=folder) as process:
         wait_for(process, "searching")
         process.send_signal(signal.Signals[ignored])
-        time.sleep(0.5)
+        time.sleep(0.2)
         # Were the first heard, this second one would end the process with nothing saved.
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+        process.communicate(timeout=HANG_S)
     assert process.returncode == 143
     assert (folder / "saved.json").exists()
 
@@ -221,12 +221,12 @@ def test_a_signal_before_the_search_saves_nothing(
     number: signal.Signals, code: int, folder: Path
 ) -> None:
     slow = "import sys, time\nimport planner.read.inputs\n"
-    slow += "def load(*a, **k): print('reading', file=sys.stderr, flush=True); time.sleep(60)\n"
+    slow += "def load(*a, **k): print('reading', file=sys.stderr, flush=True); time.sleep(600)\n"
     slow += "planner.read.inputs.load = load\n"
     with started("plan", "in.yaml", "--out", "saved.json", before=slow, cwd=folder) as process:
         wait_for(process, "reading")
         process.send_signal(number)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=HANG_S)
     assert (process.returncode, out) == (code, "")
     assert err == "error: interrupted; nothing was saved\n"
     assert not (folder / "saved.json").exists()
@@ -238,14 +238,14 @@ def test_ctrl_c_while_modules_load_shows_no_traceback(folder: Path) -> None:
     loading += "    if name == 'planner.cli.app': signal.raise_signal(signal.SIGINT)\n"
     loading += "sys.meta_path.insert(0, Loading())\n"
     with started("show", "plan.json", before=loading, cwd=folder) as process:
-        assert process.communicate(timeout=60) == ("", "")
+        assert process.communicate(timeout=HANG_S) == ("", "")
     assert process.returncode == 130
 
 
 def test_a_reader_that_goes_away_ends_it_quietly(folder: Path) -> None:
     plan = handmade.plan()
     gang = plan["spec"]["gangs"][3]
-    plan["spec"]["gangs"] += [{**gang, "name": f"g-{i}"} for i in range(20_000)]
+    plan["spec"]["gangs"] += [{**gang, "name": f"g-{i}"} for i in range(3_000)]
     (folder / "plan.json").write_text(json.dumps(sealed(plan)), encoding="utf-8")
     with started("show", "plan.json", cwd=folder) as process:
         assert process.stdout is not None
@@ -253,7 +253,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(folder: Path) -> None:
         assert process.stdout.readline().startswith("cluster")
         process.stdout.close()
         assert process.stderr.read() == "next: gangplan verify plan.json\n"
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=HANG_S) == 0
 
 
 def test_a_full_disk_behind_stdout_is_73(folder: Path) -> None:
@@ -261,7 +261,7 @@ def test_a_full_disk_behind_stdout_is_73(folder: Path) -> None:
         Path("/dev/full").open("w", encoding="utf-8") as full,
         started("show", "plan.json", cwd=folder, stdout=full) as process,
     ):
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 73
     assert err.startswith("error: cannot write to standard output: No space left")
 
@@ -273,7 +273,7 @@ def test_a_descriptor_that_the_caller_closed_disturbs_nothing(
     again = f"import os, sys\nos.close({descriptor})\nos.execv(sys.executable, "
     command = f"[sys.executable, '-c', {MAIN!r}, 'plan', 'in.yaml', '--out', 'new.json'])\n"
     with started(before=again + command, cwd=folder) as process:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 0, err
     assert out.startswith("cluster" if descriptor != 1 else "")
     assert ("saved new.json" in err) is (descriptor != 2)
@@ -296,7 +296,7 @@ def test_sigterm_ends_a_real_search_soon_with_a_verified_plan(tmp_path: Path, cl
         wait_for(process, " value ")
         begun = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=HANG_S)
         took = time.monotonic() - begun
     assert process.returncode == 143, err
     # Kubernetes gives 30 s between SIGTERM and SIGKILL.

@@ -14,13 +14,15 @@ from pathlib import Path
 import pytest
 from apply_runs import a_cluster, bench
 from conftest import Result, RunCli
-from effort import examples, first_fast
+from effort import examples, first_fast, spread
 
 from planner.cli.app import app
 from planner.show.text import width as width_of
 
 INPUTS = Path(__file__).parent.parent / "inputs"
-WIDTHS = (80, 100, 160)
+ALL_WIDTHS = (80, 100, 160)
+WIDTHS, NARROW = tuple(spread(ALL_WIDTHS, 2)), tuple(spread(ALL_WIDTHS, 3))
+"""``NARROW``: of what takes longer to work out than to show."""
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 TOOK = re.compile(r" *[0-9.]+s/[0-9.]+s")
 
@@ -118,9 +120,9 @@ def test_a_plan_is_shown_in_colour_by_every_verb(name: str, saved: Saved, cli: R
 def test_an_input_is_read_planned_and_audited_in_colour(name: str, cli: RunCli) -> None:
     path = str(INPUTS / name)
     seen(cli, "validate", path)
-    seen(cli, "plan", path, *ALL)
+    seen(cli, "plan", path, *ALL, widths=NARROW)
     seen(cli, "drain-order", path, "-o", "wide")
-    seen(cli, "audit", path, same=False)
+    seen(cli, "audit", path, widths=NARROW, same=False)
 
 
 @pytest.mark.parametrize("name", first_fast(["quickstart", "moves", "preemption", "nvl72"]))
@@ -128,7 +130,7 @@ def test_what_explain_proves_is_shown_in_colour(name: str, saved: Saved, cli: Ru
     plan = saved(name)
     for kind in (("wait", "preempt"), ("place", "move")):
         if (gang := gang_of(plan, *kind)) is not None:
-            seen(cli, "explain", plan, gang, "--time-limit", "60s")
+            seen(cli, "explain", plan, gang, "--time-limit", "60s", widths=NARROW)
 
 
 def test_a_replay_is_shown_in_colour(cli: RunCli, tmp_path: Path) -> None:
@@ -136,7 +138,7 @@ def test_a_replay_is_shown_in_colour(cli: RunCli, tmp_path: Path) -> None:
     (tmp_path / "jobs.csv").write_text(f"job_id,vc,submit_s,duration_s,num_gpus\n{rows}")
     cluster = str(INPUTS / "quickstart" / "cluster.yaml")
     words = ("--cluster", cluster, "--baseline", "fifo", "--every", "1h")
-    seen(cli, "replay", str(tmp_path / "jobs.csv"), *words)
+    seen(cli, "replay", str(tmp_path / "jobs.csv"), *words, widths=NARROW)
 
 
 @pytest.mark.parametrize("name", ["quickstart", "moves"])
@@ -159,7 +161,7 @@ def test_what_a_cluster_is_asked_is_shown_in_colour(
 
         seen(asked, "status")
         seen(asked, "diff", plan)
-        seen(asked, "render", plan, folded=False)
+        seen(asked, "render", plan, widths=NARROW, folded=False)
         seen(asked, "apply", plan, "--dry-run", "server")
         assert made.apply(Path(plan)).code == 0
         seen(asked, "status")
@@ -172,7 +174,7 @@ def test_server_models_are_shown_in_colour(model: tuple[str, ...], cli: RunCli) 
 
 
 @pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", ALL_WIDTHS)
 def test_help_fits(
     verb: str, width: int, cli: RunCli, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import typer
 from conftest import Result, RunCli
-from effort import examples
+from effort import HANG_S, examples
 from live_pictures import Stage, staged
 from snapshots import environment
 from test_docs import KUBERNETES, ROOT, code_blocks, text
@@ -32,7 +32,7 @@ SETTLED = {"plan": {0, 3}, "diff": {0, 2}}
 CHANGING = {"apply": {0, 6, 7}, "run": {0, 6, 7}, "unlock": {0, 4, 75}}
 """Of verbs that change a cluster: they meet what earlier commands of the page left."""
 
-LARGE = {"inputs/h100", "inputs/lingjun", "inputs/snapshots/h100-gke"}
+LARGE = {"inputs/h100", "inputs/lingjun", "inputs/snapshots/h100-gke", "inputs/snapshots/nvl72"}
 """Without --thorough these are read and checked, not planned, and no gang of their plans is explained."""
 
 WORDS = {
@@ -136,7 +136,7 @@ def run(command: str, stage: Stage) -> Result:
     if piped and before.startswith("kubectl"):
         words = [environ["KUBECTL"], *shlex.split(before)[1:]]
         given = subprocess.run(
-            words, env=environ, capture_output=True, timeout=60, check=True
+            words, env=environ, capture_output=True, timeout=HANG_S, check=True
         ).stdout
     elif piped:
         given = SAMPLE.read_bytes()
@@ -147,8 +147,10 @@ def run(command: str, stage: Stage) -> Result:
         words = ["validate", *LARGE.intersection(words)]
     elif words[0] == "plan" and "--budget" not in words:
         words += ["--budget", "1"]
+    elif words[0] == "audit" and "--time-limit" not in words:
+        words += ["--time-limit", "2s"]
     elif words[0] == "replay":
-        words += ["--until", "30m"]  # of weeks
+        words += ["--until", "10m"]  # of weeks
     elif words[0] == "snapshot":
         folder = stage.folder / words[words.index("--out") + 1]
         shutil.rmtree(folder, ignore_errors=True)

@@ -317,6 +317,7 @@ def test_a_stream_without_objects_ends(
     piece: bytes, monkeypatch: pytest.MonkeyPatch, size: str
 ) -> None:
     monkeypatch.setattr(json_items, "MAX_OBJECT", 10_000)
+    monkeypatch.setattr(json_items, "MAX_BYTES", 2**21)
     monkeypatch.setattr(sources, "WHOLE_BYTES", 5_000)
     with pytest.raises(InputError):
         load(["-"], stdin=Endless(piece))  # type: ignore[arg-type]

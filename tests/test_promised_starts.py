@@ -175,7 +175,7 @@ def one_queue(seed: int) -> tuple[list[Json], list[Json]]:
     return [job.document() for job in jobs], world.documents([], now, set())
 
 
-@pytest.mark.parametrize("seed", spread(range(40), 4))
+@pytest.mark.parametrize("seed", spread(range(40), 8))
 def test_without_arrivals_no_start_moves_back_and_nobody_overtakes(
     seed: int, tmp_path: Path
 ) -> None:

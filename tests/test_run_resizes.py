@@ -285,7 +285,7 @@ def test_a_run_cut_off_at_any_request_is_continued(
     way: str, fault: str, kind: str, tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pods = 4 if way == "shrink" else 2
-    for at in spread(range(200), 18, thorough=6):
+    for at in spread(range(200), 36, thorough=6):
         with running(tmp_path / str(at), cli, monkeypatch, kind, pods) as bench:
             if way == "shrink":
                 high(bench)

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import pytest
 from building import build, gang
+from effort import HANG_S
 from outcomes import NOW
 
 from benchmarks.busy import busy
@@ -135,7 +136,7 @@ def test_progress_goes_on_while_the_first_plan_is_verified() -> None:
     )
 
     def early(solution: Solution, _sent: Callable[[], None]) -> None:
-        assert err.shown.wait(60)
+        assert err.shown.wait(HANG_S)
         timed.early.append(solution)
         timed.stop.set()
 
@@ -204,7 +205,7 @@ def test_a_search_waits_after_its_first_plan_until_it_may_go_on() -> None:
 
 
 def test_a_first_plan_that_is_waited_for_does_not_change_how_the_search_ends() -> None:
-    instance = busy(16, 12, 1)
+    instance = busy(10, 8, 1)
     search = Search(instance)
     search.may_go_on.clear()
     found: list[Solution] = []
