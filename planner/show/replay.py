@@ -57,11 +57,14 @@ def _together(replay: ReplayDocument) -> Table:
     """The same of the repeats of each name: means with standard deviations."""
     columns = [Column("RUN"), Column("RUNS", right=True), Column("MEAN", right=True)]
     columns += [Column("VS BEST", right=True)]
-    columns += [Column(name, right=True, optional=name == "P50") for name, _ in _TIMES[1:]]
     columns += [
-        Column("SLOWDOWN", right=True),
-        Column("USED", right=True),
-        Column("SPEED", right=True),
+        Column(name, right=True, optional=name == "P50", droppable=name == "P99")
+        for name, _ in _TIMES[1:]
+    ]
+    columns += [
+        Column("SLOWDOWN", right=True, droppable=True),
+        Column("USED", right=True, droppable=True),
+        Column("SPEED", right=True, droppable=True),
         Column("STOPPED", right=True, droppable=True),
         Column("FAIR", right=True, optional=True),
     ]
