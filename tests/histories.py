@@ -61,7 +61,10 @@ def arrivals(seed: int) -> tuple[Cluster, Policy, list[Arrival]]:
     for n in range(r.randint(15, 25)):
         at += r.randint(0, 20) * MINUTE_S
         came.append(Arrival(_small(r, 100 + n, at), at))
-    policy = replace(instance.policy, reservations=Reservations(1, DAY_S, ((">=", 100),)))
+    policy = replace(
+        instance.policy,
+        reservations=Reservations(per_priority=1, horizon_s=DAY_S, priorities=((">=", 100),)),
+    )
     return instance.cluster, policy, came
 
 
