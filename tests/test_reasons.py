@@ -14,6 +14,7 @@ from building_servers import switched
 from by_steps import by_search, by_steps
 from effort import examples
 from exhaustive import plan
+from outcomes import planned
 from tiny import tiny
 from tiny_busy import busy
 
@@ -529,3 +530,13 @@ def test_what_is_said_never_to_start_starts_in_no_best_plan() -> None:
             said += 1
             assert chosen.decision in ("wait", "keep", "preempt"), (seed, gang_.name, reason)
     assert said > tried // 4
+
+
+def test_a_gang_that_fits_on_two_models_only_is_told_that_it_must_fit_on_one() -> None:
+    nodes = [node("h", switched(gpu="H100")), node("a", switched(gpu="A100"))]
+    outcome = planned(build(nodes=nodes, gangs=[gang("a", pods=2, gpus_per_pod=8)]))
+    reason = outcome.of("a").reason
+    assert reason is not None
+    needs = {"pods": 2, "gpus_per_pod": 8, "gpus": 16, "one_model": True}
+    room = {"counted": "empty", "model": "H100", "room_pods": 1, "room_gpus": 8}
+    assert reason == Reason.of("Never", **needs, **room)
