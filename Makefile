@@ -10,7 +10,7 @@ DEV := $(VENV)/.dev
 
 help:
 	@echo "make demo      plan the quickstart input and show the plan"
-	@echo "make test      run the tests: a sample of each sweep, four to five minutes"
+	@echo "make test      run the tests: a sample of each sweep, under eight minutes"
 	@echo "make test-long run the long tests of what changes clusters, about three minutes"
 	@echo "make test-all  run every test and nearly whole sweeps, about twenty minutes"
 	@echo "make check     lint and type check"
@@ -24,7 +24,7 @@ demo: $(RUNTIME)
 	@$(BIN)/gangplan plan inputs/quickstart
 
 # Some tests run the real kubectl against a server of ours.
-PYTEST = kubectl=$$(bash .ci/kubectl "$(CURDIR)/$(VENV)/kubectl") && KUBECTL="$$kubectl" $(BIN)/python -m pytest -n 2 --dist worksteal
+PYTEST = kubectl=$$(bash .ci/kubectl "$(CURDIR)/$(VENV)/kubectl") && KUBECTL="$$kubectl" $(BIN)/python -m pytest -n 3 --dist worksteal
 
 test: $(DEV)
 	@$(PYTEST)
