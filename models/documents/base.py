@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
+from operator import attrgetter
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, cast, get_type_hints
 
 from pydantic import (
@@ -221,16 +222,20 @@ def made(kind: type[T], *sources: object, **different: object) -> T:
 
     The inverse of ``Document.of``: maps become sorted pairs. ``different``: other values.
     """
-    shares = _shares((kind, *different), tuple(map(type, sources)))
-    for source, names in zip(sources, shares, strict=True):
-        for name in names:
-            value = getattr(source, name)
+    for source, (names, values) in zip(
+        sources, _shares((kind, *different), tuple(map(type, sources))), strict=True
+    ):
+        for name, value in zip(names, values(source), strict=False):
             different[name] = tuple(sorted(value.items())) if type(value) is dict else value
     return kind(**different)
 
 
+Share = tuple[tuple[str, ...], Callable[[object], tuple[object, ...]]]
+"""Names of fields, and what gets all of them from a source at once."""
+
+
 @lru_cache
-def _shares(wanted: tuple[Any, ...], sources: tuple[type, ...]) -> tuple[tuple[str, ...], ...]:
+def _shares(wanted: tuple[Any, ...], sources: tuple[type, ...]) -> tuple[Share, ...]:
     """The fields that each source gives. ``wanted``: the type, and its other fields.
 
     Raises TypeError for a field that none has.
@@ -240,8 +245,10 @@ def _shares(wanted: tuple[Any, ...], sources: tuple[type, ...]) -> tuple[tuple[s
     found = []
     for source in sources:
         has = getattr(source, "model_fields", ())
-        found.append(tuple(sorted(n for n in left if n in has or hasattr(source, n))))
-        left.difference_update(found[-1])
+        names = tuple(sorted(n for n in left if n in has or hasattr(source, n)))
+        # of one name alone attrgetter gives no tuple; what is too many is not looked at
+        found.append((names, attrgetter(*names, "__class__", "__class__")))
+        left.difference_update(names)
     if left:
         raise TypeError(f"{kind.__name__}: nothing has {', '.join(sorted(left))}")
     return tuple(found)
