@@ -6,8 +6,8 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from building import build, gang
-from test_replay_simulation import baseline, drawn, ends, run, scenario
+from building import build, gang, role
+from test_replay_simulation import baseline, drawn, ends, planner, run, scenario
 
 from models.instance.gang import Gang
 from planner.replay.simulation import MS
@@ -162,3 +162,17 @@ def test_the_bound_is_what_the_best_schedule_reaches_where_one_job_runs_at_a_tim
     """
     played = scenario(build(), [(gang("a", 1, 8), 0, 30), (gang("b", 1, 8), 0, 10)])
     assert least_mean_ms(played.jobs, 8) == 25_000
+
+
+def test_an_elastic_job_may_take_less_than_its_duration() -> None:
+    """Alone on 8 GPUs a job of 4 to 8 takes half as long; the bound is not above that."""
+    elastic = gang("a", roles=[role("worker", 1, 4, most=2)])
+    played = scenario(build(), [(elastic, 0, 100)])
+    done = run(played, planner(played.instance, online=True))
+    assert ends(done) == {"a": 50}
+    assert least_mean_ms(played.jobs, 8) == 50_000
+
+
+def test_a_cluster_without_gpus_has_a_bound() -> None:
+    played = scenario(build(), [(gang("a", 1, 0), 0, 10)])
+    assert least_mean_ms(played.jobs, 0) == 10_000

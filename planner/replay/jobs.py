@@ -32,6 +32,12 @@ class JobFacts:
         return sum(role.min * role.gpus for role in self.gang.roles)
 
     @property
+    def least_ms(self) -> int:
+        """What it takes at its largest size and full speed, rounded down."""
+        most = sum(role.max * role.gpus for role in self.gang.roles)
+        return self.duration_ms * self.gpus // most if most else self.duration_ms
+
+    @property
     def work(self) -> int:
         """What there is to do, at its least size and full speed."""
         return self.duration_ms * FULL_SPEED * self.gang.weight_gpus

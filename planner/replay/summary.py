@@ -368,41 +368,49 @@ def _areas(steps: Steps, edges: Sequence[int]) -> list[list[int]]:
 def least_mean_ms(jobs: Sequence[JobFacts], gpus: int) -> Fraction:
     """No schedule of so many GPUs has a shorter mean completion time, even one that knows the future.
 
-    Each job takes its duration. And with one machine that does the work of all GPUs at once and stops jobs at
-    will, the sum of the mean times at which work is done is least if the job of the least work goes first; a
-    job completes half its duration after that mean at the earliest. Goemans et al., "Single machine
-    scheduling with release dates", SIAM J. Discrete Math. 15 (2002):
+    Each job takes its duration, or less if it is elastic. And with one machine that does the work of all GPUs
+    at once and stops jobs at will, the sum of the mean times at which work is done is least if the job of the
+    least work goes first; a job completes half its duration after that mean at the earliest. Goemans et al.,
+    "Single machine scheduling with release dates", SIAM J. Discrete Math. 15 (2002):
     https://doi.org/10.1137/S089548019936223X
     """
     if not jobs:
         return Fraction(0)
-    durations = sum(job.duration_ms for job in jobs)
-    means, waiting = Fraction(0), list[tuple[Fraction, int]]()
-    left = [Fraction(job.gpus * job.duration_ms) for job in jobs]
-    order = sorted(range(len(jobs)), key=lambda i: jobs[i].submit_ms)
-    now, next_arrival = Fraction(0), 0
-    while waiting or next_arrival < len(order):
-        if not waiting:
-            now = max(now, Fraction(jobs[order[next_arrival]].submit_ms))
-        while next_arrival < len(order) and jobs[order[next_arrival]].submit_ms <= now:
-            arrived = order[next_arrival]
-            work = left[arrived]
-            if work:
-                heapq.heappush(waiting, (work, arrived))
-            else:
-                means += jobs[arrived].submit_ms
-            next_arrival += 1
-        if not waiting:
-            continue
-        work, first = waiting[0]
-        until = now + Fraction(left[first], gpus)
-        if next_arrival < len(order):
-            until = min(until, Fraction(jobs[order[next_arrival]].submit_ms))
-        done = (until - now) * gpus
-        means += done / work * (now + until) / 2
-        left[first] -= done
-        now = until
-        if not left[first]:
-            heapq.heappop(waiting)
-    by_machine = means - sum(job.submit_ms for job in jobs) + Fraction(durations, 2)
+    durations = sum(job.least_ms for job in jobs)
+    by_machine = Fraction(0)
+    if gpus:
+        done_at = Fraction(_twice_mean_times(jobs, gpus), 2 * gpus)
+        by_machine = done_at - sum(job.submit_ms for job in jobs) + Fraction(durations, 2)
     return max(Fraction(durations), by_machine) / len(jobs)
+
+
+def _twice_mean_times(jobs: Sequence[JobFacts], gpus: int) -> int:
+    """The sum of twice the mean times at which the work of each job is done, rounded down.
+
+    In ticks of 1 / ``gpus`` ms, in each of which the machine does a millisecond of one GPU.
+    """
+    total, now, arrived, waiting = 0, 0, 0, list[tuple[int, int]]()
+    left = [job.gpus * job.duration_ms for job in jobs]
+    order = sorted(range(len(jobs)), key=lambda i: jobs[i].submit_ms)
+    arrivals = [jobs[number].submit_ms * gpus for number in order]
+    while waiting or arrived < len(order):
+        if not waiting:
+            now = max(now, arrivals[arrived])
+        while arrived < len(order) and arrivals[arrived] <= now:
+            number = order[arrived]
+            if left[number]:
+                heapq.heappush(waiting, (left[number], number))
+            else:
+                total += 2 * arrivals[arrived]
+            arrived += 1
+        if waiting:
+            work, first = waiting[0]
+            until = now + left[first]
+            if arrived < len(order):
+                until = min(until, arrivals[arrived])
+            total += (until - now) * (now + until) // work
+            left[first] -= until - now
+            now = until
+            if not left[first]:
+                heapq.heappop(waiting)
+    return total
