@@ -65,10 +65,9 @@ from models.documents.what_if import RelaxedDocument, WhatIfDocument
 from models.hardware import ServerModel, bits
 from models.instance.cluster import Cluster, Node
 from models.instance.gang import ExistingPod, Gang, NextTo, NodeAffinity, Role, Spread, Together
-from models.instance.instance import Instance
+from models.instance.instance import Instance, WhatIf
 from models.instance.policy import KubernetesPolicy, Moves, Policy
 from models.instance.queue import Amount
-from models.instance.what_if import WhatIf
 from models.units import duration_text, time_text
 
 D = TypeVar("D", bound=Document)

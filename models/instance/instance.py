@@ -19,7 +19,6 @@ from models.instance.policy import Policy
 from models.instance.queue import Queue, QueueShares
 from models.instance.solution import Reserved
 from models.instance.speed import RelativeSpeeds
-from models.instance.what_if import WhatIf
 
 Found = TypeVar("Found")
 
@@ -282,3 +281,18 @@ class Instance:
         nodes = self.cluster.nodes
         ours = frozenset(n for n, node in enumerate(nodes) if self.ours(node))
         return Eligibility(tuple(map(without_conditions, nodes)), self._eligibility.labels, ours)
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """How the input was changed for a plan, which therefore cannot be applied.
+
+    ``added``: files. ``drained``: nodes. ``without``: gangs. ``relaxed``: (gang, what of it).
+
+    Sorted, gangs as ``namespace/name``. ``what``: a level, or a word of ``models.rules.registry.relaxable``.
+    """
+
+    added: tuple[str, ...] = ()
+    drained: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    relaxed: tuple[tuple[str, str], ...] = ()

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from models.documents.base import suggestion
 from models.host_ranges import hosts
 from models.instance.gang import Gang, Role
-from models.instance.instance import Instance
-from models.instance.what_if import WhatIf
+from models.instance.instance import Instance, WhatIf
 from models.rules.registry import relaxable, relaxed, requirements
 from models.units import InvalidValueError, first_of, plural, shortened, shown
 from planner.errors import Fault, UsageError

@@ -15,9 +15,8 @@ from pydantic import ValidationError
 
 from models.documents.gang import GangDocument
 from models.documents.what_if import WhatIfDocument
-from models.instance.instance import Instance
+from models.instance.instance import Instance, WhatIf
 from models.instance.policy import Policy
-from models.instance.what_if import WhatIf
 from models.units import shown
 from planner.errors import Fault, InputError
 from planner.read.compact_cluster import catalogue_model, no_model
