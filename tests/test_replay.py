@@ -46,7 +46,7 @@ def document(path: Path) -> dict[str, Any]:
 
 def test_the_table_has_a_row_a_run_and_says_what_is_left_out(trace: str, cli: RunCli) -> None:
     """j0 until 300; then j1, j2 and j3 at once. Their waits, 290, 280 and 270, are 210 on the average."""
-    done = cli("replay", trace, "--cluster", CLUSTER, "--on-events", "--baseline", "fifo")
+    done = cli("replay", trace, "--cluster", CLUSTER, "--every", "event", "--baseline", "fifo")
     assert done.code == 0
     left_out = "1 job left out, there is no place even on the empty cluster: vision/j4"
     assert left_out in done.err
@@ -92,6 +92,25 @@ def test_a_resumed_replay_keeps_equal_runs_and_simulates_the_others(
         *common, "--baseline", "kueue", "--out", str(part), "--resume", "--checkpoint", "1h"
     )
     assert "kept" not in again.err
+
+
+def test_a_debounce_is_stated_and_makes_another_run_of_plans_alone(
+    trace: str, cli: RunCli, tmp_path: Path
+) -> None:
+    """j0 starts 30 s late and runs until 330; j1, j2 and j3 start at 360: they wait 350, 340 and 330."""
+    out = tmp_path / "replay.json"
+    args = ("replay", trace, "--cluster", CLUSTER, "--baseline", "fifo", "--out", str(out))
+    cli(*args, "--every", "event")
+    assert "debounceSeconds" not in document(out)["spec"]
+    done = cli(*args, "--every", "event", "--debounce", "30s", "--resume")
+    assert "kept 1 finished run of" in done.err
+    assert "finished default" in done.err
+    assert "planned 30s after events" in done.out
+    found = document(out)
+    assert (found["spec"]["everySeconds"], found["spec"]["debounceSeconds"]) == (0, 30)
+    planned, fifo = (run["queueingSeconds"]["mean"] for run in found["status"]["runs"])
+    assert (planned, fifo) == ((30 + 350 + 340 + 330) / 4, (290 + 280 + 270) / 4)
+    assert "kept 2 finished" in cli(*args, "--on-events", "--debounce", "30s", "--resume").err
 
 
 def test_repeats_have_means_spreads_and_paired_differences(
@@ -157,7 +176,7 @@ def test_a_signal_keeps_the_runs_that_are_finished(trace: str, tmp_path: Path) -
     Path(trace).write_text(json.dumps(jobs))
     command = [sys.executable, "-m", "planner", "replay", trace, "--cluster", CLUSTER]
     command += ["--baseline", "first-fit-decreasing", "--executor", "processes", "--workers", "2"]
-    command += ["--on-events", "--out", str(out)]
+    command += ["--every", "event", "--out", str(out)]
     process = subprocess.Popen(
         command,
         cwd=ROOT,
@@ -183,6 +202,7 @@ def test_a_signal_keeps_the_runs_that_are_finished(trace: str, tmp_path: Path) -
     [
         (("--baseline", "kuueue"), 64, "no rules are named 'kuueue'"),
         (("--every", "0s"), 64, "--every is below one second"),
+        (("--debounce", "30s"), 64, "--debounce without --every event"),
         (("--resume",), 64, "--resume without --out"),
         (("--failures", "1s"), 64, "--failures is below one hour"),
         (("--speedup", "0"), 64, "--speedup must be from 1/1000 to 1000"),

@@ -168,7 +168,7 @@ def test_an_elastic_job_may_take_less_than_its_duration() -> None:
     """Alone on 8 GPUs a job of 4 to 8 takes half as long; the bound is not above that."""
     elastic = gang("a", roles=[role("worker", 1, 4, most=2)])
     played = scenario(build(), [(elastic, 0, 100)])
-    done = run(played, planner(played.instance, online=True))
+    done = run(played, planner(played.instance))
     assert ends(done) == {"a": 50}
     assert least_mean_ms(played.jobs, 8) == 50_000
 

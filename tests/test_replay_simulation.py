@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import pairwise
 
 import pytest
@@ -12,6 +13,7 @@ from building import build, gang, node, role
 from building_servers import switched
 
 from benchmarks.measure import Referee
+from models.documents.gang import Patience
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.policy import Moves, Policy
@@ -44,8 +46,8 @@ def scenario(instance: Instance, jobs: Sequence[Job], **settings: int) -> Scenar
     return Scenario(replace(instance, gangs=()), tuple(facts), EPOCH, Settings(**in_ms))
 
 
-def planner(instance: Instance, *, online: bool) -> Planner:
-    return Planner(limited(instance.policy, 1, 0), online)
+def planner(instance: Instance) -> Planner:
+    return Planner(limited(instance.policy, 1, 0))
 
 
 def baseline(instance: Instance, name: str) -> Baseline:
@@ -83,9 +85,39 @@ def test_the_planner_decides_at_ticks_and_may_at_events() -> None:
     """Ticks every 60 s: b arrives at 10 and starts at 60; c, at 100 beside it, waits until 120."""
     instance = build()
     jobs = [(gang("b", 1, 4), 10, 100), (gang("c", 1, 4), 100, 10)]
-    played = scenario(instance, jobs, every=60)
-    assert ends(run(played, planner(instance, online=False))) == {"b": 160, "c": 130}
-    assert ends(run(played, planner(instance, online=True))) == {"b": 110, "c": 110}
+    assert ends(run(scenario(instance, jobs, every=60), planner(instance))) == {"b": 160, "c": 130}
+    assert ends(run(scenario(instance, jobs), planner(instance))) == {"b": 110, "c": 110}
+
+
+def test_a_debounce_answers_many_events_with_one_plan() -> None:
+    """30 s after a came the plan is for a, b and c; d, which comes with that plan, is in it.
+
+    e comes at 50 and waits until 80, the end of its own debounce; that a ends at 60 is answered then as well.
+    """
+    instance = build(nodes_per_rack=2)
+    jobs = [
+        (gang("a", 1, 1), 0, 30),
+        (gang("b", 1, 1), 10, 100),
+        (gang("c", 1, 1), 29, 100),
+        (gang("d", 1, 1), 30, 100),
+        (gang("e", 1, 8), 50, 100),
+        (gang("f", 1, 5), 60, 100),
+    ]
+    watched = Watched(planner(instance))
+    done = run(scenario(instance, jobs, debounce=30), watched)
+    assert ends(done) == {"a": 60, "b": 130, "c": 130, "d": 130, "e": 180, "f": 180}
+    assert watched.times == 2
+
+
+def test_an_age_is_answered_after_the_debounce_too() -> None:
+    """Two blocks with slow links: g waits for a better place until 100, and is planned then or 20 s later."""
+    instance = build(blocks=2, oversubscription=(4, 1))
+    policy = replace(instance.policy, patience=Patience(Fraction(1, 2), 100))
+    jobs = [(gang("g", 2, 8), 0, 100)]
+    for debounce in (0, 20):
+        played = scenario(replace(instance, policy=policy), jobs, debounce=debounce)
+        (job,) = run(played, planner(played.instance)).jobs
+        assert job.started == (100 + debounce) * MS
 
 
 def test_strict_order_lets_nobody_overtake() -> None:
@@ -151,7 +183,7 @@ def test_a_gang_that_failures_stop_again_and_again_does_not_keep_a_replay_going(
     instance = build(nodes_per_rack=4)
     jobs = [(gang("a", 4, 8), 0, DAY), (gang("b", 1, 8), 600, 7200), (gang("c", 2, 8), 900, 3600)]
     played = scenario(instance, jobs, mtbf=3600, repair=4 * 3600, checkpoint=1800, restart=120)
-    for inner in (planner(instance, online=True), baseline(instance, "kai")):
+    for inner in (planner(instance), baseline(instance, "kai")):
         watched = Watched(inner, every=10**9)
         done = run(played, watched)
         assert set(ends(done)) == {"b", "c"}
@@ -192,7 +224,7 @@ def test_a_plan_that_stops_a_job_costs_it_a_restart() -> None:
     instance = build()
     stopped = replace(gang("a", 1, 8), preemptible=True)
     jobs = [(stopped, 0, 100), (gang("b", 1, 8, priority=1), 30, 20)]
-    done = run(scenario(instance, jobs, restart=5), planner(instance, online=True))
+    done = run(scenario(instance, jobs, restart=5), planner(instance))
     assert ends(done) == {"a": 125, "b": 50}
     assert (done.measures.preemptions, done.measures.restarts) == (1, 1)
 
@@ -217,7 +249,6 @@ class Scripted:
 
     policy: Policy
     script: dict[int, tuple[tuple[int, int], ...]]
-    online: bool = True
     saves: bool = False
 
     def stops(self, running: Iterable[Gang]) -> bool:
@@ -249,10 +280,6 @@ class Watched:
     @property
     def policy(self) -> Policy:
         return self.inner.policy
-
-    @property
-    def online(self) -> bool:
-        return self.inner.online
 
     @property
     def saves(self) -> bool:
@@ -300,7 +327,7 @@ def drawn(seed: int, count: int = 60) -> list[Job]:
 def test_no_work_is_lost_or_made_and_no_gpu_held_twice(name: str) -> None:
     """Every state passes the judge; the area below the curves is what the jobs did and waited."""
     instance = build(blocks=2, nodes_per_rack=2, oversubscription=(4, 1))
-    inner = planner(instance, online=True) if name == "planner" else baseline(instance, name)
+    inner = planner(instance) if name == "planner" else baseline(instance, name)
     watched = Watched(inner, every=5)
     done = run(scenario(instance, drawn(1)), watched)
     assert watched.judged > 10
@@ -336,7 +363,7 @@ def test_failures_are_the_same_whoever_decides_and_never_lose_a_job() -> None:
 def test_a_job_that_can_never_start_ends_the_replay_and_no_other() -> None:
     instance = build()
     jobs = [(gang("a", 2, 8), 0, 10), (gang("b", 1, 8), 5, 10)]
-    for scheduler in (planner(instance, online=False), baseline(instance, "kai")):
+    for scheduler in (planner(instance), baseline(instance, "kai")):
         done = run(scenario(instance, jobs, every=60), scheduler)
         assert list(ends(done)) == ["b"]
 
@@ -353,7 +380,7 @@ def test_a_job_may_run_for_months_and_another_come_after_years() -> None:
 def test_a_job_without_gpus_or_without_duration_ends_too() -> None:
     instance = build()
     jobs = [(gang("a", 1, 0), 0, 10), (gang("b", 1, 8), 5, 0)]
-    for scheduler in (baseline(instance, "kueue"), planner(instance, online=True)):
+    for scheduler in (baseline(instance, "kueue"), planner(instance)):
         assert ends(run(scenario(instance, jobs), scheduler)) == {"a": 10, "b": 5}
 
 

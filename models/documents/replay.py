@@ -65,7 +65,12 @@ class ReplaySpec(Document):
     )
     until_seconds: Natural | None = Field(description="Jobs are submitted before; null: all")
     every_seconds: Natural = Field(
-        description="Time between two plans; 0: a plan whenever a job comes or ends"
+        description="Time between two plans; 0: plans at events, such as a job that comes or ends"
+    )
+    debounce_seconds: Natural = omitted(
+        default=0,
+        description="Time from the first event that no plan has answered to the plan that does, "
+        "where plans are made at events",
     )
     budget: Natural = Field(description="Search budget of one plan")
     speedup: Amount = Field(

@@ -68,11 +68,10 @@ NO_LIMIT_S = 10**9
 class ReplayRequest:
     """The options of ``replay``. ``policies``: files; without any the Policy in ``cluster``, or the default.
 
-    ``baselines``: names of rules. ``on_events``: a plan at each event, in place of one every ``every_ms``.
-    ``budget``: of one plan. ``prefer``: level that gangs of several pods prefer, unless they say. ``resume``:
-    keep the finished runs of ``out``. ``repeat``: runs of each, with arrivals moved by up to ``jitter_ms`` at
-    random. ``fraction``: of a step that all gangs spend in communication where links are ideal, None for what
-    they state. ``rules_only``: no plans.
+    ``baselines``: names of rules. ``budget``: of one plan. ``prefer``: level that gangs of several pods
+    prefer, unless they say. ``resume``: keep the finished runs of ``out``. ``repeat``: runs of each, with
+    arrivals moved by up to ``jitter_ms`` at random. ``fraction``: of a step that all gangs spend in
+    communication where links are ideal, None for what they state. ``rules_only``: no plans.
     """
 
     trace: str
@@ -80,7 +79,6 @@ class ReplayRequest:
     policies: tuple[str, ...]
     baselines: tuple[str, ...]
     settings: Settings
-    on_events: bool = False
     budget: int = 1
     from_s: int = 0
     until_s: int | None = None
@@ -108,7 +106,6 @@ class RunTask:
     repeat: int
     scenario: Scenario
     rules: str | None
-    online: bool
     inputs: str
     stop: threading.Event = field(default_factory=threading.Event)
 
@@ -126,7 +123,7 @@ class RunTask:
         """A new one: it counts its own seconds."""
         policy = self.scenario.instance.policy
         if self.rules is None:
-            return Planner(policy, self.online, self.stop)
+            return Planner(policy, self.stop)
         return Baseline(RULES[self.rules], policy)
 
 
@@ -270,7 +267,7 @@ def prepare(request: ReplayRequest, console: Console, stdin: BinaryIO | None = N
     rules = [(name, _at_events(base), name) for name in request.baselines]
     runs = [*((name, scenario, None) for name, scenario in scenarios), *rules]
     tasks = [
-        _task(request, name, repeat, _jittered(_without(s, left_out), request, repeat), rules)
+        _task(name, repeat, _jittered(_without(s, left_out), request, repeat), rules)
         for repeat in range(1, request.repeat + 1)
         for name, s, rules in runs
         if rules is not None or not request.rules_only
@@ -287,7 +284,7 @@ def _at_events(scenario: Scenario) -> Scenario:
     return replace(
         scenario,
         instance=replace(scenario.instance, policy=policy),
-        settings=replace(scenario.settings, every_ms=0),
+        settings=replace(scenario.settings, every_ms=0, debounce_ms=0),
     )
 
 
@@ -405,11 +402,8 @@ def _jittered(scenario: Scenario, request: ReplayRequest, repeat: int) -> Scenar
     )
 
 
-def _task(
-    request: ReplayRequest, name: str, repeat: int, scenario: Scenario, rules: str | None
-) -> RunTask:
+def _task(name: str, repeat: int, scenario: Scenario, rules: str | None) -> RunTask:
     gangs = tuple(sorted((job.gang for job in scenario.jobs), key=lambda gang: gang.key))
-    online = rules is not None or request.on_events
     inputs = {
         "generator": f"gangplan {__version__}",
         "name": name,
@@ -417,11 +411,10 @@ def _task(
         "instance": canonical_instance(replace(scenario.instance, gangs=gangs)),
         "times": [[job.submit_ms, job.duration_ms] for job in scenario.jobs],
         "settings": repr(scenario.settings),
-        "online": online,
         "ownMix": scenario.own_mix,
         "ownMaxGangs": scenario.own_max_gangs,
     }
-    return RunTask(name, repeat, scenario, rules, online, digest(inputs))
+    return RunTask(name, repeat, scenario, rules, digest(inputs))
 
 
 # the document
@@ -449,7 +442,8 @@ def _spec(
         seed=settings.seed,
         from_seconds=request.from_s,
         until_seconds=request.until_s,
-        every_seconds=0 if request.on_events else settings.every_ms // MS,
+        every_seconds=settings.every_ms // MS,
+        debounce_seconds=settings.debounce_ms // MS,
         budget=request.budget,
         speedup=float(request.speedup),
         prefer=request.prefer,

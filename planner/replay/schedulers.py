@@ -66,13 +66,9 @@ NO_CLOCK_S = 24 * 60 * 60
 
 
 class Scheduler(Protocol):
-    """``policy``: in force. ``online``: it decides at every event, not only at ticks.
-
-    ``saves``: whether a job saves its work before it is stopped.
-    """
+    """``policy``: in force. ``saves``: whether a job saves its work before it is stopped."""
 
     policy: Policy
-    online: bool
 
     @property
     def saves(self) -> bool: ...
@@ -92,11 +88,10 @@ class Scheduler(Protocol):
 
 @dataclass
 class Baseline:
-    """Other rules, at every event. ``policy``: says which nodes are used, and nothing more."""
+    """Other rules. ``policy``: says which nodes are used, and nothing more."""
 
     rules: Rules
     policy: Policy
-    online: bool = True
 
     @property
     def saves(self) -> bool:
@@ -127,7 +122,6 @@ class Planner:
     """``gangplan plan`` with a small budget. ``seconds``: of every plan made."""
 
     policy: Policy
-    online: bool
     stop: threading.Event = field(default_factory=threading.Event)
     seconds: list[float] = field(default_factory=list)
     saves: bool = False

@@ -50,13 +50,15 @@ End, Repair, Failure, Arrival = range(4)
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``every_ms``: between plans, 0 for a plan at each event. ``checkpoint_ms``: 0: no work is ever lost.
+    """``every_ms``: between plans; 0: at events, ``debounce_ms`` after the first that none has answered.
 
-    ``restart_ms``: what a start after an interruption takes. ``mtbf_ms``: of a node, None: none fails.
+    ``checkpoint_ms``: 0: no work is ever lost. ``restart_ms``: what a start after an interruption takes.
+    ``mtbf_ms``: of a node, None: none fails.
     """
 
     seed: int = 0
-    every_ms: int = 10 * 60 * MS
+    every_ms: int = 0
+    debounce_ms: int = 0
     restart_ms: int = 0
     checkpoint_ms: int = 0
     mtbf_ms: int | None = None
@@ -152,8 +154,7 @@ class Simulation:
             _, kind, number, turn = heapq.heappop(self._events)
             changed |= self._happens(kind, number, turn)
         if changed:
-            every_ms = 1 if self.scheduler.online else self.scenario.settings.every_ms
-            self._look_at(-(-now_ms // every_ms) * every_ms)
+            self._answer(now_ms)
         if self._tick_ms == now_ms:
             self._tick_ms = None
             self._decide()
@@ -162,9 +163,11 @@ class Simulation:
     def _at(self, time_ms: int, kind: int, number: int, turn: int = 0) -> None:
         heapq.heappush(self._events, (time_ms, kind, number, turn))
 
-    def _look_at(self, time_ms: int) -> None:
-        """The scheduler decides at this time, or before."""
-        self._tick_ms = time_ms if self._tick_ms is None else min(self._tick_ms, time_ms)
+    def _answer(self, event_ms: int) -> None:
+        """Have the scheduler decide at the next tick, or a debounce later; it may do so before."""
+        every_ms, debounce_ms = self.scenario.settings.every_ms, self.scenario.settings.debounce_ms
+        due_ms = -(-event_ms // every_ms) * every_ms if every_ms else event_ms + debounce_ms
+        self._tick_ms = due_ms if self._tick_ms is None else min(self._tick_ms, due_ms)
 
     def _happens(self, kind: int, number: int, turn: int) -> bool:
         """Whether an event changes anything that a scheduler knows."""
@@ -361,9 +364,7 @@ class Simulation:
         moment = moment or Moment(self.instance(), self._see, self._count)
         later = [date for date in self.scheduler.dates(moment) if date > moment.instance.now]
         if later:
-            due = (min(later) - self.scenario.epoch) * MS
-            every_ms = 1 if self.scheduler.online else self.scenario.settings.every_ms
-            self._look_at(-(-due // every_ms) * every_ms)
+            self._answer((min(later) - self.scenario.epoch) * MS)
 
     # what the scheduler sees
 

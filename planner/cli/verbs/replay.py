@@ -70,13 +70,25 @@ def replay(
         ),
     ] = None,
     every: Annotated[
-        str, typer.Option("--every", metavar="DURATION", help="Time between two plans.")
-    ] = "10m",
-    on_events: Annotated[
-        bool,
+        str,
         typer.Option(
-            "--on-events", help="Plan whenever a job arrives or ends, instead of --every."
+            "--every",
+            metavar="DURATION",
+            help="Time between two plans; event: plan whenever a job arrives or ends, or a node "
+            "fails or returns.",
         ),
+    ] = "10m",
+    debounce: Annotated[
+        str,
+        typer.Option(
+            "--debounce",
+            metavar="DURATION",
+            help="With --every event: plan so long after the first event without a plan, for all "
+            "events until then.",
+        ),
+    ] = "0s",
+    on_events: Annotated[
+        bool, typer.Option("--on-events", help="The same as --every event.")
     ] = False,
     from_: Annotated[
         str,
@@ -234,9 +246,15 @@ def replay(
     if rules_only and (policy or not baseline):
         what = "--rules-only with a --policy" if policy else "--rules-only without a --baseline"
         raise UsageError(Fault(what, "name the rules with --baseline, and no policy"))
+    at_events = on_events or every == "event"
+    every_ms = 0 if at_events else MS * _positive("--every", every)
+    debounce_ms = MS * seconds_of("--debounce", debounce)
+    if debounce_ms and not at_events:
+        raise UsageError(Fault("--debounce without --every event", "add --every event"))
     settings = Settings(
         seed=seed,
-        every_ms=MS * _positive("--every", every),
+        every_ms=every_ms,
+        debounce_ms=debounce_ms,
         restart_ms=MS * seconds_of("--restart", restart),
         checkpoint_ms=MS * seconds_of("--checkpoint", checkpoint),
         mtbf_ms=mtbf,
@@ -248,7 +266,6 @@ def replay(
         policies=tuple(dict.fromkeys(policy or ())),
         baselines=_baselines(baseline or []),
         settings=settings,
-        on_events=on_events,
         budget=budget,
         from_s=seconds_of("--from", from_),
         until_s=None if until is None else seconds_of("--until", until),

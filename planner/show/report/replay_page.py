@@ -235,6 +235,7 @@ def _spec(replay: ReplayDocument) -> Table:
         ("from", lasting(spec.from_seconds)),
         ("until", "the end" if spec.until_seconds is None else lasting(spec.until_seconds)),
         ("planned every", lasting(spec.every_seconds) if spec.every_seconds else "event"),
+        ("debounce", lasting(spec.debounce_seconds)),
         ("search budget of a plan", number(spec.budget)),
         ("arrivals", f"{faster} as in the trace".strip()),
         ("a restart takes", lasting(spec.restart_seconds)),
