@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import pytest
@@ -10,7 +12,11 @@ from building import build, gang, role
 from test_replay_simulation import baseline, drawn, ends, planner, run, scenario
 
 from models.instance.gang import Gang
-from planner.replay.simulation import MS
+from models.instance.solution import GangDecision
+from planner.baselines.orders import Moment, Profile
+from planner.baselines.scheduler import schedule
+from planner.replay.jobs import MS
+from planner.replay.schedulers import RULES, Baseline
 from planner.replay.summary import least_mean_ms
 
 
@@ -141,6 +147,77 @@ def test_a_gang_waits_a_while_for_one_rack() -> None:
         assert job.started is not None
         starts[name] = job.started / MS
     assert starts == {"tight": 20, "delay": 920, "delay-day": 2000}
+
+
+class SlowProfile:
+    """``Profile`` by lists, every step looked at."""
+
+    def __init__(self, times: list[int], free: list[int]) -> None:
+        self.times, self.free = times, free
+
+    def earliest(self, gpus: int, seconds: int) -> int | None:
+        for begin, date in enumerate(self.times):
+            end = date + max(1, seconds)
+            steps = [i for i, time in enumerate(self.times) if i >= begin and time < end]
+            if all(self.free[i] >= gpus for i in steps):
+                return date
+        return None
+
+    def reserve(self, begin: int, seconds: int, gpus: int) -> None:
+        end = begin + max(1, seconds)
+        for date in {begin, end} - set(self.times):
+            before = max(i for i, time in enumerate(self.times) if time < date)
+            self.times.insert(before + 1, date)
+            self.free.insert(before + 1, self.free[before])
+        self.free = [
+            free - gpus * (begin <= time < end)
+            for time, free in zip(self.times, self.free, strict=True)
+        ]
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_a_profile_of_free_gpus_answers_as_one_that_looks_at_every_step(seed: int) -> None:
+    draw = random.Random(seed)
+    now = draw.randint(0, 50)
+    instance = replace(build(), gangs=())
+    profile = Profile(Moment(replace(instance, policy=replace(instance.policy, now=now))))
+    slow = SlowProfile([now], [8])
+    found = 0
+    for _ in range(15):
+        gpus, seconds = draw.randint(0, 9), draw.randint(0, 30)
+        begin = slow.earliest(gpus, seconds)
+        assert profile.earliest(gpus, seconds) == begin
+        assert profile.fits_now(gpus, seconds) == (begin == now)
+        if begin is not None:
+            found += 1
+            begin = max(begin, now + draw.randint(0, 9))
+            profile.reserve(begin, seconds, gpus)
+            slow.reserve(begin, seconds, gpus)
+            assert (list(profile.times), list(profile.free)) == (slow.times, slow.free)
+    assert found
+
+
+@dataclass
+class Forgetful(Baseline):
+    """What is decided with what is kept of earlier moments, and without, must be the same."""
+
+    decided: int = 0
+
+    def decide(self, moment: Moment) -> Sequence[GangDecision]:
+        found = super().decide(moment)
+        assert found == schedule(moment.instance, self.rules, moment)
+        self.decided += 1
+        return found
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_what_is_kept_from_moment_to_moment_changes_no_decision(name: str) -> None:
+    instance = build(blocks=2, nodes_per_rack=2)
+    scheduler = Forgetful(RULES[name], instance.policy)
+    jobs = [(replace(j, queue=f"q{i % 3}"), at, s) for i, (j, at, s) in enumerate(drawn(4))]
+    played = scenario(instance, jobs, mtbf=2000, repair=300, checkpoint=60)
+    assert len(ends(run(played, scheduler))) == len(played.jobs)
+    assert scheduler.decided > 20
 
 
 @pytest.mark.parametrize("name", ["tight", "kai", "tiresias", "shortest-remaining", "slurm"])

@@ -20,12 +20,11 @@ from models.instance.policy import Moves, Policy
 from models.instance.solution import GangDecision, PodPlacement, Reason
 from planner.baselines.orders import Moment
 from planner.baselines.scheduler import solution_of
-from planner.replay.jobs import JobFacts
+from planner.replay.jobs import MS, JobFacts
 from planner.replay.measures import Level
 from planner.replay.schedulers import RULES, Baseline, Planner, Scheduler, limited
 from planner.replay.simulation import (
     EPOCH,
-    MS,
     Failure,
     Scenario,
     Settings,

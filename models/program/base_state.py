@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from models.instance.disruption_budgets import taken
+from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.occupancy import Room, rooms
 from models.instance.solution import GangDecision, PodPlacement, Reason, placed
@@ -103,13 +104,17 @@ def _base_decisions(instance: Instance) -> tuple[GangDecision, ...]:
 def base_decision(instance: Instance, index: int) -> GangDecision:
     """The decision about a gang when nothing changes."""
     gang = instance.gangs[index]
+    missing = len(gang.missing()) if index in instance.incomplete else 0
+    return unchanged(gang, standing_pods(instance)[index], missing)
+
+
+def unchanged(gang: Gang, pods: Pods, missing: int) -> GangDecision:
+    """The same, where it is known which pods of the gang run, and how many of a running one do not."""
     held = None if gang.hold is None else Reason.of(gang.hold.code, text=gang.hold.message)
     if not gang.running:
         return GangDecision("wait", (), held)
-    reason = None
-    if index in instance.incomplete:
-        reason = held or Reason.of("Incomplete", missing=len(gang.missing()))
-    return GangDecision("keep", standing_pods(instance)[index], reason)
+    reason = (held or Reason.of("Incomplete", missing=missing)) if missing else None
+    return GangDecision("keep", pods, reason)
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
+
+import numpy as np
 
 from models.instance.gang import Gang
 from models.instance.instance import Instance
+from planner.baselines.standing import Facts, Standing
 
 DAY_S = 24 * 60 * 60
 
@@ -38,12 +41,14 @@ NOTHING_SEEN = Seen()
 class Moment:
     """An instance as a scheduler sees it.
 
-    ``see``: what is known of a gang; ``count``: GPU seconds by queue, of all jobs so far.
+    ``see``: what is known of a gang; ``count``: GPU seconds by queue, of all jobs so far. ``standing``: what
+    is kept of earlier moments, if the caller keeps it.
     """
 
     instance: Instance
     see: Callable[[Gang], Seen] = lambda _gang: NOTHING_SEEN
     count: Callable[[], Mapping[str, int]] = dict
+    standing: Standing = field(default_factory=Standing)
 
     def of(self, index: int) -> Seen:
         """What is known of a gang."""
@@ -55,11 +60,15 @@ class Moment:
         return self.count()
 
     @cached_property
+    def facts(self) -> list[Facts]:
+        """What depends on each gang alone."""
+        self.standing.follow(self.instance)
+        return self.standing.facts
+
+    @cached_property
     def wanting(self) -> list[int]:
         """Gangs with pods to place, by priority, then by submission."""
-        gangs = enumerate(self.instance.gangs)
-        found = [i for i, gang in gangs if gang.hold is None and gang.missing()]
-        return sorted(found, key=lambda i: (*by_submission(self.instance.gangs[i]), i))
+        return self.standing.wanting if self.facts else []
 
     @cached_property
     def gpus(self) -> int:
@@ -68,37 +77,9 @@ class Moment:
         return sum(n.healthy_gpus for n in instance.cluster.nodes if instance.schedulable(n))
 
     @cached_property
-    def held(self) -> Counter[str]:
-        """GPUs that each queue holds."""
-        found = Counter[str]()
-        for gang in self.instance.gangs:
-            found[queue_of(gang)] += gpus_held(gang)
-        return found
-
-    @cached_property
-    def queues(self) -> list[str]:
+    def queues(self) -> frozenset[str]:
         """Names of the queues of all gangs."""
-        return sorted({queue_of(gang) for gang in self.instance.gangs})
-
-
-def queue_of(gang: Gang) -> str:
-    """Its queue; its namespace if it has none."""
-    return gang.queue or gang.namespace
-
-
-def gpus_of(gang: Gang) -> int:
-    """GPUs of all its pods at its least size."""
-    return sum(role.min * role.gpus for role in gang.roles)
-
-
-def gpus_held(gang: Gang) -> int:
-    """GPUs of its pods that run."""
-    return sum(gang.roles[pod.role].gpus for pod in gang.running_pods)
-
-
-def by_submission(gang: Gang) -> tuple[int, ...]:
-    """Priority, then submission: the usual place in a queue."""
-    return (-gang.priority, gang.submitted_at or 0)
+        return frozenset(facts.queue for facts in self.facts)
 
 
 Order = Callable[[Moment], Generator[int, bool, None]]
@@ -128,25 +109,21 @@ def fair(moment: Moment) -> Generator[int, bool, None]:
     Within a queue by priority and submission. Ghodsi et al., "Dominant Resource Fairness", NSDI 2011:
     https://www.usenix.org/conference/nsdi11/dominant-resource-fairness-fair-allocation-multiple-resource-types
     """
-    gangs, held = moment.instance.gangs, Counter(moment.held)
-    waiting: dict[str, list[int]] = {}
-    for index in reversed(moment.wanting):
-        waiting.setdefault(queue_of(gangs[index]), []).append(index)
-    heads = [(held[queue], _head(gangs, own), queue) for queue, own in waiting.items()]
+    facts, wanting, held = moment.facts, moment.wanting, Counter(moment.standing.held)
+    lines: dict[str, list[int]] = {}  # of each queue, places in ``wanting``, the first one last
+    for place in range(len(wanting) - 1, -1, -1):
+        lines.setdefault(facts[wanting[place]].queue, []).append(place)
+    heads = [(held[queue], line[-1], queue) for queue, line in lines.items()]
     heapq.heapify(heads)
     while heads:
-        _, _, queue = heapq.heappop(heads)
-        index = waiting[queue].pop()
-        placed = yield index
+        _, place, queue = heapq.heappop(heads)
+        own = facts[wanting[place]]
+        lines[queue].pop()
+        placed = yield wanting[place]
         if placed:
-            held[queue] += gpus_of(gangs[index]) - gpus_held(gangs[index])
-        if waiting[queue]:
-            heapq.heappush(heads, (held[queue], _head(gangs, waiting[queue]), queue))
-
-
-def _head(gangs: Sequence[Gang], waiting: Sequence[int]) -> tuple[int, ...]:
-    """Between queues that hold as much: the turn of their first gangs."""
-    return (*by_submission(gangs[waiting[-1]]), waiting[-1])
+            held[queue] += own.gpus - own.held
+        if lines[queue]:
+            heapq.heappush(heads, (held[queue], lines[queue][-1], queue))
 
 
 AGE_WEIGHT, FAIRSHARE_WEIGHT, SIZE_WEIGHT = 1_000, 10_000, 1_000
@@ -161,12 +138,13 @@ def multifactor(moment: Moment, index: int) -> tuple[float, ...]:
 
     The fair share factor is 2^(-usage / share), with equal shares. https://slurm.schedmd.com/priority_multifactor.html
     """
-    gang, now = moment.instance.gangs[index], moment.instance.now
+    facts, now = moment.facts[index], moment.instance.now
+    gang = facts.gang
     age = min(1.0, max(0, now - (gang.submitted_at or now)) / OLDEST_S)
     total = sum(moment.used_gpu_s.values())
-    usage = moment.used_gpu_s.get(queue_of(gang), 0) / total if total else 0.0
+    usage = moment.used_gpu_s.get(facts.queue, 0) / total if total else 0.0
     factor = 2.0 ** (-usage * max(1, len(moment.queues)))
-    size = gpus_of(gang) / max(1, moment.gpus)
+    size = facts.gpus / max(1, moment.gpus)
     worth = AGE_WEIGHT * age + FAIRSHARE_WEIGHT * factor + SIZE_WEIGHT * size
     return (-gang.priority, -worth)
 
@@ -193,45 +171,55 @@ def remaining_time(moment: Moment, index: int) -> tuple[float, ...]:
 
 def remaining_service(moment: Moment, index: int) -> tuple[float, ...]:
     """The least remaining GPU time first."""
-    gang = moment.instance.gangs[index]
-    return (-gang.priority, moment.of(index).left_s * gpus_of(gang))
+    facts = moment.facts[index]
+    return (-facts.gang.priority, moment.of(index).left_s * facts.gpus)
 
 
 class Profile:
-    """GPUs that are free from now on, by count: steps (date, free). Durations are those of the trace."""
+    """GPUs that are free from now on, by count: ``times`` of steps, ``free`` from each on.
+
+    Durations are those of the trace.
+    """
 
     def __init__(self, moment: Moment) -> None:
-        now, instance = moment.instance.now, moment.instance
+        now = moment.instance.now
         ends = Counter[int]()
-        for index, gang in enumerate(instance.gangs):
-            if gang.running:
-                ends[max(now + 1, moment.of(index).ends or now + 1)] += gpus_held(gang)
-        free = moment.gpus - sum(ends.values())
-        self.times, self.free = [now], [free]
-        for date in sorted(ends):
-            free += ends[date]
-            self.times.append(date)
-            self.free.append(free)
+        for index, facts in enumerate(moment.facts):
+            if facts.held:
+                ends[max(now + 1, moment.of(index).ends or now + 1)] += facts.held
+        dates = sorted(ends)
+        self.times = np.array([now, *dates], dtype=np.int64)
+        held = np.array([ends[date] for date in dates], dtype=np.int64)
+        self.free = np.append(0, np.cumsum(held)) + moment.gpus - held.sum()
+        self._lacks = dict[int, int | None]()
+
+    def fits_now(self, gpus: int, seconds: int) -> bool:
+        """Whether so many GPUs are free from now on for so long."""
+        if gpus not in self._lacks:  # few sizes are asked for, again and again
+            short = self.free < gpus
+            self._lacks[gpus] = int(self.times[short.argmax()]) if short.any() else None
+        date = self._lacks[gpus]
+        return date is None or date >= self.times[0] + max(1, seconds)
 
     def earliest(self, gpus: int, seconds: int) -> int | None:
         """The first date from which so many GPUs are free for so long; None if they never are."""
-        begin = 0
-        for i, free in enumerate(self.free):
-            if free < gpus:
-                begin = i + 1
-            elif i + 1 < len(self.times) and self.times[i + 1] < self.times[begin] + seconds:
-                continue
-            else:
-                return self.times[begin]
-        return self.times[begin] if begin < len(self.times) else None
+        short = np.flatnonzero(self.free < gpus)
+        begins, last = np.append(0, short + 1), len(self.times) - 1
+        if begins[-1] > last:  # too few at the end of all
+            begins, ends = begins[:-1], self.times[short]
+            long_enough = ends >= self.times[begins] + max(1, seconds)
+        else:
+            ends = self.times[short]
+            long_enough = np.append(ends >= self.times[begins[:-1]] + max(1, seconds), True)
+        return int(self.times[begins[long_enough.argmax()]]) if long_enough.any() else None
 
     def reserve(self, begin: int, seconds: int, gpus: int) -> None:
         """They are not free then."""
-        for date in (begin, begin + max(1, seconds)):
-            at = next((i for i, time in enumerate(self.times) if time >= date), len(self.times))
+        end = begin + max(1, seconds)
+        for date in (begin, end):
+            at = int(np.searchsorted(self.times, date))
             if at == len(self.times) or self.times[at] != date:
-                self.times.insert(at, date)
-                self.free.insert(at, self.free[at - 1])
-        for i, time in enumerate(self.times):
-            if begin <= time < begin + max(1, seconds):
-                self.free[i] -= gpus
+                self.times = np.insert(self.times, at, date)
+                self.free = np.insert(self.free, at, self.free[at - 1])
+        self.free[slice(*np.searchsorted(self.times, (begin, end)))] -= gpus
+        self._lacks.clear()

@@ -20,16 +20,13 @@ from models.instance.solution import (
     Decision,
     GangDecision,
     PodPlacement,
-    Reason,
     Solution,
     TierResult,
-    placed,
 )
-from models.program.base_state import base_decisions
 from models.tiers import sign
 from models.values.tier_values import Evaluation, gang_value, known_masks, tiers_of
 from planner.baselines.gpu_choice import device_plugin
-from planner.baselines.orders import IN_TURN, Moment, Order, Profile, gpus_held, gpus_of
+from planner.baselines.orders import IN_TURN, Moment, Order, Profile
 from planner.baselines.space import Able, Nodes, PickGpus, Space
 
 Slices = tuple[tuple[int | None, int], ...]
@@ -150,22 +147,24 @@ class _Scheduling:
 
     def __init__(self, moment: Moment, rules: Rules) -> None:
         self.moment, self.rules, self.instance = moment, rules, moment.instance
-        self.decisions = list(base_decisions(self.instance))
+        self.facts = moment.facts
+        self.decisions = [facts.base for facts in self.facts]
+        self.space = moment.standing.space(self.instance, rules.pick_gpus)
         self.stopped = [] if rules.stops is None else self._stop(rules.stops)
-        self.space = Space(self.instance, self.decisions, rules.pick_gpus)
-        self.known = known_masks(self.instance, self.decisions)
         self.refused = set[Hashable]()
 
     def run(self) -> tuple[GangDecision, ...]:
         order, waits = self.rules.order(self.moment), _Waits(self.moment, self.rules.backfill)
+        least = min((self.facts[i].lacks or 0 for i in self.moment.wanting), default=0)
+        free = self.space.free_gpus
         index = next(order, None)
-        while index is not None:
+        while index is not None and least <= free:  # else nobody else starts
             starts = waits.may_start(index) and self._place(index)
             if starts:
                 waits.started(index)
-            elif not self.instance.gangs[index].running:
+                free = self.space.free_gpus
+            elif not self.facts[index].base.pods:
                 waits.waits(index)
-                self.decisions[index] = GangDecision("wait", (), NOT_PLACED)
             try:
                 index = order.send(starts)
             except StopIteration:
@@ -176,38 +175,37 @@ class _Scheduling:
 
     def _stop(self, key: Callable[[Moment, int], tuple[float, ...]]) -> list[int]:
         """Stop the gangs that are not among those of the lowest keys that the GPUs are enough for."""
-        gangs, left, stopped = self.instance.gangs, self.moment.gpus, []
-        able = [i for i, gang in enumerate(gangs) if gang.hold is None or gang.running]
+        left, stopped = self.moment.gpus, []
+        able = [i for i, one in enumerate(self.facts) if one.lacks is not None or one.base.pods]
         for index in sorted(able, key=lambda i: (key(self.moment, i), i)):
-            gang = gangs[index]
-            gpus = gpus_held(gang) if gang.running else gpus_of(gang)
+            facts = self.facts[index]
+            gpus = facts.held if facts.base.pods else facts.gpus
             if gpus <= left:
                 left -= gpus
-            elif gang.running:
+            elif facts.base.pods:
                 stopped.append(index)
                 self.decisions[index] = GangDecision("preempt", ())
+                self.space.hold(facts.gang, facts.base.pods, -1)
         return stopped
 
     def _stand_again(self, index: int) -> None:
-        gang = self.instance.gangs[index]
-        pods = placed(gang, gang.running_pods)
-        if self.space.stand([(gang.roles[pod.role], pod) for pod in pods]):
-            self.decisions[index] = GangDecision("keep", pods)
+        gang, base = self.facts[index].gang, self.facts[index].base
+        if self.space.stand([(gang.roles[pod.role], pod) for pod in base.pods]):
+            self.decisions[index] = base
 
     def _place(self, index: int) -> bool:
-        gang = self.instance.gangs[index]
+        gang, shape = self.facts[index].gang, None
         patient = self._patient(gang)
-        shape = None if gang.running else (patient, _shape(self.instance, gang))
-        if shape is not None and shape in self.refused:
-            return False
-        pods = _placed(self.space, self.rules, _ask(gang), self.known, together=patient)
+        if not gang.running:
+            shape = (patient, self.facts[index].shape, self.instance.min_share(gang))
+            if shape in self.refused:
+                return False
+        pods = _placed(self.space, self.rules, _ask(gang), self.decisions, together=patient)
         if not pods:
             if shape is not None:
                 self.refused.add(shape)
             return False
         self.refused.clear()
-        for pod in pods:
-            self.known[pod.node] |= pod.gpus or 0
         decided: Decision = "complete" if gang.running else "place"
         standing = self.decisions[index].pods
         self.decisions[index] = GangDecision(decided, tuple(sorted((*standing, *pods))))
@@ -224,13 +222,13 @@ class _Waits:
     def __init__(self, moment: Moment, backfill: Backfill) -> None:
         self._moment, self._backfill = moment, backfill
         counted = backfill in ("easy", "conservative")
-        self._profile = Profile(moment) if counted else None
+        self._profile = Profile(moment) if counted and moment.wanting else None
         self._waiting = 0
 
     def may_start(self, index: int) -> bool:
         if self._profile is None or not self._waiting:
             return self._backfill != "none" or not self._waiting
-        return self._profile.earliest(*self._asks(index)) == self._moment.instance.now
+        return self._profile.fits_now(*self._asks(index))
 
     def started(self, index: int) -> None:
         if self._profile is not None:
@@ -248,17 +246,7 @@ class _Waits:
         self._waiting += 1
 
     def _asks(self, index: int) -> tuple[int, int]:
-        return gpus_of(self._moment.instance.gangs[index]), self._moment.of(index).left_s
-
-
-NOT_PLACED = Reason.of("NoRoom", text="not placed by these rules")
-"""Rules of other schedulers do not say why."""
-
-
-def _shape(instance: Instance, gang: Gang) -> Hashable:
-    """All of a waiting gang on which it depends where it fits."""
-    wishes = (gang.required, gang.preferred, instance.min_share(gang))
-    return (gang.roles, wishes, gang.pattern, gang.nvlink_across_nodes)
+        return self._moment.facts[index].gpus, self._moment.of(index).left_s
 
 
 def _ask(gang: Gang) -> Ask:
@@ -271,7 +259,12 @@ def _ask(gang: Gang) -> Ask:
 
 
 def _placed(
-    space: Space, rules: Rules, ask: Ask, known: list[int], *, together: bool = False
+    space: Space,
+    rules: Rules,
+    ask: Ask,
+    decisions: Sequence[GangDecision],
+    *,
+    together: bool = False,
 ) -> tuple[PodPlacement, ...]:
     """The pods of the gang, committed; empty if it waits. ``together``: only in one preferred domain."""
     sliced = ask.slice_layers > rules.slices or (ask.standing and ask.slice_layers)
@@ -290,7 +283,7 @@ def _placed(
         if all(_role(space, rules, ask, role, pods, nodes) for role, pods in ask.roles):
             if rules.settle is not None:
                 rules.settle(space)
-            if _fast_enough(space, ask, known):
+            if _fast_enough(space, ask, decisions):
                 return space.commit()
         space.undo()
     return ()
@@ -313,12 +306,12 @@ def _beside_standing(space: Space, ask: Ask, nodes: Nodes, level: int | None) ->
     return kept if len(domains) == 1 else kept[:0]
 
 
-def _fast_enough(space: Space, ask: Ask, known: list[int]) -> bool:
+def _fast_enough(space: Space, ask: Ask, decisions: Sequence[GangDecision]) -> bool:
     """Whether the gang reaches minBandwidthShare; no scheduler here knows that rule."""
     instance, gang = space.instance, ask.gang
     if not instance.min_share(gang):
         return True
-    after = list(known)
+    after = known_masks(instance, decisions)
     for pod in space.taken:
         after[pod.node] |= pod.gpus or 0
     pods = [PodPlacement(p.role, p.index, p.node or 0, p.gpus) for p in gang.running_pods]

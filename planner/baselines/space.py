@@ -7,13 +7,14 @@ Called by ``planner.baselines.scheduler``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from models.hardware import ServerModel
-from models.instance.gang import Role
+from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS, rooms
 from models.instance.solution import GangDecision, PodPlacement
@@ -77,6 +78,25 @@ class Space:
         self.taken: list[Taken] = []
         self._eligible: dict[Role, Able] = {}
         self._members: dict[tuple[int, int], Nodes] = {}
+
+    def copy(self) -> Space:
+        """The same space, of which others may take without taking from this."""
+        other = copy(self)
+        other.free, other.masks, other.taken = self.free.copy(), self.masks.copy(), []
+        other.left = {name: amounts.copy() for name, amounts in self.left.items()}
+        return other
+
+    def hold(self, gang: Gang, pods: Sequence[PodPlacement], sign: int) -> None:
+        """Pods of a gang came to stand (1), or left (-1)."""
+        for pod in pods:
+            role = gang.roles[pod.role]
+            own = pod.gpus if role.gpus else 0
+            self._move(Taken(role, pod.role, pod.index, pod.node, own), sign)
+
+    @property
+    def free_gpus(self) -> int:
+        """Free GPUs of all nodes."""
+        return int(self.free.sum())
 
     def members(self, level: int, domain: int) -> Nodes:
         """The nodes of one domain."""

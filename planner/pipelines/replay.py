@@ -47,9 +47,9 @@ from planner.errors import Fault, InputError, UsageError
 from planner.read.inputs import load
 from planner.read.instance_builder import default_mix
 from planner.read.traces.trace_files import read_trace
-from planner.replay.jobs import JobFacts
+from planner.replay.jobs import MS, JobFacts
 from planner.replay.schedulers import RULES, Baseline, Planner, Scheduler, limited
-from planner.replay.simulation import EPOCH, MS, Scenario, Settings, Simulation, Stopped
+from planner.replay.simulation import EPOCH, Scenario, Settings, Simulation, Stopped
 from planner.replay.summary import distribution, least_mean_ms, run_document, spreads
 from planner.search.budget import Budget
 from planner.search.executors import PROCESSES, THREADS, Workers

@@ -47,11 +47,20 @@ from planner.read.validation import Entry
 def default_mix(gangs: Iterable[Gang], nodes: Iterable[Node]) -> tuple[tuple[int, int], ...]:
     """(GPUs, permille) ascending by GPUs; sizes that round to nothing are left out."""
     sizes = Counter(sum(role.max * role.gpus for role in gang.roles) for gang in gangs)
+    return mix_of(sizes + largest_nodes(nodes))
+
+
+def largest_nodes(nodes: Iterable[Node]) -> Counter[int]:
+    """GPUs of the largest node of each GPU model, and of how many models."""
     largest: dict[str, int] = {}
     for node in nodes:
         if node.model is not None:
             largest[node.model.gpu] = max(largest.get(node.model.gpu, 0), node.gpus)
-    sizes.update(largest.values())
+    return Counter(largest.values())
+
+
+def mix_of(sizes: Counter[int]) -> tuple[tuple[int, int], ...]:
+    """The mix of so many gangs and nodes of each size."""
     del sizes[0]
     return tuple((size, share) for size, share in split_proportionally(sizes) if share)
 

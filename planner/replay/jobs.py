@@ -6,11 +6,16 @@ times its predicted speed of it in each millisecond. So all of it is exact.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from models.instance.gang import Gang
 from models.instance.solution import PodPlacement
 from models.instance.speed import FULL_SPEED
+
+MS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +37,14 @@ class JobFacts:
         return sum(role.min * role.gpus for role in self.gang.roles)
 
     @property
+    def most_gpus(self) -> int:
+        """Its GPUs at its largest size."""
+        return sum(role.max * role.gpus for role in self.gang.roles)
+
+    @property
     def least_ms(self) -> int:
         """What it takes at its largest size and full speed, rounded down."""
-        most = sum(role.max * role.gpus for role in self.gang.roles)
+        most = self.most_gpus
         return self.duration_ms * self.gpus // most if most else self.duration_ms
 
     @property
@@ -91,3 +101,59 @@ class JobState:
     ended: int | None = None
     held_gpu_ms: int = 0
     starts: int = 0
+
+
+class Present:
+    """Jobs that have come and not ended, and sums over them that each event would else take anew.
+
+    ``gangs``: of all of them, by key. ``asked``: how many that wait need so many GPUs; ``sizes``: how many
+    take at most so many. ``busy``, ``effective``, ``gpu_MBps``: of ``Level``. ``used_gpu_s``: by queue, of
+    jobs that do not run.
+    """
+
+    def __init__(self, jobs: Sequence[JobState]) -> None:
+        self.waiting, self.running = set[int](), set[int]()
+        self.gangs: list[Gang] = []
+        self.asked, self.sizes = Counter[int](), Counter[int]()
+        self.busy = self.effective = self.gpu_MBps = 0
+        self.used_gpu_s = Counter[str]()
+        self._jobs = jobs
+        by_key = sorted(range(len(jobs)), key=lambda number: jobs[number].facts.gang.key)
+        self._rank = {number: rank for rank, number in enumerate(by_key)}
+        self._ranks: list[int] = []
+
+    def enter(self, number: int) -> None:
+        """The job came, or has changed: it waits, runs or has ended."""
+        job = self._jobs[number]
+        if job.run is None:
+            self.used_gpu_s[job.facts.queue] += job.held_gpu_ms // MS
+        if job.ended is not None:
+            return
+        at = bisect_left(self._ranks, self._rank[number])
+        self._ranks.insert(at, self._rank[number])
+        self.gangs.insert(at, job.facts.gang if job.run is None else job.run.gang)
+        self._count(job, 1)
+        (self.waiting if job.run is None else self.running).add(number)
+
+    def leave(self, number: int) -> None:
+        """The job is about to change."""
+        job = self._jobs[number]
+        if job.run is None:
+            self.used_gpu_s[job.facts.queue] -= job.held_gpu_ms // MS
+        at = bisect_left(self._ranks, self._rank[number])
+        del self._ranks[at], self.gangs[at]
+        self._count(job, -1)
+        (self.waiting if job.run is None else self.running).discard(number)
+
+    def show(self, number: int, gang: Gang) -> None:
+        """Another gang stands for the job, with the same pods."""
+        self.gangs[bisect_left(self._ranks, self._rank[number])] = gang
+
+    def _count(self, job: JobState, sign: int) -> None:
+        self.sizes[job.facts.most_gpus] += sign
+        if job.run is None:
+            self.asked[job.facts.gpus] += sign
+            return
+        self.busy += sign * job.run.gpus
+        self.effective += sign * job.run.gpus * job.run.speed
+        self.gpu_MBps += sign * job.run.gpus * job.run.bandwidth_MBps

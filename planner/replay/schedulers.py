@@ -29,9 +29,10 @@ from planner.baselines.disciplines import (
     TIRESIAS,
     VOLCANO_FAIR,
 )
-from planner.baselines.orders import ATTAINED_GPU_S, Moment, gpus_held, least_attained
+from planner.baselines.orders import ATTAINED_GPU_S, Moment, least_attained
 from planner.baselines.rules import BASELINES, HIVED, KUBE_PACK, KUBE_SPREAD, KUEUE_BEST_FIT
 from planner.baselines.scheduler import Rules, schedule
+from planner.baselines.standing import Standing
 
 FIFO = replace(KUBE_PACK, name="fifo", backfill="none")
 """Strict order of submission: nobody overtakes the first that waits. Pods as in ``KUBE_PACK``."""
@@ -92,6 +93,7 @@ class Baseline:
 
     rules: Rules
     policy: Policy
+    _standing: Standing = field(default_factory=Standing)
 
     @property
     def saves(self) -> bool:
@@ -100,16 +102,23 @@ class Baseline:
 
     def decide(self, moment: Moment) -> Sequence[GangDecision]:
         """What starts now, and what stops for it."""
-        return schedule(moment.instance, self.rules, moment)
+        return schedule(moment.instance, self.rules, self._seen(moment))
+
+    def _seen(self, moment: Moment) -> Moment:
+        """The moment with what is known of those before."""
+        return replace(moment, standing=self._standing)
 
     def dates(self, moment: Moment) -> Iterator[int]:
         """The end of somebody's patience, or of his time in the first queue."""
-        for index, gang in enumerate(moment.instance.gangs):
+        if not self.rules.patience_s and self.rules.stops is not least_attained:
+            return
+        for index, facts in enumerate(self._seen(moment).facts):
+            gang = facts.gang
             if not gang.running and self.rules.patience_s and gang.preferred is not None:
                 yield (gang.submitted_at or 0) + self.rules.patience_s
             elif gang.running and self.rules.stops is least_attained:
                 left = ATTAINED_GPU_S - moment.of(index).held_gpu_s
-                yield moment.instance.now + -(-left // max(1, gpus_held(gang)))
+                yield moment.instance.now + -(-left // max(1, facts.held))
 
     def stops(self, running: Iterable[Gang]) -> bool:
         """Some rules do."""

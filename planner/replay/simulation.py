@@ -17,17 +17,15 @@ from models.documents.replay import Ending
 from models.instance.gang import ExistingPod, Gang
 from models.instance.instance import Instance
 from models.instance.policy import Moves, Policy, default_max_gangs
-from models.instance.solution import GangDecision, PodPlacement
+from models.instance.solution import Decision, GangDecision, PodPlacement
 from models.instance.speed import FULL_SPEED
 from models.program.base_state import moves_pods
 from models.values.tier_values import gang_value, known_masks
 from planner.baselines.orders import Moment, Seen
-from planner.read.instance_builder import default_mix
-from planner.replay.jobs import JobFacts, JobState, Run
+from planner.read.instance_builder import largest_nodes, mix_of
+from planner.replay.jobs import MS, JobFacts, JobState, Present, Run
 from planner.replay.measures import Level, Measures
 from planner.replay.schedulers import Scheduler
-
-MS = 1000
 
 EPOCH = 1_577_836_800
 """2020-01-01: date of the start of a trace that does not know its own."""
@@ -43,6 +41,9 @@ Failures of nodes or plans then interrupt them again and again.
 
 MAX_FAILURES = 200_000
 """A replay ends after so many failures of nodes: what has not ended by then is interrupted for ever."""
+
+UNCHANGED: tuple[Decision, ...] = ("keep", "wait")
+"""Decisions that leave a gang as it is."""
 
 End, Repair, Failure, Arrival = range(4)
 """Kinds of events; those of one moment happen in this order."""
@@ -104,8 +105,11 @@ class Simulation:
         self._base, self._usable = scenario.instance, _usable(scenario.instance)
         self._events: list[tuple[int, int, int, int]] = []
         self._number = {job.facts.gang.key: i for i, job in enumerate(self.jobs)}
-        self._waiting: set[int] = set()
-        self._running: set[int] = set()
+        self._node_sizes = largest_nodes(self._base.cluster.nodes)
+        gangs = [job.facts.gang for job in self.jobs]
+        self._dated = any(gang.movable or gang.preemptible for gang in gangs)
+        self._present = Present(self.jobs)
+        self._waiting, self._running = self._present.waiting, self._present.running
         self._down: set[int] = set()
         self._left = self._to_come = len(self.jobs)
         self._tick_ms: int | None = None
@@ -174,7 +178,7 @@ class Simulation:
         if kind == End:
             return self._end(number, turn)
         if kind == Arrival:
-            self._waiting.add(number)
+            self._present.enter(number)
             self._to_come -= 1
         elif kind == Failure:
             self._fail(number)
@@ -192,21 +196,22 @@ class Simulation:
         job = self.jobs[number]
         if job.run is None or job.starts != turn or job.run.end_ms != self.now_ms:
             return False  # of a run that was interrupted
+        self._present.leave(number)
         job.held_gpu_ms += (self.now_ms - job.run.since_ms) * job.run.gpus
         job.run, job.ended, job.left = None, self.now_ms, 0
-        self._running.discard(number)
+        self._present.enter(number)
         self._left -= 1
         self._last_ms = self._ended_ms = self.now_ms
         return True
 
     def _start(self, number: int, run: Run) -> None:
         job = self.jobs[number]
+        self._present.leave(number)
         job.run = run
+        self._present.enter(number)
         job.starts += 1
         if job.started is None:
             job.started = self.now_ms
-        self._waiting.discard(number)
-        self._running.add(number)
         self._last_ms = self.now_ms
         self._longest_ms[number] = max(self._longest_ms[number], run.end_ms - self.now_ms)
         self._at(run.end_ms, End, number, job.starts)
@@ -216,13 +221,13 @@ class Simulation:
         job, settings = self.jobs[number], self.scenario.settings
         run = job.run
         assert run is not None, "only a job that runs is interrupted"
+        self._present.leave(number)
         safe_ms = run.checkpoint_ms(self.now_ms, 0 if saved else settings.checkpoint_ms)
         job.left = run.left_at(safe_ms)
         job.held_gpu_ms += (self.now_ms - run.since_ms) * run.gpus
         self.measures.lost_gpu_ms += max(0, self.now_ms - max(safe_ms, run.since_ms)) * run.gpus
         job.run = None
-        self._running.discard(number)
-        self._waiting.add(number)
+        self._present.enter(number)
 
     # nodes
 
@@ -277,7 +282,8 @@ class Simulation:
         changes = [
             (self._number[gang.key], gang, decision)
             for gang, decision in zip(instance.gangs, decisions, strict=True)
-            if decision.pods != _pods_of(self.jobs[self._number[gang.key]])
+            if decision.decision not in UNCHANGED
+            and decision.pods != _pods_of(self.jobs[self._number[gang.key]])
         ]
         before = {number: self.jobs[number].run for number, _, _ in changes}
         for number, run in before.items():
@@ -297,9 +303,8 @@ class Simulation:
             return False
         if not self._waiting:
             return True
-        least = min(self.jobs[number].facts.gpus for number in self._waiting)
-        held = sum(job.run.gpus for n in self._running if (job := self.jobs[n]).run is not None)
-        return least > self._usable - held
+        least = min(gpus for gpus, count in self._present.asked.items() if count)
+        return least > self._usable - self._present.busy
 
     def _give_back(
         self, number: int, run: Run, changes: Sequence[tuple[int, Gang, GangDecision]]
@@ -386,48 +391,42 @@ class Simulation:
 
     def _count(self) -> Counter[str]:
         """GPU seconds by queue."""
-        found = Counter[str]()
-        for job in self.jobs:
+        found = Counter(self._present.used_gpu_s)
+        for number in self._running:
+            job = self.jobs[number]
             found[job.facts.queue] += self._held_gpu_ms(job) // MS
         return found
 
     def instance(self) -> Instance:
         """The cluster of the moment: running gangs with their pods, and waiting ones."""
-        gangs = [self.jobs[number].facts.gang for number in self._waiting]
-        for number in self._running:
-            run = self.jobs[number].run
-            assert run is not None, "it runs"
-            gangs.append(self._dated(run))
-        gangs.sort(key=lambda gang: gang.key)
-        policy = self._policy_of(gangs)
-        return self._base.with_gangs(tuple(gangs), policy)
+        if self._dated:
+            for number in self._running:
+                self._date_checkpoint(number)
+        return self._base.with_gangs(tuple(self._present.gangs), self._policy())
 
-    def _dated(self, run: Run) -> Gang:
-        """The running gang, with the time of its last checkpoint where that decides anything."""
-        if not (run.gang.movable or run.gang.preemptible):
-            return run.gang
-        every_ms = self.scenario.settings.checkpoint_ms
-        saved = self._date(run.checkpoint_ms(self.now_ms, every_ms))
-        return replace(run.gang, last_checkpoint=saved)
+    def _date_checkpoint(self, number: int) -> None:
+        """Give the running gang the time of its last checkpoint where that decides anything."""
+        run = self.jobs[number].run
+        assert run is not None, "it runs"
+        if run.gang.movable or run.gang.preemptible:
+            every_ms = self.scenario.settings.checkpoint_ms
+            saved = self._date(run.checkpoint_ms(self.now_ms, every_ms))
+            self._present.show(number, replace(run.gang, last_checkpoint=saved))
 
-    def _policy_of(self, gangs: Sequence[Gang]) -> Policy:
+    def _policy(self) -> Policy:
         policy = self.scheduler.policy
-        mix = policy.mix if self.scenario.own_mix else default_mix(gangs, self._base.cluster.nodes)
+        mix = policy.mix
+        if not self.scenario.own_mix:
+            mix = mix_of(self._present.sizes + self._node_sizes)
         moves = policy.moves
         if not self.scenario.own_max_gangs:
             moves = replace(moves or Moves(), max_gangs=default_max_gangs(len(self._running)))
         return replace(policy, now=self._date(self.now_ms), mix=mix, moves=moves)
 
     def _level(self) -> Level:
-        runs = [run for n in self._running if (run := self.jobs[n].run) is not None]
-        waiting = sum(self.jobs[n].facts.gpus for n in self._waiting)
-        return Level(
-            self._usable,
-            sum(run.gpus for run in runs),
-            waiting,
-            sum(run.gpus * run.speed for run in runs),
-            sum(run.gpus * run.bandwidth_MBps for run in runs),
-        )
+        present = self._present
+        waiting = sum(gpus * count for gpus, count in present.asked.items())
+        return Level(self._usable, present.busy, waiting, present.effective, present.gpu_MBps)
 
 
 def _usable(base: Instance) -> int:

@@ -23,9 +23,9 @@ from models.documents.replay import (
     Spread,
 )
 from models.instance.speed import FULL_SPEED
-from planner.replay.jobs import JobFacts, JobState
+from planner.replay.jobs import MS, JobFacts, JobState
 from planner.replay.measures import Level
-from planner.replay.simulation import MS, Simulation
+from planner.replay.simulation import Simulation
 
 MOST_SHARES = 100
 """Most points of the curve of completion."""

@@ -234,7 +234,8 @@ def replay(
     """Replay a trace under policies and rules of other schedulers."""
     from planner.pipelines import replay as replaying
     from planner.pipelines.plan import now
-    from planner.replay.simulation import MS, Settings
+    from planner.replay.jobs import MS
+    from planner.replay.simulation import Settings
 
     if resume and out is None:
         raise UsageError(Fault("--resume without --out", "name the file with --out"))
