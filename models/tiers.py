@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from itertools import product
 from typing import Literal, get_args
 
@@ -124,6 +125,7 @@ TIERS: tuple[TierFamily, ...] = (
 """In the order in which the tiers of one priority, and the default objectives, are solved."""
 
 
+@cache
 def family(name: str) -> TierFamily:
     """The row of a tier, from its name, ``name/priority`` or ``name/rank``."""
     bare = name.partition("/")[0]

@@ -65,12 +65,12 @@ def test_no_plan_beats_an_implied_bound(seed: int, more: tuple[str, ...]) -> Non
 
 def hold_implied_bounds(instance: Instance) -> None:
     implied = ImpliedBounds(instance)
-    kept: dict[Tier, int] = {}
+    kept: list[tuple[Tier, int]] = []
     for tier, value in best_values(instance):
-        for bounds in ({}, kept):
+        for bounds in ([], kept):
             bound = implied.bound(tier, kept, bounds)
             assert not beaten(tier, bound, value), (tier.name, bound, value)
-        kept[tier] = value
+        kept.append((tier, value))
 
 
 @some

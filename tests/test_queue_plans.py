@@ -271,7 +271,7 @@ def test_no_plan_beats_a_bound(seed: int) -> None:
     relaxation = Relaxation(model.program, Budget(SolveLimits()))
     for tier, value in zip(tiers, values, strict=True):
         if tier.row.subject == "admission" and tier.family in ("guarantee", "fair"):
-            assert implied.bound(tier, {}, {}) >= value
+            assert implied.bound(tier) >= value
             if tier is tiers[0]:
                 goal = Goal(model.expression(tier), maximize=True)
                 assert relaxation.bound(goal, seconds=10).bound >= value

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
 
 from models.instance.gang import Gang
 from models.instance.instance import Instance
@@ -19,10 +22,16 @@ from models.instance.queue import QueueShares
 from models.instance.speed import FULL_SPEED
 from models.queues.queue_shares import fair_units, queue_of, stated_shares, within_guarantee
 from models.rates.gang_bandwidth import FULL_SHARE
-from models.tiers import Tier
+from models.tiers import MAINS, Tier
 from models.values.leftover import suspects
+from models.values.tier_values import most_speed
 
 UNLIMITED = 1 << 60
+
+Amounts = NDArray[np.int64]
+
+Values = Sequence[tuple[Tier, int]]
+"""Of some tiers."""
 
 
 @dataclass(slots=True)
@@ -60,6 +69,7 @@ class ImpliedBounds:
         self._weights = [gang.weight_gpus for gang in instance.gangs]
         self._by_priority: dict[int, list[int]] = {}
         self._known: dict[tuple[str, int], _Worths] = {}
+        self._least: dict[tuple[str, int], tuple[Amounts, Amounts]] = {}
         self._largest: Counter[int] | None = None
         for index, gang in enumerate(instance.gangs):
             if gang.hold is None or gang.running:
@@ -86,24 +96,36 @@ class ImpliedBounds:
     @cached_property
     def _capacity(self) -> int:
         """GPUs that pods may have: those of nodes that may be used, and those held elsewhere."""
+        return sum(self._on_nodes)
+
+    @cached_property
+    def _on_nodes(self) -> list[int]:
+        """The same of each node."""
         instance = self._instance
         held = [0] * len(instance.cluster.nodes)
         for gang in instance.gangs:
             for pod in gang.pods:
                 if pod.node is not None:
                     held[pod.node] += gang.roles[pod.role].gpus
-        return sum(
+        return [
             max(node.gpus, held[n]) if instance.schedulable(node) else held[n]
             for n, node in enumerate(instance.cluster.nodes)
-        )
+        ]
 
-    def bound(self, tier: Tier, kept: Mapping[Tier, int], bounds: Mapping[Tier, int]) -> int:
+    @cached_property
+    def _largest_domains(self) -> list[int]:
+        """The most GPUs that pods may have in one domain of each level, the nodes last."""
+        of_levels = self._instance.cluster.domain_of
+        sums = (np.bincount(of, weights=self._on_nodes) for of in of_levels)
+        return [int(found.max(initial=0)) for found in sums]
+
+    def bound(self, tier: Tier, kept: Values = (), bounds: Values = ()) -> int:
         """``kept``: what plans have at least (a minimised tier: at most) of each earlier tier.
 
         ``bounds``: what they have at most of each earlier tier.
         """
         if tier.sense == "min":
-            return 0
+            return self._least_span(kept) if tier.family == "span" else 0
         if tier.row.subject == "cluster":
             return self._cluster(tier)
         if tier.row.subject == "growth":
@@ -144,16 +166,16 @@ class ImpliedBounds:
             instance, worth, weights = self._instance, _WORTHS[family], self._weights
             runs = _COUNTED.get(family)
             self._known[family, priority] = _Worths(
-                (worth(instance, gang, weights[index]), weights[index])
+                (worth(instance, index, weights[index]), weights[index])
                 for index in self._by_priority.get(priority or 0, ())
-                if (gang := instance.gangs[index]).running is runs or runs is None
+                if runs is None or instance.gangs[index].running is runs
             )
         return self._known[family, priority]
 
-    def _admitted(self, kept: Mapping[Tier, int], bounds: Mapping[Tier, int]) -> dict[int, int]:
+    def _admitted(self, kept: Values, bounds: Values) -> dict[int, int]:
         """The most weight that gangs of each priority may have together."""
-        known = {t.priority: value for t, value in bounds.items() if t.family == "admission"}
-        least = {t.priority: _least_gpus(t, value) for t, value in kept.items() if t.row.fused}
+        known = {t.priority: value for t, value in bounds if t.family == "admission"}
+        least = {t.priority: _least_gpus(t, value) for t, value in kept if t.family in MAINS}
         found, left = {}, self._capacity
         for priority, own in self._sums.items():
             most = min(own.weight, left + own.idle)
@@ -165,11 +187,42 @@ class ImpliedBounds:
         """The sums of the gangs of the tier's priority."""
         return self._sums.get(tier.priority or 0, _Sums())
 
-    def _growth(self, tier: Tier, kept: Mapping[Tier, int]) -> int:
+    def _least_span(self, kept: Values) -> int:
+        """What the gangs span at least that run in every plan which keeps the earlier tiers."""
+        found = 0
+        for tier, value in kept:
+            if tier.family in MAINS and tier.priority is not None:
+                worths, spans = self._spans(tier.family, tier.priority)
+                spare = int(worths.sum()) - value
+                found += int(spans[worths > spare].sum())
+        return found
+
+    def _spans(self, family: str, priority: int) -> tuple[Amounts, Amounts]:
+        """What each gang of a priority adds to a tier at most, and what it spans at least if it runs."""
+        if (family, priority) not in self._least:
+            instance, gangs = self._instance, self._by_priority.get(priority, ())
+            worths = [_WORTHS[family](instance, i, self._weights[i]) for i in gangs]
+            spans = [self._span_at_least(instance.gangs[i]) for i in gangs]
+            self._least[family, priority] = np.array(worths, np.int64), np.array(spans, np.int64)
+        return self._least[family, priority]
+
+    def _span_at_least(self, gang: Gang) -> int:
+        """What a gang spans that runs: as it stands if it cannot move, else by the largest domains."""
+        cluster = self._instance.cluster
+        if gang.running and not (gang.movable or gang.elastic or gang.missing()):
+            nodes = {pod.node for pod in gang.running_pods if pod.node is not None}
+            used = [len({of[n] for n in nodes}) for of in cluster.domain_of]
+        else:
+            gpus = sum(role.min * role.gpus for role in gang.roles)
+            used = [-(-gpus // max(1, most)) for most in self._largest_domains]
+        beyond = ((n - 1) * w for n, w in zip(used, cluster.span_weights, strict=True) if n > 1)
+        return gang.weight_gpus * sum(beyond)
+
+    def _growth(self, tier: Tier, kept: Values) -> int:
         if tier.family == "growth-pods":
             return self._own(tier).growth_pods
-        used = sum(value for t, value in kept.items() if t.family == "growth")
-        used += sum(_least_gpus(t, value) for t, value in kept.items() if t.row.fused)
+        used = sum(value for t, value in kept if t.family == "growth")
+        used += sum(_least_gpus(t, value) for t, value in kept)
         return max(0, min(self._own(tier).growth, self._capacity + self._idle - used))
 
 
@@ -211,36 +264,46 @@ def _least_gpus(tier: Tier, value: int) -> int:
     return value if tier.family == "admission" else 0
 
 
-def _running_gpus(_instance: Instance, gang: Gang, _weight: int) -> int:
+def _running_gpus(instance: Instance, index: int, _weight: int) -> int:
+    gang = instance.gangs[index]
     return sum(gang.roles[pod.role].gpus for pod in gang.pods if pod.node is not None)
 
 
-def _preference(_instance: Instance, gang: Gang, weight: int) -> int:
+def _goodput(instance: Instance, index: int, weight: int) -> int:
+    """A gang that runs whole counts at most its speed before the plan."""
+    most = most_speed(instance, index)
+    return weight * (FULL_SPEED if most is None else most)
+
+
+def _preference(instance: Instance, index: int, weight: int) -> int:
+    gang = instance.gangs[index]
     return gang.most_preference + (weight if gang.near is not None else 0)
 
 
-def _bandwidth(_instance: Instance, gang: Gang, weight: int) -> int:
+def _bandwidth(instance: Instance, index: int, weight: int) -> int:
+    gang = instance.gangs[index]
     several = weight > 1 or sum(role.max * role.gpus for role in gang.roles) > 1
     return gang.weight * weight * FULL_SHARE if several and gang.pattern != "none" else 0
 
 
-def _waited(instance: Instance, gang: Gang, weight: int) -> int:
-    return weight * instance.age(gang)
+def _waited(instance: Instance, index: int, weight: int) -> int:
+    return weight * instance.age(instance.gangs[index])
 
 
-def _aged(instance: Instance, gang: Gang, weight: int) -> int:
+def _aged(instance: Instance, index: int, weight: int) -> int:
     speed = FULL_SPEED if instance.by_speed else 1
-    return weight * speed if instance.aged(gang) else 0
+    return weight * speed if instance.aged(instance.gangs[index]) else 0
 
 
-_WORTHS: dict[str, Callable[[Instance, Gang, int], int]] = {
-    "guarantee": lambda instance, gang, weight: weight * within_guarantee(instance, gang),
+_WORTHS: dict[str, Callable[[Instance, int, int], int]] = {
+    "guarantee": lambda instance, i, weight: weight * within_guarantee(instance, instance.gangs[i]),
     "kept": _running_gpus,
     "aged": _aged,
-    "goodput": lambda _instance, _gang, weight: weight * FULL_SPEED,
+    "goodput": _goodput,
+    "admission": lambda _instance, _index, weight: weight,
     "waiting": _waited,
-    "aged-waiting": lambda instance, gang, weight: (
-        _aged(instance, gang, weight) * instance.age(gang)
+    "aged-waiting": lambda instance, i, weight: (
+        _aged(instance, i, weight) * instance.age(instance.gangs[i])
     ),
     "preference": _preference,
     "bandwidth": _bandwidth,

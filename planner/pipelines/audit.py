@@ -366,7 +366,7 @@ def _unproven(free: Instance, decisions: Sequence[GangDecision], unmoved: Soluti
         for one, gang in zip(decisions, free.gangs, strict=True)
     )
     implied, values = ImpliedBounds(free), Evaluation(free, decisions).vector()
-    bounds = [implied.bound(tier, {}, {}) for tier in tiers_of(free)]
+    bounds = [implied.bound(tier) for tier in tiers_of(free)]
     tiers = tuple(
         TierResult(t.name, t.sense, value, value, bound, "exact" if bound == value else None)
         for t, value, bound in zip(tiers_of(free), values, bounds, strict=True)

@@ -380,9 +380,7 @@ def _unproven(instance: Instance, solution: Solution, refuted: Collection[str]) 
 
     implied = ImpliedBounds(instance)
     tiers = tuple(
-        replace(found, bound=implied.bound(tier, {}, {}), proof=None)
-        if found.name in refuted
-        else found
+        replace(found, bound=implied.bound(tier), proof=None) if found.name in refuted else found
         for tier, found in zip(tiers_of(instance), solution.tiers, strict=True)
     )
     stopped_by = "budget" if solution.stopped_by == "proof" else solution.stopped_by

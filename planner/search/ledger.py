@@ -207,11 +207,10 @@ class Ledger:
 
     def _implied_bound(self, position: int) -> int:
         before = range(position)
-        kept = {self.tiers[i]: self.required(i) for i in before}
-        bounds = {self.tiers[i]: self._engine_bound(i) for i in before}
-        return self._implied.bound(
-            self.tiers[position], kept, {t: b for t, b in bounds.items() if b is not None}
-        )
+        kept = [(self.tiers[i], self.required(i)) for i in before]
+        engines = ((self.tiers[i], self._engine_bound(i)) for i in before)
+        bounds = [(tier, bound) for tier, bound in engines if bound is not None]
+        return self._implied.bound(self.tiers[position], kept, bounds)
 
     def _engine_bound(self, position: int) -> int | None:
         own, top = self.bounds[position], self.tops[position]

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from importlib.metadata import version
 
 from models.documents.gang import Patience
@@ -205,7 +205,7 @@ class Search:
     def _enter_main(self, ledger: Ledger) -> None:
         """The search goes on with this ledger, whose plan ``best`` gives."""
         self._ledger, self.started = ledger, True
-        if not self._by_slots:
+        if _open(ledger, self._last(ledger)) and not self._by_slots:
             self._clear(ledger, self._budget)
 
     def _clear(
@@ -281,7 +281,7 @@ class Search:
             decisions,
             ledger.results(),
             budget.stopped_by,
-            f"OR-Tools {version('ortools')} (CP-SAT, HiGHS, GLOP)",
+            f"OR-Tools {_ortools()} (CP-SAT, HiGHS, GLOP)",
             budget.effort,
             notes_of(ledger.instance, decisions, exact=exact),
             one_at_a_time=self._one_at_a_time,
@@ -321,10 +321,27 @@ class Search:
         progress: Progress,
         immovable: frozenset[int],
     ) -> Solution:
+        last = self._last(ledger)
+        exact = True
+        if _open(ledger, last):
+            exact = self._improve(ledger, budget, progress, immovable, last)
+        elif last < len(ledger.tiers):  # the queue alone proves the others
+            polish(ledger, budget)
+        ledger.close_all()
+        return self._solution(ledger, budget, immovable, exact=exact)
+
+    def _improve(
+        self,
+        ledger: Ledger,
+        budget: Budget,
+        progress: Progress,
+        immovable: frozenset[int],
+        last: int,
+    ) -> bool:
+        """Search the tiers before ``last``; returns whether the program was exact."""
         size = self._pairs
         self._take_processes(size)
         exact = True
-        last = self._last(ledger)
         slots = SlotSearch(ledger, budget, immovable, partial(self._settled, budget))
         aggregated = partial(
             self._search_aggregated,
@@ -370,8 +387,7 @@ class Search:
         slots.renew()
         if searching or last < len(ledger.tiers):
             polish(ledger, budget)
-        ledger.close_all()
-        return self._solution(ledger, budget, immovable, exact=exact)
+        return exact
 
     def _search_slots(
         self,
@@ -536,6 +552,12 @@ class Search:
         while size >= WHOLE_BELOW and _open(ledger, last) and not budget.exhausted():
             if not leap(LEAP, last):
                 return
+
+
+@cache
+def _ortools() -> str:
+    """Its version, which takes milliseconds to look up."""
+    return version("ortools")
 
 
 def _relaxed(instance: Instance) -> Instance:
