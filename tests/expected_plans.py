@@ -169,7 +169,7 @@ def _why(
     if case.decisions[name][0] != "preempt":
         return None
     by = [
-        {"gang": name_of(g), "priority": g.priority}
+        {"gang": name_of(g), "priority": g.own_priority}
         for g in instance.gangs
         if case.decisions[name_of(g)][0] == "place"
         and any(pod.node in left for pod in chosen[name_of(g)])

@@ -36,12 +36,15 @@ Job = tuple[Gang, int, int]
 
 
 def scenario(instance: Instance, jobs: Sequence[Job], **settings: int) -> Scenario:
-    """The jobs on a cluster; ``settings`` in seconds."""
+    """The jobs on a cluster; ``settings`` in seconds, or yes and no."""
     facts = (
         JobFacts(replace(one, submitted_at=EPOCH + submit), MS * submit, MS * duration)
         for one, submit, duration in sorted(jobs, key=lambda job: (job[1], job[0].key))
     )
-    in_ms = {f"{name}_ms": MS * value for name, value in settings.items()}
+    in_ms = {
+        name if isinstance(value, bool) else f"{name}_ms": value if value is True else MS * value
+        for name, value in settings.items()
+    }
     return Scenario(replace(instance, gangs=()), tuple(facts), EPOCH, Settings(**in_ms))
 
 
@@ -86,6 +89,28 @@ def test_the_planner_decides_at_ticks_and_may_at_events() -> None:
     jobs = [(gang("b", 1, 4), 10, 100), (gang("c", 1, 4), 100, 10)]
     assert ends(run(scenario(instance, jobs, every=60), planner(instance))) == {"b": 160, "c": 130}
     assert ends(run(scenario(instance, jobs), planner(instance))) == {"b": 110, "c": 110}
+
+
+def test_under_the_order_shortest_a_short_job_stops_a_long_one_which_loses_no_work() -> None:
+    """8 GPUs: s1 and s2 of u take 60 s each, so s3 is expected to take (600 + 120) / 3 = 240 s, 120 s, 80 s.
+
+    That is band 1 for 8 GPUs; L, which has run for 7,200 s from 120, is expected to run on as long: band 4.
+    So s3 runs from 7,320 to 7,380, and L goes on after 120 s of restart.
+    """
+    instance = build(objectives=("goodput", "waiting", "disruption"))
+    policy = replace(instance.policy, order="shortest")
+    jobs = [
+        (replace(gang("s1", 1, 8), queue="u"), 0, 60),
+        (replace(gang("s2", 1, 8), queue="u"), 60, 60),
+        (replace(gang("L", 1, 8, preemptible=True), queue="v"), 120, 10_000),
+        (replace(gang("s3", 1, 8), queue="u"), 7_320, 60),
+    ]
+    played = scenario(replace(instance, policy=policy), jobs, preemptible=True, restart=120)
+    done = run(played, planner(played.instance))
+    assert ends(done) == {"s1": 60, "s2": 120, "s3": 7_380, "L": 120 + 10_000 + 60 + 120}
+    assert done.measures.preemptions == 1
+    submitted = scenario(instance, jobs, preemptible=True, restart=120)
+    assert ends(run(submitted, planner(instance)))["s3"] == 10_180
 
 
 def test_a_debounce_answers_many_events_with_one_plan() -> None:

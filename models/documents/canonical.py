@@ -109,6 +109,7 @@ def reference_time(instance: Instance) -> int | None:
     policy = instance.policy
     decides = (
         policy.starvation_after_s is not None
+        or policy.order == "shortest"
         or policy.disruption.weight == LOST_RUNTIME
         or policy.patience is not None
         or policy.reservations is not None
@@ -237,6 +238,7 @@ _OWN_TIMES = (
     ("spec", "resizeAfter", "resize_after", time_text),
     ("status", "startedAt", "started_at", time_text),
     ("status", "runsSince", "runs_since", time_text),
+    ("status", "expectedLeft", "expected_left_s", duration_text),
     ("status", "lastCheckpoint", "last_checkpoint", time_text),
     ("status", "evictedAt", "evicted_at", time_text),
 )
@@ -319,6 +321,7 @@ def gang_document(gang: Gang, cluster: Cluster) -> GangDocument:
         metadata=GangMetadata.of(gang),
         spec=GangSpec.of(
             gang,
+            priority=gang.own_priority,
             topology=GangTopology.of(
                 gang,
                 order=gang.ordered,

@@ -265,6 +265,11 @@ class GangStatus(Document):
         description="When the first of its running pods started, from which `minRunTime` counts; absent: "
         "`startedAt`"
     )
+    expected_left_s: Duration | None = omitted(
+        alias="expectedLeft",
+        description="How much longer it is expected to run at full speed, by the durations of others like "
+        "it; for the policy's `order`, and no promise",
+    )
     last_checkpoint: Time | None = omitted(description="Work until then is not lost when it stops")
     evicted_at: Time | None = omitted(
         description="When a plan stopped it last: it has waited since then, not since `submittedAt`"

@@ -213,6 +213,9 @@ MAX_MIX_GPUS = 1_000_000_000
 MAX_GPU_RESOURCES = 64
 MAX_SCHEDULERS = 64
 
+Order = Literal["submitted", "shortest"]
+"""Who goes first within a priority."""
+
 Tolerance = Annotated[Fraction, *decimal(0, MAX_TOLERANCE)]
 
 
@@ -409,6 +412,11 @@ class PolicySpec(Document):
         default=QUEUE_LIMIT,
         description="The most waiting gangs of a namespace that are planned, the oldest of the highest "
         "priorities; null: all",
+    )
+    order: Order = omitted(
+        default="submitted",
+        description="Who goes first within a priority. submitted: who has waited longer; shortest: who is "
+        "expected to need much less GPU time, and others that may be stopped are stopped for it",
     )
     hold_room: HoldRoomDocument | None = omitted(
         description="While a gang of high priority waits, none of lower priority starts; absent or null: "

@@ -87,6 +87,9 @@ class ReplaySpec(Document):
     )
     failures: ReplayFailures | None = omitted()
     repeat: Natural = omitted(default=1, description="Runs of each policy and baseline")
+    preemptible: bool = omitted(
+        default=False, description="Whether plans could stop all jobs, which saved their work first"
+    )
     jitter_seconds: Natural = omitted(
         default=0,
         description="Arrivals are moved at random by so much at most, differently each time",

@@ -242,6 +242,8 @@ class Gang:
     slower GPU models slow it down. ``min_run_time_s``: its own, None for that of its queue or the policy
     (``models.instance.run_times``). ``ordered``: consecutive pods of a role are near each other.
     ``together``: roles that should share a domain; ``near``: gangs beside which it should be.
+    ``priority``: with its band where the policy's order has bands (``models.queues.bands``);
+    ``stated_priority``: then that of the document.
     """
 
     namespace: str
@@ -279,6 +281,13 @@ class Gang:
     patience: Patience | None = None
     together: tuple[Together, ...] = ()
     near: Near | None = None
+    expected_left_s: int | None = None
+    stated_priority: int | None = None
+
+    @property
+    def own_priority(self) -> int:
+        """The priority that its document states."""
+        return self.priority if self.stated_priority is None else self.stated_priority
 
     @property
     def key(self) -> tuple[str, str]:

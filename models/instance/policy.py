@@ -21,6 +21,7 @@ from models.documents.policy import (
     EvictionBackoff,
     KubernetesDocument,
     Objective,
+    Order,
     Reservations,
     SolveLimits,
     preset_objectives,
@@ -179,6 +180,7 @@ class Policy:
     min_run_time_s: int = 0
     eviction_backoff: EvictionBackoff | None = EvictionBackoff()
     slurm_priorities: int = SLURM_PRIORITIES
+    order: Order = "submitted"
 
     def lists(self, objective: str) -> bool:
         """Whether the policy has the objective."""

@@ -24,7 +24,7 @@ def _blockers(instance: Instance) -> tuple[int, ...]:
     found = [
         index
         for index, gang in enumerate(instance.gangs)
-        if gang.priority >= least
+        if gang.own_priority >= least
         and not gang.running
         and gang.hold is None
         and instance.could_start.can(index)

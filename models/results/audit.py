@@ -293,7 +293,7 @@ class AuditWriter:
         domains = () if value is None else value.domains
         return AuditGang.model_construct(
             gang=_name(gang),
-            priority=gang.priority,
+            priority=gang.own_priority,
             gpus=standing_gpus(self._free, index),
             bandwidth=None if bandwidth is None else int(bandwidth),
             best=None if bandwidth is None or best is None else int(best),
@@ -351,7 +351,7 @@ class AuditWriter:
             found.append(
                 AuditWaiting.model_construct(
                     gang=_name(gang),
-                    priority=gang.priority,
+                    priority=gang.own_priority,
                     gpus=counted_gpus(gang),
                     starts_if=starts_if,
                     moves=tuple(moves),

@@ -48,5 +48,5 @@ def effective_by_priority(evaluation: Evaluation) -> ByPriority:
     """What a plan makes of the gangs of each priority, those without any left out."""
     found = Counter[int]()
     for line, gpus in zip(evaluation.lines, gpus_at_speed(evaluation), strict=True):
-        found[line.gang.priority] += gpus
+        found[line.gang.own_priority] += gpus
     return tuple((priority, found[priority]) for priority in sorted(+found, reverse=True))

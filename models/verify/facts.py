@@ -144,12 +144,14 @@ class Gang:
     ``min_run_time``: seconds after ``since``, its first start, that it is left alone. ``starts_again``: when
     it may start after its evictions, None without any or where the policy does not say. ``together``: groups
     of roles that should share a domain of a level; ``near``: names of gangs, and the level.
+    ``priority``: with its band under ``order: shortest``; ``stated_priority``: without.
     ``document``: what it states, for what only one rule reads.
     """
 
     namespace: str
     name: str
     priority: int
+    stated_priority: int
     submitted: int | None
     preemptible: bool
     movable: bool

@@ -321,6 +321,31 @@ def _starts_again(document: GangDocument, policy: PolicySpec) -> int | None:
     return status.evicted_at + min(pause, backoff.max_s)
 
 
+def _banded_priority(document: GangDocument, policy: PolicySpec, now: int) -> int:
+    """Its priority; under ``order: shortest`` ten times that, and the more the less GPU time it needs."""
+    spec, status = document.spec, document.status
+    if policy.order == "submitted":
+        return spec.priority
+    runs, started = bool(document.running_pods), status.started_at
+    left = status.expected_left_s
+    if left is None:
+        ran = now - started if runs and started and now > started else 0
+        left = max(ran, 600)
+        if spec.expected_duration_s is not None:
+            late = ran - spec.expected_duration_s
+            left = -late if late < 0 else max(late, 60)
+    gpus = sum(role.span[0] * role.gpus for role in spec.roles) or 1
+    band, most = 0, 600
+    while band < 9 and left * gpus > most:
+        band, most = band + 1, most * 4
+    if runs and band:
+        band -= 1
+    since, until = _in_queue_since(document), started if runs else now
+    if policy.starvation is not None and since is not None and until is not None:
+        band = 0 if until - since > policy.starvation.after else band
+    return 10 * spec.priority + 9 - band
+
+
 def _min_run_times(instance: PlanInstance) -> dict[str | None, int]:
     """By queue, None for none: the minimum run time of gangs there that state none."""
     specs = {one.metadata.name: one.spec for one in instance.queues}
@@ -390,7 +415,8 @@ class GangReader:
         return Gang(
             namespace=document.metadata.namespace,
             name=document.metadata.name,
-            priority=spec.priority,
+            priority=_banded_priority(document, policy, now),
+            stated_priority=spec.priority,
             submitted=_in_queue_since(document),
             preemptible=spec.preemptible,
             movable=spec.movable,

@@ -41,13 +41,15 @@ NOTHING_SEEN = Seen()
 class Moment:
     """An instance as a scheduler sees it.
 
-    ``see``: what is known of a gang; ``count``: GPU seconds by queue, of all jobs so far. ``standing``: what
-    is kept of earlier moments, if the caller keeps it.
+    ``see``: what is known of a gang; ``count``: GPU seconds by queue, of all jobs so far; ``expect``: seconds
+    that a gang is expected to run on, by the durations of those that have ended. ``standing``: what is kept
+    of earlier moments, if the caller keeps it.
     """
 
     instance: Instance
     see: Callable[[Gang], Seen] = lambda _gang: NOTHING_SEEN
     count: Callable[[], Mapping[str, int]] = dict
+    expect: Callable[[Gang], int] = lambda _gang: 0
     standing: Standing = field(default_factory=Standing)
 
     def of(self, index: int) -> Seen:

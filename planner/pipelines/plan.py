@@ -482,6 +482,7 @@ def check_out(out: Path, paths: tuple[str, ...]) -> None:
 
 def _read(request: PlanRequest, stdin: BinaryIO | None) -> LoadedInput:
     """Read the input and apply the options of the command line."""
+    from models.queues.bands import banded
     from planner.pipelines.previous_plan import evictions_of, with_previous, with_promises
     from planner.read import plan_files
     from planner.read.inputs import load
@@ -513,6 +514,7 @@ def _read(request: PlanRequest, stdin: BinaryIO | None) -> LoadedInput:
         remarks = (*more, *remarks)
     elif request.promises is not None and instance.policy.reservations is not None:
         instance = with_promises(instance, request.promises)
+    instance = banded(instance)  # an eviction puts a gang at the end of the queue
     return replace(built, instance=instance, remarks=remarks)
 
 

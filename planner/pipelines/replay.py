@@ -309,6 +309,7 @@ def _scenario(request: ReplayRequest, trace: Trace, policy: str | None) -> Scena
         gang.key: replace(
             gang,
             hold=None,
+            preemptible=gang.preemptible or request.settings.preemptible,
             fraction=gang.fraction if request.fraction is None else request.fraction,
         )
         for gang in built.gangs
@@ -449,6 +450,7 @@ def _spec(
         prefer=request.prefer,
         restart_seconds=settings.restart_ms // MS,
         checkpoint_seconds=settings.checkpoint_ms // MS,
+        preemptible=settings.preemptible,
         failures=failures,
         repeat=request.repeat,
         jitter_seconds=request.jitter_ms // MS,

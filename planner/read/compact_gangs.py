@@ -374,6 +374,7 @@ class GangReader:
             roles=roles,
             **{name: self._level(getattr(topology, name)) for name in GangTopology.levels()},
             ordered=topology.order,
+            stated_priority=None,
             counts_speed=spec.communication.speed == "count",
             pods=tuple(sorted(pods, key=lambda pod: (pod.role, pod.index))),
             planned=tuple(sorted(planned)),

@@ -15,6 +15,7 @@ from models.documents.cluster import ClusterDocument
 from models.documents.gang import GangDocument
 from models.documents.policy import PolicyDocument
 from models.documents.queue import QueueDocument
+from models.documents.trace import TraceDocument
 from models.units import described, shown
 from planner.errors import Fault, InputError
 from planner.read.findings import Finding, Findings, Remarks
@@ -112,7 +113,8 @@ def _is_ours(tree: Tree) -> bool:
 class Documents:
     """Every typed document. ``unusable``: kinds of which a document may have been lost.
 
-    ``topologies``: files of Slurm, ``slurm``: what its commands wrote; ``hived``: configurations of HiveD.
+    ``traces``: of gangs that have ended. ``topologies``: files of Slurm, ``slurm``: what its commands wrote;
+    ``hived``: configurations of HiveD.
     """
 
     findings: Findings
@@ -120,6 +122,7 @@ class Documents:
     gangs: list[Entry[GangDocument]] = field(default_factory=list)
     policies: list[Entry[PolicyDocument]] = field(default_factory=list)
     queues: list[Entry[QueueDocument]] = field(default_factory=list)
+    traces: list[Entry[TraceDocument]] = field(default_factory=list)
     unusable: set[str] = field(default_factory=set)
     remarks: Remarks = field(default_factory=Remarks)
     topologies: list[tuple[Source, SlurmTopology]] = field(default_factory=list)
@@ -325,7 +328,7 @@ class Documents:
         if kind == "Plan" and not source.named:
             self.remarks.add(source.name, "a Plan is not an input; it is skipped")
             return
-        if kind not in KINDS:
+        if kind not in (*KINDS, "Trace"):
             what, hint = _unknown(tree)
             at = (*path, "kind") if "kind" in tree else path
             nothing = "kind" not in tree and "apiVersion" not in tree
@@ -360,6 +363,9 @@ class Documents:
             queue = validate(QueueDocument, tree, source, path, self.findings)
             self.queues += [queue] if queue else []
             self.unusable.update(() if queue else (kind,))
+        elif kind == "Trace":
+            trace = validate(TraceDocument, tree, source, path, self.findings)
+            self.traces += [trace] if trace else []
         else:
             policy = validate(PolicyDocument, tree, source, path, self.findings)
             self.policies += [policy] if policy else []

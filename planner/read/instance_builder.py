@@ -28,6 +28,7 @@ from models.instance.policy import (
 )
 from models.instance.run_times import granted_run_times, starts_again
 from models.instance.solution import BACKOFF, QUEUE_LIMIT
+from models.queues.bands import banded
 from models.starts.empty_starts import EmptyStarts
 from models.units import shown, time_text
 from planner.errors import Fault
@@ -236,11 +237,9 @@ def build(
     )
     gangs = limit_queues(paused(instance), policy_used.queue_limit, documents.remarks)
     instance = replace(instance, gangs=with_group_slices(gangs, merged.cluster, documents.remarks))
-    if any(entry.document.spec.communication.model for entry in reader.gangs.values()):
-        from planner.read.step_fractions import with_fractions  # it loads the bandwidth tables
-
-        instance = with_fractions(instance, reader.gangs)
+    instance = _with_fractions(instance, reader)
     instance = replace(instance, policy=replace(instance.policy, now=reference_time(instance)))
+    instance = banded(_with_history(instance, documents))
     check_rates(instance, merged)
     if findings:
         findings.raise_all()
@@ -257,6 +256,38 @@ def build(
         states_max_gangs=document is not None and document.spec.states_max_gangs,
         left_out=cluster.left_out,
     )
+
+
+def _with_fractions(instance: Instance, reader: GangReader) -> Instance:
+    """The fractions of the gangs that say what they train."""
+    if not any(entry.document.spec.communication.model for entry in reader.gangs.values()):
+        return instance
+    from planner.read.step_fractions import with_fractions  # it loads the bandwidth tables
+
+    return with_fractions(instance, reader.gangs)
+
+
+def _with_history(instance: Instance, documents: Documents) -> Instance:
+    """What the traces in the input say about how long gangs run, where the policy's order asks for it."""
+    if not documents.traces:
+        return instance
+    from models.values.expected_durations import Durations, expecting  # only few inputs have one
+    from planner.read.traces.trace import Job
+    from planner.read.traces.trace_files import trace_errors
+
+    durations, used = Durations(), instance.policy.order == "shortest"
+    for entry in documents.traces:
+        entry.report_errors(trace_errors(entry))
+        subject = f"Trace {entry.document.metadata.name}"
+        if not used:
+            documents.remarks.add(
+                subject, "it is not used", "only order: shortest in a Policy asks for it"
+            )
+        for job in map(Job.of, entry.document.spec.jobs) if used else ():
+            durations.add(job.queue, job.gpus, job.duration_s)
+    if documents.findings:
+        documents.findings.raise_all()
+    return expecting(instance, durations) if used else instance
 
 
 def _hived(documents: Documents, merged: MergedCluster) -> list[Entry[QueueDocument]]:

@@ -66,6 +66,10 @@ NO_CLOCK_S = 24 * 60 * 60
 """Time limit of a search, which its budget ends long before: the clock must not decide anything."""
 
 
+BANDS_CHANGE_S = 10 * 60
+"""How often bands of running gangs are looked at where nothing else happens."""
+
+
 class Scheduler(Protocol):
     """``policy``: in force. ``saves``: whether a job saves its work before it is stopped."""
 
@@ -149,6 +153,10 @@ class Planner:
         instance, policy = moment.instance, self.policy
         if policy.reservations and any(gang.running for gang in instance.gangs):
             yield instance.now + 1
+        if (
+            policy.order == "shortest"
+        ):  # who runs longer than expected is expected to run even longer
+            yield instance.now + BANDS_CHANGE_S
         for gang in instance.gangs:
             if gang.running:
                 continue

@@ -20,6 +20,8 @@ from models.instance.policy import Moves, Policy, default_max_gangs
 from models.instance.solution import Decision, GangDecision, PodPlacement
 from models.instance.speed import FULL_SPEED
 from models.program.base_state import moves_pods
+from models.queues.bands import band_of, in_band
+from models.values.expected_durations import Durations
 from models.values.tier_values import gang_value, known_masks
 from planner.baselines.orders import Moment, Seen
 from planner.read.instance_builder import largest_nodes, mix_of
@@ -54,7 +56,8 @@ class Settings:
     """``every_ms``: between plans; 0: at events, ``debounce_ms`` after the first that none has answered.
 
     ``checkpoint_ms``: 0: no work is ever lost. ``restart_ms``: what a start after an interruption takes.
-    ``mtbf_ms``: of a node, None: none fails.
+    ``mtbf_ms``: of a node, None: none fails. ``preemptible``: all jobs may be stopped, and save
+    their work first.
     """
 
     seed: int = 0
@@ -63,6 +66,7 @@ class Settings:
     restart_ms: int = 0
     checkpoint_ms: int = 0
     mtbf_ms: int | None = None
+    preemptible: bool = False
     repair_ms: int = 4 * 60 * 60 * MS
 
 
@@ -116,6 +120,8 @@ class Simulation:
         self._last_ms = self._ended_ms = 0
         self._longest_ms = [job.facts.duration_ms for job in self.jobs]
         self._failures = 0
+        self._durations = Durations()
+        self._banded = dict[tuple[int, int | None, int | None, int], Gang]()
         self.gave_up: Ending | None = None
 
     def run(self) -> None:
@@ -199,6 +205,7 @@ class Simulation:
         self._present.leave(number)
         job.held_gpu_ms += (self.now_ms - job.run.since_ms) * job.run.gpus
         job.run, job.ended, job.left = None, self.now_ms, 0
+        self._durations.add(job.facts.queue, job.facts.gpus, job.facts.duration_ms // MS)
         self._present.enter(number)
         self._left -= 1
         self._last_ms = self._ended_ms = self.now_ms
@@ -275,7 +282,7 @@ class Simulation:
             self._look_again(None)
             return
         instance = self.instance()
-        moment = Moment(instance, self._see, self._count)
+        moment = Moment(instance, self._see, self._count, self._expect)
         decisions = self.scheduler.decide(moment)
         if self._stop.is_set():
             raise Stopped  # perhaps in the middle of a search
@@ -314,8 +321,9 @@ class Simulation:
             self.measures.preemptions += 1
         elif moves_pods(run.pods, decision.pods):
             self.measures.moves += 1
+        settings = self.scenario.settings
         kept = bool(decision.pods) and not moves_pods(run.pods, decision.pods)
-        self._interrupt(number, saved=kept or self.scheduler.saves)
+        self._interrupt(number, saved=kept or settings.preemptible or self.scheduler.saves)
 
     def _placed(
         self,
@@ -366,7 +374,7 @@ class Simulation:
         """A tick when time alone changes what is decided. ``moment``: None to look first."""
         if not self._waiting:
             return
-        moment = moment or Moment(self.instance(), self._see, self._count)
+        moment = moment or Moment(self.instance(), self._see, self._count, self._expect)
         later = [date for date in self.scheduler.dates(moment) if date > moment.instance.now]
         if later:
             self._answer((min(later) - self.scenario.epoch) * MS)
@@ -385,6 +393,24 @@ class Simulation:
         ends = None if run is None else self._date(run.end_ms)
         return Seen(self._held_gpu_ms(job) // MS, -(-left_ms // MS), ends)
 
+    def _expect(self, gang: Gang) -> int:
+        """Seconds at full speed, by what has ended so far and the work that it has done."""
+        job = self.jobs[self._number[gang.key]]
+        left = job.left if job.run is None else job.run.left_at(self.now_ms)
+        done_ms = (job.facts.work - left) // (FULL_SPEED * gang.weight_gpus)
+        return self._durations.left_s(job.facts.queue, job.facts.gpus, done_ms // MS)
+
+    def _in_bands(self, gangs: Sequence[Gang], policy: Policy) -> list[Gang]:
+        """The gangs in the bands of the policy's order."""
+        found, now = list[Gang](), self._date(self.now_ms)
+        for gang in gangs:
+            band = band_of(gang, policy, now, self._expect(gang))
+            key = (self._number[gang.key], gang.started_at, gang.last_checkpoint, band)
+            if key not in self._banded:
+                self._banded[key] = in_band(gang, band)
+            found.append(self._banded[key])
+        return found
+
     def _held_gpu_ms(self, job: JobState) -> int:
         run = job.run
         return job.held_gpu_ms + (0 if run is None else (self.now_ms - run.since_ms) * run.gpus)
@@ -399,10 +425,13 @@ class Simulation:
 
     def instance(self) -> Instance:
         """The cluster of the moment: running gangs with their pods, and waiting ones."""
-        if self._dated:
+        if self._dated and not self.scenario.settings.preemptible:
             for number in self._running:
                 self._date_checkpoint(number)
-        return self._base.with_gangs(tuple(self._present.gangs), self._policy())
+        gangs, policy = self._present.gangs, self._policy()
+        if policy.order == "shortest":
+            gangs = self._in_bands(gangs, policy)
+        return self._base.with_gangs(tuple(gangs), policy)
 
     def _date_checkpoint(self, number: int) -> None:
         """Give the running gang the time of its last checkpoint where that decides anything."""

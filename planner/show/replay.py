@@ -179,6 +179,8 @@ def _notes(replay: ReplayDocument) -> tuple[str, ...]:
         every = "planned at every event"
         if spec.debounce_seconds:
             every = f"planned {lasting(spec.debounce_seconds)} after events"
+    if spec.preemptible:
+        every += ", and plans could stop jobs"
     policies = [run for run in replay.status.runs if run.kind == "policy"]
     jobs = plural(spec.trace.jobs, "job")
     what = f"{jobs} of {spec.trace.name} on {spec.cluster.gpus:,} GPUs of {spec.cluster.name}"

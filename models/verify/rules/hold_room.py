@@ -43,7 +43,7 @@ def _positions(outcome: Outcome) -> Iterator[int]:
     least = outcome.facts.hold_room_from
     for position, change in enumerate(outcome.changes):
         gang = change.gang
-        high = least is not None and gang.priority >= least
+        high = least is not None and gang.stated_priority >= least
         if high and not gang.running and gang.hold is None and change.label not in outcome.unable:
             yield position
 

@@ -56,8 +56,8 @@ def _each_priority(
     """``alone``: effective GPUs of one gang after another."""
     asked, after = Counter[int](), Counter[int]()
     for change, gpus in zip(outcome.changes, outcome.effective_by_gang, strict=True):
-        asked[change.gang.priority] += FULL_SPEED * change.gang.gpus_at_min
-        after[change.gang.priority] += gpus
+        asked[change.gang.stated_priority] += FULL_SPEED * change.gang.gpus_at_min
+        after[change.gang.stated_priority] += gpus
     priorities = [row.priority for row in rows]
     missing = {priority for priority, gpus in after.items() if gpus} - {*priorities}
     if missing or priorities != sorted({*priorities}, reverse=True):

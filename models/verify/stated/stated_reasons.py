@@ -125,7 +125,7 @@ class Reasons:
 
     def _preempted(self, change: Change, fields: ReasonFields) -> Iterator[str]:
         arrivals = {
-            other.label: other.gang.priority
+            other.label: other.gang.stated_priority
             for other in self.outcome.gives_way_to(change, change.gang.running_pods)
         }
         if not arrivals:
@@ -257,7 +257,7 @@ class Reasons:
         if code != HELD_ROOM:
             return
         above = {
-            change.label: change.gang.priority
+            change.label: change.gang.stated_priority
             for change in self.holding
             if change.gang.priority > gang.priority
         }
@@ -286,7 +286,7 @@ class Reasons:
             yield "no earlier gang of a strict queue waits"
         elif stated is not None:
             named = [(one.gang, one.priority) for one in stated.by]
-            if (stated.queue, named) != (gang.queue, [(first.label, first.gang.priority)]):
+            if (stated.queue, named) != (gang.queue, [(first.label, first.gang.stated_priority)]):
                 yield f"the first that waits in its queue is {printable(first.label)}"
 
     def _reserved_for(self, gang: Gang, code: str, stated: ReasonFields | None) -> Iterator[str]:
@@ -309,7 +309,7 @@ class Reasons:
                 yield f"{printable(one.gang)} holds no reservation"
             elif one.start not in (None, held_for.start):
                 yield f"nodes are reserved for {printable(one.gang)} from another time"
-            elif one.priority != self.by_name[one.gang].gang.priority:
+            elif one.priority != self.by_name[one.gang].gang.stated_priority:
                 yield f"{printable(one.gang)} does not have priority {one.priority}"
         if stated is not None:
             if stated.endless != (gang.duration is None):

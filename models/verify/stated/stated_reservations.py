@@ -82,7 +82,7 @@ def _order(outcome: Outcome) -> Iterator[Violation]:
             if document.passed_over is not None:
                 yield change.violation(NAME, "holds a reservation: it is not passed over")
             continue
-        listed = rules is not None and _for(rules, gang.priority)
+        listed = rules is not None and _for(rules, gang.stated_priority)
         passed = waits and listed and gang.priority in behind
         if passed != (document.passed_over is not None):
             yield change.violation(
@@ -109,7 +109,7 @@ def _faults(
     gang, rules = change.gang, facts.policy.reservations
     if rules is None:
         yield "the policy has no reservations"
-    elif not _for(rules, gang.priority):
+    elif not _for(rules, gang.stated_priority):
         yield f"the policy has no reservations for priority {gang.priority}"
     elif reserved.start > facts.now + rules.horizon_s:
         yield "starts after the policy's horizon"

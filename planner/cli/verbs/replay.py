@@ -90,6 +90,10 @@ def replay(
     on_events: Annotated[
         bool, typer.Option("--on-events", help="The same as --every event.")
     ] = False,
+    preemptible: Annotated[
+        bool,
+        typer.Option("--preemptible", help="Plans may stop all jobs, which save their work first."),
+    ] = False,
     from_: Annotated[
         str,
         typer.Option(
@@ -260,6 +264,7 @@ def replay(
         checkpoint_ms=MS * seconds_of("--checkpoint", checkpoint),
         mtbf_ms=mtbf,
         repair_ms=MS * seconds_of("--repair", repair),
+        preemptible=preemptible,
     )
     request = replaying.ReplayRequest(
         trace=trace,

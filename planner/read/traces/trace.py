@@ -38,6 +38,14 @@ class Job:
     spec: GangSpec
     observed: ObservedDocument | None = None
 
+    @classmethod
+    def of(cls, document: JobDocument) -> Job:
+        """The job of a Trace document."""
+        return cls(
+            document.name, document.namespace, document.submit_seconds, document.duration_seconds,
+            document.to_spec(), document.observed,
+        )  # fmt: skip
+
     @property
     def key(self) -> tuple[str, str]:
         """(namespace, name), as of its gang."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from models.documents.base import API_VERSION, FieldError, within
-from models.documents.trace import JobDocument, ObservedDocument, TraceDocument
+from models.documents.trace import ObservedDocument, TraceDocument
 from models.units import described, shown
 from planner.errors import Fault, InputError
 from planner.read.findings import MAX_FAULTS, Findings
@@ -126,19 +126,19 @@ def _of_document(source: Source, findings: Findings) -> Trace:
         raise Malformed(what, 1, 1, f"write kind: Trace and apiVersion: {API_VERSION}")
     entry = validate(TraceDocument, tree, source, (0,), findings)
     if entry is not None:
-        entry.report_errors(_errors(entry))
+        entry.report_errors(trace_errors(entry))
     if entry is None or findings:
         findings.raise_all()
     document = entry.document
     return Trace.of(
         document.metadata.name,
-        (_job(job) for job in document.spec.jobs),
+        (Job.of(job) for job in document.spec.jobs),
         source=document.metadata.source,
         starts_at=document.metadata.starts_at,
     )
 
 
-def _errors(entry: Entry[TraceDocument]) -> Iterator[FieldError]:
+def trace_errors(entry: Entry[TraceDocument]) -> Iterator[FieldError]:
     """Contradictions of single jobs, and two of one name."""
     names: Counter[tuple[str, str]] = Counter()
     for i, job in enumerate(entry.document.spec.jobs):
@@ -148,10 +148,3 @@ def _errors(entry: Entry[TraceDocument]) -> Iterator[FieldError]:
         if names[key] == 2:  # a third one is no news
             what = f"two jobs are named {shown('/'.join(key))}"
             yield FieldError(("spec", "jobs", i, "name"), what, "rename one")
-
-
-def _job(document: JobDocument) -> Job:
-    return Job(
-        document.name, document.namespace, document.submit_seconds, document.duration_seconds,
-        document.to_spec(), document.observed,
-    )  # fmt: skip

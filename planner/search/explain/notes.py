@@ -77,7 +77,7 @@ def passed(instance: Instance, decisions: Sequence[GangDecision]) -> list[str]:
         return []
     first = min(higher, key=lambda i: (-gangs[i].priority, i))
     others = len(higher) - 1
-    named = f"{'/'.join(gangs[first].key)} (priority {gangs[first].priority})"
+    named = f"{'/'.join(gangs[first].key)} (priority {gangs[first].own_priority})"
     named += f" and {plural(others, 'other')} wait" if others else " waits"
     firm = sum(not gangs[i].preemptible for i in lower)
     note = (
@@ -85,7 +85,7 @@ def passed(instance: Instance, decisions: Sequence[GangDecision]) -> list[str]:
         f"{'starts' if len(lower) == 1 else 'start'} on nodes that {'they' if others else 'it'} may use; no "
         "room is held: a lower gang makes room later only if it is preemptible "
         f"({firm:,} {'is' if firm == 1 else 'are'} not); "
-        f"holdRoom: {{from: {gangs[first].priority}}} in the Policy would hold it"
+        f"holdRoom: {{from: {gangs[first].own_priority}}} in the Policy would hold it"
     )
     return [note]
 

@@ -187,7 +187,7 @@ class _ReasonFinder:
         }
         ordered = sorted(arrivals, key=lambda other: (-gangs[other].priority, other))
         by = [
-            {"gang": "/".join(gangs[o].key), "priority": gangs[o].priority}
+            {"gang": "/".join(gangs[o].key), "priority": gangs[o].own_priority}
             for o in ordered[: shown_of(len(ordered), MAX_NAMED)]
         ]
         return Reason.of("Preempted", by=by, more=len(ordered) - len(by))
@@ -333,7 +333,7 @@ class _ReasonFinder:
         if before is None:
             return None
         other = self._instance.gangs[before]
-        by = [{"gang": "/".join(other.key), "priority": other.priority}]
+        by = [{"gang": "/".join(other.key), "priority": other.own_priority}]
         if above is not None:
             return Reason.of(HELD_ROOM, by=by)
         return Reason.of(QUEUE_ORDER, queue=other.queue, by=by)

@@ -24,6 +24,7 @@ from models.instance.solution import (
     Reason,
     Reserved,
 )
+from models.queues.bands import stated_priority
 from models.queues.cell_places import Reach
 from models.queues.cells import cells_by_model, without_places
 from models.queues.pins import closed_by_pins, trespassing
@@ -192,7 +193,7 @@ class RuleReasons:
         by = [
             {
                 "gang": "/".join(one.gang),
-                "priority": -one.place[1],
+                "priority": stated_priority(self._instance, -one.place[1]),
                 "start": time_text(one.start),
             }
             for one in holders

@@ -123,7 +123,7 @@ def _passed_over(
     behind: dict[int, PassedOver] = {}
     for index in reversed(waiting):
         gang = instance.gangs[index]
-        if rules is None or not may_reserve(rules, gang.priority):
+        if rules is None or not may_reserve(rules, gang.own_priority):
             continue
         if decisions[index].reserved is None:
             if gang.priority in behind:
@@ -233,7 +233,7 @@ class _Finder:
 
     def find(self, waiting: Sequence[int]) -> list[tuple[int, Reserved]]:
         """Reservations of those of these gangs that get one, next to the plan, which stays as it is."""
-        listed = [i for i in waiting if may_reserve(self._rules, self._gangs[i].priority)]
+        listed = [i for i in waiting if may_reserve(self._rules, self._gangs[i].own_priority)]
         return self._turns(listed, now=False)
 
     def _turns(self, waiting: Sequence[int], *, now: bool) -> list[tuple[int, Reserved]]:
@@ -243,7 +243,7 @@ class _Finder:
         ahead = Counter(
             gang.priority
             for i in waiting
-            if may_reserve(self._rules, (gang := self._gangs[i]).priority)
+            if may_reserve(self._rules, (gang := self._gangs[i]).own_priority)
         )
         for index in waiting:
             priority = self._gangs[index].priority
@@ -288,7 +288,7 @@ class _Finder:
     def _may_hold(self, index: int, *, promised: bool) -> bool:
         """Whether it may hold a reservation: not in the place of another that was promised one."""
         priority = self._gangs[index].priority
-        if not may_reserve(self._rules, priority):
+        if not may_reserve(self._rules, self._gangs[index].own_priority):
             return False
         others = 0
         if not promised and not self._arrived(index):
@@ -304,7 +304,7 @@ class _Finder:
         """Where and when an earlier plan let the gang start, if that is known and may still be."""
         instance, gang = self._instance, self._gangs[index]
         start = None if instance.earlier is None else instance.earlier.starts.get(gang.key)
-        if start is None or not may_reserve(self._rules, gang.priority):
+        if start is None or not may_reserve(self._rules, gang.own_priority):
             return None
         nodes = frozenset(pod.node for pod in gang.planned)
         usable = all(instance.schedulable(instance.cluster.nodes[n]) for n in nodes)

@@ -261,7 +261,7 @@ class Explanation:
             other = self.instance.gangs[first]
             yield (
                 f"{'/'.join(other.key)} must start or go, since room is held for it: with a priority of"
-                f" {other.priority} this gang would not wait for it, nor without the Policy's holdRoom"
+                f" {other.own_priority} this gang would not wait for it, nor without the Policy's holdRoom"
             )
 
     def _in_line(self) -> Iterator[str]:
@@ -376,7 +376,7 @@ class Explanation:
                 f"{plural(len(before), 'gang')} of its priority or higher"
                 f" {'starts' if len(before) == 1 else 'start'} there in this plan, on"
                 f" {plural(sum(one.gpus for one in before), 'GPU')}: a priority above"
-                f" {max(one.gang.priority for one in before)} would put it first"
+                f" {max(one.gang.own_priority for one in before)} would put it first"
             )
 
     def _fits_without(self, gone: Collection[tuple[str, str]]) -> bool:

@@ -96,7 +96,7 @@ def _facts(
 def _standing(gang: Gang) -> str:
     """``10; once it runs it may be stopped and moved``, of a running gang without the condition."""
     may = f"be {listed(_may(gang), 'and')}" if _may(gang) else "neither be stopped nor moved"
-    return f"{gang.priority}; {'' if gang.running else 'once it runs '}it may {may}"
+    return f"{gang.own_priority}; {'' if gang.running else 'once it runs '}it may {may}"
 
 
 def _path(plan: PlanDocument, name: str | None) -> Iterator[PlanQueue]:
@@ -358,7 +358,7 @@ def _holder(found: Explanation, one: Holder) -> tuple[Cell, ...]:
     return (
         Cell(MARK.get(one.decision, ""), style),
         Cell("/".join(gang.key)),
-        Cell(str(gang.priority)),
+        Cell(str(gang.own_priority)),
         Cell(one.decision, style),
         Cell(number(one.gpus)),
         Cell("-" if started is None else lasting(max(0, found.instance.now - started))),
@@ -391,7 +391,7 @@ def document(
         "decision": stated.decision,
         "aged": stated.aged,
         "reason": None if stated.reason is None else stated.reason.model_dump(by_alias=True),
-        "priority": gang.priority,
+        "priority": gang.own_priority,
         "queue": gang.queue,
         **({"queues": known} if known else {}),
         "preemptible": gang.preemptible,
@@ -445,7 +445,7 @@ def _holder_document(one: Holder) -> dict[str, Any]:
         "namespace": gang.namespace,
         "name": gang.name,
         "decision": one.decision,
-        "priority": gang.priority,
+        "priority": gang.own_priority,
         "gpus": one.gpus,
         "startedAt": _time(gang.started_at),
         "endsAt": _time(one.end),
