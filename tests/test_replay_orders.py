@@ -13,10 +13,12 @@ from test_replay_simulation import baseline, drawn, ends, planner, run, scenario
 
 from models.instance.gang import Gang
 from models.instance.solution import GangDecision
-from planner.baselines.orders import Moment, Profile
+from models.values.tier_values import known_masks
+from planner.baselines.orders import Moment, Profile, multifactor
 from planner.baselines.scheduler import schedule
 from planner.replay.jobs import MS
 from planner.replay.schedulers import RULES, Baseline
+from planner.replay.simulation import EPOCH
 from planner.replay.summary import least_mean_ms
 
 
@@ -92,6 +94,163 @@ def test_remaining_time_and_remaining_work_differ() -> None:
     assert by_time == {"a": 10, "b": 70, "c": 150}
     # c starts when b, which it leaves no room, is behind it
     assert by_work == {"a": 10, "c": 90, "b": 150}
+
+
+def test_kai_moves_who_runs_so_that_all_of_them_run() -> None:
+    """a and b hold half a server each at 20, when d wants a whole one: b, which started last, moves to a.
+
+    Consolidation commits only if all that were evicted find places:
+    https://github.com/NVIDIA/KAI-Scheduler/blob/main/docs/developer/action-framework.md
+    """
+    jobs = [
+        (gang("a", 1, 4), 0, 1000),
+        (gang("c", 1, 4), 0, 10),
+        (gang("b", 1, 4), 1, 1000),
+        (gang("d", 1, 8), 20, 100),
+    ]
+    played = scenario(build(nodes_per_rack=2), jobs, restart=5)
+    assert ends(run(played, baseline(played.instance, "kai")))["d"] == 1100
+    done = run(played, baseline(played.instance, "kai-reclaim"))
+    assert ends(done) == {"a": 1000, "b": 1006, "c": 10, "d": 120}
+    assert (done.measures.moves, done.measures.preemptions) == (1, 0)
+
+
+def test_kai_moves_nobody_who_has_no_other_place() -> None:
+    """2 GPUs are free on each server, and a and b have 6 each: nobody can make 4 free on one."""
+    jobs = [(gang("a", 1, 6), 0, 100), (gang("b", 1, 6), 1, 200), (gang("d", 1, 4), 20, 10)]
+    played = scenario(build(nodes_per_rack=2), jobs)
+    done = run(played, baseline(played.instance, "kai-reclaim"))
+    assert ends(done) == {"a": 100, "b": 201, "d": 110}
+    assert done.measures.moves == 0
+
+
+def test_a_queue_reclaims_up_to_its_fair_share() -> None:
+    """x holds both servers. y gets one at 10 from x2, which started last, and not the other at 20.
+
+    A queue reclaims only what keeps it within its fair share, from those above theirs:
+    https://github.com/NVIDIA/KAI-Scheduler/blob/main/docs/fairness/README.md
+    """
+    jobs = [
+        (of("x", "x1", 1, 8), 0, 100),
+        (of("x", "x2", 1, 8), 1, 100),
+        (of("y", "y1", 1, 8), 10, 50),
+        (of("y", "y2", 1, 8), 20, 50),
+    ]
+    played = scenario(build(nodes_per_rack=2), jobs, restart=5)
+    done = run(played, baseline(played.instance, "kai-reclaim"))
+    # y2 is the one of the queue that holds less, x2 starts at 100 with 91 s to go
+    assert ends(done) == {"y1": 60, "x1": 100, "y2": 110, "x2": 196}
+    assert done.measures.preemptions == 1
+
+
+def test_a_job_gives_way_to_a_higher_priority_of_its_queue() -> None:
+    """https://github.com/NVIDIA/KAI-Scheduler/blob/main/docs/developer/action-framework.md, Preempt."""
+    low, high = gang("low", 1, 8), replace(gang("high", 1, 8), priority=1)
+    for name in ("kai-reclaim", "kueue-reclaim"):
+        played = scenario(build(), [(low, 0, 100), (high, 10, 50)])
+        assert ends(run(played, baseline(played.instance, name))) == {"high": 60, "low": 150}
+
+
+def test_kueue_reclaims_nominal_quota_from_who_uses_the_most() -> None:
+    """24 GPUs, 8 for each queue. a holds 8, b 12, c 4: four more for c come from b, its last one.
+
+    "reclaim nominal from user using the most" in TestFairPreemptions of
+    https://github.com/kubernetes-sigs/kueue/blob/main/pkg/scheduler/preemption/preemption_test.go
+    """
+    jobs = [
+        *((of("a", f"a{i}", 1, 4), i, 1000) for i in range(2)),
+        *((of("b", f"b{i}", 1, 4), i, 1000) for i in range(3)),
+        (of("c", "c0", 1, 4), 0, 1000),
+        (of("c", "c1", 1, 4), 10, 500),
+    ]
+    played = scenario(build(nodes_per_rack=3), jobs)
+    done = ends(run(played, baseline(played.instance, "kueue-reclaim")))
+    assert done.pop("c1") == 510
+    # 8 s of the work of b2 are done at 10, and its place is free again at 510
+    assert done.pop("b2") == 510 + 992
+    assert done == {"a0": 1000, "a1": 1001, "b0": 1000, "b1": 1001, "c0": 1000}
+
+
+@pytest.mark.parametrize(("gpus", "starts"), [(4, 10), (8, 501)])
+def test_kueue_takes_from_who_borrows_more_and_never_turns_the_tables(
+    gpus: int, starts: int
+) -> None:
+    """24 GPUs, 8 for each queue: a holds 15, b 8, c 1, and b wants more at 10.
+
+    With 4 more b borrows 4. Without one of its jobs a would borrow nothing, so LessThanOrEqualToFinalShare
+    allows none; a borrows 7 now, so LessThanInitialShare does. With 8 more b would borrow 8.
+    https://kueue.sigs.k8s.io/docs/concepts/preemption/#preemption-strategies
+    """
+    jobs = [
+        (of("a", "a8", 1, 8), 0, 1000),
+        (of("b", "b8", 1, 8), 0, 1000),
+        (of("a", "a7", 1, 7), 1, 500),
+        (of("c", "c1", 1, 1), 2, 499),
+        (of("b", "b+", 1, gpus), 10, 10),
+    ]
+    played = scenario(build(nodes_per_rack=3), jobs)
+    done = run(played, baseline(played.instance, "kueue-reclaim"))
+    (job,) = (one for one in done.jobs if one.facts.gang.name == "b+")
+    assert job.started == starts * MS
+
+
+def test_kueue_lends_what_nobody_asks_for_and_takes_back_as_much_alone() -> None:
+    """16 GPUs, 8 for each queue: x borrows 4. With 8 more y would borrow 4 as well, and waits for x.
+
+    With 4 more it holds what is its own, and gets them.
+    https://kueue.sigs.k8s.io/docs/concepts/cluster_queue/#cohort
+    """
+    jobs = [
+        (of("y", "y1", 1, 4), 0, 100),
+        (of("x", "x1", 1, 8), 0, 100),
+        (of("x", "x2", 1, 4), 1, 99),
+    ]
+    for gpus, starts in ((8, 100), (4, 10)):
+        played = scenario(build(nodes_per_rack=2), [*jobs, (of("y", "y2", 1, gpus), 10, 10)])
+        done = run(played, baseline(played.instance, "kueue-reclaim"))
+        (job,) = (one for one in done.jobs if one.facts.gang.name == "y2")
+        assert job.started == starts * MS
+        assert {one.started for one in done.jobs[:3]} == {0, 1000}
+
+
+def test_slurm_halves_the_fair_share_factor_of_who_used_just_its_share() -> None:
+    """F = 2^(-U/S) is 0.5 where usage equals the share, 1 without usage.
+
+    https://slurm.schedmd.com/priority_multifactor.html#fairshare
+    """
+    waiting = [of("x", "a", 1, 4), of("y", "b", 1, 4)]
+    instance = build(gangs=waiting)
+    policy = replace(instance.policy, now=EPOCH)
+
+    def worth(x: int, y: int) -> list[float]:
+        moment = Moment(replace(instance, policy=policy), count=lambda: {"x": x, "y": y})
+        return [-multifactor(moment, index)[1] for index in range(2)]
+
+    # 4 of 8 GPUs: half of the weight of size; nobody has waited
+    assert worth(0, 0) == [10_500, 10_500]
+    assert worth(7, 7) == [5_500, 5_500]
+    assert worth(14, 0) == [3_000, 10_500]  # twice its share: 2^-2
+
+
+def test_who_is_expected_to_need_the_least_gpu_time_goes_first() -> None:
+    """Jobs of x took 10 s, of y 1,000 s: x2 goes first, though y2 came before and both last as long.
+
+    In seconds at 1,110, begun with 600: of all jobs (600 + 1,110) / 4 = 427, of those with 8 GPUs
+    (427 + 1,110) / 4 = 384, of x (384 + 10) / 2 = 197, of y (384 + 1,000) / 2 = 692. Nobody had 4 GPUs, so s
+    is expected to need 4 x 427 GPU seconds, x2 8 x 197, y2 8 x 692. Nobody is stopped.
+    https://arxiv.org/abs/2109.01313
+    """
+    jobs = [
+        (of("x", "x1", 1, 8), 0, 10),
+        (of("y", "y1", 1, 8), 10, 1000),
+        (of("z", "z1", 1, 8), 20, 100),
+        (of("y", "y2", 1, 8), 1020, 50),
+        (of("z", "s", 1, 4), 1030, 50),
+        (of("x", "x2", 1, 8), 1040, 50),
+    ]
+    played = scenario(build(), jobs)
+    found = ends(run(played, baseline(played.instance, "qssf")))
+    assert found == {"x1": 10, "y1": 1010, "z1": 1110, "x2": 1160, "s": 1210, "y2": 1260}
 
 
 def test_backfill_delays_nobody_that_waits() -> None:
@@ -206,6 +365,9 @@ class Forgetful(Baseline):
     def decide(self, moment: Moment) -> Sequence[GangDecision]:
         found = super().decide(moment)
         assert found == schedule(moment.instance, self.rules, moment)
+        pods = [pod for decision in found for pod in decision.pods]
+        masks = [sum(pod.gpus or 0 for pod in pods if pod.node == node) for node in range(4)]
+        assert masks == known_masks(moment.instance, found)  # nobody has what another one has
         self.decided += 1
         return found
 
@@ -220,7 +382,9 @@ def test_what_is_kept_from_moment_to_moment_changes_no_decision(name: str) -> No
     assert scheduler.decided > 20
 
 
-@pytest.mark.parametrize("name", ["tight", "kai", "tiresias", "shortest-remaining", "slurm"])
+@pytest.mark.parametrize(
+    "name", ["tight", "kai-reclaim", "tiresias", "shortest-remaining", "slurm"]
+)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_nobody_is_better_than_the_bound_that_knows_the_future(name: str, seed: int) -> None:
     instance = build(blocks=2, nodes_per_rack=2)

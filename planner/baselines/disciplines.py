@@ -12,12 +12,20 @@ from dataclasses import replace
 import numpy as np
 
 from planner.baselines.orders import (
+    Room,
+    borrowed,
+    consolidated,
+    expected_service,
     fair,
+    fair_above_quota,
     in_turn,
     least_attained,
     multifactor,
+    of_lower_priority,
+    reclaimed,
     remaining_service,
     remaining_time,
+    within_fair_share,
 )
 from planner.baselines.rules import KAI, KUEUE_BEST_FIT, VOLCANO, fewest_nodes
 from planner.baselines.scheduler import Ask, Rules, fitting, per_domain
@@ -82,6 +90,16 @@ DELAYED_DAY = replace(TIGHT, name="delay-day", patience_s=DAY_S)
 TIRESIAS = replace(TIGHT, name="tiresias", order=in_turn(least_attained), stops=least_attained)
 """Tiresias-L: jobs that got little so far first, others stop for them; places as ``TIGHT``."""
 
+QSSF = replace(TIGHT, name="qssf", order=in_turn(expected_service))
+"""Quasi-Shortest-Service-First: who is expected to need the least GPU time goes first; nobody is stopped.
+
+Expected from jobs of the same queue and size that have ended (``models.values.expected_durations``), where
+the paper blends such a mean with a trained model.
+
+Hu et al., "Characterization and Prediction of Deep Learning Workloads in Large-Scale GPU Datacenters", SC
+2021: https://arxiv.org/abs/2109.01313
+"""
+
 SHORTEST_REMAINING = replace(
     TIGHT, name="shortest-remaining", order=in_turn(remaining_time), stops=remaining_time
 )
@@ -108,6 +126,22 @@ KAI_FAIR = replace(KAI, order=fair)
 https://github.com/NVIDIA/KAI-Scheduler/blob/main/docs/fairness/README.md
 """
 
+KAI_RECLAIM = replace(
+    KAI_FAIR,
+    name="kai-reclaim",
+    rooms=(
+        Room(consolidated, again=True),
+        Room(reclaimed, fair=within_fair_share),
+        Room(of_lower_priority),
+    ),
+)
+"""KAI with its actions that stop jobs: consolidation, reclaim between queues, preemption within one.
+
+No queue has a quota of its own, all the same weight over quota. All jobs are preemptible.
+https://github.com/NVIDIA/KAI-Scheduler/blob/main/docs/developer/action-framework.md
+https://github.com/NVIDIA/KAI-Scheduler/blob/main/docs/fairness/README.md
+"""
+
 VOLCANO_FAIR = replace(VOLCANO, order=fair)
 """Volcano with the drf plugin. https://volcano.sh/en/docs/plugins/"""
 
@@ -115,4 +149,13 @@ KUEUE_FAIR = replace(KUEUE_BEST_FIT, name="kueue-fair", order=fair)
 """Kueue with fair sharing of a cohort without quotas of its own: the ClusterQueue of the least share first.
 
 https://kueue.sigs.k8s.io/docs/concepts/fair_sharing/
+"""
+
+KUEUE_RECLAIM = replace(
+    KUEUE_FAIR, name="kueue-reclaim", order=fair_above_quota, rooms=(Room(borrowed),)
+)
+"""Kueue, a cohort of ClusterQueues with equal nominal quotas and no limit to borrowing, fair sharing on.
+
+https://kueue.sigs.k8s.io/docs/concepts/preemption/#fair-sharing
+https://github.com/kubernetes-sigs/kueue/blob/main/keps/1714-fair-sharing/README.md
 """

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -79,6 +80,22 @@ class Moment:
         return sum(n.healthy_gpus for n in instance.cluster.nodes if instance.schedulable(n))
 
     @cached_property
+    def fair_shares(self) -> dict[str, Fraction]:
+        """GPUs that are fair for each queue: as many as it asks for and holds, at most the same for all."""
+        asked = Counter[str]()
+        for facts in self.facts:
+            asked[facts.queue] += facts.held + (facts.lacks or 0)
+        shares, left = dict[str, Fraction](), Fraction(self.gpus)
+        for done, queue in enumerate(sorted(asked, key=lambda name: (asked[name], name))):
+            shares[queue] = min(Fraction(asked[queue]), left / (len(asked) - done))
+            left -= shares[queue]
+        return shares
+
+    def share(self, held: int) -> Fraction:
+        """GPUs that a queue borrows that holds so many: above an equal part of all GPUs for each queue."""
+        return max(Fraction(0), held - Fraction(self.gpus, max(1, len(self.queues))))
+
+    @cached_property
     def queues(self) -> frozenset[str]:
         """Names of the queues of all gangs."""
         return frozenset(facts.queue for facts in self.facts)
@@ -105,7 +122,9 @@ IN_TURN = in_turn()
 """First come, first served."""
 
 
-def fair(moment: Moment) -> Generator[int, bool, None]:
+def fair(
+    moment: Moment, share: Callable[[Moment, int], Fraction | int] = lambda _moment, held: held
+) -> Generator[int, bool, None]:
     """Always a gang of the queue that holds the least: dominant resource fairness, where GPUs dominate.
 
     Within a queue by priority and submission. Ghodsi et al., "Dominant Resource Fairness", NSDI 2011:
@@ -115,7 +134,7 @@ def fair(moment: Moment) -> Generator[int, bool, None]:
     lines: dict[str, list[int]] = {}  # of each queue, places in ``wanting``, the first one last
     for place in range(len(wanting) - 1, -1, -1):
         lines.setdefault(facts[wanting[place]].queue, []).append(place)
-    heads = [(held[queue], line[-1], queue) for queue, line in lines.items()]
+    heads = [(share(moment, held[queue]), line[-1], queue) for queue, line in lines.items()]
     heapq.heapify(heads)
     while heads:
         _, place, queue = heapq.heappop(heads)
@@ -125,7 +144,146 @@ def fair(moment: Moment) -> Generator[int, bool, None]:
         if placed:
             held[queue] += own.gpus - own.held
         if lines[queue]:
-            heapq.heappush(heads, (held[queue], lines[queue][-1], queue))
+            heapq.heappush(heads, (share(moment, held[queue]), lines[queue][-1], queue))
+
+
+def fair_above_quota(moment: Moment) -> Generator[int, bool, None]:
+    """Always a gang of the queue that borrows the least."""
+    return fair(moment, Moment.share)
+
+
+def expected_service(moment: Moment, index: int) -> tuple[float, ...]:
+    """The least expected GPU time first, as far as jobs that have ended tell."""
+    facts = moment.facts[index]
+    return (-facts.gang.priority, moment.expect(facts.gang) * facts.gpus)
+
+
+Held = Counter[str]
+"""GPUs that each queue holds, those that are about to change hands counted."""
+
+Victims = Callable[[Moment, Held, int, Sequence[int]], Iterator[int]]
+"""(moment, held, who waits, who runs) to those who may stop for it, one by one, as ``held`` shrinks."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """How room is made for a gang that waits, by stopping others.
+
+    ``victims``: stopped in this order until the gang has a place. ``again``: only if all of them then find
+    other places at once. ``fair``: whether what queues hold after it is allowed, given who waited and of
+    whom queues gave.
+    """
+
+    victims: Victims
+    again: bool = False
+    fair: Callable[[Moment, Held, int, set[str]], bool] = lambda *_of: True
+
+
+def latest_first(moment: Moment, running: Sequence[int]) -> list[int]:
+    """Of the lowest priority first, then who started last."""
+
+    def key(index: int) -> tuple[int, int, int]:
+        gang = moment.facts[index].gang
+        return (gang.priority, -(gang.started_at or 0), index)
+
+    return sorted(running, key=key)
+
+
+MOST_CONSOLIDATED = 16
+"""Gangs that KAI's consolidation tries to move for one: maxNumberConsolidationPreemptees, its default."""
+
+
+def consolidated(moment: Moment, held: Held, index: int, running: Sequence[int]) -> Iterator[int]:
+    """Those who started last, if there are GPUs enough for all."""
+    del held, index
+    yield from latest_first(moment, running)[:MOST_CONSOLIDATED]
+
+
+def reclaimed(moment: Moment, held: Held, index: int, running: Sequence[int]) -> Iterator[int]:
+    """KAI's reclaim: for a queue that stays within its fair share, of queues above theirs.
+
+    The queue that holds the most of its fair share gives first.
+    https://github.com/NVIDIA/KAI-Scheduler/blob/main/docs/fairness/README.md
+    """
+    own, shares = moment.facts[index], moment.fair_shares
+    if held[own.queue] + own.gpus > shares[own.queue]:
+        return
+    lines = _lines(moment, running, own.queue)
+    while lines:
+        queue = max(lines, key=lambda name: (held[name] / shares[name], name))
+        if held[queue] <= shares[queue]:
+            return
+        yield lines[queue].pop(0)
+        if not lines[queue]:
+            del lines[queue]
+
+
+def within_fair_share(moment: Moment, held: Held, index: int, gave: set[str]) -> bool:
+    """Afterwards the queue holds no more of its fair share than any queue that gave."""
+    own, shares = moment.facts[index].queue, moment.fair_shares
+    return all(held[own] * shares[name] <= held[name] * shares[own] for name in gave)
+
+
+def of_lower_priority(
+    moment: Moment, held: Held, index: int, running: Sequence[int]
+) -> Iterator[int]:
+    """Those of its own queue that have a lower priority."""
+    del held
+    facts, own = moment.facts, moment.facts[index]
+    for victim in latest_first(moment, running):
+        if facts[victim].queue == own.queue and facts[victim].gang.priority < own.gang.priority:
+            yield victim
+
+
+def borrowed(moment: Moment, held: Held, index: int, running: Sequence[int]) -> Iterator[int]:
+    """Kueue's fair preemption in a cohort whose queues have equal nominal quotas and may borrow all.
+
+    reclaimWithinCohort Any, withinClusterQueue LowerPriority, and the strategies LessThanOrEqualToFinalShare
+    and LessThanInitialShare. https://kueue.sigs.k8s.io/docs/concepts/preemption/#fair-sharing
+    """
+    facts, own, taken = moment.facts, moment.facts[index], set[int]()
+    lower = list(of_lower_priority(moment, held, index, running))
+    for final in (True, False):
+        lines = _lines(moment, running, own.queue)
+        if lower:
+            lines[own.queue] = lower
+        while lines:
+            queue = max(lines, key=lambda name: (moment.share(held[name]), name))
+            victim = next(
+                (
+                    one
+                    for one in lines[queue]
+                    if one not in taken and _may_take(moment, held, own, facts[one], final=final)
+                ),
+                None,
+            )
+            if victim is None:
+                del lines[queue]
+                continue
+            taken.add(victim)
+            yield victim
+
+
+def _may_take(moment: Moment, held: Held, own: Facts, victim: Facts, *, final: bool) -> bool:
+    """Whether a strategy of Kueue's allows it. ``final``: LessThanOrEqualToFinalShare."""
+    if victim.queue == own.queue:
+        return True
+    theirs = held[victim.queue]
+    if moment.share(theirs) <= 0:
+        return False  # it borrows nothing
+    after = moment.share(held[own.queue] + own.gpus)
+    if not after:
+        return True  # within its own quota
+    return after <= moment.share(theirs - victim.held) if final else after < moment.share(theirs)
+
+
+def _lines(moment: Moment, running: Sequence[int], but: str) -> dict[str, list[int]]:
+    """Those who run, by queue, in the order in which they stop; without one queue."""
+    lines: dict[str, list[int]] = {}
+    for victim in latest_first(moment, running):
+        if moment.facts[victim].queue != but:
+            lines.setdefault(moment.facts[victim].queue, []).append(victim)
+    return lines
 
 
 AGE_WEIGHT, FAIRSHARE_WEIGHT, SIZE_WEIGHT = 1_000, 10_000, 1_000

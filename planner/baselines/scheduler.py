@@ -7,8 +7,9 @@ Their rules are in ``planner.baselines.rules``. Called by ``benchmarks.measure``
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -26,7 +27,7 @@ from models.instance.solution import (
 from models.tiers import sign
 from models.values.tier_values import Evaluation, gang_value, known_masks, tiers_of
 from planner.baselines.gpu_choice import device_plugin
-from planner.baselines.orders import IN_TURN, Moment, Order, Profile
+from planner.baselines.orders import IN_TURN, Moment, Order, Profile, Room
 from planner.baselines.space import Able, Nodes, PickGpus, Space
 
 Slices = tuple[tuple[int | None, int], ...]
@@ -110,7 +111,8 @@ class Rules:
     ``topology``: it knows levels that pods must share; ``slices``: layers of slices it knows. A gang that
     asks for more waits. ``settle``: what happens to the GPUs of a gang once all its pods have nodes.
     ``order``: in which gangs are taken; ``backfill``: who may start once one of them waits. ``stops``: a key
-    of all gangs: those of the lowest keys run, and others are stopped for them. ``patience_s``: so long after
+    of all gangs: those of the lowest keys run, and others are stopped for them. ``rooms``: how room is made,
+    one way after the other, for each gang that waits still, in the order. ``patience_s``: so long after
     its submission a gang of several pods starts only in one domain of the level that it prefers.
     """
 
@@ -122,6 +124,7 @@ class Rules:
     order: Order = IN_TURN
     backfill: Backfill = "any"
     stops: Callable[[Moment, int], tuple[float, ...]] | None = None
+    rooms: tuple[Room, ...] = ()
     patience_s: int = 0
     topology: bool = True
     slices: int = 0
@@ -155,23 +158,103 @@ class _Scheduling:
 
     def run(self) -> tuple[GangDecision, ...]:
         order, waits = self.rules.order(self.moment), _Waits(self.moment, self.rules.backfill)
+        waiting: list[int] = []
         least = min((self.facts[i].lacks or 0 for i in self.moment.wanting), default=0)
         free = self.space.free_gpus
         index = next(order, None)
-        while index is not None and least <= free:  # else nobody else starts
+        while index is not None and (least <= free or self.rules.rooms):  # else nobody else starts
             starts = waits.may_start(index) and self._place(index)
             if starts:
                 waits.started(index)
                 free = self.space.free_gpus
             elif not self.facts[index].base.pods:
                 waits.waits(index)
+                waiting.append(index)
             try:
                 index = order.send(starts)
             except StopIteration:
                 break
         for index in self.stopped:  # who was stopped for nobody goes on
             self._stand_again(index)
+        for room in self.rules.rooms:
+            self._make_rooms(room, waiting)
         return tuple(self.decisions)
+
+    def _make_rooms(self, room: Room, waiting: Sequence[int]) -> None:
+        """Make room for each gang that waits still, where the rules allow that."""
+        held, refused = Counter(self.moment.standing.held), set[Hashable]()
+        for index in self.moment.wanting:
+            if self.decisions[index].decision == "place":
+                held[self.facts[index].queue] += self.facts[index].gpus
+        for facts, decision in zip(self.facts, self.decisions, strict=True):
+            if decision.decision == "preempt":
+                held[facts.queue] -= facts.held
+        for index in waiting:
+            own = self.facts[index]
+            asks = (own.shape, own.queue, own.gang.priority)
+            if self.decisions[index].pods or asks in refused:
+                continue
+            after = self._room_for(index, room, Counter(held))
+            if after is None:
+                refused.add(asks)
+            else:
+                held = after
+                refused.clear()
+
+    def _room_for(self, index: int, room: Room, held: Counter[str]) -> Counter[str] | None:
+        """What queues hold once room was made for a gang; None, with nothing changed, if there is none."""
+        own, before = self.facts[index], self.space
+        if room.again and before.free_gpus < own.gpus:
+            return None
+        running = [i for i, facts in enumerate(self.facts) if self.decisions[i] is facts.base]
+        running = [i for i in running if self.facts[i].held]
+        self.space, gone = before.copy(), list[int]()
+        for victim in room.victims(self.moment, held, index, running):
+            facts = self.facts[victim]
+            gone.append(victim)
+            held[facts.queue] -= facts.held
+            self.space.hold(facts.gang, facts.base.pods, -1)
+            if self.space.free_gpus < own.gpus:
+                continue
+            standing = self.space.copy()
+            pods = _placed(self.space, self.rules, _ask(own.gang), self.decisions)
+            found = self._settled(gone, room) if pods else None
+            if found is not None:
+                for other, decision in found.items():
+                    held[self.facts[other].queue] += self.facts[other].held * bool(decision.pods)
+                held[own.queue] += own.gpus
+                gave = {self.facts[i].queue for i, one in found.items() if not one.pods}
+                if room.fair(self.moment, held, index, gave):
+                    for other, decision in found.items():
+                        self.decisions[other] = decision
+                    self.decisions[index] = GangDecision("place", tuple(sorted(pods)))
+                    return held
+                break
+            self.space = standing
+        self.space = before
+        return None
+
+    def _settled(self, gone: Sequence[int], room: Room) -> dict[int, GangDecision] | None:
+        """What becomes of those who were stopped: who can goes on where he was, the last one stopped first.
+
+        Others find another place, where all of them must; None if one finds none.
+        """
+        found: dict[int, GangDecision] = {}
+        for index in reversed(gone):
+            gang, base = self.facts[index].gang, self.facts[index].base
+            if self.space.stand([(gang.roles[pod.role], pod) for pod in base.pods]):
+                found[index] = base
+        for index in gone:
+            if index in found:
+                continue
+            found[index] = GangDecision("preempt", ())
+            if room.again:
+                afresh = replace(self.facts[index].gang, pods=())
+                pods = _placed(self.space, self.rules, _ask(afresh), self.decisions)
+                if not pods:
+                    return None
+                found[index] = GangDecision("move", tuple(sorted(pods)))
+        return found
 
     def _stop(self, key: Callable[[Moment, int], tuple[float, ...]]) -> list[int]:
         """Stop the gangs that are not among those of the lowest keys that the GPUs are enough for."""

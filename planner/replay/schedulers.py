@@ -20,8 +20,11 @@ from planner.baselines.disciplines import (
     DELAYED,
     DELAYED_DAY,
     KAI_FAIR,
+    KAI_RECLAIM,
     KUEUE_FAIR,
+    KUEUE_RECLAIM,
     LEAST_REMAINING,
+    QSSF,
     SHORTEST_REMAINING,
     SLURM,
     SLURM_EASY,
@@ -49,12 +52,15 @@ RULES: dict[str, Rules] = {
         for rules in (
             HIVED,
             KUEUE_FAIR,
+            KAI_RECLAIM,
+            KUEUE_RECLAIM,
             TIGHT,
             DELAYED,
             DELAYED_DAY,
             SLURM,
             SLURM_EASY,
             TIRESIAS,
+            QSSF,
             SHORTEST_REMAINING,
             LEAST_REMAINING,
         )
@@ -98,22 +104,27 @@ class Baseline:
     rules: Rules
     policy: Policy
     _standing: Standing = field(default_factory=Standing)
+    _stopped: bool = False
 
     @property
     def saves(self) -> bool:
         """Rules that stop jobs have them save their work."""
-        return self.rules.stops is not None
+        return self.rules.stops is not None or bool(self.rules.rooms)
 
     def decide(self, moment: Moment) -> Sequence[GangDecision]:
         """What starts now, and what stops for it."""
-        return schedule(moment.instance, self.rules, self._seen(moment))
+        found = schedule(moment.instance, self.rules, self._seen(moment))
+        self._stopped = any(decision.decision == "preempt" for decision in found)
+        return found
 
     def _seen(self, moment: Moment) -> Moment:
         """The moment with what is known of those before."""
         return replace(moment, standing=self._standing)
 
     def dates(self, moment: Moment) -> Iterator[int]:
-        """The end of somebody's patience, or of his time in the first queue."""
+        """The end of somebody's patience or time in the first queue; a second after somebody gave way."""
+        if self.rules.rooms and self._stopped:
+            yield moment.instance.now + 1
         if not self.rules.patience_s and self.rules.stops is not least_attained:
             return
         for index, facts in enumerate(self._seen(moment).facts):
@@ -127,7 +138,7 @@ class Baseline:
     def stops(self, running: Iterable[Gang]) -> bool:
         """Some rules do."""
         del running
-        return self.rules.stops is not None
+        return self.saves
 
 
 @dataclass

@@ -65,8 +65,9 @@ def replay(
             "--baseline",
             metavar="NAME",
             help="The rules of another scheduler: fifo, mostallocated, leastallocated, kueue, kueue-fair, "
-            "kai, volcano, slurm, slurm-easy, hived, koordinator, fgd, first-fit-decreasing, tight, delay, "
-            "delay-day, tiresias, shortest-remaining or least-remaining; repeatable.",
+            "kueue-reclaim, kai, kai-reclaim, volcano, slurm, slurm-easy, hived, koordinator, fgd, "
+            "first-fit-decreasing, tight, delay, delay-day, tiresias, qssf, shortest-remaining or "
+            "least-remaining; repeatable.",
         ),
     ] = None,
     every: Annotated[
