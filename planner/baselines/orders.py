@@ -63,21 +63,25 @@ class Moment:
         return self.count()
 
     @cached_property
+    def kept(self) -> Standing:
+        """What is kept, as of this moment."""
+        self.standing.follow(self.instance)
+        return self.standing
+
+    @cached_property
     def facts(self) -> list[Facts]:
         """What depends on each gang alone."""
-        self.standing.follow(self.instance)
-        return self.standing.facts
+        return self.kept.facts
 
     @cached_property
     def wanting(self) -> list[int]:
         """Gangs with pods to place, by priority, then by submission."""
-        return self.standing.wanting if self.facts else []
+        return self.kept.wanting
 
-    @cached_property
+    @property
     def gpus(self) -> int:
         """Healthy GPUs of the nodes that take pods."""
-        instance = self.instance
-        return sum(n.healthy_gpus for n in instance.cluster.nodes if instance.schedulable(n))
+        return self.kept.gpus
 
     @cached_property
     def fair_shares(self) -> dict[str, Fraction]:
@@ -130,7 +134,7 @@ def fair(
     Within a queue by priority and submission. Ghodsi et al., "Dominant Resource Fairness", NSDI 2011:
     https://www.usenix.org/conference/nsdi11/dominant-resource-fairness-fair-allocation-multiple-resource-types
     """
-    facts, wanting, held = moment.facts, moment.wanting, Counter(moment.standing.held)
+    facts, wanting, held = moment.facts, moment.wanting, Counter(moment.kept.held)
     lines: dict[str, list[int]] = {}  # of each queue, places in ``wanting``, the first one last
     for place in range(len(wanting) - 1, -1, -1):
         lines.setdefault(facts[wanting[place]].queue, []).append(place)
@@ -162,7 +166,10 @@ Held = Counter[str]
 """GPUs that each queue holds, those that are about to change hands counted."""
 
 Victims = Callable[[Moment, Held, int, Sequence[int]], Iterator[int]]
-"""(moment, held, who waits, who runs) to those who may stop for it, one by one, as ``held`` shrinks."""
+"""(moment, held, who waits, who runs) to those who may stop for it, one by one, as ``held`` shrinks.
+
+Who runs is given in the order of ``latest_first``.
+"""
 
 
 @dataclass(frozen=True)
@@ -195,8 +202,8 @@ MOST_CONSOLIDATED = 16
 
 def consolidated(moment: Moment, held: Held, index: int, running: Sequence[int]) -> Iterator[int]:
     """Those who started last, if there are GPUs enough for all."""
-    del held, index
-    yield from latest_first(moment, running)[:MOST_CONSOLIDATED]
+    del moment, held, index
+    yield from running[:MOST_CONSOLIDATED]
 
 
 def reclaimed(moment: Moment, held: Held, index: int, running: Sequence[int]) -> Iterator[int]:
@@ -230,8 +237,10 @@ def of_lower_priority(
     """Those of its own queue that have a lower priority."""
     del held
     facts, own = moment.facts, moment.facts[index]
-    for victim in latest_first(moment, running):
-        if facts[victim].queue == own.queue and facts[victim].gang.priority < own.gang.priority:
+    for victim in running:
+        if facts[victim].gang.priority >= own.gang.priority:
+            return  # and so are those behind it
+        if facts[victim].queue == own.queue:
             yield victim
 
 
@@ -278,9 +287,9 @@ def _may_take(moment: Moment, held: Held, own: Facts, victim: Facts, *, final: b
 
 
 def _lines(moment: Moment, running: Sequence[int], but: str) -> dict[str, list[int]]:
-    """Those who run, by queue, in the order in which they stop; without one queue."""
+    """Those who run, by queue; without one queue."""
     lines: dict[str, list[int]] = {}
-    for victim in latest_first(moment, running):
+    for victim in running:
         if moment.facts[victim].queue != but:
             lines.setdefault(moment.facts[victim].queue, []).append(victim)
     return lines

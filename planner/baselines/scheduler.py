@@ -27,7 +27,7 @@ from models.instance.solution import (
 from models.tiers import sign
 from models.values.tier_values import Evaluation, gang_value, known_masks, tiers_of
 from planner.baselines.gpu_choice import device_plugin
-from planner.baselines.orders import IN_TURN, Moment, Order, Profile, Room
+from planner.baselines.orders import IN_TURN, Moment, Order, Profile, Room, latest_first
 from planner.baselines.space import Able, Nodes, PickGpus, Space
 
 Slices = tuple[tuple[int | None, int], ...]
@@ -152,7 +152,7 @@ class _Scheduling:
         self.moment, self.rules, self.instance = moment, rules, moment.instance
         self.facts = moment.facts
         self.decisions = [facts.base for facts in self.facts]
-        self.space = moment.standing.space(self.instance, rules.pick_gpus)
+        self.space = moment.kept.space(self.instance, rules.pick_gpus)
         self.stopped = [] if rules.stops is None else self._stop(rules.stops)
         self.refused = set[Hashable]()
 
@@ -176,40 +176,49 @@ class _Scheduling:
                 break
         for index in self.stopped:  # who was stopped for nobody goes on
             self._stand_again(index)
-        for room in self.rules.rooms:
+        for room in self.rules.rooms if waiting else ():
             self._make_rooms(room, waiting)
         return tuple(self.decisions)
 
     def _make_rooms(self, room: Room, waiting: Sequence[int]) -> None:
         """Make room for each gang that waits still, where the rules allow that."""
-        held, refused = Counter(self.moment.standing.held), set[Hashable]()
+        held, refused = Counter(self.moment.kept.held), set[Hashable]()
         for index in self.moment.wanting:
             if self.decisions[index].decision == "place":
                 held[self.facts[index].queue] += self.facts[index].gpus
         for facts, decision in zip(self.facts, self.decisions, strict=True):
             if decision.decision == "preempt":
                 held[facts.queue] -= facts.held
+        running = self._running()
         for index in waiting:
             own = self.facts[index]
-            asks = (own.shape, own.queue, own.gang.priority)
+            asks = (own.shape, *(() if room.again else (own.queue, own.gang.priority)))
             if self.decisions[index].pods or asks in refused:
                 continue
-            after = self._room_for(index, room, Counter(held))
+            after = self._room_for(index, room, running, Counter(held))
             if after is None:
                 refused.add(asks)
             else:
-                held = after
+                held, running = after, self._running()
                 refused.clear()
 
-    def _room_for(self, index: int, room: Room, held: Counter[str]) -> Counter[str] | None:
+    def _running(self) -> list[int]:
+        """Who has run since before this moment, and goes on where it is."""
+        held = (i for i, facts in enumerate(self.facts) if facts.held)
+        stay = [i for i in held if self.decisions[i] is self.facts[i].base]
+        return latest_first(self.moment, stay)
+
+    def _room_for(
+        self, index: int, room: Room, running: Sequence[int], held: Counter[str]
+    ) -> Counter[str] | None:
         """What queues hold once room was made for a gang; None, with nothing changed, if there is none."""
         own, before = self.facts[index], self.space
         if room.again and before.free_gpus < own.gpus:
             return None
-        running = [i for i, facts in enumerate(self.facts) if self.decisions[i] is facts.base]
-        running = [i for i in running if self.facts[i].held]
-        self.space, gone = before.copy(), list[int]()
+        gone: list[int] = []
         for victim in room.victims(self.moment, held, index, running):
+            if not gone:
+                self.space = before.copy()
             facts = self.facts[victim]
             gone.append(victim)
             held[facts.queue] -= facts.held
@@ -260,6 +269,8 @@ class _Scheduling:
         """Stop the gangs that are not among those of the lowest keys that the GPUs are enough for."""
         left, stopped = self.moment.gpus, []
         able = [i for i, one in enumerate(self.facts) if one.lacks is not None or one.base.pods]
+        if sum(self.facts[i].held or self.facts[i].gpus for i in able) <= left:
+            return []
         for index in sorted(able, key=lambda i: (key(self.moment, i), i)):
             facts = self.facts[index]
             gpus = facts.held if facts.base.pods else facts.gpus

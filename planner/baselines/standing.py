@@ -67,11 +67,15 @@ def queue_of(gang: Gang) -> str:
 
 
 class Standing:
-    """``facts``: of the gangs of the moment, in its order. ``held``: GPUs by queue."""
+    """``facts``: of the gangs of the moment, in its order. ``held``: GPUs by queue.
+
+    ``gpus``: healthy ones of the nodes that take pods.
+    """
 
     def __init__(self) -> None:
         self.facts: list[Facts] = []
         self.held = Counter[str]()
+        self.gpus = 0
         self._cluster: Cluster | None = None
         self._known = dict[int, Facts]()
         self._index = dict[int, int]()
@@ -85,6 +89,8 @@ class Standing:
         if instance.cluster is not self._cluster:
             self.__init__()  # type: ignore[misc]
             self._cluster = instance.cluster
+            nodes = instance.cluster.nodes
+            self.gpus = sum(n.healthy_gpus for n in nodes if instance.schedulable(n))
         self._index = {id(gang): i for i, gang in enumerate(gangs)}
         gone = {facts.gang.key: facts for i, facts in self._known.items() if i not in self._index}
         come = [gang for gang in gangs if id(gang) not in self._known]
