@@ -95,9 +95,9 @@ class Moment:
             left -= shares[queue]
         return shares
 
-    def share(self, held: int) -> Fraction:
-        """GPUs that a queue borrows that holds so many: above an equal part of all GPUs for each queue."""
-        return max(Fraction(0), held - Fraction(self.gpus, max(1, len(self.queues))))
+    def share(self, held: int) -> int:
+        """GPUs that a queue borrows that holds so many, times the number of queues: all have equal quotas."""
+        return max(0, held * len(self.queues) - self.gpus)
 
     @cached_property
     def queues(self) -> frozenset[str]:
@@ -127,7 +127,7 @@ IN_TURN = in_turn()
 
 
 def fair(
-    moment: Moment, share: Callable[[Moment, int], Fraction | int] = lambda _moment, held: held
+    moment: Moment, share: Callable[[Moment, int], int] = lambda _moment, held: held
 ) -> Generator[int, bool, None]:
     """Always a gang of the queue that holds the least: dominant resource fairness, where GPUs dominate.
 
