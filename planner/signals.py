@@ -68,7 +68,7 @@ def _answer(text: bytes) -> None:
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Signals raise Interrupted. One that the caller ignores (``nohup``) stays ignored."""
-    with _handled(_raise):
+    with handled(_raise):
         yield
 
 
@@ -76,14 +76,14 @@ def interruptible() -> Iterator[None]:
 def stop_on_signal(saving: bytes = b"", stopping: bytes = b"") -> Iterator[Stop]:
     """Signals set the event of the Stop handed out. ``saving``, ``stopping``: as in Stop."""
     stop = Stop(saving, stopping)
-    with _handled(stop.caught):
+    with handled(stop.caught):
         yield stop
 
 
 @contextmanager
 def ignored() -> Iterator[None]:
     """Drop signals for a moment in which an interruption would leave litter."""
-    with _handled(signal.SIG_IGN):
+    with handled(signal.SIG_IGN):
         yield
 
 
@@ -102,10 +102,10 @@ def _raise(number: int, _frame: FrameType | None) -> None:
 
 
 @contextmanager
-def _handled(
+def handled(
     handler: Callable[[int, FrameType | None], None] | signal.Handlers,
 ) -> Iterator[None]:
-    """Python accepts signal handlers in the main thread only; elsewhere nothing is installed."""
+    """Signals go to the handler. Only the main thread may have one; elsewhere nothing is installed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

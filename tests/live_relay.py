@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -142,6 +143,7 @@ class Relay:
     later_s: float = 0.0
     meddler: Meddler = honest
     calls: list[Call] = field(default_factory=list)
+    watches: list[socket.socket] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def forget(self) -> None:
@@ -166,14 +168,26 @@ class Relay:
             self.calls.append(call)
         return call
 
+    def cut(self) -> int:
+        """Break all watches that are open; how many."""
+        with self._lock:
+            cut, self.watches = self.watches, []
+        for one in cut:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+        return len(cut)
+
     def writes(self) -> list[Call]:
         """Calls that may have changed something, but for those of the lock."""
         return [call for call in self.calls if call.writes and "/leases" not in call.path]
 
 
+def _passed(call: Call) -> dict[str, str]:
+    return {name: value for name, value in call.headers if name.lower() not in _HOP | _OURS}
+
+
 def _forwarded(upstream: http.client.HTTPConnection, call: Call, later_s: float) -> Answer:
-    headers = {name: value for name, value in call.headers if name.lower() not in _HOP | _OURS}
-    upstream.request(call.method, call.target, body=call.body or None, headers=headers)
+    upstream.request(call.method, call.target, body=call.body or None, headers=_passed(call))
     reply = upstream.getresponse()
     body = reply.read()
     kept = [(name, value) for name, value in reply.getheaders() if name.lower() not in _HOP]
@@ -185,6 +199,34 @@ def _dated(name: str, value: str, later_s: float) -> tuple[str, str]:
         return name, value
     then = parsedate_to_datetime(value).timestamp() + later_s
     return name, formatdate(then, usegmt=True)
+
+
+def _write(handler: BaseHTTPRequestHandler, answer: Answer) -> None:
+    handler.send_response_only(answer.code)
+    for name, value in answer.headers:
+        handler.send_header(name, value)
+    if not any(name.lower() == "date" for name, _ in answer.headers):
+        handler.send_header("Date", handler.date_time_string())
+    handler.send_header("Content-Length", str(len(answer.body)))
+    handler.end_headers()
+    handler.wfile.write(answer.body)
+
+
+def _stream(
+    handler: BaseHTTPRequestHandler, upstream: http.client.HTTPConnection, call: Call
+) -> None:
+    """Pass a watch on as it comes."""
+    handler.close_connection = True
+    upstream.request(call.method, call.target, headers=_passed(call))
+    reply = upstream.getresponse()
+    handler.send_response_only(reply.status)
+    handler.send_header("Content-Type", reply.headers["Content-Type"])
+    handler.send_header("Transfer-Encoding", "chunked")
+    handler.end_headers()
+    data = b"-"
+    while data:
+        data = reply.read1(65536)
+        handler.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
 
 
 def _handler(relay: Relay) -> type[BaseHTTPRequestHandler]:
@@ -205,18 +247,15 @@ def _handler(relay: Relay) -> type[BaseHTTPRequestHandler]:
         def answered(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             call = relay.took(self.command, self.path, self.headers.items(), body)
+            if call.query.get("watch"):
+                relay.watches.append(self.connection)
+                _stream(self, self.upstream, call)
+                return
             answer = relay.meddler(call, lambda: self.forwarded(call))
             if answer is None:
                 self.close_connection = True
                 return
-            self.send_response_only(answer.code)
-            for name, value in answer.headers:
-                self.send_header(name, value)
-            if not any(name.lower() == "date" for name, _ in answer.headers):
-                self.send_header("Date", self.date_time_string())
-            self.send_header("Content-Length", str(len(answer.body)))
-            self.end_headers()
-            self.wfile.write(answer.body)
+            _write(self, answer)
 
         def forwarded(self, call: Call) -> Answer:
             try:

@@ -10,7 +10,7 @@ from apiserver import FakeCluster
 from apiserver_http import serving
 from apply_runs import OWN, TOLERATE, Bench, bench
 from conftest import RunCli
-from deploying import TENANT, USER, grant, granted, install, shipped
+from deploying import TENANT, USER, built, grant, granted, install, shipped
 from snapshots import environment
 
 from planner.cli.doctor_checks import (
@@ -167,12 +167,12 @@ GRANTS = granted(shipped())
 """Everything that is granted: one verb on one resource each."""
 
 
-def _doctor(cluster: FakeCluster) -> list[Finding]:
+def _doctor(cluster: FakeCluster, *, watch: bool = False) -> list[Finding]:
     from apiserver_http import FakeWire
 
     from models.instance.policy import KubernetesPolicy
 
-    wish = DoctorRequest(ClusterTarget({}), ApplyOptions(allow_evictions=True))
+    wish = DoctorRequest(ClusterTarget({}), ApplyOptions(allow_evictions=True), watch=watch)
     needs = CheckedWork(KubernetesPolicy(gpu_backend="dra"))
     return list(check_cluster(FakeWire(cluster, USER), wish, needs))
 
@@ -183,6 +183,20 @@ def test_with_all_that_is_shipped_doctor_misses_nothing() -> None:
     assert [one.level for one in rights] == [Level.ok] * 3
     (policy,) = [one for one in findings if one.check == "admission policy"]
     assert policy.level is Level.ok
+
+
+def test_doctor_asks_for_the_right_to_watch_where_that_is_wanted() -> None:
+    cluster = _cluster()
+    findings = [one for one in _doctor(cluster, watch=True) if one.check == "rights: watching"]
+    missed = [one for one in findings if one.level is Level.fail]
+    assert "missing: watch pods in all namespaces" in {one.found for one in missed}
+    assert {one.code for one in missed} == {77}
+    assert all("gangplan-watching of deploy/ grants it" in (one.hint or "") for one in findings)
+    for tree in built("watch"):
+        if tree["metadata"]["name"] == "gangplan-watching":
+            cluster.put(tree)
+    (found,) = [one for one in _doctor(cluster, watch=True) if one.check == "rights: watching"]
+    assert found.level is Level.ok
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import configparser
+import copy
 import importlib
 import os
 import re
@@ -27,20 +28,20 @@ def _one(documents: tuple[Tree, ...], kind: str) -> Tree:
     return found
 
 
+FOLDERS = ("base", "admission", "default", "evictions", "watch")
+
+
 def _job() -> Tree:
     return _one(built("default"), "CronJob")
 
 
 def _pod() -> Tree:
-    pod: Tree = _job()["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    pod: Tree = copy.deepcopy(_job()["spec"]["jobTemplate"]["spec"]["template"]["spec"])
     return pod
 
 
 def test_everything_that_is_shipped_is_built_into_some_folder() -> None:
-    counts = {
-        folder: len(built(folder))
-        for folder in ("base", "admission", "default", "evictions", "dra", "tenants/example")
-    }
+    counts = {folder: len(built(folder)) for folder in (*FOLDERS, "dra", "tenants/example")}
     # base: namespace, account, 2 + 2 + 1 of RBAC, ConfigMap, quota, CronJob, NetworkPolicy;
     # admission: 7 policies, each bound
     assert counts == {
@@ -48,6 +49,7 @@ def test_everything_that_is_shipped_is_built_into_some_folder() -> None:
         "admission": 14,
         "default": 25,
         "evictions": 26,
+        "watch": 28,
         "dra": 3,
         "tenants/example": 1,
     }
@@ -69,7 +71,7 @@ def test_nothing_newer_than_kubectl_1_20_knows_is_used_to_build() -> None:
 def test_objects_of_the_cluster_get_no_namespace() -> None:
     wide = {"Namespace", "ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy"}
     wide |= {"ValidatingAdmissionPolicyBinding"}
-    for one in (*built("evictions"), *built("dra"), *built("tenants/example")):
+    for one in (*built("evictions"), *built("watch"), *built("dra"), *built("tenants/example")):
         assert ("namespace" in one["metadata"]) == (one["kind"] not in wide)
 
 
@@ -163,6 +165,26 @@ def test_the_container_is_called_with_options_that_there_are(folder: str) -> Non
     named = {one.partition("=")[0] for one in arguments if one.startswith("--")}
     assert named <= _options(verb)
     assert ("--allow-evictions" in named) == (folder == "evictions")
+
+
+def test_the_deployment_is_the_pod_of_the_job_that_goes_on() -> None:
+    """Only its restarts and --watch differ. Jobs such as doctor are made from the CronJob beside it."""
+    deployment, job = (
+        copy.deepcopy(_one(built("watch"), kind)) for kind in ("Deployment", "CronJob")
+    )
+    assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]) == (
+        1,
+        {"type": "Recreate"},
+    )
+    assert job["spec"]["suspend"] is True
+    template, pod = deployment["spec"]["template"], _pod()
+    assert deployment["spec"]["selector"]["matchLabels"] == template["metadata"]["labels"]
+    verb, watch, *arguments = template["spec"]["containers"][0].pop("args")
+    assert [verb, *arguments] == pod["containers"][0].pop("args")
+    assert watch == "--watch"
+    assert {watch} < _options(verb)
+    pod.pop("restartPolicy")
+    assert template["spec"] == pod
 
 
 def test_systemd_runs_the_same_with_options_that_there_are() -> None:

@@ -4,7 +4,7 @@ from itertools import product
 
 from deploying import TENANT, built, granted, run_rights, shipped
 
-from planner.cluster.rights import Right, describe, role_of
+from planner.cluster.rights import Right, describe, role_of, watch_rights
 
 LOCK = "gangplan-system"
 PARTS = ("verbs", "apiGroups", "resources")
@@ -27,6 +27,14 @@ def test_without_evictions_and_claims_their_rights_are_not_given() -> None:
     assert not {"pods/eviction", "resourceclaims/status"} & {
         f"{right.resource}/{right.subresource}" for right in grants
     }
+
+
+def test_to_watch_is_to_hear_of_every_list_and_nothing_more() -> None:
+    grants = granted((*built("watch"), *built("tenants/example")))
+    assert len(grants) == len(set(grants))
+    assert set(grants) == {*_needed(), *watch_rights()}
+    for right in watch_rights():
+        assert role_of(right) == "gangplan-watching"
 
 
 def test_no_right_of_changing_anything_is_given_in_all_namespaces() -> None:

@@ -193,6 +193,7 @@ def _exit(code: int) -> NoReturn:
 
 def run(arguments: Sequence[str], console: Console) -> int:
     """Run one command; returns its exit code."""
+    console.arguments = tuple(arguments)
     if _asks_for_json(arguments):
         console.log_in(LogFormat.json)
     try:

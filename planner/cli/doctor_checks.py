@@ -108,6 +108,7 @@ class DoctorRequest:
     """``plan``: a saved plan to check as well. ``namespaces``: of tenants.
 
     ``policy``: a file with the gate, the scheduler's name and the back end; a plan has its own.
+    ``watch``: check the rights of ``run --watch`` as well.
     """
 
     target: ClusterTarget
@@ -115,6 +116,7 @@ class DoctorRequest:
     plan: str | None = None
     policy: str | None = None
     namespaces: tuple[str, ...] = ()
+    watch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,10 @@ def check_cluster(
     """Everything that the cluster itself is asked. Raises what ends every further question."""
     found, account = check_account(transport)
     yield found
-    yield from check_reading(transport, served_groups(transport))
+    groups = served_groups(transport)
+    yield from check_reading(transport, groups)
+    if request.watch:
+        yield from check_watching(transport, groups)
     yield from check_locking(transport, request.options.lock_namespace)
     view: ClusterView | None = None
     waiting: list[LivePod] = []
@@ -369,18 +374,30 @@ _NOBODY = "00000000-0000-0000-0000-000000000000"
 def check_reading(transport: Transport, groups: frozenset[str] | None) -> Iterator[Finding]:
     """Rights to read. A missing right for a kind that is not served is a warning only."""
     every = tuple(dict.fromkeys((*rights.snapshot_rights(), *rights.view_rights())))
+    yield from _everywhere("rights: reading", transport, groups, every)
+
+
+def check_watching(transport: Transport, groups: frozenset[str] | None) -> Iterator[Finding]:
+    """Rights to hear of changes, likewise: for ``run --watch`` alone."""
+    yield from _everywhere("rights: watching", transport, groups, rights.watch_rights())
+
+
+def _everywhere(
+    check: str, transport: Transport, groups: frozenset[str] | None, every: Sequence[Right]
+) -> Iterator[Finding]:
     missing = rights.missing_rights(transport, every)
     for right in missing:
-        if right in rights.OPTIONAL:
-            what = f"missing: {rights.describe(right)}; without it {rights.OPTIONAL[right]}"
-            yield warned("rights: reading", what, _grant(right))
+        lost = rights.lost_without(right)
+        if lost is not None:
+            what = f"missing: {rights.describe(right)}; without it {lost}"
+            yield warned(check, what, _grant(right))
         elif groups is None or not right.group or right.group in groups:
-            yield _lacking("rights: reading", right)
+            yield _lacking(check, right)
         else:
             what = f"missing: {rights.describe(right)}; this cluster does not serve {right.group}"
-            yield warned("rights: reading", what, f"harmless until it does; {_grant(right)}")
+            yield warned(check, what, f"harmless until it does; {_grant(right)}")
     if not missing:
-        yield passed("rights: reading", f"all {len(every)}")
+        yield passed(check, f"all {len(every)}")
 
 
 def check_locking(transport: Transport, namespace: str) -> Iterator[Finding]:

@@ -79,10 +79,8 @@ class ProxyTransport:
 
     def __init__(self, process: ProxyProcess, *, timeout_s: float, max_bytes: int) -> None:
         self._process = process
-        self._connections = [
-            UnixHttpConnection(lambda: process.socket, timeout_s=timeout_s, max_bytes=max_bytes)
-            for _ in range(CONNECTIONS)
-        ]
+        self._max_bytes = max_bytes
+        self._connections = [self._connection(timeout_s) for _ in range(CONNECTIONS)]
         self._turn = threading.Lock()
         self._date: tuple[str, float | None] = ("", None)
         self.context = process.kubectl.context
@@ -116,6 +114,17 @@ class ProxyTransport:
             answers = [next(found[number % CONNECTIONS]) for number in range(len(raw))]
         return [_lost(one) if isinstance(one, BrokenError) else self._reply(one) for one in answers]
 
+    def lines(self, path: str, idle_s: float) -> Iterator[bytes]:
+        """The lines of an answer that goes on, on a connection of its own; any thread may ask.
+
+        Raises BrokenError.
+        """
+        connection = self._connection(idle_s)
+        try:
+            yield from connection.lines(path, idle_s)
+        finally:
+            connection.close()
+
     def check_server(self) -> None:
         """Whether the server answers and knows us. Raises UnavailableError, NotPermittedError."""
         reply = RetryingTransport(self).send("GET", VERSION)
@@ -136,6 +145,11 @@ class ProxyTransport:
         """End the connection and the proxy."""
         self._hang_up()
         self._process.close()
+
+    def _connection(self, timeout_s: float) -> UnixHttpConnection:
+        return UnixHttpConnection(
+            lambda: self._process.socket, timeout_s=timeout_s, max_bytes=self._max_bytes
+        )
 
     def _ready(self) -> bool:
         """Whether the proxy runs, started anew if something ended it."""

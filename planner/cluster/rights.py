@@ -101,6 +101,47 @@ def snapshot_rights(
     return (*identity_rights(), *dict.fromkeys(lists))
 
 
+def require_run(
+    transport: Transport,
+    groups: Collection[str] | None,
+    skip: Collection[str],
+    lock_namespace: str,
+) -> None:
+    """What every run needs: to record, to read and to lock. Raises NotPermittedError.
+
+    If a served kind could not be read, its gangs would be taken for single pods.
+    """
+    needed = (*snapshot_rights(groups, skip=skip), *view_rights(), *lock_rights(lock_namespace))
+    require(transport, [right for right in dict.fromkeys(needed) if right not in OPTIONAL])
+
+
+def watch_rights(
+    groups: Collection[str] | None = None, *, skip: Collection[str] = ()
+) -> tuple[Right, ...]:
+    """To hear of changes: each list of ``snapshot_rights``, watched."""
+    lists = (right for right in snapshot_rights(groups, skip=skip) if right.verb == "list")
+    return tuple(replace(right, verb="watch") for right in lists)
+
+
+def lost_without(right: Right) -> str | None:
+    """What a run that goes on without this right does not know or hear; None if it needs the right."""
+    if right.verb == "watch" and replace(right, verb="list") in OPTIONAL:
+        return "no run starts when they change"
+    return OPTIONAL.get(right)
+
+
+def require_watch(
+    transport: Transport, groups: Collection[str] | None, skip: Collection[str]
+) -> frozenset[str]:
+    """Resources that runs go on without and that may not be listed and watched. Raises NotPermittedError."""
+    watches = watch_rights(groups, skip=skip)
+    optional = [one for one in watches if lost_without(one) is not None]
+    require(transport, [one for one in watches if one not in optional])
+    both = [*optional, *(replace(one, verb="list") for one in optional)]
+    missing = missing_rights(transport, both)
+    return frozenset(f"{one.resource}.{one.group}".strip(".") for one in missing)
+
+
 def lock_rights(lock_namespace: str) -> tuple[Right, ...]:
     """To take, renew and release the lock. RBAC cannot restrict create to a name."""
     lease = Right("get", "coordination.k8s.io", "leases", namespace=lock_namespace, name=LEASE)
@@ -223,12 +264,12 @@ def role_of(right: Right) -> str:
     match right:
         case Right(resource="leases"):
             return "gangplan-locking"
+        case Right(verb="watch"):
+            return "gangplan-watching"
         case Right(verb="list") | Right(resource="namespaces"):
             return "gangplan-reading"
-        case Right(resource="resourceclaims", subresource="binding"):
-            return "gangplan-reserving"
-        case Right(resource="resourceclaims"):
-            return "gangplan-allocating"
+        case Right(resource="resourceclaims", subresource=sub):
+            return "gangplan-reserving" if sub == "binding" else "gangplan-allocating"
         case Right(subresource="eviction") | Right(group="apps" | "kubeflow.org"):
             return "gangplan-evicting"
     return "gangplan-starting"

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from email.message import Message
+from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse
 from typing import Any, cast
 
@@ -23,6 +24,9 @@ _MAX_DIGITS = 15
 
 _OVERHEAD = 2**20
 """Bytes of status lines, headers, chunk sizes and what is read ahead, without the body."""
+
+_MAX_REFUSAL = 2000
+"""Bytes that are read of an answer in place of lines."""
 
 _AHEAD = 32 * 2**10
 """Bytes of requests in flight: less than a socket buffers, so that sending never waits."""
@@ -74,6 +78,25 @@ class UnixHttpConnection:
         groups = list(_groups([_encoded(*one) for one in requests]))
         broken = self._sent(b"".join(groups[0])) if groups else None
         return self._answers(groups, broken)
+
+    def lines(self, target: str, idle_s: float) -> Iterator[bytes]:
+        """GET an answer that goes on: its lines as they come, until it ends.
+
+        Raises BrokenError, also for another status than 200 and if nothing comes for ``idle_s``.
+        """
+        with self._breaking():
+            stream = self._connected()
+            stream.socket.limit(idle_s, self._max_bytes + _OVERHEAD)
+            stream.socket.sendall(_encoded("GET", target, None, ""))
+            response = HTTPResponse(cast("socket.socket", stream))
+            response.begin()
+            if response.status != HTTPStatus.OK:
+                said = response.read(_MAX_REFUSAL).decode("utf-8", "replace")
+                raise BrokenError(f"HTTP {response.status}: {said}")
+            while line := response.readline(self._max_bytes):
+                yield line
+                stream.socket.limit(idle_s, self._max_bytes + _OVERHEAD)
+        self.close()
 
     def _answers(
         self, groups: list[list[bytes]], broken: BrokenError | None

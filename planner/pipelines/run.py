@@ -205,11 +205,8 @@ class _Run:
 
         options, transport = self.request.options, RetryingTransport(wire, known=known)
         self.check_signal()
-        # If a served kind could not be read, its gangs would be taken for single pods.
-        read = rights.snapshot_rights(served_groups(transport), skip=self.request.skip)
-        needed = (*read, *rights.view_rights(), *rights.lock_rights(options.lock_namespace))
-        required = [right for right in dict.fromkeys(needed) if right not in rights.OPTIONAL]
-        rights.require(transport, required)
+        groups = served_groups(transport)
+        rights.require_run(transport, groups, self.request.skip, options.lock_namespace)
         self.check_signal()
         return lock.acquire(
             wire,

@@ -66,6 +66,8 @@ class Console:
     ) -> None:
         self.program = program
         self.debug = False
+        self.arguments: Sequence[str] = ()
+        """Of the command line."""
         self._stdout = stdout
         self._stderr = stderr
         self._stdin = stdin

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -18,6 +19,11 @@ from planner.cli.options import (
 )
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
+
+LEAST, MOST = "30s", "10m"
+"""Between two runs of a watch."""
+
+_WATCHING = ("--watch", "--min-interval", "--max-interval")
 
 
 @verb
@@ -48,8 +54,30 @@ def run(
     connection: Connection,
     lock: Locking,
     metrics_file: MetricsOption = None,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch", help="Run again when pods, nodes, queues or gangs change, until a signal."
+        ),
+    ] = False,
+    min_interval: Annotated[
+        str | None,
+        typer.Option(
+            "--min-interval",
+            metavar="DURATION",
+            help="With --watch: the least time from the end of one run to the next; default: 30s.",
+        ),
+    ] = None,
+    max_interval: Annotated[
+        str | None,
+        typer.Option(
+            "--max-interval",
+            metavar="DURATION",
+            help="With --watch: run after this time even if nothing changed; default: 10m.",
+        ),
+    ] = None,
 ) -> None:
-    """Plan the live cluster and apply the plan: for a cron job."""
+    """Plan the live cluster and apply the plan, unattended."""
     from planner.cli.verbs.snapshot import skipped
     from planner.pipelines import run as pipeline
     from planner.pipelines.plan import PlanRequest
@@ -70,9 +98,41 @@ def run(
         skip=skipped(skip or []),
         metrics=metrics_file,
     )
-    code = pipeline.run(request, console)
+    if watch:
+        from planner.pipelines import watch as watching
+
+        least_s, most_s = _intervals(min_interval or LEAST, max_interval or MOST)
+        words = _of_a_round(console.arguments)
+        code = watching.watch(watching.WatchRequest(request, words, least_s, most_s), console)
+    elif min_interval or max_interval:
+        option = "--min-interval" if min_interval else "--max-interval"
+        raise UsageError(Fault(f"{option} without --watch", "add --watch"))
+    else:
+        code = pipeline.run(request, console)
     if code:
         raise typer.Exit(code)
+
+
+def _intervals(least: str, most: str) -> tuple[float, float]:
+    from planner.cli.options import timeout_of
+
+    found = timeout_of(least, "--min-interval"), timeout_of(most, "--max-interval")
+    if found[0] > found[1]:
+        hint = "leave one of them out, or swap them"
+        raise UsageError(Fault("--min-interval is above --max-interval", hint))
+    return found
+
+
+def _of_a_round(arguments: Sequence[str]) -> tuple[str, ...]:
+    """The same command without the options of the watch."""
+    kept, value = list[str](), False
+    for word in arguments:
+        name, equals, _ = word.partition("=")
+        if value or name in _WATCHING:
+            value = not value and not equals and name != "--watch"
+        else:
+            kept.append(word)
+    return tuple(kept)
 
 
 def _paths(paths: list[str], policy: str | None) -> tuple[str, ...]:
