@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -112,7 +112,7 @@ def test_a_stop_kills_the_process_of_a_large_program(monkeypatch: pytest.MonkeyP
     started: list[subprocess.Popen[bytes]] = []
 
     class Watched(mathopt_process.SolverProcess):
-        _ready = None
+        _ready: ClassVar[list[mathopt_process.SolverProcess]] = []
 
         def __init__(self) -> None:
             super().__init__()
@@ -128,16 +128,36 @@ def test_a_stop_kills_the_process_of_a_large_program(monkeypatch: pytest.MonkeyP
     assert answer.bound == 2000
     assert time.monotonic() - begun < 10
     assert not budget.clocked
-    first, ready = started
+    (first,) = started
     assert first.wait(5) != 0
-    Watched.dismiss()
-    assert ready.wait(5) != 0
+    assert Watched._ready == []
+
+
+def test_a_process_answers_one_small_program_after_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mathopt, "LARGEST_IN_THREAD", 0)
+    mathopt_process.SolverProcess.dismiss()
+    program, goal = packing(40)
+    relaxation = Relaxation(program, plenty())
+    first = relaxation.bound(goal, seconds=60)
+    (process,) = mathopt_process.SolverProcess._ready
+    again = Relaxation(program, plenty()).bound(goal, seconds=60)
+    assert (again.bound, again.values) == (first.bound, first.values)
+    assert mathopt_process.SolverProcess._ready == [process]
+    monkeypatch.setattr(mathopt_process, "REUSED_BYTES", 0)
+    Relaxation(program, plenty()).bound(goal, seconds=60)
+    (ready,) = mathopt_process.SolverProcess._ready
+    assert ready is not process, "after a large one the next has been started"
+    assert process._process.returncode == 0
+    mathopt_process.SolverProcess.dismiss()
+    assert ready._process.returncode not in (None, 0)
 
 
 class Dying(mathopt_process.SolverProcess):
     """The first process dies of a segmentation fault once its call has come."""
 
-    _ready = None
+    _ready: ClassVar[list[mathopt_process.SolverProcess]] = []
     doomed = 1
 
     def __init__(self) -> None:

@@ -183,7 +183,8 @@ class Search:
             return self._explained(self.instance, plan, self._budget)
         finally:
             self._workers.close()
-            SolverProcess.dismiss()
+            if not self._frequent:
+                SolverProcess.dismiss()
 
     def _hand_out_first(
         self, turns: tuple[GangDecision, ...], resumed: tuple[GangDecision, ...] | None
@@ -205,7 +206,10 @@ class Search:
     def _enter_main(self, ledger: Ledger) -> None:
         """The search goes on with this ledger, whose plan ``best`` gives."""
         self._ledger, self.started = ledger, True
-        if _open(ledger, self._last(ledger)) and not self._by_slots:
+        last = self._last(ledger)
+        if not _large(self.instance) and _open(ledger, last):
+            ledger.offer(settle(self.instance, ledger.incumbent.decisions, budget=self._budget))
+        if _open(ledger, last) and not self._by_slots:
             self._clear(ledger, self._budget)
 
     def _clear(

@@ -1,8 +1,8 @@
-"""One MathOpt solve in a process of its own, which can be killed, and may die, without harm to others.
+"""MathOpt solves in processes of their own, which can be killed, and may die, without harm to others.
 
 HiGHS takes no interrupter, and its presolve overruns a limit by a minute on a large program; GLOP
-was seen to end with a segmentation fault on a very large one. Run as a script, this file reads a
-request from stdin, writes the result to stdout, and ends with its parent.
+was seen to end with a segmentation fault on a very large one. Run as a script, this file reads
+requests from stdin, writes their results to stdout, and ends with its parent.
 """
 
 from __future__ import annotations
@@ -16,41 +16,42 @@ import threading
 import time
 from typing import IO, Any, ClassVar
 
-NO_ANSWER = 3
-"""Exit code where the solver itself reports an error."""
+REUSED_BYTES = 4_000_000
+"""After a larger request a process ends: it would keep the memory that this took."""
 
 
 class SolverProcess:
     """``solve`` returns the result, or None if the process was killed, or died, without one.
 
-    ``take`` gives one that is ready: the next one loads the solver while this one works.
+    ``take`` gives one that is ready. The next one loads the solver while this one works on a large request;
+    after a small one it is ready for another: to start takes longer than most of these.
     """
 
-    _ready: ClassVar[SolverProcess | None] = None
+    _ready: ClassVar[list[SolverProcess]] = []
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
     @classmethod
     def take(cls) -> SolverProcess:
         """A process for one call."""
         with cls._lock:
-            ready, cls._ready = cls._ready, None
-        return ready or cls()
+            return cls._ready.pop() if cls._ready else cls()
 
     @classmethod
     def prepare(cls) -> None:
         """Start the process of the next call."""
         with cls._lock:
-            if cls._ready is None:
-                cls._ready = cls()
+            if not cls._ready:
+                cls._ready.append(cls())
 
     @classmethod
     def dismiss(cls) -> None:
-        """End the process that waits for a call."""
+        """End the processes that wait for a call."""
         with cls._lock:
-            ready, cls._ready = cls._ready, None
-        if ready is not None:
-            ready.kill()
-            ready.reap()
+            ready = [*cls._ready]
+            cls._ready.clear()
+        for one in ready:
+            one.kill()
+            one.reap()
 
     def __init__(self) -> None:
         self._killed = False
@@ -78,17 +79,36 @@ class SolverProcess:
         blocks = [solver_type.to_bytes(4, "little")]
         blocks += [message.SerializeToString() for message in (model, parameters, start)]
         request = b"".join(len(block).to_bytes(8, "little") + block for block in blocks)
-        self.prepare()
+        answer = self._answer(request)
+        if answer is not None and len(request) <= REUSED_BYTES:
+            with self._lock:
+                self._ready.append(self)
+            return result_pb2.SolveResultProto.FromString(answer) if answer else None
         with self._process as process:
-            answer, _ = process.communicate(request)
+            assert process.stdin is not None, "it has one"
+            process.stdin.close()
         if process.returncode < 0 and not self._killed:
             died = signal.Signals(-process.returncode).name
             logging.getLogger(__name__).warning("a solver process died of %s: no answer", died)
-        if process.returncode < 0 or process.returncode == NO_ANSWER:
-            return None
-        if process.returncode > 0:
+        if process.returncode > 0 and not answer:
             raise RuntimeError("the solver's process failed; its message is on stderr")
-        return result_pb2.SolveResultProto.FromString(answer)
+        return result_pb2.SolveResultProto.FromString(answer) if answer else None
+
+    def _answer(self, request: bytes) -> bytes | None:
+        """The result of a request, empty where the solver itself reports an error; None if there is none."""
+        if len(request) > REUSED_BYTES:
+            self.prepare()
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None, "it is a pipe"
+        assert stdout is not None, "it is a pipe"
+        try:
+            stdin.write(request)
+            stdin.flush()
+        except BrokenPipeError:
+            return None
+        size = stdout.read(8)
+        answer = stdout.read(int.from_bytes(size, "little")) if len(size) == 8 else b""
+        return answer if len(size) == 8 and len(answer) == int.from_bytes(size, "little") else None
 
 
 def _read(stream: IO[bytes]) -> bytes:
@@ -109,32 +129,29 @@ def _serve() -> None:
     # What the solver prints must not mix with the result.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    block = _read(requests)
-    if not block:  # no call came
-        os._exit(0)
-    solver_type = int.from_bytes(block, "little")
-    model = model_pb2.ModelProto.FromString(_read(requests))
-    parameters = parameters_pb2.SolveParametersProto.FromString(_read(requests))
-    start = model_parameters_pb2.ModelSolveParametersProto.FromString(_read(requests))
-
     threading.Thread(target=_end_with, args=(int(sys.argv[1]),), daemon=True).start()
-    try:
-        result = solver.solve(
-            model,
-            solver_type,
-            parameters_pb2.SolverInitializerProto(),
-            parameters,
-            start,
-            None,
-            callback_pb2.CallbackRegistrationProto(),
-            None,
-            None,
-        )
-    except StatusNotOk:  # HiGHS gives up on a few programs
-        os._exit(NO_ANSWER)
-    answers.write(result.SerializeToString())
-    answers.flush()
-    os._exit(0)
+    while block := _read(requests):
+        solver_type = int.from_bytes(block, "little")
+        model = model_pb2.ModelProto.FromString(_read(requests))
+        parameters = parameters_pb2.SolveParametersProto.FromString(_read(requests))
+        start = model_parameters_pb2.ModelSolveParametersProto.FromString(_read(requests))
+        try:
+            result = solver.solve(
+                model,
+                solver_type,
+                parameters_pb2.SolverInitializerProto(),
+                parameters,
+                start,
+                None,
+                callback_pb2.CallbackRegistrationProto(),
+                None,
+                None,
+            ).SerializeToString()
+        except StatusNotOk:  # HiGHS gives up on a few programs
+            result = b""
+        answers.write(len(result).to_bytes(8, "little") + result)
+        answers.flush()
+    os._exit(0)  # no call comes any more
 
 
 def _end_with(parent: int) -> None:
