@@ -154,8 +154,7 @@ def test_a_job_gives_way_to_a_higher_priority_of_its_queue() -> None:
 def test_kueue_reclaims_nominal_quota_from_who_uses_the_most() -> None:
     """24 GPUs, 8 for each queue. a holds 8, b 12, c 4: four more for c come from b, its last one.
 
-    "reclaim nominal from user using the most" in TestFairPreemptions of
-    https://github.com/kubernetes-sigs/kueue/blob/main/pkg/scheduler/preemption/preemption_test.go
+    https://kueue.sigs.k8s.io/docs/concepts/preemption/#fair-sharing
     """
     jobs = [
         *((of("a", f"a{i}", 1, 4), i, 1000) for i in range(2)),
