@@ -155,6 +155,19 @@ class CompletionCurve(Document):
     share: Many[Share]
 
 
+class StartIntervals(Document):
+    """Intervals in which jobs were to start, each said when a job still waited after the first decision."""
+
+    waited: Natural = Field(description="Jobs that still waited then")
+    stated: Natural = Field(description="Those with an interval; the others had no basis")
+    held: Share | None = Field(description="Share of these that started within it")
+    median_seconds: Amount | None = Field(description="Median width of the intervals")
+    point_band_seconds: Amount | None = Field(
+        description="Width of the band that holds 90 % of the errors of a point estimate: first come, first "
+        "served, by counts of GPUs and expected ends"
+    )
+
+
 class ReplayRun(Document):
     """One policy or baseline."""
 
@@ -196,6 +209,9 @@ class ReplayRun(Document):
         description="Work that had to be done again, and restart times"
     )
     fairness: Fairness
+    start_intervals: StartIntervals | None = omitted(
+        description="Absent in documents of older versions"
+    )
     curves: Curves
     completion_curve: CompletionCurve
 

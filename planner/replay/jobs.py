@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from models.instance.gang import Gang
 from models.instance.solution import PodPlacement
 from models.instance.speed import FULL_SPEED
+from models.values.expected_starts import Between
 
 MS = 1000
 
@@ -101,6 +102,21 @@ class JobState:
     ended: int | None = None
     held_gpu_ms: int = 0
     starts: int = 0
+
+    @property
+    def turn(self) -> tuple[int, int, tuple[str, str]]:
+        """Its place among those who wait: by priority, submission and name."""
+        gang = self.facts.gang
+        return (-gang.priority, self.facts.submit_ms, gang.key)
+
+
+@dataclass(frozen=True, slots=True)
+class StartForecast:
+    """What was said of the start of a job that waits, in ms. ``point_ms``: by counts of GPUs alone."""
+
+    said_ms: int
+    between: Between | None
+    point_ms: int | None
 
 
 class Present:

@@ -22,10 +22,11 @@ from models.instance.speed import FULL_SPEED
 from models.program.base_state import moves_pods
 from models.queues.bands import band_of, in_band
 from models.values.expected_durations import Durations
+from models.values.expected_starts import Waits
 from models.values.tier_values import gang_value, known_masks
 from planner.baselines.orders import Moment, Seen
 from planner.read.instance_builder import largest_nodes, mix_of
-from planner.replay.jobs import MS, JobFacts, JobState, Present, Run
+from planner.replay.jobs import MS, JobFacts, JobState, Present, Run, StartForecast
 from planner.replay.measures import Level, Measures
 from planner.replay.schedulers import Scheduler
 
@@ -96,7 +97,10 @@ class Stopped(Exception):  # noqa: N818  # no error: a signal came
 
 
 class Simulation:
-    """One scheduler in a scenario. ``jobs``: the state of each, ``measures``: over time."""
+    """One scheduler in a scenario. ``jobs``: the state of each, ``measures``: over time.
+
+    ``forecasts``: by number, of jobs that still waited after the first decision since they came.
+    """
 
     def __init__(
         self, scenario: Scenario, scheduler: Scheduler, stop: threading.Event | None = None
@@ -121,6 +125,10 @@ class Simulation:
         self._longest_ms = [job.facts.duration_ms for job in self.jobs]
         self._failures = 0
         self._durations = Durations()
+        self.forecasts = dict[int, StartForecast]()
+        self._waits = Waits()
+        self._new = set[int]()
+        self._expected_ends_ms = dict[int, int]()
         self._banded = dict[tuple[int, int | None, int | None, int], Gang]()
         self.gave_up: Ending | None = None
 
@@ -168,6 +176,8 @@ class Simulation:
         if self._tick_ms == now_ms:
             self._tick_ms = None
             self._decide()
+            if self._new:
+                self._forecast()
         self.measures.step(now_ms, self._level())
 
     def _at(self, time_ms: int, kind: int, number: int, turn: int = 0) -> None:
@@ -185,6 +195,7 @@ class Simulation:
             return self._end(number, turn)
         if kind == Arrival:
             self._present.enter(number)
+            self._new.add(number)
             self._to_come -= 1
         elif kind == Failure:
             self._fail(number)
@@ -219,6 +230,10 @@ class Simulation:
         job.starts += 1
         if job.started is None:
             job.started = self.now_ms
+            self._new.discard(number)
+            self._waits.start(number, self.now_ms)
+        left_s = self._expect(run.gang)
+        self._expected_ends_ms[number] = run.from_ms + MS * left_s
         self._last_ms = self.now_ms
         self._longest_ms[number] = max(self._longest_ms[number], run.end_ms - self.now_ms)
         self._at(run.end_ms, End, number, job.starts)
@@ -383,6 +398,51 @@ class Simulation:
 
     def _date(self, time_ms: int) -> int:
         return self.scenario.epoch + time_ms // MS
+
+    def _forecast(self) -> None:
+        """Say when those will start who wait and have not been looked at before."""
+        points = self._starts_by_count()
+        asked, most = 0, dict[int, int]()
+        for number in points:
+            asked += self.jobs[number].facts.gpus
+            most[self.jobs[number].facts.gang.priority] = asked
+        for number in sorted(self._new):
+            before = most[self.jobs[number].facts.gang.priority]
+            between = self._waits.wait(number, self.now_ms, before, self._usable)
+            self.forecasts[number] = StartForecast(self.now_ms, between, points[number])
+        self._new.clear()
+
+    def _starts_by_count(self) -> dict[int, int | None]:
+        """When each that waits would start, by priority and submission, if nothing came and GPUs were alike.
+
+        Those who run end when it was expected at their start; if they have not, as from now. None: never.
+        """
+        ends = list[tuple[int, int]]()
+        for number in self._running:
+            run, job = self.jobs[number].run, self.jobs[number]
+            assert run is not None, "it runs"
+            if self._expected_ends_ms[number] <= self.now_ms:
+                self._expected_ends_ms[number] = self.now_ms + MS * self._expect(job.facts.gang)
+            ends.append((self._expected_ends_ms[number], run.gpus))
+        heapq.heapify(ends)
+        found, at_ms = dict[int, int | None](), self.now_ms
+        free, never = self._usable - self._present.busy, False
+        lasts_s = dict[tuple[str, int], int]()
+        for number in sorted(self._waiting, key=lambda n: self.jobs[n].turn):
+            facts = self.jobs[number].facts
+            while free < facts.gpus and ends:
+                at_ms, gpus = heapq.heappop(ends)
+                free += gpus
+            never |= free < facts.gpus
+            found[number] = None if never else at_ms
+            if never:
+                continue
+            kind = (facts.queue, facts.gpus)
+            if kind not in lasts_s:
+                lasts_s[kind] = self._durations.left_s(*kind)
+            free -= facts.gpus
+            heapq.heappush(ends, (at_ms + MS * lasts_s[kind], facts.gpus))
+        return found
 
     def _see(self, gang: Gang) -> Seen:
         """What is known of a job."""

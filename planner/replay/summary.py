@@ -21,9 +21,11 @@ from models.documents.replay import (
     ReplayRun,
     ReplaySpread,
     Spread,
+    StartIntervals,
 )
 from models.instance.speed import FULL_SPEED
-from planner.replay.jobs import MS, JobFacts, JobState
+from models.values.expected_starts import ninety
+from planner.replay.jobs import MS, JobFacts, JobState, StartForecast
 from planner.replay.measures import Level
 from planner.replay.simulation import Simulation
 
@@ -68,6 +70,7 @@ def run_document(name: str, repeat: int, kind: str, inputs: str, done: Simulatio
         restarts=measures.restarts,
         lost_gpu_seconds=_seconds(measures.lost_gpu_ms),
         fairness=_fairness(jobs),
+        start_intervals=start_intervals(jobs, done.forecasts),
         curves=_curves(measures.steps, done.now_ms),
         completion_curve=CompletionCurve.model_construct(
             seconds=tuple(_seconds(time_ms) for time_ms, _ in curve),
@@ -141,6 +144,28 @@ def _fairness(jobs: Sequence[JobState]) -> Fairness:
     return Fairness.model_construct(
         by_queue=tuple(_queue(name, queues[name], share) for name, share in services.items()),
         jain=None if index is None else _digits(index),
+    )
+
+
+def start_intervals(
+    jobs: Sequence[JobState], forecasts: Mapping[int, StartForecast]
+) -> StartIntervals:
+    """How good forecasts were; who never started was in none."""
+    held, widths, errors = 0, list[int](), list[int]()
+    for number, said in forecasts.items():
+        started, between = jobs[number].started, said.between
+        if between is not None:
+            widths.append(between.latest - between.earliest)
+            held += started is not None and between.earliest <= started <= between.latest
+        if started is not None and said.point_ms is not None:
+            errors.append(started - said.point_ms)
+    band = ninety(sorted(errors))
+    return StartIntervals.model_construct(
+        waited=len(forecasts),
+        stated=len(widths),
+        held=_digits(Fraction(held, len(widths))) if widths else None,
+        median_seconds=_seconds(exact_distribution(widths).p50),
+        point_band_seconds=None if band is None else _seconds(band[1] - band[0]),
     )
 
 

@@ -172,6 +172,24 @@ def queueing(replay: ReplayDocument) -> Table:
     return Table(tuple(Column(title, right=True) for title in columns), tuple(rows))
 
 
+def starts(replay: ReplayDocument) -> Table:
+    """How good the intervals were in which jobs were to start. Of repeats the first."""
+    columns = ["WAITED", "STATED", "HELD", "MEDIAN WIDTH", "BAND OF A POINT"]
+    rows = [
+        (
+            Cell(run.name),
+            Cell(number(found.waited)),
+            Cell(number(found.stated)),
+            Cell("-" if found.held is None else f"{found.held:.1%}"),
+            Cell(took(found.median_seconds)),
+            Cell(took(found.point_band_seconds)),
+        )
+        for run in replay.status.runs
+        if run.repeat == 1 and (found := run.start_intervals) is not None
+    ]
+    return Table((Column("RUN"), *(Column(title, right=True) for title in columns)), tuple(rows))
+
+
 def _notes(replay: ReplayDocument) -> tuple[str, ...]:
     spec = replay.spec
     every = f"planned every {lasting(spec.every_seconds)}"

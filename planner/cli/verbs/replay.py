@@ -233,7 +233,11 @@ def replay(
     ] = False,
     output: Annotated[
         ReplayFormat,
-        typer.Option("-o", "--output", help="Format on stdout: wide adds queueing times by size."),
+        typer.Option(
+            "-o",
+            "--output",
+            help="Format on stdout: wide adds queueing times by size, and how good forecasts of starts were.",
+        ),
     ] = ReplayFormat.table,
 ) -> None:
     """Replay a trace under policies and rules of other schedulers."""
@@ -296,7 +300,7 @@ def replay(
 
 
 def _show(console: Console, output: ReplayFormat, replayed: Replayed) -> None:
-    from planner.show.replay import queueing, results
+    from planner.show.replay import queueing, results, starts
 
     if output is ReplayFormat.json:
         console.data(json.dumps(replayed.document, indent=2, ensure_ascii=False) + "\n")
@@ -309,6 +313,8 @@ def _show(console: Console, output: ReplayFormat, replayed: Replayed) -> None:
         if output is ReplayFormat.wide:
             console.data("\n")
             console.table(queueing(replayed.replay))
+            console.data("\n")
+            console.table(starts(replayed.replay))
 
 
 def _end(console: Console, request: ReplayRequest, replayed: Replayed) -> None:
