@@ -308,6 +308,11 @@ class Gang:
         return False
 
     @property
+    def stands(self) -> bool:
+        """Whether it runs whole and keeps its pods where they are, in any plan in which it runs."""
+        return self.running and not (self.movable or self.elastic or self.missing())
+
+    @property
     def unmanaged(self) -> bool:
         """Whether it waits for another scheduler and names no queue: no promise to queues binds that one."""
         return self.scheduler is not None and self.queue is None

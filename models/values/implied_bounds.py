@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.queue import QueueShares
+from models.instance.solution import placed
 from models.instance.speed import FULL_SPEED
 from models.queues.queue_shares import fair_units, queue_of, stated_shares, within_guarantee
 from models.rates.gang_bandwidth import FULL_SHARE
 from models.tiers import MAINS, Tier
 from models.values.leftover import suspects
-from models.values.tier_values import most_speed
+from models.values.tier_values import CONDITIONS, PLACEMENT_VALUES, most_speed, standing_value
 
 UNLIMITED = 1 << 60
 
@@ -69,7 +70,9 @@ class ImpliedBounds:
         self._weights = [gang.weight_gpus for gang in instance.gangs]
         self._by_priority: dict[int, list[int]] = {}
         self._known: dict[tuple[str, int], _Worths] = {}
-        self._least: dict[tuple[str, int], tuple[Amounts, Amounts]] = {}
+        self._least: dict[tuple[str, int], tuple[Amounts, Amounts, NDArray[np.bool_]]] = {}
+        self._besides: dict[tuple[str, int, int], int] = {}
+        self._rooms: dict[int, Amounts] = {}
         self._largest: Counter[int] | None = None
         for index, gang in enumerate(instance.gangs):
             if gang.hold is None or gang.running:
@@ -130,21 +133,84 @@ class ImpliedBounds:
             return self._cluster(tier)
         if tier.row.subject == "growth":
             return self._growth(tier, kept)
-        if tier.family == "fair":
-            return self._fairness(tier)
-        admitted = self._admitted(kept, bounds)
-        if tier.family == "admission":
-            return admitted.get(tier.priority or 0, 0)
+        admitted, own = self._admitted(kept, bounds), tier.priority or 0
+        if tier.family in BESIDE and self._all_stay(tier.priority, kept):
+            each = admitted if tier.priority is None else (own,)
+            return sum(self._beside(tier.family, one, admitted.get(one, 0)) for one in each)
         if tier.family in ("waiting", "aged-waiting"):
-            most = admitted.get(tier.priority or 0, 0) - self._own(tier).staying
-            admitted = {tier.priority or 0: max(0, most)}
+            admitted = {own: max(0, admitted.get(own, 0) - self._own(tier).staying)}
         elif tier.family in ("guarantee", "goodput"):
-            admitted = {tier.priority or 0: admitted.get(tier.priority or 0, 0)}
+            admitted = {own: admitted.get(own, 0)}
+        elif tier.family in ("admission", "fair"):
+            return admitted.get(own, 0) if tier.family == "admission" else self._fairness(tier)
         elif tier.priority is not None:  # kept, aged
-            admitted = {tier.priority: UNLIMITED}
+            admitted = {own: UNLIMITED}
         return sum(
             self._worths(tier.family, priority).most(gpus) for priority, gpus in admitted.items()
         )
+
+    def _all_stay(self, priority: int | None, kept: Values) -> bool:
+        """Whether plans that keep these tiers keep all running pods of this priority and above."""
+        least = {t.priority: value for t, value in kept if t.family == "kept"}
+        return all(
+            least.get(one, -1) >= own or one not in self._losing
+            for one, own in self._standing.items()
+            if priority is None or one >= priority
+        )
+
+    @cached_property
+    def _standing(self) -> Counter[int]:
+        """GPUs of the running gangs of each priority."""
+        found = Counter[int]()
+        for index, gang in enumerate(self._instance.gangs):
+            if gang.running:
+                found[gang.priority] += _running_gpus(self._instance, index, 0)
+        return found
+
+    @cached_property
+    def _losing(self) -> set[int]:
+        """Priorities of which a running gang may lose pods."""
+        may_lose = CONDITIONS["may_lose_gpus"]
+        return {g.priority for g in self._instance.gangs if may_lose(self._instance, g)}
+
+    def _beside(self, family: str, priority: int, admitted: int) -> int:
+        """The most of a tier where all gangs that run whole at this priority or above stay."""
+        instance, worth, weights = self._instance, _WORTHS[family], self._weights
+        own, incomplete = self._by_priority.get(priority, ()), instance.incomplete
+        stay = {i for i in own if instance.gangs[i].running and i not in incomplete}
+        rest = max(0, admitted - sum(weights[i] for i in stay))
+        others = [i for i in own if i not in stay and weights[i] <= rest and self._has_room(i)]
+        key = (family, priority, rest)
+        if key not in self._besides:
+            counts = _COUNTED.get(family) is not False
+            known = sum(worth(instance, i, weights[i]) for i in stay) if counts else 0
+            more = _Worths((worth(instance, i, weights[i]), weights[i]) for i in others)
+            self._besides[key] = known + more.most(rest)
+        return self._besides[key]
+
+    def _has_room(self, index: int) -> bool:
+        """Whether nodes have room for each role of a gang, beside those that stay."""
+        gang = self._instance.gangs[index]
+        if gang.running:
+            return True
+        room = self._room_at(gang.priority)
+        return all(int((room // role.gpus).sum()) >= role.min for role in gang.roles if role.gpus)
+
+    def _room_at(self, priority: int) -> Amounts:
+        """GPUs of each node that are free, or held by gangs that may leave for this priority."""
+        if priority not in self._rooms:
+            instance = self._instance
+            room = np.array(self._on_nodes, np.int64)
+            for gang in instance.gangs:
+                if not gang.movable and (gang.priority >= priority or not gang.preemptible):
+                    for pod in gang.running_pods:
+                        room[pod.node or 0] -= gang.roles[pod.role].gpus
+            closed = [
+                n for n, node in enumerate(instance.cluster.nodes) if not instance.schedulable(node)
+            ]
+            room[closed] = 0
+            self._rooms[priority] = np.maximum(room, 0)
+        return self._rooms[priority]
 
     def _cluster(self, tier: Tier) -> int:
         """Where every GPU that the tier counts is free."""
@@ -192,24 +258,31 @@ class ImpliedBounds:
         found = 0
         for tier, value in kept:
             if tier.family in MAINS and tier.priority is not None:
-                worths, spans = self._spans(tier.family, tier.priority)
-                spare = int(worths.sum()) - value
-                found += int(spans[worths > spare].sum())
+                worths, spans, whole = self._spans(tier.family, tier.priority)
+                runs = worths > int(worths.sum()) - value
+                if self._all_stay(tier.priority, kept):
+                    runs |= whole
+                found += int(spans[runs].sum())
         return found
 
-    def _spans(self, family: str, priority: int) -> tuple[Amounts, Amounts]:
-        """What each gang of a priority adds to a tier at most, and what it spans at least if it runs."""
+    def _spans(self, family: str, priority: int) -> tuple[Amounts, Amounts, NDArray[np.bool_]]:
+        """What each gang of a priority adds to a tier at most and spans at least; whether it runs whole."""
         if (family, priority) not in self._least:
             instance, gangs = self._instance, self._by_priority.get(priority, ())
             worths = [_WORTHS[family](instance, i, self._weights[i]) for i in gangs]
             spans = [self._span_at_least(instance.gangs[i]) for i in gangs]
-            self._least[family, priority] = np.array(worths, np.int64), np.array(spans, np.int64)
+            whole = [instance.gangs[i].running and i not in instance.incomplete for i in gangs]
+            self._least[family, priority] = (
+                np.array(worths, np.int64),
+                np.array(spans, np.int64),
+                np.array(whole, np.bool_),
+            )
         return self._least[family, priority]
 
     def _span_at_least(self, gang: Gang) -> int:
         """What a gang spans that runs: as it stands if it cannot move, else by the largest domains."""
         cluster = self._instance.cluster
-        if gang.running and not (gang.movable or gang.elastic or gang.missing()):
+        if gang.stands:
             nodes = {pod.node for pod in gang.running_pods if pod.node is not None}
             used = [len({of[n] for n in nodes}) for of in cluster.domain_of]
         else:
@@ -276,12 +349,20 @@ def _goodput(instance: Instance, index: int, weight: int) -> int:
 
 
 def _preference(instance: Instance, index: int, weight: int) -> int:
-    gang = instance.gangs[index]
-    return gang.most_preference + (weight if gang.near is not None else 0)
+    gang, value = instance.gangs[index], standing_value(instance, index)
+    near = weight if gang.near is not None else 0
+    if value is None:
+        return gang.most_preference + near
+    return (
+        PLACEMENT_VALUES["preference"](instance, gang, placed(gang, gang.running_pods), value)
+        + near
+    )
 
 
 def _bandwidth(instance: Instance, index: int, weight: int) -> int:
-    gang = instance.gangs[index]
+    gang, value = instance.gangs[index], standing_value(instance, index)
+    if value is not None:
+        return PLACEMENT_VALUES["bandwidth"](instance, gang, (), value)
     several = weight > 1 or sum(role.max * role.gpus for role in gang.roles) > 1
     return gang.weight * weight * FULL_SHARE if several and gang.pattern != "none" else 0
 
@@ -309,6 +390,9 @@ _WORTHS: dict[str, Callable[[Instance, int, int], int]] = {
     "bandwidth": _bandwidth,
 }
 """What a gang of a weight adds to a tier at most."""
+
+BESIDE = ("goodput", "waiting", "preference", "bandwidth")
+"""Families whose bound counts who runs on one by one, and of the others those that have room beside them."""
 
 _COUNTED = {"kept": True, "aged": False, "waiting": False, "aged-waiting": False}
 """Of families for which only gangs count that run now, or that do not, which."""

@@ -89,12 +89,24 @@ def speed_before(instance: Instance, index: int) -> int | None:
     gang = instance.gangs[index]
     if not gang.running or index in instance.incomplete:
         return None
-    known = instance.once(_speeds_before)
+    return _value_before(instance, index).speed
+
+
+def standing_value(instance: Instance, index: int) -> GangValue | None:
+    """The value that a gang has in every plan in which it runs; None if that is not known before."""
+    gang = instance.gangs[index]
+    if not gang.stands or any(pod.gpus is None for pod in gang.running_pods):
+        return None
+    return _value_before(instance, index)
+
+
+def _value_before(instance: Instance, index: int) -> GangValue:
+    known = instance.once(_values_before)
     if index not in known:
+        gang = instance.gangs[index]
         pods = placed(gang, gang.running_pods)
         alone = _value_alone(instance, index, pods)
-        value = alone or gang_value(instance, gang, pods, instance.once(_known_before))
-        known[index] = value.speed
+        known[index] = alone or gang_value(instance, gang, pods, instance.once(_known_before))
     return known[index]
 
 
@@ -107,7 +119,7 @@ def most_speed(instance: Instance, index: int) -> int | None:
     return None if instance.restarts_free else speed_before(instance, index)
 
 
-def _speeds_before(_instance: Instance) -> dict[int, int]:
+def _values_before(_instance: Instance) -> dict[int, GangValue]:
     return {}
 
 
