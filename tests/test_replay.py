@@ -110,7 +110,7 @@ def test_a_debounce_is_stated_and_makes_another_run_of_plans_alone(
     assert (found["spec"]["everySeconds"], found["spec"]["debounceSeconds"]) == (0, 30)
     planned, fifo = (run["queueingSeconds"]["mean"] for run in found["status"]["runs"])
     assert (planned, fifo) == ((30 + 350 + 340 + 330) / 4, (290 + 280 + 270) / 4)
-    assert "kept 2 finished" in cli(*args, "--on-events", "--debounce", "30s", "--resume").err
+    assert "kept 2 finished" in cli(*args, "--every", "event", "--debounce", "30s", "--resume").err
 
 
 def test_repeats_have_means_spreads_and_paired_differences(

@@ -88,9 +88,6 @@ def replay(
             "events until then.",
         ),
     ] = "0s",
-    on_events: Annotated[
-        bool, typer.Option("--on-events", help="The same as --every event.")
-    ] = False,
     preemptible: Annotated[
         bool,
         typer.Option("--preemptible", help="Plans may stop all jobs, which save their work first."),
@@ -256,7 +253,7 @@ def replay(
     if rules_only and (policy or not baseline):
         what = "--rules-only with a --policy" if policy else "--rules-only without a --baseline"
         raise UsageError(Fault(what, "name the rules with --baseline, and no policy"))
-    at_events = on_events or every == "event"
+    at_events = every == "event"
     every_ms = 0 if at_events else MS * _positive("--every", every)
     debounce_ms = MS * seconds_of("--debounce", debounce)
     if debounce_ms and not at_events:
