@@ -73,6 +73,8 @@ class ImpliedBounds:
         self._least: dict[tuple[str, int], tuple[Amounts, Amounts, NDArray[np.bool_]]] = {}
         self._besides: dict[tuple[str, int, int], int] = {}
         self._rooms: dict[int, Amounts] = {}
+        self._pods: dict[tuple[int, int], int] = {}
+        self._spread: dict[int, int] = {}
         self._largest: Counter[int] | None = None
         for index, gang in enumerate(instance.gangs):
             if gang.hold is None or gang.running:
@@ -175,13 +177,13 @@ class ImpliedBounds:
 
     def _beside(self, family: str, priority: int, admitted: int) -> int:
         """The most of a tier where all gangs that run whole at this priority or above stay."""
-        instance, worth, weights = self._instance, _WORTHS[family], self._weights
-        own, incomplete = self._by_priority.get(priority, ()), instance.incomplete
-        stay = {i for i in own if instance.gangs[i].running and i not in incomplete}
-        rest = max(0, admitted - sum(weights[i] for i in stay))
-        others = [i for i in own if i not in stay and weights[i] <= rest and self._has_room(i)]
-        key = (family, priority, rest)
+        key = (family, priority, admitted)
         if key not in self._besides:
+            instance, worth, weights = self._instance, _WORTHS[family], self._weights
+            own, incomplete = self._by_priority.get(priority, ()), instance.incomplete
+            stay = {i for i in own if instance.gangs[i].running and i not in incomplete}
+            rest = max(0, admitted - sum(weights[i] for i in stay))
+            others = (i for i in own if i not in stay and weights[i] <= rest and self._has_room(i))
             counts = _COUNTED.get(family) is not False
             known = sum(worth(instance, i, weights[i]) for i in stay) if counts else 0
             more = _Worths((worth(instance, i, weights[i]), weights[i]) for i in others)
@@ -191,26 +193,43 @@ class ImpliedBounds:
     def _has_room(self, index: int) -> bool:
         """Whether nodes have room for each role of a gang, beside those that stay."""
         gang = self._instance.gangs[index]
-        if gang.running:
-            return True
-        room = self._room_at(gang.priority)
-        return all(int((room // role.gpus).sum()) >= role.min for role in gang.roles if role.gpus)
+        roles = () if gang.running else gang.roles
+        return all(self._pods_at(gang.priority, r.gpus) >= r.min for r in roles if r.gpus)
+
+    def _pods_at(self, priority: int, gpus: int) -> int:
+        """Pods of so many GPUs that nodes have room for."""
+        if (priority, gpus) not in self._pods:
+            self._pods[priority, gpus] = int((self._room_at(priority) // gpus).sum())
+        return self._pods[priority, gpus]
 
     def _room_at(self, priority: int) -> Amounts:
         """GPUs of each node that are free, or held by gangs that may leave for this priority."""
         if priority not in self._rooms:
-            instance = self._instance
-            room = np.array(self._on_nodes, np.int64)
-            for gang in instance.gangs:
-                if not gang.movable and (gang.priority >= priority or not gang.preemptible):
-                    for pod in gang.running_pods:
-                        room[pod.node or 0] -= gang.roles[pod.role].gpus
-            closed = [
-                n for n, node in enumerate(instance.cluster.nodes) if not instance.schedulable(node)
-            ]
-            room[closed] = 0
-            self._rooms[priority] = np.maximum(room, 0)
+            node, gpus, of, firm = self._held
+            stays = firm | (of >= priority)
+            held = np.bincount(node[stays], weights=gpus[stays], minlength=len(self._on_nodes))
+            room = np.array(self._on_nodes, np.int64) - held.astype(np.int64)
+            self._rooms[priority] = np.where(self._open, np.maximum(room, 0), 0)
         return self._rooms[priority]
+
+    @cached_property
+    def _held(self) -> tuple[Amounts, Amounts, Amounts, NDArray[np.bool_]]:
+        """Of each pod with GPUs that does not move: node, GPUs, priority, whether it must stay."""
+        found = [
+            (pod.node, gang.roles[pod.role].gpus, gang.priority, not gang.preemptible)
+            for gang in self._instance.gangs
+            if gang.running and not gang.movable
+            for pod in gang.pods
+            if pod.node is not None and gang.roles[pod.role].gpus
+        ]
+        table = np.array(found, np.int64).reshape(-1, 4)
+        return table[:, 0], table[:, 1], table[:, 2], table[:, 3].astype(np.bool_)
+
+    @cached_property
+    def _open(self) -> NDArray[np.bool_]:
+        """Nodes that take pods."""
+        instance = self._instance
+        return np.array([instance.schedulable(n) for n in instance.cluster.nodes], np.bool_)
 
     def _cluster(self, tier: Tier) -> int:
         """Where every GPU that the tier counts is free."""
@@ -281,15 +300,20 @@ class ImpliedBounds:
 
     def _span_at_least(self, gang: Gang) -> int:
         """What a gang spans that runs: as it stands if it cannot move, else by the largest domains."""
-        cluster = self._instance.cluster
         if gang.stands:
             nodes = {pod.node for pod in gang.running_pods if pod.node is not None}
-            used = [len({of[n] for n in nodes}) for of in cluster.domain_of]
-        else:
-            gpus = sum(role.min * role.gpus for role in gang.roles)
-            used = [-(-gpus // max(1, most)) for most in self._largest_domains]
-        beyond = ((n - 1) * w for n, w in zip(used, cluster.span_weights, strict=True) if n > 1)
-        return gang.weight_gpus * sum(beyond)
+            of_levels = self._instance.cluster.domain_of
+            return gang.weight_gpus * self._beyond(len({of[n] for n in nodes}) for of in of_levels)
+        gpus = sum(role.min * role.gpus for role in gang.roles)
+        if gpus not in self._spread:
+            used = (-(-gpus // max(1, most)) for most in self._largest_domains)
+            self._spread[gpus] = self._beyond(used)
+        return gang.weight_gpus * self._spread[gpus]
+
+    def _beyond(self, used: Iterable[int]) -> int:
+        """What domains count beyond the first of each level."""
+        weights = self._instance.cluster.span_weights
+        return sum((n - 1) * weight for n, weight in zip(used, weights, strict=True) if n > 1)
 
     def _growth(self, tier: Tier, kept: Values) -> int:
         if tier.family == "growth-pods":

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import IO, Any, ClassVar
 
 REUSED_BYTES = 4_000_000
@@ -84,9 +85,11 @@ class SolverProcess:
             with self._lock:
                 self._ready.append(self)
             return result_pb2.SolveResultProto.FromString(answer) if answer else None
-        with self._process as process:
-            assert process.stdin is not None, "it has one"
+        # It ends once no request can come. One that was killed has closed its end already.
+        with suppress(BrokenPipeError), self._process as process:
+            assert process.stdin is not None, "it is a pipe"
             process.stdin.close()
+        process.wait()
         if process.returncode < 0 and not self._killed:
             died = signal.Signals(-process.returncode).name
             logging.getLogger(__name__).warning("a solver process died of %s: no answer", died)

@@ -20,6 +20,7 @@ def notes_of(
 ) -> tuple[str, ...]:
     """The notes, in a fixed order."""
     notes = [
+        *_bands(instance),
         *_unknown_runtime(instance, decisions),
         *_ageless(instance),
         *_unknown_starts(instance),
@@ -43,6 +44,17 @@ def notes_of(
             "planned by GPU count: their GPU sets are good, not proven optimal"
         )
     return tuple(notes)
+
+
+def _bands(instance: Instance) -> list[str]:
+    """What the numbers of tiers mean where priorities have bands."""
+    if instance.policy.order == "submitted" or not instance.gangs:
+        return []
+    note = (
+        "by order: shortest a gang that is expected to need much less GPU time counts as one of higher "
+        "priority; tiers are named by ten times the priority plus 0 to 9, 9 for those that need least"
+    )
+    return [note]
 
 
 def passed(instance: Instance, decisions: Sequence[GangDecision]) -> list[str]:
