@@ -34,6 +34,7 @@ from planner.cli.app import COLLECTS
 from planner.read.inputs import instance_from_document
 from planner.search.budget import Budget
 from planner.search.engines.interface import Goal
+from planner.search.engines.mathopt_process import SolverProcess
 from planner.search.engines.portfolio import solve_goal
 from planner.search.engines.relaxation import Relaxation, RelaxedAnswer
 from planner.search.explain.reasons import with_reasons
@@ -169,6 +170,7 @@ def costs(instance: Instance, *, solving: bool = True) -> list[Cost]:
         for phase, run in Phases(instance, Path(folder), solving=solving):
             before = os.times()
             run()
+            SolverProcess.dismiss()  # what a process used counts once it has ended
             timed.append((phase, sum(os.times()[:4]) - sum(before[:4])))
         counted = []
         for _, run in Phases(instance, Path(folder), solving=solving):

@@ -154,6 +154,25 @@ def test_a_process_answers_one_small_program_after_another(
     assert ready._process.returncode not in (None, 0)
 
 
+def test_who_gives_up_a_call_that_is_over_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mathopt, "LARGEST_IN_THREAD", 0)
+    mathopt_process.SolverProcess.dismiss()
+    program, goal = packing(40)
+    first = Relaxation(program, plenty()).bound(goal, seconds=60)
+    (process,) = mathopt_process.SolverProcess._ready
+    process.kill(process.turn - 1)
+    again = Relaxation(program, plenty()).bound(goal, seconds=60)
+    assert (again.bound, again.values) == (first.bound, first.values)
+    assert mathopt_process.SolverProcess._ready == [process]
+    process._process.kill()
+    process._process.wait()
+    after = Relaxation(program, plenty()).bound(goal, seconds=60)  # one that died while it was idle
+    assert (after.bound, after.values) == (first.bound, first.values)
+    mathopt_process.SolverProcess.dismiss()
+
+
 class Dying(mathopt_process.SolverProcess):
     """The first process dies of a segmentation fault once its call has come."""
 

@@ -10,6 +10,7 @@ import datetime as dt
 import logging
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -195,4 +196,5 @@ def _in_thread(solver_type: int, model: Any, parameters: Any, start: Any) -> Cal
 
 def _in_process(solver_type: int, model: Any, parameters: Any, start: Any) -> Call:
     process = SolverProcess.take()
-    return lambda: process.solve(solver_type, model, parameters, start), process.kill
+    kill = partial(process.kill, process.turn)
+    return lambda: process.solve(solver_type, model, parameters, start), kill

@@ -25,7 +25,8 @@ class SolverProcess:
     """``solve`` returns the result, or None if the process was killed, or died, without one.
 
     ``take`` gives one that is ready. The next one loads the solver while this one works on a large request;
-    after a small one it is ready for another: to start takes longer than most of these.
+    after a small one it is ready for another: to start takes longer than most of these. ``turn``: of the
+    call that has it, so that who gives up a call that is over stops no other.
     """
 
     _ready: ClassVar[list[SolverProcess]] = []
@@ -35,7 +36,12 @@ class SolverProcess:
     def take(cls) -> SolverProcess:
         """A process for one call."""
         with cls._lock:
-            return cls._ready.pop() if cls._ready else cls()
+            while cls._ready:
+                one = cls._ready.pop()
+                if one.alive:
+                    return one
+                one.reap()
+            return cls()
 
     @classmethod
     def prepare(cls) -> None:
@@ -56,6 +62,7 @@ class SolverProcess:
 
     def __init__(self) -> None:
         self._killed = False
+        self.turn = 0
         self._process = subprocess.Popen(  # noqa: S603  # an argv list of ours, no shell
             # -P: the files next to this one are no top-level modules. A session of its own: Ctrl-C
             # goes to the planner, which then decides.
@@ -65,9 +72,16 @@ class SolverProcess:
             start_new_session=True,
         )
 
-    def kill(self) -> None:
-        self._killed = True
-        self._process.kill()
+    def kill(self, turn: int | None = None) -> None:
+        """End it; with a turn only if the call is not over."""
+        with self._lock:
+            if turn in (None, self.turn):
+                self._killed = True
+                self._process.kill()
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
 
     def reap(self) -> None:
         """Forget a process that has ended."""
@@ -81,9 +95,12 @@ class SolverProcess:
         blocks += [message.SerializeToString() for message in (model, parameters, start)]
         request = b"".join(len(block).to_bytes(8, "little") + block for block in blocks)
         answer = self._answer(request)
-        if answer is not None and len(request) <= REUSED_BYTES:
-            with self._lock:
+        with self._lock:
+            self.turn += 1
+            again = answer is not None and len(request) <= REUSED_BYTES and not self._killed
+            if again:
                 self._ready.append(self)
+        if again:
             return result_pb2.SolveResultProto.FromString(answer) if answer else None
         # It ends once no request can come. One that was killed has closed its end already.
         with suppress(BrokenPipeError), self._process as process:
