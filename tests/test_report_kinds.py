@@ -16,7 +16,8 @@ from conftest import RunCli
 from test_report import Elements
 from test_walls import ROOT
 
-from models.documents.replay import ReplayDocument
+from models.documents.replay import ReplayDocument, ReplayRun
+from planner.replay.summary import spreads
 from planner.show.report.charts import HEIGHT, LEFT, RIGHT, WIDTH, Series, chart
 from planner.show.report.page import html
 from planner.show.report.replay_page import replay_page, time_mean
@@ -257,6 +258,24 @@ def test_a_replay_compares_the_best_policy_with_the_best_baseline(page: Written)
     (busy, *_) = [one["aria-label"] for one in found.named("svg") if one.get("role") == "img"]
     # 8 GPUs for the first hour and 16 for the second
     assert busy == "GPUs in use. ours: 12 on average; kueue: 12 on average; fifo: 12 on average"
+
+
+def test_with_repeats_the_best_is_the_shortest_mean_over_them(page: Written) -> None:
+    """kai has the shortest run, and kueue the shorter mean."""
+    means = {"ours": (900, 1000), "kueue": (1800, 1900), "kai": (1700, 2100)}
+    runs = [
+        run(name, "policy" if name == "ours" else "baseline", mean) | {"repeat": repeat}
+        for name, both in means.items()
+        for repeat, mean in enumerate(both, 1)
+    ]
+    document = replay(*runs)
+    together, best = spreads([ReplayRun.model_validate(one) for one in runs])
+    document["status"] |= {"spreads": [one.to_json() for one in together], "best": best}
+    for one, timing in zip(runs, document["status"]["timing"], strict=True):
+        timing["repeat"] = one["repeat"]
+    text = said(page(document))
+    assert "Best policy 15m ± 1m ours: mean completion time, over 2 runs" in text
+    assert "Best baseline 30m ± 1m kueue: mean completion time, over 2 runs" in text
 
 
 def test_a_run_that_left_jobs_out_is_not_the_best() -> None:
