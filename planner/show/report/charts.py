@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 WIDTH, HEIGHT = 620, 260
-LEFT, RIGHT, TOP, BOTTOM = 62, 12, 10, 40
+LEFT, RIGHT, TOP, BOTTOM = 62, 26, 10, 40
 """Pixels: of a chart, and around its lines."""
 
 COLOURS = 7
