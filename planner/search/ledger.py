@@ -48,7 +48,8 @@ class Ledger:
 
     ``best``: value of each tier when it was closed. ``tops``: bounds for every plan. ``bounds``: None
     where only implied bounds are known. ``cache``: values of gangs, shared between plans. ``searched``:
-    tiers of the whole that an engine was asked about. ``published``: a copy for other threads.
+    tiers of the whole that an engine was asked about. ``answers``: of ``known``, until the incumbent or a
+    bound changes. ``published``: a copy for other threads.
     """
 
     def __init__(self, instance: Instance, start: Sequence[GangDecision]) -> None:
@@ -63,6 +64,7 @@ class Ledger:
         self.closed = 0
         self.best: dict[int, int] = {}
         self._implied = instance.once(ImpliedBounds)
+        self.answers: dict[int, Bound] = {}
         self.published = self._copy()
 
     def _valid(self, decisions: tuple[GangDecision, ...]) -> tuple[GangDecision, ...] | None:
@@ -146,6 +148,7 @@ class Ledger:
         old, new = self._open_values(self.incumbent.values), self._open_values(values)
         if new > old or (new == old and assignment and not self.incumbent.assignment):
             self.incumbent = Incumbent(tuple(decisions), values, assignment)
+            self.answers.clear()
         self._note_unmoved(decisions, values)
         if new > old:
             self.publish()
@@ -179,9 +182,11 @@ class Ledger:
             top = self.tops[position]
             if top is None or factor * bound < factor * top.value:
                 self.tops[position] = Bound(bound, proof)
+                self.answers.clear()
         elif factor * bound < factor * self.known(position).value:
             kept = tuple(self.required(i) for i in range(position))
             self.bounds[position] = Bound(bound, proof, kept)
+            self.answers.clear()
             self.publish()
 
     def known(self, position: int) -> Bound:
@@ -190,6 +195,11 @@ class Ledger:
         A plan that is better in an earlier tier may be worse in a later one, where a recorded bound
         asks for more: such a bound counts no longer.
         """
+        if position not in self.answers:
+            self.answers[position] = self._tightest(position)
+        return self.answers[position]
+
+    def _tightest(self, position: int) -> Bound:
         factor = self._sign(position)
         found = [Bound(self._implied_bound(position), None)]
         top, own = self.tops[position], self.bounds[position]
@@ -230,6 +240,8 @@ class Ledger:
     def close(self) -> None:
         """Close the next tier: from now on it is kept, less its tolerance."""
         self.best[self.closed] = self.incumbent.values[self.closed]
+        if self.tiers[self.closed].tolerance:
+            self.answers.clear()
         self.closed += 1
 
     def close_all(self, last: int | None = None) -> None:
@@ -280,5 +292,6 @@ class Ledger:
         """A copy that does not change any more."""
         twin = copy.copy(self)
         twin.bounds, twin.tops, twin.best = list(self.bounds), list(self.tops), dict(self.best)
+        twin.answers = dict(self.answers)
         twin.__dict__.pop("published", None)
         return twin

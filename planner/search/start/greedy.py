@@ -85,7 +85,7 @@ def best_greedy(
             ended = late(budget) if best is None else budget.exhausted
             for gang in _place_all(space, ordered, ended, patient=patient):
                 plan[gang] = space.decision(gang)
-            worth = _worth(instance, plan, -lower)
+            worth = _worth(instance, plan, -lower) if len(peers) > 1 else ()
             if best is None or worth > best[0]:
                 best = worth, plan
             space.undo(mark)
