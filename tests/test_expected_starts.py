@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_replay_simulation import baseline, scenario
 
-from models.values.expected_starts import FIRST, MILLION, RECENT, Between, Waits, ninety
+from models.instance.start_history import MILLION, Asks, Between
+from models.values.expected_starts import (
+    FIRST,
+    RECENT,
+    Waits,
+    ninety,
+    starts_by_count,
+)
 from planner.replay.jobs import MS
 from planner.replay.simulation import Simulation
 from planner.replay.summary import start_intervals
@@ -35,46 +42,75 @@ def test_the_next_of_exchangeable_numbers_is_between_in_nine_of_ten_places(
     assert 20 * (above + 1) > places
 
 
-def ask(waits: Waits, count: int, *, asked: int = 8) -> list[Between | None]:
-    """Gangs one after another, each of which waits for 100 to 100 + count."""
+def asks(now: int, *, gpus: int = 8, before: int = 8, wait: int = 40) -> Asks:
+    """Of 80 GPUs; a wait of 40 s, which is 100 s with the minute that counts as certain."""
+    return Asks(gpus, before, 80, now + wait)
+
+
+def ask(waits: Waits, count: int, *, first: int = 0, wait: int = 40) -> list[Between | None]:
+    """Gangs one after another, each of which waits for 140 s to 140 + count."""
     said = []
-    for number in range(count):
+    for number in range(first, first + count):
         now = 10_000 * number
-        said.append(waits.wait(number, now, asked, 80))
-        waits.start(number, now + 100 + number)
+        said.append(waits.wait(number, now, asks(now)))
+        waits.start(number, now + wait + number - first)
     return said
 
 
 def test_without_nineteen_waits_there_is_no_interval() -> None:
-    said = ask(Waits(), 20)
+    said = ask(Waits(), 20, wait=140)
     assert said[:19] == [None] * 19
-    # Waits were 100 to 118: ranks 1 and 19, a third and three times as long.
+    # Waits were 140 to 158 s for 40 s, factors 2 to 2.18: ranks 1 and 19, a third and three times as long.
     now = 190_000
     assert FIRST == 3 * MILLION
-    assert said[19] == Between(now + 33, now + 354)
+    assert said[19] == Between(now + 66 - 60, now + 654 - 60)
 
 
-def test_gangs_with_a_queue_as_long_count_before_all_others() -> None:
+def test_times_may_have_any_unit() -> None:
+    seconds, ms = Waits(), Waits(1000)
+    ask(seconds, 20, wait=140)
+    for number in range(20):
+        now = 10_000_000 * number
+        ms.wait(number, now, asks(now, wait=40_000))
+        ms.start(number, now + 1000 * (140 + number))
+    one, other = (w.between(10**9, asks(10**9, wait=40 * u)) for w, u in ((seconds, 1), (ms, 1000)))
+    assert one is not None
+    assert other is not None
+    assert (other.latest - 10**9) // 1000 == one.latest - 10**9
+
+
+def test_who_would_start_later_by_count_is_expected_later() -> None:
     waits = Waits()
     ask(waits, 30)
-    for number in range(30, 60):  # 4 times all GPUs are asked for: these wait for 5,000
-        waits.wait(number, 10_000 * number, 320, 80)
-        waits.start(number, 10_000 * number + 5_000)
-    long, short = (waits.wait(n, 10**6, asked, 80) for n, asked in ((60, 320), (61, 8)))
-    unlike = waits.wait(62, 10**6, 8_000, 80)  # nobody met such a queue: all gangs count
-    assert long is not None
-    assert short is not None
+    soon, late = (waits.between(10**6, asks(10**6, wait=wait)) for wait in (40, 3940))
+    assert soon is not None
+    assert late is not None
+    assert (late.latest - 10**6 + 60) == pytest.approx(40 * (soon.latest - 10**6 + 60), rel=0.01)
+
+
+def test_gangs_of_its_size_and_queue_count_before_all_others() -> None:
+    waits = Waits()
+    ask(waits, 30)
+    for number in range(30, 60):  # 4 times all GPUs are asked for: these wait ten times as long
+        now = 10_000 * number
+        waits.wait(number, now, asks(now, gpus=64, before=320))
+        waits.start(number, now + 940)
+    now = 10**6
+    for gpus, before, like in [(8, 8, 1), (64, 320, 10), (8, 8_000, 1), (64, 8, 10)]:
+        found = waits.between(now, asks(now, gpus=gpus, before=before))
+        assert found is not None
+        assert 1 < (found.latest - now + 60) / (100 * like) < 4
+    unlike = waits.between(now, asks(now, gpus=1))  # nobody is as small: all gangs count
     assert unlike is not None
-    assert long.earliest > 10**6 + 1_000 > short.latest - 100
-    assert unlike.earliest == short.earliest
-    assert unlike.latest == long.latest
+    assert unlike.earliest - now + 60 < 100
+    assert unlike.latest - now + 60 > 1000
 
 
 def held(waits: Waits, draws: list[int]) -> list[bool]:
     """Whether each of these waits, one after another, was in its interval; without one it was not."""
     found, now = [], 0
     for number, draw in enumerate(draws):
-        between = waits.wait(number, now, 8, 80)
+        between = waits.wait(number, now, asks(now))
         now += draw
         waits.start(number, now)
         found.append(between is not None and between.earliest <= now <= between.latest)
@@ -94,13 +130,13 @@ def test_who_should_have_started_counts_at_once() -> None:
     calm, late = Waits(), Waits()
     for waits in (calm, late):
         ask(waits, 30)
-    for number in range(100, 150):
-        late.wait(number, 10**6, 8, 80)  # they never start
+    for number in range(100, 120):
+        late.wait(number, 10**6, asks(10**6))  # they never start
     now = 10**7
-    usual, wider = (waits.wait(200, now, 8, 80) for waits in (calm, late))
+    usual, wider = (waits.between(now, asks(now)) for waits in (calm, late))
     assert usual is not None
     assert wider is not None
-    assert wider.latest - now > 1.5 * (usual.latest - now)  # 1.0095 ** 50 is 1.6
+    assert wider.latest - now + 60 > 2.4 * (usual.latest - now + 60)  # 1.0487 ** 20 is 2.6
     assert wider.earliest == usual.earliest
 
 
@@ -109,12 +145,20 @@ def test_only_the_latest_waits_count() -> None:
     ask(waits, 30)
     now = 10**7
     for number in range(100, 100 + RECENT):
-        waits.wait(number, now, 8, 80)
+        waits.wait(number, now, asks(now))
         now += 50_000
         waits.start(number, now)
-    found = waits.wait(10**6, now, 8, 80)
+    found = waits.between(now, asks(now))
     assert found is not None
-    assert found.earliest - now > 10_000
+    assert found.earliest - now > 2_000
+
+
+def test_by_count_gangs_start_in_turn_as_others_end() -> None:
+    ends = [(30, 4), (10, 2), (20, 2)]
+    # 1 GPU is free and 2 more at 10: 3 until 25. Then 2 of 20 and these 3: 4 until 35, and 1 until 30.
+    # At 30 come 4 and 1, at 35 4: 8 until 36. There are 9 GPUs in all; who comes after 10 never starts.
+    queue = [(3, 15), (4, 10), (1, 5), (8, 1), (10, 1), (1, 1)]
+    assert starts_by_count(0, 1, ends, queue) == [10, 25, 25, 35, None, None]
 
 
 def test_a_replay_states_how_good_its_forecasts_were() -> None:
@@ -147,9 +191,9 @@ def test_a_replay_states_the_share_of_intervals_that_held() -> None:
     done = Simulation(scenario(one, jobs), baseline(one, "fifo"))
     done.run()
     found = start_intervals(done.jobs, done.forecasts)
-    # Of 30 that waited, those after the first 19 have an interval, and all hold: 33 to 300 s at first.
+    # Of 30 that waited, those after the first 19 have an interval, and all hold: 0 to 420 s at first.
     assert (found.waited, found.stated, found.held) == (30, 11, 1.0)
     assert found.median_seconds is not None
-    assert 250 < found.median_seconds < 267
+    assert 400 < found.median_seconds < 421
     done.jobs[59].started = None
     assert start_intervals(done.jobs, done.forecasts).held == 0.909  # 10 of 11

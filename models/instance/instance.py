@@ -19,6 +19,7 @@ from models.instance.policy import Policy
 from models.instance.queue import Queue, QueueShares
 from models.instance.solution import Reserved
 from models.instance.speed import RelativeSpeeds
+from models.instance.start_history import StartHistory
 
 Found = TypeVar("Found")
 
@@ -81,8 +82,8 @@ class Instance:
 
     ``outside``: what the whole asks of a part, None for a whole. ``reserved``: nodes held for gangs while
     this plan is made. ``what_if``: how it differs from its input, None if it does not. ``earlier``: what an
-    earlier plan promised, None without one. ``starts``: who could start
-    (``models.starts.empty_starts``).
+    earlier plan promised, None without one. ``history``: what traces say about starts. ``starts``: who could
+    start (``models.starts.empty_starts``).
     """
 
     cluster: Cluster
@@ -94,6 +95,7 @@ class Instance:
     reserved: tuple[Reserved, ...] = ()
     what_if: WhatIf | None = None
     earlier: EarlierPlan | None = None
+    history: StartHistory | None = None
     starts: type[Starts] = field(kw_only=True)
 
     @property

@@ -268,26 +268,12 @@ def _with_fractions(instance: Instance, reader: GangReader) -> Instance:
 
 
 def _with_history(instance: Instance, documents: Documents) -> Instance:
-    """What the traces in the input say about how long gangs run, where the policy's order asks for it."""
+    """With what the traces in the input say about its gangs."""
     if not documents.traces:
         return instance
-    from models.values.expected_durations import Durations, expecting  # only few inputs have one
-    from planner.read.traces.trace import Job
-    from planner.read.traces.trace_files import trace_errors
+    from planner.read.traces.history import with_history  # only few inputs have one
 
-    durations, used = Durations(), instance.policy.order == "shortest"
-    for entry in documents.traces:
-        entry.report_errors(trace_errors(entry))
-        subject = f"Trace {entry.document.metadata.name}"
-        if not used:
-            documents.remarks.add(
-                subject, "it is not used", "only order: shortest in a Policy asks for it"
-            )
-        for job in map(Job.of, entry.document.spec.jobs) if used else ():
-            durations.add(job.queue, job.gpus, job.duration_s)
-    if documents.findings:
-        documents.findings.raise_all()
-    return expecting(instance, durations) if used else instance
+    return with_history(instance, documents)
 
 
 def _hived(documents: Documents, merged: MergedCluster) -> list[Entry[QueueDocument]]:

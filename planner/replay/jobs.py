@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from models.instance.gang import Gang
 from models.instance.solution import PodPlacement
 from models.instance.speed import FULL_SPEED
-from models.values.expected_starts import Between
+from models.instance.start_history import Between
 
 MS = 1000
 

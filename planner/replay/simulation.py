@@ -19,10 +19,11 @@ from models.instance.instance import Instance
 from models.instance.policy import Moves, Policy, default_max_gangs
 from models.instance.solution import Decision, GangDecision, PodPlacement
 from models.instance.speed import FULL_SPEED
+from models.instance.start_history import Asks
 from models.program.base_state import moves_pods
 from models.queues.bands import band_of, in_band
 from models.values.expected_durations import Durations
-from models.values.expected_starts import Waits
+from models.values.expected_starts import Waits, starts_by_count
 from models.values.tier_values import gang_value, known_masks
 from planner.baselines.orders import Moment, Seen
 from planner.read.instance_builder import largest_nodes, mix_of
@@ -126,7 +127,7 @@ class Simulation:
         self._failures = 0
         self._durations = Durations()
         self.forecasts = dict[int, StartForecast]()
-        self._waits = Waits()
+        self._waits = Waits(MS)
         self._new = set[int]()
         self._expected_ends_ms = dict[int, int]()
         self._banded = dict[tuple[int, int | None, int | None, int], Gang]()
@@ -407,15 +408,17 @@ class Simulation:
             asked += self.jobs[number].facts.gpus
             most[self.jobs[number].facts.gang.priority] = asked
         for number in sorted(self._new):
-            before = most[self.jobs[number].facts.gang.priority]
-            between = self._waits.wait(number, self.now_ms, before, self._usable)
-            self.forecasts[number] = StartForecast(self.now_ms, between, points[number])
+            facts, point, between = self.jobs[number].facts, points[number], None
+            if point is not None:
+                asks = Asks(facts.gpus, most[facts.gang.priority], self._usable, point)
+                between = self._waits.wait(number, self.now_ms, asks)
+            self.forecasts[number] = StartForecast(self.now_ms, between, point)
         self._new.clear()
 
     def _starts_by_count(self) -> dict[int, int | None]:
-        """When each that waits would start, by priority and submission, if nothing came and GPUs were alike.
+        """When each that waits would start by count, in order of priority and submission.
 
-        Those who run end when it was expected at their start; if they have not, as from now. None: never.
+        Those who run end when it was expected at their start; if they have not, as from now.
         """
         ends = list[tuple[int, int]]()
         for number in self._running:
@@ -424,25 +427,12 @@ class Simulation:
             if self._expected_ends_ms[number] <= self.now_ms:
                 self._expected_ends_ms[number] = self.now_ms + MS * self._expect(job.facts.gang)
             ends.append((self._expected_ends_ms[number], run.gpus))
-        heapq.heapify(ends)
-        found, at_ms = dict[int, int | None](), self.now_ms
-        free, never = self._usable - self._present.busy, False
-        lasts_s = dict[tuple[str, int], int]()
-        for number in sorted(self._waiting, key=lambda n: self.jobs[n].turn):
-            facts = self.jobs[number].facts
-            while free < facts.gpus and ends:
-                at_ms, gpus = heapq.heappop(ends)
-                free += gpus
-            never |= free < facts.gpus
-            found[number] = None if never else at_ms
-            if never:
-                continue
-            kind = (facts.queue, facts.gpus)
-            if kind not in lasts_s:
-                lasts_s[kind] = self._durations.left_s(*kind)
-            free -= facts.gpus
-            heapq.heappush(ends, (at_ms + MS * lasts_s[kind], facts.gpus))
-        return found
+        order = sorted(self._waiting, key=lambda n: self.jobs[n].turn)
+        kinds = [(self.jobs[n].facts.queue, self.jobs[n].facts.gpus) for n in order]
+        lasts_ms = {kind: MS * self._durations.left_s(*kind) for kind in set(kinds)}
+        free = self._usable - self._present.busy
+        queue = [(kind[1], lasts_ms[kind]) for kind in kinds]
+        return dict(zip(order, starts_by_count(self.now_ms, free, ends, queue), strict=True))
 
     def _see(self, gang: Gang) -> Seen:
         """What is known of a job."""

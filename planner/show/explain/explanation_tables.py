@@ -267,8 +267,18 @@ def _later(plan: PlanDocument, found: Explanation, stated: PlanGang) -> list[tup
     if expected is not None:
         about = f"about {time_text(expected)} (in {lasting(max(0, expected - now))})"
         said = Cell(f"{about}, if nothing new arrives: an estimate")
-        return [("starts", said), *_missed(stated), *assumed]
-    return _missed(stated)
+        return [("starts", said), *_between(stated, now), *_missed(stated), *assumed]
+    return [*_between(stated, now), *_missed(stated)]
+
+
+def _between(stated: PlanGang, now: int) -> list[tuple[str, Cell]]:
+    """From when to when gangs like it start."""
+    found = stated.expected_start_between
+    if found is None:
+        return []
+    least, most = (lasting(max(0, at - now)) for at in (found.earliest, found.latest))
+    times = f"between {time_text(found.earliest)} and {time_text(found.latest)}"
+    return [("9 of 10 start", Cell(f"{times} (in {least} to {most}), as jobs of the trace did"))]
 
 
 def _missed(stated: PlanGang) -> list[tuple[str, Cell]]:
@@ -404,7 +414,14 @@ def document(
             by_alias=True, include={"pods", "bandwidth", "share", "speed", "speed_after", "domains"}
         ),
         **stated.model_dump(
-            by_alias=True, include={"reserved", "expected_start", "passed_over", "delayed"}
+            by_alias=True,
+            include={
+                "reserved",
+                "expected_start",
+                "expected_start_between",
+                "passed_over",
+                "delayed",
+            },
         ),
         "candidates": [_candidates_document(one) for one in found.candidates],
         "holders": [_holder_document(one) for one in found.holders] if found.waits else [],
