@@ -208,6 +208,7 @@ def test_a_signal_keeps_the_runs_that_are_finished(trace: str, tmp_path: Path) -
         (("--speedup", "0"), 64, "--speedup must be from 1/1000 to 1000"),
         (("--speedup", "1e999999999"), 64, "--speedup must be from 1/1000 to 1000"),
         (("--fraction", "2"), 64, "--fraction must be from 0 to 0.95"),
+        (("--every", "evnt"), 64, "or use event"),
         (("--jitter", "soon", "--repeat", "2"), 64, "--jitter: "),
         (("--rules-only",), 64, "--rules-only without a --baseline"),
         (("--from", "9d"), 65, "of the trace arrives in the replayed part"),

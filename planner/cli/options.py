@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget
 
 
-def seconds_of(option: str, text: str) -> int:
-    """Whole seconds, including 0. Raises UsageError that names the option."""
+def seconds_of(option: str, text: str, *, word: str | None = None) -> int:
+    """Whole seconds, including 0. ``word``: that the option takes, too. Raises UsageError that names it."""
     from models.units import InvalidValueError, seconds
 
     try:
         return seconds(text)
     except InvalidValueError as refused:
-        raise UsageError(Fault(f"{option}: {refused.what}", refused.hint)) from None
+        hint = refused.hint if word is None else f"{refused.hint}, or use {word}"
+        raise UsageError(Fault(f"{option}: {refused.what}", hint)) from None
 
 
 def timeout_of(text: str, option: str = "--request-timeout") -> float:

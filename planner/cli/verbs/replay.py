@@ -254,7 +254,7 @@ def replay(
         what = "--rules-only with a --policy" if policy else "--rules-only without a --baseline"
         raise UsageError(Fault(what, "name the rules with --baseline, and no policy"))
     at_events = every == "event"
-    every_ms = 0 if at_events else MS * _positive("--every", every)
+    every_ms = 0 if at_events else MS * _positive("--every", every, word="event")
     debounce_ms = MS * seconds_of("--debounce", debounce)
     if debounce_ms and not at_events:
         raise UsageError(Fault("--debounce without --every event", "add --every event"))
@@ -349,8 +349,8 @@ def _baselines(names: list[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _positive(option: str, text: str) -> int:
-    found = seconds_of(option, text)
+def _positive(option: str, text: str, *, word: str | None = None) -> int:
+    found = seconds_of(option, text, word=word)
     if found < 1:
         raise UsageError(Fault(f"{option} is below one second", "use a value such as 90s or 5m"))
     return found
