@@ -102,7 +102,12 @@ def test_without_a_basis_there_is_no_interval(
     [
         ("runs", "12:00:00", "12:01:00", "does not wait: it has no expectedStartBetween"),
         ("waits", "11:59:59", "12:01:00", "its expectedStartBetween is past"),
-        ("waits", "12:02:00", "12:01:00", "its expectedStartBetween is past, or ends before it beg"),
+        (
+            "waits",
+            "12:02:00",
+            "12:01:00",
+            "its expectedStartBetween is past, or ends before it beg",
+        ),
     ],
 )
 def test_the_judge_refuses_an_interval_that_cannot_be(

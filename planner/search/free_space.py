@@ -136,10 +136,10 @@ class FreeSpace:
         return tuple(sorted(found)) if len(found) > 1 else ()
 
     def service_models(self, gang: int) -> frozenset[str]:
-        """The GPU model that other gangs of its service have, if none of them runs now."""
+        """The GPU model of what its service has, its own pods too, if none of its gangs runs now."""
         key = open_service(self.instance, self.instance.gangs[gang])
-        others = () if key is None else members(self.instance)[key]
-        decided = ((i, self.pods[i]) for i in others if i != gang and self.pods[i])
+        gangs = () if key is None else members(self.instance)[key]
+        decided = ((i, self.pods[i]) for i in gangs if self.pods[i])
         for index, pods in decided:
             roles = self.instance.gangs[index].roles
             nodes = frozenset(pod.node for pod in pods if bound(roles[pod.role]))
