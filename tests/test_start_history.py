@@ -23,7 +23,7 @@ HEAD = {"apiVersion": "gangplan.dev/v1alpha1"}
 CLUSTER = {"nodes": [{"name": "n1", "model": "DGX H100"}]}
 
 
-def gang_document(name: str, submitted: str, **status: Any) -> dict[str, Any]:
+def gang_document(name: str, submitted: str, **status: object) -> dict[str, Any]:
     spec = {"submittedAt": submitted, "roles": [{"name": "worker", "replicas": 1, "gpus": 8}]}
     return HEAD | {"kind": "Gang", "metadata": {"name": name}, "spec": spec, "status": status}
 
@@ -55,7 +55,7 @@ def pairs(count: int, *, seen: bool = True) -> list[dict[str, Any]]:
     return jobs
 
 
-def made(cli: RunCli, folder: Path, jobs: list[dict[str, Any]], **policy: Any) -> dict[str, Any]:
+def made(cli: RunCli, folder: Path, jobs: list[dict[str, Any]], **policy: object) -> dict[str, Any]:
     out = folder / "plan.json"
     done = cli("plan", files(folder, jobs, policy), "--out", str(out))
     assert done.code == 0, done.err
@@ -124,7 +124,7 @@ def test_the_judge_refuses_an_interval_that_cannot_be(
 
 
 def test_a_trace_teaches_what_the_replay_learned_that_it_is_of(tmp_path: Path, cli: RunCli) -> None:
-    """Jobs of random sizes and times on three servers, first come, first served: at one speed, on all GPUs."""
+    """Jobs of random sizes and times on three servers, first come, first served, all at one speed."""
     draw, one, at, jobs = random.Random(3), build(racks=1, nodes_per_rack=3), 0, []
     for number in range(300):
         at += draw.randrange(1, 140)
@@ -148,7 +148,7 @@ def test_a_trace_teaches_what_the_replay_learned_that_it_is_of(tmp_path: Path, c
     Path(path).write_text(json.dumps(text))
     history = load([path]).instance.history
     assert history is not None
-    learned, waits = history.factors, done._waits  # noqa: SLF001  # the same, by another way
+    learned, waits = history.factors, done._waits  # the same, by another way
     assert isinstance(waits, Waits)
     for gpus, before, wait in [(8, 8, 100), (16, 64, 1000), (24, 200, 5000)]:
         mine = learned.between(0, Asks(gpus, before, 24, wait))
