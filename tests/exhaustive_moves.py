@@ -53,13 +53,23 @@ def moves_of(instance: Instance, best: Best) -> tuple[MoveSet, ...]:
 
 
 def _goodput(instance: Instance, decisions: Sequence[GangDecision]) -> int:
-    """w x speed of the admitted gangs of every priority."""
+    """w x speed of the admitted gangs of every priority; those without GPUs, which weigh one, buy nothing."""
     values = tier_values(instance, decisions)
-    return sum(value for name, value in values if name.startswith("goodput/"))
+    total = sum(value for name, value in values if name.startswith("goodput/"))
+    return total - 1000 * without_gpus(instance, decisions)
+
+
+def without_gpus(instance: Instance, decisions: Sequence[GangDecision]) -> int:
+    """Admitted gangs that ask for no GPU."""
+    pairs = zip(instance.gangs, decisions, strict=True)
+    return sum(
+        admitted(gang, decision) and not any(role.min * role.gpus for role in gang.roles)
+        for gang, decision in pairs
+    )
 
 
 def _worth(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[int, ...]:
-    """w admitted, w x share, GPUs of whole nodes, how many these are, and whole domains."""
+    """GPUs admitted, w x share, GPUs of whole nodes, how many these are, and whole domains."""
     runs = [
         (gang, share)
         for gang, decision, share in zip(
@@ -71,7 +81,7 @@ def _worth(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[int, 
     free = free_after(instance, decisions)
     nodes = whole_nodes(instance.cluster, free)
     return (
-        sum(weight(gang) for gang, _ in runs),
+        sum(weight(gang) for gang, _ in runs) - without_gpus(instance, decisions),
         sum(weight(gang) * (share or 0) for gang, share in counted),
         sum(nodes.values()),
         len(nodes),

@@ -105,13 +105,13 @@ def _runs(gang: Gang) -> bool:
 
 
 def _in_order(node: Node) -> Node:
-    """The node as it would be: ready, with all its GPUs, and what pods of no gang hold given back."""
+    """The node as it would be: ready, with all its whole GPUs, and what pods of no gang hold given back."""
     held = dict(node.held)
     return replace(
         node,
         ready=True,
         unschedulable=False,
-        unhealthy=0,
+        unhealthy=sum(1 << gpu for one in node.mig for gpu in one.gpus),
         unknown_unhealthy=0,
         taints=tuple(t for t in node.taints if not t.key.startswith(PASSING)),
         allocatable=tuple(

@@ -11,6 +11,7 @@ from comparing import differences, wrong
 from effort import examples, first_fast
 from tiny import tiny
 from tiny_busy import busy
+from tiny_instances import INSTANCES
 from tiny_pods import POD_RULES
 from tiny_run_times import CALMED
 
@@ -29,6 +30,7 @@ MORE = {
     "held room": ("hold_room", "priorities", "required", "selectors", "held"),
     "pods without GPUs": (*POD_RULES, "launchers", "cpu_gangs", "required", "selectors", "taints"),
     "launchers that grow": ("growing_launchers", "launchers", "cpu_gangs", "resources"),
+    "instances": INSTANCES,
 }
 """What each of the smaller series has three times as much of."""
 
@@ -54,6 +56,7 @@ BUSY = {
     "levels for rules": ("uncounted", "required", "defragment", "movable"),
     "held room": ("hold_room", "priorities", "preemptible", "required", "incomplete"),
     **CALMED,
+    "instances": (*INSTANCES, "movable", "preemptible", "priorities"),
     "pods that move": (*POD_RULES, "movable", "preemptible", "elastic", "incomplete", "priorities"),
 }
 """What each series of busy clusters has three times as much of."""

@@ -16,6 +16,7 @@ from building_servers import switched
 from comparing import differences, misjudged, wrong
 from effort import examples, first_fast
 from test_bounds import hold_implied_bounds, hold_pooled_bounds
+from tiny_instances import INSTANCES
 from tiny_speeds import busy_by_speed, tiny_by_speed
 
 from models.documents.policy import Objective
@@ -39,6 +40,7 @@ SPEEDS = {
     "stops": ("running", "preemptible", "priorities", "elastic", "elastic_running"),
     "ages": ("starvation", "clock", "submitted", "checkpoints"),
     "failures": ("incomplete", "unknown_gpus", "unknown_unhealthy", "sick_holders", "overfull"),
+    "instances": INSTANCES,
     "policies": ("objectives", "stability", "lost_runtime", "weights", "speed_ignored"),
 }
 """What each series of busy clusters has three times as much of."""

@@ -282,8 +282,8 @@ def test_mig_slices_with_names_of_their_own_hold_no_gpu_that_is_offered_whole() 
         mixed, pod("runs", on="n1", containers=slice_), pod("waits", gated=True, containers=slice_)
     )
     assert (pods["runs"].gpus, pods["runs"].indices) == (0, ())
-    assert pods["waits"].unsupported == ("a fraction of a GPU",)
-    assert pods["waits"].requests == {"nvidia.com/mig-1g.10gb": 1}
+    assert pods["waits"].unsupported == ()  # all instances of a profile are alike: a resource
+    assert [one.requests for one in pods.values()] == [{"nvidia.com/mig-1g.10gb": 1}] * 2
 
 
 def test_kai_fractions_are_held_by_the_reservation_pod_of_their_group() -> None:
@@ -403,9 +403,9 @@ def test_ack_shares_are_found_by_container() -> None:
         ({"koordinator.sh/gpu-memory": 2**30}, 0, True, 1),
         ({"koordinator.sh/gpu.shared": 2, "koordinator.sh/gpu-core": 100}, 0, True, 2),
         ({"koordinator.sh/gpu-shared": 2, "koordinator.sh/gpu-core": 200}, 2, False, 0),
-        ({"nvidia.com/mig-1g.10gb": 1}, 0, True, 0),
-        ({"nvidia.com/gpu.shared": 1}, 0, True, 0),
-        ({"amd.com/cpx_nps4": 1}, 0, True, 0),
+        ({"nvidia.com/mig-1g.10gb": 1}, 0, False, 0),
+        ({"nvidia.com/gpu.shared": 1}, 0, False, 0),
+        ({"amd.com/cpx_nps4": 1}, 0, False, 0),
         ({"volcano.sh/vgpu-number": 2, "volcano.sh/vgpu-memory": 3000}, 0, True, 2),
         ({"nvidia.com/gpu": 10**9}, 100_000, False, 0),
         ({"cpu": 4000}, 0, False, 0),

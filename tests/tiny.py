@@ -13,6 +13,7 @@ from random import Random
 
 from tiny_draws import Draws
 from tiny_gangs import draw_gangs
+from tiny_instances import with_instances
 from tiny_queues import with_queues
 from tiny_servers import draw_cluster
 from tiny_shape import shaped_policy, suspected
@@ -37,7 +38,7 @@ def tiny(seed: int, without: Collection[str] = (), more: Collection[str] = ()) -
     cluster = draw_cluster(draws)
     gangs, cluster = draw_gangs(draws, cluster)
     instance = Instance(cluster, gangs, draw_policy(draws, cluster, gangs), starts=EmptyStarts)
-    return suspected(draws, with_queues(draws, instance))
+    return with_instances(draws, suspected(draws, with_queues(draws, instance)))
 
 
 def draw_policy(draws: Draws, cluster: Cluster, gangs: tuple[Gang, ...]) -> Policy:

@@ -16,6 +16,7 @@ from tiny_beside import with_wishes
 from tiny_draws import Draws
 from tiny_gangs import NEWEST, apart, draw_gang, held, queued, sickened, started
 from tiny_groups import grouped
+from tiny_instances import with_instances
 from tiny_pods import settled, with_pod_rules
 from tiny_queues import with_queues
 from tiny_run_times import calmed
@@ -77,7 +78,7 @@ def busy(seed: int, without: Collection[str] = (), more: Collection[str] = ()) -
     gangs, cluster = _guarded(draws, gangs, cluster)
     policy = draw_policy(draws, cluster, gangs)
     instance = Instance(cluster, gangs, _policy(draws, policy, gangs), starts=EmptyStarts)
-    return calmed(draws, suspected(draws, with_queues(draws, instance)))
+    return with_instances(draws, calmed(draws, suspected(draws, with_queues(draws, instance))))
 
 
 def _gangs(draws: Draws, cluster: Cluster) -> tuple[tuple[Gang, ...], Cluster]:

@@ -400,7 +400,7 @@ def _relied(cluster: ClusterSpec, selected: Mapping[str, set[str]]) -> Iterator[
         taints = (t for t in node.taints if t.effect != "PreferNoSchedule")
         yield NodeAssumptions(
             name=node.name,
-            gpus=installed - len(node.unhealthy_gpus) - node.unknown_unhealthy,
+            gpus=installed - node.unusable_gpus,
             domains=tuple(
                 (label, node.domains[level])
                 for level, label in level_labels.items()

@@ -55,7 +55,7 @@ class AuditCluster(AuditPart):
 class AuditGpus(AuditPart):
     """GPUs of the cluster."""
 
-    installed: Natural
+    installed: Natural = Field(description="Without partitioned ones")
     healthy: Natural = Field(description="Installed, without those reported unhealthy")
     held: Natural = Field(description="Held by running pods, or taken from the node otherwise")
     free: Natural = Field(description="Installed, and held by nobody")

@@ -208,7 +208,7 @@ def _nodes(cluster: Cluster) -> list[dict[str, Any]]:
         own = {
             "name": node.name,
             "domains": {name: value for name, value in domains if value is not None},
-            "unhealthyGpus": list(bits(node.unhealthy)),
+            "unhealthyGpus": list(bits(node.unhealthy & ~node.partitioned)),
             "labels": dict(node.labels),
         }
         written.append({**kinds[kind], **own})
@@ -380,6 +380,7 @@ def _role(role: Role, cluster: Cluster) -> RoleDocument:
         affinity=_rules(NextToDocument, role.affinity, cluster),
         spread=_rules(SpreadDocument, role.spread, cluster),
         shape=None,  # read as a role for each domain
+        gpu=None,  # read as a request of an instance
     )
 
 

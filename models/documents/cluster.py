@@ -1,5 +1,6 @@
 """The Cluster document: levels, server models, nodes and ranges of nodes; and the levels of a Policy."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -33,6 +34,7 @@ from models.documents.base import (
 from models.documents.server import MAX_GPUS, GpuIndices, NicDocument, ServerModelDocument
 from models.hardware import slug
 from models.host_ranges import MAX_NAMES, check_hosts, host_count, hosts
+from models.mig import RESOURCE, resource_of
 from models.units import MAX_AMOUNT, shown
 
 MAX_LEVELS = 10
@@ -91,6 +93,16 @@ class TaintDocument(Document):
     effect: Effect
 
 
+@dataclass(frozen=True, slots=True)
+class MigGpus(Data):
+    """GPUs of a node that the administrator partitioned (MIG) in one way."""
+
+    gpus: Annotated[GpuIndices, Field(description="Indices of the GPUs; none is given whole")]
+    profiles: Annotated[
+        Many[Title], Field(description="Profile of every instance on each of them, as `1g.10gb`")
+    ]
+
+
 class NodeDocument(Document):
     """One server, or a range of equal servers."""
 
@@ -112,6 +124,11 @@ class NodeDocument(Document):
     unknown_unhealthy: Annotated[int, whole(0, MAX_GPUS)] = Field(
         default=0, description="Number of unhealthy GPUs of unknown index, besides `unhealthyGpus`"
     )
+    mig: Many[MigGpus] = omitted(
+        default=(),
+        description="Partitioned GPUs; of each profile, `allocatable` has what pods may use of the instances "
+        "as `nvidia.com/mig-1g.10gb`, by default all that are not `held`",
+    )
     labels: Mapped[LabelKey, LabelValue] = Field(default={}, description="Kubernetes labels")
     taints: Many[TaintDocument] = ()
     nics: Many[NicDocument] | None = omitted(description="Its NICs, in place of its model's")
@@ -125,6 +142,24 @@ class NodeDocument(Document):
     last_failure: Time | None = omitted(
         description="When it, or a link of it, last failed; the tier `suspect` keeps such nodes free"
     )
+
+    @property
+    def partitioned(self) -> frozenset[int]:
+        """Indices of the GPUs in `mig`."""
+        return frozenset(gpu for one in self.mig for gpu in one.gpus)
+
+    @property
+    def unusable_gpus(self) -> int:
+        """GPUs that are not given whole: unhealthy and partitioned ones."""
+        return len(self.unhealthy_gpus) + self.unknown_unhealthy + len(self.partitioned)
+
+    def instances(self) -> Counter[str]:
+        """MIG instances of the node, by the resource of their profile."""
+        found: Counter[str] = Counter()
+        for one in self.mig:
+            for profile in one.profiles:
+                found[resource_of(profile)] += len(one.gpus)
+        return found
 
     def field_errors(self, levels: Mapping[str, str | None]) -> Iterator[FieldError]:
         """Contradictions inside the node and with the levels (name to label); paths start at the node."""
@@ -150,6 +185,28 @@ class NodeDocument(Document):
         for i, gpu in enumerate(self.unhealthy_gpus):
             if gpu in self.unhealthy_gpus[:i]:
                 yield FieldError(("unhealthyGpus", i), f"GPU {gpu} is listed twice", "list it once")
+        if self.mig:
+            yield from self._partitions()
+
+    def _partitions(self) -> Iterator[FieldError]:
+        listed: set[int] = set()
+        for i, one in enumerate(self.mig):
+            for j, gpu in enumerate(one.gpus):
+                if gpu in listed:
+                    what = f"GPU {gpu} is listed twice"
+                    yield FieldError(("mig", i, "gpus", j), what, "a GPU has one set of instances")
+                elif gpu in self.unhealthy_gpus:
+                    what = f"GPU {gpu} is unhealthy, and has instances"
+                    yield FieldError(("mig", i, "gpus", j), what, "remove it here or there")
+                listed.add(gpu)
+        instances = self.instances()
+        for field, amounts in (("allocatable", self.allocatable), ("held", self.held)):
+            for resource in amounts:
+                used = self.allocatable.get(resource, 0) + self.held.get(resource, 0)
+                if resource.startswith(RESOURCE) and used > instances[resource]:
+                    what = f"{used:,} instances, but `mig` states {instances[resource]:,}"
+                    yield FieldError((field, resource), what, "free and held ones are in `mig`")
+                    return
 
     def _label(self, level: str, label: str | None, value: str) -> Iterator[FieldError]:
         own = self.labels.get(label) if label is not None else None

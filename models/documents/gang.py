@@ -12,6 +12,8 @@ from itertools import pairwise
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
+    BeforeValidator,
+    ConfigDict,
     Discriminator,
     Field,
     SerializerFunctionWrapHandler,
@@ -19,6 +21,7 @@ from pydantic import (
     ValidatorFunctionWrapHandler,
     WrapValidator,
     model_serializer,
+    model_validator,
 )
 
 from models.documents.base import (
@@ -49,7 +52,8 @@ from models.documents.base import (
 from models.documents.cluster import resource_errors
 from models.documents.communication import Communication
 from models.documents.server import GpuIndices
-from models.units import plural, shown, whole_number
+from models.mig import profile_names, resource_of
+from models.units import InvalidValueError, described, plural, shown, whole_number
 
 MAX_PODS = 1_000_000
 """Most pods of one gang."""
@@ -405,8 +409,29 @@ class NearDocument(Document):
     level: LevelName
 
 
+class GpuDocument(Document):
+    """A part of a GPU."""
+
+    profile: Title = Field(description="MIG profile of the instance that each pod gets")
+
+
+def _part(value: object) -> object:
+    """The value, unless it is a number, which is meant for ``gpus``."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        hint = "write whole GPUs as gpus: 8, and an instance as gpu: {profile: 1g.10gb}"
+        raise InvalidValueError(f"expected an object with fields, not {described(value)}", hint)
+    return value
+
+
+def _needs_gpu_or_gpus(schema: dict[str, Any]) -> None:
+    schema["required"].remove("gpus")
+    schema["anyOf"] = [{"required": ["gpus"]}, {"required": ["gpu"]}]
+
+
 class RoleDocument(Document):
     """Pods of one kind within a gang."""
+
+    model_config = ConfigDict(json_schema_extra=_needs_gpu_or_gpus)
 
     name: ShortName
     replicas: Replicas = Field(description="How many pods, or {min, max, step}")
@@ -414,7 +439,10 @@ class RoleDocument(Document):
         default=0, description="Index of its first pod"
     )
     gpus: Annotated[int, whole(0, MAX_GPUS_A_POD)] = Field(
-        description="GPUs of each pod; 0 for a launcher"
+        description="GPUs of each pod; 0 for a launcher, and the default beside `gpu`"
+    )
+    gpu: Annotated[GpuDocument | None, BeforeValidator(_part)] = omitted(
+        description="An instance of a GPU; read as a request of `nvidia.com/mig-1g.10gb` and so on"
     )
     requests: Requested = Field(default={}, description="Other resources of each pod")
     topology: RoleTopology = RoleTopology.model_construct()
@@ -448,6 +476,22 @@ class RoleDocument(Document):
         description="Exactly so many pods in each of so many domains; read as a role for each"
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_gpus(cls, tree: object) -> object:
+        return (
+            {**tree, "gpus": 0}
+            if isinstance(tree, dict) and "gpus" not in tree and tree.get("gpu")
+            else tree
+        )
+
+    @property
+    def all_requests(self) -> dict[str, int]:
+        """`requests`, and that of the instance."""
+        if self.gpu is None:
+            return self.requests
+        return {**self.requests, resource_of(self.gpu.profile): 1}
+
     @property
     def part_names(self) -> tuple[str, ...]:
         """Names of the roles that it is read as: its own, or one for each domain of its shape."""
@@ -480,12 +524,7 @@ class RoleDocument(Document):
                 ("firstIndex",), f"indices up to {last:,}", f"the largest is {MAX_PODS - 1:,}"
             )
         yield from slice_errors(self.slice, self.outer_slices)
-        yield from resource_errors(self.requests, ("requests",))
-        if "pods" in self.requests:
-            yield FieldError(
-                ("requests", "pods"), "pods cannot be requested", "every pod takes one; remove it",
-                at_key=True,
-            )  # fmt: skip
+        yield from self._request_errors()
         if not isinstance(self.node_affinity, CheckedTerms):
             yield from within(("nodeAffinity",), term_errors(self.node_affinity))
         for i, toleration in enumerate(self.tolerations):
@@ -501,6 +540,28 @@ class RoleDocument(Document):
         if self.parallelism is not None:
             own = self.parallelism.field_errors(least * self.gpus, elastic=least < most)
             yield from within(("parallelism",), own)
+
+    def _request_errors(self) -> Iterator[FieldError]:
+        yield from resource_errors(self.requests, ("requests",))
+        if "pods" in self.requests:
+            yield FieldError(
+                ("requests", "pods"), "pods cannot be requested", "every pod takes one; remove it",
+                at_key=True,
+            )  # fmt: skip
+        if self.gpu is None:
+            return
+        profile, resource = self.gpu.profile, resource_of(self.gpu.profile)
+        if profile not in profile_names():
+            what = f"no board has a profile {shown(profile)}"
+            yield FieldError(
+                ("gpu", "profile"), what, suggestion(profile, profile_names(), "profiles")
+            )
+        if self.gpus:
+            what, hint = "GPUs and an instance in one pod", "remove `gpus`, or make two roles"
+            yield FieldError(("gpu",), what, hint)
+        if resource in self.requests:
+            what, hint = f"{resource} is requested twice", "remove it here: `gpu` requests one"
+            yield FieldError(("requests", resource), what, hint, at_key=True)
 
     def level_names(self) -> Iterator[tuple[Path, str]]:
         """Every level the role names, with its path below the role."""

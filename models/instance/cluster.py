@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from models.documents.cluster import DisruptionBudget, Level
-from models.hardware import Nic, ServerModel
+from models.documents.cluster import DisruptionBudget, Level, MigGpus
+from models.hardware import Nic, ServerModel, mask_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class Node:
     value there; shape: one entry per level, widest first. ``nics`` None means those of the model.
     ``allocatable``: cpu in millicores, every other resource in whole units (memory: bytes),
     sorted by resource; an absent resource does not limit.
-    ``unhealthy``: bit mask of unhealthy GPUs. ``held``: in the units of ``allocatable``. The others say what
-    those of ``NodeDocument`` do, maps as sorted pairs.
+    ``unhealthy``: bit mask of unhealthy and of partitioned GPUs, none of which is given. ``held``: in the
+    units of ``allocatable``. The others say what those of ``NodeDocument`` do, maps as sorted pairs.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Node:
     pod_sets: tuple[tuple[str, int], ...] = ()
     held: tuple[tuple[str, int], ...] = ()
     last_failure: int | None = None
+    mig: tuple[MigGpus, ...] = ()
 
     @property
     def gpus(self) -> int:
@@ -59,13 +60,23 @@ class Node:
         return self.model.gpus if self.model else 0
 
     @property
+    def partitioned(self) -> int:
+        """Bit mask of the GPUs that have instances (MIG) and are never given whole."""
+        return mask_of(gpu for one in self.mig for gpu in one.gpus)
+
+    @property
+    def whole_gpus(self) -> int:
+        """GPUs that could be given whole if all were healthy."""
+        return self.gpus - self.partitioned.bit_count()
+
+    @property
     def healthy(self) -> int:
-        """Bit mask of the GPUs not known to be unhealthy."""
+        """Bit mask of the GPUs not known to be unhealthy, and not partitioned."""
         return (self.model.all_gpus if self.model else 0) & ~self.unhealthy
 
     @property
     def healthy_gpus(self) -> int:
-        """Installed GPUs without the unhealthy ones, free or not."""
+        """Installed GPUs without unhealthy and partitioned ones, free or not."""
         return max(0, self.healthy.bit_count() - self.unknown_unhealthy)
 
     @property

@@ -175,7 +175,7 @@ class AuditWriter:
 
     def _gpus(self) -> AuditGpus:
         nodes = self._free.cluster.nodes
-        installed = sum(node.gpus for node in nodes)
+        installed = sum(node.whole_gpus for node in nodes)
         free = sum(free_gpus(self._stated, base_decisions(self._stated)).unheld)
         return AuditGpus.model_construct(
             installed=installed,

@@ -99,7 +99,7 @@ class EmptyCounts:
     @cached_property
     def _gpus(self) -> tuple[int, ...]:
         nodes = self._instance.cluster.nodes
-        return tuple(n.gpus if self._in_order else n.healthy_gpus for n in nodes)
+        return tuple(n.whole_gpus if self._in_order else n.healthy_gpus for n in nodes)
 
     def _of_best_model(self, pods: _Pods) -> int:
         def found() -> int:

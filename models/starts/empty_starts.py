@@ -375,7 +375,8 @@ class EmptyStarts:
 def _is_in_order(node: Node) -> bool:
     return (
         node.ready
-        and not (node.unschedulable or node.unhealthy or node.unknown_unhealthy or node.held)
+        and not (node.unschedulable or node.unknown_unhealthy or node.held)
+        and node.unhealthy == node.partitioned
         and without_conditions(node) is node
         and not any(is_made_up(name) for name, _ in node.allocatable)
     )
@@ -387,7 +388,7 @@ def _in_order(node: Node) -> Node:
         without_conditions(node),
         ready=True,
         unschedulable=False,
-        unhealthy=0,
+        unhealthy=node.partitioned,
         unknown_unhealthy=0,
         allocatable=tuple(sorted(node.at_most.items())),
         held=(),

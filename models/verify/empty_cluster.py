@@ -52,7 +52,13 @@ class EmptyCluster:
             yield from self._nodes
             return
         for node, offers in zip(self._nodes, self._offers, strict=True):
-            yield replace(node, unhealthy=0, unknown_unhealthy=0, allocatable=offers, held={})
+            yield replace(
+                node,
+                unhealthy=node.partitioned,
+                unknown_unhealthy=0,
+                allocatable=offers,
+                held={},
+            )
 
     def of(self, role: Role) -> Sequence[int]:
         """Nodes that would accept pods of the role."""
@@ -156,7 +162,7 @@ class EmptyCluster:
     def _gpus(self) -> list[int]:
         """GPUs of each node that pods may have."""
         return [
-            node.gpus
+            node.whole_gpus
             if self.in_order
             else max(0, node.healthy.bit_count() - node.unknown_unhealthy)
             for node in self._nodes

@@ -38,7 +38,7 @@ class Node:
     ``labels`` include the implied ones. ``selected``: by the policy. ``usable``: that, ready and not
     cordoned. ``pod_sets``: by set, its pods of no gang.
     ``held``: what those hold of each resource, which is not in ``allocatable``. ``suspect``:
-    it failed lately.
+    it failed lately. ``unhealthy`` has the ``partitioned`` GPUs as well, which no repair makes whole.
     """
 
     name: str
@@ -53,6 +53,7 @@ class Node:
     selected: bool
     usable: bool
     unhealthy: int
+    partitioned: int
     unknown_unhealthy: int
     pod_sets: Mapping[str, int]
     held: Mapping[str, int]
@@ -67,12 +68,17 @@ class Node:
         return self.model.gpus if self.model else 0
 
     @property
+    def whole_gpus(self) -> int:
+        """GPUs that are not partitioned."""
+        return self.gpus - self.partitioned.bit_count()
+
+    @property
     def all_gpus(self) -> int:
         return (1 << self.gpus) - 1
 
     @property
     def healthy(self) -> int:
-        """Mask of the GPUs not known to be unhealthy."""
+        """Mask of the GPUs not known to be unhealthy, and not partitioned."""
         return self.all_gpus & ~self.unhealthy
 
 

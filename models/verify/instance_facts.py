@@ -5,6 +5,7 @@ A broken instance gives violations of form, reference and order, never an except
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from fractions import Fraction
@@ -30,6 +31,9 @@ from models.verify.violation import Violation, printable, quoted
 
 MAX_FAULTS = 50
 """More faults of one document are not listed."""
+
+INSTANCES = "nvidia.com/mig-"
+"""Begins the resources of MIG instances. A node that states none has none."""
 
 Place = str
 """A path in the document such as ``spec.gangs[3].pods``."""
@@ -82,6 +86,12 @@ def read_instance(faults: Faults, instance: PlanInstance) -> tuple[Facts, GangRe
         for i, gang in enumerate(instance.gangs)
     )
     _check_sorted(faults, "instance.gangs", "gang", [gang.key for gang in gangs])
+    requested = {name for gang in gangs for role in gang.roles for name in role.requests}
+    instances = {name for name in requested if name.startswith(INSTANCES)}
+    for node in nodes if instances else ():
+        if not instances <= node.allocatable.keys():
+            what = "states no number of instances that a role requests"
+            faults.add("form", f"{where}.nodes.{printable(node.name)}.allocatable", what)
     queues = _queues(faults, instance.queues, reader.levels)
     _check_pins(faults, instance.queues, nodes, spec.levels)
     return Facts(spec.levels, nodes, gangs, policy, now, budgets, queues), reader
@@ -226,6 +236,7 @@ class _NodeReader:
             self.faults.add("form", f"{where}.unknownUnhealthy", f"there are {gpus} GPUs")
         for i, nic in enumerate(document.nics or ()):
             read_mask(self.faults, nic.gpus or (), f"{where}.nics[{i}].gpus", gpus)
+        partitioned = self._partitioned(document, where, gpus) if document.mig else 0
         selected = not self.ours or all(labels.get(k) == value for k, value in self.ours.items())
         return Node(
             name=document.name,
@@ -243,14 +254,33 @@ class _NodeReader:
             else tuple(nic.to_nic() for nic in document.nics),
             selected=selected,
             usable=document.ready and not document.unschedulable and selected,
-            unhealthy=read_mask(
-                self.faults, document.unhealthy_gpus, f"{where}.unhealthyGpus", gpus
-            ),
+            unhealthy=partitioned
+            | read_mask(self.faults, document.unhealthy_gpus, f"{where}.unhealthyGpus", gpus),
+            partitioned=partitioned,
             unknown_unhealthy=document.unknown_unhealthy,
             pod_sets=document.pod_sets,
             held=document.held,
             suspect=document.last_failure is not None and document.last_failure > self.failed_after,
         )
+
+    def _partitioned(self, document: NodeDocument, where: Place, gpus: int) -> int:
+        """The mask of the partitioned GPUs; no more is offered of their instances than they have."""
+        found, instances = 0, Counter[str]()
+        for i, one in enumerate(document.mig):
+            own = read_mask(self.faults, tuple(sorted(one.gpus)), f"{where}.mig[{i}].gpus", gpus)
+            if own & found:
+                self.faults.add(
+                    "form", f"{where}.mig[{i}].gpus", "has a GPU that is partitioned twice"
+                )
+            found |= own
+            for profile in one.profiles:
+                instances[profile.replace("+", ".")] += own.bit_count()
+        for resource, most in document.allocatable.items():
+            there = instances[resource.removeprefix(INSTANCES)]
+            if resource.startswith(INSTANCES) and most + document.held.get(resource, 0) > there:
+                what = f"there are {there}"
+                self.faults.add("form", f"{where}.allocatable.{quoted(resource)}", what)
+        return found
 
     def _model(self, name: str | None, where: Place) -> ServerModel | None:
         if name is None:
@@ -521,6 +551,8 @@ class GangReader:
 
     def _role(self, document: RoleDocument, where: Place) -> Role:
         least, most, step = document.span
+        if document.gpu is not None:
+            self.faults.add("form", f"{where}.gpu", "must be written out as a request")
         if most < least:
             self.faults.add("form", f"{where}.replicas", "max is below min")
         self._check_affinity(document, f"{where}.nodeAffinity")

@@ -123,7 +123,7 @@ def _sound(previous: PlanDocument) -> frozenset[str]:
         node.name
         for node in previous.instance.cluster.spec.nodes
         if node.ready and not node.unschedulable
-        if not node.unhealthy_gpus and not node.unknown_unhealthy
+        if not node.unusable_gpus
     )
 
 

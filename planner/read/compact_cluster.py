@@ -6,8 +6,9 @@ for a name that is not inline. Clashes are reported at their second place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from models.documents.base import FieldError, Path, made, similar, suggestion
 from models.documents.cluster import ClusterDocument, DisruptionBudget, Level, NodeDocument
@@ -15,6 +16,8 @@ from models.documents.server import nic_errors, out_of_range
 from models.hardware import FindModel, ServerModel, slug
 from models.host_ranges import MAX_NAMES, host_count, hosts
 from models.instance.cluster import Cluster, Node, Taint
+from models.instance.gang import Gang
+from models.mig import RESOURCE, Board, boards, boards_of
 from models.units import shown
 from planner.read.validation import Entry, original_path
 
@@ -234,7 +237,7 @@ def _named(node: Node, name: str) -> Node:
     return Node(
         name, node.model, node.domains, node.allocatable, node.labels, node.taints, node.nics,
         node.unschedulable, node.ready, node.unhealthy, node.unknown_unhealthy, node.pod_sets,
-        node.held, node.last_failure,
+        node.held, node.last_failure, node.mig,
     )  # fmt: skip
 
 
@@ -255,19 +258,84 @@ def _model(
     if model.matrix is None and model.fabric != "nvswitch":
         what = f"the link matrix of {shown(model.name)} is not known"
         entry.fault((*at, "model"), what, "write a model of your own, with its `matrix`")
-    for j, gpu in enumerate(document.unhealthy_gpus):
-        if gpu >= model.gpus:
-            entry.report_errors(iter((out_of_range((*at, "unhealthyGpus", j), gpu, model.gpus),)))
-    healthy = model.gpus - len(set(document.unhealthy_gpus))
+    _check_gpus(document, model, entry, at)
+    for fault in nic_errors(document.nics or (), model.gpus):
+        entry.fault((*at, "nics", *fault.path), fault.what, fault.hint)
+    return model
+
+
+def _check_gpus(
+    document: NodeDocument, model: ServerModel, entry: Entry[ClusterDocument], at: Path
+) -> None:
+    """Report GPUs that the node does not have."""
+    lists: list[tuple[Path, tuple[int, ...]]] = [(("unhealthyGpus",), document.unhealthy_gpus)]
+    lists += [(("mig", i, "gpus"), one.gpus) for i, one in enumerate(document.mig)]
+    for path, gpus in lists:
+        for j, gpu in enumerate(gpus):
+            if gpu >= model.gpus:
+                entry.report_errors(iter((out_of_range((*at, *path, j), gpu, model.gpus),)))
+    if document.mig:
+        _check_mig(document, model, entry, at)
+    healthy = model.gpus - len({*document.unhealthy_gpus, *document.partitioned})
     if document.unknown_unhealthy > healthy:
         entry.fault(
             (*at, "unknownUnhealthy"),
             f"{document.unknown_unhealthy} unknown unhealthy GPUs among {healthy}",
-            f"{model.name} has {model.gpus}, less those in unhealthyGpus",
+            f"{model.name} has {model.gpus}, less those in unhealthyGpus"
+            + " and mig" * bool(document.mig),
         )
-    for fault in nic_errors(document.nics or (), model.gpus):
-        entry.fault((*at, "nics", *fault.path), fault.what, fault.hint)
-    return model
+
+
+def _check_mig(
+    document: NodeDocument, model: ServerModel, entry: Entry[ClusterDocument], at: Path
+) -> None:
+    """Report the first instance that the node's GPUs cannot have, or not beside the others.
+
+    Where the server model does not tell which board it has, as an A100 of 40 or 80 GB, the profiles do.
+    """
+    fitting: Sequence[Board] = boards_of(model.gpu)
+    if not fitting:
+        what = f"no MIG profiles of {shown(model.gpu)} are known"
+        known = ", ".join(board.name for board in boards())
+        entry.fault((*at, "mig"), what, f"known boards: {known}", at_key=True)
+        return
+    for i, one in enumerate(document.mig):
+        for j, name in enumerate(one.profiles):
+            having = [board for board in fitting if board.profile(name)]
+            if not having:
+                what = f"{_either(fitting)} has no profile {shown(name)}"
+                hint = "; ".join(f"{b.name}: {', '.join(map(str, b.profiles))}" for b in fitting)
+                entry.fault((*at, "mig", i, "profiles", j), what, hint)
+                return
+            fitting = having
+    for i, one in enumerate(document.mig):
+        having = [board for board in fitting if board.can_have(one.profiles)]
+        if not having:
+            used = dict.fromkeys(map(fitting[0].profile, one.profiles))
+            placed = all(profile.starts for profile in used if profile)
+            cannot = "cannot" if placed else "are not known to"
+            what = f"these instances {cannot} stand on one {_either(fitting)} at once"
+            hint = "; ".join(profile.places for profile in used if profile)
+            entry.fault((*at, "mig", i, "profiles"), what, hint)
+            return
+        fitting = having
+
+
+def _either(found: Iterable[Board]) -> str:
+    return " or ".join(board.name for board in found)
+
+
+def with_all_instances(cluster: Cluster, gangs: Iterable[Gang]) -> Cluster:
+    """The cluster; a node that states no MIG instances of a profile that a role requests has none."""
+    requested = {name for gang in gangs for role in gang.roles for name, _ in role.requests}
+    none = dict.fromkeys((name for name in requested if name.startswith(RESOURCE)), 0)
+    if not none:
+        return cluster
+    nodes = (
+        replace(node, allocatable=tuple(sorted({**none, **dict(node.allocatable)}.items())))
+        for node in cluster.nodes
+    )
+    return replace(cluster, nodes=tuple(nodes))
 
 
 def _without_gpus(document: NodeDocument, entry: Entry[ClusterDocument], at: Path) -> None:
@@ -275,12 +343,19 @@ def _without_gpus(document: NodeDocument, entry: Entry[ClusterDocument], at: Pat
         field_ = "unhealthyGpus" if document.unhealthy_gpus else "unknownUnhealthy"
         what = "unhealthy GPUs on a node without a server model"
         entry.fault((*at, field_), what, "add `model`, or remove this", at_key=True)
+    if document.mig:
+        what = "partitioned GPUs on a node without a server model"
+        entry.fault((*at, "mig"), what, "add `model`, or remove this", at_key=True)
     for fault in nic_errors(document.nics or (), 0):
         entry.fault((*at, "nics", *fault.path), fault.what, fault.hint)
 
 
 def _node(document: NodeDocument, model: ServerModel | None, levels: tuple[Level, ...]) -> Node:
-    """The node of an entry, under the entry's own name."""
+    """The node of an entry, under the entry's own name. What `mig` states and none holds is allocatable."""
+    own: dict[str, object] = {}
+    if document.mig:
+        free = document.instances() - Counter(document.held)
+        own["allocatable"] = tuple(sorted({**free, **document.allocatable}.items()))
     return made(
         Node,
         document,
@@ -288,5 +363,6 @@ def _node(document: NodeDocument, model: ServerModel | None, levels: tuple[Level
         domains=tuple(document.domains.get(level.name) for level in levels),
         taints=tuple(made(Taint, one) for one in document.taints),
         nics=None if document.nics is None else tuple(nic.to_nic() for nic in document.nics),
-        unhealthy=sum(1 << gpu for gpu in set(document.unhealthy_gpus)),
+        unhealthy=sum(1 << gpu for gpu in {*document.unhealthy_gpus, *document.partitioned}),
+        **own,
     )

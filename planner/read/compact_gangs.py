@@ -22,7 +22,7 @@ from models.documents.gang import (
     Terms,
 )
 from models.documents.server import out_of_range
-from models.hardware import bits
+from models.hardware import bits, mask_of
 from models.instance.cluster import Node
 from models.instance.gang import (
     ExistingPod,
@@ -309,18 +309,32 @@ class GangReader:
             if role.gpus:
                 self._count_unknown(entry, path, role.gpus, position)
             return None if role.gpus else 0
-        for i, gpu in enumerate(pod.gpus):
+        self._check_indices(entry, path, pod.gpus, position)
+        name = entry.document.pod_name(pod)
+        for gpu in pod.gpus:
+            self.held[position, gpu] = name
+        self._count_unknown(entry, path, 0, position)
+        return sum(1 << gpu for gpu in set(pod.gpus))
+
+    def _check_indices(
+        self, entry: GangEntry, path: Path, gpus: Sequence[int], position: int
+    ) -> None:
+        """Report GPUs that the node does not have, or that a pod cannot hold."""
+        node = self.merged.cluster.nodes[position]
+        for i, gpu in enumerate(gpus):
             if gpu >= node.gpus:
                 entry.report_errors(iter((out_of_range((*path, "gpus", i), gpu, node.gpus),)))
             elif (other := self.held.get((position, gpu))) is not None:
                 what = f"GPU {gpu} of node {shown(node.name)} is also held by pod {shown(other)}"
                 entry.fault((*path, "gpus", i), what, "a GPU belongs to at most one pod")
                 break
-        name = entry.document.pod_name(pod)
-        for gpu in pod.gpus:
-            self.held[position, gpu] = name
-        self._count_unknown(entry, path, 0, position)
-        return sum(1 << gpu for gpu in set(pod.gpus))
+            elif node.partitioned >> gpu & 1:
+                what = f"GPU {gpu} of node {shown(node.name)} is partitioned"
+                entry.fault(
+                    (*path, "gpus", i),
+                    what,
+                    "a pod holds an instance of it, or the node has no `mig`",
+                )
 
     def _no_model(self, entry: GangEntry, path: Path, node: Node) -> None:
         merged_entry, number = self.merged.places[node.name]
@@ -403,6 +417,7 @@ class GangReader:
             max=most,
             step=step,
             elastic=not isinstance(role.replicas, int),
+            requests=tuple(sorted(role.all_requests.items())),
             required=self._level(topology.required),
             preferred=self._level(topology.preferred),
             slice_size=role.slice.size if role.slice else None,
@@ -498,5 +513,7 @@ def _observed_gpus(pod: PodDocument, role: RoleDocument, node: Node) -> int | No
     if not role.gpus:
         return 0
     if pod.gpus is None or role.gpus > node.gpus or any(gpu >= node.gpus for gpu in pod.gpus):
+        return None
+    if node.partitioned & mask_of(pod.gpus):
         return None
     return sum(1 << gpu for gpu in set(pod.gpus))

@@ -33,7 +33,12 @@ from models.starts.empty_starts import EmptyStarts
 from models.units import shown, time_text
 from planner.errors import Fault
 from planner.read.cluster_merge import NODES_HINT, collect_clusters
-from planner.read.compact_cluster import MergedCluster, ServerModels, merge_clusters
+from planner.read.compact_cluster import (
+    MergedCluster,
+    ServerModels,
+    merge_clusters,
+    with_all_instances,
+)
 from planner.read.compact_gangs import GangEntry, GangReader, gang_errors
 from planner.read.compact_queues import read_queues
 from planner.read.document_kinds import Documents
@@ -214,6 +219,7 @@ def build(
     reader.check_pod_sets(written)
     if findings:
         findings.raise_all()
+    merged.cluster = with_all_instances(merged.cluster, gangs)
     queues = read_queues(
         [*documents.queues, *cluster.queues, *_hived(documents, merged)],
         merged,

@@ -111,7 +111,7 @@ def _facts(audit: AuditDocument) -> Table:
     held = f"{number(gpus.held)} held, {number(gpus.free)} free"
     rows = [
         ("cluster", audit.cluster.name),
-        ("nodes", f"{plural(audit.cluster.nodes, 'node')}, {plural(gpus.installed, 'GPU')}"),
+        ("nodes", f"{plural(audit.cluster.nodes, 'node')}, {plural(audit.cluster.gpus, 'GPU')}"),
         ("GPUs", f"{held}; {gpu_amount(gpus.stranded)} of the free GPUs are stranded"),
         ("unhealthy", plural(sick, "GPU") if sick else "-"),
         (

@@ -19,12 +19,13 @@ from models.documents.server import ServerModelDocument
 
 FREE = -1
 UNHEALTHY = -2
+PARTITIONED = -3
 
 Room = Literal["whole", "part", "full", "closed"]
 """What a node has room for: all its GPUs are free, some are, none is, or it takes no new pods."""
 
 Holders = tuple[int, ...]
-"""Of each GPU of a node by its index: the number of the gang that holds it, FREE or UNHEALTHY."""
+"""Of each GPU of a node by its index: the number of its gang, FREE, UNHEALTHY or PARTITIONED."""
 
 Islands = tuple[tuple[int, ...], ...]
 
@@ -56,7 +57,7 @@ class MapNode:
 
     def room(self, holders: Holders) -> Room:
         """What it has room for with these holders; closed, too, without a healthy GPU."""
-        if self.marks or all(holder == UNHEALTHY for holder in holders):
+        if self.marks or all(holder <= UNHEALTHY for holder in holders):
             return "closed"
         free = holders.count(FREE)
         return "whole" if free == len(holders) else "part" if free else "full"
@@ -102,7 +103,13 @@ class Counts:
     held_before: int
     held_after: int
     unhealthy: int
+    partitioned: int
     closed: int
+
+    @property
+    def usable(self) -> int:
+        """GPUs that could be held whole."""
+        return self.gpus - self.unhealthy - self.partitioned
 
     @classmethod
     def of(cls, nodes: Iterable[MapNode]) -> Counts:
@@ -115,6 +122,7 @@ class Counts:
             sum(count for holder, count in before.items() if holder >= 0),
             sum(count for holder, count in after.items() if holder >= 0),
             after[UNHEALTHY],
+            after[PARTITIONED],
             sum(node.gpus for node in every if node.marks),
         )
 
@@ -261,9 +269,13 @@ def _holders(
     GPUs of unknown index are drawn as the lowest that are left, unhealthy ones as the highest.
     """
     found = [FREE] * gpus
-    for gpu in node.unhealthy_gpus:
+    kept = {
+        **dict.fromkeys(node.unhealthy_gpus, UNHEALTHY),
+        **dict.fromkeys(node.partitioned, PARTITIONED),
+    }
+    for gpu, why in kept.items():
         if gpu < gpus:
-            found[gpu] = UNHEALTHY
+            found[gpu] = why
     loose: list[tuple[int, int]] = []
     for number, own in held:
         if isinstance(own, int):

@@ -12,6 +12,7 @@ from models.documents.plan import PlanDocument
 from models.units import plural
 from planner.show.cluster_map import (
     FREE,
+    PARTITIONED,
     UNHEALTHY,
     ClusterMap,
     Holders,
@@ -37,7 +38,7 @@ MAX_DOMAINS = 60
 LETTERS = ascii_letters.replace("x", "").replace("o", "")
 """One for each gang; of many gangs those far from each other share one."""
 
-OTHER, FREE_SIGN, UNHEALTHY_SIGN = "o", ".", "x"
+OTHER, FREE_SIGN, UNHEALTHY_SIGN, PARTITIONED_SIGN = "o", ".", "x", "/"
 
 COLOURS = ("33", "36", "32", "93", "34", "31", "35")
 """SGR codes of gangs; colour only repeats what the letters say."""
@@ -65,7 +66,8 @@ def drawn(
     if found.cluster.counts.nodes > MAX_NODES:
         table = console.drawn(_folded(found))
         bars = "HELD" in table.partition("\n")[0]  # unless the terminal is too narrow
-        return f"{table}\n{console.lines([_BAR_LEGEND])}" if bars else table
+        legend = _BAR_LEGEND + ", / partitioned (MIG)" * bool(found.cluster.counts.partitioned)
+        return f"{table}\n{console.lines([legend])}" if bars else table
     width = console.width or WIDTH
     most = max(LEAST_NAME, width // 3)
     detail = _Detail(found, only, most, console.shorten, color=console.use_color(console.stdout))
@@ -96,7 +98,11 @@ class _Detail:
             ).items()
         }
         self._shorten = shorten or str
-        self._letters = {FREE: FREE_SIGN, UNHEALTHY: UNHEALTHY_SIGN}
+        self._letters = {
+            FREE: FREE_SIGN,
+            UNHEALTHY: UNHEALTHY_SIGN,
+            PARTITIONED: PARTITIONED_SIGN,
+        }
         for gang, (stated, style) in enumerate(zip(found.gangs, found.styles, strict=True)):
             self._letters[gang] = LETTERS[style] if only.takes(stated) else OTHER
 
@@ -156,6 +162,8 @@ class _Detail:
         said = [f"{FREE_SIGN} free"]
         if found.cluster.counts.unhealthy:
             said.append(f"{UNHEALTHY_SIGN} unhealthy or shared")
+        if found.cluster.counts.partitioned:
+            said.append(f"{PARTITIONED_SIGN} partitioned (MIG)")
         if OTHER in self._letters.values():
             said.append(f"{OTHER} other gangs")
         if any(node.changes for node in nodes):
@@ -233,6 +241,7 @@ def _folded(found: ClusterMap) -> Table:
         Column("AFTER", right=True),
         Column("FREE", right=True),
         Column("UNHEALTHY", right=True, droppable=True),
+        Column("MIG", right=True, droppable=True),
         Column("CLOSED", right=True, droppable=True),
         Column("GANGS", right=True, droppable=True),
         Column("HELD", optional=True),
@@ -251,7 +260,7 @@ def _row(domain: MapDomain, indent: int) -> tuple[Cell, ...]:
     counts = domain.counts
     gangs = {holder for node in domain.all_nodes() for holder in node.after if holder >= 0}
     name = f"{domain.level} {domain.name}" if domain.level else "cluster"
-    free = counts.gpus - counts.held_after - counts.unhealthy
+    free = counts.usable - counts.held_after
     return (
         Cell("- " * indent + name),
         Cell(number(counts.nodes)),
@@ -260,6 +269,7 @@ def _row(domain: MapDomain, indent: int) -> tuple[Cell, ...]:
         Cell(number(counts.held_after)),
         Cell(number(free)),
         Cell(number(counts.unhealthy) if counts.unhealthy else ""),
+        Cell(number(counts.partitioned) if counts.partitioned else ""),
         Cell(number(counts.closed) if counts.closed else ""),
         Cell(number(len(gangs))),
         Cell(_bar(domain)),
@@ -268,11 +278,11 @@ def _row(domain: MapDomain, indent: int) -> tuple[Cell, ...]:
 
 def _bar(domain: MapDomain) -> str:
     """The domain's GPUs in proportion; every kind that there is has a character, if there is room."""
-    kinds = dict.fromkeys("#+-.x", 0)
+    kinds = dict.fromkeys("#+-.x/", 0)
     for node in domain.all_nodes():
         for before, after in zip(node.before, node.after, strict=True):
-            if after == UNHEALTHY:
-                kinds["x"] += 1
+            if after <= UNHEALTHY:
+                kinds["x" if after == UNHEALTHY else "/"] += 1
             elif after >= 0:
                 kinds["#" if before >= 0 else "+"] += 1
             else:

@@ -52,9 +52,10 @@ def _given(
                 f"{_pod(change, pod)}: gets {pod.gpus.bit_count()} GPUs, requests {wanted}",
             )
         if pod.gpus and pod.gpus & node.unhealthy:
+            why = "partitioned" if pod.gpus & node.partitioned else "unhealthy"
             yield change.violation(
                 "gpu-unhealthy",
-                f"{_pod(change, pod)}: GPUs {_indices(pod.gpus & node.unhealthy)} of {name} are unhealthy",
+                f"{_pod(change, pod)}: GPUs {_indices(pod.gpus & node.unhealthy)} of {name} are {why}",
             )
         if wanted:
             yield from _named_or_not(facts, node, use, position, pod, change)
@@ -114,7 +115,7 @@ RULE = Judged(
     {
         "gpu-count": "a placed pod gets as many GPUs as its role requests",
         "gpu-shared": "a GPU belongs to at most one pod",
-        "gpu-unhealthy": "unhealthy GPUs are never given",
+        "gpu-unhealthy": "unhealthy and partitioned GPUs are never given",
         "gpu-binding": "GPU indices are stated where the plan chooses them, and only there",
         "unknown-gpus": "no more GPUs are given than can be free where unknown ones are held or unhealthy",
     },

@@ -502,7 +502,7 @@ class Reasons:
         if nodes and (fields.nodes_with or fields.taints or fields.models or fields.selected):
             yield f"role {role.name} has nodes that would accept its pods"
         if fields.node_gpus is not None:
-            there = max((self.facts.nodes[n].gpus for n in nodes), default=0)
+            there = max((self.facts.nodes[n].whole_gpus for n in nodes), default=0)
             if fields.node_gpus != there or role.gpus <= there:
                 yield f"the largest node that it may use has {there} GPUs"
         if fields.asked is not None and fields.offered is not None and fields.resources:
@@ -599,7 +599,7 @@ class Reasons:
         nodes = self.facts.nodes
         self.work.spend(len(nodes))
         return any(
-            nodes[n].gpus >= role.gpus
+            nodes[n].whole_gpus >= role.gpus
             and all(
                 amount <= nodes[n].allocatable.get(resource, amount)
                 for resource, amount in role.requests.items()

@@ -98,7 +98,11 @@ def relaxed(world: World, dropped: Collection[Cause]) -> World:
 def in_order(node: Node) -> Node:
     """The node ready, uncordoned, without the taints of a condition, and with healthy GPUs."""
     return replace(
-        without_conditions(node), ready=True, unschedulable=False, unhealthy=0, unknown_unhealthy=0
+        without_conditions(node),
+        ready=True,
+        unschedulable=False,
+        unhealthy=node.partitioned,
+        unknown_unhealthy=0,
     )
 
 
@@ -109,7 +113,7 @@ def node_faults(node: Node) -> tuple[str, ...]:
         ("NotReady", not node.ready),
         ("Cordoned", node.unschedulable),
         ("Tainted", tainted and node.ready and not node.unschedulable),
-        ("UnhealthyGpus", node.healthy_gpus < node.gpus),
+        ("UnhealthyGpus", node.healthy_gpus < node.whole_gpus),
     )
     return tuple(code for code, wrong in found if wrong)
 

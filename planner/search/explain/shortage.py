@@ -55,7 +55,7 @@ class FreeCounts:
     def at_best(cls, instance: Instance) -> FreeCounts:
         """On the empty cluster, with every node in order."""
         nodes = instance.cluster.nodes
-        free = [node.gpus for node in nodes]
+        free = [node.whole_gpus for node in nodes]
         return cls(instance, FreeArrays(instance.cluster, free, [node.at_most for node in nodes]))
 
     @property

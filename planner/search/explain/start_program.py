@@ -75,7 +75,7 @@ class _Builder:
         for role, count in self._missing:
             spec = self._world.spec.roles[role]
             most = (
-                (node.gpus // spec.gpus if spec.gpus else count)
+                (node.whole_gpus // spec.gpus if spec.gpus else count)
                 if offers_gpus(self._instance, spec, node)
                 else 0
                 for node in self._nodes
@@ -153,8 +153,8 @@ class _Builder:
                 held.add(self._found.pods[role][n], asked)
             if not held.terms or not node.gpus:
                 continue
-            left = node.gpus - self._gpus[n].get(self._world.gang, 0)
-            sick = min(node.gpus - node.healthy_gpus, max(0, left))
+            left = node.whole_gpus - self._gpus[n].get(self._world.gang, 0)
+            sick = min(node.whole_gpus - node.healthy_gpus, max(0, left))
             if sick:
                 held.add(self._found.literals[self._by_node[n]], sick)
             self._add_held(held, self._gpus[n], left - sick)

@@ -13,6 +13,7 @@ from itertools import islice
 
 from models.instance.cluster import Node
 from models.instance.queue import Amount
+from models.mig import RESOURCE
 from models.queues.queue_shares import gpus_held, queue_counts
 from models.rules.bandwidth import PATIENCE, SHARE
 from models.rules.nodes import HOLD, REQUEST, TAINT
@@ -176,7 +177,12 @@ class RemedyFinder:
         yield from tried(cause.kind, world, change={"minBandwidthShare": float(share)})
 
     def _less(self, resource: str) -> Iterator[Remedy]:
-        """The largest request a pod with which it starts, in units that people write: 1m of cpu, Gi or Mi."""
+        """The largest request a pod with which it starts, in units that people write: 1m of cpu, Gi or Mi.
+
+        None for instances of GPUs: a pod that asks for one cannot do without.
+        """
+        if resource.startswith(RESOURCE):
+            return
         roles = self._world.spec.roles
         most = max(dict(role.requests).get(resource, 0) for role in roles)
         unit = 1
@@ -292,6 +298,7 @@ class RemedyFinder:
                 "like": node.name,
                 "model": None if node.model is None else node.model.name,
                 "gpus": gpus,
+                **({"partitioned": count * (node.gpus - node.whole_gpus)} if node.mig else {}),
                 **where,
             }
             asked = max(node.gpus, missing_demand(self._space, self._world.gang).gpus)
@@ -330,7 +337,7 @@ class RemedyFinder:
             n
             for role in self._world.spec.roles
             for n in instance.matching_nodes(role)
-            if nodes[n].gpus >= role.gpus
+            if nodes[n].whole_gpus >= role.gpus
         }
         levels = [self._world.spec.required, *(r.required for r in self._world.spec.roles)]
         inner = [level for level in levels if level is not None and level < cluster.node_level]

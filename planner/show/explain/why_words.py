@@ -211,6 +211,8 @@ def _nodes(one: WhyRemedy) -> str:
 def _more_nodes(one: WhyRemedy) -> str:
     count, change = one.change["count"], one.change
     gpus = f", {plural(change['gpus'], 'GPU')}" if change["gpus"] else ""
+    if "partitioned" in change:
+        gpus += f", {change['partitioned']:,} of them partitioned as on {change['like']}"
     where = f" in {change['level']} {change['domain']}" if "domain" in change else ""
     model = change["model"] or "server without GPUs"
     return f"add {plural(count, 'node')} ({model}{gpus}){where}"

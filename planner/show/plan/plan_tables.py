@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from models.documents.gang import GangDocument, PodDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanObjective, PlanPod
 from models.instance.solution import ADMITTED
+from models.mig import RESOURCE
 from models.units import plural
 from planner.show.plan.delay_words import delay
 from planner.show.plan.gang_groups import (
@@ -193,11 +194,19 @@ def facts(plan: PlanDocument) -> Table:
         *([f"{plural(sick, 'GPU')} unhealthy{' or shared' * guessed}"] if sick else []),
     ]
     levels = [level.name for level in cluster.spec.levels]
+    instances = sum((node.instances() for node in nodes), Counter[str]())
+    parts = ", ".join(f"{n} x {r.removeprefix(RESOURCE)}" for r, n in sorted(instances.items()))
+    partitioned = sum(len(node.partitioned) for node in nodes)
     rows = [
         ("cluster", cluster.metadata.name),
         (
             "nodes",
             f"{plural(len(nodes), 'node')}, {plural(gpus, 'GPU')}" + (f": {made}" * bool(made)),
+        ),
+        *(
+            [("MIG", f"{plural(partitioned, 'GPU')}: {parts or 'no instances'}")]
+            if partitioned
+            else []
         ),
         *([("not in use", ", ".join(apart))] if apart else []),
         ("levels", " > ".join([*levels, "node"])),

@@ -58,10 +58,7 @@ def most_effective_gpus(plan: PlanDocument) -> float | None:
             if (bound := bounds.get(f"{name}/{priority}")) is not None:
                 most[priority] = min(asked, unit * bound - without_gpus[priority])
     installed = plan.instance.installed_gpus()
-    sick = sum(
-        len(node.unhealthy_gpus) + node.unknown_unhealthy
-        for node in plan.instance.cluster.spec.nodes
-    )
+    sick = sum(node.unusable_gpus for node in plan.instance.cluster.spec.nodes)
     total = min(sum(most.values()), FULL_SPEED * (sum(installed.values()) - sick))
     return max(effective.after, total / FULL_SPEED)
 

@@ -10,6 +10,7 @@ from typing import Any
 from models.units import plural, shortened
 from planner.show.cluster_map import (
     FREE,
+    PARTITIONED,
     UNHEALTHY,
     ClusterMap,
     Holders,
@@ -217,7 +218,8 @@ def summary(domain: MapDomain) -> str:
     if counts.held_before != counts.held_after:
         held = f"{counts.held_before:,} → {counts.held_after:,} held"
     sick = f", {counts.unhealthy:,} unhealthy" if counts.unhealthy else ""
-    return f"{plural(counts.nodes, 'node')}, {plural(counts.gpus, 'GPU')}, {held}{sick}"
+    parts = f", {counts.partitioned:,} partitioned" if counts.partitioned else ""
+    return f"{plural(counts.nodes, 'node')}, {plural(counts.gpus, 'GPU')}, {held}{sick}{parts}"
 
 
 def said(node: MapNode, names: Sequence[str], states: tuple[str, str]) -> str:
@@ -242,7 +244,7 @@ def _held(holders: Holders, names: Sequence[str]) -> str:
 def _name(holder: int, names: Sequence[str]) -> str:
     if holder >= 0:
         return safe(names[holder])
-    return "unhealthy" if holder == UNHEALTHY else "free"
+    return {UNHEALTHY: "unhealthy", PARTITIONED: "partitioned"}.get(holder, "free")
 
 
 MAX_NAMES = 1_000_000

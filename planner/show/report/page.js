@@ -246,6 +246,8 @@
   };
   const before = () => find("#before").checked;
   const state = (node) => (before() && node[4] ? node[4] : node[3]);
+  const nameOf = (holder) =>
+    holder >= 0 ? gangs[holder][NAME] : { [-2]: "unhealthy", [-3]: "partitioned" }[holder] || "free";
   const draw = (rack) => {
     if (!rack.stale) return;
     rack.stale = false;
@@ -321,7 +323,7 @@
       const [node, holder] = under(event);
       if (!node) return;
       if (holder >= 0) peek(holder); else release();
-      const what = holder >= 0 ? gangs[holder][NAME] : holder === -2 ? "unhealthy" : "free";
+      const what = nameOf(holder);
       point(event, [node[0], ...node[2], what].join(" · "));
     });
     canvas.addEventListener("pointerleave", () => { tip.hidden = true; release(); });
@@ -410,7 +412,7 @@
   const words = (runs) => {
     const parts = [];
     for (let n = 0; n < runs.length; n += 2) {
-      parts.push(`${runs[n] < 0 ? (runs[n] === -1 ? "free" : "unhealthy") : gangs[runs[n]][NAME]} ${runs[n + 1]}`);
+      parts.push(`${nameOf(runs[n])} ${runs[n + 1]}`);
     }
     return parts.join(", ") || "no GPUs";
   };
@@ -452,7 +454,7 @@
     for (let n = 0; n < runs.length; n += 2) {
       gpus += runs[n + 1];
       if (runs[n] === -1) free += runs[n + 1];
-      if (runs[n] === -2) sick += runs[n + 1];
+      if (runs[n] <= -2) sick += runs[n + 1];
     }
     const room = node[2].length || sick === gpus ? 3 : free === gpus ? 0 : free ? 1 : 2;
     return { room, free, gpus };

@@ -99,7 +99,7 @@ def _sentence(line: str) -> str:
 def _figures(plan: PlanDocument, drawn: ClusterMap) -> Iterator[Figure]:
     counts = drawn.cluster.counts
     effective = plan.status.effective_gpus
-    usable = counts.gpus - counts.unhealthy
+    usable = counts.usable
     if effective is not None:
         way = _way(effective.before, effective.after)
         yield Figure("Effective GPUs", way, f"GPUs times speed, of {number(counts.gpus)} installed")

@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from models.mig import RESOURCE
 from planner.read.findings import Remarks
 from planner.read.kube.devices.slices import NodeDevices, resource_of
 from planner.read.kube.dialects import hami
@@ -96,8 +97,11 @@ class GpuReader:
         self.cards = cards
 
     def read(self) -> None:
-        """Set the node's GPU fields."""
+        """Set the node's GPU fields, and withhold instances that change."""
         node = self.node
+        offered = node.allocatable.items()
+        parts = [name for name, amount in offered if amount and PARTITIONS.fullmatch(name)]
+        self._withhold_changing(parts)
         resource = self._resource()
         devices = self._devices(resource)
         counts = list(self._label_counts(resource))
@@ -116,9 +120,11 @@ class GpuReader:
         if node.shared is None:
             node.installed = max(capacity, gpus, *seen)
             if gpus < node.installed:
-                self._explain_missing()
+                why = "are partitioned and not given whole" if parts else "count as unhealthy"
+                self._add(f"offers fewer GPUs than it has; the others {why}")
         else:
-            self._add(f"{SHARED[node.shared]}; none of them is given")
+            given = "given whole" if parts else "given"
+            self._add(f"{SHARED[node.shared]}; none of them is {given}")
             node.installed = max(*seen, self._behind_shares(capacity or gpus))
         node.devices = devices.devices if devices is not None else ()
         node.gpu_names = tuple(dict.fromkeys(self._request_names(resource, devices)))
@@ -205,11 +211,13 @@ class GpuReader:
             return capacity
         return gpus
 
-    def _explain_missing(self) -> None:
-        others = self.node.allocatable.items()
-        partitioned = any(PARTITIONS.fullmatch(name) and amount for name, amount in others)
-        why = "are partitioned and not given" if partitioned else "count as unhealthy"
-        self._add(f"offers fewer GPUs than it has; the others {why}")
+    def _withhold_changing(self, parts: Sequence[str]) -> None:
+        """Offer no MIG instances while NVIDIA's MIG manager changes them, or after it failed to."""
+        state = self.labels.get(f"{_MIG_CONFIG}.state") or "success"
+        instances = [name for name in parts if name.startswith(RESOURCE)]
+        if state != "success" and instances:
+            self._add(f"its MIG instances are not given: its {_MIG_CONFIG}.state is not success")
+            self.node.allocatable.update(dict.fromkeys(instances, 0))
 
     def _request_names(self, resource: str, devices: NodeDevices | None) -> Iterator[str]:
         """Names by which pods can request its GPUs: resources, and the driver of claims."""

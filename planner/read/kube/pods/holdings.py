@@ -73,7 +73,7 @@ def read_holding(
             planned = planned_gpus(pod.annotations, node)
             if planned is not None and tuple(sorted(planned)) == holding.indices:
                 holding.rank = PLANNED
-    if request.fraction and request.shares:
+    if request.fraction:
         holding.shares = _shares(pod, node, request, remarks) + holding.shares
     elif request.gpus:
         holding.reserves = _group_shares(pod)

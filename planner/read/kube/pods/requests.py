@@ -234,7 +234,10 @@ KOORDINATOR_PERCENTS = ("gpu", "gpu-core", "gpu-memory-ratio")
 """Koordinator's resources, now and of old: percents of GPUs, by cores and by memory."""
 
 PARTITIONS = re.compile(r"nvidia\.com/mig-.+|nvidia\.com/gpu\.shared|amd\.com/.+_nps[0-9]+")
-"""Partitions with resource names of their own: their GPUs are not among those offered whole."""
+"""Parts of GPUs with resource names of their own: their GPUs are not among those offered whole.
+
+All parts of one name are alike, so they are planned like any other resource that pods request.
+"""
 
 _GPU_WORDS = ("gpu", "mig-", "_nps")
 
@@ -244,7 +247,7 @@ class GpuRequest:
     """GPUs that a pod requests by resource names and annotations, without DRA.
 
     ``gpus``: whole ones, by ``resource`` (None: several names). ``fraction``: requests a part of a
-    GPU, of so many GPUs (``shares``; 0 if those are not offered whole). ``hived``: HiveD's
+    GPU, of so many GPUs (``shares``). ``hived``: HiveD's
     annotations say how many. ``kai``: a fraction in KAI's annotations.
     """
 
@@ -322,14 +325,12 @@ def _special(
 def _of_classes(
     amounts: Mapping[str, int], others: list[str], classes: Mapping[str, Sort], *, whole: bool
 ) -> GpuRequest | None:
-    """Device classes requested as extended resources, and partitions with names of their own."""
+    """Device classes requested as extended resources."""
     for name in others:
         if classes.get(name) is Sort.PART:
             return _fraction(amounts[name])
         if classes.get(name) is Sort.WHOLE and not whole:
             return GpuRequest(min(amounts[name], MAX_POD_GPUS), name)
-    if not whole and any(PARTITIONS.fullmatch(name) for name in others):
-        return GpuRequest(fraction=True)
     return None
 
 

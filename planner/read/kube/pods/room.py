@@ -18,7 +18,13 @@ from planner.read.kube.lookup import at, objects, text
 from planner.read.kube.pods.constraints import SOME_NODES_VOLUME
 from planner.read.kube.pods.holdings import Holding, Share, is_taken
 from planner.read.kube.pods.placement import CHOSEN, DEFAULT_SCHEDULER, PINNED
-from planner.read.kube.pods.requests import HIVED, NO_CLAIM, UNREADABLE, is_about_gpus
+from planner.read.kube.pods.requests import (
+    HIVED,
+    NO_CLAIM,
+    PARTITIONS,
+    UNREADABLE,
+    is_about_gpus,
+)
 from planner.read.kube.records import KubeNode, KubePod
 
 HELD = "is not bound; the room that it requests is held on the node it is tied to"
@@ -182,12 +188,12 @@ class _Room:
 
 
 def _amounts(pod: KubePod) -> dict[str, int]:
-    """Requests and the pod slot; shares of GPUs, which not every node reports, count as GPUs."""
+    """Requests and the pod slot; fractions of GPUs, which not every node reports, count as GPUs."""
     return {
         **{
             name: amount
             for name, amount in pod.requests.items()
-            if name != HIVED and not is_about_gpus(name)
+            if name != HIVED and (not is_about_gpus(name) or PARTITIONS.fullmatch(name))
         },
         "pods": 1,
     }

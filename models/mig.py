@@ -1,0 +1,121 @@
+"""MIG: the profiles of each board, and whether instances of them can stand on one GPU at once.
+
+The data is in ``mig.yaml``. Which GPU of a node has which instances is the administrator's choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib.resources import files
+
+from models.hardware import slug
+
+RESOURCE = "nvidia.com/mig-"
+"""Begins the names by which NVIDIA's device plugin offers instances, a profile each."""
+
+
+def resource_of(profile: str) -> str:
+    """The resource of a profile's instances: ``1g.10gb+me`` is ``nvidia.com/mig-1g.10gb.me``."""
+    return RESOURCE + profile.replace("+", ".")
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A kind of instance on a board. ``names``: one, or all that drivers have given it.
+
+    ``starts``, ``size``: memory slices; no starts: unknown. ``most``: on one GPU. ``gib``: usable memory.
+    """
+
+    names: tuple[str, ...]
+    most: int
+    size: int = 0
+    starts: tuple[int, ...] = ()
+    gib: float | None = None
+    sms: int | None = None
+
+    @property
+    def places(self) -> str:
+        """``3g.40gb: at most 2, in memory slices 0-3, 4-7``."""
+        ends = ((start, start + self.size - 1) for start in self.starts)
+        slices = ", ".join(f"{a}-{b}" if a < b else str(a) for a, b in ends)
+        inside = f"in memory slices {slices}" if slices else "where was not published"
+        return f"{' or '.join(self.names)}: at most {self.most}, {inside}"
+
+    def __str__(self) -> str:
+        """``3g.40gb (39.5 GiB, 60 SMs, at most 2)``."""
+        known = ((self.gib, "GiB"), (self.sms, "SMs"))
+        parts = [f"{amount:g} {unit}" for amount, unit in known if amount is not None]
+        return f"{' or '.join(self.names)} ({', '.join([*parts, f'at most {self.most}'])})"
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """A GPU with its memory. ``gpus``: slugs of the GPU models that it may be."""
+
+    name: str
+    gpus: frozenset[str]
+    profiles: tuple[Profile, ...]
+
+    def profile(self, name: str) -> Profile | None:
+        return next((one for one in self.profiles if name in one.names), None)
+
+    def can_have(self, names: Iterable[str]) -> bool:
+        """Whether instances of these profiles can stand on one GPU at once.
+
+        If and only if their slices are disjoint, each begins where its profile may, and no profile has more
+        than its most. Where nobody published the places, instances of several profiles are not known to.
+        """
+        wanted = [self.profile(name) for name in names]
+        found = sorted((one for one in wanted if one), key=lambda one: (-one.size, one.names))
+        kinds = set(found)
+        if len(found) < len(wanted) or any(found.count(one) > one.most for one in kinds):
+            return False
+        if all(one.starts for one in kinds):
+            return _placed(tuple((one.starts, one.size) for one in found), 0)
+        return len(kinds) <= 1
+
+
+def _placed(left: Sequence[tuple[tuple[int, ...], int]], taken: int) -> bool:
+    """Whether all of these (starts, size) have places. ``taken``: mask of the slices in use."""
+    if not left:
+        return True
+    starts, size = left[0]
+    masks = ((1 << size) - 1 << start for start in starts)
+    return any(not mask & taken and _placed(left[1:], taken | mask) for mask in masks)
+
+
+@lru_cache
+def boards_of(gpu: str) -> tuple[Board, ...]:
+    """The boards that a GPU model may be: an A100 has 40 or 80 GB. None: no MIG, or none that is known."""
+    return tuple(board for board in boards() if slug(gpu) in board.gpus)
+
+
+@cache
+def profile_names() -> frozenset[str]:
+    """Names of all profiles of all boards."""
+    return frozenset(n for board in boards() for one in board.profiles for n in one.names)
+
+
+@cache
+def boards() -> tuple[Board, ...]:
+    """Every board that is known."""
+    import yaml  # only inputs with MIG need the file
+
+    text = files(__package__).joinpath("mig.yaml").read_text(encoding="utf-8")
+    found = yaml.safe_load(text)
+    made = []
+    for board in found["boards"]:
+        layout, kinds = found["layouts"][board["layout"]], board["profiles"]
+        profiles = []
+        for kind, place in layout.items():
+            plain, _, media = kind.partition("+")
+            entry = kinds[plain]
+            names = tuple(f"{name}+{media}" if media else name for name in entry["names"])
+            starts = tuple(place.get("starts", ()))
+            size = place.get("size", 0)
+            profiles.append(Profile(names, place["most"], size, starts, entry["gib"], entry["sms"]))
+        gpus = frozenset(map(slug, board["gpus"]))
+        made.append(Board(board["name"], gpus, tuple(profiles)))
+    return tuple(made)

@@ -1,0 +1,153 @@
+"""A cluster of NVIDIA's GPU operator with MIG and time slices, read to documents worked out by hand."""
+
+from __future__ import annotations
+
+import io
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from building import instance_document
+from kube import node, pod
+from kube_nodes import one as one_node
+from kube_pods import asking
+from kube_pods import read as read_pods
+
+from models.results.plan import compose
+from models.verify.check import check
+from planner.read.inputs import load
+from planner.read.instance_builder import LoadedInput
+from planner.search.solve import solve
+
+Json = dict[str, Any]
+OBJECTS = Path(__file__).parent / "mig_operator.yaml"
+
+SMALL, LARGE, SLICE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb", "nvidia.com/gpu.shared"
+
+NODES: dict[str, tuple[Json, Json, int]] = {
+    # what gangs may use, what pods of no gang hold, and GPUs that are not given whole
+    "a100-changing": ({SMALL: "0", LARGE: "0", SLICE: "0"}, {}, 4),
+    "a100-mixed": ({SMALL: "13", LARGE: "4", SLICE: "0"}, {SMALL: "1", "pods": "1"}, 4),
+    "a100-single": ({SMALL: "0", SLICE: "0"}, {}, 8),
+    "a100-whole": ({SMALL: "0", SLICE: "0"}, {}, 0),
+    "t4-sliced": ({SMALL: "0", SLICE: "16"}, {}, 4),
+}
+
+GANGS: dict[str, tuple[int, int, Json]] = {
+    # pods, GPUs of each, and what else each requests
+    "half": (1, 4, {}),
+    "on-single": (1, 1, {}),
+    "serve": (2, 0, {"cpu": "4", SMALL: "1"}),
+    "sliced": (1, 0, {SLICE: "1"}),
+    "whole": (1, 8, {}),
+}
+
+MISSING = (
+    "Node a100-changing, a100-mixed: offers fewer GPUs than it has; "
+    "the others are partitioned and not given whole"
+)
+REMARKS = [
+    "Node a100-changing: its MIG instances are not given: its nvidia.com/mig.config.state is not success",
+    MISSING,
+    "Node a100-single: its GPUs are partitioned (MIG); none of them is given",
+    "Node t4-sliced: its GPUs are time-sliced; none of them is given whole",
+]
+
+
+@cache
+def operator() -> LoadedInput:
+    return load([str(OBJECTS)])
+
+
+@cache
+def plan() -> Json:
+    instance = operator().instance
+    return compose(
+        instance, solve(instance), name="p", created_at="2026-11-21T00:00:00Z", generator="test"
+    )
+
+
+def test_the_nodes_offer_the_instances_and_slices_that_are_free() -> None:
+    document = json.loads(json.dumps(instance_document(operator().instance)))
+    found = {}
+    for one in document["cluster"]["spec"]["nodes"]:
+        parts = {k: v for k, v in one["allocatable"].items() if k.startswith("nvidia.com/")}
+        found[one["name"]] = (parts, one.get("held", {}), one["unknownUnhealthy"])
+    assert found == NODES
+
+
+def test_pods_that_ask_for_an_instance_or_a_slice_are_gangs_without_whole_gpus() -> None:
+    document = json.loads(json.dumps(instance_document(operator().instance)))
+    found = {}
+    for gang in document["gangs"]:
+        assert "hold" not in gang["status"]
+        (role,) = gang["spec"]["roles"]
+        found[gang["metadata"]["name"]] = (role["replicas"], role["gpus"], role["requests"])
+    assert found == GANGS
+    assert list(operator().remarks) == REMARKS
+
+
+def test_they_are_planned_beside_whole_gpus_where_the_instances_are() -> None:
+    assert check(json.loads(json.dumps(plan()))) == []
+    found = {one["name"]: one for one in plan()["spec"]["gangs"]}
+    places = {
+        name: {pod["node"] for pod in one["pods"]}
+        for name, one in found.items()
+        if one["decision"] == "place"
+    }
+    assert places.pop("half") <= {"a100-changing", "a100-mixed"}  # each has 4 GPUs that are whole
+    assert places == {"serve": {"a100-mixed"}, "sliced": {"t4-sliced"}, "whole": {"a100-whole"}}
+
+
+def test_a_pod_that_asks_for_a_whole_gpu_never_gets_an_instance_of_its_name() -> None:
+    # with the strategy single an instance is requested as nvidia.com/gpu
+    (one,) = [one for one in plan()["spec"]["gangs"] if one["name"] == "on-single"]
+    assert (one["decision"], one["pods"]) == ("wait", [])
+    free = yaml.safe_load(OBJECTS.read_text(encoding="utf-8"))
+    kept = [i for i in free["items"] if i["metadata"]["name"] in ("a100-single", "half", "whole")]
+    listed = {**free, "items": kept}
+    instance = load(["-"], stdin=io.BytesIO(json.dumps(listed).encode())).instance
+    assert [decision.decision for decision in solve(instance).decisions] == ["wait", "wait"]
+
+
+@pytest.mark.parametrize("state", ["pending", "rebooting", "failed"])
+def test_instances_that_change_are_not_given_and_whole_gpus_are(state: str) -> None:
+    changing = node(
+        "n1", gpus=4, **{"nvidia.com/mig.config.state": state, "nvidia.com/gpu.count": "8"}
+    )
+    changing["status"]["allocatable"] |= {SMALL: "28", "amd.com/cpx_nps4": "2"}
+    found, said = one_node(changing)
+    assert (found.allocatable[SMALL], found.allocatable["amd.com/cpx_nps4"]) == (0, 2)
+    assert (found.gpus, found.installed) == (4, 8)
+    assert "its MIG instances are not given" in said
+
+
+@pytest.mark.parametrize("state", ["success", ""])
+def test_instances_that_stay_are_given(state: str) -> None:
+    staying = node(
+        "n1", gpus=4, **{"nvidia.com/mig.config.state": state, "nvidia.com/gpu.count": "8"}
+    )
+    staying["status"]["allocatable"][SMALL] = "28"
+    assert one_node(staying)[0].allocatable[SMALL] == 28
+
+
+def test_a_node_without_whole_gpus_gives_its_instances() -> None:
+    parts = node("n1", gpus=0, **{"nvidia.com/gpu.count": "8"})
+    parts["status"]["allocatable"][LARGE] = "16"
+    found, said = one_node(parts)
+    assert (found.gpus, found.installed, found.allocatable[LARGE]) == (0, 8, 16)
+    assert "the others are partitioned and not given whole" in said
+
+
+def test_a_pod_with_room_held_for_it_takes_its_instance() -> None:
+    parts = node("n1", gpus=0)
+    parts["status"]["allocatable"][SMALL] = "1"
+    slice_ = [asking({SMALL: "1"})]
+    runs = pod("a", on="n1", containers=slice_)
+    nominated = pod("b", containers=slice_)
+    nominated["status"]["nominatedNodeName"] = "n1"
+    pods, _ = read_pods(parts, runs, nominated)
+    assert (pods["a"].node, pods["b"].node) == ("n1", None)  # the only one is taken

@@ -1,0 +1,365 @@
+"""MIG: the sets of instances that a GPU can have, documents that state them, and plans with them."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from building import instance_document
+
+from models.documents.canonical import digest
+from models.instance.cluster import Node
+from models.instance.instance import Instance
+from models.mig import Board, boards, boards_of, profile_names, resource_of
+from models.results.plan import compose
+from models.verify.check import check
+from planner.read.inputs import instance_from_document, load
+from planner.search.solve import solve
+
+Json = dict[str, Any]
+Places = tuple[tuple[int, ...], int, int]
+"""Where a profile may begin, its slices, and how many of it a GPU has at most."""
+
+# as nvidia-smi mig -lgipp prints them, apart from models/mig.yaml
+EIGHT: dict[str, Places] = {
+    "1g": ((0, 1, 2, 3, 4, 5, 6), 1, 7), "2g": ((0, 2, 4), 2, 3), "3g": ((0, 4), 4, 2),
+    "4g": ((0,), 4, 1), "7g": ((0,), 8, 1),
+}  # fmt: skip
+DOUBLE: dict[str, Places] = {**EIGHT, "1g double": ((0, 2, 4, 6), 2, 4)}
+MEDIA: dict[str, Places] = {**DOUBLE, "1g+me": (EIGHT["1g"][0], 1, 1)}
+FOUR: dict[str, Places] = {
+    "1g": ((0, 1, 2, 3), 1, 4), "2g": ((0, 2), 2, 2), "4g": ((0,), 4, 1),
+}  # fmt: skip
+NAMES = {
+    "A100-40": {"1g": "1g.5gb", "1g double": "1g.10gb", "2g": "2g.10gb", "3g": "3g.20gb",
+                "4g": "4g.20gb", "7g": "7g.40gb", "1g+me": "1g.5gb+me"},
+    "A100-80": {"1g": "1g.10gb", "1g double": "1g.20gb", "2g": "2g.20gb", "3g": "3g.40gb",
+                "4g": "4g.40gb", "7g": "7g.80gb", "1g+me": "1g.10gb+me"},
+    "A30": {"1g": "1g.6gb", "2g": "2g.12gb", "4g": "4g.24gb"},
+    "H200": {"1g": "1g.18gb", "1g double": "1g.35gb", "2g": "2g.35gb", "3g": "3g.71gb",
+             "4g": "4g.71gb", "7g": "7g.141gb", "1g+me": "1g.18gb+me"},
+    "GB300": {"1g": "1g.35gb", "1g double": "1g.70gb", "2g": "2g.70gb", "3g": "3g.139gb",
+              "4g": "4g.139gb", "7g": "7g.278gb", "1g+me": "1g.35gb+me"},
+}  # fmt: skip
+LAYOUTS = {name: FOUR if name == "A30" else MEDIA for name in NAMES}
+BOARDS = {board.name: board for board in boards()}
+
+
+@cache
+def placed(kinds: tuple[tuple[str, Places], ...]) -> list[tuple[int, tuple[str, ...]]]:
+    """(occupied slices, kinds) of every way to place instances on one GPU, the empty one too."""
+    places = [
+        (k, ((1 << size) - 1) << at, most) for k, (starts, size, most) in kinds for at in starts
+    ]
+    found: list[tuple[int, tuple[str, ...]]] = [(0, ())]
+    ahead: list[tuple[int, int, tuple[str, ...]]] = [(0, 0, ())]
+    while ahead:
+        first, taken, chosen = ahead.pop()
+        for number, (kind, mask, most) in enumerate(places[first:], start=first):
+            if not mask & taken and chosen.count(kind) < most:
+                state = (taken | mask, (*chosen, kind))
+                found.append(state)
+                ahead.append((number + 1, *state))
+    return found
+
+
+def multisets(kinds: Mapping[str, Places]) -> set[tuple[str, ...]]:
+    return {tuple(sorted(chosen)) for _, chosen in placed(tuple(kinds.items()))}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "states", "masks", "sets", "undominated", "maximal"),
+    [(EIGHT, 298, 144, 38, 12, 19), (DOUBLE, 723, 192, 78, 28, None), (FOUR, 26, 16, 10, 4, None)],
+)
+def test_what_a_gpu_can_have_counts_as_published(
+    kinds: dict[str, Places],
+    states: int,
+    masks: int,
+    sets: int,
+    undominated: int,
+    maximal: int | None,
+) -> None:
+    found = placed(tuple(kinds.items()))
+    assert len(found) == states
+    assert len({taken for taken, _ in found}) == masks
+    counted = [Counter(one) for one in multisets(kinds)]
+    assert len(counted) == sets
+    assert sum(not any(a < b for b in counted) for a in counted) == undominated
+    ends = [
+        taken for taken, chosen in found
+        if not any(not (((1 << size) - 1) << at) & taken and chosen.count(kind) < most
+                   for kind, (starts, size, most) in kinds.items() for at in starts)
+    ]  # fmt: skip
+    assert maximal in (None, len(ends))  # NVIDIA lists 19 for the A100
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_board_can_have_these_sets_and_no_other(name: str) -> None:
+    kinds, names, board = LAYOUTS[name], NAMES[name], BOARDS[name]
+    legal = multisets(kinds)
+    # every set with at most one more of a kind than there may be
+    for counts in product(*(range(most + 2) for _, _, most in kinds.values())):
+        asked = [kind for kind, count in zip(kinds, counts, strict=True) for _ in range(count)]
+        if len(asked) <= 9:
+            stands = board.can_have(names[kind] for kind in asked)
+            assert stands == (tuple(sorted(asked)) in legal), asked
+
+
+@pytest.mark.parametrize("board", boards(), ids=lambda board: board.name)
+def test_a_board_can_have_as_many_of_each_profile_as_it_says_and_no_other_profile(
+    board: Board,
+) -> None:
+    for profile in board.profiles:
+        for name in profile.names:
+            assert board.can_have([name] * profile.most)
+            assert not board.can_have([name] * (profile.most + 1))
+            assert board.profile(name) is profile
+    assert board.can_have([])
+    others = profile_names() - {name for one in board.profiles for name in one.names}
+    assert not any(board.can_have([name]) for name in others)
+
+
+def test_where_places_are_not_published_one_profile_alone_is_known_to_fit() -> None:
+    board = BOARDS["RTX PRO 6000"]
+    assert board.can_have(["1g.24gb"] * 4)
+    assert not board.can_have(["2g.48gb", "1g.24gb"])
+
+
+def test_one_name_means_other_instances_on_other_boards() -> None:
+    both = boards_of("A100")
+    assert [board.name for board in both] == ["A100-40", "A100-80"]
+    assert [board.profile("1g.10gb").size for board in both] == [2, 1]  # type: ignore[union-attr]
+    assert [board.name for board in boards_of("a100-sxm4-80gb")] == ["A100-80"]
+    assert boards_of("L4") == ()
+
+
+def test_resources_are_named_as_the_device_plugin_names_them() -> None:
+    assert resource_of("1g.10gb") == "nvidia.com/mig-1g.10gb"
+    assert resource_of("1g.10gb+me") == "nvidia.com/mig-1g.10gb.me"  # no + in a resource
+
+
+CLUSTER = """
+apiVersion: gangplan.dev/v1alpha1
+kind: Cluster
+metadata: {name: parts}
+spec:
+  nodes:
+  - {name: whole, model: DGX H100}
+  - name: mixed
+    model: DGX H100
+    mig:
+    - {gpus: [0, 1], profiles: [3g.40gb, 2g.20gb, 1g.10gb, 1g.10gb]}
+    - {gpus: [7], profiles: [7g.80gb]}
+"""
+
+
+def gang(name: str, *roles: Json) -> Json:
+    named = [{"name": f"r{n}", **role} for n, role in enumerate(roles)]
+    return {
+        "apiVersion": "gangplan.dev/v1alpha1", "kind": "Gang",
+        "metadata": {"name": name, "namespace": "ml"}, "spec": {"roles": named},
+    }  # fmt: skip
+
+
+def asked(profile: str, pods: int) -> Json:
+    return {"replicas": pods, "gpu": {"profile": profile}}
+
+
+def read(*gangs: Json, held: Mapping[str, int] | None = None) -> Instance:
+    cluster = yaml.safe_load(CLUSTER)
+    if held:
+        cluster["spec"]["nodes"][1]["held"] = dict(held)
+    text = yaml.safe_dump_all([cluster, *gangs])
+    return load(["-"], stdin=io.BytesIO(text.encode())).instance
+
+
+def planned(instance: Instance) -> Json:
+    found = compose(
+        instance, solve(instance), name="p", created_at="2026-11-21T00:00:00Z", generator="test"
+    )
+    copied: Json = json.loads(json.dumps(found))
+    return copied
+
+
+def decisions(plan: Json) -> dict[str, str]:
+    return {one["name"]: one["decision"] for one in plan["spec"]["gangs"]}
+
+
+def rules(plan: object) -> set[str]:
+    return {violation.rule for violation in check(plan)}
+
+
+def test_instances_become_a_resource_and_their_gpus_are_not_given_whole() -> None:
+    whole, mixed = _by_name(read(gang("a", asked("1g.10gb", 1)), gang("b", asked("1g.24gb", 1))))
+    # 2 GPUs with one 3g, one 2g and two 1g each, and one 7g; nobody has a 1g.24gb
+    assert dict(mixed.allocatable) == {
+        "nvidia.com/mig-1g.10gb": 4, "nvidia.com/mig-1g.24gb": 0, "nvidia.com/mig-2g.20gb": 2,
+        "nvidia.com/mig-3g.40gb": 2, "nvidia.com/mig-7g.80gb": 1,
+    }  # fmt: skip
+    assert (mixed.gpus, mixed.whole_gpus, mixed.healthy_gpus) == (8, 5, 5)
+    assert mixed.healthy == 0b01111100
+    assert dict(whole.allocatable) == {"nvidia.com/mig-1g.10gb": 0, "nvidia.com/mig-1g.24gb": 0}
+
+
+def _by_name(instance: Instance) -> list[Node]:
+    return sorted(instance.cluster.nodes, key=lambda node: node.name, reverse=True)
+
+
+def test_pods_of_no_gang_hold_instances_until_they_go() -> None:
+    instance = read(gang("a", asked("1g.10gb", 2)), held={"nvidia.com/mig-1g.10gb": 3})
+    mixed = _by_name(instance)[1]
+    assert dict(mixed.allocatable)["nvidia.com/mig-1g.10gb"] == 1
+    assert mixed.at_most["nvidia.com/mig-1g.10gb"] == 4
+    (one,) = planned(instance)["spec"]["gangs"]
+    assert (one["decision"], one["reason"]["code"]) == ("wait", "Resources")
+    assert one["reason"]["fields"]["resources"] == ["nvidia.com/mig-1g.10gb"]
+
+
+def test_the_instance_of_a_plan_reads_as_the_same_input() -> None:
+    instance = read(
+        gang("a", asked("1g.10gb", 3), {"replicas": 1, "gpus": 4}),
+        held={"nvidia.com/mig-2g.20gb": 1},
+    )
+    written = json.loads(json.dumps(instance_document(instance)))
+    nodes = {node["name"]: node for node in written["cluster"]["spec"]["nodes"]}
+    assert nodes["mixed"]["mig"][1] == {"gpus": [7], "profiles": ["7g.80gb"]}
+    assert nodes["mixed"]["unhealthyGpus"] == []
+    assert "mig" not in nodes["whole"]
+    again = instance_from_document(written)
+    assert again == instance
+    assert digest(instance_document(again)) == digest(written)
+
+
+def test_gangs_of_instances_are_placed_beside_gangs_of_whole_gpus() -> None:
+    # 13 whole GPUs: 8 on one node, 5 on the other, with four 1g and two 3g
+    plan = planned(
+        read(
+            gang("train", {"replicas": 1, "gpus": 8}),
+            gang("tune", {"replicas": 1, "gpus": 5}),
+            gang("serve", asked("1g.10gb", 4), asked("3g.40gb", 2)),
+            gang("both", asked("2g.20gb", 2), {"replicas": 1, "gpus": 5}),
+        )
+    )
+    assert rules(plan) == set()
+    found = decisions(plan)
+    assert (found["train"], found["serve"]) == ("place", "place")
+    # 5 GPUs are left after the 8: one of the two
+    assert sorted((found["tune"], found["both"])) == ["place", "wait"]
+    pods = next(one["pods"] for one in plan["spec"]["gangs"] if one["name"] == "serve")
+    assert {pod["node"] for pod in pods} == {"mixed"}
+
+
+def test_a_gang_that_wants_a_partitioned_gpu_whole_can_never_start() -> None:
+    (one,) = planned(read(gang("wide", {"replicas": 2, "gpus": 8})))["spec"]["gangs"]
+    assert (one["decision"], one["reason"]["code"]) == ("wait", "Never")
+    assert one["reason"]["fields"]["roomGpus"] == 13  # not 16
+
+
+def test_a_gang_whose_profile_no_node_has_can_never_start() -> None:
+    (one,) = planned(read(gang("a", asked("1g.20gb", 1))))["spec"]["gangs"]
+    assert (one["decision"], one["reason"]["code"]) == ("wait", "Never")
+    assert one["reason"]["fields"] == {
+        "resources": ["nvidia.com/mig-1g.20gb"], "asked": "1", "offered": "0",
+    }  # fmt: skip
+
+
+def _sabotaged(change: Callable[[Json], None]) -> set[str]:
+    plan = planned(
+        read(gang("serve", asked("1g.10gb", 4)), gang("train", {"replicas": 1, "gpus": 5}))
+    )
+    assert rules(plan) == set()
+    changed = deepcopy(plan)
+    change(changed)
+    return rules(changed)
+
+
+def _node(plan: Json, name: str) -> Json:
+    nodes: list[Json] = plan["instance"]["cluster"]["spec"]["nodes"]
+    return next(node for node in nodes if node["name"] == name)
+
+
+def test_the_judge_refuses_more_pods_than_instances() -> None:
+    def fewer(plan: Json) -> None:
+        _node(plan, "mixed")["allocatable"]["nvidia.com/mig-1g.10gb"] = "3"
+
+    assert "resources" in _sabotaged(fewer)
+
+
+def test_the_judge_refuses_more_free_instances_than_the_gpus_have() -> None:
+    def more(plan: Json) -> None:
+        _node(plan, "mixed")["allocatable"]["nvidia.com/mig-1g.10gb"] = "5"
+
+    assert "form" in _sabotaged(more)
+
+
+def test_the_judge_refuses_a_node_that_does_not_say_how_many_instances_it_has() -> None:
+    def silent(plan: Json) -> None:
+        del _node(plan, "whole")["allocatable"]["nvidia.com/mig-1g.10gb"]
+
+    assert "form" in _sabotaged(silent)
+
+
+def test_the_judge_refuses_to_give_a_partitioned_gpu_whole() -> None:
+    def onto(plan: Json) -> None:
+        train = next(one for one in plan["spec"]["gangs"] if one["name"] == "train")
+        (pod,) = train["pods"]
+        pod.update(node="mixed", gpus=[1, 2, 3, 4, 5])
+
+    assert "gpu-unhealthy" in _sabotaged(onto)
+
+
+def test_the_judge_refuses_a_gpu_that_is_partitioned_twice_and_a_profile_that_is_no_request() -> (
+    None
+):
+    def twice(plan: Json) -> None:
+        _node(plan, "mixed")["mig"].append({"gpus": [7], "profiles": []})
+
+    def unread(plan: Json) -> None:
+        serve = next(g for g in plan["instance"]["gangs"] if g["metadata"]["name"] == "serve")
+        serve["spec"]["roles"][0]["gpu"] = {"profile": "1g.10gb"}
+
+    assert "form" in _sabotaged(twice)
+    assert "form" in _sabotaged(unread)
+
+
+def legal_lists(board: str) -> Iterable[list[str]]:
+    names, kinds = NAMES[board], LAYOUTS[board]
+    return ([names[kind] for kind in one] for one in sorted(multisets(kinds)))
+
+
+@pytest.mark.parametrize(("board", "model"), [("A100-80", "DGX A100"), ("H200", "DGX H200")])
+def test_every_set_that_a_board_can_have_is_read(board: str, model: str) -> None:
+    every = list(legal_lists(board))
+    nodes = [
+        {"name": f"n{n}", "model": model, "mig": [{"gpus": [0], "profiles": one}]}
+        for n, one in enumerate(every[::4])
+    ]
+    cluster = yaml.safe_load(CLUSTER)
+    cluster["spec"]["nodes"] = nodes
+    instance = load(["-"], stdin=io.BytesIO(yaml.safe_dump(cluster).encode())).instance
+    assert len(instance.cluster.nodes) == len(nodes)
+
+
+def test_the_shipped_example_plans_as_its_comments_say() -> None:
+    instance = load([str(Path(__file__).parent.parent / "inputs" / "mig")]).instance
+    plan = planned(instance)
+    assert rules(plan) == set()
+    assert decisions(plan) == {
+        "notebooks": "keep", "train": "place", "tune": "place", "wide": "wait",
+        "chat": "place", "embed": "wait",
+    }  # fmt: skip
+    reasons = {one["name"]: one["reason"] for one in plan["spec"]["gangs"] if one.get("reason")}
+    # 11 small instances, of which notebooks hold 6 and tune gets 2
+    assert reasons["embed"]["code"] == "Resources"
+    assert reasons["embed"]["fields"]["roomPods"] == 3
+    # 8 + 8 + 5 whole GPUs, 2 whole servers
+    assert (reasons["wide"]["code"], reasons["wide"]["fields"]["roomPods"]) == ("Never", 2)
