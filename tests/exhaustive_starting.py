@@ -112,7 +112,7 @@ def _in_order(node: Node) -> Node:
         ready=True,
         unschedulable=False,
         unhealthy=sum(1 << gpu for one in node.mig for gpu in one.gpus),
-        unknown_unhealthy=0,
+        unknown_unhealthy=node.unknown_partitioned,
         taints=tuple(t for t in node.taints if not t.key.startswith(PASSING)),
         allocatable=tuple(
             (name, amount + held.get(name, 0))

@@ -27,13 +27,13 @@ OBJECTS = Path(__file__).parent / "mig_operator.yaml"
 
 SMALL, LARGE, SLICE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb", "nvidia.com/gpu.shared"
 
-NODES: dict[str, tuple[Json, Json, int]] = {
-    # what gangs may use, what pods of no gang hold, and GPUs that are not given whole
-    "a100-changing": ({SMALL: "0", LARGE: "0", SLICE: "0"}, {}, 4),
-    "a100-mixed": ({SMALL: "13", LARGE: "4", SLICE: "0"}, {SMALL: "1", "pods": "1"}, 4),
-    "a100-single": ({SMALL: "0", SLICE: "0"}, {}, 8),
-    "a100-whole": ({SMALL: "0", SLICE: "0"}, {}, 0),
-    "t4-sliced": ({SMALL: "0", SLICE: "16"}, {}, 4),
+NODES: dict[str, tuple[Json, Json, int, int]] = {
+    # what gangs may use, what pods of no gang hold, partitioned GPUs, and others that are not given
+    "a100-changing": ({SMALL: "0", LARGE: "0", SLICE: "0"}, {}, 4, 0),
+    "a100-mixed": ({SMALL: "13", LARGE: "4", SLICE: "0"}, {SMALL: "1", "pods": "1"}, 4, 0),
+    "a100-single": ({SMALL: "0", SLICE: "0"}, {}, 8, 0),
+    "a100-whole": ({SMALL: "0", SLICE: "0"}, {}, 0, 0),
+    "t4-sliced": ({SMALL: "0", SLICE: "16"}, {}, 0, 4),
 }
 
 GANGS: dict[str, tuple[int, int, Json]] = {
@@ -75,7 +75,8 @@ def test_the_nodes_offer_the_instances_and_slices_that_are_free() -> None:
     found = {}
     for one in document["cluster"]["spec"]["nodes"]:
         parts = {k: v for k, v in one["allocatable"].items() if k.startswith("nvidia.com/")}
-        found[one["name"]] = (parts, one.get("held", {}), one["unknownUnhealthy"])
+        apart = (one.get("unknownPartitioned", 0), one["unknownUnhealthy"])
+        found[one["name"]] = (parts, one.get("held", {}), *apart)
     assert found == NODES
 
 
@@ -105,7 +106,8 @@ def test_they_are_planned_beside_whole_gpus_where_the_instances_are() -> None:
 def test_a_pod_that_asks_for_a_whole_gpu_never_gets_an_instance_of_its_name() -> None:
     # with the strategy single an instance is requested as nvidia.com/gpu
     (one,) = [one for one in plan()["spec"]["gangs"] if one["name"] == "on-single"]
-    assert (one["decision"], one["pods"]) == ("wait", [])
+    assert (one["decision"], one["pods"], one["reason"]["code"]) == ("wait", [], "Never")
+    assert one["reason"]["fields"] == {"gpusPerPod": 1, "nodeGpus": 0}
     free = yaml.safe_load(OBJECTS.read_text(encoding="utf-8"))
     kept = [i for i in free["items"] if i["metadata"]["name"] in ("a100-single", "half", "whole")]
     listed = {**free, "items": kept}

@@ -239,6 +239,31 @@ def test_the_instance_of_a_plan_reads_as_the_same_input() -> None:
     assert digest(instance_document(again)) == digest(written)
 
 
+def test_partitioned_gpus_of_unknown_index_are_not_given_and_stay_so_on_the_empty_cluster() -> None:
+    cluster = yaml.safe_load(CLUSTER)
+    cluster["spec"]["nodes"][1] = {
+        "name": "mixed", "model": "DGX H100", "unknownPartitioned": 3, "unknownUnhealthy": 1,
+        "allocatable": {"nvidia.com/mig-1g.10gb": 21},
+    }  # fmt: skip
+    gangs = [
+        gang("five", {"replicas": 2, "gpus": 5}), gang("six", {"replicas": 2, "gpus": 6}),
+        gang("serve", asked("1g.10gb", 21)),
+    ]  # fmt: skip
+    text = yaml.safe_dump_all([cluster, *gangs])
+    instance = load(["-"], stdin=io.BytesIO(text.encode())).instance
+    mixed = instance.cluster.nodes[0]
+    assert (mixed.healthy_gpus, mixed.whole_gpus, mixed.unknown_unhealthy) == (4, 5, 4)
+    written = json.loads(json.dumps(instance_document(instance)))
+    assert instance_from_document(written) == instance
+    plan = planned(instance)
+    assert rules(plan) == set()
+    # 8 + 4 GPUs now, 8 + 5 if the sick one were healthy
+    waiting = (one for one in plan["spec"]["gangs"] if one["decision"] == "wait")
+    reasons = {one["name"]: one["reason"]["code"] for one in waiting}
+    assert decisions(plan) == {"five": "wait", "six": "wait", "serve": "place"}
+    assert reasons == {"five": "NoRoom", "six": "Never"}
+
+
 def test_gangs_of_instances_are_placed_beside_gangs_of_whole_gpus() -> None:
     # 13 whole GPUs: 8 on one node, 5 on the other, with four 1g and two 3g
     plan = planned(

@@ -71,12 +71,15 @@ def _partitioned(draws: Draws, n: int, instance: Instance) -> Node:
     mig = tuple(MigGpus((gpu,), r.choice(SETS)) for gpu in chosen)
     there = Counter(f"nvidia.com/mig-{name}" for one in mig for name in one.profiles)
     held = {name: 1 for name in sorted(there) if r.random() < 0.1}
-    mask = sum(1 << gpu for gpu in chosen)
+    mask, spare = sum(1 << gpu for gpu in chosen), len(free) - len(chosen) - unknown
+    more = 1 if r.random() < 0.15 and spare > 0 else 0  # partitioned, and nobody knows which
     left = {name: count - held.get(name, 0) for name, count in there.items()}
     return replace(
         node,
         mig=mig,
         unhealthy=node.unhealthy | mask,
+        unknown_unhealthy=node.unknown_unhealthy + more,
+        unknown_partitioned=more,
         allocatable=tuple(sorted({**dict(node.allocatable), **left}.items())),
         held=tuple(sorted({**dict(node.held), **held}.items())),
     )

@@ -225,6 +225,7 @@ def _node(node: Node) -> NodeDocument:
         model=None if node.model is None else node.model.name,
         domains={},
         unhealthy_gpus=(),
+        unknown_unhealthy=node.unknown_unhealthy - node.unknown_partitioned,
         labels={},
         taints=_all(TaintDocument, node.taints),
         nics=None if node.nics is None else _all(NicDocument, node.nics),

@@ -129,6 +129,9 @@ class NodeDocument(Document):
         description="Partitioned GPUs; of each profile, `allocatable` has what pods may use of the instances "
         "as `nvidia.com/mig-1g.10gb`, by default all that are not `held`",
     )
+    unknown_partitioned: Annotated[int, whole(0, MAX_GPUS)] = omitted(
+        default=0, description="Number of partitioned GPUs of unknown index, besides `mig`"
+    )
     labels: Mapped[LabelKey, LabelValue] = Field(default={}, description="Kubernetes labels")
     taints: Many[TaintDocument] = ()
     nics: Many[NicDocument] | None = omitted(description="Its NICs, in place of its model's")
@@ -151,7 +154,8 @@ class NodeDocument(Document):
     @property
     def unusable_gpus(self) -> int:
         """GPUs that are not given whole: unhealthy and partitioned ones."""
-        return len(self.unhealthy_gpus) + self.unknown_unhealthy + len(self.partitioned)
+        sick = len(self.unhealthy_gpus) + self.unknown_unhealthy
+        return sick + len(self.partitioned) + self.unknown_partitioned
 
     def instances(self) -> Counter[str]:
         """MIG instances of the node, by the resource of their profile."""
@@ -203,7 +207,8 @@ class NodeDocument(Document):
         for field, amounts in (("allocatable", self.allocatable), ("held", self.held)):
             for resource in amounts:
                 used = self.allocatable.get(resource, 0) + self.held.get(resource, 0)
-                if resource.startswith(RESOURCE) and used > instances[resource]:
+                known = resource.startswith(RESOURCE) and not self.unknown_partitioned
+                if known and used > instances[resource]:
                     what = f"{used:,} instances, but `mig` states {instances[resource]:,}"
                     yield FieldError((field, resource), what, "free and held ones are in `mig`")
                     return

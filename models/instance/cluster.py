@@ -34,8 +34,9 @@ class Node:
     value there; shape: one entry per level, widest first. ``nics`` None means those of the model.
     ``allocatable``: cpu in millicores, every other resource in whole units (memory: bytes),
     sorted by resource; an absent resource does not limit.
-    ``unhealthy``: bit mask of unhealthy and of partitioned GPUs, none of which is given. ``held``: in the
-    units of ``allocatable``. The others say what those of ``NodeDocument`` do, maps as sorted pairs.
+    ``unhealthy``: bit mask of unhealthy and of partitioned GPUs, none of which is given;
+    ``unknown_unhealthy`` has those of ``unknown_partitioned`` as well. ``held``: in the units of
+    ``allocatable``. The others say what those of ``NodeDocument`` do, maps as sorted pairs.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Node:
     held: tuple[tuple[str, int], ...] = ()
     last_failure: int | None = None
     mig: tuple[MigGpus, ...] = ()
+    unknown_partitioned: int = 0
 
     @property
     def gpus(self) -> int:
@@ -67,7 +69,7 @@ class Node:
     @property
     def whole_gpus(self) -> int:
         """GPUs that could be given whole if all were healthy."""
-        return self.gpus - self.partitioned.bit_count()
+        return self.gpus - self.partitioned.bit_count() - self.unknown_partitioned
 
     @property
     def healthy(self) -> int:

@@ -375,8 +375,9 @@ class EmptyStarts:
 def _is_in_order(node: Node) -> bool:
     return (
         node.ready
-        and not (node.unschedulable or node.unknown_unhealthy or node.held)
+        and not (node.unschedulable or node.held)
         and node.unhealthy == node.partitioned
+        and node.unknown_unhealthy == node.unknown_partitioned
         and without_conditions(node) is node
         and not any(is_made_up(name) for name, _ in node.allocatable)
     )
@@ -389,7 +390,7 @@ def _in_order(node: Node) -> Node:
         ready=True,
         unschedulable=False,
         unhealthy=node.partitioned,
-        unknown_unhealthy=0,
+        unknown_unhealthy=node.unknown_partitioned,
         allocatable=tuple(sorted(node.at_most.items())),
         held=(),
     )

@@ -55,7 +55,7 @@ class EmptyCluster:
             yield replace(
                 node,
                 unhealthy=node.partitioned,
-                unknown_unhealthy=0,
+                unknown_unhealthy=node.unknown_partitioned,
                 allocatable=offers,
                 held={},
             )

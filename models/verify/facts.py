@@ -38,7 +38,8 @@ class Node:
     ``labels`` include the implied ones. ``selected``: by the policy. ``usable``: that, ready and not
     cordoned. ``pod_sets``: by set, its pods of no gang.
     ``held``: what those hold of each resource, which is not in ``allocatable``. ``suspect``:
-    it failed lately. ``unhealthy`` has the ``partitioned`` GPUs as well, which no repair makes whole.
+    it failed lately. ``unhealthy`` has the ``partitioned`` GPUs as well, which no repair makes whole, and
+    ``unknown_unhealthy`` those of ``unknown_partitioned``.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Node:
     unhealthy: int
     partitioned: int
     unknown_unhealthy: int
+    unknown_partitioned: int
     pod_sets: Mapping[str, int]
     held: Mapping[str, int]
     suspect: bool
@@ -70,7 +72,7 @@ class Node:
     @property
     def whole_gpus(self) -> int:
         """GPUs that are not partitioned."""
-        return self.gpus - self.partitioned.bit_count()
+        return self.gpus - self.partitioned.bit_count() - self.unknown_partitioned
 
     @property
     def all_gpus(self) -> int:

@@ -232,7 +232,8 @@ class _NodeReader:
                 implied[level.label] = document.domains[level.name]
         labels = {**implied, **document.labels}
         gpus = model.gpus if model else 0
-        if document.unknown_unhealthy > gpus:
+        unknown = document.unknown_unhealthy + document.unknown_partitioned
+        if unknown > gpus:
             self.faults.add("form", f"{where}.unknownUnhealthy", f"there are {gpus} GPUs")
         for i, nic in enumerate(document.nics or ()):
             read_mask(self.faults, nic.gpus or (), f"{where}.nics[{i}].gpus", gpus)
@@ -257,7 +258,8 @@ class _NodeReader:
             unhealthy=partitioned
             | read_mask(self.faults, document.unhealthy_gpus, f"{where}.unhealthyGpus", gpus),
             partitioned=partitioned,
-            unknown_unhealthy=document.unknown_unhealthy,
+            unknown_unhealthy=unknown,
+            unknown_partitioned=document.unknown_partitioned,
             pod_sets=document.pod_sets,
             held=document.held,
             suspect=document.last_failure is not None and document.last_failure > self.failed_after,
@@ -277,7 +279,8 @@ class _NodeReader:
                 instances[profile.replace("+", ".")] += own.bit_count()
         for resource, most in document.allocatable.items():
             there = instances[resource.removeprefix(INSTANCES)]
-            if resource.startswith(INSTANCES) and most + document.held.get(resource, 0) > there:
+            known = resource.startswith(INSTANCES) and not document.unknown_partitioned
+            if known and most + document.held.get(resource, 0) > there:
                 what = f"there are {there}"
                 self.faults.add("form", f"{where}.allocatable.{quoted(resource)}", what)
         return found

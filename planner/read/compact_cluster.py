@@ -237,7 +237,7 @@ def _named(node: Node, name: str) -> Node:
     return Node(
         name, node.model, node.domains, node.allocatable, node.labels, node.taints, node.nics,
         node.unschedulable, node.ready, node.unhealthy, node.unknown_unhealthy, node.pod_sets,
-        node.held, node.last_failure, node.mig,
+        node.held, node.last_failure, node.mig, node.unknown_partitioned,
     )  # fmt: skip
 
 
@@ -277,10 +277,12 @@ def _check_gpus(
     if document.mig:
         _check_mig(document, model, entry, at)
     healthy = model.gpus - len({*document.unhealthy_gpus, *document.partitioned})
-    if document.unknown_unhealthy > healthy:
+    unknown = document.unknown_unhealthy + document.unknown_partitioned
+    if unknown > healthy:
+        partitioned = " or partitioned" * bool(document.unknown_partitioned)
         entry.fault(
-            (*at, "unknownUnhealthy"),
-            f"{document.unknown_unhealthy} unknown unhealthy GPUs among {healthy}",
+            (*at, "unknownPartitioned" if document.unknown_partitioned else "unknownUnhealthy"),
+            f"{unknown} unknown unhealthy{partitioned} GPUs among {healthy}",
             f"{model.name} has {model.gpus}, less those in unhealthyGpus"
             + " and mig" * bool(document.mig),
         )
@@ -343,9 +345,10 @@ def _without_gpus(document: NodeDocument, entry: Entry[ClusterDocument], at: Pat
         field_ = "unhealthyGpus" if document.unhealthy_gpus else "unknownUnhealthy"
         what = "unhealthy GPUs on a node without a server model"
         entry.fault((*at, field_), what, "add `model`, or remove this", at_key=True)
-    if document.mig:
+    if document.mig or document.unknown_partitioned:
+        field_ = "mig" if document.mig else "unknownPartitioned"
         what = "partitioned GPUs on a node without a server model"
-        entry.fault((*at, "mig"), what, "add `model`, or remove this", at_key=True)
+        entry.fault((*at, field_), what, "add `model`, or remove this", at_key=True)
     for fault in nic_errors(document.nics or (), 0):
         entry.fault((*at, "nics", *fault.path), fault.what, fault.hint)
 
@@ -364,5 +367,6 @@ def _node(document: NodeDocument, model: ServerModel | None, levels: tuple[Level
         taints=tuple(made(Taint, one) for one in document.taints),
         nics=None if document.nics is None else tuple(nic.to_nic() for nic in document.nics),
         unhealthy=sum(1 << gpu for gpu in {*document.unhealthy_gpus, *document.partitioned}),
+        unknown_unhealthy=document.unknown_unhealthy + document.unknown_partitioned,
         **own,
     )

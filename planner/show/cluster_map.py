@@ -284,14 +284,15 @@ def _holders(
         for gpu in own:
             if gpu < gpus:
                 found[gpu] = number
-    free = [gpu for gpu in range(gpus) if found[gpu] == FREE]
-    for gpu in free[len(free) - min(node.unknown_unhealthy, len(free)) :]:
-        found[gpu] = UNHEALTHY
+    unknown = [PARTITIONED] * node.unknown_partitioned + [UNHEALTHY] * node.unknown_unhealthy
+    free = [gpu for gpu in reversed(range(gpus)) if found[gpu] == FREE]
+    for gpu, why in zip(free, unknown, strict=False):
+        found[gpu] = why
     left = iter([gpu for gpu in range(gpus) if found[gpu] == FREE])
     for number, count in loose:
         for _, gpu in zip(range(count), left, strict=False):  # in this order: no GPU is skipped
             found[gpu] = number
-    return tuple(found), bool(loose or node.unknown_unhealthy)
+    return tuple(found), bool(loose or unknown)
 
 
 def _islands(model: ServerModelDocument) -> tuple[Islands, str]:

@@ -166,7 +166,11 @@ class NodeDocuments:
             tree["model"] = model.name
             sick = [gpu for gpu in sorted(set(node.sick)) if gpu < model.gpus]
             tree["unhealthyGpus"] = sick
-            tree["unknownUnhealthy"] = _unusable(node, model, len(sick), use)
+            unusable = _unusable(node, model, len(sick), use)
+            partitioned = model.gpus - len(sick) - (0 if node.shared else node.gpus)
+            partitioned = min(unusable, max(0, partitioned)) if node.partitioned else 0
+            tree["unknownUnhealthy"] = unusable - partitioned
+            tree["unknownPartitioned"] = partitioned
             if (nics := own_nics(model)) is not None:
                 tree["nics"] = [_nic(nic) for nic in nics]
         return tree

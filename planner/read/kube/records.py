@@ -167,8 +167,9 @@ class KubeNode:
     capacity, slices or labels show (the largest credible figure). ``gpu_resource``: the resource
     name of its GPUs, None without GPUs; ``gpu_names``: every name they can be requested by, resources
     and DRA drivers. ``shared``: why GPUs are not given whole (``MIG``, ``time-sliced``,
-    ``fractional``). ``topology_only``: takes only topology-scheduled GPU pods (ACK). ``sick``:
-    indices of unhealthy GPUs. ``failed_at``: when it last failed or came back, in seconds since 1970.
+    ``fractional``). ``partitioned``: they are (MIG). ``topology_only``: takes only topology-scheduled
+    GPU pods (ACK). ``sick``: indices of unhealthy GPUs. ``failed_at``: when it last failed or came back, in
+    seconds since 1970.
     """
 
     object: KubeObject
@@ -182,6 +183,7 @@ class KubeNode:
     devices: tuple[Device, ...] = ()
     gpu_names: tuple[str, ...] = ()
     shared: str | None = None
+    partitioned: bool = False
     topology_only: bool = False
     sick: tuple[int, ...] = ()
     failed_at: int | None = None

@@ -102,7 +102,7 @@ def in_order(node: Node) -> Node:
         ready=True,
         unschedulable=False,
         unhealthy=node.partitioned,
-        unknown_unhealthy=0,
+        unknown_unhealthy=node.unknown_partitioned,
     )
 
 

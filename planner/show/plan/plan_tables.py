@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from models.documents.cluster import NodeDocument
 from models.documents.gang import GangDocument, PodDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanObjective, PlanPod
 from models.instance.solution import ADMITTED
@@ -194,20 +195,14 @@ def facts(plan: PlanDocument) -> Table:
         *([f"{plural(sick, 'GPU')} unhealthy{' or shared' * guessed}"] if sick else []),
     ]
     levels = [level.name for level in cluster.spec.levels]
-    instances = sum((node.instances() for node in nodes), Counter[str]())
-    parts = ", ".join(f"{n} x {r.removeprefix(RESOURCE)}" for r, n in sorted(instances.items()))
-    partitioned = sum(len(node.partitioned) for node in nodes)
+    partitioned = sum(len(node.partitioned) + node.unknown_partitioned for node in nodes)
     rows = [
         ("cluster", cluster.metadata.name),
         (
             "nodes",
             f"{plural(len(nodes), 'node')}, {plural(gpus, 'GPU')}" + (f": {made}" * bool(made)),
         ),
-        *(
-            [("MIG", f"{plural(partitioned, 'GPU')}: {parts or 'no instances'}")]
-            if partitioned
-            else []
-        ),
+        *([("partitioned", plural(partitioned, "GPU") + _instances(nodes))] if partitioned else []),
         *([("not in use", ", ".join(apart))] if apart else []),
         ("levels", " > ".join([*levels, "node"])),
         ("gangs", _gangs_read(plan.instance.gangs)),
@@ -217,6 +212,16 @@ def facts(plan: PlanDocument) -> Table:
         tuple((Cell(name, "dim"), Cell(text)) for name, text in rows),
         headless=True,
     )
+
+
+def _instances(nodes: Iterable[NodeDocument]) -> str:
+    """``: 7 x 1g.10gb, 2 x 3g.40gb``, whether held or not; empty where none is known by its profile."""
+    found: Counter[str] = Counter()
+    for node in nodes:
+        for amounts in (node.allocatable, node.held):
+            found.update({r: n for r, n in amounts.items() if r.startswith(RESOURCE) and n})
+    parts = ", ".join(f"{n} x {r.removeprefix(RESOURCE)}" for r, n in sorted(found.items()))
+    return f": {parts}" * bool(parts)
 
 
 def _gangs_read(gangs: Iterable[GangDocument]) -> str:

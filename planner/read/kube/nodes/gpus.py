@@ -117,6 +117,7 @@ class GpuReader:
         seen = (len(devices.devices) if devices is not None else 0, len(self.health), *counts)
         node.gpu_resource, node.gpus = resource, gpus
         node.shared = self._why_shared(resource, devices)
+        node.partitioned = node.shared == "MIG" or (node.shared is None and bool(parts))
         if node.shared is None:
             node.installed = max(capacity, gpus, *seen)
             if gpus < node.installed:
