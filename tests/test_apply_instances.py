@@ -1,4 +1,4 @@
-"""Pods that ask for MIG instances, applied: pinned to their node, whose device plugin chooses the instance."""
+"""Pods that ask for MIG instances, applied: pinned to their node, which chooses the instance."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from building import instance_document
 from kube import node, pod
 from kube_nodes import one as one_node
@@ -26,20 +25,26 @@ Json = dict[str, Any]
 OBJECTS = Path(__file__).parent / "mig_operator.yaml"
 
 SMALL, LARGE, SLICE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb", "nvidia.com/gpu.shared"
+PART = "nvidia.com/gpu.part"  # of what counts as nvidia.com/gpu
 
 NODES: dict[str, tuple[Json, Json, int, int]] = {
     # what gangs may use, what pods of no gang hold, partitioned GPUs, and others that are not given
-    "a100-changing": ({SMALL: "0", LARGE: "0", SLICE: "0"}, {}, 4, 0),
-    "a100-mixed": ({SMALL: "13", LARGE: "4", SLICE: "0"}, {SMALL: "1", "pods": "1"}, 4, 0),
-    "a100-single": ({SMALL: "0", SLICE: "0"}, {}, 8, 0),
-    "a100-whole": ({SMALL: "0", SLICE: "0"}, {}, 0, 0),
-    "t4-sliced": ({SMALL: "0", SLICE: "16"}, {}, 0, 4),
+    "a100-changing": ({SMALL: "0", LARGE: "0", SLICE: "0", PART: "0"}, {}, 4, 0),
+    "a100-mixed": (
+        {SMALL: "13", LARGE: "4", SLICE: "0", PART: "0"},
+        {SMALL: "1", "pods": "1"},
+        4,
+        0,
+    ),
+    "a100-single": ({SMALL: "0", SLICE: "0", PART: "56"}, {}, 8, 0),
+    "a100-whole": ({SMALL: "0", SLICE: "0", PART: "0"}, {}, 0, 0),
+    "t4-sliced": ({SMALL: "0", SLICE: "16", PART: "0"}, {}, 0, 4),
 }
 
 GANGS: dict[str, tuple[int, int, Json]] = {
     # pods, GPUs of each, and what else each requests
     "half": (1, 4, {}),
-    "on-single": (1, 1, {}),
+    "on-single": (1, 0, {PART: "1"}),
     "serve": (2, 0, {"cpu": "4", SMALL: "1"}),
     "sliced": (1, 0, {SLICE: "1"}),
     "whole": (1, 8, {}),
@@ -50,9 +55,9 @@ MISSING = (
     "the others are partitioned and not given whole"
 )
 REMARKS = [
-    "Node a100-changing: its MIG instances are not given: its nvidia.com/mig.config.state is not success",
     MISSING,
-    "Node a100-single: its GPUs are partitioned (MIG); none of them is given",
+    "Node a100-changing: its MIG instances are not given: its nvidia.com/mig.config.state is not success",
+    "Node a100-single: its GPUs are partitioned (MIG); none of them is given whole",
     "Node t4-sliced: its GPUs are time-sliced; none of them is given whole",
 ]
 
@@ -100,19 +105,104 @@ def test_they_are_planned_beside_whole_gpus_where_the_instances_are() -> None:
         if one["decision"] == "place"
     }
     assert places.pop("half") <= {"a100-changing", "a100-mixed"}  # each has 4 GPUs that are whole
-    assert places == {"serve": {"a100-mixed"}, "sliced": {"t4-sliced"}, "whole": {"a100-whole"}}
+    assert places == {
+        "serve": {"a100-mixed"}, "sliced": {"t4-sliced"}, "whole": {"a100-whole"},
+        "on-single": {"a100-single"},
+    }  # fmt: skip
 
 
-def test_a_pod_that_asks_for_a_whole_gpu_never_gets_an_instance_of_its_name() -> None:
-    # with the strategy single an instance is requested as nvidia.com/gpu
-    (one,) = [one for one in plan()["spec"]["gangs"] if one["name"] == "on-single"]
-    assert (one["decision"], one["pods"], one["reason"]["code"]) == ("wait", [], "Never")
-    assert one["reason"]["fields"] == {"gpusPerPod": 1, "nodeGpus": 0}
-    free = yaml.safe_load(OBJECTS.read_text(encoding="utf-8"))
-    kept = [i for i in free["items"] if i["metadata"]["name"] in ("a100-single", "half", "whole")]
-    listed = {**free, "items": kept}
+PRODUCT, PARTS = "nvidia.com/gpu.product", "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"
+
+
+def single(name: str = "n1", gpus: int = 3, **labels: str) -> Json:
+    """A node of one GPU that offers instances as if they were whole GPUs."""
+    return node(name, gpus=gpus, **{PRODUCT: PARTS, "nvidia.com/mig.strategy": "single", **labels})
+
+
+def decided(*trees: Json) -> dict[str, str]:
+    """Pod to node, of those that are placed."""
+    listed = {"apiVersion": "v1", "kind": "List", "items": list(trees)}
     instance = load(["-"], stdin=io.BytesIO(json.dumps(listed).encode())).instance
-    assert [decision.decision for decision in solve(instance).decisions] == ["wait", "wait"]
+    found = compose(
+        instance, solve(instance), name="p", created_at="2026-11-21T00:00:00Z", generator="test"
+    )
+    assert check(json.loads(json.dumps(found))) == []
+    return {pod["name"]: pod["node"] for one in found["spec"]["gangs"] for pod in one["pods"]}
+
+
+def asks(name: str, gpus: int = 1, **spec: object) -> Json:
+    return pod(name, gpus=gpus, gated=True, **spec)
+
+
+def requiring(key: str, *values: str, operator: str = "In") -> Json:
+    """An affinity to nodes with one of these labels."""
+    term = {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return {"nodeAffinity": required}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {"nodeSelector": {"nvidia.com/mig.strategy": "single"}},
+        {"nodeSelector": {PRODUCT: "NVIDIA-A100-SXM4-80GB"}},
+        {"affinity": requiring(PRODUCT, PARTS, "NVIDIA-A100-SXM4-80GB")},
+        {"affinity": requiring(PRODUCT, PARTS, operator="NotIn")},
+    ],
+)
+def test_a_pod_that_does_not_select_parts_alone_never_gets_one_for_a_whole_gpu(spec: Json) -> None:
+    # with the strategy single an instance is offered and requested as nvidia.com/gpu
+    assert decided(single(), asks("a", **spec)) == {}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{"nodeSelector": {PRODUCT: PARTS}}, {"affinity": requiring(PRODUCT, PARTS)}],
+    ids=["selector", "affinity"],
+)
+def test_a_pod_that_selects_parts_gets_those_that_are_free_and_no_whole_gpu(spec: Json) -> None:
+    whole = node("n2", gpus=8, **{PRODUCT: "NVIDIA-A100-SXM4-80GB"})
+    runs = pod("runs", gpus=1, on="n1")  # kube-scheduler does not know parts from GPUs
+    assert decided(single(), whole, runs, asks("a", 2, **spec)) == {"a": "n1"}
+    assert decided(single(), whole, runs, asks("a", 3, **spec)) == {}
+    assert decided(whole, asks("a", 1, **spec)) == {}
+
+
+@pytest.mark.parametrize(
+    ("labels", "selector"),
+    [
+        (
+            {PRODUCT: "Tesla-T4-SHARED", "nvidia.com/gpu.replicas": "4"},
+            {PRODUCT: "Tesla-T4-SHARED"},
+        ),
+        *(
+            (labels, labels)
+            for labels in (
+                {"cloud.google.com/gke-gpu-partition-size": "1g.10gb"},
+                {"cloud.google.com/gke-gpu-sharing-strategy": "time-sharing"},
+            )
+        ),
+    ],
+    ids=["time slices", "GKE partitions", "GKE time slices"],
+)
+def test_other_parts_that_count_as_gpus_are_selected_likewise(
+    labels: dict[str, str], selector: dict[str, str]
+) -> None:
+    shared = node("n1", gpus=4, **labels)
+    gang = (asks("a", nodeSelector=selector), asks("b"), asks("c", 4, nodeSelector=selector))
+    assert decided(shared, *gang[:2]) == {"a": "n1"}
+    assert decided(shared, *gang[1:]) == {"c": "n1"}
+    assert list(decided(shared, gang[0], gang[2]).values()) == ["n1"]  # 4, or 1 of them
+
+
+@pytest.mark.parametrize(
+    "changed", [{"nvidia.com/mig.config.state": "pending"}, {PRODUCT: "X-MIG-INVALID"}]
+)
+def test_parts_that_change_or_are_not_alike_are_not_given(changed: dict[str, str]) -> None:
+    there = single(**changed)
+    chosen = {PRODUCT: there["metadata"]["labels"][PRODUCT]}
+    assert decided(there, asks("a", nodeSelector=chosen)) == {}
 
 
 @pytest.mark.parametrize("state", ["pending", "rebooting", "failed"])

@@ -16,7 +16,7 @@ from planner.read.kube.devices.slices import NodeDevices, resource_of
 from planner.read.kube.dialects import hami
 from planner.read.kube.lookup import number, objects, text, whole
 from planner.read.kube.nodes.products import PRODUCT
-from planner.read.kube.pods.requests import KOORDINATOR, KOORDINATOR_PERCENTS, PARTITIONS
+from planner.read.kube.pods.requests import KOORDINATOR, KOORDINATOR_PERCENTS, PART, PARTITIONS
 from planner.read.kube.records import MAX_GPUS, KubeNode, KubeObject
 
 NVIDIA, AMD, ACK = "nvidia.com/gpu", "amd.com/gpu", "aliyun.com/gpu"
@@ -101,13 +101,13 @@ class GpuReader:
         node = self.node
         offered = node.allocatable.items()
         parts = [name for name, amount in offered if amount and PARTITIONS.fullmatch(name)]
-        self._withhold_changing(parts)
         resource = self._resource()
         devices = self._devices(resource)
         counts = list(self._label_counts(resource))
         if resource is None:
             resource = self._resource_without_amounts(devices, counts)
             if resource is None:
+                self._withhold_changing(parts)
                 return
         capacity = self._plausible(self.capacity.get(resource))
         gpus = self._allocatable(resource, devices)
@@ -117,6 +117,9 @@ class GpuReader:
         seen = (len(devices.devices) if devices is not None else 0, len(self.health), *counts)
         node.gpu_resource, node.gpus = resource, gpus
         node.shared = self._why_shared(resource, devices)
+        if node.shared is not None and resource == NVIDIA and names_parts(self.labels):
+            node.allocatable[PART] = gpus
+            parts.append(PART)
         node.partitioned = node.shared == "MIG" or (node.shared is None and bool(parts))
         if node.shared is None:
             node.installed = max(capacity, gpus, *seen)
@@ -129,6 +132,7 @@ class GpuReader:
             node.installed = max(*seen, self._behind_shares(capacity or gpus))
         node.devices = devices.devices if devices is not None else ()
         node.gpu_names = tuple(dict.fromkeys(self._request_names(resource, devices)))
+        self._withhold_changing(parts)
         sick = {index for index, healthy in self.health.items() if not healthy}
         sick.update(self.cards.sick if self.cards is not None else ())
         sick.update(devices.sick if devices is not None else ())
@@ -215,7 +219,7 @@ class GpuReader:
     def _withhold_changing(self, parts: Sequence[str]) -> None:
         """Offer no MIG instances while NVIDIA's MIG manager changes them, or after it failed to."""
         state = self.labels.get(f"{_MIG_CONFIG}.state") or "success"
-        instances = [name for name in parts if name.startswith(RESOURCE)]
+        instances = [name for name in parts if name.startswith(RESOURCE) or name == PART]
         if state != "success" and instances:
             self._add(f"its MIG instances are not given: its {_MIG_CONFIG}.state is not success")
             self.node.allocatable.update(dict.fromkeys(instances, 0))
@@ -274,6 +278,18 @@ class GpuReader:
         for key in (_REPLICAS, _GKE_CLIENTS):
             parts *= max(1, number(self.labels.get(key)) or 1)
         return -(-advertised // parts)
+
+
+def names_parts(labels: Mapping[str, str]) -> bool:
+    """Whether labels of a node, or a selector of them, say that its GPUs are parts, all alike."""
+    product = labels.get(PRODUCT, "")
+    sharing = labels.get(_GKE_SHARING) or "none"
+    return (
+        ("-MIG-" in product and "INVALID" not in product)
+        or product.endswith("-SHARED")
+        or bool(labels.get(_GKE_PART))
+        or sharing.lower() != "none"
+    )
 
 
 def _is_time_sliced(labels: Mapping[str, str]) -> bool:

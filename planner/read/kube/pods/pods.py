@@ -6,17 +6,19 @@ added to the spec of a pod that it started is no wish of its gang; what the pod 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from models.apply.intents import PLAN, read_intent
 from models.documents.cluster import HOSTNAME_LABEL
+from models.documents.gang import NodeExpression
 from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import IMPLICIT, ClaimedGpus, Claims, Sort
 from planner.read.kube.devices.wants import unallocatable
 from planner.read.kube.dialects import hived, kueue
 from planner.read.kube.lookup import Tree, at, flag, items, mapping, text, whole
+from planner.read.kube.nodes.gpus import NVIDIA, names_parts
 from planner.read.kube.pods.constraints import Constraints
 from planner.read.kube.pods.holdings import Holding, read_holding, settle
 from planner.read.kube.pods.placement import Places, read_placement
@@ -26,6 +28,7 @@ from planner.read.kube.pods.requests import (
     CONTAINERS,
     KOORDINATOR,
     NO_CLAIM,
+    PART,
     TWO_NAMES,
     UNREADABLE,
     GpuRequest,
@@ -120,11 +123,14 @@ class _Reader:
         if not self._is_offered(pod, request, requests.amounts):
             self.remarks.add(pod.subject, NOT_OFFERED)
             request = GpuRequest()
+        request = self._part_held(pod, request)
         holding = self._holding(pod, requests, request, claimed)
         if requests.unreadable:
             what = "requests an amount that cannot be read; it counts as 0"
             self.remarks.add(pod.subject, what)
         self.constraints.read(pod, self._unpinned_spec(pod))
+        if pod.node is None and selects_parts(pod.selector, pod.affinity):
+            request = _as_part(pod, request)
         pod.gpus = self._requested_gpus(pod, request, claimed)
         pod.wants_gpus = bool(
             pod.gpus or request.fraction or request.hived or claimed or claimed.part
@@ -143,6 +149,11 @@ class _Reader:
         pod.unsupported = tuple(dict.fromkeys(problems))
         pod.priority = self._priority(object_, queued=kueue.GATE in pod.gates)
         return pod, holding
+
+    def _part_held(self, pod: KubePod, request: GpuRequest) -> GpuRequest:
+        """What the pod requests beside the parts of GPUs that it holds under the name of whole ones."""
+        node = self.places.nodes.get(pod.node or "")
+        return _as_part(pod, request) if node is not None and PART in node.allocatable else request
 
     def _holding(
         self, pod: KubePod, requests: PodRequests, request: GpuRequest, claimed: ClaimedGpus
@@ -238,6 +249,33 @@ class _Reader:
             what = "its PriorityClass is not in the input; its priority counts as 0"
             self.remarks.add(pod.subject, what, "add the PriorityClasses to the input")
         return found or 0
+
+
+def _as_part(pod: KubePod, request: GpuRequest) -> GpuRequest:
+    """The request without GPUs that are parts, which go to the pod's other requests."""
+    if not request.gpus or request.resource != NVIDIA:
+        return request
+    pod.requests, pod.gpu_resource = {**pod.requests, PART: request.gpus}, None
+    return GpuRequest()
+
+
+def selects_parts(
+    selector: Mapping[str, str], affinity: Sequence[Sequence[NodeExpression]]
+) -> bool:
+    """Whether only nodes can match whose GPUs are parts, all alike on a node, by the labels that say so."""
+    return names_parts(selector) or (
+        bool(affinity)
+        and all(
+            any(
+                one.operator == "In"
+                and not one.field
+                and one.values
+                and all(names_parts({one.key: value}) for value in one.values)
+                for one in term
+            )
+            for term in affinity
+        )
+    )
 
 
 def _problems(

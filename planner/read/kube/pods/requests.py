@@ -233,7 +233,10 @@ KOORDINATOR = ("koordinator.sh/", "kubernetes.io/")
 KOORDINATOR_PERCENTS = ("gpu", "gpu-core", "gpu-memory-ratio")
 """Koordinator's resources, now and of old: percents of GPUs, by cores and by memory."""
 
-PARTITIONS = re.compile(r"nvidia\.com/mig-.+|nvidia\.com/gpu\.shared|amd\.com/.+_nps[0-9]+")
+PART = "nvidia.com/gpu.part"
+"""In plans alone: parts, all alike on a node, that are offered and requested under the name of whole GPUs."""
+
+PARTITIONS = re.compile(r"nvidia\.com/mig-.+|nvidia\.com/gpu\.(shared|part)|amd\.com/.+_nps[0-9]+")
 """Parts of GPUs with resource names of their own: their GPUs are not among those offered whole.
 
 All parts of one name are alike, so they are planned like any other resource that pods request.
