@@ -129,7 +129,7 @@ def test_nine_of_ten_intervals_hold_even_if_waits_become_longer(growth: int) -> 
 def test_who_should_have_started_counts_at_once() -> None:
     calm, late = Waits(), Waits()
     for waits in (calm, late):
-        ask(waits, 30)
+        ask(waits, 60)
     for number in range(100, 120):
         late.wait(number, 10**6, asks(10**6))  # they never start
     now = 10**7
@@ -138,6 +138,15 @@ def test_who_should_have_started_counts_at_once() -> None:
     assert wider is not None
     assert wider.latest - now + 60 > 2.4 * (usual.latest - now + 60)  # 1.0487 ** 20 is 2.6
     assert wider.earliest == usual.earliest
+
+
+def test_where_more_wait_than_half_of_those_who_started_nothing_is_said() -> None:
+    waits = Waits()
+    ask(waits, 30)
+    said = [waits.wait(number, 10**6, asks(10**6)) for number in range(100, 120)]
+    assert [one is not None for one in said] == [True] * 16 + [False] * 4  # 15 wait before the 16th
+    waits.start(100, 10**6 + 100)
+    assert waits.wait(120, 10**6 + 100, asks(10**6 + 100)) is None  # 19 wait, 31 have started
 
 
 def test_only_the_latest_waits_count() -> None:

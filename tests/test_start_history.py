@@ -151,8 +151,8 @@ def test_a_trace_teaches_what_the_replay_learned_that_it_is_of(tmp_path: Path, c
     learned, waits = history.factors, done._waits  # the same, by another way
     assert isinstance(waits, Waits)
     for gpus, before, wait in [(8, 8, 100), (16, 64, 1000), (24, 200, 5000)]:
-        mine = learned.between(0, Asks(gpus, before, 24, wait))
-        theirs = waits.factors().between(0, Asks(gpus, before, 24, wait * MS))
+        mine = learned.between(0, Asks(gpus, before, 24, wait), {})
+        theirs = waits.factors().between(0, Asks(gpus, before, 24, wait * MS), {})
         assert mine is not None
         assert theirs is not None
         assert mine.latest == pytest.approx(theirs.latest / MS, rel=0.02)

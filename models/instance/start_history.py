@@ -38,20 +38,27 @@ class Asks:
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """``ranks``: by class the order statistics of factors; they, ``early`` and ``late`` in millionths.
+    """``ranks``: by class how many factors are known, and their order statistics.
 
-    ``certain``: ``CERTAIN_S`` in the unit of times.
+    These, ``early`` and ``late`` are in millionths. ``certain``: ``CERTAIN_S`` in the unit of times.
     """
 
-    ranks: Mapping[Hashable, tuple[int, int]]
+    ranks: Mapping[Hashable, tuple[int, int, int]]
     early: int
     late: int
     certain: int
 
-    def between(self, now: int, asks: Asks) -> Between | None:
-        """Between when a gang that waits now is expected to start; None where there is no basis."""
-        least, most = next((self.ranks[o] for o in asks.classes() if o in self.ranks), (None, 0))
-        if least is None:
+    def between(self, now: int, asks: Asks, waiting: Mapping[Hashable, int]) -> Between | None:
+        """Between when a gang that waits now is expected to start; None where there is no basis.
+
+        ``waiting``: by class how many wait, itself not counted. If they are more than half of those that have
+        started, what they have in common has not been seen yet.
+        """
+        found = next(((o, self.ranks[o]) for o in asks.classes() if o in self.ranks), None)
+        if found is None:
+            return None
+        own, (known, least, most) = found
+        if 2 * waiting.get(own, 0) > known:
             return None
         wait = asks.start - now + self.certain
         earliest = now + max(0, wait * least // self.early - self.certain)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterable, Sequence
 
 from models.instance.start_history import MILLION, Asks, Between, Factors
@@ -75,6 +75,7 @@ class Waits:
         self._certain = CERTAIN_S * second
         self._of: dict[Hashable, _Recent] = defaultdict(_Recent)
         self._waiting: dict[Hashable, tuple[int, Asks, Between | None]] = {}
+        self._open = Counter[Hashable]()
         self._due: list[tuple[int, Hashable]] = []
         self._early = self._late = FIRST
 
@@ -87,19 +88,26 @@ class Waits:
         if between is not None:
             heapq.heappush(self._due, (between.latest, who))
         self._waiting[who] = (now, asks, between)
+        self._open.update(asks.classes())
         return between
 
     def between(self, now: int, asks: Asks) -> Between | None:
         """The same of one that is not followed."""
         self._pass(now)
-        seen = ((one, ninety(self._of[one].ordered)) for one in asks.classes() if one in self._of)
-        found = next(({one: ranks} for one, ranks in seen if ranks is not None), {})
-        return Factors(found, self._early, self._late, self._certain).between(now, asks)
+        return self._factors(asks.classes()).between(now, asks, self._open)
 
     def factors(self) -> Factors:
         """What has been learned by now."""
-        found = ((one, ninety(recent.ordered)) for one, recent in self._of.items())
-        ranks = {one: both for one, both in found if both is not None}
+        return self._factors(self._of)
+
+    def _factors(self, classes: Iterable[Hashable]) -> Factors:
+        """For these classes: the ranks of those that have some."""
+        known = ((one, self._of[one].ordered) for one in classes if one in self._of)
+        ranks = {
+            one: (len(ordered), *both)
+            for one, ordered in known
+            if (both := ninety(ordered)) is not None
+        }
         return Factors(ranks, self._early, self._late, self._certain)
 
     def start(self, who: Hashable, now: int) -> None:
@@ -108,6 +116,7 @@ class Waits:
         if who not in self._waiting:
             return
         since, asks, between = self._waiting.pop(who)
+        self._open.subtract(asks.classes())
         expected = asks.start - since + self._certain
         for one in asks.classes():
             self._of[one].add((now - since + self._certain) * MILLION // expected)

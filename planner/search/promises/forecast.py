@@ -81,13 +81,17 @@ def with_intervals(
     before = Counter[int]()
     for i in waiting:
         before[gangs[i].own_priority] += asked[i]
-    found = list(decisions)
+    found, asking = list(decisions), dict[int, Asks]()
     for i, start in zip(waiting, starts, strict=True):
         reason = decisions[i].reason
         if start is None or (reason is not None and reason.code == NEVER):
             continue
         ahead = sum(gpus for p, gpus in before.items() if p >= gangs[i].own_priority)
-        between = history.factors.between(instance.now, Asks(asked[i], ahead, installed, start))
+        asking[i] = Asks(asked[i], ahead, installed, start)
+    alike = Counter(one for asks in asking.values() for one in asks.classes())
+    for i, asks in asking.items():
+        others = alike - Counter(asks.classes())
+        between = history.factors.between(instance.now, asks, others)
         found[i] = replace(found[i], expected_between=between)
     return tuple(found)
 
