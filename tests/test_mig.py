@@ -17,6 +17,7 @@ import yaml
 from building import instance_document
 
 from models.documents.canonical import digest
+from models.documents.plan import PlanDocument
 from models.instance.cluster import Node
 from models.instance.instance import Instance
 from models.mig import Board, boards, boards_of, profile_names, resource_of
@@ -24,6 +25,8 @@ from models.results.plan import compose
 from models.verify.check import check
 from planner.read.inputs import instance_from_document, load
 from planner.search.solve import solve
+from planner.show.plan.plan_tables import pods
+from planner.show.plan.selection import Selection
 
 Json = dict[str, Any]
 Places = tuple[tuple[int, ...], int, int]
@@ -388,3 +391,12 @@ def test_the_shipped_example_plans_as_its_comments_say() -> None:
     assert reasons["embed"]["fields"]["roomPods"] == 3
     # 8 + 8 + 5 whole GPUs, 2 whole servers
     assert (reasons["wide"]["code"], reasons["wide"]["fields"]["roomPods"]) == ("Never", 2)
+
+
+def test_the_wide_table_names_the_profile_that_a_pod_gets() -> None:
+    plan = planned(read(gang("both", asked("1g.10gb", 1), {"replicas": 1, "gpus": 2})))
+    document = PlanDocument.model_validate(plan)
+    cells = [[cell.text for cell in row] for row in pods(document, Selection()).rows]
+    assert cells[0] == ["ml/both-r0-0", "mixed", "1g.10gb"]
+    assert cells[1][0] == "ml/both-r1-0"
+    assert "1g.10gb" not in cells[1][2]

@@ -366,17 +366,27 @@ def _gpus_text(group: Sequence[PlanGang], requests: Requests) -> str:
 
 def pods(plan: PlanDocument, only: Selection) -> Table:
     """One row for each pod of the selected gangs after the plan, in the plan's order."""
-    rows = [
-        (
-            Cell(f"{gang.namespace}/{pod.name}"),
-            Cell(pod.node),
-            Cell("any" if pod.gpus is None else ranges(pod.gpus) or "-"),
-        )
-        for gang in plan.spec.gangs
-        if only.takes(gang)
-        for pod in gang.pods
-    ]
+    requests = plan.instance.gangs_by_key()
+    rows = []
+    for gang in filter(only.takes, plan.spec.gangs):
+        instances = _instances_a_pod(requests.get(gang.key))
+        for pod in gang.pods:
+            whole = "any" if pod.gpus is None else ranges(pod.gpus)
+            gpus = ", ".join([*([whole] if whole else []), *instances.get(pod.role, ())])
+            name = f"{gang.namespace}/{pod.name}"
+            rows.append((Cell(name), Cell(pod.node), Cell(gpus or "-")))
     return Table((Column("POD", fold=True), Column("NODE"), Column("GPUS")), tuple(rows))
+
+
+def _instances_a_pod(request: GangDocument | None) -> dict[str, list[str]]:
+    """By role, the profiles of which each pod has an instance: ``1g.10gb``, or ``2 x 1g.10gb``."""
+    found: dict[str, list[str]] = {}
+    for role in () if request is None else request.spec.roles:
+        for resource, count in role.requests.items():
+            if resource.startswith(RESOURCE):
+                many = f"{count} x " * (count > 1)
+                found.setdefault(role.name, []).append(many + resource.removeprefix(RESOURCE))
+    return found
 
 
 def ending(plan: PlanDocument) -> list[str]:
