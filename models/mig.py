@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
+from itertools import product
+from operator import le
 
 from models.hardware import slug
 
@@ -76,6 +78,59 @@ class Board:
             return _placed(tuple((one.starts, one.size) for one in found), 0)
         return len(kinds) <= 1
 
+    def geometries(self, wanted: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """Largest sets of instances that one GPU can have, as numbers of each wanted profile.
+
+        None is contained in another, and each has an instance. Largest first.
+        """
+        if (self.name, *wanted) not in _GEOMETRIES:
+            _GEOMETRIES[self.name, *wanted] = _largest(self, wanted)
+        return _GEOMETRIES[self.name, *wanted]
+
+    def cover(self, wanted: Sequence[tuple[str, int]]) -> tuple[tuple[int, ...], ...] | None:
+        """Geometries, one a GPU, of the fewest GPUs that have these instances; None if none have.
+
+        ``wanted``: profiles with their numbers.
+        """
+        names, amounts = tuple(p for p, _ in wanted), tuple(n for _, n in wanted)
+        return _cover(self.geometries(names), amounts)
+
+
+_GEOMETRIES: dict[tuple[str, ...], tuple[tuple[int, ...], ...]] = {}
+
+
+def _largest(board: Board, wanted: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    most = [0 if (one := board.profile(name)) is None else one.most for name in wanted]
+    possible = [
+        counts
+        for counts in product(*(range(n + 1) for n in most))
+        if any(counts)
+        and board.can_have(n for n, c in zip(wanted, counts, strict=True) for _ in range(c))
+    ]
+    found = [
+        one for one in possible if not any(one != o and all(map(le, one, o)) for o in possible)
+    ]
+    return tuple(sorted(found, reverse=True))
+
+
+@lru_cache(maxsize=1 << 16)
+def _cover(
+    geometries: tuple[tuple[int, ...], ...], wanted: tuple[int, ...]
+) -> tuple[tuple[int, ...], ...] | None:
+    """Some GPU has the first instance that is left: the best of the geometries that it may have."""
+    first = next((i for i, amount in enumerate(wanted) if amount > 0), None)
+    if first is None:
+        return ()
+    best: tuple[tuple[int, ...], ...] | None = None
+    for one in geometries:
+        if not one[first]:
+            continue
+        left = tuple(max(0, amount - has) for amount, has in zip(wanted, one, strict=True))
+        rest = _cover(geometries, left)
+        if rest is not None and (best is None or len(rest) + 1 < len(best)):
+            best = (one, *rest)
+    return best
+
 
 def _placed(left: Sequence[tuple[tuple[int, ...], int]], taken: int) -> bool:
     """Whether all of these (starts, size) have places. ``taken``: mask of the slices in use."""
@@ -90,6 +145,11 @@ def _placed(left: Sequence[tuple[tuple[int, ...], int]], taken: int) -> bool:
 def boards_of(gpu: str) -> tuple[Board, ...]:
     """The boards that a GPU model may be: an A100 has 40 or 80 GB. None: no MIG, or none that is known."""
     return tuple(board for board in boards() if slug(gpu) in board.gpus)
+
+
+def board_named(name: str) -> Board | None:
+    """The board of this name, in any case."""
+    return next((board for board in boards() if slug(board.name) == slug(name)), None)
 
 
 @cache

@@ -42,8 +42,8 @@ def differences(instance: Instance) -> list[str]:
         *_tiers(best, solution),
         *_valued(instance, solution),
         *_bought(instance, best, solution),
-        *_checked("search", instance, solution),
-        *_checked("exhaustive", instance, best.solution(moves_of(instance, best))),
+        *misstated("search", instance, solution),
+        *misstated("exhaustive", instance, best.solution(moves_of(instance, best))),
     ]
 
 
@@ -104,7 +104,7 @@ def _admitted(tiers: Tiers) -> int:
     return sum(value for name, value in tiers if name.startswith("admission/"))
 
 
-def _checked(who: str, instance: Instance, solution: Solution) -> Iterator[str]:
+def misstated(who: str, instance: Instance, solution: Solution) -> Iterator[str]:
     for violation in check(_document(instance, solution)):
         yield f"{who}: {violation.rule} {violation.gang}: {violation.message}"
 

@@ -15,6 +15,8 @@ from models.documents.gang import GangDocument, PodDocument, RoleDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanPod
 from models.instance.gang import OFFERS
 from models.instance.policy import SLURM
+from models.instance.solution import STARTS
+from models.mig import RESOURCE
 from models.units import shown
 
 Key = tuple[str, str]
@@ -141,7 +143,8 @@ class PlanActions:
     """Everything a plan orders, by gang key. ``cluster``: uid of the namespace kube-system.
 
     ``created_at``: of the plan, seconds since the epoch. ``gate``, ``scheduler``, ``backend``: of its Policy.
-    ``kept``: running gangs that lack no pod and stay.
+    ``kept``: running gangs that lack no pod and stay. ``unpartitioned``: gangs left out, for GPUs have to be
+    partitioned first.
     """
 
     plan: str
@@ -153,6 +156,7 @@ class PlanActions:
     gangs: tuple[GangActions, ...]
     nodes: tuple[NodeAssumptions, ...]
     kept: Mapping[Key, KeptGang] = field(default_factory=dict)
+    unpartitioned: tuple[Key, ...] = ()
 
     @property
     def namespaces(self) -> tuple[str, ...]:
@@ -213,7 +217,10 @@ def actions_of(plan: PlanDocument, *, unknown_uid: str | None = None) -> PlanAct
     ordered = []
     kept: dict[Key, KeptGang] = {}
     selected: dict[str, set[str]] = {}
+    unpartitioned = _needing_partitions(plan)
     for decided in plan.spec.gangs:
+        if decided.key in unpartitioned:
+            continue
         orders = _GangOrders(decided, gangs[decided.key], plan.metadata.created_at, unknown_uid)
         ordered.append(orders.order())
         if (whole := orders.kept()) is not None:
@@ -233,7 +240,37 @@ def actions_of(plan: PlanDocument, *, unknown_uid: str | None = None) -> PlanAct
         gangs=tuple(sorted(changed, key=lambda gang: gang.key)),
         nodes=tuple(_relied(instance.cluster.spec, selected)),
         kept=kept,
+        unpartitioned=unpartitioned,
     )
+
+
+def _needing_partitions(plan: PlanDocument) -> tuple[Key, ...]:
+    """Gangs that start on GPUs which have to be partitioned first.
+
+    Raises InapplicablePlanError if gangs are stopped or moved as well: perhaps for these.
+    """
+    nodes = {one.node for one in plan.spec.partitions}
+    gangs = plan.instance.gangs_by_key()
+    found = tuple(
+        decided.key
+        for decided in plan.spec.gangs
+        if decided.decision in STARTS
+        and any(
+            pod.node in nodes and _takes_part(gangs[decided.key], pod.role) for pod in decided.pods
+        )
+    )
+    if found and any(one.decision in ("preempt", "move") for one in plan.spec.gangs):
+        raise InapplicablePlanError(
+            "the plan partitions GPUs, and stops or moves gangs",
+            "partition the GPUs that `gangplan show` lists, then plan again",
+        )
+    return found
+
+
+def _takes_part(gang: GangDocument, role: str) -> bool:
+    """Whether pods of the role ask for an instance of a GPU."""
+    own = (one.requests for one in gang.spec.roles if one.name == role)
+    return any(name.startswith(RESOURCE) for requests in own for name in requests)
 
 
 _GROWING = ("resize", "move")

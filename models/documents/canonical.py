@@ -226,10 +226,17 @@ def _node(node: Node) -> NodeDocument:
         domains={},
         unhealthy_gpus=(),
         unknown_unhealthy=node.unknown_unhealthy - node.unknown_partitioned,
+        allocatable=_stated(node),
         labels={},
         taints=_all(TaintDocument, node.taints),
         nics=None if node.nics is None else _all(NicDocument, node.nics),
     )
+
+
+def _stated(node: Node) -> dict[str, int]:
+    """What is allocatable without the instances that GPUs could have."""
+    could = dict(node.reshapable)
+    return {name: most - could.get(name, 0) for name, most in node.allocatable}
 
 
 _OWN_TIMES = (

@@ -132,6 +132,10 @@ class NodeDocument(Document):
     unknown_partitioned: Annotated[int, whole(0, MAX_GPUS)] = omitted(
         default=0, description="Number of partitioned GPUs of unknown index, besides `mig`"
     )
+    dynamic_mig: Title | None = omitted(
+        description="Board of its GPUs, as `H100-80`: a plan may partition those that are idle and not in "
+        "`mig`, or give them whole"
+    )
     labels: Mapped[LabelKey, LabelValue] = Field(default={}, description="Kubernetes labels")
     taints: Many[TaintDocument] = ()
     nics: Many[NicDocument] | None = omitted(description="Its NICs, in place of its model's")

@@ -18,6 +18,7 @@ from models.documents.base import (
     Natural,
     Open,
     Time,
+    Title,
     omitted,
     whole,
 )
@@ -219,10 +220,21 @@ class PlanGang(Open):
         return self.decision == "keep" and self.reason is not None
 
 
+class PlanPartition(Open):
+    """A GPU of a node with `dynamicMig`, and the instances that it is to have."""
+
+    node: Name
+    gpu: Natural
+    profiles: Many[Title]
+
+
 class PlanSpec(Open):
     """One decision a gang, by (namespace, name)."""
 
     gangs: Many[PlanGang]
+    partitions: Many[PlanPartition] = omitted(
+        default=(), description="GPUs to partition before the plan is applied, by node and GPU"
+    )
 
 
 class PlanObjective(Open):

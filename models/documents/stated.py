@@ -202,6 +202,11 @@ ROWS: Mapping[str, Row] = {
     "metadata.generator": Row("", ORIGIN),
     "instance": Row("that it is one that can be read, and its digest", ORIGIN),
     **{f"spec.gangs[].{name}": row for name, row in _GANG.items()},
+    "spec.partitions[].node": Row(
+        "that its GPUs may be partitioned, and enough of them are for all pods"
+    ),
+    "spec.partitions[].gpu": Row("that it is healthy, and nobody holds it"),
+    "spec.partitions[].profiles": Row("that these instances can stand on one GPU at once"),
     "status.outcome": _AGAIN,
     **{f"status.objectives[].{name}": row for name, row in _TIER.items()},
     "status.search.solver": Row("", SEARCH),
@@ -251,8 +256,8 @@ _OF_INCOMPLETE = ("text", "missing")
 """Fields of a reason of a gang that lacks pods; the others are those of its cause, and not counted again."""
 
 _UNCOUNTED = ("domain", "model", "roomPods", "roomSlices", "roomGpus", "holders[].gpus")
-"""Fields of reasons that are not counted again for gangs of a service, which may use some GPU models, and
-without running gangs that may give way."""
+"""Fields of reasons that are not counted again for gangs of a service, which may use some GPU models, without
+running gangs that may give way, and where a plan may partition GPUs."""
 
 _REASONS = "spec.gangs[].reason"
 _EXPECTED = "spec.gangs[].expectedStart"
@@ -276,7 +281,10 @@ def unchecked(plan: Mapping[str, Any]) -> tuple[Unchecked, ...]:
     for path, row in ROWS.items():
         if row.always and (path != _EXPECTED or _reserves(plan["instance"])):
             found.setdefault(path, set())
-    if any(gang["spec"].get("service") is not None for gang in plan["instance"]["gangs"]):
+    instance = plan["instance"]
+    if any(gang["spec"].get("service") is not None for gang in instance["gangs"]) or any(
+        "dynamicMig" in node for node in instance["cluster"]["spec"]["nodes"]
+    ):
         for name in _UNCOUNTED:
             found.setdefault(f"{_REASONS}.fields.{name}", set())
     order = {path: at for at, path in enumerate(ROWS)}

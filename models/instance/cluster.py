@@ -36,7 +36,8 @@ class Node:
     sorted by resource; an absent resource does not limit.
     ``unhealthy``: bit mask of unhealthy and of partitioned GPUs, none of which is given;
     ``unknown_unhealthy`` has those of ``unknown_partitioned`` as well. ``held``: in the units of
-    ``allocatable``. The others say what those of ``NodeDocument`` do, maps as sorted pairs.
+    ``allocatable``. ``reshapable``: of what is allocatable the instances that its GPUs could have of each
+    profile, but not of all at once. The others say what those of ``NodeDocument`` do, maps as sorted pairs.
     """
 
     name: str
@@ -55,6 +56,8 @@ class Node:
     last_failure: int | None = None
     mig: tuple[MigGpus, ...] = ()
     unknown_partitioned: int = 0
+    dynamic_mig: str | None = None
+    reshapable: tuple[tuple[str, int], ...] = ()
 
     @property
     def gpus(self) -> int:

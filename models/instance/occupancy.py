@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from models.instance.cluster import Node
 from models.instance.gang import Role
 from models.instance.instance import Instance
+from models.instance.reshaping import Uses, taken_gpus
 from models.instance.solution import GangDecision, PodPlacement
 
 PODS = "pods"
@@ -87,7 +88,8 @@ def _room(instance: Instance, n: int, pods: Sequence[tuple[Role, PodPlacement]])
             if resource in left:
                 left[resource] -= amount
     mask = node.healthy & ~known
-    free = max(0, mask.bit_count() - unknown) if instance.schedulable(node) else 0
+    taken = taken_gpus(instance, pods, (n,)).get(n, 0)
+    free = max(0, mask.bit_count() - unknown - taken) if instance.schedulable(node) else 0
     return Room(mask, unknown, free, tuple(left.items()), is_blind(instance, node, unknown))
 
 
@@ -97,29 +99,29 @@ def is_blind(instance: Instance, node: Node, unknown: int) -> bool:
     return unknown > 0 or (instance.policy.gpu_binding == "none" and unswitched)
 
 
-def free_after(instance: Instance, pods: Iterable[tuple[int, PodPlacement]]) -> list[int]:
+def free_after(instance: Instance, pods: Sequence[tuple[Uses, PodPlacement]]) -> list[int]:
     """Healthy GPUs of every node that no pod holds after the plan; 0 where the node accepts no pods.
 
-    ``pods``: (GPUs of the pod, its placement) of every pod after the plan, running ones included.
+    ``pods``: every pod after the plan with its role, running ones included.
     """
     return list(free_on(instance, pods, range(len(instance.cluster.nodes))).values())
 
 
 def free_on(
-    instance: Instance, pods: Iterable[tuple[int, PodPlacement]], nodes: Iterable[int]
+    instance: Instance, pods: Sequence[tuple[Uses, PodPlacement]], nodes: Collection[int]
 ) -> dict[int, int]:
     """The same of some nodes, given every pod on them."""
     held: dict[int, int] = {}
     hidden: dict[int, int] = {}
-    for gpus, pod in pods:
+    for role, pod in pods:
         if pod.gpus is None:
-            hidden[pod.node] = hidden.get(pod.node, 0) + gpus
+            hidden[pod.node] = hidden.get(pod.node, 0) + role.gpus
         else:
             held[pod.node] = held.get(pod.node, 0) | pod.gpus
-    found = {}
+    taken, found = taken_gpus(instance, pods, nodes), {}
     for n in nodes:
         node = instance.cluster.nodes[n]
         idle = (node.healthy & ~held.get(n, 0)).bit_count()
-        idle -= node.unknown_unhealthy + hidden.get(n, 0)
+        idle -= node.unknown_unhealthy + hidden.get(n, 0) + taken.get(n, 0)
         found[n] = max(0, idle) if instance.schedulable(node) else 0
     return found

@@ -16,6 +16,7 @@ from models.hardware import Nic, ServerModel
 from models.instance.cluster import Node
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS, Room
+from models.instance.reshaping import reshaping
 from models.program.interruption import Question, check, never
 from models.program.packing import LARGEST_MESH_STATE, CountPacking, MaskPacking, Packing, by_count
 from models.program.server_cases import (
@@ -39,6 +40,7 @@ def tight_nodes(
     signatures: Mapping[int, tuple[int, ...]],
     placed: Sequence[bool],
     shares: Mapping[str, int],
+    always: Collection[int] = (),
     interrupted: Question = never,
 ) -> tuple[frozenset[int], tuple[bool, ...]]:
     """Tight nodes, on which some resource may bind, and the demands whose cpu-only pods follow the others.
@@ -47,7 +49,7 @@ def tight_nodes(
     cpu-only pods that follow them, and all other cpu-only pods fit together. The cpu-only pods of a gang that
     may use a tight node do not follow, which may make more nodes tight: repeat until nothing changes.
     ``placed``: demands whose cpu-only pods are always placed on their own. ``shares``: what a GPU that
-    is left free needs of each resource.
+    is left free needs of each resource. ``always``: nodes that are tight.
     """
     follow = [
         _may_follow(demand) and not (by_itself and demand.cpu_only_roles)
@@ -60,13 +62,13 @@ def tight_nodes(
         for n in signatures
     }
     for n, signature in signatures.items():
-        key = (signature, rooms[n].free_gpus, rooms[n].left, lefts[n])
+        key = (signature, rooms[n].free_gpus, rooms[n].left, lefts[n], n in always)
         alike.setdefault(key, []).append(n)
     while True:
         load, found = _Load(demands, follow, shares), list[int]()
         for nodes in alike.values():
             check(interrupted)
-            if load.may_bind(rooms[nodes[0]], lefts[nodes[0]], nodes[0]):
+            if nodes[0] in always or load.may_bind(rooms[nodes[0]], lefts[nodes[0]], nodes[0]):
                 found += nodes
         tight = frozenset(found)
         clear = {nodes: tight.isdisjoint(nodes) for nodes in load.gpu_nodes}
@@ -266,7 +268,14 @@ def build_regions(
         for demand in demands
     ]
     tight, cpu_only_follow = tight_nodes(
-        demands, rooms, node_usages, signatures, fixed, shares or {}, interrupted
+        demands,
+        rooms,
+        node_usages,
+        signatures,
+        fixed,
+        shares or {},
+        reshaping(instance),
+        interrupted,
     )
     standing = {n for demand in demands for n in demand.standing_nodes}
     standing_demands: dict[int, list[int]] = {}

@@ -249,7 +249,10 @@ class StandingValues:
 
 
 def stranded(program: Program, instance: Instance, free: FreeServers) -> Linear:
-    """Sum over nodes of what no request of the mix can use, less what whole nodes give larger requests."""
+    """Sum over nodes of what no request of the mix can use, less what whole nodes give larger requests.
+
+    Partitioned GPUs are of no use to any: so no plan partitions more than it has to.
+    """
     mix = instance.policy.mix
     every = sum(permille for _, permille in mix)
     total = Linear()
@@ -277,7 +280,8 @@ def stranded(program: Program, instance: Instance, free: FreeServers) -> Linear:
             if size > largest:
                 placeable = _whole_node_requests(program, instance, free, nodes, largest, size)
                 total.add_linear(placeable, -permille * size)
-    return total
+    pieces = (p for partition in free.model.variables.partitions for p in partition.pieces)
+    return total.add_all((piece.variable for piece in pieces), every)
 
 
 def _whole_node_requests(

@@ -14,6 +14,7 @@ from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.occupancy import Room
 from models.instance.queue import Holder
+from models.instance.reshaping import reshaping
 from models.instance.solution import GangDecision
 from models.program.base_state import PlacementRequests, classes
 from models.program.interruption import TooLarge
@@ -155,14 +156,22 @@ def _by_region(pieces: Iterable[Piece]) -> dict[int, list[Piece]]:
     return dict(sorted(found.items()))
 
 
-Owner = GangVariables | GroupVariables | PodPool
+@dataclass
+class Partition:
+    """GPUs of a node that get one geometry: pieces of one GPU. ``supply``: instances of each GPU."""
+
+    supply: tuple[tuple[str, int], ...]
+    pieces: list[Piece] = field(default_factory=list)
+
+
+Owner = GangVariables | GroupVariables | PodPool | Partition
 
 
 @dataclass
 class Variables:
     """All variables. ``siblings``: identical gangs placed one by one, in the order in which they start.
 
-    ``admits[c][o]``: whether option o of choice c is chosen.
+    ``admits[c][o]``: whether option o of choice c is chosen. ``partitions``: of GPUs.
     """
 
     gangs: list[GangVariables]
@@ -171,6 +180,7 @@ class Variables:
     flows: list[RegionFlow]
     siblings: list[tuple[int, ...]]
     admits: list[list[int]]
+    partitions: list[Partition] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -288,9 +298,10 @@ def create(
             gangs.append(variables)
             preferences.alone(program, variables)
     stays = staying(instance, program, requests, admits)
+    partitions = preferences.partitions()
     flows = preferences.flows(program, admits)
     preferences.pieces(program)
-    return Variables(gangs, groups, stays, flows, siblings, admits)
+    return Variables(gangs, groups, stays, flows, siblings, admits, partitions)
 
 
 def option_of(
@@ -341,7 +352,7 @@ class PieceBuilder:
             max(rooms[n].free_gpus for n in region.nodes) for region in region_set.regions
         ]
         self._rooms = rooms
-        self._wanted: list[tuple[Owner, Demand, Region, tuple[int, ...], int]] = []
+        self._wanted: list[tuple[Owner, Demand | None, Region, tuple[int, ...], int]] = []
         self._sizes: list[set[int]] = [set() for _ in region_set.regions]
         self._kinds: list[dict[int, list[SetType]]] = []
 
@@ -380,6 +391,18 @@ class PieceBuilder:
                 self._wanted.append((owner, demand, region, pods, size))
                 self._sizes[region.number].add(size)
 
+    def partitions(self) -> list[Partition]:
+        """GPUs that may be partitioned, in each geometry, where resources of a node are counted."""
+        known, found = reshaping(self._instance), []
+        for region in self._region_set.regions:
+            one = known.get(region.nodes[0]) if region.tight else None
+            for geometry in () if one is None or not self._most[region.number] else one.geometries:
+                pairs = zip(one.resources, geometry, strict=True) if one else ()
+                found.append(Partition(tuple((r, count) for r, count in pairs if count)))
+                self._wanted.append((found[-1], None, region, (1,), 1))
+                self._sizes[region.number].add(1)
+        return found
+
     def flows(self, program: Program, admits: Admits) -> list[RegionFlow]:
         requests = [size for size, _ in self._instance.policy.mix]
         flows = [
@@ -396,7 +419,11 @@ class PieceBuilder:
             for kind in self._kinds[region.number].get(size, ()):
                 owner.pieces.append(Piece(region.number, pods, kind, program.integer(0, most)))
 
-    def _most_of(self, owner: Owner, demand: Demand, region: Region, pods: tuple[int, ...]) -> int:
+    def _most_of(
+        self, owner: Owner, demand: Demand | None, region: Region, pods: tuple[int, ...]
+    ) -> int:
+        if isinstance(owner, Partition) or demand is None:
+            return self._most[region.number]
         if isinstance(owner, GroupVariables):
             return len(owner.demands)
         if isinstance(owner, PodPool):

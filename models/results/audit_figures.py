@@ -56,11 +56,11 @@ def wholly_free(
     instance: Instance, decisions: Sequence[GangDecision]
 ) -> Mapping[str, tuple[int, int]]:
     """Wholly free domains and all domains with GPUs, by level."""
-    pods = (
-        (gang.roles[pod.role].gpus, pod)
+    pods = [
+        (gang.roles[pod.role], pod)
         for gang, decision in zip(instance.gangs, decisions, strict=True)
         for pod in decision.pods
-    )
+    ]
     return whole_by_level(instance, free_after(instance, pods))
 
 
@@ -130,12 +130,12 @@ def most_whole(alone: Instance, packed: Solution) -> Mapping[str, int]:
     """
     cluster, base = alone.cluster, base_decisions(alone)
     pods = [
-        (gang, gang.roles[pod.role].gpus, pod)
+        (gang, gang.roles[pod.role], pod)
         for gang, decision in zip(alone.gangs, base, strict=True)
         for pod in decision.pods
     ]
-    free = sum(free_after(alone, ((gpus, pod) for _, gpus, pod in pods)))
-    kept = {pod.node for gang, gpus, pod in pods if gpus and not gang.movable}
+    free = sum(free_after(alone, [(role, pod) for _, role, pod in pods]))
+    kept = {pod.node for gang, role, pod in pods if role.gpus and not gang.movable}
     emptied = [
         node.healthy_gpus if alone.schedulable(node) and n not in kept else 0
         for n, node in enumerate(cluster.nodes)

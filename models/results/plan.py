@@ -35,6 +35,7 @@ from models.hardware import bits
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.queue import Gpu, Queue
+from models.instance.reshaping import partitions
 from models.instance.solution import (
     ByPriority,
     GangDecision,
@@ -86,7 +87,9 @@ class PlanWriter:
         """The plan of a solution. ``created_at``: RFC 3339. ``remarks``, ``left_out``: of the reading."""
         evaluation = Evaluation(self._instance, solution.decisions, self._values)
         gangs = _GangWriter(self._instance, solution, self._words)
-        spec = {"gangs": [gangs.write(line) for line in evaluation.lines]}
+        spec: dict[str, Any] = {"gangs": [gangs.write(line) for line in evaluation.lines]}
+        if changes := self._partitions(solution.decisions):
+            spec["partitions"] = changes
         metadata = PlanMetadata.model_construct(
             name=name, created_at=epoch_seconds(created_at), generator=generator
         )
@@ -104,6 +107,19 @@ class PlanWriter:
         }
         plan["status"] = _marked(plan, status)
         return plan
+
+    def _partitions(self, decisions: Sequence[GangDecision]) -> list[dict[str, Any]]:
+        """GPUs to partition, in the form of ``PlanPartition``."""
+        instance = self._instance
+        pods = [
+            (gang.roles[pod.role], pod)
+            for gang, decision in zip(instance.gangs, decisions, strict=True)
+            for pod in decision.pods
+        ]
+        return [
+            {"node": instance.cluster.nodes[n].name, "gpu": gpu, "profiles": list(profiles)}
+            for n, gpu, profiles in partitions(instance, pods)
+        ]
 
     @cached_property
     def instance_text(self) -> str:

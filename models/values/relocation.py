@@ -61,11 +61,11 @@ def plan_worth(instance: Instance, decisions: Sequence[GangDecision]) -> PlanWor
 
 def wholly_free(instance: Instance, decisions: Sequence[GangDecision]) -> dict[int, int]:
     """Nodes that are wholly free after the plan, with their GPUs."""
-    pods = (
-        (gang.roles[pod.role].gpus, pod)
+    pods = [
+        (gang.roles[pod.role], pod)
         for gang, decision in zip(instance.gangs, decisions, strict=True)
         for pod in decision.pods
-    )
+    ]
     return whole_nodes(instance, free_after(instance, pods))
 
 

@@ -14,6 +14,7 @@ from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS, free_after, free_on
 from models.instance.queue import QueueUse
+from models.instance.reshaping import reshaping, taken_gpus
 from models.instance.solution import ADMITTED, GangDecision, PodPlacement, placed
 from models.instance.speed import speed_permille
 from models.queues.queue_shares import add_use, shares, stated_shares, within_guarantee
@@ -293,7 +294,7 @@ class Evaluation:
                 add_use(self.instance, self._queue_use, index, line.decision.pods, sign)
         if last._free is not None:
             self._free = list(last._free)
-            for n, free in free_on(self.instance, self._held(nodes), nodes).items():
+            for n, free in free_on(self.instance, self._pods(nodes), nodes).items():
                 self._free[n] = free
             if last._usable is not None:
                 self._usable = list(last._usable)
@@ -326,7 +327,8 @@ class Evaluation:
     def tier(self, tier: Tier) -> int:
         """Value of one tier."""
         if tier.family in PLAN_VALUES:
-            return PLAN_VALUES[tier.family](self.instance, self.free, self.usable)
+            value = PLAN_VALUES[tier.family](self.instance, self.free, self.usable)
+            return value + self._taken() if tier.family == "stranded" else value
         if tier.family in QUEUE_VALUES:
             return QUEUE_VALUES[tier.family](self.instance, tier, self.queue_use)
         if tier.name not in self._totals:
@@ -386,8 +388,16 @@ class Evaluation:
     def free(self) -> list[int]:
         """Free GPUs of every node after the plan."""
         if self._free is None:
-            self._free = free_after(self.instance, self._held(None))
+            self._free = free_after(self.instance, self._pods(None))
         return self._free
+
+    def _taken(self) -> int:
+        """Permille-GPU that pods with instances take from whole GPUs: of no use to requests of the mix."""
+        nodes = reshaping(self.instance)
+        if not nodes:
+            return 0
+        taken = taken_gpus(self.instance, self._pods(nodes), nodes)
+        return sum(permille for _, permille in self.instance.policy.mix) * sum(taken.values())
 
     @property
     def usable(self) -> list[int]:
@@ -408,10 +418,6 @@ class Evaluation:
                     left[pod.node][resource] -= amount
         free = self.free
         return ((n, usable_gpus(self.instance, free[n], own)) for n, own in left.items())
-
-    def _held(self, nodes: Collection[int] | None) -> list[tuple[int, PodPlacement]]:
-        """GPUs and place of every pod on these nodes; None: on all."""
-        return [(role.gpus, pod) for role, pod in self._pods(nodes)]
 
     def _pods(self, nodes: Collection[int] | None) -> list[tuple[Role, PodPlacement]]:
         """Role and place of every pod on these nodes; None: on all."""

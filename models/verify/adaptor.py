@@ -25,6 +25,7 @@ from models.verify.instance_facts import (
     path_step,
     read_instance,
 )
+from models.verify.partitions import with_partitions
 from models.verify.violation import Violation, printable, quoted
 
 MAX_BITS = 4096
@@ -123,11 +124,16 @@ def read_case(
     known = known or _instance_reading(parts.get("instance"), document.instance)
     faults.found.extend(known.faults)
     reader = known.gang_reader.reporting_to(faults)
-    gangs = _stated_gangs(faults, document.spec.gangs, known.facts, reader)
+    facts = known.facts
+    if document.spec.partitions:
+        facts, wrong = with_partitions(document.spec.partitions, facts)
+        for fault in wrong:
+            faults.add(*fault)
+    gangs = _stated_gangs(faults, document.spec.gangs, facts, reader)
     _check_amounts(faults, document.status)
     # Wrong order leaves everything well defined; any other fault makes the rest guesswork.
     broken = any(fault.rule != "order" for fault in faults.found)
-    case = None if broken else Case(known.facts, gangs, document.status)
+    case = None if broken else Case(facts, gangs, document.status)
     return CaseReading(document, known, case, faults.found)
 
 

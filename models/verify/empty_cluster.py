@@ -41,7 +41,7 @@ class EmptyCluster:
             )
             if in_order and (node.taints or node.usable != node.selected)
             else node
-            for node in facts.nodes
+            for node in (one.as_it_was for one in facts.nodes)
         ]
         self._of: dict[object, Sequence[int]] = {}
         self._sums: dict[object, tuple[int, ...]] = {}

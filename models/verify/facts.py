@@ -6,7 +6,7 @@ Level ``len(levels)`` is the node level. GPU sets are bit masks. Times are secon
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from models.documents.cluster import Level, TaintDocument
@@ -39,7 +39,8 @@ class Node:
     cordoned. ``pod_sets``: by set, its pods of no gang.
     ``held``: what those hold of each resource, which is not in ``allocatable``. ``suspect``:
     it failed lately. ``unhealthy`` has the ``partitioned`` GPUs as well, which no repair makes whole, and
-    ``unknown_unhealthy`` those of ``unknown_partitioned``.
+    ``unknown_unhealthy`` those of ``unknown_partitioned``. ``comes``: those that the plan
+    partitions. ``could``: instances that its GPUs could have besides, but not all at once.
     """
 
     name: str
@@ -57,6 +58,9 @@ class Node:
     partitioned: int
     unknown_unhealthy: int
     unknown_partitioned: int
+    dynamic_mig: str | None
+    comes: int
+    could: Mapping[str, int]
     pod_sets: Mapping[str, int]
     held: Mapping[str, int]
     suspect: bool
@@ -73,6 +77,21 @@ class Node:
     def whole_gpus(self) -> int:
         """GPUs that are not partitioned."""
         return self.gpus - self.partitioned.bit_count() - self.unknown_partitioned
+
+    @property
+    def as_it_was(self) -> Node:
+        """Before the plan partitions GPUs: as if its GPUs could have all instances at once."""
+        if not self.comes and not self.could:
+            return self
+        offered = {name: most + self.could.get(name, 0) for name, most in self.allocatable.items()}
+        return replace(
+            self,
+            partitioned=self.partitioned & ~self.comes,
+            unhealthy=self.unhealthy & ~self.comes,
+            comes=0,
+            could={},
+            allocatable=offered,
+        )
 
     @property
     def all_gpus(self) -> int:
@@ -263,6 +282,11 @@ class Facts:
     def counts_goodput(self) -> bool:
         """Whether the policy lists goodput: then what admitted gangs are worth is w x speed, else w."""
         return any(one.name == "goodput" for one in self.policy.objectives or ())
+
+    @property
+    def reshapes(self) -> bool:
+        """Whether a plan may partition GPUs: then what has room depends on which."""
+        return any(node.could or node.comes for node in self.nodes)
 
     @property
     def free_restarts(self) -> bool:

@@ -27,13 +27,11 @@ from models.hardware import ServerModel, mask_of, slug
 from models.tiers import MAINS, objective_names
 from models.units import InvalidValueError
 from models.verify.facts import Facts, Gang, Node, Pod, PodKey, PodRule, Role
+from models.verify.partitions import INSTANCES, with_could
 from models.verify.violation import Violation, printable, quoted
 
 MAX_FAULTS = 50
 """More faults of one document are not listed."""
-
-INSTANCES = "nvidia.com/mig-"
-"""Begins the resources of MIG instances. A node that states none has none."""
 
 Place = str
 """A path in the document such as ``spec.gangs[3].pods``."""
@@ -92,6 +90,8 @@ def read_instance(faults: Faults, instance: PlanInstance) -> tuple[Facts, GangRe
         if not instances <= node.allocatable.keys():
             what = "states no number of instances that a role requests"
             faults.add("form", f"{where}.nodes.{printable(node.name)}.allocatable", what)
+    if instances and any(node.dynamic_mig for node in nodes):
+        nodes = with_could(nodes, instances, gangs, policy.gpu_binding)
     queues = _queues(faults, instance.queues, reader.levels)
     _check_pins(faults, instance.queues, nodes, spec.levels)
     return Facts(spec.levels, nodes, gangs, policy, now, budgets, queues), reader
@@ -260,6 +260,9 @@ class _NodeReader:
             partitioned=partitioned,
             unknown_unhealthy=unknown,
             unknown_partitioned=document.unknown_partitioned,
+            dynamic_mig=document.dynamic_mig,
+            comes=0,
+            could={},
             pod_sets=document.pod_sets,
             held=document.held,
             suspect=document.last_failure is not None and document.last_failure > self.failed_after,

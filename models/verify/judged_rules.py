@@ -15,6 +15,7 @@ from models.verify.rules import (
     exclusive,
     gpus,
     hold_room,
+    partitions,
     pod_affinity,
     queue_limit,
     queue_order,
@@ -30,6 +31,7 @@ from models.verify.violation import Violation
 
 RULES: tuple[Judged, ...] = (
     gpus.RULE,
+    partitions.RULE,
     resources.RULE,
     eligibility.RULE,
     topology.RULE,

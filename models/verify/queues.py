@@ -214,7 +214,8 @@ class Queues:
         found: Counter[str] = Counter()
         for node, model in zip(self.facts.nodes, self.models, strict=True):
             if node.usable and model is not None:
-                gpus = max(0, node.healthy.bit_count() - node.unknown_unhealthy)
+                healthy = node.as_it_was.healthy
+                gpus = max(0, healthy.bit_count() - node.unknown_unhealthy)
                 found[ALL] += gpus
                 found[model] += gpus
         return found
@@ -223,7 +224,7 @@ class Queues:
     def odd_nodes(self) -> tuple[int, ...]:
         """Nodes where pods may hold other GPUs than healthy ones of usable nodes."""
         nodes = enumerate(self.facts.nodes)
-        return tuple(n for n, node in nodes if not node.usable or node.unhealthy)
+        return tuple(n for n, node in nodes if not node.usable or node.as_it_was.unhealthy)
 
     def beyond(self, pods: Iterable[tuple[Gang, Pod]], *, firm: bool = True) -> Counter[str]:
         """GPUs that these pods, or the firm ones, hold on unusable nodes, and unhealthy ones."""
@@ -232,7 +233,7 @@ class Queues:
             node, model = self.facts.nodes[pod.node], self.models[pod.node]
             if not (gang.counts_against_promises if firm else gang.managed):
                 continue
-            sick = (pod.gpus or 0) & node.unhealthy
+            sick = (pod.gpus or 0) & node.as_it_was.unhealthy
             gpus = sick.bit_count() if node.usable else gang.held(pod)
             found[ALL] += gpus
             if model is not None:

@@ -16,6 +16,7 @@ from models.units import plural
 from planner.pipelines.apply import ApplyRequest, ApplyResult
 from planner.pipelines.apply_steps import LOCK_NAMESPACE, VerifiedPlan
 from planner.show.apply import (
+    MAX_NAMES,
     ApplyProgress,
     announce_changes,
     change_line,
@@ -73,6 +74,12 @@ class ConsoleApplyReporter:
         self._progress.pods = sum(one.starts for one in changing)
         if any(one.starts for one in changing) and _uses_partial_nodes(plan, view):
             console.say(f"note: {plan.backend.note()}")
+        waiting = ["/".join(key) for key in plan.orders.unpartitioned]
+        if waiting:
+            console.warn(
+                f"{plural(len(waiting), 'gang')} not started, for GPUs have to be partitioned first, as"
+                f" `gangplan show` says: {', '.join(waiting[:MAX_NAMES])}"
+            )
         if changing and not (console.json_log or request.yes or request.dry):
             table = change_table(changing, evictions=evictions)
             if self._output in (Format.table, Format.wide):

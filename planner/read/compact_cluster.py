@@ -17,7 +17,7 @@ from models.hardware import FindModel, ServerModel, slug
 from models.host_ranges import MAX_NAMES, host_count, hosts
 from models.instance.cluster import Cluster, Node, Taint
 from models.instance.gang import Gang
-from models.mig import RESOURCE, Board, boards, boards_of
+from models.mig import RESOURCE, Board, board_named, boards, boards_of
 from models.units import shown
 from planner.read.validation import Entry, original_path
 
@@ -237,7 +237,7 @@ def _named(node: Node, name: str) -> Node:
     return Node(
         name, node.model, node.domains, node.allocatable, node.labels, node.taints, node.nics,
         node.unschedulable, node.ready, node.unhealthy, node.unknown_unhealthy, node.pod_sets,
-        node.held, node.last_failure, node.mig, node.unknown_partitioned,
+        node.held, node.last_failure, node.mig, node.unknown_partitioned, node.dynamic_mig,
     )  # fmt: skip
 
 
@@ -274,7 +274,7 @@ def _check_gpus(
         for j, gpu in enumerate(gpus):
             if gpu >= model.gpus:
                 entry.report_errors(iter((out_of_range((*at, *path, j), gpu, model.gpus),)))
-    if document.mig:
+    if document.mig or document.dynamic_mig is not None:
         _check_mig(document, model, entry, at)
     healthy = model.gpus - len({*document.unhealthy_gpus, *document.partitioned})
     unknown = document.unknown_unhealthy + document.unknown_partitioned
@@ -301,6 +301,13 @@ def _check_mig(
         known = ", ".join(board.name for board in boards())
         entry.fault((*at, "mig"), what, f"known boards: {known}", at_key=True)
         return
+    if document.dynamic_mig is not None:
+        fitting = [board for board in fitting if board is board_named(document.dynamic_mig or "")]
+        if not fitting:
+            what = f"{shown(model.name)} has no board {shown(document.dynamic_mig)}"
+            hint = f"write {_either(boards_of(model.gpu))}"
+            entry.fault((*at, "dynamicMig"), what, hint)
+            return
     for i, one in enumerate(document.mig):
         for j, name in enumerate(one.profiles):
             having = [board for board in fitting if board.profile(name)]
@@ -345,8 +352,9 @@ def _without_gpus(document: NodeDocument, entry: Entry[ClusterDocument], at: Pat
         field_ = "unhealthyGpus" if document.unhealthy_gpus else "unknownUnhealthy"
         what = "unhealthy GPUs on a node without a server model"
         entry.fault((*at, field_), what, "add `model`, or remove this", at_key=True)
-    if document.mig or document.unknown_partitioned:
+    if document.mig or document.unknown_partitioned or document.dynamic_mig is not None:
         field_ = "mig" if document.mig else "unknownPartitioned"
+        field_ = field_ if document.dynamic_mig is None else "dynamicMig"
         what = "partitioned GPUs on a node without a server model"
         entry.fault((*at, field_), what, "add `model`, or remove this", at_key=True)
     for fault in nic_errors(document.nics or (), 0):
@@ -355,7 +363,9 @@ def _without_gpus(document: NodeDocument, entry: Entry[ClusterDocument], at: Pat
 
 def _node(document: NodeDocument, model: ServerModel | None, levels: tuple[Level, ...]) -> Node:
     """The node of an entry, under the entry's own name. What `mig` states and none holds is allocatable."""
-    own: dict[str, object] = {}
+    own: dict[str, object] = {"reshapable": ()}
+    if document.dynamic_mig is not None and (board := board_named(document.dynamic_mig)):
+        own["dynamic_mig"] = board.name
     if document.mig:
         free = document.instances() - Counter(document.held)
         own["allocatable"] = tuple(sorted({**free, **document.allocatable}.items()))

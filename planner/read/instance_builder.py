@@ -26,6 +26,7 @@ from models.instance.policy import (
     default_max_gangs,
     kubernetes_policy,
 )
+from models.instance.reshaping import with_reshapable
 from models.instance.run_times import granted_run_times, starts_again
 from models.instance.solution import BACKOFF, QUEUE_LIMIT
 from models.queues.bands import banded
@@ -243,7 +244,7 @@ def build(
     )
     gangs = limit_queues(paused(instance), policy_used.queue_limit, documents.remarks)
     instance = replace(instance, gangs=with_group_slices(gangs, merged.cluster, documents.remarks))
-    instance = _with_fractions(instance, reader)
+    instance = with_reshapable(_with_fractions(instance, reader))
     instance = replace(instance, policy=replace(instance.policy, now=reference_time(instance)))
     instance = banded(_with_history(instance, documents))
     check_rates(instance, merged)

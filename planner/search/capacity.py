@@ -119,7 +119,7 @@ class FreeRoom:
         usable = np.zeros(len(instance.cluster.nodes), dtype=np.bool_)
         usable[list(nodes)] = True
         usable &= ~self._closed(held)
-        free = as_array(free_after(instance, ((one.gpus, one.pod) for one in held)))
+        free = as_array(free_after(instance, [(one, one.pod) for one in held]))
         shares = dict(instance.policy.per_gpu)
         left = self._left(held, {PODS, *shares})
         for name, share in shares.items():

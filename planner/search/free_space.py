@@ -6,15 +6,17 @@ The pods of a gang can be set and every change undone. The free space of a node 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from models.documents.gang import Hold
 from models.hardware import bits
 from models.instance.disruption_budgets import guards
-from models.instance.gang import Gang
+from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS, Room, is_blind
+from models.instance.reshaping import reshaping
 from models.instance.run_times import protected
 from models.instance.solution import GangDecision, PodPlacement
 from models.program.base_state import base_decisions, outcome, standing_pods
@@ -85,6 +87,8 @@ class FreeSpace:
         self.pods: list[Pods] = [decision.pods for decision in decisions]
         self.original = standing_pods(instance)
         self._places: dict[int, dict[tuple[int, int], PodPlacement]] = {}
+        self._reshaping = reshaping(instance)
+        self._wanted: dict[int, tuple[int, dict[str, int]]] = {}
         self.usable = [instance.schedulable(node) for node in instance.cluster.nodes]
         self._packings: dict[tuple[object, ...], Packing] = {}
         self._packing_of: dict[int, Packing] = {}
@@ -343,8 +347,38 @@ class FreeSpace:
         node_space.unknown, node_space.left = unknown, left
         node_space.mask = node.healthy & ~known
         node_space.raw = node_space.mask.bit_count() - unknown - added
+        if n in self._reshaping:
+            self._reshape(n)
         node_space.free = max(0, node_space.raw) if self.usable[n] else 0
         node_space.blind = is_blind(self.instance, node, unknown)
+
+    def _reshape(self, n: int) -> None:
+        """Take off what pods with instances take, and say how many more instances there can be."""
+        node_space, one = self.by_node[n], self._reshaping[n]
+        offered = dict(self.instance.cluster.nodes[n].allocatable)
+        used = {r: offered[r] - node_space.left[r] for r in one.resources}
+        self._wanted[n] = (node_space.raw, used)
+        node_space.raw, left = one.left(node_space.raw, used)
+        node_space.left.update(left)
+
+    def left_beside(
+        self, n: int, gpus: int, used: Mapping[str, int]
+    ) -> tuple[int, Mapping[str, int]] | None:
+        """GPUs and instances left on a node beside so much more; None where no GPU may be partitioned."""
+        one = self._reshaping.get(n)
+        if one is None:
+            return None
+        idle, wanted = self._wanted[n]
+        return one.left(idle - gpus, {r: wanted[r] + used.get(r, 0) for r in one.resources})
+
+    def holds(self, pods: Iterable[PodPlacement], roles: Sequence[Role]) -> bool:
+        """Whether GPUs that may be partitioned have room for these pods, too, whole and in parts."""
+        gpus, used = Counter[int](), dict[int, Counter[str]]()
+        for pod in pods if self._reshaping else ():
+            gpus[pod.node] += roles[pod.role].gpus
+            used.setdefault(pod.node, Counter()).update(dict(roles[pod.role].requests))
+        left = (self.left_beside(n, gpus[n], own) for n, own in used.items())
+        return all(one is None or one[0] >= 0 for one in left)
 
 
 SET_ASIDE = Hold("Unsupported", "set aside")

@@ -180,9 +180,10 @@ class AggregatedModel:
                 choice, option = self.requests.origin[position]
                 admits[choice][option] = admit
         stays = staying(self.instance, self.program, self.requests, admits)
+        partitions = preferences.partitions()
         flows = preferences.flows(self.program, admits)
         preferences.pieces(self.program)
-        variables = Variables(self._gangs, self._groups, stays, flows, siblings, admits)
+        variables = Variables(self._gangs, self._groups, stays, flows, siblings, admits, partitions)
         self.variables = variables
         self._rules(variables, ordered)
 

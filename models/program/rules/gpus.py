@@ -24,6 +24,7 @@ def add(model: Model) -> None:
     owned = [gang.pieces for gang in variables.gangs]
     owned += [group.pieces for group in variables.groups]
     owned += [pool.pieces for pool in model.pod_pools]
+    owned += [partition.pieces for partition in variables.partitions]
     for pieces in owned:
         for piece in pieces:
             _terms(placed[piece.region], piece.kind)[piece.variable] = 1

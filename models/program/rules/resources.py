@@ -2,7 +2,8 @@
 
 For every tight region (one node) and limited resource: requests of pods placed <= what is left next to pods
 that stay. Where pods that may stay can overfill the node: placed + staying <= left + M (1 - y), placed <= M
-y, where y is 1 if anything is placed. Other nodes need no row (``regions``).
+y, where y is 1 if anything is placed. Other nodes need no row (``regions``). Instances that GPUs of the node
+could have are not left: what partitions supply is taken off what is placed.
 """
 
 from __future__ import annotations
@@ -36,21 +37,35 @@ def add(model: Model) -> None:
         for resource in resources:
             if (number, resource) in rows:
                 rows[number, resource].add(variable, _request(role, resource) * pods)
+    supplies = _supplies(variables)
     for (number, resource), placed in rows.items():
-        left = rooms[tight[number]].left_of(resource)
+        n = tight[number]
+        left = rooms[n].left_of(resource)
         assert left is not None
         stays, most = _staying(variables, region_set.regions[number], resource)
-        model.loads[number, resource] = Linear().add_linear(placed).add_linear(stays)
+        used = Linear().add_linear(placed).add_linear(stays)
+        model.loads[number, resource] = Linear().add_linear(used)
+        at_most = max(0, left)
+        left -= dict(model.instance.cluster.nodes[n].reshapable).get(resource, 0)
+        used.add_linear(supplies.get((number, resource), Linear()), -1)
         if most <= left:
-            program.at_most(placed.add_linear(stays), left)
+            program.at_most(used, left)
         elif not stays.terms:
-            program.at_most(placed, max(0, left))
+            program.at_most(used if left >= 0 else placed, max(0, left))
         else:
             anything = program.boolean()
-            program.at_most(
-                Linear().add_linear(placed).add_linear(stays).add(anything, most - left), most
-            )
-            program.at_most(Linear().add_linear(placed).add(anything, -max(0, left)))
+            program.at_most(used.add(anything, most - left), most)
+            program.at_most(Linear().add_linear(placed).add(anything, -at_most))
+
+
+def _supplies(variables: Variables) -> dict[tuple[int, str], Linear]:
+    """By region and resource, instances of the GPUs that are partitioned."""
+    found: dict[tuple[int, str], Linear] = {}
+    for partition in variables.partitions:
+        for piece in partition.pieces:
+            for resource, count in partition.supply:
+                found.setdefault((piece.region, resource), Linear()).add(piece.variable, count)
+    return found
 
 
 def _staying(variables: Variables, region: Region, resource: str) -> tuple[Linear, int]:

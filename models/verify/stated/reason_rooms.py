@@ -22,12 +22,16 @@ Limits = tuple[str, ...] | None
 
 
 class Rooms:
-    """Counts that many gangs share are made once; ``work`` limits them."""
+    """Counts that many gangs share are made once; ``work`` limits them.
+
+    ``reshapes``: a plan may partition GPUs: then nothing is counted, for what has room depends on which.
+    """
 
     def __init__(self, outcome: Outcome, work: Work) -> None:
         self.outcome = outcome
         self.facts: Facts = outcome.facts
         self.work = work
+        self.reshapes = outcome.facts.reshapes
         self._above: dict[int, Room] = {}
         self._sums: dict[object, Mapping[object, int]] = {}
 
@@ -82,6 +86,8 @@ class Rooms:
 
     def counted(self, gang: Gang, fields: ReasonFields) -> Room | None:
         """The state that a reason counted on; None for one that is not counted again here."""
+        if self.reshapes:
+            return None
         if fields.counted == "first":
             return self.above(gang.priority)
         return self.before if fields.counted == "running" and not fields.without else None

@@ -97,7 +97,8 @@ class Reasons:
             yield from self._reserved_in_queues(change.gang, code, reason.fields)
             if reason.fields is not None:
                 yield from self._fields(change.gang, code, fields)
-            if change.gang.service is None and self.work.left > 0:
+            counted = change.gang.service is None and not self.rooms.reshapes
+            if counted and self.work.left > 0:
                 yield from self._room(change.gang, code, reason.fields)
             else:
                 yield from self._running_holders(fields)
@@ -502,7 +503,7 @@ class Reasons:
         if nodes and (fields.nodes_with or fields.taints or fields.models or fields.selected):
             yield f"role {role.name} has nodes that would accept its pods"
         if fields.node_gpus is not None:
-            there = max((self.facts.nodes[n].whole_gpus for n in nodes), default=0)
+            there = max((self.facts.nodes[n].as_it_was.whole_gpus for n in nodes), default=0)
             if fields.node_gpus != there or role.gpus <= there:
                 yield f"the largest node that it may use has {there} GPUs"
         if fields.asked is not None and fields.offered is not None and fields.resources:

@@ -313,7 +313,9 @@ def placements(
                 refused += 1
                 if refused > MAX_REFUSED:
                     return
-            elif permitted(space, demand.gang, pods, bound=bound):
+            elif permitted(space, demand.gang, pods, bound=bound) and space.holds(
+                pods, space.instance.gangs[demand.gang].roles
+            ):
                 yield pods
 
 

@@ -129,11 +129,19 @@ class Trial:
     def _beside_own(self, n: int, role: RoleDemand, most: int) -> int:
         """The same of a node that has pods of this trial already."""
         node, used = self._space.by_node[n], self._used[n]
+        left = {
+            r: node.left[r] - used.get(r, 0)
+            for r, _ in ((PODS, 1), *role.requests)
+            if r in node.left
+        }
+        free = node.free - self._gpus[n]
+        if (beside := self._space.left_beside(n, self._gpus[n], used)) is not None:
+            free, left = beside[0], {**left, **beside[1]}
         if role.gpus:
-            most = min(most, (node.free - self._gpus[n]) // role.gpus)
+            most = min(most, free // role.gpus)
         for resource, amount in ((PODS, 1), *role.requests):
-            if amount and resource in node.left:
-                most = min(most, (node.left[resource] - used.get(resource, 0)) // amount)
+            if amount and resource in left:
+                most = min(most, left[resource] // amount)
         return max(0, most)
 
     def _place_batch(self, batch: Batch, nodes: IntArray) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 
 from models.documents.cluster import NodeDocument
 from models.documents.gang import GangDocument, PodDocument
-from models.documents.plan import PlanDocument, PlanGang, PlanObjective, PlanPod
+from models.documents.plan import PlanDocument, PlanGang, PlanObjective, PlanPartition, PlanPod
 from models.instance.solution import ADMITTED
 from models.mig import RESOURCE
 from models.units import plural
@@ -411,9 +412,30 @@ def results(plan: PlanDocument) -> list[str]:
     return [
         ", ".join(parts) or "no gangs",
         *([] if rest is None else [rest]),
+        *to_partition(plan.spec.partitions),
         *effective_gpus(plan),
         f"{outcome(plan)} (stopped by {plan.status.search.stopped_by})",
     ]
+
+
+MAX_NODES = 10
+"""Nodes of which it is said which GPUs to partition."""
+
+
+def to_partition(stated: Iterable[PlanPartition]) -> list[str]:
+    """``partition on h100-2: GPU 5 as 7 x 1g.10gb, GPU 6 as 3g.40gb + 4 x 1g.10gb``, a line for each node."""
+    lines = list[str]()
+    nodes = [(node, list(own)) for node, own in groupby(stated, key=lambda one: one.node)]
+    for node, own in nodes[:MAX_NODES]:
+        parts = (f"GPU {one.gpu} as {_geometry(one.profiles)}" for one in own)
+        lines.append(f"partition on {node}: {', '.join(parts)}")
+    more = len(nodes) - MAX_NODES
+    return [*lines, f"partition GPUs on {plural(more, 'more node')}"] if more > 0 else lines
+
+
+def _geometry(profiles: Iterable[str]) -> str:
+    counts = Counter(profiles).items()
+    return " + ".join(name if count == 1 else f"{count} x {name}" for name, count in counts)
 
 
 def effective_gpus(plan: PlanDocument) -> list[str]:

@@ -1,0 +1,131 @@
+"""GPUs that a plan partitions: from then on the nodes have instances in their place.
+
+Everything that the judge works out is about the nodes as they are then.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from models.documents.plan import PlanPartition
+from models.mig import Board, boards
+from models.verify.facts import Facts, Gang, Node
+from models.verify.violation import quoted
+
+INSTANCES = "nvidia.com/mig-"
+"""Begins the resources of MIG instances. A node that states none has none."""
+
+Fault = tuple[str, str, str]
+"""Rule, place in the document, and what is wrong."""
+
+
+def with_partitions(stated: Sequence[PlanPartition], facts: Facts) -> tuple[Facts, Sequence[Fault]]:
+    """The facts with instances in the place of these GPUs, and what is wrong with them."""
+    faults = list[Fault]()
+    positions = {node.name: n for n, node in enumerate(facts.nodes)}
+    nodes = list(facts.nodes)
+    last = ("", -1)
+    for i, one in enumerate(stated):
+        where = f"spec.partitions[{i}]"
+        n = positions.get(one.node)
+        if n is None:
+            faults.append(("reference", f"{where}.node", f"no node {quoted(one.node)}"))
+            continue
+        if (one.node, one.gpu) < last:
+            faults.append(("order", where, "partitions must be sorted by node and GPU"))
+        last = (one.node, one.gpu)
+        made = _with(faults, one, nodes[n], where)
+        nodes[n] = made
+    return replace(facts, nodes=tuple(nodes)), faults
+
+
+def with_could(
+    nodes: Sequence[Node], instances: Collection[str], gangs: Sequence[Gang], binding: str
+) -> tuple[Node, ...]:
+    """The nodes with what their GPUs could have of instances that roles request.
+
+    Nothing where GPUs of unknown index are held or unhealthy, the node chooses GPUs that are not alike, or
+    pods hold more instances than there are.
+    """
+    blind, held = set[int](), Counter[tuple[int, str]]()
+    for gang in gangs:
+        for pod in gang.running_pods.values():
+            if pod.gpus is None and gang.held(pod):
+                blind.add(pod.node)
+            for name, amount in gang.roles[pod.role].requests.items():
+                held[pod.node, name] += amount
+    blind |= {
+        n for (n, name), amount in held.items() if amount > nodes[n].allocatable.get(name, amount)
+    }
+    found = []
+    for n, node in enumerate(nodes):
+        board = next((board for board in boards() if board.name == node.dynamic_mig), None)
+        chooses = binding == "none" and node.model is not None and not node.model.switched
+        if board is None or n in blind or node.unknown_unhealthy or chooses:
+            found.append(node)
+            continue
+        most = {
+            INSTANCES + name.replace("+", "."): profile.most * node.healthy.bit_count()
+            for profile in board.profiles
+            for name in profile.names
+            if profile.starts
+        }
+        could = {name: most[name] for name in instances if most.get(name)}
+        found.append(replace(node, could=could))
+    return tuple(found)
+
+
+def _with(faults: list[Fault], one: PlanPartition, node: Node, where: str) -> Node:
+    board = next((board for board in boards() if board.name == node.dynamic_mig), None)
+    bit = 1 << one.gpu if one.gpu < node.gpus else 0
+    if board is None:
+        faults.append(("partition", where, f"node {node.name} has no dynamicMig"))
+        return node
+    if not bit & node.healthy:
+        what = f"GPU {one.gpu} of {node.name} is not there, unhealthy or partitioned"
+        faults.append(("partition", where, what))
+        return node
+    if not one.profiles or not _stands(board, one.profiles):
+        what = f"these instances cannot stand on one {board.name} at once"
+        faults.append(("partition", f"{where}.profiles", what))
+        return node
+    offered = dict(node.allocatable)
+    for profile, count in Counter(one.profiles).items():
+        resource = INSTANCES + profile.replace("+", ".")
+        if resource in offered:
+            offered[resource] += count
+    return replace(
+        node,
+        allocatable=offered,
+        partitioned=node.partitioned | bit,
+        unhealthy=node.unhealthy | bit,
+        comes=node.comes | bit,
+        could={
+            name: most - (offered[name] - node.allocatable[name])
+            for name, most in node.could.items()
+        },
+    )
+
+
+def _stands(board: Board, names: Sequence[str]) -> bool:
+    """Whether instances of these profiles have disjoint places on one GPU: each in turn in every way."""
+    known = {name: profile for profile in board.profiles for name in profile.names}
+    if any(name not in known for name in names):
+        return False
+    counts = Counter(known[name] for name in names)
+    if any(count > profile.most for profile, count in counts.items()):
+        return False
+    if any(not profile.starts for profile in counts):
+        return len(counts) == 1
+    ways = {frozenset[int]()}
+    for profile, count in counts.items():
+        for _ in range(count):
+            ways = {
+                taken | slices
+                for taken in ways
+                for start in profile.starts
+                if taken.isdisjoint(slices := frozenset(range(start, start + profile.size)))
+            }
+    return bool(ways)

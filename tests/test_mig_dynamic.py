@@ -1,0 +1,219 @@
+"""GPUs that a plan may partition: the best plan of all, what the judge refuses, and documents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from comparing import misstated, wrong
+from conftest import RunCli
+from effort import examples, first_fast
+from tiny_geometries import best, dynamic
+
+from models.documents.canonical import digest
+from models.instance.instance import Instance
+from models.verify.check import check
+from planner.read.inputs import instance_from_document, load
+from planner.search.solve import solve
+
+Json = dict[str, Any]
+
+INPUT = """
+apiVersion: gangplan.dev/v1alpha1
+kind: Cluster
+metadata: {name: shared}
+spec:
+  nodes:
+  - {name: "h100-[1-2]", model: DGX H100, dynamicMig: h100-80}
+---
+apiVersion: gangplan.dev/v1alpha1
+kind: Gang
+metadata: {name: train}
+spec: {roles: [{name: worker, replicas: 1, gpus: 8}]}
+---
+apiVersion: gangplan.dev/v1alpha1
+kind: Gang
+metadata: {name: chat}
+spec: {roles: [{name: replica, replicas: 3, gpu: {profile: 3g.40gb}}]}
+---
+apiVersion: gangplan.dev/v1alpha1
+kind: Gang
+metadata: {name: tune}
+spec: {roles: [{name: trainer, replicas: 1, gpus: 4}, {name: tester, replicas: 9, gpu: {profile: 1g.10gb}}]}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "input.yaml").write_text(INPUT)
+    return tmp_path
+
+
+def made(cli: RunCli, folder: Path) -> Json:
+    done = cli("plan", str(folder / "input.yaml"), "--out", str(folder / "plan.json"))
+    assert done.code == 0, done.err
+    return dict(json.loads((folder / "plan.json").read_text()))
+
+
+def test_a_plan_says_which_gpus_to_partition_and_how(cli: RunCli, folder: Path) -> None:
+    plan = made(cli, folder)
+    assert plan["status"]["outcome"] == "optimal"
+    assert [gang["decision"] for gang in plan["spec"]["gangs"]] == ["place"] * 3
+    # Three of 3g.40gb and nine of 1g.10gb do not fit on two GPUs: 2 x 3g, 3g with 4 x 1g, 7 x 1g.
+    parts = plan["spec"]["partitions"]
+    assert [one["gpu"] for one in parts] == [5, 6, 7]
+    assert len({one["node"] for one in parts}) == 1
+    assert sorted(sorted(one["profiles"]) for one in parts) == [
+        ["1g.10gb"] * 7,
+        ["1g.10gb"] * 4 + ["3g.40gb"],
+        ["3g.40gb"] * 2,
+    ]
+    # 8 GPUs of train, 4 of tune, 3 partitioned: one is left, of no use to the mix of 8 and 4.
+    (stranded,) = (t for t in plan["status"]["objectives"] if t["name"] == "stranded")
+    assert stranded["value"] == 4000
+    assert cli("verify", str(folder / "plan.json")).code == 0
+    shown = cli("show", str(folder / "plan.json"))
+    assert "partition" in shown.out
+
+
+def test_the_instance_of_the_plan_reads_as_the_same_input(cli: RunCli, folder: Path) -> None:
+    plan = made(cli, folder)
+    again = instance_from_document(plan["instance"])
+    assert again == load([str(folder / "input.yaml")]).instance
+    assert digest(plan["instance"]) == plan["status"]["digests"]["instance"]
+
+
+def test_parts_go_where_whole_gpus_lose_least(cli: RunCli, folder: Path) -> None:
+    # Without the GPUs of tune the instances still go to one server: the other stays whole.
+    text = INPUT.replace("{name: trainer, replicas: 1, gpus: 4}, ", "").replace(
+        "gpus: 8", "gpus: 1"
+    )
+    (folder / "input.yaml").write_text(text)
+    plan = made(cli, folder)
+    nodes = {one["node"] for one in plan["spec"]["partitions"]}
+    pods = {pod["node"] for gang in plan["spec"]["gangs"] for pod in gang["pods"]}
+    assert len(nodes) == 1
+    assert pods == nodes
+    assert len(plan["spec"]["partitions"]) == 3
+
+
+def _sabotaged(cli: RunCli, folder: Path, change: Callable[[Json], object]) -> set[str]:
+    plan = made(cli, folder)
+    change(plan)
+    return {found.rule for found in check(plan)} - {"digest"}
+
+
+def _first(plan: Json) -> Json:
+    return dict(plan["spec"]["partitions"][0])
+
+
+def _set(**fields: object) -> Callable[[Json], object]:
+    return lambda plan: plan["spec"]["partitions"][0].update(fields)
+
+
+def _one_more(gpu: int, at: int) -> Callable[[Json], object]:
+    def change(plan: Json) -> None:
+        one = {**_first(plan), "gpu": gpu, "profiles": ["1g.10gb"]}
+        plan["spec"]["partitions"].insert(at, one)
+
+    return change
+
+
+CHANGES: dict[str, tuple[Callable[[Json], object], str]] = {
+    "fewer": (lambda plan: plan["spec"]["partitions"].pop(0), "resources"),
+    "held": (_set(gpu=0), "partition"),
+    "twice": (lambda plan: plan["spec"]["partitions"].insert(0, _first(plan)), "partition"),
+    "too much": (_set(profiles=["3g.40gb", "3g.40gb", "1g.10gb"]), "partition"),
+    "nothing": (_set(profiles=[]), "partition"),
+    "of another board": (_set(profiles=["1g.5gb"]), "partition"),
+    "fixed": (
+        lambda plan: [
+            one.pop("dynamicMig") for one in plan["instance"]["cluster"]["spec"]["nodes"]
+        ],
+        "partition",
+    ),
+    "elsewhere": (_set(node="h100-9"), "reference"),
+    "not sorted": (lambda plan: plan["spec"]["partitions"].reverse(), "order"),
+    "beyond": (_one_more(8, 3), "partition"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_the_judge_refuses_partitions_that_cannot_be(name: str, cli: RunCli, folder: Path) -> None:
+    change, rule = CHANGES[name]
+    assert rule in _sabotaged(cli, folder, change)
+
+
+def test_the_judge_counts_a_partition_that_nobody_needs(cli: RunCli, folder: Path) -> None:
+    assert "tier-value" not in _sabotaged(cli, folder, lambda _: None)
+    # As good for the mix: GPU 4 is of no use alone. It is as stranded in parts.
+    assert _sabotaged(cli, folder, _one_more(4, 0)) == set()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("dynamicMig: h100-80", "dynamicMig: A30"), "has no board 'A30'"),
+        (("dynamicMig: h100-80", "dynamicMig: 7"), "expected text"),
+        (("model: DGX H100, ", ""), "partitioned GPUs on a node without a server model"),
+        (("model: DGX H100", "model: DGX-1V"), "no MIG profiles of 'V100' are known"),
+        (("profile: 3g.40gb", "profile: 9g.99gb"), "9g.99gb"),
+    ],
+)
+def test_mistakes_have_a_place_and_a_hint(
+    change: tuple[str, str], said: str, cli: RunCli, folder: Path
+) -> None:
+    (folder / "input.yaml").write_text(INPUT.replace(*change))
+    done = cli("validate", str(folder / "input.yaml"))
+    assert done.code == 65
+    assert said in done.err
+    assert "--> " in done.err
+    assert "hint: " in done.err
+
+
+def test_where_gpus_are_not_told_apart_none_is_partitioned(cli: RunCli, folder: Path) -> None:
+    text = INPUT.replace("dynamicMig: h100-80", "dynamicMig: H100-80, unknownUnhealthy: 1")
+    (folder / "input.yaml").write_text(text)
+    plan = made(cli, folder)
+    assert "partitions" not in plan["spec"]
+    waits = {gang["name"] for gang in plan["spec"]["gangs"] if gang["decision"] == "wait"}
+    assert {"chat", "tune"} <= waits
+
+
+MINIMISED = ("disruption", "span", "stranded", "stability")
+
+
+def differences(instance: Instance, *, runs: bool) -> list[object]:
+    """What sets the search apart from the best plan, and what the judge says against it.
+
+    Where pods run the plans that are tried have them where they are: some plan may be better.
+    """
+    known = best(instance) if any(node.reshapable for node in instance.cluster.nodes) else None
+    if known is None:
+        return []
+    solution = solve(instance)
+    found = tuple((tier.name, tier.value) for tier in solution.tiers)
+    worth, least = (
+        tuple(-value if name in MINIMISED else value for name, value in tiers)
+        for tiers in (found, known)
+    )
+    faults: list[object] = [*misstated("search", instance, solution)]
+    if (worth < least) if runs else (worth != least):
+        faults.append((found, known))
+    if solution.stopped_by != "proof":
+        faults.append(solution.stopped_by)
+    return faults
+
+
+@pytest.mark.parametrize("first", first_fast(range(0, 300, 20), 2))
+def test_the_search_equals_trying_every_way_to_partition(first: int) -> None:
+    seeds = range(first, first + 20)
+    assert wrong(seeds, lambda seed: differences(dynamic(seed), runs=False)) == {}
+
+
+def test_where_most_things_run_plans_are_as_good_as_without_touching_them() -> None:
+    seeds = range(examples(100, 20))
+    assert wrong(seeds, lambda seed: differences(dynamic(seed, runs=True), runs=True)) == {}

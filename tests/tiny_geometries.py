@@ -1,0 +1,133 @@
+"""Random tiny instances of which a node's GPUs may be partitioned, and their best plans.
+
+Promises: of an instance all plans, by partitioning idle GPUs in every way beforehand, with the exhaustive
+planner for GPUs that are partitioned already; places of instances by trying every one. Nothing of
+``models.mig``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import combinations_with_replacement, islice, product
+
+from exhaustive import plan
+from exhaustive_values import Tiers
+from tiny import tiny
+from tiny_busy import busy
+from tiny_draws import Draws
+
+from models.documents.cluster import MigGpus
+from models.hardware import bits
+from models.instance.cluster import Node
+from models.instance.instance import Instance
+from models.instance.reshaping import with_reshapable
+
+SMALL, MIDDLE, LARGE = "1g.10gb", "2g.20gb", "3g.40gb"
+PLACES = {SMALL: (range(7), 1), MIDDLE: ((0, 2, 4), 2), LARGE: ((0, 4), 4)}
+"""Where an instance may begin, and its slices; of the eight slices 1g may not begin in the last."""
+
+WITHOUT = ("queues", "hold_room", "unknown_unhealthy", "unknown_gpus", "binding_none", "incomplete")
+MORE = ("instances", "launchers", "cpu_gangs", "roles")
+MOST_PLANS = 40
+"""Geometries of an instance that are tried."""
+
+
+def dynamic(seed: int, *, runs: bool = False) -> Instance:
+    """An instance by seed; ``runs``: with pods that run."""
+    draws = Draws(seed, (), ("instances",))
+    r = draws.random("dynamic")
+    found = busy(seed, WITHOUT, MORE) if runs else tiny(seed, (*WITHOUT, "running"), MORE)
+    nodes = list(found.cluster.nodes)
+    having = [n for n, node in enumerate(nodes) if node.healthy and not node.unknown_unhealthy]
+    for n in r.sample(having, min(len(having), r.choice((1, 1, 2)))):
+        nodes[n] = replace(nodes[n], dynamic_mig="H100-80")
+    return with_reshapable(replace(found, cluster=replace(found.cluster, nodes=tuple(nodes))))
+
+
+@cache
+def sets_of(wanted: frozenset[str]) -> list[tuple[str, ...]]:
+    """The sets of instances of these profiles that fit on a GPU, but for those within another."""
+    found = [
+        names
+        for count in range(1, 8)
+        for names in combinations_with_replacement(sorted(wanted), count)
+        if _fit(names, frozenset())
+    ]
+    within = [Counter(names) for names in found]
+    return [
+        names
+        for names, own in zip(found, within, strict=True)
+        if not any(own != other and own <= other for other in within)
+    ]
+
+
+def _fit(names: tuple[str, ...], taken: frozenset[int]) -> bool:
+    if not names:
+        return True
+    starts, size = PLACES[names[0]]
+    slices = (frozenset(range(start, start + size)) for start in starts)
+    return any(not own & taken and _fit(names[1:], taken | own) for own in slices)
+
+
+def geometries(instance: Instance) -> Iterator[tuple[Instance, int]]:
+    """The instance with idle GPUs partitioned in every way, and how many are."""
+    asked = {r for gang in instance.gangs for role in gang.roles for r, _ in role.requests}
+    wanted = frozenset(p for p in PLACES if f"nvidia.com/mig-{p}" in asked)
+    choices = [_ways(instance, n, wanted) for n in range(len(instance.cluster.nodes))]
+    for chosen in product(*choices):
+        nodes = tuple(node for node, _ in chosen)
+        cluster = replace(instance.cluster, nodes=nodes)
+        yield replace(instance, cluster=cluster), sum(count for _, count in chosen)
+
+
+def _ways(instance: Instance, n: int, wanted: frozenset[str]) -> list[tuple[Node, int]]:
+    node = instance.cluster.nodes[n]
+    could = dict(node.reshapable)
+    there = {name: most - could.get(name, 0) for name, most in node.allocatable}
+    plain = replace(node, allocatable=tuple(there.items()), reshapable=(), dynamic_mig=None)
+    if not could:
+        return [(plain, 0)]
+    held = 0
+    for gang in instance.gangs:
+        for pod in gang.pods:
+            held |= (pod.gpus or 0) if pod.node == n else 0
+    idle = bits(node.healthy & ~held)
+    alike = node.model is not None and node.model.switched
+    found = []
+    for chosen in product([(), *sets_of(wanted)], repeat=len(idle)):
+        if alike and list(chosen) != sorted(chosen):
+            continue
+        mig = tuple(MigGpus((g,), names) for g, names in zip(idle, chosen, strict=True) if names)
+        mask = sum(1 << gpu for one in mig for gpu in one.gpus)
+        offered = dict(there)
+        for one in mig:
+            for name in one.profiles:
+                offered[f"nvidia.com/mig-{name}"] += 1
+        made = replace(
+            plain,
+            mig=(*node.mig, *mig),
+            unhealthy=node.unhealthy | mask,
+            allocatable=tuple(offered.items()),
+        )
+        found.append((made, len(mig)))
+    return found
+
+
+def best(instance: Instance) -> Tiers | None:
+    """The tiers of the best plan; None if there are too many ways to partition.
+
+    A partitioned GPU is of no use to whatever comes: in ``stranded`` it counts as all of it.
+    """
+    every = sum(permille for _, permille in instance.policy.mix)
+    ways = list(islice(geometries(instance), MOST_PLANS + 1))
+    if len(ways) > MOST_PLANS:
+        return None
+    found = []
+    for made, count in ways:
+        tiers = plan(made).tiers
+        found.append(tuple((n, v + every * count if n == "stranded" else v) for n, v in tiers))
+    minimised = ("disruption", "span", "stranded", "stability")
+    return max(found, key=lambda t: tuple(-v if n in minimised else v for n, v in t))
