@@ -423,12 +423,15 @@ MAX_NODES = 10
 
 
 def to_partition(stated: Iterable[PlanPartition]) -> list[str]:
-    """``partition on h100-2: GPU 5 as 7 x 1g.10gb, GPU 6 as 3g.40gb + 4 x 1g.10gb``, a line for each node."""
+    """``partition on h100-2: GPU 5 as 7 x 1g.10gb, 6-7 as 3g.40gb + 4 x 1g.10gb``, a line for each node."""
     lines = list[str]()
     nodes = [(node, list(own)) for node, own in groupby(stated, key=lambda one: one.node)]
     for node, own in nodes[:MAX_NODES]:
-        parts = (f"GPU {one.gpu} as {_geometry(one.profiles)}" for one in own)
-        lines.append(f"partition on {node}: {', '.join(parts)}")
+        gpus: dict[str, list[int]] = {}
+        for one in own:
+            gpus.setdefault(_geometry(one.profiles), []).append(one.gpu)
+        parts = (f"{ranges(alike)} as {geometry}" for geometry, alike in gpus.items())
+        lines.append(f"partition on {node}: GPU {', '.join(parts)}")
     more = len(nodes) - MAX_NODES
     return [*lines, f"partition GPUs on {plural(more, 'more node')}"] if more > 0 else lines
 
