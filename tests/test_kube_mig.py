@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from building import instance_document
 from kube import node, pod
 from kube_nodes import one as one_node
 from kube_pods import asking
 from kube_pods import read as read_pods
 
+from models.apply.plan_actions import InapplicablePlanError, actions_of
+from models.documents.plan import PlanDocument
 from models.results.plan import compose
 from models.verify.check import check
 from planner.read.inputs import load
@@ -215,6 +218,53 @@ def test_instances_that_change_are_not_given_and_whole_gpus_are(state: str) -> N
     assert (found.allocatable[SMALL], found.allocatable["amd.com/cpx_nps4"]) == (0, 2)
     assert (found.gpus, found.installed) == (4, 8)
     assert "its MIG instances are not given" in said
+
+
+DYNAMIC = "gangplan.dev/dynamic-mig"
+
+
+def marked(board: str) -> LoadedInput:
+    """The whole server of the operator's cluster alone, its GPUs marked, and all gangs but that of 8 GPUs."""
+    tree = yaml.safe_load(OBJECTS.read_text(encoding="utf-8"))
+    others = [
+        one
+        for one in tree["items"]
+        if one["kind"] != "Node" and not one["metadata"]["name"].startswith("whole")
+    ]
+    (server,) = (one for one in tree["items"] if one["metadata"]["name"] == "a100-whole")
+    server["metadata"]["annotations"] = {DYNAMIC: board}
+    tree["items"] = [server, *others]
+    return load(["-"], stdin=io.BytesIO(json.dumps(tree).encode()))
+
+
+def test_gpus_of_a_marked_node_may_be_partitioned() -> None:
+    (found,) = marked("a100-80").instance.cluster.nodes
+    assert (found.dynamic_mig, dict(found.reshapable)) == ("A100-80", {SMALL: 56})
+
+
+def test_gangs_that_need_partitions_are_not_started_before() -> None:
+    instance = marked("A100-80").instance
+    found = compose(
+        instance, solve(instance), name="p", created_at="2026-11-21T00:00:00Z", generator="test"
+    )
+    assert check(json.loads(json.dumps(found))) == []
+    decisions = {one["name"]: one["decision"] for one in found["spec"]["gangs"]}
+    assert decisions["serve"] == decisions["half"] == "place"
+    assert [one["gpu"] for one in found["spec"]["partitions"]] == [7]
+    orders = actions_of(PlanDocument.model_validate(found, context={}), unknown_uid="u")
+    assert [name for _, name in orders.unpartitioned] == ["serve"]
+    assert "half" in {gang.name for gang in orders.gangs}
+    assert "serve" not in {gang.name for gang in orders.gangs}
+    found["spec"]["gangs"][0]["decision"] = "preempt"
+    with pytest.raises(InapplicablePlanError, match="partitions GPUs, and stops or moves gangs"):
+        actions_of(PlanDocument.model_validate(found, context={}), unknown_uid="u")
+
+
+@pytest.mark.parametrize("board", ["H100-80", "yes", ""])
+def test_a_mark_that_is_no_board_of_the_gpus_is_ignored_with_a_remark(board: str) -> None:
+    found = marked(board)
+    assert [node.dynamic_mig for node in found.instance.cluster.nodes] == [None]
+    assert any(DYNAMIC in one and "A100-40 or A100-80" in one for one in found.remarks)
 
 
 @pytest.mark.parametrize("state", ["success", ""])

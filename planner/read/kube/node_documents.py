@@ -14,6 +14,7 @@ from models.documents.base import Units
 from models.documents.cluster import HOSTNAME_LABEL
 from models.hardware import FindModel, Nic, ServerModel, slug
 from models.instance.gang import OFFERS
+from models.mig import board_named, boards_of
 from models.units import exact, number, time_text
 from planner.read.findings import Remarks
 from planner.read.kube.levels.levels import Levels
@@ -27,6 +28,9 @@ Json = dict[str, Any]
 
 ACK_SCHEDULE = "ack.node.gpu.schedule"
 """ACK's node label; here also a taint on nodes that refuse GPU pods without ACK's mark."""
+
+DYNAMIC_MIG = "gangplan.dev/dynamic-mig"
+"""Annotation of a node: the board of its GPUs, which plans may partition while they are idle."""
 
 _VENDORS = {"nvidia": "nvidia", "amd": "amd", "intel": "intel", "habana": "intel", "gaudi": "intel"}
 """Words in names of resources and drivers, and the vendor of their GPUs."""
@@ -171,9 +175,27 @@ class NodeDocuments:
             partitioned = min(unusable, max(0, partitioned)) if node.partitioned else 0
             tree["unknownUnhealthy"] = unusable - partitioned
             tree["unknownPartitioned"] = partitioned
+            if (board := self._board(node, model)) is not None:
+                tree["dynamicMig"] = board
             if (nics := own_nics(model)) is not None:
                 tree["nics"] = [_nic(nic) for nic in nics]
         return tree
+
+    def _board(self, node: KubeNode, model: ServerModel) -> str | None:
+        """The board of GPUs that plans may partition, as the administrator's annotation says."""
+        stated = node.object.annotations.get(DYNAMIC_MIG)
+        if stated is None:
+            return None
+        board, known = board_named(stated), boards_of(model.gpu)
+        if board is not None and board in known:
+            return board.name
+        names = " or ".join(one.name for one in known)
+        self.remarks.add(
+            node.object.where,
+            f"annotation {DYNAMIC_MIG} names no board of its GPUs; ignored",
+            f"write {names}" if names else None,
+        )
+        return None
 
     def _amounts(self, node: KubeNode, use: Use) -> Json:
         """What is left for gangs: allocatable less pods of no gang, and what those that may go hold."""
