@@ -95,7 +95,8 @@ def _ways(instance: Instance, n: int, wanted: frozenset[str]) -> list[tuple[Node
         for pod in gang.pods:
             held |= (pod.gpus or 0) if pod.node == n else 0
     idle = bits(node.healthy & ~held)
-    alike = node.model is not None and node.model.switched
+    near_all = all(nic.gpus is None for nic in node.effective_nics)
+    alike = node.model is not None and node.model.switched and near_all
     found = []
     for chosen in product([(), *sets_of(wanted)], repeat=len(idle)):
         if alike and list(chosen) != sorted(chosen):
