@@ -76,7 +76,13 @@ def test_a_plan_says_which_gpus_to_partition_and_how(cli: RunCli, folder: Path) 
     assert stranded["value"] == 4000
     assert cli("verify", str(folder / "plan.json")).code == 0
     shown = cli("show", str(folder / "plan.json"))
-    assert "partition" in shown.out
+    (said,) = (line for line in shown.out.splitlines() if line.startswith("partition on h100-"))
+    for geometry in ("7 x 1g.10gb", "3g.40gb + 4 x 1g.10gb", "2 x 3g.40gb"):
+        assert geometry in said
+    drawn = cli("show", str(folder / "plan.json"), "--map")
+    assert "....///" not in drawn.out.split(">")[0]
+    assert ".///" in drawn.out
+    assert "/ partitioned (MIG)" in drawn.out
 
 
 def test_the_instance_of_the_plan_reads_as_the_same_input(cli: RunCli, folder: Path) -> None:

@@ -232,13 +232,17 @@ class _Held:
             if request is not None:
                 _add(self._before, number, request.running_pods, request)
             _add(self._after, number, gang.pods, request)
+        self._partitions: dict[str, list[int]] = {}
+        for one in plan.spec.partitions:
+            self._partitions.setdefault(one.node, []).append(one.gpu)
 
     def map_node(
         self, node: NodeDocument, model: ServerModelDocument | None, islands: tuple[Islands, str]
     ) -> MapNode:
         gpus = model.gpus if model is not None else 0
+        made = self._partitions.get(node.name, ())
         before, guessed = _holders(node, gpus, self._before.get(node.name, ()))
-        after, guessed_after = _holders(node, gpus, self._after.get(node.name, ()))
+        after, guessed_after = _holders(node, gpus, self._after.get(node.name, ()), made)
         marks = (
             *(("cordoned",) if node.unschedulable else ()),
             *(() if node.ready else ("not ready",)),
@@ -262,16 +266,19 @@ def _add(
 
 
 def _holders(
-    node: NodeDocument, gpus: int, held: Iterable[tuple[int, tuple[int, ...] | int]]
+    node: NodeDocument,
+    gpus: int,
+    held: Iterable[tuple[int, tuple[int, ...] | int]],
+    made: Iterable[int] = (),
 ) -> tuple[Holders, bool]:
-    """Who holds each GPU, and whether some of it is a guess.
+    """Who holds each GPU, and whether some of it is a guess. ``made``: GPUs that the plan partitions.
 
     GPUs of unknown index are drawn as the lowest that are left, unhealthy ones as the highest.
     """
     found = [FREE] * gpus
     kept = {
         **dict.fromkeys(node.unhealthy_gpus, UNHEALTHY),
-        **dict.fromkeys(node.partitioned, PARTITIONED),
+        **dict.fromkeys((*node.partitioned, *made), PARTITIONED),
     }
     for gpu, why in kept.items():
         if gpu < gpus:
