@@ -99,6 +99,9 @@ class Rendering:
         return self.count(_EVICTION)
 
 
+UNPARTITIONED = "left out: GPUs have to be partitioned first, as `gangplan show` says"
+
+
 def rendering(plan: PlanDocument) -> Rendering:
     """Everything a verified plan sends, gangs by namespace and name."""
     try:
@@ -107,6 +110,9 @@ def rendering(plan: PlanDocument) -> Rendering:
         known, orders = False, actions_of(plan, unknown_uid=UNKNOWN)
     hosts = _hosts(plan.instance.cluster.spec.nodes)
     gangs = tuple(_gang(gang, orders, hosts, known=known) for gang in orders.gangs)
+    gangs += tuple(
+        GangItems("/".join(key), "place", (), (UNPARTITIONED,)) for key in orders.unpartitioned
+    )
     cluster = "" if orders.cluster == UNKNOWN else orders.cluster
     note = backend_of(orders.backend).note()
     return Rendering(orders.plan, cluster, known, note, gangs)
