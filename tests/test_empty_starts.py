@@ -187,6 +187,19 @@ def nodes_of(down: dict[str, Any]) -> list[Node]:
     return [server("n0", switched(8), allocatable={"cpu": 8}), server("n1", switched(8), **down)]
 
 
+def test_the_last_slice_may_be_on_a_node_that_is_too_small_for_the_others() -> None:
+    # Slices of 6 and 2 pods of a GPU: on a server of 7 and one of 2 of the same GPU model.
+    small = server("small", switched(2), 0, 0)
+    one = replace(
+        build(nodes=[server("large", switched(7), 0, 0), small]),
+        gangs=(of(ruled(8, 1, slice_size=6, slice_level=NODE)),),
+    )
+    assert {node.model.gpu for node in one.cluster.nodes if node.model} == {"H100"}
+    assert EmptyStarts(one).answer(0) is Answer.CAN
+    assert could_start(one, 0)
+    assert [found.decision for found in solve(one).decisions] == ["place"]
+
+
 @pytest.mark.parametrize("slices", [None, (1, "node")], ids=["counted", "searched"])
 @pytest.mark.parametrize("down", DOWN.values(), ids=DOWN)
 def test_a_guarantee_is_not_used_up_by_who_waits_for_a_node_to_come_back(

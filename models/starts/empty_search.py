@@ -220,7 +220,7 @@ class Search:
             if levels and not any(self._pods[i].gang == pod.gang for i in range(k)):
                 mask &= self._holds_all(k, max(levels))
         if role.gpus and not role.mix_models:
-            mask &= self._one_model(k, np.where(mask, fits, 0))
+            mask &= self._one_model(k, fits)  # slices to come may be elsewhere
         return mask
 
     def _together(self, k: int) -> Iterator[tuple[int, list[int], int]]:
