@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 import pytest
@@ -19,6 +20,7 @@ from effort import examples
 from plan_documents import Doc, sealed
 from pydantic import BaseModel
 from test_docs import text
+from test_start_history import files, pairs
 from tiny import tiny
 from tiny_busy import busy
 from tiny_reserving import timed
@@ -35,14 +37,20 @@ from planner.search.solve import solve
 
 INPUTS = (
     *("affinity", "ageing", "elastic", "goodput", "moves", "parallelism", "preemption"),
-    *("queues", "quickstart", "reservations", "shape"),
+    *("queues", "quickstart", "reservations", "shape", "mig", "mig-dynamic"),
 )
 """Folders of ``inputs`` with plans of every kind of decision and of most kinds of reasons."""
 
 QUEUED = ("queues", "cells", "fair", "hold_room", "balance", "exclusive", "spares", "wide")
 
-AS_RIGHT = ("node", "gpus", "rank", "counted")
-"""Fields that may be otherwise in a plan that is as right: pods elsewhere, the same room counted on both."""
+WAITS = "waits"
+"""Stands for a plan that knows how long jobs have waited."""
+
+AS_RIGHT = ("node", "gpus", "rank", "counted", "gpu", "profiles")
+"""Fields that may be otherwise in a plan that is as right: pods elsewhere, the same room counted on both.
+
+Another GPU partitioned, or one with an instance of another profile that nobody needs.
+"""
 
 REASON = "spec.gangs[].reason."
 
@@ -52,9 +60,16 @@ def drawn(seed: int) -> Instance:
     return draws[seed % len(draws)](seed, (), QUEUED if seed % 2 else ("wide", "patience"))
 
 
+def _read(what: str) -> Instance:
+    if what != WAITS:
+        return load((str(Path("inputs", what)),)).instance
+    with TemporaryDirectory() as folder:
+        return load((files(Path(folder), pairs(40), {}),)).instance
+
+
 @cache
 def _plan(what: str | int) -> str:
-    instance = drawn(what) if isinstance(what, int) else load((str(Path("inputs", what)),)).instance
+    instance = drawn(what) if isinstance(what, int) else _read(what)
     made_at = {"name": "p", "created_at": "2026-11-21T00:00:00Z", "generator": "g"}
     return json.dumps(compose(instance, solve(instance), **made_at))
 
@@ -64,7 +79,7 @@ def planned(what: str | int) -> Doc:
     return document
 
 
-PLANS = [*INPUTS, *range(3000, 3000 + examples(120, 8)), 3010, 3038, 3065]
+PLANS = [*INPUTS, WAITS, *range(3000, 3000 + examples(120, 8)), 3010, 3038, 3065]
 
 
 # The table
