@@ -79,6 +79,9 @@ def test_a_plan_says_which_gpus_to_partition_and_how(cli: RunCli, folder: Path) 
     (said,) = (line for line in shown.out.splitlines() if line.startswith("partition on h100-"))
     for geometry in ("7 x 1g.10gb", "3g.40gb + 4 x 1g.10gb", "2 x 3g.40gb"):
         assert geometry in said
+    page = folder / "page.html"
+    assert cli("report", str(folder / "plan.json"), "--out", str(page)).code == 0
+    assert f"P{said[1:]}." in page.read_text()
     drawn = cli("show", str(folder / "plan.json"), "--map")
     assert "....///" not in drawn.out.split(">")[0]
     assert ".///" in drawn.out
