@@ -58,6 +58,11 @@ class _Sums:
             self.growth += sum((role.max - role.min) * role.gpus for role in gang.roles)
         self.growth_pods += sum(role.max - role.min for role in gang.roles if not role.gpus)
 
+    def leave_out(self, idle: int) -> None:
+        """So many gangs without GPUs have to wait."""
+        self.weight -= idle
+        self.idle -= idle
+
 
 class ImpliedBounds:
     """Bounds for plans of one instance.
@@ -91,7 +96,43 @@ class ImpliedBounds:
                 gang = gangs[index]
                 stays = gang.running and not gang.preemptible and index not in incomplete
                 found[priority].add(gang, self._weights[index], stays=stays)
+            found[priority].leave_out(self._without_room(self._by_priority[priority]))
         return found
+
+    def _without_room(self, gangs: Sequence[int]) -> int:
+        """How many of these, without GPUs, have to wait: of one resource there is too little for all of them.
+
+        Each counts for the resource of which it needs the largest part; those that need least go first.
+        """
+        instance, needs = self._instance, dict[str, list[int]]()
+        for gang in (instance.gangs[i] for i in gangs):
+            if gang.running or any(role.gpus for role in gang.roles):
+                continue
+            asked = Counter[str]()
+            for role in gang.roles:
+                for name, amount in role.requests:
+                    asked[name] += role.min * amount
+            parts = (
+                (Fraction(n, max(1, self._there[r])), r)
+                for r, n in asked.items()
+                if r in self._there
+            )
+            _, scarce = max(parts, default=(0, None))
+            if scarce is not None:
+                needs.setdefault(scarce, []).append(asked[scarce])
+        return sum(
+            len(amounts) - bisect_right([*accumulate(sorted(amounts))], self._there[name])
+            for name, amounts in needs.items()
+        )
+
+    @cached_property
+    def _there(self) -> dict[str, int]:
+        """Of each resource, what nodes that take pods have together; none that some node does not limit."""
+        instance = self._instance
+        nodes = [dict(n.allocatable) for n in instance.cluster.nodes if instance.schedulable(n)]
+        names = set[str]().union(*nodes)
+        limited = (name for name in names if all(name in amounts for amounts in nodes))
+        return {name: sum(max(0, amounts[name]) for amounts in nodes) for name in limited}
 
     @cached_property
     def _idle(self) -> int:
@@ -155,10 +196,19 @@ class ImpliedBounds:
         """Whether plans that keep these tiers keep all running pods of this priority and above."""
         least = {t.priority: value for t, value in kept if t.family == "kept"}
         return all(
-            least.get(one, -1) >= own or one not in self._losing
+            one not in self._unseen and (least.get(one, -1) >= own or one not in self._losing)
             for one, own in self._standing.items()
             if priority is None or one >= priority
         )
+
+    @cached_property
+    def _unseen(self) -> set[int]:
+        """Priorities of which a running gang without GPUs may be stopped: no tier says that it is kept."""
+        return {
+            g.priority
+            for g in self._instance.gangs
+            if g.running and g.preemptible and not _holds(g)
+        }
 
     @cached_property
     def _standing(self) -> Counter[int]:
@@ -359,6 +409,11 @@ def _least_gpus(tier: Tier, value: int) -> int:
     if tier.family == "goodput":
         return -(-value // FULL_SPEED)
     return value if tier.family == "admission" else 0
+
+
+def _holds(gang: Gang) -> bool:
+    """Whether a gang that runs holds GPUs."""
+    return any(gang.roles[pod.role].gpus for pod in gang.running_pods)
 
 
 def _running_gpus(instance: Instance, index: int, _weight: int) -> int:
