@@ -179,7 +179,13 @@ Order = Callable[[Instance, Demand], tuple[int, ...]]
 
 def _large_pods_first(instance: Instance, demand: Demand) -> tuple[int, ...]:
     largest = max((role.gpus for role in demand.roles), default=0)
-    return -largest, -demand.gpus, -instance.age(instance.gangs[demand.gang])
+    age = -instance.age(instance.gangs[demand.gang])
+    return -largest, -demand.gpus, _pods(demand), age
+
+
+def _pods(demand: Demand) -> int:
+    """Of a gang without GPUs, of which each weighs the same: those that take the least go first."""
+    return 0 if demand.gpus else sum(role.count for role in demand.roles)
 
 
 def _large_gangs_first(instance: Instance, demand: Demand) -> tuple[int, ...]:
