@@ -41,6 +41,7 @@ class Node:
     it failed lately. ``unhealthy`` has the ``partitioned`` GPUs as well, which no repair makes whole, and
     ``unknown_unhealthy`` those of ``unknown_partitioned``. ``comes``: those that the plan
     partitions. ``could``: instances that its GPUs could have besides, but not all at once.
+    ``stated``: what the document says is allocatable, without instances to come.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Node:
     dynamic_mig: str | None
     comes: int
     could: Mapping[str, int]
+    stated: Mapping[str, int]
     pod_sets: Mapping[str, int]
     held: Mapping[str, int]
     suspect: bool

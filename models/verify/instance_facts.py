@@ -263,6 +263,7 @@ class _NodeReader:
             dynamic_mig=document.dynamic_mig,
             comes=0,
             could={},
+            stated=document.allocatable,
             pod_sets=document.pod_sets,
             held=document.held,
             suspect=document.last_failure is not None and document.last_failure > self.failed_after,

@@ -6,8 +6,9 @@ Everything that the judge works out is about the nodes as they are then.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from operator import le
 
 from models.documents.plan import PlanPartition
 from models.mig import Board, boards
@@ -16,6 +17,12 @@ from models.verify.violation import quoted
 
 INSTANCES = "nvidia.com/mig-"
 """Begins the resources of MIG instances. A node that states none has none."""
+
+NO_NUMBER = 1 << 20
+"""GPUs that instances take which no GPU has."""
+
+MOST_OF_ONE = 8
+"""Instances of one profile on a GPU: it has eight slices at most."""
 
 Fault = tuple[str, str, str]
 """Rule, place in the document, and what is wrong."""
@@ -61,7 +68,7 @@ def with_could(
     }
     found = []
     for n, node in enumerate(nodes):
-        board = next((board for board in boards() if board.name == node.dynamic_mig), None)
+        board = board_of(node)
         chooses = binding == "none" and node.model is not None and not node.model.switched
         if board is None or n in blind or node.unknown_unhealthy or chooses:
             found.append(node)
@@ -78,7 +85,7 @@ def with_could(
 
 
 def _with(faults: list[Fault], one: PlanPartition, node: Node, where: str) -> Node:
-    board = next((board for board in boards() if board.name == node.dynamic_mig), None)
+    board = board_of(node)
     bit = 1 << one.gpu if one.gpu < node.gpus else 0
     if board is None:
         faults.append(("partition", where, f"node {node.name} has no dynamicMig"))
@@ -107,6 +114,43 @@ def _with(faults: list[Fault], one: PlanPartition, node: Node, where: str) -> No
             for name, most in node.could.items()
         },
     )
+
+
+def board_of(node: Node) -> Board | None:
+    """The board of GPUs that may be partitioned."""
+    return next((board for board in boards() if board.name == node.dynamic_mig), None)
+
+
+def fewest(board: Board, wanted: Mapping[str, int]) -> int:
+    """The fewest GPUs that have these instances, by resource, at once: one GPU after another in every way."""
+    names = {name: INSTANCES + name.replace("+", ".") for p in board.profiles for name in p.names}
+    known = {resource: name for name, resource in names.items()}
+    if any(resource not in known for resource in wanted):
+        return NO_NUMBER
+    asked = [known[resource] for resource, amount in wanted.items() if amount > 0]
+    sets = [(0,) * len(asked)]
+    for k, name in enumerate(asked):  # every number of each profile that stands beside those before
+        sets = [
+            (*one[:k], count, *one[k + 1 :])
+            for one in sets
+            for count in range(min(wanted[names[name]], MOST_OF_ONE) + 1)
+            if _stands(
+                board,
+                [n for n, c in zip(asked, one, strict=True) for _ in range(c)] + [name] * count,
+            )
+        ]
+    left, gpus = {tuple(wanted[names[name]] for name in asked)}, 0
+    while all(map(any, left)):
+        after = {
+            tuple(max(0, a - b) for a, b in zip(one, taken, strict=True))
+            for one in left
+            for taken in sets
+        }
+        least = {one for one in after if not any(o != one and all(map(le, o, one)) for o in after)}
+        if least == left:
+            return NO_NUMBER
+        left, gpus = least, gpus + 1
+    return gpus
 
 
 def _stands(board: Board, names: Sequence[str]) -> bool:

@@ -17,7 +17,7 @@ from models.verify.outcome import Outcome
 from models.verify.queues import ALL
 from models.verify.rates.group_rates import by_ranks
 from models.verify.rule import Judged
-from models.verify.rules import eligibility, gpus, resources, topology
+from models.verify.rules import eligibility, gpus, partitions, resources, topology
 from models.verify.violation import Violation, printable, quoted
 
 NAME = "reserved"
@@ -144,6 +144,7 @@ def _cannot_start(outcome: Outcome, holder: Holder) -> Iterator[Violation]:
         *resources.check(scene),
         *eligibility.check(scene),
         *topology.faults(outcome.facts, scene.placed),
+        *partitions.lacking(scene),
     ]
     for fault in faults:
         if fault.gang == holder.change.label:
@@ -245,7 +246,9 @@ class _Scene(Outcome):
 
     def __init__(self, outcome: Outcome, holder: Holder) -> None:
         self.case, nodes = outcome.case, sorted(holder.nodes)
-        self.facts = replace(outcome.facts, nodes=tuple(outcome.facts.nodes[n] for n in nodes))
+        # GPUs that the plan partitions may be whole again by then, and others partitioned
+        there = tuple(outcome.facts.nodes[n].as_it_was for n in nodes)
+        self.facts = replace(outcome.facts, nodes=there)
         self.placed = Change.of(holder.change.gang, holder.change.label, holder.pods)
         changes = list(outcome.changes)
         changes[holder.position] = self.placed

@@ -229,6 +229,6 @@ class Grounds:
         Above every priority: nor beside running gangs that may give way.
         """
         rooms = self.rooms
-        if rooms.work.left <= 0 or rooms.reshapes:
+        if rooms.work.left <= 0:
             return True
         return rooms.holds(rooms.alone if above >= ALONE else rooms.above(above), gang)
