@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ from models.documents.canonical import digest
 from models.instance.instance import Instance
 from models.verify.check import check
 from planner.read.inputs import instance_from_document, load
-from planner.search.solve import solve
+from planner.search.solve import AGGREGATED_FROM, WHOLE_BELOW, solve
 
 Json = dict[str, Any]
+
+NODE = {"name": "n1", "model": "DGX H100", "dynamicMig": "H100-80"}
 
 INPUT = """
 apiVersion: gangplan.dev/v1alpha1
@@ -201,6 +204,60 @@ def test_where_gpus_are_not_told_apart_none_is_partitioned(cli: RunCli, folder: 
     assert {"chat", "tune"} <= waits
 
 
+def test_a_reserved_start_is_judged_by_what_gpus_may_become_by_then(
+    cli: RunCli, folder: Path
+) -> None:
+    """One server: eight GPUs are held for an hour; then four are given whole and two are partitioned."""
+    run = [{"role": "w", "index": 0, "node": "n1", "gpus": [*range(8)]}]
+    long = {"expectedDuration": "1h", "submittedAt": "2026-11-21T09:00:00Z"}
+    asks = [
+        {"name": "p", "replicas": 4, "gpu": {"profile": "3g.40gb"}},
+        {"name": "w", "replicas": 1, "gpus": 4},
+    ]
+    documents = [
+        {"kind": "Cluster", "metadata": {"name": "c"}, "spec": {"nodes": [NODE]}},
+        {"kind": "Policy", "spec": {"now": "2026-11-21T10:00:00Z", "reservations": {}}},
+        {"kind": "Gang", "metadata": {"name": "runs"}}
+        | {"spec": long | {"roles": [{"name": "w", "replicas": 1, "gpus": 8}]}}
+        | {"status": {"pods": run, "startedAt": "2026-11-21T10:00:00Z"}},
+        {"kind": "Gang", "metadata": {"name": "waits"}, "spec": long | {"roles": asks}},
+    ]
+    head = {"apiVersion": "gangplan.dev/v1alpha1"}
+    listed = {**head, "kind": "List", "items": [{**head, **one} for one in documents]}
+    (folder / "input.yaml").write_text(json.dumps(listed))
+    plan = made(cli, folder)
+    (waits,) = (one for one in plan["spec"]["gangs"] if one["name"] == "waits")
+    assert waits["reserved"]["start"] == "2026-11-21T11:00:00Z"
+    assert check(plan) == []
+    roles = plan["instance"]["gangs"][1]["spec"]["roles"]
+    assert [role["name"] for role in roles] == ["p", "w"]
+    for pod in waits["reserved"]["pods"]:
+        if pod["role"] == "w":
+            pod["gpus"] = [*range(8)][:4]
+    roles[1]["gpus"] = 7  # one GPU is left, and two are needed
+    waits["reserved"]["pods"][-1]["gpus"] = [*range(7)]
+    rules = [(one.rule, one.message) for one in check(plan)]
+    assert any(
+        "no room for so many instances" in what for rule, what in rules if rule == "reserved"
+    )
+
+
+def test_explain_counts_room_for_instances_in_what_gpus_are_left(cli: RunCli, folder: Path) -> None:
+    """9 of 3g.40gb take 5 GPUs, or all 8 with 28 of 1g.10gb: one GPU has two of 3g, seven have one."""
+    text = INPUT.replace("replicas: 3,", "replicas: 9,").replace("gpus: 4}", "gpus: 8}")
+    text = text.replace(
+        "replicas: 9, gpu: {profile: 1g.10gb}", "replicas: 90, gpu: {profile: 1g.10gb}"
+    )
+    (folder / "input.yaml").write_text(text)
+    plan = made(cli, folder)
+    (waits,) = (one["name"] for one in plan["spec"]["gangs"] if one["decision"] == "wait")
+    assert waits == "tune"
+    done = cli("explain", str(folder / "plan.json"), f"default/{waits}")
+    rows = [line.split() for line in done.out.splitlines() if line.startswith("eligible")]
+    # nodes, free GPUs, room for pods, room if the cluster were empty
+    assert rows == [["eligible", "2", "3", "0", "2"], ["eligible", "2", "3", "28", "112"]]
+
+
 MINIMISED = ("disruption", "span", "stranded", "stability")
 
 
@@ -224,6 +281,20 @@ def differences(instance: Instance, *, runs: bool) -> list[object]:
     if solution.stopped_by != "proof":
         faults.append(solution.stopped_by)
     return faults
+
+
+@pytest.mark.parametrize("size", [AGGREGATED_FROM, WHOLE_BELOW])
+def test_ways_of_planning_large_instances_keep_every_rule(size: int) -> None:
+    """In neighbourhoods pods with instances are given that GPUs have to be partitioned for."""
+
+    def faults(seed: int) -> list[object]:
+        instance = dynamic(seed, runs=seed % 2 == 0)
+        solve_limits = replace(instance.policy.solve, budget=3)
+        policy = replace(instance.policy, solve=solve_limits)
+        instance = replace(instance, policy=policy)
+        return [*misstated("search", instance, solve(instance, size=size))]
+
+    assert wrong([5, *range(examples(100, 20))], faults) == {}
 
 
 @pytest.mark.parametrize("first", first_fast(range(0, 300, 20), 2))

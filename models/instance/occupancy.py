@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from models.instance.cluster import Node
 from models.instance.gang import Role
 from models.instance.instance import Instance
-from models.instance.reshaping import Uses, taken_gpus
+from models.instance.reshaping import Uses, reshaping, taken_gpus
 from models.instance.solution import GangDecision, PodPlacement
 
 PODS = "pods"
@@ -38,6 +38,8 @@ class Room:
 def rooms(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[Room, ...]:
     """Free space of every node, in cluster order, given the pods of one decision for each gang.
 
+    Of GPUs that a plan may partition it does not say what pods with instances take (``beside_parts``): the
+    program decides that together with what comes.
     Nodes with the same pods as in the plan that was asked for before are not counted again.
     """
     latest = instance.once(_Latest)
@@ -88,9 +90,19 @@ def _room(instance: Instance, n: int, pods: Sequence[tuple[Role, PodPlacement]])
             if resource in left:
                 left[resource] -= amount
     mask = node.healthy & ~known
-    taken = taken_gpus(instance, pods, (n,)).get(n, 0)
-    free = max(0, mask.bit_count() - unknown - taken) if instance.schedulable(node) else 0
+    free = max(0, mask.bit_count() - unknown) if instance.schedulable(node) else 0
     return Room(mask, unknown, free, tuple(left.items()), is_blind(instance, node, unknown))
+
+
+def beside_parts(instance: Instance, n: int, room: Room) -> Room:
+    """The room of a node less the GPUs that its pods with instances take, and the instances left beside."""
+    one = reshaping(instance).get(n)
+    if one is None:
+        return room
+    offered, left = dict(instance.cluster.nodes[n].allocatable), dict(room.left)
+    used = {resource: offered[resource] - left[resource] for resource in one.resources}
+    free, instances = one.left(room.free_gpus, used)
+    return replace(room, free_gpus=max(0, free), left=tuple({**left, **instances}.items()))
 
 
 def is_blind(instance: Instance, node: Node, unknown: int) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from models.instance.occupancy import Room, beside_parts
 from models.program.linear_program import Linear
 from models.program.regions import Region
 from models.program.variables import Model
@@ -34,7 +35,7 @@ class FreeServers:
         for n in members:
             region = self.region_of.get(n)
             if region is None:
-                total.constant += self.model.rooms[n].free_gpus
+                total.constant += self.outside(n).free_gpus
             else:
                 regions[region.number] = region
         for region in regions.values():
@@ -42,9 +43,13 @@ class FreeServers:
                 total.add(rest, gpus)
         return total
 
+    def outside(self, n: int) -> Room:
+        """The room of a node in no region, where nothing is decided."""
+        return beside_parts(self.model.instance, n, self.model.rooms[n])
+
     def usable_outside(self, n: int) -> int:
         """Usable GPUs of a node in no region."""
-        room = self.model.rooms[n]
+        room = self.outside(n)
         return usable_gpus(self.model.instance, room.free_gpus, dict(room.left))
 
     @cached_property
@@ -96,7 +101,7 @@ class FreeServers:
         for n in members:
             region = self.region_of.get(n)
             if region is None:
-                free = self.usable_outside(n) if usable else self.model.rooms[n].free_gpus
+                free = self.usable_outside(n) if usable else self.outside(n).free_gpus
                 total.constant += int(free == largest)
             elif region.number not in seen:
                 seen.add(region.number)

@@ -266,8 +266,9 @@ def stranded(program: Program, instance: Instance, free: FreeServers) -> Linear:
         ]
         for n in nodes:
             if n not in free.region_of:
-                usable, left = free.usable_outside(n), free.model.rooms[n].free_gpus
-                total.constant += unused[usable] + every * (left - usable)
+                usable, left = free.usable_outside(n), free.outside(n).free_gpus
+                taken = free.model.rooms[n].free_gpus - left
+                total.constant += unused[usable] + every * (left - usable + taken)
         for region in free.model.region_set.regions:
             if region.nodes[0] not in own:
                 continue

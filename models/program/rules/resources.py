@@ -3,7 +3,7 @@
 For every tight region (one node) and limited resource: requests of pods placed <= what is left next to pods
 that stay. Where pods that may stay can overfill the node: placed + staying <= left + M (1 - y), placed <= M
 y, where y is 1 if anything is placed. Other nodes need no row (``regions``). Instances that GPUs of the node
-could have are not left: what partitions supply is taken off what is placed.
+could have are not left: what partitions supply is taken off, also for pods whose place is given.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ def add(model: Model) -> None:
         stays, most = _staying(variables, region_set.regions[number], resource)
         used = Linear().add_linear(placed).add_linear(stays)
         model.loads[number, resource] = Linear().add_linear(used)
-        at_most = max(0, left)
-        left -= dict(model.instance.cluster.nodes[n].reshapable).get(resource, 0)
-        used.add_linear(supplies.get((number, resource), Linear()), -1)
-        if most <= left:
+        if could := dict(model.instance.cluster.nodes[n].reshapable).get(resource, 0):
+            used.add_linear(supplies.get((number, resource), Linear()), -1)
+            program.at_most(used, left - could)
+        elif most <= left:
             program.at_most(used, left)
         elif not stays.terms:
-            program.at_most(used if left >= 0 else placed, max(0, left))
+            program.at_most(placed, max(0, left))
         else:
             anything = program.boolean()
             program.at_most(used.add(anything, most - left), most)
-            program.at_most(Linear().add_linear(placed).add(anything, -at_most))
+            program.at_most(Linear().add_linear(placed).add(anything, -max(0, left)))
 
 
 def _supplies(variables: Variables) -> dict[tuple[int, str], Linear]:

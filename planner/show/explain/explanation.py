@@ -7,7 +7,7 @@ cannot be, and never that a placement exists.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,7 +19,7 @@ from models.instance.eligibility import model_matches, tolerated
 from models.instance.gang import Gang, Role, label_texts, matches
 from models.instance.gang import shown as affinity_text
 from models.instance.instance import Instance
-from models.instance.occupancy import PODS, Room, rooms
+from models.instance.occupancy import PODS, Room, beside_parts, rooms
 from models.instance.policy import SLURM
 from models.instance.solution import NEVER, RESERVED, GangDecision, PodPlacement, Reason
 from models.queues.pins import beside_pins, closed_by_pins, trespassing
@@ -109,12 +109,15 @@ class Explanation:
 
     @cached_property
     def _rooms(self) -> tuple[Room, ...]:
-        return rooms(self.instance, self.decisions)
+        return self._beside_parts(rooms(self.instance, self.decisions))
 
     @cached_property
     def _empty(self) -> tuple[Room, ...]:
         """Room of every node without pods of gangs."""
-        return rooms(self.instance, [NOBODY] * len(self.decisions))
+        return self._beside_parts(rooms(self.instance, [NOBODY] * len(self.decisions)))
+
+    def _beside_parts(self, found: Sequence[Room]) -> tuple[Room, ...]:
+        return tuple(beside_parts(self.instance, n, room) for n, room in enumerate(found))
 
     @cached_property
     def candidates(self) -> tuple[Candidates, ...]:
