@@ -37,7 +37,7 @@ from planner.search.solve import solve
 
 INPUTS = (
     *("affinity", "ageing", "elastic", "goodput", "moves", "parallelism", "preemption"),
-    *("queues", "quickstart", "reservations", "shape", "mig", "mig-dynamic"),
+    *("queues", "quickstart", "reservations", "shape", "mig", "mig-dynamic", "shares"),
 )
 """Folders of ``inputs`` with plans of every kind of decision and of most kinds of reasons."""
 
@@ -46,10 +46,10 @@ QUEUED = ("queues", "cells", "fair", "hold_room", "balance", "exclusive", "spare
 WAITS = "waits"
 """Stands for a plan that knows how long jobs have waited."""
 
-AS_RIGHT = ("node", "gpus", "rank", "counted", "gpu", "profiles")
+AS_RIGHT = ("node", "gpus", "rank", "counted", "gpu", "profiles", "gpuGroup", "parts")
 """Fields that may be otherwise in a plan that is as right: pods elsewhere, the same room counted on both.
 
-Another GPU partitioned, or one with an instance of another profile that nobody needs.
+Another GPU partitioned or shared, or one with an instance or a part of another size that nobody needs.
 """
 
 REASON = "spec.gangs[].reason."

@@ -409,6 +409,25 @@ Quantity = Annotated[Fraction, PlainValidator(_quantity), _QUANTITY]
 """A Kubernetes quantity, exact."""
 
 
+def _MiB(rounded: Callable[[Fraction], int]) -> Callable[[object], int]:  # noqa: N802  # a unit
+    def read(value: object) -> int:
+        found = rounded(_quantity(value) / 2**20)
+        if not found:
+            raise InvalidValueError("less than 1Mi of memory", "write it like 12Gi")
+        return found
+
+    return read
+
+
+_MI_TEXT = PlainSerializer(lambda amount: f"{amount}Mi", return_type=str)
+
+RequestedMiB = Annotated[int, PlainValidator(_MiB(math.ceil)), _MI_TEXT, _QUANTITY]
+"""Memory in MiB, written as a quantity, rounded up."""
+
+OfferedMiB = Annotated[int, PlainValidator(_MiB(math.floor)), _MI_TEXT, _QUANTITY]
+"""The same, rounded down."""
+
+
 class Units(int):
     """An amount that the reader of another dialect has in units already, as an instance has it."""
 
@@ -448,9 +467,9 @@ Offered = Annotated[_Amounts, _in_units(offered), _TEXTS]
 """The same, rounded down."""
 
 
-def decimal_check(least: int, most: int | Fraction) -> Callable[[object], Fraction]:
+def decimal_check(least: int | Fraction, most: int | Fraction) -> Callable[[object], Fraction]:
     """Reader of an exact decimal between two bounds, of at most MAX_DIGITS digits."""
-    limits = f"from {least} to {number(Fraction(most))}"
+    limits = f"from {number(Fraction(least))} to {number(Fraction(most))}"
 
     def check(value: object) -> Fraction:
         if not isinstance(value, int | float | Decimal) or isinstance(value, bool):
@@ -470,13 +489,19 @@ def decimal_check(least: int, most: int | Fraction) -> Callable[[object], Fracti
 
 
 def decimal(
-    least: int, most: int | Fraction
+    least: int | Fraction, most: int | Fraction
 ) -> tuple[PlainValidator, PlainSerializer, WithJsonSchema]:
     """Annotations of an exact decimal between two bounds."""
     return (
         PlainValidator(decimal_check(least, most)),
         PlainSerializer(number),
-        WithJsonSchema({"type": "number", "minimum": least, "maximum": number(Fraction(most))}),
+        WithJsonSchema(
+            {
+                "type": "number",
+                "minimum": number(Fraction(least)),
+                "maximum": number(Fraction(most)),
+            }
+        ),
     )
 
 

@@ -62,6 +62,7 @@ from models.documents.queue import (
 )
 from models.documents.server import NicDocument, ServerModelDocument
 from models.documents.what_if import RelaxedDocument, WhatIfDocument
+from models.gpu_shares import SHARE
 from models.hardware import ServerModel, bits
 from models.instance.cluster import Cluster, Node
 from models.instance.gang import ExistingPod, Gang, NextTo, NodeAffinity, Role, Spread, Together
@@ -226,6 +227,7 @@ def _node(node: Node) -> NodeDocument:
         domains={},
         unhealthy_gpus=(),
         unknown_unhealthy=node.unknown_unhealthy - node.unknown_partitioned,
+        unknown_partitioned=node.unknown_partitioned - node.unknown_shared,
         allocatable=_stated(node),
         labels={},
         taints=_all(TaintDocument, node.taints),
@@ -234,9 +236,13 @@ def _node(node: Node) -> NodeDocument:
 
 
 def _stated(node: Node) -> dict[str, int]:
-    """What is allocatable without the instances that GPUs could have."""
+    """What is allocatable without parts of GPUs, and without the instances that they could have."""
     could = dict(node.reshapable)
-    return {name: most - could.get(name, 0) for name, most in node.allocatable}
+    return {
+        name: most - could.get(name, 0)
+        for name, most in node.allocatable
+        if not name.startswith(SHARE)
+    }
 
 
 _OWN_TIMES = (
@@ -306,7 +312,9 @@ class _GangWriter:
         role = gang.roles[pod.role].name
         node = None if pod.node is None else self._nodes[pod.node]
         if kind not in self._pod_kinds:
-            document = PodDocument.of(pod, role=role, node=node, gpus=None, budgets=(), rank=None)
+            document = PodDocument.of(
+                pod, role=role, node=node, gpus=None, budgets=(), rank=None, gpu_group=None
+            )
             self._pod_kinds[kind] = document.to_json()
         own: dict[str, Any] = {"name": pod.name, "role": role, "index": pod.index}
         if pod.uid is not None:
@@ -318,6 +326,8 @@ class _GangWriter:
             own["budgets"] = list(pod.budgets)
         if pod.rank is not None:
             own["rank"] = pod.rank
+        if pod.gpu_group is not None:
+            own["gpuGroup"] = pod.gpu_group
         return {**self._pod_kinds[kind], **own}
 
 

@@ -20,6 +20,7 @@ from models.documents.base import (
     Mapped,
     Name,
     Offered,
+    OfferedMiB,
     Path,
     ShortName,
     Time,
@@ -32,6 +33,7 @@ from models.documents.base import (
     within,
 )
 from models.documents.server import MAX_GPUS, GpuIndices, NicDocument, ServerModelDocument
+from models.gpu_shares import SHARE, part_of
 from models.hardware import slug
 from models.host_ranges import MAX_NAMES, check_hosts, host_count, hosts
 from models.mig import RESOURCE, resource_of
@@ -40,6 +42,7 @@ from models.units import MAX_AMOUNT, shown
 MAX_LEVELS = 10
 MAX_OVERSUBSCRIPTION = 10_000
 MAX_NODE_PODS = 1_000_000
+MAX_SHARING = 100
 NODE_LEVEL = "node"
 NO_NAME = "kubernetes"
 """The name of a cluster that was read from Kubernetes objects, which state none."""
@@ -103,6 +106,19 @@ class MigGpus(Data):
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class GpuSharing(Data):
+    """How pods share GPUs of a node."""
+
+    memory: Annotated[
+        OfferedMiB | None,
+        Field(description="Of each GPU; absent: pods that ask for memory share none"),
+    ] = None
+    pods: Annotated[
+        int, whole(1, MAX_SHARING), Field(description="Most pods that share one GPU")
+    ] = MAX_SHARING
+
+
 class NodeDocument(Document):
     """One server, or a range of equal servers."""
 
@@ -135,6 +151,9 @@ class NodeDocument(Document):
     dynamic_mig: Title | None = omitted(
         description="Board of its GPUs, as `H100-80`: a plan may partition those that are idle and not in "
         "`mig`, or give them whole"
+    )
+    sharing: GpuSharing | None = omitted(
+        description="Its GPUs may be shared by pods that ask for a fraction, or for memory and cores"
     )
     labels: Mapped[LabelKey, LabelValue] = Field(default={}, description="Kubernetes labels")
     taints: Many[TaintDocument] = ()
@@ -190,6 +209,12 @@ class NodeDocument(Document):
                 yield from self._label(level, levels[level], value)
         yield from self._unnamed_domains(levels)
         yield from resource_errors(self.allocatable, ("allocatable",))
+        for field in ("allocatable", "held"):
+            for resource in getattr(self, field):
+                if resource.startswith(SHARE):
+                    hint = "write `sharing`; pods that hold parts are of gangs"
+                    what = "parts of GPUs are not counted"
+                    yield FieldError((field, resource), what, hint, at_key=True)
         for i, gpu in enumerate(self.unhealthy_gpus):
             if gpu in self.unhealthy_gpus[:i]:
                 yield FieldError(("unhealthyGpus", i), f"GPU {gpu} is listed twice", "list it once")
@@ -246,6 +271,12 @@ def resource_errors(amounts: Mapping[str, int], path: Path) -> Iterator[FieldErr
                 "the server model has the GPUs of a node; a role requests them with `gpus`",
                 at_key=True,
             )
+        elif resource.startswith(SHARE) and part_of(resource) is None:
+            what, hint = (
+                f"no part of a GPU is named {shown(resource)}",
+                "write gpu: {fraction: 0.25}",
+            )
+            yield FieldError((*path, resource), what, hint, at_key=True)
         elif resource == "cpu" and amount > MAX_AMOUNT:
             yield FieldError((*path, resource), "this quantity is too large", "check the unit")
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
+from math import ceil
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -38,6 +39,7 @@ from models.documents.base import (
     Path,
     Prose,
     Requested,
+    RequestedMiB,
     Sentence,
     ShortName,
     Time,
@@ -52,6 +54,7 @@ from models.documents.base import (
 from models.documents.cluster import resource_errors
 from models.documents.communication import Communication
 from models.documents.server import GpuIndices
+from models.gpu_shares import SHARE, Part, share_in
 from models.mig import profile_names, resource_of
 from models.units import InvalidValueError, described, plural, shown, whole_number
 
@@ -225,6 +228,9 @@ class PodDocument(Document):
     )
     rank: Annotated[int, whole(0, MAX_RANK)] | None = omitted(
         description="Rank of its first GPU, where an earlier plan dealt it one"
+    )
+    gpu_group: Title | None = omitted(
+        description="Name of the GPU that it shares, where its index is not known: pods of one name share one"
     )
 
     @model_serializer(mode="wrap")
@@ -409,16 +415,51 @@ class NearDocument(Document):
     level: LevelName
 
 
-class GpuDocument(Document):
-    """A part of a GPU."""
+GpuFraction = Annotated[Fraction, *decimal(Fraction(1, 1000), Fraction(999, 1000))]
 
-    profile: Title = Field(description="MIG profile of the instance that each pod gets")
+
+class GpuDocument(Document):
+    """A part of a GPU: an instance, a fraction, or memory and cores."""
+
+    profile: Title | None = omitted(description="MIG profile of the instance that each pod gets")
+    fraction: GpuFraction | None = omitted(
+        description="Of memory and cores of a shared GPU, in thousandths, rounded up"
+    )
+    memory: RequestedMiB | None = omitted(description="Of a shared GPU")
+    cores: Annotated[int, whole(0, 100)] = omitted(
+        default=0, description="Cores of a shared GPU in percent; 0: whatever is left"
+    )
+
+    @property
+    def resource(self) -> str:
+        """The name of the request that it is read as."""
+        if self.fraction is not None:
+            return Part.fraction(ceil(1000 * self.fraction)).resource
+        if self.memory is not None:
+            return Part.memory(self.memory, self.cores).resource
+        return resource_of(self.profile or "")
+
+    def field_errors(self) -> Iterator[FieldError]:
+        """Contradictions inside it."""
+        stated = [x for x in ("profile", "fraction", "memory") if getattr(self, x) is not None]
+        if len(stated) != 1:
+            what = " and ".join(stated) if stated else "no part of a GPU"
+            yield FieldError((), what, "write one of profile, fraction and memory", at_key=True)
+        if self.cores and self.memory is None:
+            what, hint = "cores without memory", "write memory, or a fraction of both"
+            yield FieldError(("cores",), what, hint, at_key=True)
+        if self.profile is not None and self.profile not in profile_names():
+            what = f"no board has a profile {shown(self.profile)}"
+            hint = suggestion(self.profile, profile_names(), "profiles")
+            yield FieldError(("profile",), what, hint)
 
 
 def _part(value: object) -> object:
     """The value, unless it is a number, which is meant for ``gpus``."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        hint = "write whole GPUs as gpus: 8, and an instance as gpu: {profile: 1g.10gb}"
+        hint = (
+            "write whole GPUs as gpus: 8, and a part as gpu: {fraction: 0.5} or {profile: 1g.10gb}"
+        )
         raise InvalidValueError(f"expected an object with fields, not {described(value)}", hint)
     return value
 
@@ -442,7 +483,8 @@ class RoleDocument(Document):
         description="GPUs of each pod; 0 for a launcher, and the default beside `gpu`"
     )
     gpu: Annotated[GpuDocument | None, BeforeValidator(_part)] = omitted(
-        description="An instance of a GPU; read as a request of `nvidia.com/mig-1g.10gb` and so on"
+        description="A part of a GPU; read as a request of `nvidia.com/mig-1g.10gb`, "
+        "`share.gangplan.dev/0.25`, `share.gangplan.dev/12288Mi-30` and so on"
     )
     requests: Requested = Field(default={}, description="Other resources of each pod")
     topology: RoleTopology = RoleTopology.model_construct()
@@ -487,10 +529,10 @@ class RoleDocument(Document):
 
     @property
     def all_requests(self) -> dict[str, int]:
-        """`requests`, and that of the instance."""
+        """`requests`, and that of the part of a GPU."""
         if self.gpu is None:
             return self.requests
-        return {**self.requests, resource_of(self.gpu.profile): 1}
+        return {**self.requests, self.gpu.resource: 1}
 
     @property
     def part_names(self) -> tuple[str, ...]:
@@ -548,18 +590,21 @@ class RoleDocument(Document):
                 ("requests", "pods"), "pods cannot be requested", "every pod takes one; remove it",
                 at_key=True,
             )  # fmt: skip
+        parts = [name for name in self.requests if name.startswith(SHARE)]
+        for resource in parts:
+            if self.requests[resource] != 1 or len(parts) > 1 or self.gpus:
+                what = "a pod has one part of one GPU, and no whole ones"
+                yield FieldError(("requests", resource), what, "make it one part", at_key=True)
         if self.gpu is None:
             return
-        profile, resource = self.gpu.profile, resource_of(self.gpu.profile)
-        if profile not in profile_names():
-            what = f"no board has a profile {shown(profile)}"
-            yield FieldError(
-                ("gpu", "profile"), what, suggestion(profile, profile_names(), "profiles")
-            )
+        if faults := list(self.gpu.field_errors()):
+            yield from within(("gpu",), faults)
+            return
+        resource = self.gpu.resource
         if self.gpus:
-            what, hint = "GPUs and an instance in one pod", "remove `gpus`, or make two roles"
+            what, hint = "GPUs and a part of one in one pod", "remove `gpus`, or make two roles"
             yield FieldError(("gpu",), what, hint)
-        if resource in self.requests:
+        if resource in self.requests or (parts and resource.startswith(SHARE)):
             what, hint = f"{resource} is requested twice", "remove it here: `gpu` requests one"
             yield FieldError(("requests", resource), what, hint, at_key=True)
 
@@ -813,7 +858,13 @@ def _pod_errors(gang: GangDocument) -> Iterator[FieldError]:
             what = f"two pods are {pod.role} {pod.index} of gang {shown(gang.metadata.name)}"
             yield FieldError((*path, "index"), what, "give each its own index")
         seen.add((pod.role, pod.index))
-        yield from _gpu_errors((*path, "gpus"), pod, roles[pod.role].gpus)
+        role = roles[pod.role]
+        shares = share_in(role.all_requests) is not None
+        if pod.gpu_group is not None and not shares:
+            what, hint = "a group of a pod that shares no GPU", "remove it"
+            yield FieldError((*path, "gpuGroup"), what, hint, at_key=True)
+        known = shares and bool(pod.gpus) and pod.node is not None
+        yield from _gpu_errors((*path, "gpus"), pod, 1 if known else role.gpus)
     planned: set[tuple[str, int]] = set()
     for i, place in enumerate(gang.status.planned):
         path = ("status", "planned", i)

@@ -228,12 +228,29 @@ class PlanPartition(Open):
     profiles: Many[Title]
 
 
+class PlanShare(Open):
+    """A GPU of a node with `sharing`, and the parts of it that the plan gives."""
+
+    node: Name
+    gpu: Natural | None = Field(description="Its index; null: not known, or the node decides")
+    gpu_group: Title | None = omitted(
+        description="Its name, where pods share it already and its index is not known"
+    )
+    parts: Many[Title] = Field(
+        description="Fractions as `0.25`, memory and cores in percent as `12288Mi-30`"
+    )
+
+
 class PlanSpec(Open):
     """One decision a gang, by (namespace, name)."""
 
     gangs: Many[PlanGang]
     partitions: Many[PlanPartition] = omitted(
         default=(), description="GPUs to partition before the plan is applied, by node and GPU"
+    )
+    shares: Many[PlanShare] = omitted(
+        default=(),
+        description="GPUs that pods which come share, by node; first those that are shared already",
     )
 
 

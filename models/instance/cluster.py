@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from models.documents.cluster import DisruptionBudget, Level, MigGpus
+from models.documents.cluster import DisruptionBudget, GpuSharing, Level, MigGpus
 from models.hardware import Nic, ServerModel, mask_of
 
 
@@ -27,6 +27,18 @@ def is_made_up(resource: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedGpu:
+    """A GPU that pods which run share. ``gpu``: its index; None where only the ``group`` is known.
+
+    ``used``: resources of the parts that they hold, with their numbers.
+    """
+
+    gpu: int | None
+    group: str | None
+    used: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """One server of the cluster.
 
@@ -36,8 +48,9 @@ class Node:
     sorted by resource; an absent resource does not limit.
     ``unhealthy``: bit mask of unhealthy and of partitioned GPUs, none of which is given;
     ``unknown_unhealthy`` has those of ``unknown_partitioned`` as well. ``held``: in the units of
-    ``allocatable``. ``reshapable``: of what is allocatable the instances that its GPUs could have of each
-    profile, but not of all at once. The others say what those of ``NodeDocument`` do, maps as sorted pairs.
+    ``allocatable``. ``reshapable``: of what is allocatable the instances and parts that its GPUs could have
+    of each kind, but not of all at once. ``shared``: GPUs that pods share already: never given whole, and
+    among the unhealthy ones. The others say what those of ``NodeDocument`` do, maps as sorted pairs.
     """
 
     name: str
@@ -57,6 +70,8 @@ class Node:
     mig: tuple[MigGpus, ...] = ()
     unknown_partitioned: int = 0
     dynamic_mig: str | None = None
+    sharing: GpuSharing | None = None
+    shared: tuple[SharedGpu, ...] = ()
     reshapable: tuple[tuple[str, int], ...] = ()
 
     @property
@@ -66,8 +81,14 @@ class Node:
 
     @property
     def partitioned(self) -> int:
-        """Bit mask of the GPUs that have instances (MIG) and are never given whole."""
-        return mask_of(gpu for one in self.mig for gpu in one.gpus)
+        """Bit mask of the GPUs that are never given whole: that have instances (MIG), or are shared."""
+        shared = mask_of(one.gpu for one in self.shared if one.gpu is not None)
+        return mask_of(gpu for one in self.mig for gpu in one.gpus) | shared
+
+    @property
+    def unknown_shared(self) -> int:
+        """Shared GPUs of unknown index; ``unknown_partitioned`` has them as well."""
+        return sum(one.gpu is None for one in self.shared)
 
     @property
     def whole_gpus(self) -> int:

@@ -211,6 +211,7 @@ class ExistingPod:
     ``role`` is an index into Gang.roles. ``mode``: "gate" or "binding", how it can be started.
     ``rank``: of its first GPU, where an earlier plan dealt it one.
     ``budgets``: names of the disruption budgets that count its eviction; with several it is never evicted.
+    Of a pod with a part of a GPU ``gpus`` is the one that it shares, ``gpu_group`` its name.
     """
 
     name: str
@@ -222,6 +223,7 @@ class ExistingPod:
     mode: str | None = None
     budgets: tuple[str, ...] = ()
     rank: int | None = None
+    gpu_group: str | None = None
 
 
 @dataclass(frozen=True, slots=True, order=True)

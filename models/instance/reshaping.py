@@ -1,21 +1,35 @@
-"""GPUs whose MIG geometry a plan may change: which of them pods with instances take from whole GPUs.
+"""GPUs that pods with instances or parts of GPUs take from whole ones.
 
-On a node with ``dynamic_mig`` an idle GPU is given whole or partitioned. Instances of one profile are alike:
-the pods of a node take the fewest GPUs that have what is wanted beyond the instances that are there.
+On a node with ``dynamic_mig`` an idle GPU is given whole or partitioned, on one with ``sharing`` whole or to
+several pods. Instances of one profile are alike, and parts of one size: the pods of a node take the fewest
+GPUs that have what is wanted beyond what is there. A GPU that pods which run share stays so in a plan, and
+who stops leaves room for another part of the same size alone.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from models.hardware import bits
-from models.instance.cluster import Node
+from models.gpu_shares import (
+    SHARE,
+    Size,
+    less,
+    packed,
+    part_of,
+    size_on,
+    times_in,
+    whole,
+)
+from models.hardware import bits, mask_of
+from models.instance.cluster import Node, SharedGpu
 from models.instance.instance import Instance
 from models.instance.solution import PodPlacement
 from models.mig import RESOURCE, Board, board_named, resource_of
+
+NO_ROOM: Size = (0, 0, 0)
 
 NONE_HAS = 1 << 20
 """GPUs that more instances take than any number of GPUs has."""
@@ -23,46 +37,37 @@ NONE_HAS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Reshaping:
-    """What a node's GPUs may become. ``resources``: of the ``profiles``, the largest first.
+    """What a node's GPUs may become. ``resources``: of instances and parts, the largest first.
 
-    ``there``: instances that no change is needed for.
+    ``there``: how many of each no GPU is needed for; ``most``: how many there can be.
     """
 
-    board: Board
     resources: tuple[str, ...]
-    profiles: tuple[str, ...]
     there: tuple[int, ...]
+    most: tuple[int, ...]
 
-    @property
-    def geometries(self) -> tuple[tuple[int, ...], ...]:
-        """Sets of instances that a GPU may have, as numbers of each profile."""
-        return self.board.geometries(self.profiles)
-
-    def cover(self, used: Mapping[str, int]) -> tuple[tuple[int, ...], ...] | None:
-        """A geometry for each GPU that pods with these requests take; None if no GPUs have them."""
-        wanted = tuple(
-            max(0, used.get(r, 0) - t) for r, t in zip(self.resources, self.there, strict=True)
-        )
-        return self.board.cover(tuple(zip(self.profiles, wanted, strict=True)))
+    def wanted(self, used: Mapping[str, int]) -> tuple[int, ...]:
+        """What pods with these requests need beyond what is there."""
+        pairs = zip(self.resources, self.there, strict=True)
+        return tuple(max(0, used.get(resource, 0) - there) for resource, there in pairs)
 
     def taken(self, used: Mapping[str, int]) -> int:
         """GPUs that pods with these requests take."""
-        found = self.cover(used)
-        return NONE_HAS if found is None else len(found)
+        raise NotImplementedError
 
     def left(self, idle: int, used: Mapping[str, int]) -> tuple[int, dict[str, int]]:
-        """Whole GPUs, and instances of each profile, that are left of so many idle GPUs; below 0: too few."""
+        """Whole GPUs, and how many of each resource, that are left of so many idle GPUs; below 0: too few."""
         left = {resource: self.more(used, resource, idle) for resource in self.resources}
         return idle - self.taken(used), left
 
     def more(self, used: Mapping[str, int], resource: str, gpus: int) -> int:
-        """How many more instances of a profile the node has for pods if they take at most so many GPUs."""
+        """How many more of a resource the node has for pods if they take at most so many GPUs."""
         if self.taken(used) > gpus:
             return -1
-        least, most = 0, NONE_HAS
+        least, most = 0, self.most[self.resources.index(resource)] + 1
         mine = dict(used)
         while most - least > 1:
-            middle = (least + most) // 2 if most < NONE_HAS else 2 * least + 1
+            middle = (least + most) // 2
             mine[resource] = used.get(resource, 0) + middle
             if self.taken(mine) <= gpus:
                 least = middle
@@ -71,30 +76,74 @@ class Reshaping:
         return least
 
 
+@dataclass(frozen=True, slots=True)
+class Partitioning(Reshaping):
+    """Idle GPUs may be partitioned (MIG). ``profiles``: of the ``resources``."""
+
+    board: Board
+    profiles: tuple[str, ...]
+
+    @property
+    def geometries(self) -> tuple[tuple[int, ...], ...]:
+        """Sets of instances that a GPU may have, as numbers of each profile."""
+        return self.board.geometries(self.profiles)
+
+    def cover(self, used: Mapping[str, int]) -> tuple[tuple[int, ...], ...] | None:
+        """A geometry for each GPU that pods with these requests take; None if no GPUs have them."""
+        return self.board.cover(tuple(zip(self.profiles, self.wanted(used), strict=True)))
+
+    def taken(self, used: Mapping[str, int]) -> int:
+        found = self.cover(used)
+        return NONE_HAS if found is None else len(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing(Reshaping):
+    """Idle GPUs may be shared, and those of ``shared`` by more pods. ``sizes``: of the ``resources``.
+
+    ``empty``: what a GPU has; ``rooms``: what is left of those that are shared.
+    """
+
+    sizes: tuple[Size, ...]
+    empty: Size
+    rooms: tuple[Size, ...]
+
+    def packed(self, used: Mapping[str, int]) -> tuple[tuple[int, ...], ...]:
+        """Parts of each size that are new on each GPU: those that are shared first, then idle ones."""
+        return packed(self.rooms, self.empty, self.sizes, self.wanted(used))
+
+    def taken(self, used: Mapping[str, int]) -> int:
+        return len(self.packed(used)) - len(self.rooms)
+
+
 def reshaping(instance: Instance) -> Mapping[int, Reshaping]:
-    """By node, for the profiles that roles request."""
+    """By node, for the instances and parts that roles request."""
     return instance.once(_reshaping)
 
 
 def _reshaping(instance: Instance) -> dict[int, Reshaping]:
-    found = {}
+    found: dict[int, Reshaping] = {}
     for n, node in enumerate(instance.cluster.nodes):
-        if not node.reshapable or node.dynamic_mig is None:
-            continue
-        board = board_named(node.dynamic_mig)
-        assert board is not None, "reading has refused unknown boards"
-        could, offered = dict(node.reshapable), dict(node.allocatable)
-        sizes = {
-            r: max(p.size for p in board.profiles if r in map(resource_of, p.names)) for r in could
-        }
-        resources = sorted(could, key=lambda r: (-sizes[r], r))
-        found[n] = Reshaping(
-            board,
-            tuple(resources),
-            tuple(_profile(board, r) for r in resources),
-            tuple(offered[r] - could[r] for r in resources),
-        )
+        if node.reshapable:
+            found[n] = _partitioning(node) if node.sharing is None else _sharing(node)
     return found
+
+
+def _partitioning(node: Node) -> Partitioning:
+    board = board_named(node.dynamic_mig or "")
+    assert board is not None, "reading has refused unknown boards"
+    could, offered = dict(node.reshapable), dict(node.allocatable)
+    sizes = {
+        r: max(p.size for p in board.profiles if r in map(resource_of, p.names)) for r in could
+    }
+    resources = tuple(sorted(could, key=lambda r: (-sizes[r], r)))
+    return Partitioning(
+        resources,
+        tuple(offered[r] - could[r] for r in resources),
+        tuple(could[r] for r in resources),
+        board,
+        tuple(_profile(board, r) for r in resources),
+    )
 
 
 def _profile(board: Board, resource: str) -> str:
@@ -102,38 +151,152 @@ def _profile(board: Board, resource: str) -> str:
     return next(n for p in board.profiles for n in p.names if resource_of(n) == resource)
 
 
+def _sharing(node: Node) -> Sharing:
+    could, offered = dict(node.reshapable), dict(node.allocatable)
+    sizes = {r: _size(node, r) or NO_ROOM for r in could}
+    resources = tuple(sorted(could, key=lambda r: (*(-s for s in sizes[r]), r)))
+    return Sharing(
+        resources,
+        tuple(offered[r] - could[r] for r in resources),
+        tuple(could[r] for r in resources),
+        tuple(sizes[r] for r in resources),
+        _whole(node),
+        tuple(_room_of(node, one) for one in node.shared),
+    )
+
+
+def _size(node: Node, resource: str) -> Size | None:
+    part = part_of(resource)
+    assert part is not None, "reading has refused other names"
+    return size_on(part, None if node.sharing is None else node.sharing.memory)
+
+
+def _whole(node: Node) -> Size:
+    assert node.sharing is not None, "its GPUs may be shared"
+    return whole(node.sharing.memory, node.sharing.pods)
+
+
+def _room_of(node: Node, shared: SharedGpu) -> Size:
+    """What is left of a GPU that is shared; nothing where nobody can tell what a part takes of it."""
+    room = _whole(node)
+    for resource, count in shared.used:
+        size = _size(node, resource)
+        room = NO_ROOM if size is None else less(room, size, count)
+    return room
+
+
 def with_reshapable(instance: Instance) -> Instance:
     """The instance whose nodes say what their GPUs could have of what roles request.
 
-    Nothing where GPUs are not told apart, or pods hold instances that the node does not state: nobody could
-    say which GPU to partition.
+    No instances where GPUs are not told apart, or pods hold instances that the node does not state: nobody
+    could say which GPU to partition.
     """
-    if not any(node.dynamic_mig for node in instance.cluster.nodes):
-        return instance
     roles = (role for gang in instance.gangs for role in gang.roles)
-    requested = {r for role in roles for r, _ in role.requests if r.startswith(RESOURCE)}
+    requested = {r for role in roles for r, _ in role.requests if r.startswith((RESOURCE, SHARE))}
+    if not requested:
+        return instance
     unclear, held = set[int](), dict[int, Counter[str]]()
+    shared: dict[int, Sharers] = {}
     for gang in instance.gangs:
         for pod in gang.running_pods:
             assert pod.node is not None, "it runs"
-            held.setdefault(pod.node, Counter()).update(dict(gang.roles[pod.role].requests))
-            if pod.gpus is None and gang.roles[pod.role].gpus:
+            role = gang.roles[pod.role]
+            held.setdefault(pod.node, Counter()).update(dict(role.requests))
+            if pod.gpus is None and role.gpus:
                 unclear.add(pod.node)
+            for part in filter(part_of, dict(role.requests)):
+                gpus: Sequence[int | str] = bits(pod.gpus or 0)
+                gpus = gpus or (pod.gpu_group or f"{gang.namespace}/{pod.name}",)
+                shared.setdefault(pod.node, {}).setdefault(gpus[0], Counter())[part] += 1
     for n, amounts in held.items():
         offered = dict(instance.cluster.nodes[n].allocatable)
-        if any(amounts[r] > offered.get(r, 0) for r in requested):
+        if any(amounts[r] > offered.get(r, 0) for r in requested if r.startswith(RESOURCE)):
             unclear.add(n)
-    nodes = tuple(
-        node if n in unclear else _with_reshapable(instance, node, requested)
+    nodes = (
+        _reshaped(
+            instance, _with_shared(node, shared.get(n, {})), requested, clear=n not in unclear
+        )
         for n, node in enumerate(instance.cluster.nodes)
     )
-    return replace(instance, cluster=replace(instance.cluster, nodes=nodes))
+    return replace(instance, cluster=replace(instance.cluster, nodes=tuple(nodes)))
 
 
-def _with_reshapable(instance: Instance, node: Node, requested: Iterable[str]) -> Node:
+def _reshaped(instance: Instance, node: Node, requested: Iterable[str], *, clear: bool) -> Node:
+    if node.sharing is not None:
+        return with_parts(node, requested)
+    return _with_instances(instance, node, requested) if clear else node
+
+
+Sharers = dict[int | str, Counter[str]]
+"""Parts by the index of a GPU, or by the name of one of unknown index."""
+
+
+def _with_shared(node: Node, shared: Sharers) -> Node:
+    """The node whose GPUs pods share so; it offers the parts that they hold."""
+    if not shared:
+        return node
+    listed = sorted(shared.items(), key=lambda pair: (isinstance(pair[0], str), str(pair[0])))
+    found = tuple(
+        SharedGpu(
+            None if isinstance(gpu, str) else gpu,
+            gpu if isinstance(gpu, str) else None,
+            tuple(sorted(used.items())),
+        )
+        for gpu, used in listed
+    )
+    held = Counter[str]()
+    for used in shared.values():
+        held.update(used)
+    unknown = sum(one.gpu is None for one in found)
+    return replace(
+        node,
+        shared=found,
+        allocatable=tuple(sorted({**dict(node.allocatable), **held}.items())),
+        unhealthy=node.unhealthy | mask_of(one.gpu for one in found if one.gpu is not None),
+        unknown_unhealthy=node.unknown_unhealthy + unknown,
+        unknown_partitioned=node.unknown_partitioned + unknown,
+    )
+
+
+def with_parts(node: Node, requested: Iterable[str]) -> Node:
+    """The node that offers what its GPUs have room for of these parts."""
+    rooms = [_room_of(node, one) for one in node.shared]
+    rooms += [_whole(node)] * node.healthy_gpus
+    could = {}
+    for resource in sorted(requested):
+        size = _size(node, resource) if resource.startswith(SHARE) else None
+        if size is not None and (most := sum(times_in(size, room) for room in rooms)):
+            could[resource] = most
+    offered = dict(node.allocatable)
+    more = {r: offered.get(r, 0) + most for r, most in could.items()}
+    return replace(
+        node,
+        allocatable=tuple(sorted({**offered, **more}.items())),
+        reshapable=tuple(could.items()),
+    )
+
+
+def unshared(node: Node) -> Node:
+    """The node if no pod had a part of its GPUs."""
+    if node.sharing is None and not node.shared:
+        return node
+    parts = [name for name, _ in node.allocatable if name.startswith(SHARE)]
+    mine = mask_of(one.gpu for one in node.shared if one.gpu is not None)
+    alone = replace(
+        node,
+        shared=(),
+        unhealthy=node.unhealthy & ~mine,
+        unknown_unhealthy=node.unknown_unhealthy - node.unknown_shared,
+        unknown_partitioned=node.unknown_partitioned - node.unknown_shared,
+        allocatable=tuple((name, 0 if name in parts else most) for name, most in node.allocatable),
+        reshapable=(),
+    )
+    return alone if node.sharing is None else with_parts(alone, parts)
+
+
+def _with_instances(instance: Instance, node: Node, requested: Iterable[str]) -> Node:
     board = None if node.dynamic_mig is None else board_named(node.dynamic_mig)
-    blind = instance.policy.gpu_binding == "none" and node.model and not node.model.switched
-    if board is None or blind or node.unknown_unhealthy:
+    if board is None or _hides(instance, node):
         return node
     gpus = node.healthy.bit_count()
     most = {
@@ -148,6 +311,12 @@ def _with_reshapable(instance: Instance, node: Node, requested: Iterable[str]) -
         ),
         reshapable=tuple(could.items()),
     )
+
+
+def _hides(instance: Instance, node: Node) -> bool:
+    """Whether GPUs of the node are not told apart, whoever holds them."""
+    blind = instance.policy.gpu_binding == "none" and node.model and not node.model.switched
+    return bool(blind or node.unknown_unhealthy)
 
 
 class Uses(Protocol):
@@ -175,6 +344,30 @@ def taken_gpus(
     return {n: gpus for n, gpus in found.items() if gpus}
 
 
+def parts(
+    instance: Instance, pods: Sequence[tuple[Uses, PodPlacement]]
+) -> list[tuple[int, int | None, str | None, tuple[str, ...]]]:
+    """(node, GPU, group, names of the parts) of all GPUs that pods which start share, given all after a plan.
+
+    GPUs that are shared already come first, then of those that no pod holds those with the highest indices;
+    neither index nor group where the node decides.
+    """
+    found = []
+    for n, one, used, free in _used(instance, pods):
+        if not isinstance(one, Sharing):
+            continue
+        node = instance.cluster.nodes[n]
+        names = [resource.removeprefix(SHARE) for resource in one.resources]
+        idle = sorted(bits(free), reverse=True)
+        places = [*((own.gpu, own.group) for own in node.shared), *((gpu, None) for gpu in idle)]
+        for k, counts in enumerate(one.packed(used)):
+            if any(counts):
+                gpu, group = places[k] if k < len(places) else (None, None)
+                mine = (p for p, count in zip(names, counts, strict=True) for _ in range(count))
+                found.append((n, gpu, group, tuple(mine)))
+    return found
+
+
 def partitions(
     instance: Instance, pods: Sequence[tuple[Uses, PodPlacement]]
 ) -> list[tuple[int, int, tuple[str, ...]]]:
@@ -182,18 +375,32 @@ def partitions(
 
     Of the GPUs that no pod holds those with the highest indices.
     """
-    known, found = reshaping(instance), []
-    for n in sorted({pod.node for _, pod in pods if pod.node in known}):
-        here = [(role, pod) for role, pod in pods if pod.node == n]
-        used = Counter[str]()
-        for role, _ in here:
-            used.update(dict(role.requests))
-        one, free = known[n], instance.cluster.nodes[n].healthy
-        for _, pod in here:
-            free &= ~(pod.gpus or 0)
+    found = []
+    for n, one, used, free in _used(instance, pods):
+        if not isinstance(one, Partitioning):
+            continue
         geometries = one.cover(used)
         assert geometries is not None, "the pods fit"
         for gpu, geometry in zip(sorted(bits(free), reverse=True), geometries, strict=False):
             profiles = (p for p, c in zip(one.profiles, geometry, strict=True) for _ in range(c))
             found.append((n, gpu, tuple(profiles)))
     return sorted(found)
+
+
+def _used(
+    instance: Instance, pods: Sequence[tuple[Uses, PodPlacement]]
+) -> Iterator[tuple[int, Reshaping, Counter[str], int]]:
+    """By node with pods: what they use, and the GPUs that none holds; none where they are not told apart."""
+    known = reshaping(instance)
+    used: dict[int, Counter[str]] = {}
+    free: dict[int, int] = {}
+    hidden = {n for n in known if _hides(instance, instance.cluster.nodes[n])}
+    for role, pod in pods:
+        if pod.node in known:
+            if pod.gpus is None:
+                hidden.add(pod.node)
+            used.setdefault(pod.node, Counter()).update(dict(role.requests))
+            healthy = instance.cluster.nodes[pod.node].healthy
+            free[pod.node] = free.get(pod.node, healthy) & ~(pod.gpus or 0)
+    for n in sorted(used):
+        yield n, known[n], used[n], 0 if n in hidden else free[n]

@@ -14,7 +14,7 @@ from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.occupancy import Room
 from models.instance.queue import Holder
-from models.instance.reshaping import reshaping
+from models.instance.reshaping import Partitioning, Sharing, reshaping
 from models.instance.solution import GangDecision
 from models.program.base_state import PlacementRequests, classes
 from models.program.interruption import TooLarge
@@ -164,7 +164,17 @@ class Partition:
     pieces: list[Piece] = field(default_factory=list)
 
 
-Owner = GangVariables | GroupVariables | PodPool | Partition
+@dataclass
+class SharedGpus:
+    """GPUs of a node that become shared: pieces of one GPU. ``most``: how many there can be."""
+
+    sharing: Sharing
+    region: int
+    most: int
+    pieces: list[Piece] = field(default_factory=list)
+
+
+Owner = GangVariables | GroupVariables | PodPool | Partition | SharedGpus
 
 
 @dataclass
@@ -180,7 +190,7 @@ class Variables:
     flows: list[RegionFlow]
     siblings: list[tuple[int, ...]]
     admits: list[list[int]]
-    partitions: list[Partition] = field(default_factory=list)
+    partitions: list[Partition | SharedGpus] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -391,16 +401,21 @@ class PieceBuilder:
                 self._wanted.append((owner, demand, region, pods, size))
                 self._sizes[region.number].add(size)
 
-    def partitions(self) -> list[Partition]:
-        """GPUs that may be partitioned, in each geometry, where resources of a node are counted."""
-        known, found = reshaping(self._instance), []
+    def partitions(self) -> list[Partition | SharedGpus]:
+        """GPUs that may be partitioned, in each geometry, or shared, where resources are counted."""
+        known, found = reshaping(self._instance), list[Partition | SharedGpus]()
         for region in self._region_set.regions:
             one = known.get(region.nodes[0]) if region.tight else None
-            for geometry in () if one is None or not self._most[region.number] else one.geometries:
-                pairs = zip(one.resources, geometry, strict=True) if one else ()
-                found.append(Partition(tuple((r, count) for r, count in pairs if count)))
-                self._wanted.append((found[-1], None, region, (1,), 1))
+            made: list[Partition | SharedGpus] = []
+            if isinstance(one, Sharing):
+                made = [SharedGpus(one, region.number, self._most[region.number])]
+            elif isinstance(one, Partitioning) and self._most[region.number]:
+                pairs = (zip(one.resources, counts, strict=True) for counts in one.geometries)
+                made = [Partition(tuple((r, c) for r, c in counts if c)) for counts in pairs]
+            for owner in made:
+                self._wanted.append((owner, None, region, (1,), 1))
                 self._sizes[region.number].add(1)
+            found += made
         return found
 
     def flows(self, program: Program, admits: Admits) -> list[RegionFlow]:
@@ -422,7 +437,7 @@ class PieceBuilder:
     def _most_of(
         self, owner: Owner, demand: Demand | None, region: Region, pods: tuple[int, ...]
     ) -> int:
-        if isinstance(owner, Partition) or demand is None:
+        if demand is None:
             return self._most[region.number]
         if isinstance(owner, GroupVariables):
             return len(owner.demands)

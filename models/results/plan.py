@@ -35,7 +35,7 @@ from models.hardware import bits
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.queue import Gpu, Queue
-from models.instance.reshaping import partitions
+from models.instance.reshaping import partitions, parts, reshaping
 from models.instance.solution import (
     ByPriority,
     GangDecision,
@@ -88,8 +88,7 @@ class PlanWriter:
         evaluation = Evaluation(self._instance, solution.decisions, self._values)
         gangs = _GangWriter(self._instance, solution, self._words)
         spec: dict[str, Any] = {"gangs": [gangs.write(line) for line in evaluation.lines]}
-        if changes := self._partitions(solution.decisions):
-            spec["partitions"] = changes
+        spec |= self._parts(solution.decisions)
         metadata = PlanMetadata.model_construct(
             name=name, created_at=epoch_seconds(created_at), generator=generator
         )
@@ -108,18 +107,30 @@ class PlanWriter:
         plan["status"] = _marked(plan, status)
         return plan
 
-    def _partitions(self, decisions: Sequence[GangDecision]) -> list[dict[str, Any]]:
-        """GPUs to partition, in the form of ``PlanPartition``."""
+    def _parts(self, decisions: Sequence[GangDecision]) -> dict[str, Any]:
+        """GPUs to partition and to share, in the forms of ``PlanPartition`` and ``PlanShare``."""
         instance = self._instance
+        if not reshaping(instance):
+            return {}
         pods = [
             (gang.roles[pod.role], pod)
             for gang, decision in zip(instance.gangs, decisions, strict=True)
             for pod in decision.pods
         ]
-        return [
-            {"node": instance.cluster.nodes[n].name, "gpu": gpu, "profiles": list(profiles)}
-            for n, gpu, profiles in partitions(instance, pods)
-        ]
+        nodes = instance.cluster.nodes
+        found = {
+            "partitions": [
+                {"node": nodes[n].name, "gpu": gpu, "profiles": list(profiles)}
+                for n, gpu, profiles in partitions(instance, pods)
+            ],
+            "shares": [
+                {"node": nodes[n].name, "gpu": gpu}
+                | ({} if group is None else {"gpuGroup": group})
+                | {"parts": list(names)}
+                for n, gpu, group, names in parts(instance, pods)
+            ],
+        }
+        return {name: made for name, made in found.items() if made}
 
     @cached_property
     def instance_text(self) -> str:

@@ -19,6 +19,7 @@ from models.instance.cluster import Node, is_made_up
 from models.instance.eligibility import without_conditions
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
+from models.instance.reshaping import unshared
 from models.queues.pins import beside_pins
 from models.queues.queue_order import lines
 from models.queues.queue_shares import QueueCounts, empty_shares, shares
@@ -375,7 +376,7 @@ class EmptyStarts:
 def _is_in_order(node: Node) -> bool:
     return (
         node.ready
-        and not (node.unschedulable or node.held)
+        and not (node.unschedulable or node.held or node.shared)
         and node.unhealthy == node.partitioned
         and node.unknown_unhealthy == node.unknown_partitioned
         and without_conditions(node) is node
@@ -384,7 +385,8 @@ def _is_in_order(node: Node) -> bool:
 
 
 def _in_order(node: Node) -> Node:
-    """The node if it were ready, uncordoned and healthy, and no pod of no gang held anything of it."""
+    """The node if it were ready, uncordoned and healthy, and no pod held anything of it."""
+    node = unshared(node)
     return replace(
         without_conditions(node),
         ready=True,

@@ -26,6 +26,7 @@ from models.verify.instance_facts import (
     read_instance,
 )
 from models.verify.partitions import with_partitions
+from models.verify.shares import with_shares
 from models.verify.violation import Violation, printable, quoted
 
 MAX_BITS = 4096
@@ -127,6 +128,10 @@ def read_case(
     facts = known.facts
     if document.spec.partitions:
         facts, wrong = with_partitions(document.spec.partitions, facts)
+        for fault in wrong:
+            faults.add(*fault)
+    if document.spec.shares:
+        facts, wrong = with_shares(document.spec.shares, facts)
         for fault in wrong:
             faults.add(*fault)
     gangs = _stated_gangs(faults, document.spec.gangs, facts, reader)

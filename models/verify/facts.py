@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from models.documents.cluster import Level, TaintDocument
+from models.documents.cluster import GpuSharing, Level, TaintDocument
 from models.documents.gang import GangDocument, NodeExpression, Parallelism, Toleration
 from models.documents.policy import PolicySpec
 from models.documents.queue import QueueSpec
@@ -31,6 +31,14 @@ PodKey = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
+class Sharer:
+    """A GPU that pods share, by index or by name, and the resources of their parts."""
+
+    gpu: int | str
+    parts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """``domain[l]``: index of its domain at level l, the node level last.
 
@@ -41,7 +49,9 @@ class Node:
     it failed lately. ``unhealthy`` has the ``partitioned`` GPUs as well, which no repair makes whole, and
     ``unknown_unhealthy`` those of ``unknown_partitioned``. ``comes``: those that the plan
     partitions. ``could``: instances that its GPUs could have besides, but not all at once.
-    ``stated``: what the document says is allocatable, without instances to come.
+    ``stated``: what the document says is allocatable, without instances to come. ``sharers``: GPUs that pods
+    which run share, which count as partitioned; ``comes`` and ``unknown_comes`` have those that the plan
+    shares.
     """
 
     name: str
@@ -62,6 +72,9 @@ class Node:
     dynamic_mig: str | None
     comes: int
     could: Mapping[str, int]
+    sharing: GpuSharing | None
+    sharers: tuple[Sharer, ...]
+    unknown_comes: int
     stated: Mapping[str, int]
     pod_sets: Mapping[str, int]
     held: Mapping[str, int]
@@ -83,14 +96,17 @@ class Node:
     @property
     def as_it_was(self) -> Node:
         """Before the plan partitions GPUs: as if its GPUs could have all instances at once."""
-        if not self.comes and not self.could:
+        if not self.comes and not self.unknown_comes and not self.could:
             return self
         offered = {name: most + self.could.get(name, 0) for name, most in self.allocatable.items()}
         return replace(
             self,
             partitioned=self.partitioned & ~self.comes,
             unhealthy=self.unhealthy & ~self.comes,
+            unknown_unhealthy=self.unknown_unhealthy - self.unknown_comes,
+            unknown_partitioned=self.unknown_partitioned - self.unknown_comes,
             comes=0,
+            unknown_comes=0,
             could={},
             allocatable=offered,
         )
@@ -288,7 +304,7 @@ class Facts:
     @property
     def reshapes(self) -> bool:
         """Whether a plan may partition GPUs: then what has room depends on which."""
-        return any(node.could or node.comes for node in self.nodes)
+        return any(node.could or node.comes or node.unknown_comes for node in self.nodes)
 
     @property
     def free_restarts(self) -> bool:

@@ -28,6 +28,7 @@ from models.tiers import MAINS, objective_names
 from models.units import InvalidValueError
 from models.verify.facts import Facts, Gang, Node, Pod, PodKey, PodRule, Role
 from models.verify.partitions import INSTANCES, with_could
+from models.verify.shares import is_part, with_parts, with_sharers
 from models.verify.violation import Violation, printable, quoted
 
 MAX_FAULTS = 50
@@ -90,6 +91,8 @@ def read_instance(faults: Faults, instance: PlanInstance) -> tuple[Facts, GangRe
         if not instances <= node.allocatable.keys():
             what = "states no number of instances that a role requests"
             faults.add("form", f"{where}.nodes.{printable(node.name)}.allocatable", what)
+    if any(map(is_part, requested)):
+        nodes = with_parts(with_sharers(nodes, reader.sharers), requested)
     if instances and any(node.dynamic_mig for node in nodes):
         nodes = with_could(nodes, instances, gangs, policy.gpu_binding)
     queues = _queues(faults, instance.queues, reader.levels)
@@ -263,6 +266,9 @@ class _NodeReader:
             dynamic_mig=document.dynamic_mig,
             comes=0,
             could={},
+            sharing=document.sharing,
+            sharers=(),
+            unknown_comes=0,
             stated=document.allocatable,
             pod_sets=document.pod_sets,
             held=document.held,
@@ -431,6 +437,7 @@ class GangReader:
         self.node_index = {node.name: i for i, node in enumerate(nodes)}
         self.budgets = budgets
         self.min_run_times = min_run_times
+        self.sharers: dict[int, dict[int | str, Counter[str]]] = {}
         # Roles without a fault by their documents, which gangs may share.
         self._roles: dict[int, tuple[Role, ...]] = {}
         # Roles whose affinity has no fault, by the affinity.
@@ -633,8 +640,21 @@ class GangReader:
             existing[key] = (document.pod_name(pod), pod.uid)
             found = None if pod.node is None else self.place(pod, place, key, roles)
             if found is not None:
-                running[key] = found
+                running[key] = self._without_part(document, pod, found, roles)
         return existing, running
+
+    def _without_part(
+        self, document: GangDocument, pod: PodDocument, found: Pod, roles: Sequence[Role]
+    ) -> Pod:
+        """The pod; the GPU of which it has a part is no GPU of its own."""
+        for part in filter(is_part, roles[found.role].requests):
+            gpu: int | str = (
+                pod.gpu_group or f"{document.metadata.namespace}/{document.pod_name(pod)}"
+            )
+            gpu = pod.gpus[0] if pod.gpus else gpu
+            self.sharers.setdefault(found.node, {}).setdefault(gpu, Counter())[part] += 1
+            return Pod(found.role, found.index, found.node, 0)
+        return found
 
     def _planned(
         self, document: GangDocument, where: Place, roles: Sequence[Role]

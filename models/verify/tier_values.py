@@ -248,7 +248,7 @@ def _stranded(outcome: Outcome, _priority: int) -> int:
     Sum over GPU models and sizes s of the mix of permille x (free GPUs - s x placeable(s)).
     """
     every = sum((outcome.facts.policy.mix or {}).values())
-    made = sum(node.comes.bit_count() for node in outcome.facts.nodes)
+    made = sum(node.comes.bit_count() + node.unknown_comes for node in outcome.facts.nodes)
     return every * made + sum(_stranded_of_model(outcome, m) for m in outcome.models.values())
 
 

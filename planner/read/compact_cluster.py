@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from models.documents.base import FieldError, Path, made, similar, suggestion
 from models.documents.cluster import ClusterDocument, DisruptionBudget, Level, NodeDocument
 from models.documents.server import nic_errors, out_of_range
+from models.gpu_shares import SHARE
 from models.hardware import FindModel, ServerModel, slug
 from models.host_ranges import MAX_NAMES, host_count, hosts
 from models.instance.cluster import Cluster, Node, Taint
@@ -238,6 +239,7 @@ def _named(node: Node, name: str) -> Node:
         name, node.model, node.domains, node.allocatable, node.labels, node.taints, node.nics,
         node.unschedulable, node.ready, node.unhealthy, node.unknown_unhealthy, node.pod_sets,
         node.held, node.last_failure, node.mig, node.unknown_partitioned, node.dynamic_mig,
+        node.sharing,
     )  # fmt: skip
 
 
@@ -276,6 +278,9 @@ def _check_gpus(
                 entry.report_errors(iter((out_of_range((*at, *path, j), gpu, model.gpus),)))
     if document.mig or document.dynamic_mig is not None:
         _check_mig(document, model, entry, at)
+    if document.sharing is not None and document.dynamic_mig is not None:
+        what, hint = "GPUs that are shared, and that may be partitioned", "remove one of both"
+        entry.fault((*at, "sharing"), what, hint, at_key=True)
     healthy = model.gpus - len({*document.unhealthy_gpus, *document.partitioned})
     unknown = document.unknown_unhealthy + document.unknown_partitioned
     if unknown > healthy:
@@ -335,9 +340,9 @@ def _either(found: Iterable[Board]) -> str:
 
 
 def with_all_instances(cluster: Cluster, gangs: Iterable[Gang]) -> Cluster:
-    """The cluster; a node that states no MIG instances of a profile that a role requests has none."""
+    """The cluster; a node that states no instances or parts of GPUs that a role requests has none."""
     requested = {name for gang in gangs for role in gang.roles for name, _ in role.requests}
-    none = dict.fromkeys((name for name in requested if name.startswith(RESOURCE)), 0)
+    none = dict.fromkeys((name for name in requested if name.startswith((RESOURCE, SHARE))), 0)
     if not none:
         return cluster
     nodes = (
@@ -352,10 +357,15 @@ def _without_gpus(document: NodeDocument, entry: Entry[ClusterDocument], at: Pat
         field_ = "unhealthyGpus" if document.unhealthy_gpus else "unknownUnhealthy"
         what = "unhealthy GPUs on a node without a server model"
         entry.fault((*at, field_), what, "add `model`, or remove this", at_key=True)
-    if document.mig or document.unknown_partitioned or document.dynamic_mig is not None:
-        field_ = "mig" if document.mig else "unknownPartitioned"
-        field_ = field_ if document.dynamic_mig is None else "dynamicMig"
-        what = "partitioned GPUs on a node without a server model"
+    of_parts = {
+        "mig": document.mig,
+        "unknownPartitioned": document.unknown_partitioned,
+        "dynamicMig": document.dynamic_mig,
+        "sharing": document.sharing,
+    }
+    for field_ in [name for name, value in of_parts.items() if value][:1]:
+        kind = "shared" if field_ == "sharing" else "partitioned"
+        what = f"{kind} GPUs on a node without a server model"
         entry.fault((*at, field_), what, "add `model`, or remove this", at_key=True)
     for fault in nic_errors(document.nics or (), 0):
         entry.fault((*at, "nics", *fault.path), fault.what, fault.hint)
@@ -363,7 +373,7 @@ def _without_gpus(document: NodeDocument, entry: Entry[ClusterDocument], at: Pat
 
 def _node(document: NodeDocument, model: ServerModel | None, levels: tuple[Level, ...]) -> Node:
     """The node of an entry, under the entry's own name. What `mig` states and none holds is allocatable."""
-    own: dict[str, object] = {"reshapable": ()}
+    own: dict[str, object] = {"reshapable": (), "shared": ()}
     if document.dynamic_mig is not None and (board := board_named(document.dynamic_mig)):
         own["dynamic_mig"] = board.name
     if document.mig:

@@ -22,6 +22,7 @@ from models.documents.gang import (
     Terms,
 )
 from models.documents.server import out_of_range
+from models.gpu_shares import share_in
 from models.hardware import bits, mask_of
 from models.instance.cluster import Node
 from models.instance.gang import (
@@ -60,7 +61,8 @@ def gang_errors(
 class GangReader:
     """Turns gang documents into Gangs of one cluster and checks what gangs share.
 
-    ``held``: name of the pod by (node, GPU); ``unknown``: by node, number of held GPUs without known index.
+    ``held``: name of the pod by (node, GPU); ``parts``: those that pods share;
+    ``unknown``: by node, number of held GPUs without known index.
     """
 
     merged: MergedCluster
@@ -72,6 +74,7 @@ class GangReader:
     pod_uids: dict[str, str] = field(default_factory=dict)
     prefixes: dict[tuple[str, str], str] = field(default_factory=dict)
     held: dict[tuple[int, int], str] = field(default_factory=dict)
+    parts: set[tuple[int, int]] = field(default_factory=set)
     unknown: dict[int, int] = field(default_factory=dict)
     lenient: bool = False
     # By the identity of parts that equal documents share, which are kept with the gangs: those without
@@ -145,11 +148,17 @@ class GangReader:
         ]
         once: dict[int, int] = {}
         twice: dict[int, int] = {}
+        parts: dict[int, int] = {}
         for node, gpu in self.held:
             once[node] = once.get(node, 0) | 1 << gpu
-        for _, node, pod in running:
+        for gang, node, pod in running:
+            if share_in(name for name, _ in gang.roles[pod.role].requests):
+                parts[node] = parts.get(node, 0) | (pod.gpus or 0)
+                continue
             twice[node] = twice.get(node, 0) | (once.get(node, 0) & (pod.gpus or 0))
             once[node] = once.get(node, 0) | (pod.gpus or 0)
+        for node, mask in parts.items():
+            twice[node] = twice.get(node, 0) | (once.get(node, 0) & mask)
         for gang, node, pod in running:
             if pod.gpus is None or pod.gpus & twice[node]:
                 self.unknown[node] = self.unknown.get(node, 0) + gang.roles[pod.role].gpus
@@ -247,7 +256,16 @@ class GangReader:
         if pod.budgets:
             self._check_budgets(entry, path, pod)
         return ExistingPod(
-            name, role, pod.index, pod.uid, node, mask, pod.mode, pod.budgets, pod.rank
+            name,
+            role,
+            pod.index,
+            pod.uid,
+            node,
+            mask,
+            pod.mode,
+            pod.budgets,
+            pod.rank,
+            None if node is None or mask else pod.gpu_group,
         )
 
     def _check_budgets(self, entry: GangEntry, path: Path, pod: PodDocument) -> None:
@@ -295,6 +313,7 @@ class GangReader:
     ) -> int | None:
         """Mask of the GPUs a running pod holds; None where the indices are unknown."""
         node = self.merged.cluster.nodes[position]
+        shares = share_in(role.all_requests) is not None
         if self.lenient:
             return _observed_gpus(pod, role, node)
         if role.gpus > node.gpus and node.model is not None:
@@ -308,22 +327,26 @@ class GangReader:
         if pod.gpus is None:
             if role.gpus:
                 self._count_unknown(entry, path, role.gpus, position)
-            return None if role.gpus else 0
-        self._check_indices(entry, path, pod.gpus, position)
+            return None if role.gpus or shares else 0
+        self._check_indices(entry, path, pod.gpus, position, shares=shares)
         name = entry.document.pod_name(pod)
         for gpu in pod.gpus:
             self.held[position, gpu] = name
+            if shares:
+                self.parts.add((position, gpu))
         self._count_unknown(entry, path, 0, position)
         return sum(1 << gpu for gpu in set(pod.gpus))
 
     def _check_indices(
-        self, entry: GangEntry, path: Path, gpus: Sequence[int], position: int
+        self, entry: GangEntry, path: Path, gpus: Sequence[int], position: int, *, shares: bool
     ) -> None:
         """Report GPUs that the node does not have, or that a pod cannot hold."""
         node = self.merged.cluster.nodes[position]
         for i, gpu in enumerate(gpus):
             if gpu >= node.gpus:
                 entry.report_errors(iter((out_of_range((*path, "gpus", i), gpu, node.gpus),)))
+            elif shares and (position, gpu) in self.parts:
+                continue
             elif (other := self.held.get((position, gpu))) is not None:
                 what = f"GPU {gpu} of node {shown(node.name)} is also held by pod {shown(other)}"
                 entry.fault((*path, "gpus", i), what, "a GPU belongs to at most one pod")
@@ -510,9 +533,10 @@ def _numbers(roles: Sequence[Sequence[Role]]) -> Callable[[int, int], int]:
 
 def _observed_gpus(pod: PodDocument, role: RoleDocument, node: Node) -> int | None:
     """Mask of the GPUs an observed pod holds; None without indices or if the node lacks them."""
-    if not role.gpus:
+    shares = share_in(role.all_requests) is not None
+    if not role.gpus and not shares:
         return 0
-    if pod.gpus is None or role.gpus > node.gpus or any(gpu >= node.gpus for gpu in pod.gpus):
+    if not pod.gpus or role.gpus > node.gpus or any(gpu >= node.gpus for gpu in pod.gpus):
         return None
     if node.partitioned & mask_of(pod.gpus):
         return None

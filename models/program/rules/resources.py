@@ -3,18 +3,22 @@
 For every tight region (one node) and limited resource: requests of pods placed <= what is left next to pods
 that stay. Where pods that may stay can overfill the node: placed + staying <= left + M (1 - y), placed <= M
 y, where y is 1 if anything is placed. Other nodes need no row (``regions``). Instances that GPUs of the node
-could have are not left: what partitions supply is taken off, also for pods whose place is given.
+could have are not left: what partitions supply is taken off, also for pods whose place is given. Of shared
+GPUs: parts on each, memory, cores and pods <= what it has, 0 unless it is opened; opened == pieces; they are
+opened in order; of parts that take more than half of one thing at most one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
+from models.gpu_shares import Size, times_in
 from models.instance.occupancy import PODS
 from models.program.interruption import check
-from models.program.linear_program import CHECK_EVERY, Linear
+from models.program.linear_program import CHECK_EVERY, Linear, Program
 from models.program.regions import Region
-from models.program.variables import Model, PodPool, Variables
+from models.program.variables import Model, PodPool, SharedGpus, Variables
 from models.rules.demands import RoleDemand
 
 
@@ -37,7 +41,7 @@ def add(model: Model) -> None:
         for resource in resources:
             if (number, resource) in rows:
                 rows[number, resource].add(variable, _request(role, resource) * pods)
-    supplies = _supplies(variables)
+    supplies = _supplies(model, rows)
     for (number, resource), placed in rows.items():
         n = tight[number]
         left = rooms[n].left_of(resource)
@@ -58,14 +62,73 @@ def add(model: Model) -> None:
             program.at_most(Linear().add_linear(placed).add(anything, -max(0, left)))
 
 
-def _supplies(variables: Variables) -> dict[tuple[int, str], Linear]:
-    """By region and resource, instances of the GPUs that are partitioned."""
+def _supplies(
+    model: Model, rows: Mapping[tuple[int, str], Linear]
+) -> dict[tuple[int, str], Linear]:
+    """By region and resource, what the GPUs that are partitioned or shared have. ``rows``: what is placed."""
     found: dict[tuple[int, str], Linear] = {}
-    for partition in variables.partitions:
-        for piece in partition.pieces:
-            for resource, count in partition.supply:
+    for owner in model.variables.partitions:
+        if isinstance(owner, SharedGpus):
+            found.update(_shared(model, owner, rows))
+            continue
+        for piece in owner.pieces:
+            for resource, count in owner.supply:
                 found.setdefault((piece.region, resource), Linear()).add(piece.variable, count)
     return found
+
+
+def _shared(
+    model: Model, owner: SharedGpus, rows: Mapping[tuple[int, str], Linear]
+) -> dict[tuple[int, str], Linear]:
+    """Of each part that is asked for how many there are on all GPUs of the node."""
+    program, sharing = model.program, owner.sharing
+    n = model.region_set.regions[owner.region].nodes[0]
+    left, could = dict(model.rooms[n].left), dict(model.instance.cluster.nodes[n].reshapable)
+    sizes = {
+        resource: size
+        for resource, size in zip(sharing.resources, sharing.sizes, strict=True)
+        if rows[owner.region, resource].terms or left[resource] < could[resource]
+    }
+    found = {(owner.region, resource): Linear() for resource in sizes}
+    opened = [program.boolean() for _ in range(owner.most if sizes else 0)]
+    for room, is_open in [
+        *((room, None) for room in sharing.rooms),
+        *((sharing.empty, one) for one in opened),
+    ]:
+        _fill(program, sizes, room, is_open, owner.region, found)
+    for one, after in pairwise(opened):
+        program.at_least(Linear().add(one).add(after, -1))
+    pieces = (piece.variable for piece in owner.pieces)
+    program.equal(Linear().add_all(opened).add_all(pieces, -1))
+    return found
+
+
+def _fill(
+    program: Program,
+    sizes: Mapping[str, Size],
+    room: Size,
+    is_open: int | None,
+    region: int,
+    found: Mapping[tuple[int, str], Linear],
+) -> None:
+    """The parts of one GPU. ``is_open``: whether it is shared; None: it is in any case."""
+    held, large = [Linear() for _ in room], [Linear() for _ in room]
+    for resource, size in sizes.items():
+        most = times_in(size, room)
+        if not most:
+            continue
+        count = program.integer(0, most)
+        found[region, resource].add(count)
+        for row, halves, amount, whole in zip(held, large, size, room, strict=True):
+            row.add(count, amount)
+            halves.add(count, int(2 * amount > whole))
+        if is_open is not None and most > 1:
+            program.at_most(Linear().add(count).add(is_open, -most))
+    for row, whole in zip([*held, *large], [*room, 1, 1, 1], strict=True):
+        if is_open is not None:
+            program.at_most(row.add(is_open, -whole))
+        else:
+            program.at_most(row, whole)
 
 
 def _staying(variables: Variables, region: Region, resource: str) -> tuple[Linear, int]:

@@ -1,0 +1,189 @@
+"""Parts of GPUs that several pods share: how large they are, and on how few GPUs they fit.
+
+A part is a fraction of a GPU, or GPU memory and cores. It lies on one GPU, beside others as long as
+the memory, the cores and the number of pods suffice. Nothing of a GPU that is shared is given whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+SHARE = "share.gangplan.dev/"
+"""Begins the names under which parts are requested: ``0.25``, ``12288Mi`` or ``12288Mi-30``."""
+
+CORES = 1000
+"""Permille of the cores of a GPU."""
+
+MOST_STEPS = 20_000
+"""Steps in which fewer GPUs for parts are looked for; after that the best way so far counts."""
+
+MOST_SEARCHED = 120
+"""Parts for which fewer GPUs than best fit needs are looked for: a call for each part is within another."""
+
+Size = tuple[int, int, int]
+"""Memory, in what ``GpuSharing.room`` counts, permille of the cores, and pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a pod asks of a GPU. ``permille``: of memory and cores alike, 0 where ``memory_MiB`` counts."""
+
+    permille: int
+    memory_MiB: int  # noqa: N815  # a unit
+    cores_permille: int
+
+    @classmethod
+    def fraction(cls, permille: int) -> Part:
+        """A fraction of memory and cores."""
+        return cls(permille, 0, permille)
+
+    @classmethod
+    def memory(cls, memory_MiB: int, cores_percent: int) -> Part:  # noqa: N803  # a unit
+        """So much memory, and cores in percent; 0: whatever is left."""
+        return cls(0, memory_MiB, 10 * cores_percent)
+
+    @property
+    def resource(self) -> str:
+        """``share.gangplan.dev/0.25``."""
+        if self.permille:
+            return f"{SHARE}0.{self.permille:03}".rstrip("0")
+        cores = f"-{self.cores_permille // 10}" * bool(self.cores_permille)
+        return f"{SHARE}{self.memory_MiB}Mi{cores}"
+
+
+@lru_cache(maxsize=4096)
+def part_of(resource: str) -> Part | None:
+    """The part of which this is the resource; None of other resources."""
+    if not resource.startswith(SHARE):
+        return None
+    name = resource.removeprefix(SHARE)
+    if name.startswith("0."):
+        digits = name.removeprefix("0.")
+        found = Part.fraction(int(digits.ljust(3, "0"))) if digits.isdecimal() else None
+    else:
+        memory, _, cores = name.partition("-")
+        amount = memory.removesuffix("Mi")
+        known = amount.isdecimal() and memory != amount and (cores or "0").isdecimal()
+        found = Part.memory(int(amount), int(cores or 0)) if known else None
+    return found if found is not None and found.resource == resource else None
+
+
+def share_in(requests: Iterable[str]) -> str | None:
+    """The resource of the part of a GPU among these; None if there is none."""
+    return next((resource for resource in requests if resource.startswith(SHARE)), None)
+
+
+def size_on(part: Part, memory_MiB: int | None) -> Size | None:  # noqa: N803  # a unit
+    """The size of a part on GPUs of so much memory; None if it asks for memory and theirs is not known.
+
+    Memory counts in 1/1000 MiB; where it is not known a GPU has 1000 of it.
+    """
+    if part.permille:
+        return part.permille * (memory_MiB or 1), part.cores_permille, 1
+    return None if memory_MiB is None else (1000 * part.memory_MiB, part.cores_permille, 1)
+
+
+def whole(memory_MiB: int | None, pods: int) -> Size:  # noqa: N803  # a unit
+    """What one GPU has of each."""
+    return 1000 * (memory_MiB or 1), CORES, pods
+
+
+def less(room: Size, size: Size, times: int = 1) -> Size:
+    """What is left of the room beside so many parts of a size; none of it is negative."""
+    a, b, c = (max(0, r - times * s) for r, s in zip(room, size, strict=True))
+    return a, b, c
+
+
+def times_in(size: Size, room: Size) -> int:
+    """How many parts of a size fit into the room of one GPU."""
+    return min(r // s for r, s in zip(room, size, strict=True) if s)
+
+
+Counts = tuple[int, ...]
+"""Parts of each size on one GPU."""
+
+
+@lru_cache(maxsize=1 << 16)
+def packed(
+    rooms: tuple[Size, ...], empty: Size, sizes: tuple[Size, ...], wanted: Counts
+) -> tuple[Counts, ...]:
+    """Parts of each size on each GPU: first those with ``rooms`` left, then as few empty ones as suffice.
+
+    The largest parts go first. Each fits on an empty GPU.
+    """
+    order = sorted(range(len(sizes)), key=lambda i: (*(-s for s in sizes[i]), i))
+    items = [i for i in order for _ in range(wanted[i])]
+    parts = [sizes[i] for i in items]
+    places = _best_fit(rooms, empty, parts)
+    if len(parts) <= MOST_SEARCHED:
+        places = _Search(rooms, empty, parts, places).best
+    counts = [[0] * len(sizes) for _ in range(_gpus(rooms, places))]
+    for item, gpu in zip(items, places, strict=True):
+        counts[gpu][item] += 1
+    return tuple(map(tuple, counts))
+
+
+def _gpus(rooms: Sequence[Size], places: Sequence[int]) -> int:
+    return max((len(rooms), *(gpu + 1 for gpu in places)))
+
+
+def _best_fit(rooms: Sequence[Size], empty: Size, parts: Sequence[Size]) -> list[int]:
+    """The GPU of each part: of those that have room the one with the least left, else another empty one."""
+    left, places = list(rooms), list[int]()
+    for size in parts:
+        able = [j for j, room in enumerate(left) if times_in(size, room)]
+        gpu = min(able, key=lambda j: (left[j], j)) if able else len(left)
+        left[gpu:] = left[gpu:] or [empty]
+        left[gpu] = less(left[gpu], size)
+        places.append(gpu)
+    return places
+
+
+class _Search:
+    """Branch and bound over the GPU of each part. ``best``: the fewest GPUs found, at first those given."""
+
+    def __init__(
+        self, rooms: Sequence[Size], empty: Size, parts: Sequence[Size], best: list[int]
+    ) -> None:
+        self.rooms, self.empty, self.parts = list(rooms), empty, parts
+        self.best, self.fewest = best, _gpus(rooms, best)
+        self.places, self.steps = list[int](), 0
+        rest = [(0, 0, 0)]
+        for size in reversed(parts):
+            a, b, c = (x + y for x, y in zip(rest[-1], size, strict=True))
+            rest.append((a, b, c))
+        self.rest = rest[::-1]
+        self._run()
+
+    def _least(self) -> int:
+        """GPUs that are needed at least for the parts that are left."""
+        rest, more = self.rest[len(self.places)], 0
+        for k, amount in enumerate(rest):
+            lacking = amount - sum(room[k] for room in self.rooms)
+            more = max(more, -(-lacking // self.empty[k]))
+        return len(self.rooms) + more
+
+    def _run(self) -> None:
+        self.steps += 1
+        if self._least() >= self.fewest or self.steps > MOST_STEPS:
+            return
+        if len(self.places) == len(self.parts):
+            self.best, self.fewest = list(self.places), len(self.rooms)
+            return
+        size = self.parts[len(self.places)]
+        able = {room: j for j, room in enumerate(self.rooms) if times_in(size, room)}
+        for room in sorted(able):
+            self._put(able[room], size)
+        self.rooms.append(self.empty)
+        self._put(len(self.rooms) - 1, size)
+        self.rooms.pop()
+
+    def _put(self, gpu: int, size: Size) -> None:
+        room = self.rooms[gpu]
+        self.rooms[gpu] = less(room, size)
+        self.places.append(gpu)
+        self._run()
+        self.places.pop()
+        self.rooms[gpu] = room

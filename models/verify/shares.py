@@ -1,0 +1,195 @@
+"""GPUs that several pods share: those of pods that run, and those that a plan gives parts of.
+
+A shared GPU is never given whole. Everything that the judge works out is about the nodes as the plan shares
+their GPUs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from models.documents.plan import PlanShare
+from models.verify.facts import Facts, Node, Sharer
+from models.verify.partitions import NO_NUMBER, Fault
+from models.verify.violation import quoted
+
+PART = re.compile(r"share\.gangplan\.dev/(?:(0\.[0-9]{1,3})|([0-9]+)Mi(?:-([0-9]+))?)")
+"""Fraction; memory in MiB, cores in percent."""
+
+MOST_WAYS = 2_000
+"""Ways in which parts lie on GPUs that are followed at once."""
+
+Amounts = tuple[Fraction, Fraction, Fraction]
+"""Shares of the memory and of the cores of a GPU, and pods."""
+
+ONE, NONE = Fraction(1), Fraction(0)
+
+
+def is_part(resource: str) -> bool:
+    """Whether it counts parts of GPUs."""
+    return resource.startswith("share.gangplan.dev/")
+
+
+def amounts(resource: str, node: Node) -> Amounts | None:
+    """What a part takes of a GPU of the node; None if its GPUs have no such part."""
+    found = PART.fullmatch(resource)
+    if found is None or node.sharing is None:
+        return None
+    fraction, memory, cores = found.groups()
+    if fraction is not None:
+        return Fraction(fraction), Fraction(fraction), ONE
+    if node.sharing.memory is None:
+        return None
+    return Fraction(int(memory), node.sharing.memory), Fraction(int(cores or 0), 100), ONE
+
+
+def with_sharers(
+    nodes: Sequence[Node], sharers: Mapping[int, Mapping[int | str, Counter[str]]]
+) -> tuple[Node, ...]:
+    """The nodes whose GPUs pods that run share so, by index or by name where the index is not known."""
+    found = list(nodes)
+    for n, own in sharers.items():
+        node, unknown = nodes[n], sum(isinstance(gpu, str) for gpu in own)
+        mask, offered = 0, Counter(node.allocatable)
+        for gpu, parts in own.items():
+            mask |= 0 if isinstance(gpu, str) else 1 << gpu
+            offered.update(parts)
+        found[n] = replace(
+            node,
+            sharers=tuple(Sharer(gpu, tuple(parts.elements())) for gpu, parts in own.items()),
+            allocatable=dict(offered),
+            unhealthy=node.unhealthy | mask,
+            partitioned=node.partitioned | mask,
+            unknown_unhealthy=node.unknown_unhealthy + unknown,
+            unknown_partitioned=node.unknown_partitioned + unknown,
+        )
+    return tuple(found)
+
+
+def with_parts(nodes: Sequence[Node], requested: Collection[str]) -> tuple[Node, ...]:
+    """The nodes with what their GPUs could have of each part that roles request."""
+    parts = sorted(filter(is_part, requested))
+    found = []
+    for node in nodes:
+        could: dict[str, int] = {}
+        idle = max(0, node.healthy.bit_count() - node.unknown_unhealthy)
+        rooms = [*(room(node, one.parts) for one in node.sharers), *[room(node, ())] * idle]
+        for resource in parts:
+            size = amounts(resource, node)
+            most = 0 if size is None else sum(_times(size, left) for left in rooms)
+            if most:
+                could[resource] = most
+        offered = dict.fromkeys(parts, 0) | dict(node.allocatable)
+        found.append(replace(node, allocatable=offered, could={**node.could, **could}))
+    return tuple(found)
+
+
+def room(node: Node, parts: Sequence[str]) -> Amounts:
+    """What is left of a GPU beside these parts; nothing of one where nobody knows what they take."""
+    sizes = [amounts(part, node) for part in parts]
+    if node.sharing is None or None in sizes:
+        return NONE, NONE, NONE
+    memory, cores, pods = ONE, ONE, Fraction(node.sharing.pods)
+    for size in sizes:
+        if size is not None:
+            memory, cores, pods = memory - size[0], cores - size[1], pods - size[2]
+    return memory, cores, pods
+
+
+def _times(size: Amounts, left: Amounts) -> int:
+    """How many parts of a size have room."""
+    return max(0, min(int(have // need) for need, have in zip(size, left, strict=True) if need))
+
+
+def with_shares(stated: Sequence[PlanShare], facts: Facts) -> tuple[Facts, Sequence[Fault]]:
+    """The facts with parts in the place of these GPUs, and what is wrong with them."""
+    faults, nodes = list[Fault](), list(facts.nodes)
+    positions = {node.name: n for n, node in enumerate(nodes)}
+    given: set[tuple[int, int | str]] = set()
+    before = ""
+    for i, one in enumerate(stated):
+        where, n = f"spec.shares[{i}]", positions.get(one.node)
+        if n is None:
+            faults.append(("reference", f"{where}.node", f"no node {quoted(one.node)}"))
+            continue
+        if one.node < before:
+            faults.append(("order", where, "shares must be sorted by node"))
+        before, gpu = one.node, one.gpu if one.gpu_group is None else one.gpu_group
+        if gpu is not None and (n, gpu) in given:
+            faults.append(("gpu-part", where, "this GPU is shared twice"))
+            continue
+        if gpu is not None:
+            given.add((n, gpu))
+        nodes[n] = _with(faults, one, nodes[n], where, binding=facts.policy.gpu_binding)
+    return replace(facts, nodes=tuple(nodes)), faults
+
+
+def _with(faults: list[Fault], one: PlanShare, node: Node, where: str, *, binding: str) -> Node:
+    held = {sharer.gpu: sharer.parts for sharer in node.sharers}
+    gpu = one.gpu if one.gpu_group is None else one.gpu_group
+    parts = tuple(f"share.gangplan.dev/{part}" for part in one.parts)
+    sizes = [amounts(part, node) for part in parts]
+    if not parts or None in sizes:
+        faults.append(("gpu-part", f"{where}.parts", f"node {node.name} has no such parts of GPUs"))
+        return node
+    sharers = () if gpu is None else held.get(gpu, ())
+    if any(amount < 0 for amount in room(node, (*sharers, *parts))):
+        faults.append(("gpu-part", f"{where}.parts", f"they do not fit on one GPU of {node.name}"))
+        return node
+    offered = dict(node.allocatable)
+    for part in parts:
+        offered[part] = offered.get(part, 0) + 1
+    could = {
+        name: most - (offered[name] - node.allocatable[name]) for name, most in node.could.items()
+    }
+    node = replace(node, allocatable=offered, could=could)
+    if gpu in held:
+        return node
+    blind = binding == "none" and node.model is not None and not node.model.switched
+    bit = 1 << gpu if isinstance(gpu, int) and gpu < node.gpus else 0
+    if gpu is None:
+        return replace(
+            node,
+            unknown_unhealthy=node.unknown_unhealthy + 1,
+            unknown_partitioned=node.unknown_partitioned + 1,
+            unknown_comes=node.unknown_comes + 1,
+        )
+    if not bit & node.healthy or blind or node.unknown_unhealthy:
+        what = f"GPU {gpu} of {node.name} is not there, unhealthy, partitioned, or not told apart"
+        faults.append(("gpu-part", f"{where}.gpu", what))
+        return node
+    return replace(
+        node,
+        partitioned=node.partitioned | bit,
+        unhealthy=node.unhealthy | bit,
+        comes=node.comes | bit,
+    )
+
+
+def fewest_shared(node: Node, wanted: Mapping[str, int]) -> int:
+    """The fewest idle GPUs that, with what is left of shared ones, have these parts.
+
+    All ways in which parts lie on GPUs are followed, the largest part first; of very many those alone that
+    need the fewest GPUs, so that it can say too many, and never too few.
+    """
+    sizes = [(amounts(part, node), count) for part, count in wanted.items()]
+    if any(size is None for size, count in sizes if count > 0):
+        return NO_NUMBER
+    parts = sorted((s for s, count in sizes if s for _ in range(count)), reverse=True)
+    shared = [room(node, one.parts) for one in node.sharers]
+    ways = {tuple(sorted(shared))}
+    for size in parts:
+        after = set[tuple[Amounts, ...]]()
+        for way in ways:
+            for k, left in enumerate((*way, room(node, ()))):
+                if _times(size, left):
+                    less = (left[0] - size[0], left[1] - size[1], left[2] - size[2])
+                    after.add(tuple(sorted((*way[:k], less, *way[k + 1 :]))))
+        if not after:
+            return NO_NUMBER
+        ways = set(sorted(after, key=lambda way: (len(way), way))[:MOST_WAYS])
+    return min(map(len, ways)) - len(shared)
