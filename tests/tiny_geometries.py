@@ -8,7 +8,7 @@ planner for GPUs that are partitioned already; places of instances by trying eve
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import combinations_with_replacement, islice, product
@@ -117,13 +117,16 @@ def _ways(instance: Instance, n: int, wanted: frozenset[str]) -> list[tuple[Node
     return found
 
 
-def best(instance: Instance) -> Tiers | None:
-    """The tiers of the best plan; None if there are too many ways to partition.
+Ways = Callable[[Instance], Iterator[tuple[Instance, int]]]
 
-    A partitioned GPU is of no use to whatever comes: in ``stranded`` it counts as all of it.
+
+def best(instance: Instance, ways_of: Ways = geometries) -> Tiers | None:
+    """The tiers of the best plan; None if there are too many ways to partition, or to share.
+
+    A partitioned or shared GPU is of no use to whatever comes: in ``stranded`` it counts as all of it.
     """
     every = sum(permille for _, permille in instance.policy.mix)
-    ways = list(islice(geometries(instance), MOST_PLANS + 1))
+    ways = list(islice(ways_of(instance), MOST_PLANS + 1))
     if len(ways) > MOST_PLANS:
         return None
     found = []

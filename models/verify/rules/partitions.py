@@ -14,14 +14,17 @@ from models.verify.violation import Violation
 
 def check(outcome: Outcome) -> Iterator[Violation]:
     for node, use in outcome.checked_uses:
-        if not node.comes:
+        if not node.comes and not node.unknown_comes:
             continue
         rule, done = ("partition", "partitions") if node.sharing is None else ("gpu-part", "shares")
         for position, pod, _ in use.tenants:
             if (pod.gpus or 0) & node.comes:
                 what = f"node {node.name}: holds a GPU that the plan {done}"
                 yield outcome.changes[position].violation(rule, what)
-        if use.unaccounted(node):
+        if use.left(node) < 0:
+            what = f"node {node.name}: its pods hold more GPUs than it has beside shared ones"
+            yield Violation(rule, None, what)
+        if node.comes and use.unaccounted(node):
             what = f"node {node.name}: GPUs of unknown index are held, so this one may be held too"
             yield Violation(rule, None, what)
 
