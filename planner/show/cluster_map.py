@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -16,6 +16,7 @@ from models.documents.cluster import NodeDocument
 from models.documents.gang import GangDocument, PodDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanPod
 from models.documents.server import ServerModelDocument
+from models.gpu_shares import share_in
 
 FREE = -1
 UNHEALTHY = -2
@@ -232,16 +233,21 @@ class _Held:
             if request is not None:
                 _add(self._before, number, request.running_pods, request)
             _add(self._after, number, gang.pods, request)
-        self._partitions: dict[str, list[int]] = {}
+        self._shared = _shared(plan)
+        self._parts: dict[str, list[int | None]] = {}
         for one in plan.spec.partitions:
-            self._partitions.setdefault(one.node, []).append(one.gpu)
+            self._parts.setdefault(one.node, []).append(one.gpu)
+        for more in plan.spec.shares:
+            if more.gpu is not None or more.gpu_group is None:
+                self._parts.setdefault(more.node, []).append(more.gpu)
 
     def map_node(
         self, node: NodeDocument, model: ServerModelDocument | None, islands: tuple[Islands, str]
     ) -> MapNode:
         gpus = model.gpus if model is not None else 0
-        made = self._partitions.get(node.name, ())
-        before, guessed = _holders(node, gpus, self._before.get(node.name, ()))
+        shared = self._shared.get(node.name, ())
+        made = (*shared, *self._parts.get(node.name, ()))
+        before, guessed = _holders(node, gpus, self._before.get(node.name, ()), shared)
         after, guessed_after = _holders(node, gpus, self._after.get(node.name, ()), made)
         marks = (
             *(("cordoned",) if node.unschedulable else ()),
@@ -252,6 +258,20 @@ class _Held:
         return MapNode(node.name, name, islands[0], islands[1], marks, before, after, unknown)
 
 
+def _shared(plan: PlanDocument) -> dict[str, list[int | None]]:
+    """By node, the GPUs that pods which run share; None for one of unknown index."""
+    found: dict[str, dict[int | str, None]] = {}
+    for gang in plan.instance.gangs:
+        sharing = {r.name for r in gang.spec.roles if share_in(r.all_requests) is not None}
+        for pod in gang.running_pods if sharing else ():
+            if pod.role in sharing and pod.node is not None:
+                name = pod.gpu_group or f"{gang.metadata.namespace}/{gang.pod_name(pod)}"
+                found.setdefault(pod.node, {})[pod.gpus[0] if pod.gpus else name] = None
+    return {
+        node: [gpu if isinstance(gpu, int) else None for gpu in own] for node, own in found.items()
+    }
+
+
 def _add(
     held: dict[str, list[tuple[int, tuple[int, ...] | int]]],
     number: int,
@@ -260,6 +280,8 @@ def _add(
 ) -> None:
     gpus = {} if request is None else {role.name: role.gpus for role in request.spec.roles}
     for pod in pods:
+        if not gpus.get(pod.role, 1):
+            continue  # of a GPU that it shares it has a part alone
         own = gpus.get(pod.role, 0) if pod.gpus is None else pod.gpus
         if own and pod.node is not None:
             held.setdefault(pod.node, []).append((number, own))
@@ -269,16 +291,18 @@ def _holders(
     node: NodeDocument,
     gpus: int,
     held: Iterable[tuple[int, tuple[int, ...] | int]],
-    made: Iterable[int] = (),
+    made: Collection[int | None] = (),
 ) -> tuple[Holders, bool]:
-    """Who holds each GPU, and whether some of it is a guess. ``made``: GPUs that the plan partitions.
+    """Who holds each GPU, and whether some of it is a guess. ``made``: GPUs that are partitioned or shared.
 
     GPUs of unknown index are drawn as the lowest that are left, unhealthy ones as the highest.
     """
     found = [FREE] * gpus
     kept = {
         **dict.fromkeys(node.unhealthy_gpus, UNHEALTHY),
-        **dict.fromkeys((*node.partitioned, *made), PARTITIONED),
+        **dict.fromkeys(
+            (*node.partitioned, *(gpu for gpu in made if gpu is not None)), PARTITIONED
+        ),
     }
     for gpu, why in kept.items():
         if gpu < gpus:
@@ -291,7 +315,8 @@ def _holders(
         for gpu in own:
             if gpu < gpus:
                 found[gpu] = number
-    unknown = [PARTITIONED] * node.unknown_partitioned + [UNHEALTHY] * node.unknown_unhealthy
+    somewhere = node.unknown_partitioned + sum(gpu is None for gpu in made)
+    unknown = [PARTITIONED] * somewhere + [UNHEALTHY] * node.unknown_unhealthy
     free = [gpu for gpu in reversed(range(gpus)) if found[gpu] == FREE]
     for gpu, why in zip(free, unknown, strict=False):
         found[gpu] = why

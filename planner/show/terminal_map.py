@@ -66,7 +66,9 @@ def drawn(
     if found.cluster.counts.nodes > MAX_NODES:
         table = console.drawn(_folded(found))
         bars = "HELD" in table.partition("\n")[0]  # unless the terminal is too narrow
-        legend = _BAR_LEGEND + ", / partitioned (MIG)" * bool(found.cluster.counts.partitioned)
+        legend = _BAR_LEGEND + ", / partitioned (MIG) or shared" * bool(
+            found.cluster.counts.partitioned
+        )
         return f"{table}\n{console.lines([legend])}" if bars else table
     width = console.width or WIDTH
     most = max(LEAST_NAME, width // 3)
@@ -163,7 +165,7 @@ class _Detail:
         if found.cluster.counts.unhealthy:
             said.append(f"{UNHEALTHY_SIGN} unhealthy or shared")
         if found.cluster.counts.partitioned:
-            said.append(f"{PARTITIONED_SIGN} partitioned (MIG)")
+            said.append(f"{PARTITIONED_SIGN} partitioned (MIG) or shared")
         if OTHER in self._letters.values():
             said.append(f"{OTHER} other gangs")
         if any(node.changes for node in nodes):

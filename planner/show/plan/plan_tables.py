@@ -8,7 +8,7 @@ from itertools import groupby
 
 from models.documents.cluster import NodeDocument
 from models.documents.gang import GangDocument, PodDocument
-from models.documents.plan import PlanDocument, PlanGang, PlanObjective, PlanPartition, PlanPod
+from models.documents.plan import PlanDocument, PlanGang, PlanObjective, PlanPod
 from models.instance.solution import ADMITTED
 from models.mig import RESOURCE
 from models.units import plural
@@ -412,28 +412,52 @@ def results(plan: PlanDocument) -> list[str]:
     return [
         ", ".join(parts) or "no gangs",
         *([] if rest is None else [rest]),
-        *to_partition(plan.spec.partitions),
+        *of_parts(plan),
         *effective_gpus(plan),
         f"{outcome(plan)} (stopped by {plan.status.search.stopped_by})",
     ]
 
 
 MAX_NODES = 10
-"""Nodes of which it is said which GPUs to partition."""
+"""Nodes of which it is said which GPUs are to be partitioned, or shared."""
 
 
-def to_partition(stated: Iterable[PlanPartition]) -> list[str]:
-    """``partition on h100-2: GPU 5 as 7 x 1g.10gb, 6-7 as 3g.40gb + 4 x 1g.10gb``, a line for each node."""
+def of_parts(plan: PlanDocument) -> list[str]:
+    """Which GPUs are given in parts, a line for each node.
+
+    ``partition on h100-2: GPU 5 as 7 x 1g.10gb, GPU 6-7 as 3g.40gb + 4 x 1g.10gb``, and
+    ``share on h100-1: GPU 6 by 0.5 + 2 x 0.25, 2 GPUs by 2 x 0.4``.
+    """
+    made = [(one.node, one.gpu, one.profiles) for one in plan.spec.partitions]
+    shared = [
+        (one.node, one.gpu if one.gpu_group is None else one.gpu_group, one.parts)
+        for one in plan.spec.shares
+    ]
+    return [*_by_node("partition", "as", made), *_by_node("share", "by", shared)]
+
+
+def _by_node(
+    verb: str, how: str, stated: Iterable[tuple[str, int | str | None, Sequence[str]]]
+) -> list[str]:
+    """``stated``: node, index or name of a GPU if it has one, and its parts."""
     lines = list[str]()
-    nodes = [(node, list(own)) for node, own in groupby(stated, key=lambda one: one.node)]
+    nodes = [(node, list(own)) for node, own in groupby(stated, key=lambda one: one[0])]
     for node, own in nodes[:MAX_NODES]:
-        gpus: dict[str, list[int]] = {}
-        for one in own:
-            gpus.setdefault(_geometry(one.profiles), []).append(one.gpu)
-        parts = (f"{ranges(alike)} as {geometry}" for geometry, alike in gpus.items())
-        lines.append(f"partition on {node}: GPU {', '.join(parts)}")
+        alike: dict[str, list[int | str | None]] = {}
+        for _, gpu, parts in own:
+            alike.setdefault(_geometry(parts), []).append(gpu)
+        said = (f"{_gpus(gpus)} {how} {geometry}" for geometry, gpus in alike.items())
+        lines.append(f"{verb} on {node}: {', '.join(said)}")
     more = len(nodes) - MAX_NODES
-    return [*lines, f"partition GPUs on {plural(more, 'more node')}"] if more > 0 else lines
+    return [*lines, f"{verb} GPUs on {plural(more, 'more node')}"] if more > 0 else lines
+
+
+def _gpus(gpus: Sequence[int | str | None]) -> str:
+    known = ranges(gpu for gpu in gpus if isinstance(gpu, int))
+    names = [known] * bool(known) + [gpu for gpu in gpus if isinstance(gpu, str)]
+    unknown = sum(gpu is None for gpu in gpus)
+    said = [f"GPU {','.join(names)}"] * bool(names) + [plural(unknown, "GPU")] * bool(unknown)
+    return " and ".join(said)
 
 
 def _geometry(profiles: Iterable[str]) -> str:

@@ -218,7 +218,7 @@ def summary(domain: MapDomain) -> str:
     if counts.held_before != counts.held_after:
         held = f"{counts.held_before:,} → {counts.held_after:,} held"
     sick = f", {counts.unhealthy:,} unhealthy" if counts.unhealthy else ""
-    parts = f", {counts.partitioned:,} partitioned" if counts.partitioned else ""
+    parts = f", {counts.partitioned:,} partitioned or shared" if counts.partitioned else ""
     return f"{plural(counts.nodes, 'node')}, {plural(counts.gpus, 'GPU')}, {held}{sick}{parts}"
 
 
@@ -244,7 +244,7 @@ def _held(holders: Holders, names: Sequence[str]) -> str:
 def _name(holder: int, names: Sequence[str]) -> str:
     if holder >= 0:
         return safe(names[holder])
-    return {UNHEALTHY: "unhealthy", PARTITIONED: "partitioned"}.get(holder, "free")
+    return {UNHEALTHY: "unhealthy", PARTITIONED: "partitioned or shared"}.get(holder, "free")
 
 
 MAX_NAMES = 1_000_000

@@ -90,7 +90,7 @@ def _warnings(plan: PlanDocument, *, changed: bool) -> Iterator[str]:
         yield "This plan was changed after it was saved: `gangplan verify` lists what does not match."
     if plan.instance.what_if is not None:
         yield _sentence(f"a what-if {plan.instance.what_if}: it cannot be applied")
-    yield from map(_sentence, plan_tables.to_partition(plan.spec.partitions))
+    yield from map(_sentence, plan_tables.of_parts(plan))
 
 
 def _sentence(line: str) -> str:
