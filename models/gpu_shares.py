@@ -16,7 +16,7 @@ SHARE = "share.gangplan.dev/"
 CORES = 1000
 """Permille of the cores of a GPU."""
 
-MOST_STEPS = 20_000
+MOST_STEPS = 2_000
 """Steps in which fewer GPUs for parts are looked for; after that the best way so far counts."""
 
 MOST_SEARCHED = 120
@@ -107,22 +107,42 @@ Counts = tuple[int, ...]
 
 @lru_cache(maxsize=1 << 16)
 def packed(
-    rooms: tuple[Size, ...], empty: Size, sizes: tuple[Size, ...], wanted: Counts
+    rooms: tuple[Size, ...], empty: Size, sizes: tuple[Size, ...], wanted: Counts, enough: int = 0
 ) -> tuple[Counts, ...]:
     """Parts of each size on each GPU: first those with ``rooms`` left, then as few empty ones as suffice.
 
-    The largest parts go first. Each fits on an empty GPU.
+    The largest parts go first. Each fits on an empty GPU. ``enough``: so many empty ones are few enough.
     """
     order = sorted(range(len(sizes)), key=lambda i: (*(-s for s in sizes[i]), i))
     items = [i for i in order for _ in range(wanted[i])]
     parts = [sizes[i] for i in items]
     places = _best_fit(rooms, empty, parts)
-    if len(parts) <= MOST_SEARCHED:
-        places = _Search(rooms, empty, parts, places).best
+    least = max(len(rooms) + enough, _least(rooms, empty, parts))
+    if least < _gpus(rooms, places) and len(parts) <= MOST_SEARCHED:
+        places = _Search(rooms, empty, parts, places, least).best
     counts = [[0] * len(sizes) for _ in range(_gpus(rooms, places))]
     for item, gpu in zip(items, places, strict=True):
         counts[gpu][item] += 1
     return tuple(map(tuple, counts))
+
+
+def _least(rooms: Sequence[Size], empty: Size, parts: Sequence[Size]) -> int:
+    """GPUs that are needed at least, those with rooms included.
+
+    The bound L2 of Martello and Toth (Lower bounds and reduction procedures for the bin packing problem,
+    1990), of memory, cores and pods each; what is used of a GPU with room is a part that is there.
+    """
+    least = len(rooms)
+    for k, whole_ in enumerate(empty):
+        sizes = sorted((*(part[k] for part in parts), *(whole_ - room[k] for room in rooms)))
+        half = [size for size in sizes if 2 * size > whole_]
+        small = [size for size in sizes if 2 * size <= whole_]
+        for limit in {0, *small}:
+            large = sum(size > whole_ - limit for size in half)
+            middle = [size for size in half if size <= whole_ - limit]
+            rest = sum(s for s in small if s >= limit) - len(middle) * whole_ + sum(middle)
+            least = max(least, large + len(middle) + max(0, -(-rest // whole_)))
+    return least
 
 
 def _gpus(rooms: Sequence[Size], places: Sequence[int]) -> int:
@@ -145,10 +165,15 @@ class _Search:
     """Branch and bound over the GPU of each part. ``best``: the fewest GPUs found, at first those given."""
 
     def __init__(
-        self, rooms: Sequence[Size], empty: Size, parts: Sequence[Size], best: list[int]
+        self,
+        rooms: Sequence[Size],
+        empty: Size,
+        parts: Sequence[Size],
+        best: list[int],
+        least: int,
     ) -> None:
         self.rooms, self.empty, self.parts = list(rooms), empty, parts
-        self.best, self.fewest = best, _gpus(rooms, best)
+        self.best, self.fewest, self.least = best, _gpus(rooms, best), least
         self.places, self.steps = list[int](), 0
         rest = [(0, 0, 0)]
         for size in reversed(parts):
@@ -157,7 +182,7 @@ class _Search:
         self.rest = rest[::-1]
         self._run()
 
-    def _least(self) -> int:
+    def _at_least(self) -> int:
         """GPUs that are needed at least for the parts that are left."""
         rest, more = self.rest[len(self.places)], 0
         for k, amount in enumerate(rest):
@@ -167,7 +192,9 @@ class _Search:
 
     def _run(self) -> None:
         self.steps += 1
-        if self._least() >= self.fewest or self.steps > MOST_STEPS:
+        if self.fewest <= self.least or self.steps > MOST_STEPS:
+            return
+        if self._at_least() >= self.fewest:
             return
         if len(self.places) == len(self.parts):
             self.best, self.fewest = list(self.places), len(self.rooms)

@@ -87,14 +87,6 @@ class Board:
             _GEOMETRIES[self.name, *wanted] = _largest(self, wanted)
         return _GEOMETRIES[self.name, *wanted]
 
-    def cover(self, wanted: Sequence[tuple[str, int]]) -> tuple[tuple[int, ...], ...] | None:
-        """Geometries, one a GPU, of the fewest GPUs that have these instances; None if none have.
-
-        ``wanted``: profiles with their numbers.
-        """
-        names, amounts = tuple(p for p, _ in wanted), tuple(n for _, n in wanted)
-        return _cover(self.geometries(names), amounts)
-
 
 _GEOMETRIES: dict[tuple[str, ...], tuple[tuple[int, ...], ...]] = {}
 
@@ -114,10 +106,13 @@ def _largest(board: Board, wanted: Sequence[str]) -> tuple[tuple[int, ...], ...]
 
 
 @lru_cache(maxsize=1 << 16)
-def _cover(
+def cover(
     geometries: tuple[tuple[int, ...], ...], wanted: tuple[int, ...]
 ) -> tuple[tuple[int, ...], ...] | None:
-    """Some GPU has the first instance that is left: the best of the geometries that it may have."""
+    """Geometries, one a GPU, of the fewest GPUs that have so many instances of each; None if none have.
+
+    Some GPU has the first instance that is left: the best of the geometries that it may have.
+    """
     first = next((i for i, amount in enumerate(wanted) if amount > 0), None)
     if first is None:
         return ()
@@ -126,7 +121,7 @@ def _cover(
         if not one[first]:
             continue
         left = tuple(max(0, amount - has) for amount, has in zip(wanted, one, strict=True))
-        rest = _cover(geometries, left)
+        rest = cover(geometries, left)
         if rest is not None and (best is None or len(rest) + 1 < len(best)):
             best = (one, *rest)
     return best

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
 
@@ -13,10 +14,15 @@ from effort import examples
 from exhaustive import plan
 from tiny import tiny
 from tiny_busy import busy
+from tiny_geometries import best, dynamic
+from tiny_shares import sharing
+from tiny_shares import ways as ways_of_sharing
 from tiny_speeds import busy_by_speed, tiny_by_speed
 
+from models.documents.cluster import GpuSharing
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
+from models.instance.reshaping import with_reshapable
 from models.program.base_state import base_decisions
 from models.program.linear_program import UNBOUNDED
 from models.program.slots.slot_program import SlotModel
@@ -37,14 +43,23 @@ SEEDS = examples(400, 40)
 DRAWS = {"tiny": tiny, "busy": busy, "tiny by speed": tiny_by_speed, "busy by speed": busy_by_speed}
 
 
-def beaten(instance: Instance, *, apart: bool = False, alone: bool = False) -> list[str]:
-    """Tiers whose bound is beaten by the best plan of all, each bound beside that plan's earlier values."""
+def beaten(
+    instance: Instance,
+    known: Iterable[tuple[str, int]] | None = None,
+    *,
+    apart: bool = False,
+    alone: bool = False,
+) -> list[str]:
+    """Tiers whose bound is beaten by the best plan of all, each bound beside that plan's earlier values.
+
+    ``known``: its tiers.
+    """
     model = SlotModel(instance)
     if not model.complete:
         return []
     if apart:
         model.tell_apart(range(len(instance.gangs)) if alone else ())
-    best = dict(plan(instance).tiers)
+    best = dict(plan(instance).tiers if known is None else known)
     budget = Budget(replace(instance.policy.solve, budget=10_000))
     relaxation, kept, found = Relaxation(model.program, budget), [], []
     for tier in tiers_of(instance):
@@ -86,6 +101,37 @@ def test_no_plan_of_a_random_instance_beats_a_bound(kind: str) -> None:
         return beaten(instance, apart=apart, alone=alone)
 
     assert wrong(range(SEEDS), found) == {}
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_no_plan_beats_a_bound_where_gpus_are_partitioned_or_shared(runs: bool) -> None:
+    def found(seed: int) -> list[str]:
+        partitioned, shared = dynamic(seed, runs=runs), sharing(seed, runs=runs)
+        ways = [(partitioned, best(partitioned))]
+        ways += [] if shared is None else [(shared, best(shared, ways_of_sharing))]
+        return [
+            one for instance, known in ways if known is not None for one in beaten(instance, known)
+        ]
+
+    assert wrong(range(examples(200, 15)), found) == {}
+
+
+def test_a_bound_counts_how_many_parts_there_are() -> None:
+    """Of two GPUs each is given whole, shared by two, or has two large instances."""
+    for more, part in (
+        ({"sharing": GpuSharing(None, 100)}, "share.gangplan.dev/0.5"),
+        ({"dynamic_mig": "H100-80"}, "nvidia.com/mig-3g.40gb"),
+    ):
+        node_ = replace(node("n1", switched(2)), allocatable=((part, 0),), **more)
+        asks = [gang(f"g{k}", 1, 0, requests={part: 1}) for k in range(6)]
+        instance = with_reshapable(build(nodes=[node_], gangs=[*asks, gang("w", 1, 1)]))
+        model = SlotModel(instance)
+        (tier,) = (t for t in tiers_of(instance) if t.name == "admission/0")
+        expression = model.expression(tier)
+        assert expression is not None
+        budget = Budget(replace(instance.policy.solve, budget=100))
+        bound = Relaxation(model.program, budget).bound(Goal(expression, True), seconds=10).bound
+        assert bound == 4, part
 
 
 @pytest.mark.parametrize("kind", DRAWS)

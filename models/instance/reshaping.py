@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from operator import ge
 from typing import Protocol
 
 from models.gpu_shares import (
@@ -27,74 +28,103 @@ from models.hardware import bits, mask_of
 from models.instance.cluster import Node, SharedGpu
 from models.instance.instance import Instance
 from models.instance.solution import PodPlacement
-from models.mig import RESOURCE, Board, board_named, resource_of
+from models.mig import RESOURCE, Board, board_named, cover, resource_of
 
 NO_ROOM: Size = (0, 0, 0)
 
+MOST_KNOWN = 1 << 14
+"""Answers that nodes which are alike remember."""
+
 NONE_HAS = 1 << 20
 """GPUs that more instances take than any number of GPUs has."""
+
+
+Amounts = tuple[int, ...]
+"""How many of each resource of a ``Reshaping``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reshaping:
     """What a node's GPUs may become. ``resources``: of instances and parts, the largest first.
 
-    ``there``: how many of each no GPU is needed for; ``most``: how many there can be.
+    ``there``: how many of each no GPU is needed for; ``most``: how many there can be. ``known``: answers of
+    ``left``. Nodes that are alike share one.
     """
 
     resources: tuple[str, ...]
-    there: tuple[int, ...]
-    most: tuple[int, ...]
-
-    def wanted(self, used: Mapping[str, int]) -> tuple[int, ...]:
-        """What pods with these requests need beyond what is there."""
-        pairs = zip(self.resources, self.there, strict=True)
-        return tuple(max(0, used.get(resource, 0) - there) for resource, there in pairs)
+    there: Amounts
+    most: Amounts
+    known: dict[tuple[int, Amounts], tuple[int, dict[str, int]]] = field(
+        default_factory=dict, compare=False, repr=False, kw_only=True
+    )
 
     def taken(self, used: Mapping[str, int]) -> int:
         """GPUs that pods with these requests take."""
+        return self._taken(self._wanted(self._amounts(used)))
+
+    def left(self, idle: int, used: Mapping[str, int]) -> tuple[int, Mapping[str, int]]:
+        """Whole GPUs, and how many of each resource, that are left of so many idle GPUs; below 0: too few.
+
+        Of parts there may be more, were others on other GPUs; but one if there can be one at all.
+        """
+        amounts = self._amounts(used)
+        found = self.known.get((idle, amounts))
+        if found is None:
+            if len(self.known) >= MOST_KNOWN:
+                self.known.clear()
+            free = idle - self._taken(self._wanted(amounts))
+            more = self._more(amounts, idle) if free >= 0 else [-1] * len(amounts)
+            found = free, dict(zip(self.resources, more, strict=True))
+            self.known[idle, amounts] = found
+        return found
+
+    def _amounts(self, used: Mapping[str, int]) -> Amounts:
+        return tuple([used.get(resource, 0) for resource in self.resources])
+
+    def _wanted(self, amounts: Amounts) -> Amounts:
+        """What is needed beyond what is there."""
+        return tuple([max(0, a - b) for a, b in zip(amounts, self.there, strict=True)])
+
+    def _taken(self, wanted: Amounts) -> int:
         raise NotImplementedError
 
-    def left(self, idle: int, used: Mapping[str, int]) -> tuple[int, dict[str, int]]:
-        """Whole GPUs, and how many of each resource, that are left of so many idle GPUs; below 0: too few."""
-        left = {resource: self.more(used, resource, idle) for resource in self.resources}
-        return idle - self.taken(used), left
-
-    def more(self, used: Mapping[str, int], resource: str, gpus: int) -> int:
-        """How many more of a resource the node has for pods if they take at most so many GPUs."""
-        if self.taken(used) > gpus:
-            return -1
-        least, most = 0, self.most[self.resources.index(resource)] + 1
-        mine = dict(used)
-        while most - least > 1:
-            middle = (least + most) // 2
-            mine[resource] = used.get(resource, 0) + middle
-            if self.taken(mine) <= gpus:
-                least = middle
-            else:
-                most = middle
-        return least
+    def _more(self, amounts: Amounts, gpus: int) -> list[int]:
+        """How many more of each the node has for pods if they take at most so many GPUs."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
 class Partitioning(Reshaping):
-    """Idle GPUs may be partitioned (MIG). ``profiles``: of the ``resources``."""
+    """Idle GPUs may be partitioned (MIG). ``profiles``: of the ``resources``.
 
-    board: Board
+    ``geometries``: sets of instances that a GPU may have, as numbers of each profile.
+    """
+
+    board: str
     profiles: tuple[str, ...]
+    geometries: tuple[Amounts, ...]
 
-    @property
-    def geometries(self) -> tuple[tuple[int, ...], ...]:
-        """Sets of instances that a GPU may have, as numbers of each profile."""
-        return self.board.geometries(self.profiles)
-
-    def cover(self, used: Mapping[str, int]) -> tuple[tuple[int, ...], ...] | None:
+    def cover(self, used: Mapping[str, int]) -> tuple[Amounts, ...] | None:
         """A geometry for each GPU that pods with these requests take; None if no GPUs have them."""
-        return self.board.cover(tuple(zip(self.profiles, self.wanted(used), strict=True)))
+        return cover(self.geometries, self._wanted(self._amounts(used)))
 
-    def taken(self, used: Mapping[str, int]) -> int:
-        found = self.cover(used)
+    def _taken(self, wanted: Amounts) -> int:
+        found = cover(self.geometries, wanted)
         return NONE_HAS if found is None else len(found)
+
+    def _more(self, amounts: Amounts, gpus: int) -> list[int]:
+        return [self._more_of(amounts, k, gpus) for k in range(len(amounts))]
+
+    def _more_of(self, amounts: Amounts, k: int, gpus: int) -> int:
+        least, most = 0, self.there[k] + self.most[k] + 1
+        while most - least > 1:
+            middle = (least + most) // 2
+            mine = (*amounts[:k], amounts[k] + middle, *amounts[k + 1 :])
+            if self._taken(self._wanted(mine)) <= gpus:
+                least = middle
+            else:
+                most = middle
+        return least
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +138,33 @@ class Sharing(Reshaping):
     empty: Size
     rooms: tuple[Size, ...]
 
-    def packed(self, used: Mapping[str, int]) -> tuple[tuple[int, ...], ...]:
+    def packed(self, used: Mapping[str, int]) -> tuple[Amounts, ...]:
         """Parts of each size that are new on each GPU: those that are shared first, then idle ones."""
-        return packed(self.rooms, self.empty, self.sizes, self.wanted(used))
+        return packed(self.rooms, self.empty, self.sizes, self._wanted(self._amounts(used)))
 
-    def taken(self, used: Mapping[str, int]) -> int:
-        return len(self.packed(used)) - len(self.rooms)
+    def _taken(self, wanted: Amounts) -> int:
+        return len(packed(self.rooms, self.empty, self.sizes, wanted)) - len(self.rooms)
+
+    def _more(self, amounts: Amounts, gpus: int) -> list[int]:
+        """What has room where the parts are that are there already; one more also if those were elsewhere."""
+        wanted = self._wanted(amounts)
+        on = packed(self.rooms, self.empty, self.sizes, wanted)
+        rooms = [*self.rooms, *[self.empty] * gpus]
+        for gpu, counts in enumerate(on):
+            for size, count in zip(self.sizes, counts, strict=True):
+                rooms[gpu] = less(rooms[gpu], size, count)
+        spare = tuple(map(sum, zip(*rooms, strict=True))) or NO_ROOM
+        found = []
+        for k, size in enumerate(self.sizes):
+            there = max(0, self.there[k] - amounts[k])
+            more = sum(times_in(size, room) for room in rooms)
+            if not more and not there and all(map(ge, spare, size)):
+                mine = (*wanted[:k], wanted[k] + 1, *wanted[k + 1 :])
+                more = int(
+                    len(packed(self.rooms, self.empty, self.sizes, mine, gpus)) <= len(rooms)
+                )
+            found.append(there + more)
+        return found
 
 
 def reshaping(instance: Instance) -> Mapping[int, Reshaping]:
@@ -123,9 +174,11 @@ def reshaping(instance: Instance) -> Mapping[int, Reshaping]:
 
 def _reshaping(instance: Instance) -> dict[int, Reshaping]:
     found: dict[int, Reshaping] = {}
+    alike: dict[Reshaping, Reshaping] = {}
     for n, node in enumerate(instance.cluster.nodes):
         if node.reshapable:
-            found[n] = _partitioning(node) if node.sharing is None else _sharing(node)
+            made = _partitioning(node) if node.sharing is None else _sharing(node)
+            found[n] = alike.setdefault(made, made)
     return found
 
 
@@ -137,12 +190,14 @@ def _partitioning(node: Node) -> Partitioning:
         r: max(p.size for p in board.profiles if r in map(resource_of, p.names)) for r in could
     }
     resources = tuple(sorted(could, key=lambda r: (-sizes[r], r)))
+    profiles = tuple(_profile(board, r) for r in resources)
     return Partitioning(
         resources,
         tuple(offered[r] - could[r] for r in resources),
         tuple(could[r] for r in resources),
-        board,
-        tuple(_profile(board, r) for r in resources),
+        board.name,
+        profiles,
+        board.geometries(profiles),
     )
 
 

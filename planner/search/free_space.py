@@ -368,8 +368,8 @@ class FreeSpace:
         one = self._reshaping.get(n)
         if one is None:
             return None
-        idle, wanted = self._wanted[n]
-        return one.left(idle - gpus, {r: wanted[r] + used.get(r, 0) for r in one.resources})
+        idle, _ = self._wanted[n]
+        return one.left(idle - gpus, self._beside(n, used))
 
     def holds(self, pods: Iterable[PodPlacement], roles: Sequence[Role]) -> bool:
         """Whether GPUs that may be partitioned have room for these pods, too, whole and in parts."""
@@ -377,8 +377,16 @@ class FreeSpace:
         for pod in pods if self._reshaping else ():
             gpus[pod.node] += roles[pod.role].gpus
             used.setdefault(pod.node, Counter()).update(dict(roles[pod.role].requests))
-        left = (self.left_beside(n, gpus[n], own) for n, own in used.items())
-        return all(one is None or one[0] >= 0 for one in left)
+        return all(
+            self._wanted[n][0] - gpus[n] >= one.taken(self._beside(n, own))
+            for n, own in used.items()
+            if (one := self._reshaping.get(n)) is not None
+        )
+
+    def _beside(self, n: int, used: Mapping[str, int]) -> dict[str, int]:
+        """What pods there use of instances and parts, and so much more."""
+        wanted = self._wanted[n][1]
+        return {resource: wanted[resource] + used.get(resource, 0) for resource in wanted}
 
 
 SET_ASIDE = Hold("Unsupported", "set aside")

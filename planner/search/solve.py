@@ -17,7 +17,6 @@ from importlib.metadata import version
 from models.documents.gang import Patience
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.reshaping import reshaping
 from models.instance.solution import ByPriority, GangDecision, Solution
 from models.program.aggregated.bounds import PLACEMENTS
 from models.program.aggregated.model import AggregatedModel
@@ -226,10 +225,8 @@ class Search:
     @property
     def _by_slots(self) -> bool:
         """Whether slots are counted; not with tolerances, which are granted once, when a tier is closed."""
-        return (
-            self._pairs >= WHOLE_BELOW
-            and not reshaping(self.instance)
-            and not any(objective.tolerance for objective in self.instance.policy.objectives)
+        return self._pairs >= WHOLE_BELOW and not any(
+            objective.tolerance for objective in self.instance.policy.objectives
         )
 
     @cached_property

@@ -21,6 +21,7 @@ from models.program.base_state import build_base_state
 from models.program.interruption import Question, never
 from models.program.linear_program import Linear, Program
 from models.program.options import Choice, Option, standing_gpus
+from models.program.slots.slot_parts import hold_parts
 from models.program.slots.slot_pools import LoosePools
 from models.program.slots.slot_rooms import DomainSlots, Mode, Piece
 from models.program.slots.slot_shares import EvenShares, share_evenly
@@ -70,6 +71,8 @@ class SlotModel(Slots):
         for choice in self.requests.choices:
             self._choose(choice)
         self.spares = Spares(instance, self._may_be_idle, self._room.stopping)
+        choices = self.requests.choices
+        self._reshaped = hold_parts(instance, self.program, choices, self.modes, self._state.rooms)
         found = self._node_sets()
         everywhere = frozenset[int]().union(*found)
         self._node_rows(everywhere, found[:MAX_SETS])
@@ -89,18 +92,20 @@ class SlotModel(Slots):
             self.program.at_most(one, 1)
 
     def _modes_of(self, option: Option) -> Iterator[Mode]:
-        """A variable for each level at which the gang may be whole, and where that makes a difference."""
+        """A variable for each level at which the gang may be whole, and for each speed of its GPUs."""
         demand = option.demand
         if not demand.gpu_roles or demand.stays:
             speed = self._standing_speed(demand)
             yield Mode(option, -1, self.program.boolean(), None, speed)
             return
         most, least = most_speed(self.instance, demand.gang), self._least_share(demand.gang)
-        for level, shape in self._shapes.of(demand):
-            if shape.share < least:
-                continue
-            speed = shape.speed if most is None else min(shape.speed, most)
-            yield Mode(option, level, self.program.boolean(), shape, speed)
+        for held in self._shapes.by_speed(demand):
+            own = option if held is demand else Option(held, option.effect)
+            for level, shape in self._shapes.of(held):
+                if shape.share < least:
+                    continue
+                speed = shape.speed if most is None else min(shape.speed, most)
+                yield Mode(own, level, self.program.boolean(), shape, speed)
 
     def _least_share(self, index: int) -> int:
         """The least share of its ideal bandwidth at which a gang starts (contract 2.10), permille."""
@@ -123,6 +128,9 @@ class SlotModel(Slots):
             taken = Linear(constant=self.spares.slots(nodes, size))
             for mode in self.modes:
                 taken.add(mode.variable, self._room.taken(mode, nodes, size))
+            for one in self._reshaped if size == 1 else ():
+                if one.nodes <= nodes:
+                    taken.add_linear(one.opened)
             if taken.terms:
                 self.program.at_most(taken.add_linear(self._room.slots(nodes, size), -1))
 

@@ -182,6 +182,14 @@ class _Shapes:
         self._bounds = ShapeBounds(instance, state.rooms)
         self._known: dict[object, list[tuple[int, Shape]]] = {}
 
+    def by_speed(self, demand: Demand) -> Iterator[Demand]:
+        """The demand on nodes of one speed and all above it, the slowest first: it counts that speed."""
+        speeds = [nodes for _, nodes in self._bounds.by_speed(demand)]
+        for slowest in range(len(speeds)):
+            held = demand.on_gpus(frozenset().union(*speeds[slowest:])) if slowest else demand
+            if all(role.nodes for role in held.gpu_roles):
+                yield held
+
     def of(self, demand: Demand) -> list[tuple[int, Shape]]:
         """(level, shape), the narrowest first; wider ones only if they add nothing less."""
         key = placing(self._instance, demand)
@@ -202,14 +210,13 @@ class _Shapes:
     def _found(self, demand: Demand) -> Iterator[tuple[int, Shape]]:
         gang, node_level = self._instance.gangs[demand.gang], self._instance.cluster.node_level
         widest = -1 if gang.required is None else gang.required
-        fastest = self._bounds.fastest(demand)
         single = sum(role.count for role in demand.gpu_roles) == 1
         for level in range(node_level, widest - 1, -1):
             if level == node_level and demand.gpus > self._bounds.largest(demand):
                 continue
             if 0 <= level < node_level and not self._in_one_domain(demand, level):
                 continue
-            for shape in self._bounds.at(demand, level, pieces=True, relative=fastest):
+            for shape in self._bounds.at(demand, level, pieces=True):
                 yield level, shape
             if single:
                 return

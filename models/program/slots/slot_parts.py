@@ -1,0 +1,147 @@
+"""Instances and parts of GPUs in the program of slots: all that there are, for all that ask for them.
+
+For each resource: what is chosen uses at most what is left of it on all nodes, and what GPUs have that are
+partitioned or shared. Nodes whose GPUs may become the same count together: as many of their GPUs get each
+geometry, or are shared, as is best, and are not given whole. Of shared ones memory, cores and pods suffice
+for all parts of a group together, and each has at most one part that takes more than half.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from models.gpu_shares import SHARE
+from models.instance.gang import ExistingPod
+from models.instance.instance import Instance
+from models.instance.occupancy import Room
+from models.instance.reshaping import Partitioning, Reshaping, Sharing, reshaping
+from models.mig import RESOURCE
+from models.program.linear_program import Linear, Program
+from models.program.options import Choice
+from models.program.slots.slot_rooms import Mode
+
+
+@dataclass
+class Reshaped:
+    """Nodes whose GPUs may become the same. ``opened``: how many of their GPUs are not given whole."""
+
+    nodes: frozenset[int]
+    opened: Linear = field(default_factory=Linear)
+
+
+def hold_parts(
+    instance: Instance,
+    program: Program,
+    choices: Sequence[Choice],
+    modes: Iterable[Mode],
+    rooms: Sequence[Room],
+) -> list[Reshaped]:
+    """Add the rows. ``rooms``: next to the pods that stay under every option."""
+    used, staying = _used(instance, choices, modes)
+    if not used:
+        return []
+    supplied = {resource: Linear() for resource in used}
+    for n, node in enumerate(instance.cluster.nodes):
+        offered, could = dict(rooms[n].left), dict(node.reshapable)
+        for resource, supply in supplied.items():
+            there = offered.get(resource, 0) - could.get(resource, 0)
+            # pods that stay may hold more than there is
+            supply.constant += max(0, there, staying[n, resource])
+    found = []
+    for one, nodes in _groups(instance):
+        reshaped = Reshaped(frozenset(nodes))
+        idle = sum(rooms[n].free_gpus for n in nodes)
+        if isinstance(one, Partitioning):
+            _partition(program, one, idle, reshaped, supplied)
+        elif isinstance(one, Sharing):
+            _share(program, instance, one, idle, reshaped, supplied)
+        found.append(reshaped)
+    for resource, expression in used.items():
+        program.at_most(expression.add_linear(supplied[resource], -1))
+    return found
+
+
+def _used(
+    instance: Instance, choices: Sequence[Choice], modes: Iterable[Mode]
+) -> tuple[dict[str, Linear], Counter[tuple[int, str]]]:
+    """By resource what is chosen uses; by node and resource what pods use that may stay or leave."""
+    used: dict[str, Linear] = {}
+    staying = Counter[tuple[int, str]]()
+    always = {choice.gang: frozenset(choice.always) for choice in choices}
+    seen = set[tuple[int, ExistingPod]]()
+    for mode in modes:
+        demand = mode.option.demand
+        roles = instance.gangs[demand.gang].roles
+        amounts = Counter[str]()
+        for role in demand.roles:
+            amounts.update({r: amount * role.count for r, amount in role.requests})
+        for pod in demand.stays:
+            if pod in always[demand.gang] or pod.node is None:
+                continue
+            own = dict(roles[pod.role].requests)
+            amounts.update(own)
+            if (demand.gang, pod) not in seen:
+                seen.add((demand.gang, pod))
+                staying.update({(pod.node, r): amount for r, amount in own.items()})
+        for resource, amount in amounts.items():
+            if resource.startswith((RESOURCE, SHARE)):
+                used.setdefault(resource, Linear()).add(mode.variable, amount)
+    return used, staying
+
+
+def _groups(instance: Instance) -> list[tuple[Reshaping, list[int]]]:
+    found: dict[object, tuple[Reshaping, list[int]]] = {}
+    for n, one in reshaping(instance).items():
+        kind: object = one.resources
+        if isinstance(one, Partitioning):
+            kind = (one.board, one.resources)
+        elif isinstance(one, Sharing):
+            kind = (one.empty, one.resources)
+        found.setdefault(kind, (one, []))[1].append(n)
+    return list(found.values())
+
+
+def _partition(
+    program: Program,
+    one: Partitioning,
+    idle: int,
+    reshaped: Reshaped,
+    supplied: Mapping[str, Linear],
+) -> None:
+    for geometry in one.geometries:
+        gpus = program.integer(0, idle)
+        reshaped.opened.add(gpus)
+        for resource, count in zip(one.resources, geometry, strict=True):
+            if resource in supplied:
+                supplied[resource].add(gpus, count)
+
+
+def _share(
+    program: Program,
+    instance: Instance,
+    one: Sharing,
+    idle: int,
+    reshaped: Reshaped,
+    supplied: Mapping[str, Linear],
+) -> None:
+    known = reshaping(instance)
+    rooms = [
+        room for n in reshaped.nodes if isinstance(own := known[n], Sharing) for room in own.rooms
+    ]
+    opened = program.integer(0, idle)
+    reshaped.opened.add(opened)
+    held = [Linear({opened: -most}) for most in one.empty]
+    large = [Linear({opened: -1}) for _ in one.empty]
+    for resource, size, most in zip(one.resources, one.sizes, one.most, strict=True):
+        if resource not in supplied:
+            continue
+        count = program.integer(0, most * len(reshaped.nodes))
+        supplied[resource].add(count)
+        for row, halves, amount, whole in zip(held, large, size, one.empty, strict=True):
+            row.add(count, amount)
+            halves.add(count, int(2 * amount > whole))
+    for k, (row, halves) in enumerate(zip(held, large, strict=True)):
+        program.at_most(row, sum(room[k] for room in rooms))
+        program.at_most(halves, len(rooms))
