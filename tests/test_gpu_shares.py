@@ -2,16 +2,237 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from random import Random
+from shutil import copytree
+from typing import Any
 
 import pytest
 from comparing import misstated, wrong
+from conftest import RunCli
 from effort import examples, first_fast
 from tiny_geometries import best
-from tiny_shares import sharing, ways
+from tiny_shares import PARTS, sharing, ways
 
+from models.documents.canonical import canonical_instance
+from models.documents.cluster import GpuSharing
+from models.gpu_shares import less, packed, part_of, size_on, whole
 from models.instance.instance import Instance
+from models.verify.adaptor import read_case
+from models.verify.check import check
+from models.verify.facts import Sharer
+from models.verify.shares import fewest_shared
+from planner.read.inputs import instance_from_document
 from planner.search.solve import AGGREGATED_FROM, WHOLE_BELOW, solve
+
+Json = dict[str, Any]
+
+INPUT = Path("inputs/shares")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    copytree(INPUT, tmp_path / "input")
+    return tmp_path
+
+
+def made(cli: RunCli, folder: Path) -> Json:
+    done = cli("plan", str(folder / "input"), "--out", str(folder / "plan.json"))
+    assert done.code == 0, done.err
+    return dict(json.loads((folder / "plan.json").read_text()))
+
+
+def test_a_plan_says_which_gpus_are_shared_and_by_what(cli: RunCli, folder: Path) -> None:
+    plan = made(cli, folder)
+    assert plan["status"]["outcome"] == "optimal"
+    assert [gang["decision"] for gang in plan["spec"]["gangs"]].count("place") == 3
+    # Two testers fit on a GPU, for each needs half of the cores; GPU 3 is shared already, by 0.6.
+    # On the third server one of the replicas joins the demo's GPU, and two each share three others.
+    assert plan["spec"]["shares"] == [
+        {"node": "h100-1", "gpu": 7, "parts": ["20480Mi-50"] * 2},
+        {"node": "h100-1", "gpu": 6, "parts": ["20480Mi-50"]},
+        {"node": "h100-3", "gpu": None, "gpuGroup": "a7c3", "parts": ["0.4"]},
+        *[{"node": "h100-3", "gpu": None, "parts": ["0.4"] * 2}] * 3,
+    ]
+    assert cli("verify", str(folder / "plan.json")).code == 0
+    shown = cli("show", str(folder / "plan.json"))
+    said = [line for line in shown.out.splitlines() if line.startswith("share on ")]
+    assert said == [
+        "share on h100-1: GPU 7 by 2 x 20480Mi-50, GPU 6 by 20480Mi-50",
+        "share on h100-3: GPU a7c3 by 0.4, 3 GPUs by 2 x 0.4",
+    ]
+    page = folder / "page.html"
+    assert cli("report", str(folder / "plan.json"), "--out", str(page)).code == 0
+    assert all(f"S{line[1:]}." in page.read_text() for line in said)
+    drawn = cli("show", str(folder / "plan.json"), "--map").out
+    assert ".../.... > aaa/a.//" in drawn
+    assert "......./ > ....////" in drawn
+    assert "/ partitioned (MIG) or shared" in drawn
+
+
+def test_a_plan_is_an_input_that_says_the_same(cli: RunCli, folder: Path) -> None:
+    plan = made(cli, folder)
+    again = instance_from_document(plan["instance"])
+    assert canonical_instance(again) == plan["instance"]
+    nodes = {node.name: node for node in again.cluster.nodes}
+    assert nodes["h100-1"].partitioned == 1 << 3
+    assert (nodes["h100-1"].unknown_shared, nodes["h100-3"].unknown_shared) == (0, 1)
+
+
+def test_explain_counts_room_in_what_is_left_of_gpus(cli: RunCli, folder: Path) -> None:
+    """After the plan the first server has one idle GPU, and 0.4 of the shared one; the third has four."""
+    made(cli, folder)
+    done = cli("explain", str(folder / "plan.json"), "serving/chat")
+    (row,) = (line.split() for line in done.out.splitlines() if line.startswith("eligible"))
+    # nodes, free GPUs, room for pods beside all others, room if the cluster were empty
+    assert row == ["eligible", "3", "5", "11", "21"]
+
+
+# The judge
+
+
+def _share(number: int, **fields: object) -> Callable[[Json], object]:
+    return lambda plan: plan["spec"]["shares"][number].update(fields)
+
+
+def _node(number: int, **fields: object) -> Callable[[Json], object]:
+    return lambda plan: plan["instance"]["cluster"]["spec"]["nodes"][number].update(fields)
+
+
+def _again(number: int, **fields: object) -> Callable[[Json], object]:
+    def change(plan: Json) -> None:
+        shares = plan["spec"]["shares"]
+        shares.insert(number, {**shares[number], **fields})
+
+    return change
+
+
+CHANGES: dict[str, tuple[Callable[[Json], object], str]] = {
+    "fewer": (lambda plan: plan["spec"]["shares"].pop(0), "resources"),
+    "held": (_share(0, gpu=0), "gpu-part"),
+    "twice": (_again(0), "gpu-part"),
+    "cores": (_share(0, parts=["20480Mi-50"] * 3), "gpu-part"),
+    "beside those that run": (_share(1, gpu=3, parts=["20480Mi-50"]), "gpu-part"),
+    "nothing": (_share(1, parts=[]), "gpu-part"),
+    "no part": (_share(1, parts=["a quarter"]), "gpu-part"),
+    "whole": (_share(1, parts=["1.0"]), "gpu-part"),
+    "not known": (_share(1, gpu=None), "unknown-gpus"),
+    "known": (_share(3, gpu=0), "gpu-part"),
+    "another name": (_share(2, gpuGroup="b"), "gpu-part"),
+    "too many GPUs": (
+        lambda plan: [_again(3)(plan) for _ in range(5)],
+        "gpu-part",
+    ),
+    "not shared": (_node(0, sharing=None), "gpu-part"),
+    "memory that nobody knows": (_node(0, sharing={"memory": None, "pods": 10}), "gpu-part"),
+    "alone": (_node(0, sharing={"memory": "81920Mi", "pods": 1}), "gpu-part"),
+    "elsewhere": (_share(0, node="h100-9"), "reference"),
+    "not sorted": (lambda plan: plan["spec"]["shares"].reverse(), "order"),
+    "beyond": (_share(1, gpu=8), "gpu-part"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_the_judge_refuses_shares_that_cannot_be(name: str, cli: RunCli, folder: Path) -> None:
+    plan = made(cli, folder)
+    assert check(plan) == []
+    change, rule = CHANGES[name]
+    change(plan)
+    assert rule in {found.rule for found in check(plan)}
+
+
+def test_the_judge_packs_parts_on_its_own(cli: RunCli, folder: Path) -> None:
+    case = read_case(made(cli, folder)).case
+    assert case is not None
+    facts, r = case.facts, Random("packing")
+    for _ in range(examples(2000, 300)):
+        names = r.sample(sorted(PARTS), 3)
+        wanted = {f"share.gangplan.dev/{name}": r.randint(0, 3) for name in names}
+        used = tuple(f"share.gangplan.dev/{r.choice(names)}" for _ in range(r.randint(0, 1)))
+        node = replace(facts.nodes[0], sharing=GpuSharing(81920, 3), sharers=())
+        node = replace(node, sharers=(Sharer(0, used),) if used else ())
+        sizes = [size_on(part_of(name), 81920) for name in wanted]
+        rooms = [less(whole(81920, 3), size_on(part_of(name), 81920)) for name in used]
+        on = packed(tuple(rooms), whole(81920, 3), tuple(sizes), tuple(wanted.values()))
+        assert fewest_shared(node, wanted) == len(on) - len(rooms)
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("fraction: 0.4", "fraction: 1.5"), "1.5 is out of range"),
+        (("fraction: 0.4", "fraction: 0"), "0 is out of range"),
+        (("fraction: 0.4", 'fraction: "0.4"'), "expected a number"),
+        (("{fraction: 0.4}", "0.4"), "expected an object with fields"),
+        (("{fraction: 0.4}", "{}"), "no part of a GPU"),
+        (("{fraction: 0.4}", "{fraction: 0.4, memory: 1Gi}"), "fraction and memory"),
+        (("{fraction: 0.4}", "{fraction: 0.4, cores: 4}"), "cores without memory"),
+        (("memory: 20Gi", "memory: 0"), "less than 1Mi"),
+        (("cores: 50", "cores: 101"), "100"),
+        (("gpu: {fraction: 0.4}", "gpus: 0, requests: {share.gangplan.dev/0.40: 1}"), "is named"),
+        (("gpu: {fraction: 0.4}", "gpus: 0, requests: {share.gangplan.dev/0.4: 2}"), "one part of one GPU"),
+        (("gpu: {fraction: 0.4}", "gpus: 1, gpu: {fraction: 0.4}"), "GPUs and a part of one"),
+        (("pods: 10}", "pods: 0}"), "pods"),
+        (("memory: 80Gi", "memory: 1k"), "less than 1Mi"),
+        (("sharing: {", "dynamicMig: H100-80, sharing: {"), "GPUs that are shared, and that may be"),
+        (("model: DGX H100, ", ""), "shared GPUs on a node without a server model"),
+        (("sharing: {", "allocatable: {share.gangplan.dev/0.4: 2}, sharing: {"), "are not counted"),
+        (("gpus: [3]", "gpus: [3, 4]"), "2 GPUs held"),
+        (("gpus: [3]", "gpus: [9]"), "GPU 9"),
+    ],
+)  # fmt: skip
+def test_mistakes_have_a_place_and_a_hint(
+    change: tuple[str, str], said: str, cli: RunCli, folder: Path
+) -> None:
+    for path in (folder / "input").iterdir():
+        path.write_text(path.read_text().replace(*change))
+    done = cli("validate", str(folder / "input"))
+    assert done.code == 65
+    assert said in done.err
+    assert "--> " in done.err
+    assert "hint: " in done.err
+
+
+def test_a_whole_gpu_is_not_one_that_others_share(cli: RunCli, folder: Path) -> None:
+    with (folder / "input" / "running.yaml").open("a") as file:
+        file.write(
+            "---\napiVersion: gangplan.dev/v1alpha1\nkind: Gang\nmetadata: {name: whole}\n"
+            "spec: {roles: [{name: w, replicas: 1, gpus: 1}]}\n"
+            "status: {pods: [{role: w, index: 0, node: h100-1, gpus: [3]}]}\n"
+        )
+    done = cli("validate", str(folder / "input"))
+    assert done.code == 65
+    assert "GPU 3 of node 'h100-1' is also held by pod" in done.err
+
+
+def test_pods_that_share_a_gpu_nobody_names_have_one_each(cli: RunCli, folder: Path) -> None:
+    path = folder / "input" / "running.yaml"
+    path.write_text(path.read_text().replace(", gpus: [3]", ""))
+    plan = made(cli, folder)
+    again = instance_from_document(plan["instance"])
+    (node,) = (node for node in again.cluster.nodes if node.name == "h100-1")
+    assert (node.unknown_shared, node.healthy_gpus) == (2, 6)
+
+
+def test_where_no_node_shares_its_gpus_who_asks_for_a_part_can_never_start(
+    cli: RunCli, folder: Path
+) -> None:
+    path = folder / "input" / "cluster.yaml"
+    path.write_text(path.read_text().replace(", sharing: {memory: 80Gi, pods: 10}", ""))
+    plan = made(cli, folder)
+    waits = {g["name"]: g["reason"]["code"] for g in plan["spec"]["gangs"] if g["reason"]}
+    assert waits == {"chat": "Never", "tune": "Never"}
+    assert "shares" not in plan["spec"]
+
+
+# Every way to share
+
 
 MINIMISED = ("disruption", "span", "stranded", "stability")
 

@@ -523,7 +523,7 @@ class RoleDocument(Document):
     def _without_gpus(cls, tree: object) -> object:
         return (
             {**tree, "gpus": 0}
-            if isinstance(tree, dict) and "gpus" not in tree and tree.get("gpu")
+            if isinstance(tree, dict) and "gpus" not in tree and tree.get("gpu") is not None
             else tree
         )
 
