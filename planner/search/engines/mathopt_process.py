@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import IO, Any, ClassVar
 
 REUSED_BYTES = 4_000_000
@@ -146,9 +147,10 @@ def _serve() -> None:
     from pybind11_abseil.status import StatusNotOk
 
     requests = sys.stdin.buffer
-    # What the solver prints must not mix with the result.
+    # What the solver prints, as HiGHS does of trouble that it gets over, is neither a result nor for users.
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
+    with Path(os.devnull).open("wb") as null:
+        os.dup2(null.fileno(), 1)
     threading.Thread(target=_end_with, args=(int(sys.argv[1]),), daemon=True).start()
     while block := _read(requests):
         solver_type = int.from_bytes(block, "little")
