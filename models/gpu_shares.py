@@ -22,6 +22,9 @@ MOST_STEPS = 2_000
 MOST_SEARCHED = 120
 """Parts for which fewer GPUs than best fit needs are looked for: a call for each part is within another."""
 
+MOST_TIMES = 1 << 20
+"""More pods than share a GPU."""
+
 Size = tuple[int, int, int]
 """Memory, in what ``GpuSharing.room`` counts, permille of the cores, and pods."""
 
@@ -92,8 +95,29 @@ def whole(memory_MiB: int | None, pods: int) -> Size:  # noqa: N803  # a unit
 
 def less(room: Size, size: Size, times: int = 1) -> Size:
     """What is left of the room beside so many parts of a size; none of it is negative."""
-    a, b, c = (max(0, r - times * s) for r, s in zip(room, size, strict=True))
-    return a, b, c
+    return (
+        max(0, room[0] - times * size[0]),
+        max(0, room[1] - times * size[1]),
+        max(0, room[2] - times * size[2]),
+    )
+
+
+def all_times_in(sizes: Sequence[Size], rooms: Sequence[Size]) -> list[int]:
+    """How many parts of each size fit into all of these rooms, if no others do."""
+    import numpy as np  # documents load this module, and most of them need no more than names
+
+    if not rooms:
+        return [0] * len(sizes)
+    needs = np.array(sizes, np.int64)[:, None, :]
+    free = np.array(rooms, np.int64)[None, :, :]
+    times = np.where(needs > 0, free // np.maximum(needs, 1), MOST_TIMES).min(axis=2)
+    found: list[int] = times.sum(axis=1).tolist()
+    return found
+
+
+def fits(size: Size, room: Size) -> bool:
+    """Whether a part of this size fits into the room of one GPU."""
+    return size[0] <= room[0] and size[1] <= room[1] and size[2] <= room[2]
 
 
 def times_in(size: Size, room: Size) -> int:
@@ -153,8 +177,8 @@ def _best_fit(rooms: Sequence[Size], empty: Size, parts: Sequence[Size]) -> list
     """The GPU of each part: of those that have room the one with the least left, else another empty one."""
     left, places = list(rooms), list[int]()
     for size in parts:
-        able = [j for j, room in enumerate(left) if times_in(size, room)]
-        gpu = min(able, key=lambda j: (left[j], j)) if able else len(left)
+        able = [(room, j) for j, room in enumerate(left) if fits(size, room)]
+        gpu = min(able)[1] if able else len(left)
         left[gpu:] = left[gpu:] or [empty]
         left[gpu] = less(left[gpu], size)
         places.append(gpu)
@@ -200,7 +224,7 @@ class _Search:
             self.best, self.fewest = list(self.places), len(self.rooms)
             return
         size = self.parts[len(self.places)]
-        able = {room: j for j, room in enumerate(self.rooms) if times_in(size, room)}
+        able = {room: j for j, room in enumerate(self.rooms) if fits(size, room)}
         for room in sorted(able):
             self._put(able[room], size)
         self.rooms.append(self.empty)

@@ -17,6 +17,7 @@ from typing import Protocol
 from models.gpu_shares import (
     SHARE,
     Size,
+    all_times_in,
     less,
     packed,
     part_of,
@@ -154,17 +155,15 @@ class Sharing(Reshaping):
             for size, count in zip(self.sizes, counts, strict=True):
                 rooms[gpu] = less(rooms[gpu], size, count)
         spare = tuple(map(sum, zip(*rooms, strict=True))) or NO_ROOM
-        found = []
+        beside = all_times_in(self.sizes, rooms)
         for k, size in enumerate(self.sizes):
             there = max(0, self.there[k] - amounts[k])
-            more = sum(times_in(size, room) for room in rooms)
-            if not more and not there and all(map(ge, spare, size)):
+            if not beside[k] and not there and all(map(ge, spare, size)):
                 mine = (*wanted[:k], wanted[k] + 1, *wanted[k + 1 :])
-                more = int(
-                    len(packed(self.rooms, self.empty, self.sizes, mine, gpus)) <= len(rooms)
-                )
-            found.append(there + more)
-        return found
+                one_more = packed(self.rooms, self.empty, self.sizes, mine, gpus)
+                beside[k] = int(len(one_more) <= len(rooms))
+            beside[k] += there
+        return beside
 
 
 def reshaping(instance: Instance) -> Mapping[int, Reshaping]:
