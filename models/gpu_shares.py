@@ -6,6 +6,7 @@ the memory, the cores and the number of pods suffice. Nothing of a GPU that is s
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,6 +19,12 @@ CORES = 1000
 
 MOST_STEPS = 2_000
 """Steps in which fewer GPUs for parts are looked for; after that the best way so far counts."""
+
+MOST_TURNS = 12
+"""Orders of parts in which GPUs are filled up one after another."""
+
+MOST_SETS = 3_000
+"""Sets of parts that are tried on one GPU."""
 
 MOST_SEARCHED = 120
 """Parts for which fewer GPUs than best fit needs are looked for: a call for each part is within another."""
@@ -142,6 +149,11 @@ def packed(
     parts = [sizes[i] for i in items]
     places = _best_fit(rooms, empty, parts)
     least = max(len(rooms) + enough, _least(rooms, empty, parts))
+    for turn in range(MOST_TURNS):
+        if least >= _gpus(rooms, places):
+            break
+        filled = _filled_up(rooms, empty, parts, turn)
+        places = min(places, filled, key=lambda own: _gpus(rooms, own))
     if least < _gpus(rooms, places) and len(parts) <= MOST_SEARCHED:
         places = _Search(rooms, empty, parts, places, least).best
     counts = [[0] * len(sizes) for _ in range(_gpus(rooms, places))]
@@ -183,6 +195,56 @@ def _best_fit(rooms: Sequence[Size], empty: Size, parts: Sequence[Size]) -> list
         left[gpu] = less(left[gpu], size)
         places.append(gpu)
     return places
+
+
+def _filled_up(rooms: Sequence[Size], empty: Size, parts: Sequence[Size], turn: int) -> list[int]:
+    """The GPU of each part: one GPU after another gets what fills its memory and cores best.
+
+    Minimum bin slack (Gupta and Ho, A new heuristic algorithm for the one-dimensional bin-packing problem,
+    1999): an empty GPU gets the largest part that is left, and then the best set in MOST_SETS. ``turn``: the
+    kind of part that is tried first, of those in order.
+    """
+    amounts = Counter(parts)
+    kinds = list(amounts)
+    kinds = [*kinds[turn % len(kinds) :], *kinds[: turn % len(kinds)]]
+    left = [amounts[kind] for kind in kinds]
+    on: dict[Size, list[int]] = {size: [] for size in kinds}
+    order, gpu = sorted(range(len(rooms)), key=lambda j: (rooms[j], j)), 0
+    while any(left):
+        given = gpu < len(rooms)
+        j, room = (order[gpu], rooms[order[gpu]]) if given else (gpu, empty)
+        chosen = [0] * len(kinds)
+        if not given:
+            first = max((k for k, count in enumerate(left) if count), key=lambda k: kinds[k])
+            chosen[first], left[first] = 1, left[first] - 1
+            room = less(room, kinds[first])
+        for k, count in enumerate(_best_set(kinds, left, room)):
+            left[k] -= count
+            on[kinds[k]] += [j] * (count + chosen[k])
+        gpu += 1
+    taken = {size: iter(gpus) for size, gpus in on.items()}
+    return [next(taken[size]) for size in parts]
+
+
+def _best_set(kinds: Sequence[Size], left: Sequence[int], room: Size) -> list[int]:
+    """How many parts of each kind leave the least of the room."""
+    best: tuple[int, list[int]] = (sum(room[:2]), [0] * len(kinds))
+    steps = 0
+
+    def fill(k: int, room: Size, counts: list[int]) -> None:
+        nonlocal best, steps
+        steps += 1
+        if sum(room[:2]) < best[0]:
+            best = sum(room[:2]), list(counts)
+        if k == len(kinds) or steps > MOST_SETS or not best[0]:
+            return
+        for count in range(min(left[k], times_in(kinds[k], room)), -1, -1):
+            counts[k] = count
+            fill(k + 1, less(room, kinds[k], count), counts)
+        counts[k] = 0
+
+    fill(0, room, [0] * len(kinds))
+    return best[1]
 
 
 class _Search:

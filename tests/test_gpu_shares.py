@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from shutil import copytree
@@ -19,7 +21,7 @@ from tiny_shares import PARTS, sharing, ways
 
 from models.documents.canonical import canonical_instance
 from models.documents.cluster import GpuSharing
-from models.gpu_shares import less, packed, part_of, size_on, whole
+from models.gpu_shares import Part, less, packed, part_of, size_on, whole
 from models.instance.instance import Instance
 from models.verify.adaptor import read_case
 from models.verify.check import check
@@ -158,6 +160,24 @@ def test_the_judge_packs_parts_on_its_own(cli: RunCli, folder: Path) -> None:
         rooms = [less(whole(81920, 3), size_on(part_of(name), 81920)) for name in used]
         on = packed(tuple(rooms), whole(81920, 3), tuple(sizes), tuple(wanted.values()))
         assert fewest_shared(node, wanted) == len(on) - len(rooms)
+
+
+@pytest.mark.parametrize("gpus", [2, 4, 8])
+def test_parts_that_fill_gpus_to_the_brim_are_packed(gpus: int) -> None:
+    """Every GPU is cut at random places: then one way at least needs no more GPUs."""
+    r, more = Random(f"brim {gpus}"), 0
+    tries = examples(200, 40)
+    for _ in range(tries):
+        cuts = [sorted({0, 20, *r.sample(range(1, 20), r.randint(1, 3))}) for _ in range(gpus)]
+        permille = [50 * (b - a) for own in cuts for a, b in pairwise(own)]
+        counts = Counter(size_on(Part.fraction(one), None) for one in permille)
+        assert None not in counts
+        sizes = tuple(size for size in counts if size is not None)
+        on = packed((), whole(None, 100), sizes, tuple(counts.values()), gpus)
+        assert [sum(own) for own in zip(*on, strict=True)] == list(counts.values())
+        assert all(sum(c * s[0] for c, s in zip(own, sizes, strict=True)) <= 1000 for own in on)
+        more += len(on) > gpus
+    assert more <= tries // 20
 
 
 # Mistakes

@@ -392,12 +392,27 @@ class Evaluation:
         return self._free
 
     def _taken(self) -> int:
-        """Permille-GPU that pods with instances take from whole GPUs: of no use to requests of the mix."""
+        """Permille-GPU that instances and parts take from whole GPUs: of no use to requests of the mix."""
+        taken = sum(self._taken_gpus().values())
+        return sum(permille for _, permille in self.instance.policy.mix) * taken
+
+    def _taken_gpus(self) -> dict[int, int]:
         nodes = reshaping(self.instance)
-        if not nodes:
-            return 0
-        taken = taken_gpus(self.instance, self._pods(nodes), nodes)
-        return sum(permille for _, permille in self.instance.policy.mix) * sum(taken.values())
+        return taken_gpus(self.instance, self._pods(nodes), nodes) if nodes else {}
+
+    @property
+    def has_gpus_for_parts(self) -> bool:
+        """Whether idle GPUs are found for all instances and parts: a program may pack them more tightly."""
+        nodes = self.instance.cluster.nodes
+        left = {n: -gpus for n, gpus in self._taken_gpus().items()}
+        for n in left:
+            left[n] += nodes[n].healthy.bit_count() - nodes[n].unknown_unhealthy
+        for role, pod in self._pods(left) if left else ():
+            known = pod.gpus is not None
+            left[pod.node] -= (
+                ((pod.gpus or 0) & nodes[pod.node].healthy).bit_count() if known else role.gpus
+            )
+        return all(gpus >= 0 for gpus in left.values())
 
     @property
     def usable(self) -> list[int]:

@@ -102,7 +102,7 @@ class Ledger:
         broken = unjustified_victims(self.instance, decisions)
         if broken or self._bound_to_stay(decisions) or moves_beyond(self.instance, decisions):
             return None
-        return decisions
+        return decisions if plan.has_gpus_for_parts else None
 
     def _bound_to_stay(self, decisions: tuple[GangDecision, ...]) -> list[int]:
         """Gangs that stop, shrink or move although they, budgets or run times do not allow it."""
