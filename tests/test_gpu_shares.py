@@ -251,6 +251,71 @@ def test_where_no_node_shares_its_gpus_who_asks_for_a_part_can_never_start(
     assert "shares" not in plan["spec"]
 
 
+ALONE = """
+apiVersion: gangplan.dev/v1alpha1
+kind: Cluster
+metadata: {name: c}
+spec: {nodes: [{name: n1, model: DGX H100, PARTS}]}
+---
+apiVersion: gangplan.dev/v1alpha1
+kind: Policy
+spec: {holdRoom: {from: 5}, now: 2026-11-21T12:00:00Z}
+---
+apiVersion: gangplan.dev/v1alpha1
+kind: Gang
+metadata: {name: high}
+spec:
+  priority: 9
+  submittedAt: 2026-11-21T09:00:00Z
+  roles: [{name: w, replicas: 1, gpus: GPUS}, {name: p, replicas: 2, gpu: ASKS}]
+---
+apiVersion: gangplan.dev/v1alpha1
+kind: Gang
+metadata: {name: low}
+spec:
+  submittedAt: 2026-11-21T10:00:00Z
+  roles: [{name: w, replicas: 1, gpus: 8}]
+---
+apiVersion: gangplan.dev/v1alpha1
+kind: Gang
+metadata: {name: runs}
+spec: {submittedAt: 2026-11-21T08:00:00Z, roles: [{name: w, replicas: 1, gpu: ASKS}]}
+status: {startedAt: 2026-11-21T08:00:00Z, pods: [{role: w, index: 0, node: n1ON}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("parts", "asks"),
+    [
+        ("sharing: {}", "{fraction: 0.5}"),
+        ("dynamicMig: H100-80", "{profile: 3g.40gb}"),
+    ],
+)
+@pytest.mark.parametrize("gpus", [7, 8])
+def test_who_finds_no_gpus_for_whole_and_parts_holds_no_room(
+    gpus: int, parts: str, asks: str, cli: RunCli, tmp_path: Path
+) -> None:
+    """Beside eight whole GPUs there is never a part of one, however many there could be else."""
+    text = ALONE.replace("PARTS", parts).replace("ASKS", asks).replace("GPUS", str(gpus))
+    runs = "sharing" in parts
+    text = text.replace("n1ON", "n1, gpus: [0]") if runs else text[: text.rindex("---")]
+    (tmp_path / "input.yaml").write_text(text)
+    done = cli("plan", str(tmp_path / "input.yaml"), "--out", str(tmp_path / "plan.json"))
+    assert done.code == 0, done.err
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    decided = {
+        g["name"]: (g["decision"], (g["reason"] or {}).get("code")) for g in plan["spec"]["gangs"]
+    }
+    if gpus == 8:
+        assert decided["high"] == ("wait", "Never")
+        assert decided["low"] == (("wait", "NoRoom") if runs else ("place", None))
+    elif runs:  # 7 GPUs are idle, and half of one is left: one part too many
+        assert decided["high"][0] == "wait"
+        assert decided["high"][1] != "Never"
+    else:
+        assert decided["high"] == ("place", None)
+
+
 # Every way to share
 
 

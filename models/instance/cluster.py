@@ -92,8 +92,9 @@ class Node:
 
     @property
     def whole_gpus(self) -> int:
-        """GPUs that could be given whole if all were healthy."""
-        return self.gpus - self.partitioned.bit_count() - self.unknown_partitioned
+        """GPUs that could be given whole if all were healthy, and none was shared."""
+        known, unknown = self.partitioned.bit_count(), self.unknown_partitioned
+        return self.gpus - known - unknown + len(self.shared)
 
     @property
     def healthy(self) -> int:

@@ -7,9 +7,11 @@ from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from typing import NamedTuple, TypeVar, cast
 
+from models.instance.cluster import Node
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS
+from models.instance.reshaping import unshared
 from models.queues.queue_shares import beyond_limit
 from models.rules.demands import cut_of
 
@@ -92,13 +94,17 @@ class EmptyCounts:
         return room
 
     @cached_property
+    def _nodes(self) -> tuple[Node, ...]:
+        return tuple(map(unshared, self._instance.cluster.nodes))
+
+    @cached_property
     def _offers(self) -> tuple[dict[str, int], ...]:
-        nodes = self._instance.cluster.nodes
+        nodes = self._nodes
         return tuple(n.at_most if self._in_order else dict(n.allocatable) for n in nodes)
 
     @cached_property
     def _gpus(self) -> tuple[int, ...]:
-        nodes = self._instance.cluster.nodes
+        nodes = self._nodes
         return tuple(n.whole_gpus if self._in_order else n.healthy_gpus for n in nodes)
 
     def _of_best_model(self, pods: _Pods) -> int:

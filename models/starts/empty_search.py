@@ -7,7 +7,7 @@ rule of a plan. Nodes that nothing tells apart are tried once, so that a small s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
@@ -21,6 +21,7 @@ from models.hardware import bits, mask_of
 from models.instance.gang import Role
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS, Room, is_blind
+from models.instance.reshaping import taken_gpus
 from models.instance.solution import PodPlacement
 from models.program.packing import Arc
 from models.queues.cell_places import Reach
@@ -367,12 +368,19 @@ class Search:
         every = [own.get(g, ()) for g in range(len(empty.gangs))]
         if not breaking_on_empty(empty, every).isdisjoint(own):
             return False
-        if not self._in_queues(own):
+        if not self._in_queues(own) or not self._has_gpus_for_parts(own):
             return False
         firm = cells_by_model(empty) and any(empty.gangs[g].firm_on_gpus for g in own)
         if firm and not Reach(empty, own.items()).keep():
             return False
         return all(self._fast(g, pods) for g, pods in own.items())
+
+    def _has_gpus_for_parts(self, own: Mapping[int, tuple[PodPlacement, ...]]) -> bool:
+        """Whether the GPUs that nobody has whole suffice for all instances and parts of GPUs."""
+        gangs = self._empty.gangs
+        placed = [(gangs[g].roles[pod.role], pod) for g, pods in own.items() for pod in pods]
+        taken = taken_gpus(self._empty, placed, {pod.node for _, pod in placed})
+        return all(gpus <= self._free[n] for n, gpus in taken.items())
 
     def _in_queues(self, own: dict[int, tuple[PodPlacement, ...]]) -> bool:
         known = shares(self._empty)

@@ -286,7 +286,7 @@ class EmptyStarts:
             instance,
             cluster=replace(
                 instance.cluster,
-                nodes=tuple(map(_in_order, nodes)) if self._in_order else nodes,
+                nodes=tuple(map(_in_order if self._in_order else unshared, nodes)),
             ),
             gangs=tuple(replace(gang, pods=(), planned=()) for gang in instance.gangs),
             policy=policy,

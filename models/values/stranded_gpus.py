@@ -37,7 +37,7 @@ CAUSES = {
 
 @dataclass(frozen=True, slots=True)
 class FreeGpus:
-    """GPUs that nobody holds and that are not partitioned, a node. ``idle``: the healthy ones of these."""
+    """GPUs that nobody holds or shares and that are not partitioned, a node. ``idle``: the healthy ones."""
 
     unheld: tuple[int, ...]
     idle: tuple[int, ...]
@@ -53,7 +53,8 @@ def free_gpus(instance: Instance, decisions: Sequence[GangDecision]) -> FreeGpus
             held[pod.node] += gpus
             hidden[pod.node] += gpus if pod.gpus is None else 0
             known[pod.node] |= pod.gpus or 0
-    unheld = tuple(max(0, node.whole_gpus - own) for node, own in zip(nodes, held, strict=True))
+    whole = (node.whole_gpus - len(node.shared) for node in nodes)
+    unheld = tuple(max(0, gpus - own) for gpus, own in zip(whole, held, strict=True))
     idle = (
         (node.healthy & ~known[n]).bit_count() - node.unknown_unhealthy - hidden[n]
         for n, node in enumerate(nodes)

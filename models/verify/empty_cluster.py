@@ -15,6 +15,7 @@ from models.verify.eligibility import accepting, accepts
 from models.verify.facts import Facts, Gang, Node, Role
 from models.verify.queues import ALL, Queues
 from models.verify.room import Work, fitting
+from models.verify.shares import unshared
 
 PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """Beginnings of taints that go when a node's condition does."""
@@ -41,7 +42,7 @@ class EmptyCluster:
             )
             if in_order and (node.taints or node.usable != node.selected)
             else node
-            for node in (one.as_it_was for one in facts.nodes)
+            for node in map(unshared, facts.nodes)
         ]
         self._of: dict[object, Sequence[int]] = {}
         self._sums: dict[object, tuple[int, ...]] = {}

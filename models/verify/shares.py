@@ -88,6 +88,29 @@ def with_parts(nodes: Sequence[Node], requested: Collection[str]) -> tuple[Node,
     return tuple(found)
 
 
+def unshared(node: Node) -> Node:
+    """The node if no pod had a part of its GPUs; with all that they could have at once."""
+    if node.sharing is None and not node.sharers:
+        return node.as_it_was
+    mask, unknown = node.comes, node.unknown_comes
+    for one in node.sharers:
+        mask |= 0 if isinstance(one.gpu, str) else 1 << one.gpu
+        unknown += isinstance(one.gpu, str)
+    alone = replace(
+        node,
+        sharers=(),
+        comes=0,
+        unknown_comes=0,
+        partitioned=node.partitioned & ~mask,
+        unhealthy=node.unhealthy & ~mask,
+        unknown_unhealthy=node.unknown_unhealthy - unknown,
+        unknown_partitioned=node.unknown_partitioned - unknown,
+        allocatable={n: 0 if is_part(n) else most for n, most in node.allocatable.items()},
+        could={},
+    )
+    return with_parts((alone,), node.allocatable)[0].as_it_was
+
+
 def room(node: Node, parts: Sequence[str]) -> Amounts:
     """What is left of a GPU beside these parts; nothing of one where nobody knows what they take."""
     sizes = [amounts(part, node) for part in parts]

@@ -26,6 +26,7 @@ from models.verify.rules.hold_room import holding
 from models.verify.rules.queue_order import first_waiting, rank
 from models.verify.rules.reservations import holders_of, lacking_in_queues
 from models.verify.rules.running import evictions
+from models.verify.shares import unshared
 from models.verify.stated.reason_context import lonely
 from models.verify.stated.reason_grounds import POD_RULES, Grounds, barred, known
 from models.verify.stated.reason_quotas import Quotas
@@ -503,7 +504,7 @@ class Reasons:
         if nodes and (fields.nodes_with or fields.taints or fields.models or fields.selected):
             yield f"role {role.name} has nodes that would accept its pods"
         if fields.node_gpus is not None:
-            there = max((self.facts.nodes[n].as_it_was.whole_gpus for n in nodes), default=0)
+            there = max((unshared(self.facts.nodes[n]).whole_gpus for n in nodes), default=0)
             if fields.node_gpus != there or role.gpus <= there:
                 yield f"the largest node that it may use has {there} GPUs"
         if fields.asked is not None and fields.offered is not None and fields.resources:
@@ -600,7 +601,7 @@ class Reasons:
         nodes = self.facts.nodes
         self.work.spend(len(nodes))
         return any(
-            nodes[n].whole_gpus >= role.gpus
+            unshared(nodes[n]).whole_gpus >= role.gpus
             and all(
                 amount <= nodes[n].allocatable.get(resource, amount)
                 for resource, amount in role.requests.items()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 
 from models.verify import judged_rules as table
 from models.verify.adaptor import Case
@@ -19,6 +19,7 @@ from models.verify.facts import Facts, Gang, Pod, PodKey, PodRule
 from models.verify.outcome import Outcome
 from models.verify.room import Grounds, Room, Work, placements
 from models.verify.rules.hold_room import holding
+from models.verify.rules.partitions import lacking
 from models.verify.rules.queue_order import in_line
 from models.verify.variant import Variant
 from models.verify.violation import Violation, printable
@@ -40,7 +41,8 @@ WAYS = 4
 
 def breaks(outcome: Outcome) -> bool:
     """Whether something breaks a rule that a placement on the empty cluster has to keep."""
-    return any(True for rule in table.RULES if rule.on_empty for _ in rule.check(outcome))
+    found = (rule.check(outcome) for rule in table.RULES if rule.on_empty)
+    return any(True for _ in chain(*found, lacking(outcome)))
 
 
 def check(outcome: Outcome) -> Iterator[Violation]:

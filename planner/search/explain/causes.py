@@ -113,7 +113,7 @@ def node_faults(node: Node) -> tuple[str, ...]:
         ("NotReady", not node.ready),
         ("Cordoned", node.unschedulable),
         ("Tainted", tainted and node.ready and not node.unschedulable),
-        ("UnhealthyGpus", node.healthy_gpus < node.whole_gpus),
+        ("UnhealthyGpus", node.healthy_gpus < node.whole_gpus - len(node.shared)),
     )
     return tuple(code for code, wrong in found if wrong)
 

@@ -18,6 +18,7 @@ from models.instance.eligibility import tolerated, without_conditions
 from models.instance.gang import Role, label_texts, shown
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS
+from models.instance.reshaping import unshared
 from models.instance.solution import NEVER, Reason
 from models.rules.demands import Demand, RoleDemand
 from models.rules.registry import declared_shortage
@@ -46,7 +47,7 @@ class FreeCounts:
     @classmethod
     def without_pods(cls, instance: Instance) -> FreeCounts:
         """On the nodes as they are, if no pod of a gang ran."""
-        nodes = instance.cluster.nodes
+        nodes = [unshared(node) for node in instance.cluster.nodes]
         free = [node.healthy_gpus if instance.schedulable(node) else 0 for node in nodes]
         left = [dict(node.allocatable) for node in nodes]
         return cls(instance, FreeArrays(instance.cluster, free, left))
@@ -54,7 +55,7 @@ class FreeCounts:
     @classmethod
     def at_best(cls, instance: Instance) -> FreeCounts:
         """On the empty cluster, with every node in order."""
-        nodes = instance.cluster.nodes
+        nodes = [unshared(node) for node in instance.cluster.nodes]
         free = [node.whole_gpus for node in nodes]
         return cls(instance, FreeArrays(instance.cluster, free, [node.at_most for node in nodes]))
 

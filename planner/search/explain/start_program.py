@@ -153,8 +153,9 @@ class _Builder:
                 held.add(self._found.pods[role][n], asked)
             if not held.terms or not node.gpus:
                 continue
-            left = node.whole_gpus - self._gpus[n].get(self._world.gang, 0)
-            sick = min(node.whole_gpus - node.healthy_gpus, max(0, left))
+            whole = node.whole_gpus - len(node.shared)
+            left = whole - self._gpus[n].get(self._world.gang, 0)
+            sick = min(whole - node.healthy_gpus, max(0, left))
             if sick:
                 held.add(self._found.literals[self._by_node[n]], sick)
             self._add_held(held, self._gpus[n], left - sick)
