@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 SHARE = "share.gangplan.dev/"
-"""Begins the names under which parts are requested: ``0.25``, ``12288Mi`` or ``12288Mi-30``."""
+"""Begins the names under which parts are requested: ``0.25``, ``0.5-30``, ``12288Mi`` or ``12288Mi-30``."""
 
 CORES = 1000
 """Permille of the cores of a GPU."""
@@ -38,16 +38,16 @@ Size = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a pod asks of a GPU. ``permille``: of memory and cores alike, 0 where ``memory_MiB`` counts."""
+    """What a pod asks of a GPU. ``permille``: of its memory, 0 where ``memory_MiB`` counts."""
 
     permille: int
     memory_MiB: int  # noqa: N815  # a unit
     cores_permille: int
 
     @classmethod
-    def fraction(cls, permille: int) -> Part:
-        """A fraction of memory and cores."""
-        return cls(permille, 0, permille)
+    def fraction(cls, permille: int, cores_percent: int | None = None) -> Part:
+        """A fraction of the memory, and cores in percent; None: the same fraction of them."""
+        return cls(permille, 0, permille if cores_percent is None else 10 * cores_percent)
 
     @classmethod
     def memory(cls, memory_MiB: int, cores_percent: int) -> Part:  # noqa: N803  # a unit
@@ -56,10 +56,12 @@ class Part:
 
     @property
     def resource(self) -> str:
-        """``share.gangplan.dev/0.25``."""
+        """``share.gangplan.dev/0.25``; ``-30``: other cores than a fraction of as much, or than 0 of them."""
+        cores = f"-{self.cores_permille // 10}"
         if self.permille:
-            return f"{SHARE}0.{self.permille:03}".rstrip("0")
-        cores = f"-{self.cores_permille // 10}" * bool(self.cores_permille)
+            fraction = f"{SHARE}0.{self.permille:03}".rstrip("0")
+            return fraction + cores * (self.cores_permille != self.permille)
+        cores *= bool(self.cores_permille)
         return f"{SHARE}{self.memory_MiB}Mi{cores}"
 
 
@@ -69,14 +71,14 @@ def part_of(resource: str) -> Part | None:
     if not resource.startswith(SHARE):
         return None
     name = resource.removeprefix(SHARE)
-    if name.startswith("0."):
-        digits = name.removeprefix("0.")
-        found = Part.fraction(int(digits.ljust(3, "0"))) if digits.isdecimal() else None
-    else:
-        memory, _, cores = name.partition("-")
-        amount = memory.removesuffix("Mi")
-        known = amount.isdecimal() and memory != amount and (cores or "0").isdecimal()
-        found = Part.memory(int(amount), int(cores or 0)) if known else None
+    amount, _, cores = name.partition("-")
+    percent = int(cores) if cores.isdecimal() else None
+    digits, memory = amount.removeprefix("0."), amount.removesuffix("Mi")
+    found = None
+    if amount != digits and digits.isdecimal():
+        found = Part.fraction(int(digits.ljust(3, "0")), percent)
+    elif amount != memory and memory.isdecimal():
+        found = Part.memory(int(memory), percent or 0)
     return found if found is not None and found.resource == resource else None
 
 

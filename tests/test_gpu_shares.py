@@ -180,6 +180,25 @@ def test_parts_that_fill_gpus_to_the_brim_are_packed(gpus: int) -> None:
     assert more <= tries // 20
 
 
+@pytest.mark.parametrize(
+    ("stated", "name"),
+    [
+        ("{fraction: 0.4, cores: 30}", "0.4-30"),
+        ("{fraction: 0.4, cores: 40}", "0.4"),
+        ("{fraction: 0.4, cores: 0}", "0.4-0"),
+        ("{fraction: 0.3333}", "0.334"),
+    ],
+)
+def test_a_fraction_of_the_memory_may_have_other_cores(
+    stated: str, name: str, cli: RunCli, folder: Path
+) -> None:
+    queue = folder / "input" / "queue.yaml"
+    queue.write_text(queue.read_text().replace("{fraction: 0.4}", stated))
+    plan = made(cli, folder)
+    assert check(plan) == []
+    assert name in {part for one in plan["spec"]["shares"] for part in one["parts"]}
+
+
 # Mistakes
 
 
@@ -192,7 +211,8 @@ def test_parts_that_fill_gpus_to_the_brim_are_packed(gpus: int) -> None:
         (("{fraction: 0.4}", "0.4"), "expected an object with fields"),
         (("{fraction: 0.4}", "{}"), "no part of a GPU"),
         (("{fraction: 0.4}", "{fraction: 0.4, memory: 1Gi}"), "fraction and memory"),
-        (("{fraction: 0.4}", "{fraction: 0.4, cores: 4}"), "cores without memory"),
+        (("{fraction: 0.4}", "{cores: 4}"), "cores without memory"),
+        (("{fraction: 0.4}", "{fraction: 0.4, cores: 101}"), "100"),
         (("memory: 20Gi", "memory: 0"), "less than 1Mi"),
         (("cores: 50", "cores: 101"), "100"),
         (("gpu: {fraction: 0.4}", "gpus: 0, requests: {share.gangplan.dev/0.40: 1}"), "is named"),

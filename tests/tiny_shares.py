@@ -31,6 +31,7 @@ PARTS = {
     "0.5": (5 * TENTH, 5 * TENTH),
     "0.7": (7 * TENTH, 7 * TENTH),
     "0.25": (Fraction(1, 4), Fraction(1, 4)),
+    "0.3-60": (3 * TENTH, 6 * TENTH),
     "20480Mi-60": (Fraction(1, 4), 6 * TENTH),
     "49152Mi": (6 * TENTH, Fraction(0)),
     "8192Mi-30": (TENTH, 3 * TENTH),

@@ -423,20 +423,20 @@ class GpuDocument(Document):
 
     profile: Title | None = omitted(description="MIG profile of the instance that each pod gets")
     fraction: GpuFraction | None = omitted(
-        description="Of memory and cores of a shared GPU, in thousandths, rounded up"
+        description="Of memory and cores of a shared GPU, in thousandths, rounded up; with `cores` of memory"
     )
     memory: RequestedMiB | None = omitted(description="Of a shared GPU")
-    cores: Annotated[int, whole(0, 100)] = omitted(
-        default=0, description="Cores of a shared GPU in percent; 0: whatever is left"
+    cores: Annotated[int, whole(0, 100)] | None = omitted(
+        description="Cores of a shared GPU in percent; 0, and absent beside `memory`: whatever is left"
     )
 
     @property
     def resource(self) -> str:
         """The name of the request that it is read as."""
         if self.fraction is not None:
-            return Part.fraction(ceil(1000 * self.fraction)).resource
+            return Part.fraction(ceil(1000 * self.fraction), self.cores).resource
         if self.memory is not None:
-            return Part.memory(self.memory, self.cores).resource
+            return Part.memory(self.memory, self.cores or 0).resource
         return resource_of(self.profile or "")
 
     def field_errors(self) -> Iterator[FieldError]:
@@ -445,8 +445,8 @@ class GpuDocument(Document):
         if len(stated) != 1:
             what = " and ".join(stated) if stated else "no part of a GPU"
             yield FieldError((), what, "write one of profile, fraction and memory", at_key=True)
-        if self.cores and self.memory is None:
-            what, hint = "cores without memory", "write memory, or a fraction of both"
+        if self.cores is not None and self.memory is None and self.fraction is None:
+            what, hint = "cores without memory", "write memory, or a fraction of it"
             yield FieldError(("cores",), what, hint, at_key=True)
         if self.profile is not None and self.profile not in profile_names():
             what = f"no board has a profile {shown(self.profile)}"

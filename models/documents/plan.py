@@ -237,7 +237,7 @@ class PlanShare(Open):
         description="Its name, where pods share it already and its index is not known"
     )
     parts: Many[Title] = Field(
-        description="Fractions as `0.25`, memory and cores in percent as `12288Mi-30`"
+        description="Fractions as `0.25`, memory and cores in percent as `12288Mi-30` or `0.5-30`"
     )
 
 

@@ -17,8 +17,8 @@ from models.verify.facts import Facts, Node, Sharer
 from models.verify.partitions import NO_NUMBER, Fault
 from models.verify.violation import quoted
 
-PART = re.compile(r"share\.gangplan\.dev/(?:(0\.[0-9]{1,3})|([0-9]+)Mi(?:-([0-9]+))?)")
-"""Fraction; memory in MiB, cores in percent."""
+PART = re.compile(r"share\.gangplan\.dev/(?:(0\.[0-9]{1,3})|([0-9]+)Mi)(?:-([0-9]+))?")
+"""Fraction of the memory or memory in MiB, and cores in percent."""
 
 MOST_WAYS = 2_000
 """Ways in which parts lie on GPUs that are followed at once."""
@@ -41,7 +41,8 @@ def amounts(resource: str, node: Node) -> Amounts | None:
         return None
     fraction, memory, cores = found.groups()
     if fraction is not None:
-        return Fraction(fraction), Fraction(fraction), ONE
+        of_cores = Fraction(fraction) if cores is None else Fraction(int(cores), 100)
+        return Fraction(fraction), of_cores, ONE
     if node.sharing.memory is None:
         return None
     return Fraction(int(memory), node.sharing.memory), Fraction(int(cores or 0), 100), ONE
