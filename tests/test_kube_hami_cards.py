@@ -87,7 +87,7 @@ def test_a_registration_that_is_odd_gives_no_cards(register: str) -> None:
 def test_the_older_form_is_read_too() -> None:
     """uuid,count,memory,cores,type,numa,health[,index,mode]: the place is the index where none is."""
     plain = "GPU-a,10,81920,100,NVIDIA,0,true:GPU-b,10,81920,100,NVIDIA,1,false:"
-    assert whole_cards({REGISTER: plain}) == Cards(2, (1,))
+    assert whole_cards({REGISTER: plain}) == Cards(2, (1,), 81920, 100, 10)
     turned = "GPU-a,10,1,100,NVIDIA,0,true,1,hami-core:GPU-b,10,1,100,NVIDIA,1,true,0,hami-core:"
-    assert whole_cards({REGISTER: turned}) == Cards(2)
+    assert whole_cards({REGISTER: turned}) == Cards(2, (), 1, 100, 10)
     assert whole_cards({REGISTER: turned.replace("0,hami-core", "0,mig")}) is None

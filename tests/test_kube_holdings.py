@@ -286,63 +286,92 @@ def test_mig_slices_with_names_of_their_own_hold_no_gpu_that_is_offered_whole() 
     assert [one.requests for one in pods.values()] == [{"nvidia.com/mig-1g.10gb": 1}] * 2
 
 
-def test_kai_fractions_are_held_by_the_reservation_pod_of_their_group() -> None:
-    group, other = {"runai-gpu-group": "g1"}, {"runai-gpu-group": "g2"}
-    half = {"gpu-fraction": "0.5"}
-    kai: dict[str, Any] = {"on": "n1", "schedulerName": "kai-scheduler"}
-    pods, _ = read(
-        node("n1"),
-        pod("a", labels=group, annotations=half, **kai),
-        pod("b", labels=other, annotations=half, **kai),
-        pod("c", labels=other, annotations=half, **kai),
-        pod("d", annotations=half, on="n1"),
-        pod(
-            "reservation",
-            gpus=1,
-            on="n1",
-            labels=group,
-            annotations={"run.ai/reserve_for_gpu_index": "6"},
-        ),
+def _kai(name: str, namespace: str = "default", **annotations: str) -> dict[str, Any]:
+    """A pod of KAI that runs on n1 and is in the group g1."""
+    group = {"runai-gpu-group": "g1"}
+    return pod(
+        name,
+        namespace=namespace,
+        labels=group,
+        annotations=annotations or {"gpu-fraction": "0.5"},
+        on="n1",
+        schedulerName="kai-scheduler",
     )
-    # g1 is held by its reservation pod; g2 has none, so its first pod holds one that is unknown;
-    # d is of a scheduler that knows no fractions
-    assert {name: (found.gpus, found.indices) for name, found in pods.items()} == {
-        "a": (0, ()),
-        "b": (1, None),
-        "c": (0, ()),
-        "d": (0, ()),
-        "reservation": (1, (6,)),
+
+
+def _reserved(gpus: int = 1, namespace: str = "kai-resource-reservation") -> dict[str, Any]:
+    index = {"run.ai/reserve_for_gpu_index": "6"}
+    group = {"runai-gpu-group": "g1"}
+    return pod("r", namespace=namespace, gpus=gpus, on="n1", labels=group, annotations=index)
+
+
+Held = tuple[int, tuple[int, ...] | None, str | None, str | None]
+
+
+def _parts(*trees: dict[str, Any]) -> dict[str, Held]:
+    pods, _ = read(node("n1"), *trees)
+    return {
+        name: (found.gpus, found.indices, found.gpu_group, found.part)
+        for name, found in pods.items()
     }
 
 
+HALF = "share.gangplan.dev/0.5"
+
+
+def test_kais_reservation_pod_says_which_gpu_its_group_shares_and_holds_none() -> None:
+    share: Held = (0, (6,), None, HALF)
+    held: Held = (0, (), None, None)
+    assert _parts(_kai("a"), _kai("b"), _reserved()) == {"a": share, "b": share, "r": held}
+
+
+def test_a_reservation_pod_of_a_group_without_pods_holds_its_gpu() -> None:
+    assert _parts(_reserved()) == {"r": (1, (6,), None, None)}
+
+
+def test_a_group_with_a_pod_that_has_parts_of_several_gpus_is_held_whole() -> None:
+    two = _kai("b", **{"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"})
+    two["metadata"]["labels"]["runai-gpu-group/g2"] = "g2"
+    # g1 is held by its reservation pod; g2 has none, so b holds a GPU that is unknown
+    assert _parts(_kai("a"), two, _reserved()) == {
+        "a": (0, (), None, None),
+        "b": (1, None, None, None),
+        "r": (1, (6,), None, None),
+    }
+
+
+def test_a_fraction_that_its_scheduler_does_not_know_is_none() -> None:
+    found = _parts(pod("d", annotations={"gpu-fraction": "0.5"}, on="n1"))
+    assert found == {"d": (0, (), None, None)}
+
+
 @pytest.mark.parametrize(
-    ("reserving", "held"),
+    ("reserving", "whole", "share"),
     [
-        ("kai-resource-reservation", [1, 0, 0]),  # KAI's: one GPU for the group, whoever is in it
-        ("stranger", [1, 1, 0]),  # a tenant's pod with that label: the group has another GPU
-        ("default", [1, 0, 0]),
+        # a tenant's pod with that label: the group has another GPU
+        ("stranger", (1, (6,), None, None), (0, (), "default/g1", HALF)),
+        # perhaps KAI's, in a namespace of another name: what is left of its GPU is not known
+        ("default", (1, (6,), None, None), (0, (), None, None)),
     ],
 )
-def test_a_group_is_reserved_for_others_by_kai_only(reserving: str, held: list[int]) -> None:
-    group: dict[str, Any] = {"labels": {"runai-gpu-group": "g1"}, "on": "n1"}
-    half = {"annotations": {"gpu-fraction": "0.5"}, "schedulerName": "kai-scheduler"}
-    pods, _ = read(
-        node("n1"),
-        pod("whole", namespace=reserving, gpus=1, **group),
-        *(pod(name, **half, **group) for name in "ab"),
-    )
-    assert [pods[name].gpus for name in ("whole", "a", "b")] == held
+def test_a_group_is_reserved_for_others_by_kai_only(
+    reserving: str, whole: Held, share: Held
+) -> None:
+    found = _parts(_kai("a"), _kai("b"), _reserved(namespace=reserving))
+    assert found == {"a": share, "b": share, "r": whole}
 
 
 def test_fractions_of_two_namespaces_share_no_group_that_kai_did_not_reserve() -> None:
-    group: dict[str, Any] = {"labels": {"runai-gpu-group": "g1"}, "on": "n1"}
-    half = {"annotations": {"gpu-fraction": "0.5"}, "schedulerName": "kai-scheduler"}
-    pods, _ = read(
-        node("n1"),
-        pod("a", **half, **group),
-        pod("b", namespace="stranger", **half, **group),
-    )
-    assert [pods[name].gpus for name in "ab"] == [1, 1]
+    assert _parts(_kai("a"), _kai("b", namespace="stranger")) == {
+        "a": (0, (), "default/g1", HALF),
+        "b": (0, (), "stranger/g1", HALF),
+    }
+
+
+def test_a_pod_of_a_group_without_a_label_shares_a_gpu_that_nobody_knows() -> None:
+    alone = _kai("a")
+    alone["metadata"]["labels"] = {}
+    assert _parts(alone) == {"a": (0, (), None, HALF)}
 
 
 def test_hived_pods_hold_what_its_annotations_say_for_they_ask_no_resource() -> None:

@@ -17,6 +17,7 @@ from models.documents.base import API_VERSION
 from models.documents.cluster import NO_NAME, ClusterDocument, NodeDocument
 from models.documents.gang import GangDocument
 from models.documents.queue import QueueDocument
+from models.gpu_shares import share_in
 from models.hardware import FindModel, ServerModel
 from models.instance.policy import Policy
 from planner.read.findings import Findings, Remarks
@@ -47,7 +48,7 @@ from planner.read.kube.pods.budgets import read_budgets
 from planner.read.kube.pods.host_ports import count_host_ports
 from planner.read.kube.pods.pods import read_pods
 from planner.read.kube.queues import read_quotas
-from planner.read.kube.records import KubeGang, KubeNode, KubePod, Objects
+from planner.read.kube.records import KubeGang, KubeNode, KubeObject, KubePod, Objects
 from planner.read.kube.templates.waiting import expected_pods, remark_unseen
 from planner.read.slurm.levels import SlurmTopology
 from planner.read.sources import KUBECTL, Source
@@ -94,9 +95,9 @@ def assemble(
     Queue documents, by name their parents. ``pinned``: the nodes of HiveD's pinned cells, by id.
     """
     settings = policy.kubernetes
-    nodes = _named_nodes(objects, policy, remarks)
-    remark_unseen(objects, remarks)
     expected = expected_pods(objects, settings, remarks)
+    nodes = _named_nodes(objects, policy, remarks, expected.pods)
+    remark_unseen(objects, remarks)
     pods = read_pods(objects, nodes, settings, remarks, expected.pods)
     if not objects.has_all("Pod"):
         remarks.add("Kubernetes pods", "none in the input, so all GPUs count as free", KUBECTL)
@@ -187,10 +188,12 @@ def _left_out(pods: Sequence[KubePod], expected: Mapping[str, int]) -> dict[str,
     return found
 
 
-def _named_nodes(objects: Objects, policy: Policy, remarks: Remarks) -> list[KubeNode]:
+def _named_nodes(
+    objects: Objects, policy: Policy, remarks: Remarks, expected: Sequence[KubeObject]
+) -> list[KubeNode]:
     """Nodes whose name is valid in a plan."""
     found = []
-    for node in read_nodes(objects, policy.kubernetes, remarks):
+    for node in read_nodes(objects, policy.kubernetes, remarks, expected):
         if is_name(node.name):
             found.append(node)
         else:
@@ -270,7 +273,10 @@ def _relevant(
         pods = document.status.pods
         running.update(pod.node for pod in pods)
         if any(pod.node is None for pod in pods):
-            cpu_only = cpu_only or any(role.gpus == 0 for role in document.spec.roles)
+            roles = document.spec.roles
+            cpu_only = cpu_only or any(
+                role.gpus == 0 and share_in(role.requests) is None for role in roles
+            )
     return [
         node
         for node in nodes

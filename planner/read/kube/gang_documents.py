@@ -189,9 +189,10 @@ class GangDocuments:
         if model.affinity:
             tree["nodeAffinity"] = self._affinity(model.affinity)
         requested = model.gpu_resource
-        if requested is not None and requested in self.partial and model.gpus:
+        on_gpus = bool(model.gpus or model.part)
+        if requested is not None and requested in self.partial and on_gpus:
             tree["nodeSelector"][gpu_label(requested)] = "true"
-        if self.marked_only and (not model.gpus or model.topology_scheduled):
+        if self.marked_only and (not on_gpus or model.topology_scheduled):
             tree["tolerations"].append({"key": ACK_SCHEDULE, "operator": "Exists"})
         if (layers := self._layers(role)) and nest(layers):
             finest, *outer = [
@@ -255,8 +256,11 @@ class GangDocuments:
                     tree["uid"] = uid
             if pod.node is not None and pod.node in self.nodes and pod.finished is None:
                 tree["node"] = pod.node
-                known = pod.indices is not None and len(pod.indices) == role_tree["gpus"]
+                wanted = role_tree["gpus"] or bool(pod.part and pod.indices)
+                known = pod.indices is not None and len(pod.indices) == wanted
                 tree["gpus"] = list(pod.indices or ()) if known else None
+                if pod.gpu_group is not None and pod.part:
+                    tree["gpuGroup"] = pod.gpu_group
                 rank = whole_number(pod.annotations.get(RANK, "")) if is_proven(pod) else None
                 if rank is not None and 0 <= rank <= MAX_RANK:
                     tree["rank"] = rank

@@ -12,6 +12,7 @@ from typing import Any
 
 from models.documents.base import Units
 from models.documents.cluster import HOSTNAME_LABEL
+from models.gpu_shares import part_of
 from models.hardware import FindModel, Nic, ServerModel, slug
 from models.instance.gang import OFFERS
 from models.mig import board_named, boards_of
@@ -38,7 +39,7 @@ _VENDORS = {"nvidia": "nvidia", "amd": "amd", "intel": "intel", "habana": "intel
 
 def partial_gpu_names(nodes: Sequence[KubeNode], gangs: Sequence[KubeGang]) -> frozenset[str]:
     """Names by which gangs request GPUs and that some node with GPUs does not offer."""
-    requested = {pod.gpu_resource for gang in gangs for pod in gang.pods() if pod.gpus}
+    requested = {pod.gpu_resource for gang in gangs for pod in gang.pods() if pod.gpus or pod.part}
     offered = {node.gpu_names for node in nodes if node.gpus}
     return frozenset(
         name for name in requested if name is not None and not all(name in one for one in offered)
@@ -98,20 +99,29 @@ def node_uses(
     ``members``: pods that are in a gang, with the requests that each pod of their role counts for.
     """
     found = {node.name: Use() for node in nodes}
+    lost = set[tuple[str, int | str]]()
     for pod in pods:
         if pod.node is None or pod.finished is not None or pod.node not in found:
             continue
         use, counted = found[pod.node], members.get(pod.key)
+        part, shares = pod.part, pod.shares
+        if part is not None and shares is not None and part not in (counted or ()):
+            # Nobody can say what is left of its GPU.
+            use.lost_gpus += (pod.node, shares) not in lost
+            lost.add((pod.node, shares))
+        requests = pod.requests
+        if part is not None:
+            requests = {name: amount for name, amount in requests.items() if name != part}
         if counted is None:
             use.lost_gpus += pod.gpus
-            use.resources.update(pod.requests)
+            use.resources.update(requests)
             use.pods += 1
             if is_of_node(pod.object):
-                use.lasting.update({"pods": 1, **pod.requests})
+                use.lasting.update({"pods": 1, **requests})
             continue
         use.gang_gpus += pod.gpus
         use.in_gangs["pods"] += 1
-        for name, amount in pod.requests.items():
+        for name, amount in requests.items():
             inside = min(amount, counted.get(name, 0))
             use.in_gangs[name] += inside
             if amount > inside:
@@ -177,6 +187,8 @@ class NodeDocuments:
             tree["unknownPartitioned"] = partitioned
             if (board := self._board(node, model)) is not None:
                 tree["dynamicMig"] = board
+            elif node.sharing is not None:
+                tree["sharing"] = node.sharing
             if (nics := own_nics(model)) is not None:
                 tree["nics"] = [_nic(nic) for nic in nics]
         return tree
@@ -201,7 +213,7 @@ class NodeDocuments:
         """What is left for gangs: allocatable less pods of no gang, and what those that may go hold."""
         left = dict(node.allocatable)
         for resource in self.requested:
-            if "/" in resource:
+            if "/" in resource and part_of(resource) is None:
                 left.setdefault(resource, 0)
         taken = use.resources + Counter({"pods": use.pods})
         for resource, amount in sorted((taken + use.in_gangs).items()):

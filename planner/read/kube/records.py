@@ -11,9 +11,11 @@ from math import lcm
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from models.documents.gang import NodeExpression, Parallelism
+from models.gpu_shares import share_in
 from planner.read.kube.lookup import Tree
 
 if TYPE_CHECKING:
+    from models.documents.cluster import GpuSharing
     from models.documents.gang import Toleration
     from models.instance.cluster import Taint
     from planner.read.kube.pods.pod_rules import PodRule
@@ -167,9 +169,9 @@ class KubeNode:
     capacity, slices or labels show (the largest credible figure). ``gpu_resource``: the resource
     name of its GPUs, None without GPUs; ``gpu_names``: every name they can be requested by, resources
     and DRA drivers. ``shared``: why GPUs are not given whole (``MIG``, ``time-sliced``,
-    ``fractional``). ``partitioned``: they are (MIG). ``topology_only``: takes only topology-scheduled
-    GPU pods (ACK). ``sick``: indices of unhealthy GPUs. ``failed_at``: when it last failed or came back, in
-    seconds since 1970.
+    ``fractional``). ``sharing``: how pods share those that none holds whole. ``partitioned``: they are (MIG).
+    ``topology_only``: takes only topology-scheduled GPU pods (ACK). ``sick``: indices of unhealthy GPUs.
+    ``failed_at``: when it last failed or came back, in seconds since 1970.
     """
 
     object: KubeObject
@@ -183,6 +185,7 @@ class KubeNode:
     devices: tuple[Device, ...] = ()
     gpu_names: tuple[str, ...] = ()
     shared: str | None = None
+    sharing: GpuSharing | None = None
     partitioned: bool = False
     topology_only: bool = False
     sick: tuple[int, ...] = ()
@@ -230,7 +233,9 @@ class KubePod:
     (gate or binding), None for pods of others. ``queued``: its scheduler has to find a place for it;
     ``planned``: the plan does, while it waits. ``requests``: without GPUs. ``gpus``: whole ones, requested by
     ``gpu_resource`` (or a DRA driver); ``wants_gpus``: whole ones, shares or others; ``indices``: those it
-    holds, ascending, None if unknown. ``selector``, ``affinity`` (any of the terms, all expressions
+    holds, ascending, None if unknown. A part of a GPU is among its ``requests``: ``gpus`` is 0, ``indices``
+    the one that it shares, or ``()`` and ``gpu_group`` a name that those who share it have.
+    ``selector``, ``affinity`` (any of the terms, all expressions
     of one), ``tolerations``: where it may go; ``own_affinity``: ``affinity`` as its spec states it;
     ``rules``: beside which other pods; ``wishes``: if possible. ``host_ports``: each once.
     ``unsupported``: constraints that are not modelled, in words; ``waits_for``: what its volumes need first,
@@ -255,6 +260,7 @@ class KubePod:
     gpu_resource: str | None = None
     requests: dict[str, int] = field(default_factory=dict)
     indices: tuple[int, ...] | None = None
+    gpu_group: str | None = None
     selector: dict[str, str] = field(default_factory=dict)
     affinity: tuple[tuple[NodeExpression, ...], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
@@ -272,6 +278,18 @@ class KubePod:
     @property
     def name(self) -> str:
         return self.object.name
+
+    @property
+    def part(self) -> str | None:
+        """The resource of the part of a GPU that it requests."""
+        return share_in(self.requests)
+
+    @property
+    def shares(self) -> int | str | None:
+        """The GPU of which it holds a part: its index, else a name; None if it holds none."""
+        if self.part is None or not self.holds_room:
+            return None
+        return self.indices[0] if self.indices else self.gpu_group or "/".join(self.key)
 
     @property
     def key(self) -> tuple[str, str]:

@@ -149,7 +149,7 @@ class SpreadNodes:
         model = one.model
         found = self._masks.matching(model.selector, model.affinity)
         name = model.gpu_resource
-        if name is not None and name in self._partial and model.gpus:
+        if name is not None and name in self._partial and (model.gpus or model.part):
             found &= union(1 << n for n, node in enumerate(self._nodes) if name in node.gpu_names)
         return found
 

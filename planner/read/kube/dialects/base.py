@@ -239,7 +239,8 @@ class AnnotationBackend:
     ``name``: as in the Policy. ``note``: what it enforces and what not. ``objection``: why a pod of
     this scheduler cannot be given chosen GPUs, None if it can. ``chosen_by_owner``: what the
     annotation means on a pod that has no plan. ``value``: the annotation for GPU indices of a named
-    node, from the trees of node and pod; raises CannotEncode.
+    node, from the trees of node and pod; raises CannotEncode. ``shares``: whether it may name the GPU
+    of which a pod gets a part.
     """
 
     name: str
@@ -248,6 +249,7 @@ class AnnotationBackend:
     objection: Callable[[str], str | None]
     chosen_by_owner: str
     value: Callable[[Sequence[int], str, Tree, Tree], str]
+    shares: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,30 +28,45 @@ PODS = (
     "volcano.sh/vgpu-ids-new",
 )
 REGISTER = "hami.io/node-nvidia-register"
-NODES = (REGISTER, "volcano.sh/node-vgpu-register")
+VOLCANO_REGISTER = "volcano.sh/node-vgpu-register"
+NODES = (REGISTER, VOLCANO_REGISTER)
 USE = "nvidia.com/use-gpuuuid"
 AVOID = "nvidia.com/nouse-gpuuuid"
+MODE = "nvidia.com/vgpu-mode"
+"""Annotation of a pod: how it shares a card; ``mig``: HAMi partitions it."""
+
+ALL_CORES = 100
+"""Percent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One registered card; ``index`` None: malformed. ``partitioned``: MIG."""
+    """One registered card; ``index`` None: malformed. ``partitioned``: MIG.
+
+    ``memory_MiB``, ``cores`` (percent), ``pods``: what pods share of it, 0 where it is malformed.
+    """
 
     uuid: str
     index: int | None
     healthy: bool
     partitioned: bool
+    memory_MiB: int = 0  # noqa: N815  # a unit
+    cores: int = 0
+    pods: int = 0
 
 
 @lru_cache(maxsize=4096)
-def registration(written: str) -> tuple[Card, ...]:
+def registration(written: str, *, volcano: bool = False) -> tuple[Card, ...]:
     """The cards of a node's annotation.
 
-    JSON, or of old ``uuid,count,memory,cores,type,numa,health[,index,mode]:`` for each card.
+    JSON, or of old ``uuid,count,memory,cores,type,numa,health[,index,mode]:`` for each card. ``volcano``:
+    ``uuid,count,memory,type,health[,mode]:``.
     """
     if len(written) > MAX_ANNOTATION:
         return ()
-    return tuple(_json_cards(written) if written.lstrip().startswith("[") else _cards(written))
+    if written.lstrip().startswith("["):
+        return tuple(_json_cards(written))
+    return tuple(_volcano_cards(written) if volcano else _cards(written))
 
 
 def _json_cards(written: str) -> Iterator[Card]:
@@ -60,50 +75,93 @@ def _json_cards(written: str) -> Iterator[Card]:
         tree: Tree = entry if isinstance(entry, dict) else {}
         index = whole(tree, "index") if "index" in tree else 0
         uuid, partitioned = text(tree, "id") or "", text(tree, "mode") == "mig"
-        yield Card(uuid, index if uuid else None, flag(tree, "health"), partitioned)
+        memory, cores, pods = (whole(tree, key) or 0 for key in ("devmem", "devcore", "count"))
+        healthy = flag(tree, "health")
+        yield Card(uuid, index if uuid else None, healthy, partitioned, memory, cores, pods)
 
 
 def _cards(written: str) -> Iterator[Card]:
-    for place, entry in enumerate(part for part in written.split(":") if part.strip()):
-        fields = [field.strip() for field in entry.split(",")]
+    for place, fields in enumerate(_fields(written)):
         uuid = fields[0] if len(fields) > 1 else ""
         index = number(fields[7]) if len(fields) > 7 else place
         healthy, partitioned = fields[6:7] == ["true"], fields[8:9] == ["mig"]
-        yield Card(uuid, index if uuid else None, healthy, partitioned)
+        pods, memory, cores = (number(one) or 0 for one in (*fields[1:4], "", "", "")[:3])
+        yield Card(uuid, index if uuid else None, healthy, partitioned, memory, cores, pods)
+
+
+def _volcano_cards(written: str) -> Iterator[Card]:
+    """All cores of a card count as 100 percent; cards are numbered as they are listed."""
+    for place, fields in enumerate(_fields(written)):
+        uuid = fields[0] if len(fields) > 1 else ""
+        healthy, partitioned = fields[4:5] == ["true"], fields[5:6] == ["mig"]
+        pods, memory = (number(one) or 0 for one in (*fields[1:3], "", "")[:2])
+        yield Card(uuid, place if uuid else None, healthy, partitioned, memory, ALL_CORES, pods)
+
+
+def _fields(written: str) -> Iterator[list[str]]:
+    """Those of each card."""
+    for entry in written.split(":"):
+        if entry.strip():
+            yield [field.strip() for field in entry.split(",")]
+
+
+def _registrations(annotations: Mapping[str, str]) -> Iterator[tuple[Card, ...]]:
+    for key in NODES:
+        yield registration(annotations.get(key) or "", volcano=key == VOLCANO_REGISTER)
 
 
 def registered(annotations: Mapping[str, str]) -> dict[str, int]:
     """Index of every uuid that a node registered."""
     return {
         card.uuid: card.index
-        for key in NODES
-        for card in registration(annotations.get(key) or "")
+        for cards in _registrations(annotations)
+        for card in cards
         if card.index is not None
     }
 
 
 def count_registered(annotations: Mapping[str, str]) -> int:
     """How many cards a node registered, whatever their indices."""
-    cards = (registration(annotations.get(key) or "") for key in NODES)
-    return min(MAX_GPUS, max(sum(bool(card.uuid) for card in found) for found in cards))
+    found = _registrations(annotations)
+    return min(MAX_GPUS, max(sum(bool(card.uuid) for card in cards) for cards in found))
 
 
 @dataclass(frozen=True, slots=True)
 class Cards:
-    """Whole cards of a node, numbered from 0 to ``count`` - 1; ``sick``: unhealthy ones, ascending."""
+    """Whole cards of a node, numbered from 0 to ``count`` - 1; ``sick``: unhealthy ones, ascending.
+
+    ``memory_MiB``, ``cores``, ``pods``: the least that any of them has; ``alike``: all have as much memory.
+    ``key``: the annotation that registers them.
+    """
 
     count: int
     sick: tuple[int, ...] = ()
+    memory_MiB: int = 0  # noqa: N815  # a unit
+    cores: int = 0
+    pods: int = 0
+    alike: bool = True
+    key: str = REGISTER
 
 
-def whole_cards(annotations: Mapping[str, str]) -> Cards | None:
-    """The cards of a node; None if HAMi registered none, or some are partitioned or misnumbered."""
-    cards = registration((annotations.get(REGISTER) or "").strip())
+def whole_cards(annotations: Mapping[str, str], key: str = REGISTER) -> Cards | None:
+    """The cards of a node; None if none are registered there, or some are partitioned or misnumbered."""
+    cards = registration((annotations.get(key) or "").strip(), volcano=key == VOLCANO_REGISTER)
     indices = sorted(-1 if card.index is None else card.index for card in cards)
     if any(card.partitioned for card in cards) or indices != list(range(len(cards))):
         return None
+    if not 0 < len(cards) <= MAX_GPUS:
+        return None
     sick = sorted(card.index or 0 for card in cards if not card.healthy)
-    return Cards(len(cards), tuple(sick)) if 0 < len(cards) <= MAX_GPUS else None
+    memories = {card.memory_MiB for card in cards}
+    return Cards(
+        len(cards),
+        tuple(sick),
+        min(memories),
+        min(card.cores for card in cards),
+        min(card.pods for card in cards),
+        alike=len(memories) == 1,
+        key=key,
+    )
 
 
 def indices_by_uuid(node: KubeNode) -> dict[str, int]:
@@ -114,16 +172,41 @@ def indices_by_uuid(node: KubeNode) -> dict[str, int]:
 
 def allocated(annotations: Mapping[str, str], node: KubeNode) -> tuple[int, ...] | None:
     """``GPU-uuid,NVIDIA,memory,cores:`` for each device; ``;`` between containers."""
+    devices = _devices(annotations)
+    if not devices:
+        return None
+    known = indices_by_uuid(node)
+    return gpu_indices(dict.fromkeys(known.get(fields[0]) for fields in devices))
+
+
+def _devices(annotations: Mapping[str, str]) -> list[list[str]]:
+    """The fields of each device that annotations name: ``uuid,type,MiB,percent``.
+
+    HAMi has written ``,,0,0`` for containers without one.
+    """
     for key in PODS:
         found = annotation(annotations, key)
-        if found is None or len(found) > MAX_ANNOTATION:
-            continue
-        devices = (device for container in found.split(";") for device in container.split(":"))
-        uuids = [device.partition(",")[0].strip() for device in devices if device.strip()]
-        if uuids:
-            known = indices_by_uuid(node)
-            return gpu_indices(dict.fromkeys(known.get(uuid) for uuid in uuids))
-    return None
+        if found is not None and len(found) <= MAX_ANNOTATION:
+            devices = [fields for fields in _fields(found.replace(";", ":")) if fields[0]]
+            if devices:
+                return devices
+    return []
+
+
+def held_amounts(annotations: Mapping[str, str]) -> tuple[int, int] | None:
+    """MiB and percent of the cores that a pod has of its only device, None if it has not one."""
+    devices = _devices(annotations)
+    amounts = [number(one) for fields in devices for one in fields[2:4]]
+    if len(devices) != 1 or len(amounts) != 2:
+        return None
+    memory, cores = amounts
+    return None if memory is None or cores is None else (memory, cores)
+
+
+def chosen(annotations: Mapping[str, str], node: KubeNode) -> tuple[int, ...] | None:
+    """The only card that a pod may use, as the annotation USE says; None if there are several."""
+    index = indices_by_uuid(node).get((annotations.get(USE) or "").strip())
+    return None if index is None else (index,)
 
 
 def _objection(scheduler: str) -> str | None:
@@ -164,5 +247,6 @@ DIALECT = Dialect(
         objection=_objection,
         chosen_by_owner="chooses cards already",
         value=_uuids,
+        shares=True,
     ),
 )

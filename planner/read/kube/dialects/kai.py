@@ -41,6 +41,7 @@ SEGMENT_SIZE = "kai.scheduler/segment-size"
 SEGMENT_REQUIRED = "kai.scheduler/segment-topology-required-placement"
 RESERVED = "run.ai/reserve_for_gpu_index"
 GPU_GROUP = "runai-gpu-group"
+_UUID = "GPU-"
 UNKNOWN_LEVEL = "asks for a topology level that no KAI Topology defines"
 RESERVATIONS = ("kai-resource-reservation", "runai-reservation")
 """Namespaces of the reservation pods, each of which holds the GPU of one group of fraction pods."""
@@ -162,12 +163,19 @@ def segments(annotations: dict[str, str], api: Objects) -> tuple[SliceAsk | None
 
 
 def reserved(annotations: Mapping[str, str], node: KubeNode) -> tuple[int, ...] | None:
-    """The GPU of a reservation pod, by index or by uuid."""
-    found = annotation(annotations, RESERVED)
-    if found is None:
-        return None
-    index = number(found.strip())
-    return gpu_indices([indices_by_uuid(node).get(found.strip()) if index is None else index])
+    """The GPU of a reservation pod, by index or by uuid; None if its node names no such uuid."""
+    found = (annotation(annotations, RESERVED) or "").strip()
+    index = number(found)
+    if index is None and found.startswith(_UUID):
+        index = indices_by_uuid(node).get(found)
+        return None if index is None else (index,)
+    return gpu_indices([index]) if found else None
+
+
+def is_empty_reservation(pod: KubePod) -> bool:
+    """Whether a pod reserves a GPU for a group, and the pods of the group hold it."""
+    reserves = pod.object.namespace in RESERVATIONS and bool(pod.labels.get(GPU_GROUP))
+    return reserves and pod.holds_room and not pod.gpus
 
 
 def gpu_groups(labels: Mapping[str, str]) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from models.instance.policy import KubernetesPolicy, Policy
 from models.units import InvalidValueError, epoch_seconds, seconds
 from planner.read.findings import Remarks
 from planner.read.kube.dialects import elastic_quotas, hived
+from planner.read.kube.dialects.kai import is_empty_reservation
 from planner.read.kube.dialects.kueue_workloads import Workloads, admitted_at
 from planner.read.kube.gangs.communication import (
     mark_mixed_roles,
@@ -83,7 +84,9 @@ def read_gangs(
 
     A pod without group and controller is a gang if it has GPUs or waits to be planned.
     """
-    ordered = sorted(pods, key=lambda pod: pod.key)
+    ordered = sorted(
+        (pod for pod in pods if not is_empty_reservation(pod)), key=lambda pod: pod.key
+    )
     memberships, alone = group_pods(api, ordered, remarks)
     for members in memberships:
         if not (members.groups and len(members.members) > 1):
@@ -99,7 +102,7 @@ def read_gangs(
     gangs += [
         _lone_pod(pod, api, policy, remarks)
         for pod in alone
-        if _counts(pod) and (pod.gpus or pod.to_place)
+        if _counts(pod) and (pod.gpus or pod.part or pod.to_place)
     ]
     return _distinct(gangs, remarks)
 
@@ -155,7 +158,12 @@ def _is_housekeeping(members: Membership, policy: KubernetesPolicy) -> bool:
     if members.groups or kinds != {"Job"} or len(members.members) > 1:
         return False
     pod = members.members[0].pod
-    return not pod.gpus and not pod.to_place and pod.scheduler != policy.scheduler_name
+    return (
+        not pod.gpus
+        and not pod.part
+        and not pod.to_place
+        and pod.scheduler != policy.scheduler_name
+    )
 
 
 def _gang(

@@ -183,8 +183,8 @@ def _name(gang: Membership, owners: Counter[str], key: ControllerKey | None, rol
 
 
 def _by_gpus(role: KubeRole, remarks: Remarks) -> list[KubeRole]:
-    """One role for each number of GPUs; missing pods belong to the first."""
-    kinds = {pod.key: pod.gpus for _, pod in role.members}
+    """One role for each number of GPUs, and part of one; missing pods belong to the first."""
+    kinds = {pod.key: (pod.gpus, pod.part) for _, pod in role.members}
     return _split(role, kinds, SPLIT, remarks)
 
 

@@ -10,12 +10,14 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from models.documents.cluster import MAX_SHARING, GpuSharing
 from models.mig import RESOURCE
 from planner.read.findings import Remarks
 from planner.read.kube.devices.slices import NodeDevices, resource_of
 from planner.read.kube.dialects import hami
 from planner.read.kube.lookup import number, objects, text, whole
 from planner.read.kube.nodes.products import PRODUCT
+from planner.read.kube.pods.parts import BY_HAMI, BY_KAI, BY_VOLCANO
 from planner.read.kube.pods.requests import KOORDINATOR, KOORDINATOR_PERCENTS, PART, PARTITIONS
 from planner.read.kube.records import MAX_GPUS, KubeNode, KubeObject
 
@@ -43,6 +45,10 @@ _GKE_CLIENTS = "cloud.google.com/gke-max-shared-clients-per-gpu"
 _AMD_PART = "amd.com/gpu.compute-memory-partition"
 _REPLICAS = "nvidia.com/gpu.replicas"
 _MIG_CONFIG = "nvidia.com/mig.config"
+_MEMORY = "nvidia.com/gpu.memory"
+_MEMORY_DIGITS = 15
+_TIB = 1 << 20
+"""MiB; the label has had bytes: https://github.com/NVIDIA/gpu-feature-discovery/issues/26."""
 
 _SLICE = re.compile(r"(?:^|[^0-9])([1-7])g\.[0-9]+gb")
 
@@ -70,8 +76,8 @@ class GpuReader:
     """Reads the GPUs of one node.
 
     ``capacity``, ``offered``: amounts of the resources of whole GPUs. ``slices``: its devices by
-    driver. ``health``: its Koordinator Device. ``cards``: those that HAMi registered, if the
-    Policy chooses the HAMi back end.
+    driver. ``health``: its Koordinator Device. ``cards``: those that HAMi or Volcano registered, if they are
+    given whole and in parts. ``sharers``: by whom pods of the input share GPUs.
     """
 
     def __init__(
@@ -85,6 +91,7 @@ class GpuReader:
         slices: Sequence[NodeDevices],
         health: KubeObject | None,
         cards: hami.Cards | None,
+        sharers: Collection[str],
     ) -> None:
         self.node = node
         self.labels = node.labels
@@ -95,6 +102,7 @@ class GpuReader:
         self.slices = slices
         self.health = _health(health)
         self.cards = cards
+        self.sharers = sharers
 
     def read(self) -> None:
         """Set the node's GPU fields, and withhold instances that change."""
@@ -114,12 +122,14 @@ class GpuReader:
         if self.cards is not None and resource_of(resource) == NVIDIA:
             # What the node advertises are shares of these cards.
             capacity, gpus = self.cards.count, self.cards.count - len(self.cards.sick)
+            gpus = min(gpus, self._advertised(self.cards))
         seen = (len(devices.devices) if devices is not None else 0, len(self.health), *counts)
         node.gpu_resource, node.gpus = resource, gpus
         node.shared = self._why_shared(resource, devices)
         if node.shared is not None and resource == NVIDIA and names_parts(self.labels):
             node.allocatable[PART] = gpus
             parts.append(PART)
+        node.sharing = self._sharing(resource, parts)
         node.partitioned = node.shared == "MIG" or (node.shared is None and bool(parts))
         if node.shared is None:
             node.installed = max(capacity, gpus, *seen)
@@ -166,6 +176,8 @@ class GpuReader:
     def _resource_without_amounts(
         self, devices: NodeDevices | None, counts: Sequence[int]
     ) -> str | None:
+        if self.cards is not None and self.cards.key == hami.VOLCANO_REGISTER:
+            return NVIDIA
         if devices is not None:
             # If only claims give out its GPUs, pods that request them by a resource cannot go there.
             driver, common = devices.driver, resource_of(devices.driver)
@@ -226,6 +238,11 @@ class GpuReader:
 
     def _request_names(self, resource: str, devices: NodeDevices | None) -> Iterator[str]:
         """Names by which pods can request its GPUs: resources, and the driver of claims."""
+        by = self._shared_by(resource)
+        if by is not None and self.node.sharing is not None:
+            yield by
+        if by == BY_VOLCANO:
+            return
         offered = self.offered.get(resource)
         if offered is not None:
             yield resource
@@ -253,6 +270,48 @@ class GpuReader:
         if self.cards is None and any(key in self.node.object.annotations for key in hami.NODES):
             return "fractional"
         return self._ack_sharing()
+
+    def _advertised(self, cards: hami.Cards) -> int:
+        """Shares of its cards that the device plugin offers."""
+        if cards.key == hami.VOLCANO_REGISTER:
+            return self.node.allocatable.get(BY_VOLCANO, 0)
+        return self.offered.get(NVIDIA, 0)
+
+    def _shared_by(self, resource: str) -> str | None:
+        """The name by which pods of the input ask for parts of its GPUs."""
+        if self.cards is not None:
+            by = BY_VOLCANO if self.cards.key == hami.VOLCANO_REGISTER else BY_HAMI
+        elif resource == NVIDIA and NVIDIA in self.offered:
+            by = BY_KAI
+        else:
+            return None
+        return by if by in self.sharers else None
+
+    def _sharing(self, resource: str, parts: Sequence[str]) -> GpuSharing | None:
+        """How pods share those of its GPUs that none holds whole. KAI shares none beside partitions."""
+        by = self._shared_by(resource)
+        if by is None or self.node.shared is not None or parts:
+            return None
+        if self.cards is None:
+            return GpuSharing(memory=self._labelled_memory())
+        if self.cards.cores < hami.ALL_CORES or not self.cards.pods:
+            self._add("registered cards without all of their cores, or for no pods; none is shared")
+            return None
+        if not self.cards.alike:
+            self._add("has cards that differ in memory; the least counts where pods share them")
+        return GpuSharing(self.cards.memory_MiB or None, min(self.cards.pods, MAX_SHARING))
+
+    def _labelled_memory(self) -> int | None:
+        """MiB of each GPU as KAI counts them: whole hundreds, and bytes where they can only be that."""
+        written = self.labels.get(_MEMORY)
+        if written is None:
+            return None
+        if not written.isascii() or not written.isdecimal() or len(written) > _MEMORY_DIGITS:
+            self._add(f"its label {_MEMORY} is not a plausible amount; ignored")
+            return None
+        amount = int(written)
+        amount = amount if amount < _TIB else amount // 2**20
+        return amount - amount % 100 or None
 
     def _ack_sharing(self) -> str | None:
         """Sharing by ACK's label or share resources."""

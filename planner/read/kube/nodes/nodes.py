@@ -16,9 +16,10 @@ from models.units import InvalidValueError, epoch_seconds, offered, quantity
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import DeviceClasses
 from planner.read.kube.devices.slices import NodeDevices, read_slices, resource_of
-from planner.read.kube.dialects.hami import whole_cards
+from planner.read.kube.dialects.hami import VOLCANO_REGISTER, Cards, whole_cards
 from planner.read.kube.lookup import Tree, at, mapping, objects, text
 from planner.read.kube.nodes.gpus import ACK_MODE, GpuNames, GpuReader
+from planner.read.kube.pods.parts import BY_HAMI, BY_VOLCANO, sharers
 from planner.read.kube.pods.requests import KOORDINATOR, is_gpu_name
 from planner.read.kube.records import KubeNode, KubeObject, Objects
 
@@ -32,8 +33,13 @@ JOINING_S = 600
 _EVERY_POD_TAKES = ("cpu", "memory", "pods")
 
 
-def read_nodes(objects_: Objects, policy: KubernetesPolicy, remarks: Remarks) -> list[KubeNode]:
-    """Every Node, sorted by name."""
+def read_nodes(
+    objects_: Objects,
+    policy: KubernetesPolicy,
+    remarks: Remarks,
+    expected: Sequence[KubeObject] = (),
+) -> list[KubeNode]:
+    """Every Node, sorted by name. ``expected``: pods that do not exist yet."""
     nodes = sorted(objects_.of("Node", ""), key=lambda one: one.name)
     slices = read_slices(objects_, remarks)
     drivers = frozenset(entry.driver for found in slices.values() for entry in found)
@@ -49,6 +55,7 @@ def read_nodes(objects_: Objects, policy: KubernetesPolicy, remarks: Remarks) ->
         slices=slices,
         health={one.name: one for one in objects_.of("Device", "scheduling.koordinator.sh")},
         hami=policy.gpu_backend == "hami",
+        sharers=sharers((*objects_.of("Pod", ""), *expected)),
         remarks=remarks,
     )
     return [reader.read(one) for one in nodes]
@@ -58,13 +65,15 @@ def read_nodes(objects_: Objects, policy: KubernetesPolicy, remarks: Remarks) ->
 class _NodeReader:
     """Reads nodes of one input; ``slices``, ``health``: by node name.
 
-    ``hami``: the Policy chooses the HAMi back end, so its nodes give cards whole.
+    ``hami``: the Policy chooses the HAMi back end, so its nodes give cards whole. ``sharers``: by whom pods
+    of the input share GPUs.
     """
 
     names: GpuNames
     slices: Mapping[str, Sequence[NodeDevices]]
     health: Mapping[str, KubeObject]
     hami: bool
+    sharers: frozenset[str]
     remarks: Remarks
 
     def read(self, object_: KubeObject) -> KubeNode:
@@ -88,12 +97,22 @@ class _NodeReader:
             offered=gpus,
             slices=self.slices.get(node.name, ()),
             health=self.health.get(node.name),
-            cards=whole_cards(object_.annotations) if self.hami else None,
+            cards=self._cards(object_.annotations),
+            sharers=self.sharers,
         ).read()
         taints = _taints(object_)
         node.unschedulable = self._is_closed(object_, readable=taints is not None)
         node.taints = taints or ()
         return node
+
+    def _cards(self, annotations: Mapping[str, str]) -> Cards | None:
+        """The whole cards that it registered, if somebody asks for them or for parts of them."""
+        found = None
+        if self.hami or BY_HAMI in self.sharers:
+            found = whole_cards(annotations)
+        if found is None and BY_VOLCANO in self.sharers:
+            found = whole_cards(annotations, VOLCANO_REGISTER)
+        return found
 
     def _failed_at(self, object_: KubeObject) -> int | None:
         """When the node last failed: as its annotation says, or when it became ready again."""

@@ -6,19 +6,23 @@ GPU that two pods claim is assigned to the surer one, else to neither; pods that
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from models.gpu_shares import Part
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import ClaimedGpus
 from planner.read.kube.dialect_registry import holding_readers
-from planner.read.kube.dialects import hived, kai
+from planner.read.kube.dialects import hami, hived, kai
 from planner.read.kube.dialects.gangplan import planned_gpus
+from planner.read.kube.pods.parts import drop_part, held_part
 from planner.read.kube.pods.placement import is_proven
 from planner.read.kube.pods.requests import GpuRequest
 from planner.read.kube.records import KubeNode, KubePod
 
-Share = int | str | tuple[str, str]
+Group = tuple[str, str]
+
+Share = int | str | Group
 """A GPU that pods may hold together: its index, or if that is unknown any name or KAI's group.
 
 A group is (namespace, name): a pod can be labelled with any group, so only those of one namespace share,
@@ -35,7 +39,8 @@ class Holding:
     """What one pod claims to hold of its node.
 
     ``gpus``: whole GPUs of its own; ``indices``: which, None if unknown; ``rank``: who says so.
-    ``shares``: GPUs it holds together with others; ``reserves``: shares that it holds alone.
+    ``shares``: GPUs it holds together with others; ``part``: how much of the only one, None where a plan has
+    no such part; ``reserves``: shares that it holds alone.
     """
 
     pod: KubePod
@@ -43,7 +48,8 @@ class Holding:
     indices: tuple[int, ...] | None = None
     rank: int = STATED
     shares: tuple[Share, ...] = ()
-    reserves: tuple[Share, ...] = ()
+    part: Part | None = None
+    reserves: tuple[Group, ...] = ()
 
 
 def read_holding(
@@ -75,6 +81,11 @@ def read_holding(
                 holding.rank = PLANNED
     if request.fraction:
         holding.shares = _shares(pod, node, request, remarks) + holding.shares
+        alone = len(holding.shares) == 1 and not holding.gpus
+        if request.part is not None and alone:
+            memory = None if node.sharing is None else node.sharing.memory
+            holding.part = held_part(request.part, pod.annotations, memory)
+        drop_part(pod, holding.part)
     elif request.gpus:
         holding.reserves = _group_shares(pod)
     return holding
@@ -174,10 +185,13 @@ def _shares(
         if groups := _group_shares(pod):
             return groups
     unknown = tuple(f"{pod.subject}#{place}" for place in range(request.shares))
-    return _from_annotations(pod, node, request.shares, remarks) or unknown
+    found = _from_annotations(pod, node, request.shares, remarks)
+    if found is None and request.part is not None and is_proven(pod):
+        found = hami.chosen(pod.annotations, node)
+    return found or unknown
 
 
-def _group_shares(pod: KubePod) -> tuple[tuple[str, str], ...]:
+def _group_shares(pod: KubePod) -> tuple[Group, ...]:
     namespace = pod.object.namespace
     own = "" if namespace in kai.RESERVATIONS else namespace
     return tuple((own, group) for group in kai.gpu_groups(pod.labels))
@@ -191,10 +205,73 @@ def is_taken(share: Share, taken: Collection[Share]) -> bool:
 def settle(node: KubeNode, holdings: Sequence[Holding], remarks: Remarks) -> None:
     """Set ``gpus`` and ``indices`` of every pod of one node; holdings in a fixed order."""
     _drop_contradictions(holdings, remarks)
-    _assign(node, holdings)
-    if sum(holding.pod.gpus for holding in holdings) > node.largest_gpus:
+    shared = _shared_gpus(node, holdings)
+    _assign(node, holdings, len(shared))
+    for place, pods in shared.items():
+        for pod in pods:
+            if isinstance(place, int):
+                pod.indices = (place,)
+            elif isinstance(place, tuple):
+                pod.gpu_group = "/".join(filter(None, place))
+            elif len(pods) > 1:
+                pod.gpu_group = "/".join(pods[0].key)
+    if sum(holding.pod.gpus for holding in holdings) + len(shared) > node.largest_gpus:
         what = "its pods, planned ones included, hold more GPUs than it has; none is free there"
         remarks.add(node.object.subject, what)
+
+
+def _shared_gpus(node: KubeNode, holdings: Sequence[Holding]) -> dict[Share, list[KubePod]]:
+    """The pods with parts of each GPU. KAI's reservation pods of these GPUs hold none besides.
+
+    Pods without a known GPU have one each, and those beyond what the node has are beside the last of them.
+    """
+    reserving = {own[1]: one for one in holdings for own in one.reserves if not own[0]}
+    parts = _parts(holdings, reserving)
+    for group, one in reserving.items():
+        if ("", group) in parts:
+            if one.indices:
+                parts.setdefault(one.indices[0], []).extend(parts.pop(("", group)))
+            one.gpus, one.indices, one.reserves = 0, (), ()
+    named = [place for place in parts if not isinstance(place, int)]
+    room = node.largest_gpus - sum(one.gpus for one in holdings) - (len(parts) - len(named))
+    for place in named[max(0, room) :]:
+        beyond = parts.pop(place)
+        if room > 0:
+            parts[named[room - 1]] += beyond
+        else:
+            _hold_no_part(beyond)
+    for holding in (one for sharing in parts.values() for one in sharing):
+        holding.shares = ()
+    return {place: [one.pod for one in sharing] for place, sharing in parts.items()}
+
+
+def _parts(
+    holdings: Sequence[Holding], reserving: Mapping[str, Holding]
+) -> dict[Share, list[Holding]]:
+    """Pods with parts, by the GPU that they share. ``reserving``: KAI's reservation pods, by group.
+
+    A GPU of which a pod holds what is no part in a plan counts as held whole: the parts of it are dropped.
+    """
+    found: dict[Share, list[Holding]] = {}
+    closed: set[Share] = {own for one in holdings for own in one.reserves if own[0]}
+    closed |= {("", g) for g, one in reserving.items() if one.gpus != 1 or len(one.reserves) != 1}
+    for holding in holdings:
+        for share in holding.shares:
+            reserved = isinstance(share, tuple) and share[1] in reserving
+            place = ("", share[1]) if reserved and isinstance(share, tuple) else share
+            if holding.part is None or share in closed:
+                closed.add(place)
+            if holding.part is not None:
+                found.setdefault(place, []).append(holding)
+    for place in closed & found.keys():
+        _hold_no_part(found.pop(place))
+    return found
+
+
+def _hold_no_part(holdings: Iterable[Holding]) -> None:
+    for holding in holdings:
+        holding.part = None
+        drop_part(holding.pod)
 
 
 def _drop_contradictions(holdings: Sequence[Holding], remarks: Remarks) -> None:
@@ -223,8 +300,11 @@ def _drop_contradictions(holdings: Sequence[Holding], remarks: Remarks) -> None:
         remarks.add(subject, what)
 
 
-def _assign(node: KubeNode, holdings: Sequence[Holding]) -> None:
-    """Count every shared GPU with the first pod that has it; bound those with unknown indices."""
+def _assign(node: KubeNode, holdings: Sequence[Holding], parted: int) -> None:
+    """Count every shared GPU with the first pod that has it; bound those with unknown indices.
+
+    ``parted``: GPUs of which pods hold parts.
+    """
     taken: set[Share] = {share for holding in holdings for share in holding.reserves}
     for holding in holdings:
         own = [share for share in holding.shares if isinstance(share, int) and share not in taken]
@@ -232,7 +312,7 @@ def _assign(node: KubeNode, holdings: Sequence[Holding]) -> None:
         holding.pod.gpus = holding.gpus + len(own)
         known = holding.indices if holding.gpus else ()
         holding.pod.indices = None if known is None else tuple(sorted({*known, *own}))
-    room = node.largest_gpus - sum(holding.pod.gpus for holding in holdings)
+    room = node.largest_gpus - parted - sum(holding.pod.gpus for holding in holdings)
     for holding in holdings:
         for share in holding.shares:
             if not isinstance(share, int) and not is_taken(share, taken) and room > 0:

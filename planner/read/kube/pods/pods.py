@@ -21,6 +21,7 @@ from planner.read.kube.lookup import Tree, at, flag, items, mapping, text, whole
 from planner.read.kube.nodes.gpus import NVIDIA, names_parts
 from planner.read.kube.pods.constraints import Constraints
 from planner.read.kube.pods.holdings import Holding, read_holding, settle
+from planner.read.kube.pods.parts import OF_PARTS, drop_part, with_part
 from planner.read.kube.pods.placement import Places, read_placement
 from planner.read.kube.pods.pod_rules import REQUIRED
 from planner.read.kube.pods.requests import (
@@ -120,9 +121,11 @@ class _Reader:
             topology_scheduled=bool(object_.labels.get(ACK_TOPOLOGY)),
         )
         read_placement(pod, claimed, self.places, self.policy, self.remarks)
+        request = self._shared(pod, request)
         if not self._is_offered(pod, request, requests.amounts):
             self.remarks.add(pod.subject, NOT_OFFERED)
             request = GpuRequest()
+            drop_part(pod)
         request = self._part_held(pod, request)
         holding = self._holding(pod, requests, request, claimed)
         if requests.unreadable:
@@ -149,6 +152,19 @@ class _Reader:
         pod.unsupported = tuple(dict.fromkeys(problems))
         pod.priority = self._priority(object_, queued=kueue.GATE in pod.gates)
         return pod, holding
+
+    def _shared(self, pod: KubePod, request: GpuRequest) -> GpuRequest:
+        """The request with the part of a GPU that it is, which is among the pod's other requests."""
+        ours, node = self.policy.scheduler_name, self.places.nodes.get(pod.node or "")
+        if node is not None and node.shared is not None:
+            return request  # none of its GPUs is planned
+        found = with_part(request, pod.object, pod.scheduler, ours, self.remarks)
+        if found.part is not None or found.gpus != request.gpus:
+            pod.requests = {k: v for k, v in pod.requests.items() if k not in OF_PARTS}
+            pod.gpu_resource = found.resource
+        if found.part is not None:
+            pod.requests[found.part.resource] = 1
+        return found
 
     def _part_held(self, pod: KubePod, request: GpuRequest) -> GpuRequest:
         """What the pod requests beside the parts of GPUs that it holds under the name of whole ones."""
@@ -283,7 +299,7 @@ def _problems(
 ) -> list[str]:
     """What of its requests cannot be planned, in words."""
     found = list(request.problems)
-    if request.fraction or claimed.part:
+    if claimed.part or (request.fraction and request.part is None and not found):
         found.append(A_FRACTION)
     found.extend(claimed.problems)
     if claimed.every:

@@ -13,6 +13,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import NamedTuple
 
+from models.gpu_shares import Part
 from models.units import MAX_AMOUNT, InvalidValueError, quantity
 from planner.read.kube.devices.claims import Sort
 from planner.read.kube.lookup import Tree, mapping, number, objects, text
@@ -40,6 +41,13 @@ class PodRequests(NamedTuple):
 def effective_requests(pod: Tree) -> PodRequests:
     """The largest of what the pod needs while starting and while running, overhead included."""
     return _Sums(mapping(pod, "spec"), mapping(pod, "status")).result()
+
+
+def container_amounts(pod: Tree, which: str = CONTAINERS) -> list[dict[str, int]]:
+    """What each container requests, in whole units: a limit stands for a missing request."""
+    sums = _Sums({}, {})
+    found = (sums.container(one, {}) for one in objects(pod, "spec", which))
+    return [{name: _units(name, nano) for name, nano in one.items()} for one in found]
 
 
 class _Sums:
@@ -251,7 +259,8 @@ class GpuRequest:
 
     ``gpus``: whole ones, by ``resource`` (None: several names). ``fraction``: requests a part of a
     GPU, of so many GPUs (``shares``). ``hived``: HiveD's
-    annotations say how many. ``kai``: a fraction in KAI's annotations.
+    annotations say how many. ``kai``: a fraction in KAI's annotations. ``part``: the fraction as a plan has
+    it, None where it is not planned.
     """
 
     gpus: int = 0
@@ -260,6 +269,7 @@ class GpuRequest:
     shares: int = 0
     hived: bool = False
     kai: bool = False
+    part: Part | None = None
     problems: tuple[str, ...] = ()
 
 

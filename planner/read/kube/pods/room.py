@@ -183,8 +183,9 @@ class _Room:
             self.shares.update(holding.shares)
 
     def _gpus(self, holding: Holding) -> int:
-        """GPUs that the pod takes beyond those that others share with it."""
-        return holding.gpus + sum(not is_taken(share, self.shares) for share in holding.shares)
+        """GPUs that the pod takes beyond those that others share with it; none for a part of any GPU."""
+        shares = (s for s in holding.shares if holding.part is None or not isinstance(s, str))
+        return holding.gpus + sum(not is_taken(share, self.shares) for share in shares)
 
 
 def _amounts(pod: KubePod) -> dict[str, int]:

@@ -20,10 +20,25 @@ from planner.read.kube.dialects.job import completion_index
 from planner.read.kube.dialects.kubeflow import KINDS as TRAINING_KINDS
 from planner.read.kube.dialects.kueue_workloads import KIND as WORKLOAD
 from planner.read.kube.dialects.kueue_workloads import Workloads
-from planner.read.kube.lookup import Tree, at, distinct, flag, mapping, objects, text, whole
+from planner.read.kube.lookup import (
+    Tree,
+    at,
+    distinct,
+    flag,
+    mapping,
+    objects,
+    text,
+    texts,
+    whole,
+)
 from planner.read.kube.objects import kube_object
 from planner.read.kube.pods.placement import DEFAULT_SCHEDULER, EXPECTED, FINISHED
-from planner.read.kube.pods.requests import effective_requests, is_about_gpus
+from planner.read.kube.pods.requests import (
+    KAI_FRACTION,
+    KAI_MEMORY,
+    effective_requests,
+    is_about_gpus,
+)
 from planner.read.kube.records import Key, KubeObject, KubePod, Objects
 from planner.read.kube.templates.controllers import (
     PodSet,
@@ -162,7 +177,10 @@ def _first(queue: Sequence[_Workload]) -> list[_Workload]:
 def _wants_gpus(pods: PodSet) -> bool:
     """Whether a pod of them wants GPUs."""
     claims = at(pods.template, "spec", "resourceClaims")
-    return bool(claims) or any(map(is_about_gpus, effective_requests(pods.template).amounts))
+    shares = texts(pods.template, "metadata", "annotations").keys() & {KAI_FRACTION, KAI_MEMORY}
+    return bool(claims or shares) or any(
+        map(is_about_gpus, effective_requests(pods.template).amounts)
+    )
 
 
 @dataclass(frozen=True, slots=True)
