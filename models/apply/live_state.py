@@ -26,7 +26,8 @@ class LivePod:
     managedFields and seal confirm that a run wrote the intent. ``written_at``: when a run wrote to it last,
     seconds since the epoch, None if unknown. ``unschedulable``: message of PodScheduled=False, if its
     scheduler has tried it. ``group``: name of its native PodGroup. ``requests``:
-    without GPUs. ``indices``: GPUs it holds, None if unknown. ``selector``, ``node_affinity``:
+    without GPUs. ``indices``: GPUs it holds, None if unknown; ``shares``: the one of which it holds a part,
+    its index or a name. ``selector``, ``node_affinity``:
     spec.nodeSelector and spec.affinity.nodeAffinity (JSON). ``owner``: uid of its controller.
     ``tolerations``: (key, operator, value, effect), None if not read. ``claims``: names of its volume
     claims.
@@ -50,6 +51,7 @@ class LivePod:
     gpus: int = 0
     requests: tuple[tuple[str, int], ...] = ()
     indices: tuple[int, ...] | None = None
+    shares: int | str | None = None
     selector: tuple[tuple[str, str], ...] = ()
     node_affinity: str = "null"
     owner: str | None = None
@@ -225,12 +227,16 @@ _POD_SLOTS = "pods"
 
 @dataclass(slots=True)
 class NodeUsage:
-    """Occupied room of one node. ``indices``: GPU index to the pod that holds it, where known."""
+    """Occupied room of one node. ``indices``: GPU index to the pod that holds it, where known.
+
+    ``shared``: GPUs of which pods hold parts, by index or by a name.
+    """
 
     gpus: int = 0
     pods: int = 0
     amounts: dict[str, int] = field(default_factory=dict)
     indices: dict[int, str] = field(default_factory=dict)
+    shared: set[int | str] = field(default_factory=set)
 
     def add(self, pod: LivePod) -> None:
         self.gpus += pod.gpus
@@ -239,6 +245,8 @@ class NodeUsage:
             self.amounts[name] = self.amounts.get(name, 0) + amount
         for index in pod.indices or ():
             self.indices[index] = f"{pod.namespace}/{pod.name}"
+        if pod.shares is not None:
+            self.shared.add(pod.shares)
 
 
 def usage(
@@ -281,14 +289,14 @@ def _shortages(
     view: ClusterView, node: LiveNode, orders: list[PodStart], used: NodeUsage
 ) -> Iterable[str]:
     gpus, amounts = _requested(view, orders)
-    if used.gpus + gpus > node.gpus and gpus:
-        free = max(0, node.gpus - used.gpus)
+    parted = {order.shares for order in orders if order.shares is not None}
+    gpus += len(parted - used.shared)
+    held = used.gpus + len(used.shared)
+    if held + gpus > node.gpus and gpus:
+        free = max(0, node.gpus - held)
         yield f"has {free} free GPUs, the plan needs {gpus}"
     else:
-        for order in orders:
-            for index in order.gpus or ():
-                if index in used.indices:
-                    yield f"has GPU {index} in use by pod {used.indices[index]}"
+        yield from _taken(orders, used)
     offered = dict(node.allocatable)
     for name in sorted(amounts):
         if name in offered and amounts[name] and name != _POD_SLOTS:
@@ -297,6 +305,17 @@ def _shortages(
                 yield f"lacks free {name}: {short:,} short"
     if _POD_SLOTS in offered and used.pods + len(orders) > offered[_POD_SLOTS]:
         yield f"has no room for {len(orders)} more pods"
+
+
+def _taken(orders: Iterable[PodStart], used: NodeUsage) -> Iterable[str]:
+    """GPUs of the orders that pods hold, or of which they hold parts where the order wants all."""
+    for order in orders:
+        own = () if order.shares is None else (order.shares,)
+        for index in (*(order.gpus or ()), *own):
+            if isinstance(index, int) and index in used.indices:
+                yield f"has GPU {index} in use by pod {used.indices[index]}"
+            elif index in used.shared and index not in own:
+                yield f"has GPU {index} shared by pods"
 
 
 def _requested(view: ClusterView, orders: list[PodStart]) -> tuple[int, dict[str, int]]:

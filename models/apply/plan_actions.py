@@ -13,6 +13,7 @@ from models.apply.terms import Terms
 from models.documents.cluster import HOSTNAME_LABEL, ClusterSpec
 from models.documents.gang import GangDocument, PodDocument, RoleDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanPod
+from models.gpu_shares import SHARE, share_in
 from models.instance.gang import OFFERS
 from models.instance.policy import SLURM
 from models.instance.solution import STARTS
@@ -29,7 +30,8 @@ class PodStart:
 
     ``gpu_count``: whole GPUs it requests. ``requests``: other resources (cpu in millicores, others in
     whole units), sorted. ``mode``: gate or binding, as in the plan's input. ``rank``: of its first GPU.
-    ``terms``: that its gang starts under.
+    ``terms``: that its gang starts under. ``shares``: the GPU of which it gets a part, its index or a name;
+    None: no part, or nobody knows of which.
     """
 
     namespace: str
@@ -44,6 +46,7 @@ class PodStart:
     mode: str | None = None
     rank: int | None = None
     terms: Terms | None = None
+    shares: int | str | None = None
 
     @property
     def key(self) -> Key:
@@ -217,11 +220,12 @@ def actions_of(plan: PlanDocument, *, unknown_uid: str | None = None) -> PlanAct
     ordered = []
     kept: dict[Key, KeptGang] = {}
     selected: dict[str, set[str]] = {}
-    unpartitioned = _needing_partitions(plan)
+    unpartitioned, shares = _needing_partitions(plan), _Shares(plan)
     for decided in plan.spec.gangs:
         if decided.key in unpartitioned:
             continue
-        orders = _GangOrders(decided, gangs[decided.key], plan.metadata.created_at, unknown_uid)
+        now = plan.metadata.created_at
+        orders = _GangOrders(decided, gangs[decided.key], now, unknown_uid, shares)
         ordered.append(orders.order())
         if (whole := orders.kept()) is not None:
             kept[decided.key] = whole
@@ -273,6 +277,22 @@ def _takes_part(gang: GangDocument, role: str) -> bool:
     return any(name.startswith(RESOURCE) for requests in own for name in requests)
 
 
+class _Shares:
+    """Deals the GPUs that a plan shares to the pods that start, in the order of the plan."""
+
+    def __init__(self, plan: PlanDocument) -> None:
+        self._left: dict[tuple[str, str], list[int | str | None]] = {}
+        for one in plan.spec.shares:
+            gpu = one.gpu if one.gpu_group is None else one.gpu_group
+            for part in one.parts:
+                self._left.setdefault((one.node, SHARE + part), []).append(gpu)
+
+    def next(self, node: str, requests: Mapping[str, int]) -> int | str | None:
+        """The GPU that a pod shares there."""
+        left = self._left.get((node, share_in(requests) or ""))
+        return left.pop(0) if left else None
+
+
 _GROWING = ("resize", "move")
 """Decisions that may add pods to a running gang."""
 
@@ -281,12 +301,18 @@ class _GangOrders:
     """The decision on one gang, against the pods that exist."""
 
     def __init__(
-        self, decided: PlanGang, gang: GangDocument, now: int, unknown_uid: str | None
+        self,
+        decided: PlanGang,
+        gang: GangDocument,
+        now: int,
+        unknown_uid: str | None,
+        shares: _Shares,
     ) -> None:
         self.decided = decided
         self.gang = gang
         self.terms = _terms(decided, gang, now)
         self.unknown_uid = unknown_uid
+        self.shares = shares
         self.roles = {role.name: role for role in gang.spec.roles}
 
     def order(self) -> GangActions:
@@ -376,6 +402,7 @@ class _GangOrders:
             mode=None if pod is None else pod.mode,
             rank=planned.rank,
             terms=self.terms,
+            shares=self.shares.next(planned.node, role.all_requests),
         )
 
     def _stop(self, pod: PodDocument) -> PodStop:

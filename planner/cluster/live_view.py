@@ -221,6 +221,7 @@ class ClusterReader:
             gpus=before.gpus,
             requests=before.requests,
             indices=indices,
+            shares=before.shares,
         )
 
     def _objects(
@@ -317,7 +318,8 @@ def _with_holdings(seen: LivePod, pod: KubePod) -> LivePod:
         held_at=None if pod.bound or seen.node is not None else pod.node,
         gpus=pod.gpus,
         requests=tuple(sorted(pod.requests.items())),
-        indices=pod.indices,
+        indices=() if pod.part else pod.indices,
+        shares=pod.shares if pod.bound or pod.indices else None,
     )
 
 

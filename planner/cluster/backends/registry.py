@@ -65,15 +65,18 @@ class Annotated(Plain):
 
     def annotations(self, order: PodStart, node_tree: Tree, pod_tree: Tree) -> dict[str, str]:
         """The annotation; nothing if the plan leaves the choice to the node."""
-        backend = self._backend
-        if not order.gpus:
+        backend, gpus = self._backend, order.gpus
+        shares = not gpus and backend.shares and isinstance(order.shares, int)
+        if shares and isinstance(order.shares, int):
+            gpus = (order.shares,)
+        if not gpus:
             return {}
         objection = backend.objection(scheduler_of(pod_tree))
         if objection is not None:
-            if fills_node(order, node_tree):
+            if shares or fills_node(order, node_tree):
                 return {}
             raise CannotEncode(objection)
         existing = texts(pod_tree, "metadata", "annotations")
         if annotation(existing, backend.key) is not None and annotation(existing, PLAN) is None:
             raise CannotEncode(f"its own annotation {backend.key} {backend.chosen_by_owner}")
-        return {backend.key: backend.value(order.gpus, order.node, node_tree, pod_tree)}
+        return {backend.key: backend.value(gpus, order.node, node_tree, pod_tree)}
