@@ -93,6 +93,20 @@ def test_explain_counts_room_in_what_is_left_of_gpus(cli: RunCli, folder: Path) 
     assert row == ["eligible", "3", "5", "11", "21"]
 
 
+def test_words_speak_of_parts_and_not_of_resources(cli: RunCli, folder: Path) -> None:
+    path = folder / "input" / "queue.yaml"
+    path.write_text(path.read_text().replace("replicas: 7", "replicas: 40"))
+    plan = made(cli, folder)
+    why = cli("explain", str(folder / "plan.json"), "serving/chat")
+    tune = cli("explain", str(folder / "plan.json"), "research/tune")
+    assert [g["decision"] for g in plan["spec"]["gangs"] if g["name"] == "chat"] == ["wait"]
+    assert "40 pods of 0.4 of a GPU" in why.out
+    assert "3 pods of 20480Mi and 50 % of the cores of a GPU" in tune.out
+    # Seven idle GPUs of the third server and one of the first have two each, and three others one.
+    assert "the shared GPUs of its nodes are enough for 19 pods" in why.out
+    assert "until  its pods request less of a GPU" in why.out
+
+
 # The judge
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from models.documents.reason import ReasonFields, ReasonFirst
 from models.instance.solution import Reason
 from models.units import plural, shown, time_text
-from planner.show.text import domain_text, listed
+from planner.show.text import domain_text, listed, resource_text
 
 Clauses = Iterator[str]
 
@@ -99,7 +99,7 @@ def _room(f: ReasonFields) -> str:
     if f.room_slices is not None:
         text = f"{there} room for {_some_of(f.room_slices, 'slice')}"
     elif f.resources and f.room_pods is not None:
-        scarce = listed([_RESOURCE.get(one, one) for one in f.resources], "and")
+        scarce = listed([_RESOURCE.get(one, resource_text(one)) for one in f.resources], "and")
         gpus = "the GPUs and " * bool(f.gpus_per_pod)
         are = "is" if not gpus and len(f.resources) == 1 and not scarce.endswith("s") else "are"
         enough = (
@@ -394,7 +394,7 @@ def _never(f: ReasonFields) -> Clauses:
         yield f"the largest node that it may use has {f.node_gpus:,}"
         yield "smaller pods would help"
     elif f.asked is not None and f.offered is not None:
-        resource = listed([_RESOURCE.get(one, one) for one in f.resources], "and")
+        resource = listed([_RESOURCE.get(one, resource_text(one)) for one in f.resources], "and")
         pod = "a pod" if f.role is None else f"a pod of role {f.role}"
         yield f"{pod} requests {f.asked} {resource}"
         yield f"no node that it may use offers more than {f.offered}"

@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
+from models.gpu_shares import part_of
 from models.units import SHOWN_SCHEDULERS, first_of, plural
 
 
@@ -137,6 +138,24 @@ def _group(prefix: str, suffix: str, digits: int, values: list[int]) -> str:
     if len(values) == 1:
         return f"{prefix}{values[0]:0{digits}d}{suffix}"
     return f"{prefix}[{ranges(values, digits)}]{suffix}"
+
+
+def request_text(amount: str, resource: str) -> str:
+    """``4 cpu``; of a part of a GPU ``0.25 of a GPU``, or ``12288Mi and 30 % of the cores of a GPU``."""
+    part = part_of(resource)
+    if part is None:
+        return f"{amount} {resource}"
+    memory = f"{part.memory_MiB}Mi" if part.memory_MiB else f"{part.permille / 1000:g}"
+    if part.cores_permille == part.permille:
+        return f"{memory} of a GPU"
+    what = "" if part.memory_MiB else " of the memory"
+    cores = f" and {part.cores_permille // 10} % of the cores" * bool(part.cores_permille)
+    return f"{memory}{what}{cores} of a GPU"
+
+
+def resource_text(resource: str) -> str:
+    """What a resource is called; parts of GPUs by what they are parts of."""
+    return "shared GPUs" if part_of(resource) is not None else resource
 
 
 def ranges(values: Iterable[int], digits: int = 1) -> str:

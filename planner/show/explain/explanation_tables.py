@@ -7,6 +7,7 @@ from typing import Any
 
 from models.documents.explanation import PlaceReasons, Why
 from models.documents.plan import PlanDocument, PlanGang, PlanQueue
+from models.gpu_shares import share_in
 from models.instance.cluster import Cluster
 from models.instance.gang import Gang, Role
 from models.rules.registry import joint_requirements
@@ -26,6 +27,7 @@ from planner.show.text import (
     listed,
     number,
     permille,
+    request_text,
     whole_percent,
 )
 
@@ -180,8 +182,10 @@ def _role(found: Explanation, role: Role) -> str:
     if role.max > role.min:
         step = f" in steps of {role.step}" if role.step > 1 else ""
         count = f"{role.min:,} to {plural(role.max, 'pod')}{step}"
-    requests = [f"{quantity_text(name, amount)} {name}" for name, amount in role.requests]
-    parts = [f"role {role.name}: {count} of {listed([plural(role.gpus, 'GPU'), *requests], 'and')}"]
+    asked = [request_text(quantity_text(name, amount), name) for name, amount in role.requests]
+    if role.gpus or share_in(name for name, _ in role.requests) is None:
+        asked = [plural(role.gpus, "GPU"), *asked]
+    parts = [f"role {role.name}: {count} of {listed(asked, 'and')}"]
     if role.parallelism is not None and (degrees := degrees_text(role.parallelism)):
         parts.append(degrees)
     if role.model is not None:

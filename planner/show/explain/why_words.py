@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from models.documents.explanation import WhyCause, WhyRemedy
+from models.gpu_shares import part_of
 from models.rules.registry import named
 from models.units import first_of, plural, time_text
-from planner.show.text import lasting, listed
+from planner.show.text import lasting, listed, request_text
 
 NAMED = 3
 """Names in one phrase; the rest are counted."""
@@ -67,7 +68,9 @@ WHAT: Mapping[str, _Words] = {
         f"it waits until {one.fields['until']} for {_share(one)} of its best bandwidth"
     ),
     "minBandwidthShare": lambda one: f"it must get {_share(one)} of its best bandwidth",
-    "request": lambda one: f"a pod requests {one.fields['asked']} {one.name}",
+    "request": lambda one: (
+        f"a pod requests {request_text(str(one.fields['asked']), str(one.name))}"
+    ),
     "slice": _slices,
     "size": _fixed(
         "its pods fit nowhere, even if every node were empty and in order, and without its other requirements"
@@ -92,7 +95,7 @@ UNTIL: Mapping[str, _Words] = {
     "service": _fixed("it leaves the service"),
     "patience": _fixed("its patience ends"),
     "minBandwidthShare": _fixed("minBandwidthShare is lower or dropped"),
-    "request": _named("its pods request less {}"),
+    "request": lambda one: f"its pods request less {_less_of(str(one.name), 'of a GPU')}",
     "slice": _fixed("the slices are dropped or wider"),
     "nodeSelector": _fixed("the nodeSelector is dropped"),
     "nodeAffinity": _fixed("the node affinity is dropped"),
@@ -183,8 +186,13 @@ def _bandwidth(one: WhyRemedy) -> str:
     return f"accept {percent} of its best bandwidth (minBandwidthShare: {share:g})"
 
 
+def _less_of(resource: str, of_part: str) -> str:
+    return of_part if part_of(resource) is not None else resource
+
+
 def _request(one: WhyRemedy) -> str:
-    change, resource = one.change, one.change["request"]
+    change = one.change
+    resource = _less_of(change["request"], "part of a GPU")
     if change["most"] == "0":
         return f"request no {resource}"
     return f"request at most {change['most']} {resource} a pod instead of {change['from']}"
