@@ -107,6 +107,18 @@ def test_words_speak_of_parts_and_not_of_resources(cli: RunCli, folder: Path) ->
     assert "until  its pods request less of a GPU" in why.out
 
 
+def test_capacity_and_audit_count_shared_gpus_as_held(cli: RunCli, folder: Path) -> None:
+    """Two are shared now, two more by testers and three by replicas; twelve are given whole."""
+    made(cli, folder)
+    now = cli("capacity", str(folder / "input")).out.splitlines()[0]
+    assert now == "shared: 3 usable nodes with 24 GPUs; 22 free"
+    after = cli("capacity", str(folder / "plan.json")).out.splitlines()[0]
+    assert after == "shared: 3 usable nodes with 24 GPUs; 22 free now, 5 after the plan"
+    audit = json.loads(cli("audit", str(folder / "input"), "-o", "json").out)
+    gpus = audit["status"]["gpus"]
+    assert (gpus["installed"], gpus["healthy"], gpus["held"], gpus["free"]) == (24, 24, 2, 22)
+
+
 # The judge
 
 

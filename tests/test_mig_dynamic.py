@@ -91,6 +91,12 @@ def test_a_plan_says_which_gpus_to_partition_and_how(cli: RunCli, folder: Path) 
     assert "/ partitioned (MIG)" in drawn.out
 
 
+def test_capacity_counts_partitioned_gpus_as_held(cli: RunCli, folder: Path) -> None:
+    made(cli, folder)
+    after = cli("capacity", str(folder / "plan.json")).out.splitlines()[0]
+    assert after == "shared: 2 usable nodes with 16 GPUs; 16 free now, 1 after the plan"
+
+
 def test_what_is_rendered_leaves_out_gangs_that_need_a_partition(cli: RunCli, folder: Path) -> None:
     made(cli, folder)
     done = cli("render", str(folder / "plan.json"))

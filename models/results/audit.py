@@ -179,7 +179,7 @@ class AuditWriter:
         free = sum(free_gpus(self._stated, base_decisions(self._stated)).unheld)
         return AuditGpus.model_construct(
             installed=installed,
-            healthy=sum(node.healthy_gpus for node in nodes),
+            healthy=sum(node.healthy_gpus + len(node.shared) for node in nodes),
             held=installed - free,
             free=free,
             stranded=thousandths(sum(permille for _, permille in self._stranded_permille())),
