@@ -25,6 +25,9 @@ UNLIMITED = 1 << 62
 MANY = 1 << 31
 """Most pods counted on one node, so that sums stay small."""
 
+LAST = 1 << 12
+"""More GPUs than a node has."""
+
 MAX_TABLES = 128
 """Tables remembered before all are dropped: gangs with standing pods may have node sets of their own."""
 
@@ -97,15 +100,24 @@ class Tree:
 class FreeArrays:
     """By node, ``free``: GPUs that may be given; ``left``: free amount of every limiting resource.
 
-    ``idle_gpus``: sum of ``free``. ``changes``: nodes that have changed, in order; tables know how many
-    of them they have seen.
+    ``idle_gpus``: sum of ``free``. ``in_parts``: nodes whose GPUs pods may have in parts, too: whole ones are
+    taken elsewhere first; ``last``: LAST of these. ``tightness``: what nodes are compared by then, the sum of
+    both. ``changes``: nodes that have changed, in order; tables know how many of them they have seen.
     """
 
     def __init__(
-        self, cluster: Cluster, free: Sequence[int], left: Sequence[Mapping[str, int]]
+        self,
+        cluster: Cluster,
+        free: Sequence[int],
+        left: Sequence[Mapping[str, int]],
+        in_parts: Iterable[int] = (),
     ) -> None:
         self.tree = Tree(cluster)
-        self.free = as_array(free)
+        self.free = self.tightness = as_array(free)
+        self.last = np.zeros(len(free), dtype=np.int64)
+        if last := list(in_parts):
+            self.last[last] = LAST
+            self.tightness = self.free + self.last
         self.idle_gpus = sum(free)
         names = sorted({name for amounts in left for name in amounts})
         self.left = {
@@ -118,6 +130,7 @@ class FreeArrays:
         """Record what is free on a node now."""
         self.idle_gpus += free - int(self.free[n])
         self.free[n] = free
+        self.tightness[n] = free + self.last[n]
         for name, amount in left.items():
             self.left[name][n] = amount
         self.changes.append(n)

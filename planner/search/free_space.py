@@ -108,7 +108,10 @@ class FreeSpace:
         for n in range(len(self.by_node)):
             self._count(n)
         self.arrays = FreeArrays(
-            instance.cluster, [n.free for n in self.by_node], [n.left for n in self.by_node]
+            instance.cluster,
+            [n.free for n in self.by_node],
+            [n.left for n in self.by_node],
+            self._reshaping,
         )
         celled = bool(cells_by_model(instance))
         self.reach = Reach(instance, enumerate(self.pods)) if celled else None

@@ -114,7 +114,7 @@ def _nodes_with(space: FreeSpace, mode: Mode, role: RoleDemand, pieces: int) -> 
     arrays, nodes = space.arrays, np.array(sorted(role.nodes))
     most = -(-role.count // pieces) * role.gpus
     nodes = nodes[arrays.free[nodes] >= most]
-    nodes = nodes[np.argsort(arrays.free[nodes], kind="stable")]
+    nodes = nodes[np.argsort(arrays.tightness[nodes], kind="stable")]
     if mode.level < 0:
         return [int(n) for n in nodes[:pieces]]
     of = arrays.tree.domain_of[mode.level][nodes]
@@ -264,7 +264,8 @@ class _Homes:
         if self._space.closed.active:
             demand = self._space.closed.narrowed(demand)
         free, found = self._space.arrays.free[nodes] // unit, set[int]()
-        for at in np.lexsort((-free, self._held[nodes])).tolist():
+        last = self._space.arrays.last[nodes]
+        for at in np.lexsort((-free, last, self._held[nodes])).tolist():
             if slots <= 0:
                 break
             if free[at] and nodes[at] in demand.gpu_roles[0].nodes:

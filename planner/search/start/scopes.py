@@ -155,7 +155,7 @@ class _Try:
         if level == arrays.tree.levels:
             around = [partial(idle_around, arrays, wider) for wider in reversed(range(level))]
             spoiled = [by(self._spoiled())] if gpu_shares(self.space.instance) else []
-            return [*spoiled, by(arrays.free), *unplanned[: len(planned)], *around]
+            return [*spoiled, by(arrays.tightness), *unplanned[: len(planned)], *around]
         room = self._rooms[0][1].at(level)
         return [by(arrays.idle(level)), by(room), *unplanned[: len(planned)]]
 

@@ -205,7 +205,7 @@ class Trial:
         """Pods a node: nodes that the gang uses first, then others. ``pods``: those that fit, by node."""
         if len(nodes) == 1:
             return [(int(nodes[0]), count)]
-        free, found = self._space.arrays.free[nodes], list[Piece]()
+        free, found = self._space.arrays.tightness[nodes], list[Piece]()
         groups = (as_array(self._used), as_array(self._demand.standing_nodes))
         for group in groups:
             if not len(group):
