@@ -140,23 +140,30 @@ Counts = tuple[int, ...]
 
 @lru_cache(maxsize=1 << 16)
 def packed(
-    rooms: tuple[Size, ...], empty: Size, sizes: tuple[Size, ...], wanted: Counts, enough: int = 0
+    rooms: tuple[Size, ...],
+    empty: Size,
+    sizes: tuple[Size, ...],
+    wanted: Counts,
+    enough: int = 0,
+    *,
+    roughly: bool = False,
 ) -> tuple[Counts, ...]:
     """Parts of each size on each GPU: first those with ``rooms`` left, then as few empty ones as suffice.
 
     The largest parts go first. Each fits on an empty GPU. ``enough``: so many empty ones are few enough.
+    ``roughly``: with little effort, for starts that ask for each node again and again.
     """
     order = sorted(range(len(sizes)), key=lambda i: (*(-s for s in sizes[i]), i))
     items = [i for i in order for _ in range(wanted[i])]
     parts = [sizes[i] for i in items]
     places = _best_fit(rooms, empty, parts)
     least = max(len(rooms) + enough, _least(rooms, empty, parts))
-    for turn in range(MOST_TURNS):
+    for turn in range(1 if roughly else MOST_TURNS):
         if least >= _gpus(rooms, places):
             break
         filled = _filled_up(rooms, empty, parts, turn)
         places = min(places, filled, key=lambda own: _gpus(rooms, own))
-    if least < _gpus(rooms, places) and len(parts) <= MOST_SEARCHED:
+    if least < _gpus(rooms, places) and len(parts) <= MOST_SEARCHED and not roughly:
         places = _Search(rooms, empty, parts, places, least).best
     counts = [[0] * len(sizes) for _ in range(_gpus(rooms, places))]
     for item, gpu in zip(items, places, strict=True):

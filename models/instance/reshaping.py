@@ -59,9 +59,12 @@ class Reshaping:
         default_factory=dict, compare=False, repr=False, kw_only=True
     )
 
-    def taken(self, used: Mapping[str, int]) -> int:
-        """GPUs that pods with these requests take."""
-        return self._taken(self._wanted(self._amounts(used)))
+    def taken(self, used: Mapping[str, int], enough: int | None = None) -> int:
+        """GPUs that pods with these requests take.
+
+        ``enough``: with little effort, and perhaps not the fewest if these are no more.
+        """
+        return self._taken(self._wanted(self._amounts(used)), enough)
 
     def left(self, idle: int, used: Mapping[str, int]) -> tuple[int, Mapping[str, int]]:
         """Whole GPUs, and how many of each resource, that are left of so many idle GPUs; below 0: too few.
@@ -73,7 +76,7 @@ class Reshaping:
         if found is None:
             if len(self.known) >= MOST_KNOWN:
                 self.known.clear()
-            free = idle - self._taken(self._wanted(amounts))
+            free = idle - self._taken(self._wanted(amounts), idle)
             more = self._more(amounts, idle) if free >= 0 else [-1] * len(amounts)
             found = free, dict(zip(self.resources, more, strict=True))
             self.known[idle, amounts] = found
@@ -86,7 +89,7 @@ class Reshaping:
         """What is needed beyond what is there."""
         return tuple([max(0, a - b) for a, b in zip(amounts, self.there, strict=True)])
 
-    def _taken(self, wanted: Amounts) -> int:
+    def _taken(self, wanted: Amounts, _enough: int | None = None) -> int:
         raise NotImplementedError
 
     def _more(self, amounts: Amounts, gpus: int) -> list[int]:
@@ -109,7 +112,7 @@ class Partitioning(Reshaping):
         """A geometry for each GPU that pods with these requests take; None if no GPUs have them."""
         return cover(self.geometries, self._wanted(self._amounts(used)))
 
-    def _taken(self, wanted: Amounts) -> int:
+    def _taken(self, wanted: Amounts, _enough: int | None = None) -> int:
         found = cover(self.geometries, wanted)
         return NONE_HAS if found is None else len(found)
 
@@ -143,13 +146,15 @@ class Sharing(Reshaping):
         """Parts of each size that are new on each GPU: those that are shared first, then idle ones."""
         return packed(self.rooms, self.empty, self.sizes, self._wanted(self._amounts(used)))
 
-    def _taken(self, wanted: Amounts) -> int:
-        return len(packed(self.rooms, self.empty, self.sizes, wanted)) - len(self.rooms)
+    def _taken(self, wanted: Amounts, _enough: int | None = None) -> int:
+        rough = _enough is not None
+        on = packed(self.rooms, self.empty, self.sizes, wanted, _enough or 0, roughly=rough)
+        return len(on) - len(self.rooms)
 
     def _more(self, amounts: Amounts, gpus: int) -> list[int]:
         """What has room where the parts are that are there already; one more also if those were elsewhere."""
         wanted = self._wanted(amounts)
-        on = packed(self.rooms, self.empty, self.sizes, wanted)
+        on = packed(self.rooms, self.empty, self.sizes, wanted, gpus, roughly=True)
         rooms = [*self.rooms, *[self.empty] * gpus]
         for gpu, counts in enumerate(on):
             for size, count in zip(self.sizes, counts, strict=True):
@@ -160,7 +165,7 @@ class Sharing(Reshaping):
             there = max(0, self.there[k] - amounts[k])
             if not beside[k] and not there and all(map(ge, spare, size)):
                 mine = (*wanted[:k], wanted[k] + 1, *wanted[k + 1 :])
-                one_more = packed(self.rooms, self.empty, self.sizes, mine, gpus)
+                one_more = packed(self.rooms, self.empty, self.sizes, mine, gpus, roughly=True)
                 beside[k] = int(len(one_more) <= len(rooms))
             beside[k] += there
         return beside

@@ -381,7 +381,7 @@ class FreeSpace:
             gpus[pod.node] += roles[pod.role].gpus
             used.setdefault(pod.node, Counter()).update(dict(roles[pod.role].requests))
         return all(
-            self._wanted[n][0] - gpus[n] >= one.taken(self._beside(n, own))
+            (idle := self._wanted[n][0] - gpus[n]) >= one.taken(self._beside(n, own), max(0, idle))
             for n, own in used.items()
             if (one := self._reshaping.get(n)) is not None
         )
