@@ -153,7 +153,8 @@ def packed(
     The largest parts go first. Each fits on an empty GPU. ``enough``: so many empty ones are few enough.
     ``roughly``: with little effort, for starts that ask for each node again and again.
     """
-    order = sorted(range(len(sizes)), key=lambda i: (*(-s for s in sizes[i]), i))
+    asked = [i for i, count in enumerate(wanted) if count]
+    order = sorted(asked, key=lambda i: (*(-s for s in sizes[i]), i))
     items = [i for i in order for _ in range(wanted[i])]
     parts = [sizes[i] for i in items]
     places = _best_fit(rooms, empty, parts)

@@ -33,8 +33,11 @@ from models.mig import RESOURCE, Board, board_named, cover, resource_of
 
 NO_ROOM: Size = (0, 0, 0)
 
-MOST_KNOWN = 1 << 14
-"""Answers that nodes which are alike remember."""
+MOST_PROBES = 8
+"""Sizes of parts for which GPUs are packed anew to see whether one more has room."""
+
+MOST_KNOWN = 1 << 18
+"""Amounts in the answers that nodes which are alike remember."""
 
 NONE_HAS = 1 << 20
 """GPUs that more instances take than any number of GPUs has."""
@@ -74,7 +77,7 @@ class Reshaping:
         amounts = self._amounts(used)
         found = self.known.get((idle, amounts))
         if found is None:
-            if len(self.known) >= MOST_KNOWN:
+            if len(self.known) * len(amounts) >= MOST_KNOWN:
                 self.known.clear()
             free = idle - self._taken(self._wanted(amounts), idle)
             more = self._more(amounts, idle) if free >= 0 else [-1] * len(amounts)
@@ -152,18 +155,25 @@ class Sharing(Reshaping):
         return len(on) - len(self.rooms)
 
     def _more(self, amounts: Amounts, gpus: int) -> list[int]:
-        """What has room where the parts are that are there already; one more also if those were elsewhere."""
+        """What has room where the parts are that are there already; one more also if those were elsewhere.
+
+        The latter of a few sizes, the smallest for which it matters.
+        """
         wanted = self._wanted(amounts)
         on = packed(self.rooms, self.empty, self.sizes, wanted, gpus, roughly=True)
         rooms = [*self.rooms, *[self.empty] * gpus]
         for gpu, counts in enumerate(on):
             for size, count in zip(self.sizes, counts, strict=True):
-                rooms[gpu] = less(rooms[gpu], size, count)
+                if count:
+                    rooms[gpu] = less(rooms[gpu], size, count)
         spare = tuple(map(sum, zip(*rooms, strict=True))) or NO_ROOM
-        beside = all_times_in(self.sizes, rooms)
-        for k, size in enumerate(self.sizes):
+        beside, probes = all_times_in(self.sizes, rooms), 0
+        for k, size in reversed(list(enumerate(self.sizes))):
             there = max(0, self.there[k] - amounts[k])
-            if not beside[k] and not there and all(map(ge, spare, size)):
+            if beside[k] or there or probes >= MOST_PROBES:
+                pass
+            elif all(map(ge, spare, size)):
+                probes += 1
                 mine = (*wanted[:k], wanted[k] + 1, *wanted[k + 1 :])
                 one_more = packed(self.rooms, self.empty, self.sizes, mine, gpus, roughly=True)
                 beside[k] = int(len(one_more) <= len(rooms))
