@@ -91,6 +91,9 @@ def test_explain_counts_room_in_what_is_left_of_gpus(cli: RunCli, folder: Path) 
     (row,) = (line.split() for line in done.out.splitlines() if line.startswith("eligible"))
     # nodes, free GPUs, room for pods beside all others, room if the cluster were empty
     assert row == ["eligible", "3", "5", "11", "21"]
+    done = cli("explain", str(folder / "plan.json"), "research/train")
+    (row,) = (line.split() for line in done.out.splitlines() if line.startswith("eligible"))
+    assert row == ["eligible", "3", "5", "0", "3"]  # GPUs that are shared now are whole there
 
 
 def test_words_speak_of_parts_and_not_of_resources(cli: RunCli, folder: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from models.documents.plan import PlanDocument, PlanGang, PlanReservation
@@ -21,6 +21,7 @@ from models.instance.gang import shown as affinity_text
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS, Room, beside_parts, rooms
 from models.instance.policy import SLURM
+from models.instance.reshaping import unshared
 from models.instance.solution import NEVER, RESERVED, GangDecision, PodPlacement, Reason
 from models.queues.pins import beside_pins, closed_by_pins, trespassing
 from models.queues.queue_order import behind
@@ -92,6 +93,10 @@ class Holder:
         return self.end != self.assumed
 
 
+def _beside_parts(instance: Instance, found: Sequence[Room]) -> tuple[Room, ...]:
+    return tuple(beside_parts(instance, n, room) for n, room in enumerate(found))
+
+
 class Explanation:
     """``decisions``: of every gang of the instance, in its order. ``index``: of the gang to explain."""
 
@@ -109,15 +114,15 @@ class Explanation:
 
     @cached_property
     def _rooms(self) -> tuple[Room, ...]:
-        return self._beside_parts(rooms(self.instance, self.decisions))
+        return _beside_parts(self.instance, rooms(self.instance, self.decisions))
 
     @cached_property
     def _empty(self) -> tuple[Room, ...]:
         """Room of every node without pods of gangs."""
-        return self._beside_parts(rooms(self.instance, [NOBODY] * len(self.decisions)))
-
-    def _beside_parts(self, found: Sequence[Room]) -> tuple[Room, ...]:
-        return tuple(beside_parts(self.instance, n, room) for n, room in enumerate(found))
+        cluster = self.instance.cluster
+        nodes = tuple(map(unshared, cluster.nodes))
+        empty = replace(self.instance, cluster=replace(cluster, nodes=nodes))
+        return _beside_parts(empty, rooms(empty, [NOBODY] * len(self.decisions)))
 
     @cached_property
     def candidates(self) -> tuple[Candidates, ...]:
