@@ -153,9 +153,8 @@ class Ground:
         self.items = items
 
     def _healthy(self, n: int) -> int:
-        node = self.facts.nodes[n]
-        healthy = node.as_it_was.healthy
-        return max(0, healthy.bit_count() - node.unknown_unhealthy) if node.usable else 0
+        node = self.facts.nodes[n].as_it_was
+        return max(0, node.healthy.bit_count() - node.unknown_unhealthy) if node.usable else 0
 
     def places(self, kind: Kind) -> list[Place]:
         """Domains of the level; nodes without a value there are in none. Of GPUs of a server: its nodes."""

@@ -214,8 +214,8 @@ class Queues:
         found: Counter[str] = Counter()
         for node, model in zip(self.facts.nodes, self.models, strict=True):
             if node.usable and model is not None:
-                healthy = node.as_it_was.healthy
-                gpus = max(0, healthy.bit_count() - node.unknown_unhealthy)
+                was = node.as_it_was
+                gpus = max(0, was.healthy.bit_count() - was.unknown_unhealthy)
                 found[ALL] += gpus
                 found[model] += gpus
         return found
