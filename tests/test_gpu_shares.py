@@ -122,6 +122,35 @@ def test_capacity_and_audit_count_shared_gpus_as_held(cli: RunCli, folder: Path)
     assert (gpus["installed"], gpus["healthy"], gpus["held"], gpus["free"]) == (24, 24, 2, 22)
 
 
+def test_gpus_of_gangs_that_are_left_out_or_drained_are_whole_again(
+    cli: RunCli, folder: Path
+) -> None:
+    """Notebooks share GPU 3 of the first server, and one more of theirs runs on the third."""
+    running = folder / "input" / "running.yaml"
+    third = "\n  - {role: notebook, index: 2, node: h100-3, gpuGroup: b1}\n"
+    text = running.read_text().replace("replicas: 2", "replicas: 3")
+    running.write_text(text.replace("gpus: [3]}\n---", f"gpus: [3]}}{third}---"))
+    for option in ("--without=research/notebooks", "--drain=h100-1"):
+        path = folder / "changed.json"
+        done = cli("plan", str(folder / "input"), option, "--out", str(path))
+        assert done.code == 0, done.err
+        nodes = instance_from_document(json.loads(path.read_text())["instance"]).cluster.nodes
+        assert [(n.partitioned, n.unknown_shared) for n in nodes] == [(0, 0), (0, 0), (0, 1)]
+
+
+def test_gpus_that_a_plan_shares_are_there_for_those_who_are_promised_some(
+    cli: RunCli, folder: Path
+) -> None:
+    """Ten beside the twelve that are given whole: all 22, though of the third server nobody says which."""
+    (folder / "input" / "queues.yaml").write_text(
+        "{apiVersion: gangplan.dev/v1alpha1, kind: Queue, metadata: {name: q},"
+        " spec: {guarantee: {gpus: 10}}}"
+    )
+    plan = made(cli, folder)["spec"]
+    assert [gang["decision"] for gang in plan["gangs"]].count("place") == 3
+    assert sum(one["gpu"] is None and "gpuGroup" not in one for one in plan["shares"]) == 3
+
+
 # The judge
 
 

@@ -258,8 +258,11 @@ def with_reshapable(instance: Instance) -> Instance:
     """The instance whose nodes say what their GPUs could have of what roles request.
 
     No instances where GPUs are not told apart, or pods hold instances that the node does not state: nobody
-    could say which GPU to partition.
+    could say which GPU to partition. What the nodes say of other gangs is forgotten.
     """
+    if any(node.shared or node.reshapable for node in instance.cluster.nodes):
+        nodes = tuple(map(as_stated, instance.cluster.nodes))
+        instance = replace(instance, cluster=replace(instance.cluster, nodes=nodes))
     roles = (role for gang in instance.gangs for role in gang.roles)
     requested = {r for role in roles for r, _ in role.requests if r.startswith((RESOURCE, SHARE))}
     if not requested:
@@ -281,13 +284,13 @@ def with_reshapable(instance: Instance) -> Instance:
         offered = dict(instance.cluster.nodes[n].allocatable)
         if any(amounts[r] > offered.get(r, 0) for r in requested if r.startswith(RESOURCE)):
             unclear.add(n)
-    nodes = (
+    made = (
         _reshaped(
             instance, _with_shared(node, shared.get(n, {})), requested, clear=n not in unclear
         )
         for n, node in enumerate(instance.cluster.nodes)
     )
-    return replace(instance, cluster=replace(instance.cluster, nodes=tuple(nodes)))
+    return replace(instance, cluster=replace(instance.cluster, nodes=tuple(made)))
 
 
 def _reshaped(instance: Instance, node: Node, requested: Iterable[str], *, clear: bool) -> Node:
@@ -345,21 +348,32 @@ def with_parts(node: Node, requested: Iterable[str]) -> Node:
     )
 
 
-def unshared(node: Node) -> Node:
-    """The node if no pod had a part of its GPUs."""
-    if node.sharing is None and not node.shared:
+def as_stated(node: Node) -> Node:
+    """The node without what gangs request of its GPUs, or have of those that are shared."""
+    if not node.shared and not node.reshapable:
         return node
-    parts = [name for name, _ in node.allocatable if name.startswith(SHARE)]
+    could = dict(node.reshapable)
+    offered = ((name, most - could.get(name, 0)) for name, most in node.allocatable)
     mine = mask_of(one.gpu for one in node.shared if one.gpu is not None)
-    alone = replace(
+    return replace(
         node,
         shared=(),
         unhealthy=node.unhealthy & ~mine,
         unknown_unhealthy=node.unknown_unhealthy - node.unknown_shared,
         unknown_partitioned=node.unknown_partitioned - node.unknown_shared,
-        allocatable=tuple((name, 0 if name in parts else most) for name, most in node.allocatable),
+        allocatable=tuple((name, most) for name, most in offered if not name.startswith(SHARE)),
         reshapable=(),
     )
+
+
+def unshared(node: Node) -> Node:
+    """The node if no pod had a part of its GPUs."""
+    if node.sharing is None and not node.shared:
+        return node
+    parts = [name for name, _ in node.allocatable if name.startswith(SHARE)]
+    stated = as_stated(node)
+    offered = {**dict.fromkeys(parts, 0), **dict(stated.allocatable)}
+    alone = replace(stated, allocatable=tuple(sorted(offered.items())))
     return alone if node.sharing is None else with_parts(alone, parts)
 
 

@@ -14,6 +14,7 @@ from models.documents.base import suggestion
 from models.host_ranges import hosts
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance, WhatIf
+from models.instance.reshaping import with_reshapable
 from models.rules.registry import relaxable, relaxed, requirements
 from models.units import InvalidValueError, first_of, plural, shortened, shown
 from planner.errors import Fault, UsageError
@@ -81,7 +82,7 @@ def with_changes(instance: Instance, changes: Changes) -> tuple[Instance, tuple[
         gangs=limit_queues(kept, instance.policy.queue_limit, Remarks()),
         what_if=stated,
     )
-    return changed, tuple(_remarks(instance, drained, evicted))
+    return with_reshapable(changed), tuple(_remarks(instance, drained, evicted))
 
 
 def _remarks(instance: Instance, drained: set[int], evicted: Sequence[int]) -> Iterator[str]:
