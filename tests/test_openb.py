@@ -14,6 +14,7 @@ from benchmarks.openb.bounds import Prices, bound_of, proven
 from benchmarks.openb.documents import write_documents
 from benchmarks.openb.judge import ImpossibleError, judged
 from benchmarks.openb.online import Rule, place_each
+from benchmarks.openb.reserve import most_cores
 from benchmarks.openb.room import LeastRoom
 from benchmarks.openb.rules import BestFit, DotProduct, Fgd, GpuPacking
 from benchmarks.openb.space import Placed, Space
@@ -166,6 +167,17 @@ def test_room_is_kept_for_pods_without_gpus() -> None:
     alone = judged(nodes, pods, place_each(nodes, pods, LeastRoom(pods, nodes)))
     kept = judged(nodes, pods, place_each(nodes, pods, LeastRoom(pods, nodes), pods))
     assert (alone.dropped_without_gpus, kept.dropped_without_gpus) == (1, 0)
+
+
+def test_cores_that_do_not_suffice_are_for_pods_with_few_a_gpu() -> None:
+    """The list asks for two GPUs and 2 + 19 of 20 cores: what needs 19 cores a GPU is not placed."""
+    light, heavy = Pod(2000, 1, 1, 1000), Pod(9500, 1, 1, 500)
+    assert most_cores(arriving(light, heavy, heavy), cluster(T4)) == 19
+    assert most_cores(arriving(light, light), cluster(T4)) == float("inf")
+    placed = place_each(
+        cluster(T4), arriving(light, heavy, heavy), BestFit(), arriving(light, heavy, heavy)
+    )
+    assert [one.arrival for one in placed] == [0]
 
 
 @pytest.mark.parametrize(

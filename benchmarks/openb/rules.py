@@ -33,13 +33,13 @@ def tightest(space: Space, pod: Pod, nodes: np.ndarray) -> tuple[np.ndarray, np.
 
 
 class Chance:
-    """Any node that has room. Nodes are equal, and of equal ones one is drawn."""
+    """Any node that has room."""
 
     def __init__(self, seed: int) -> None:
         self.random = np.random.default_rng(seed)
 
     def costs(self, space: Space, pod: Pod, nodes: np.ndarray) -> Costs:
-        """Drawn for each node."""
+        """Drawn for each node, and again when it has changed."""
         return self.random.random(len(nodes)), tightest(space, pod, nodes)[0]
 
 
