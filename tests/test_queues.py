@@ -141,8 +141,8 @@ def test_pods_with_gpus_are_gangs_and_so_are_pods_that_start_together() -> None:
         "train": 3,
         "reshard": 2,
     }
-    assert found["share"].hold is not None  # a fraction of a GPU, as for pods of gangplan
-    assert found["share"].hold.code == "Unsupported"
+    (part,) = found["share"].roles  # a part of a GPU, as for pods of gangplan
+    assert dict(part.requests)["share.gangplan.dev/4000Mi"] == 1
     assert planned(*trees, queue=MINE).left_out == {"default-scheduler": 7}
 
 
