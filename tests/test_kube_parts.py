@@ -579,9 +579,9 @@ def holding(*trees: Json, on: Json | None = None) -> dict[str, tuple[object, ...
     }
 
 
-def runs(name: str, container: Json, told: str | None = None, key: str = ALLOCATED) -> Json:
+def runs(name: str, container: Json, stated: str | None = None, key: str = ALLOCATED) -> Json:
     """A pod that runs on n1, and what its scheduler wrote."""
-    annotations = {} if told is None else {key: told}
+    annotations = {} if stated is None else {key: stated}
     scheduler = HAMI if key == ALLOCATED else VOLCANO
     return pod(
         name, on="n1", annotations=annotations, containers=[container], schedulerName=scheduler
@@ -589,7 +589,7 @@ def runs(name: str, container: Json, told: str | None = None, key: str = ALLOCAT
 
 
 @pytest.mark.parametrize(
-    ("amounts", "told", "held"),
+    ("amounts", "stated", "held"),
     [
         ({"memory": 3000}, "GPU-1,NVIDIA,3000,0:;", ((1,), "3000Mi")),
         # the cards' uuids, types and units as HAMi has written them for containers without a card
@@ -610,19 +610,19 @@ def runs(name: str, container: Json, told: str | None = None, key: str = ALLOCAT
     ],
 )
 def test_the_annotation_says_which_card_a_pod_shares_and_how_much(
-    amounts: Json, told: str | None, held: tuple[tuple[int, ...], str]
+    amounts: Json, stated: str | None, held: tuple[tuple[int, ...], str]
 ) -> None:
-    found = holding(runs("a", _card("nvidia.com", 1, **amounts), told))
+    found = holding(runs("a", _card("nvidia.com", 1, **amounts), stated))
     assert found == {"a": (0, *held)}
 
 
 def test_volcanos_annotation_is_read_likewise() -> None:
     there = registered(VOLCANO_REGISTER, VGPU)
     part = _card("volcano.sh", 1, memory=3000, cores=50)
-    told = "GPU-1,NVIDIA,3000,50:"
+    stated = "GPU-1,NVIDIA,3000,50:"
     whole = _card("volcano.sh", 1)
     found = holding(
-        runs("a", part, told, VOLCANO_ALLOCATED),
+        runs("a", part, stated, VOLCANO_ALLOCATED),
         runs("w", whole, "GPU-0,NVIDIA,15360,0:", VOLCANO_ALLOCATED),
         on=there,
     )
@@ -689,12 +689,12 @@ def test_more_parts_that_nobody_knows_the_gpus_of_than_there_are_leave_none() ->
 
 
 def test_pods_of_one_role_with_other_parts_are_roles_of_their_own() -> None:
-    def member(name: str, memory: int, told: str | None = None) -> Json:
+    def member(name: str, memory: int, stated: str | None = None) -> Json:
         container = _card("nvidia.com", 1, memory=memory)
         made = (
             pod(name, gated=True, containers=[container], schedulerName=HAMI)
-            if told is None
-            else runs(name, container, told)
+            if stated is None
+            else runs(name, container, stated)
         )
         made["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": "g"}
         return made
@@ -730,9 +730,9 @@ def a_cluster() -> FakeCluster:
         container = {"image": "image", **_card("nvidia.com", 1, memory=memory)}
         cluster.add_pod(name, gpus=0, gates=[GATE], scheduler=HAMI, containers=[container])
     container = {"image": "image", **_card("nvidia.com", 1, memory=10000)}
-    told = {ALLOCATED: "GPU-1,NVIDIA,10000,0:;"}
+    stated = {ALLOCATED: "GPU-1,NVIDIA,10000,0:;"}
     cluster.add_pod(
-        "runs", gpus=0, scheduler=HAMI, node="n1", containers=[container], annotations=told
+        "runs", gpus=0, scheduler=HAMI, node="n1", containers=[container], annotations=stated
     )
     cluster.add_namespace("gangplan-system")
     return cluster
@@ -858,9 +858,9 @@ def test_kais_pods_are_pinned_to_the_node_that_has_room_for_their_fractions(
 def test_nothing_starts_where_somebody_else_took_the_card_meanwhile(shared: Bench) -> None:
     plan = shared.plan(policy={"kubernetes": {"gpuBackend": "hami"}})
     whole = {"image": "image", **_card("nvidia.com", 1)}
-    told = {ALLOCATED: "GPU-0,NVIDIA,15360,0:;"}
+    stated = {ALLOCATED: "GPU-0,NVIDIA,15360,0:;"}
     shared.cluster.add_pod(
-        "late", gpus=0, scheduler=HAMI, node="n1", containers=[whole], annotations=told
+        "late", gpus=0, scheduler=HAMI, node="n1", containers=[whole], annotations=stated
     )
     said = shared.apply(plan)
     assert said.code != 0
@@ -874,9 +874,9 @@ def test_a_whole_gpu_is_not_started_on_one_that_pods_share_meanwhile(shared: Ben
     shared.cluster.add_pod("whole", gpus=1, gates=[GATE], scheduler=HAMI)
     plan = shared.plan(policy={"kubernetes": {"gpuBackend": "hami"}})
     part = {"image": "image", **_card("nvidia.com", 1, memory=100)}
-    told = {ALLOCATED: "GPU-0,NVIDIA,100,0:;"}
+    stated = {ALLOCATED: "GPU-0,NVIDIA,100,0:;"}
     shared.cluster.add_pod(
-        "late", gpus=0, scheduler=HAMI, node="n1", containers=[part], annotations=told
+        "late", gpus=0, scheduler=HAMI, node="n1", containers=[part], annotations=stated
     )
     said = shared.apply(plan)
     assert said.code != 0

@@ -8,6 +8,7 @@ who stops leaves room for another part of the same size alone.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -48,7 +49,7 @@ Amounts = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Reshaping:
+class Reshaping(ABC):
     """What a node's GPUs may become. ``resources``: of instances and parts, the largest first.
 
     ``there``: how many of each no GPU is needed for; ``most``: how many there can be. ``known``: answers of
@@ -92,12 +93,12 @@ class Reshaping:
         """What is needed beyond what is there."""
         return tuple([max(0, a - b) for a, b in zip(amounts, self.there, strict=True)])
 
-    def _taken(self, wanted: Amounts, _enough: int | None = None) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def _taken(self, wanted: Amounts, enough: int | None = None) -> int: ...
 
+    @abstractmethod
     def _more(self, amounts: Amounts, gpus: int) -> list[int]:
         """How many more of each the node has for pods if they take at most so many GPUs."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ class Partitioning(Reshaping):
         """A geometry for each GPU that pods with these requests take; None if no GPUs have them."""
         return cover(self.geometries, self._wanted(self._amounts(used)))
 
-    def _taken(self, wanted: Amounts, _enough: int | None = None) -> int:
+    def _taken(self, wanted: Amounts, enough: int | None = None) -> int:  # noqa: ARG002
         found = cover(self.geometries, wanted)
         return NONE_HAS if found is None else len(found)
 
@@ -149,9 +150,9 @@ class Sharing(Reshaping):
         """Parts of each size that are new on each GPU: those that are shared first, then idle ones."""
         return packed(self.rooms, self.empty, self.sizes, self._wanted(self._amounts(used)))
 
-    def _taken(self, wanted: Amounts, _enough: int | None = None) -> int:
-        rough = _enough is not None
-        on = packed(self.rooms, self.empty, self.sizes, wanted, _enough or 0, roughly=rough)
+    def _taken(self, wanted: Amounts, enough: int | None = None) -> int:
+        rough = enough is not None
+        on = packed(self.rooms, self.empty, self.sizes, wanted, enough or 0, roughly=rough)
         return len(on) - len(self.rooms)
 
     def _more(self, amounts: Amounts, gpus: int) -> list[int]:
@@ -246,7 +247,7 @@ def _whole(node: Node) -> Size:
 
 
 def _room_of(node: Node, shared: SharedGpu) -> Size:
-    """What is left of a GPU that is shared; nothing where nobody can tell what a part takes of it."""
+    """What is left of a GPU that is shared; nothing where it is not known what a part takes of it."""
     room = _whole(node)
     for resource, count in shared.used:
         size = _size(node, resource)
@@ -257,8 +258,8 @@ def _room_of(node: Node, shared: SharedGpu) -> Size:
 def with_reshapable(instance: Instance) -> Instance:
     """The instance whose nodes say what their GPUs could have of what roles request.
 
-    No instances where GPUs are not told apart, or pods hold instances that the node does not state: nobody
-    could say which GPU to partition. What the nodes say of other gangs is forgotten.
+    No instances where the indices of GPUs are not known, or pods hold instances that the node does not
+    state: nobody could say which GPU to partition. What the nodes say of other gangs is forgotten.
     """
     if any(node.shared or node.reshapable for node in instance.cluster.nodes):
         nodes = tuple(map(as_stated, instance.cluster.nodes))
@@ -397,7 +398,7 @@ def _with_instances(instance: Instance, node: Node, requested: Iterable[str]) ->
 
 
 def _hides(instance: Instance, node: Node) -> bool:
-    """Whether GPUs of the node are not told apart, whoever holds them."""
+    """Whether the indices of the node's GPUs are not known, whoever holds them."""
     blind = instance.policy.gpu_binding == "none" and node.model and not node.model.switched
     return bool(blind or node.unknown_unhealthy)
 
@@ -473,7 +474,7 @@ def partitions(
 def _used(
     instance: Instance, pods: Sequence[tuple[Uses, PodPlacement]]
 ) -> Iterator[tuple[int, Reshaping, Counter[str], int]]:
-    """By node with pods: what they use, and the GPUs that none holds; none where they are not told apart."""
+    """By node with pods: what they use, and the GPUs that none holds; none where indices are not known."""
     known = reshaping(instance)
     used: dict[int, Counter[str]] = {}
     free: dict[int, int] = {}

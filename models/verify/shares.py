@@ -183,7 +183,7 @@ def _with(faults: list[Fault], one: PlanShare, node: Node, where: str, *, bindin
             unknown_comes=node.unknown_comes + 1,
         )
     if not bit & node.healthy or blind or node.unknown_unhealthy:
-        what = f"GPU {gpu} of {node.name} is not there, unhealthy, partitioned, or not told apart"
+        what = f"GPU {gpu} of {node.name} is not there, unhealthy, partitioned, or its index is not known"
         faults.append(("gpu-part", f"{where}.gpu", what))
         return node
     return replace(

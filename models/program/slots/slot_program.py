@@ -4,8 +4,9 @@ A node with f free GPUs has floor(f / g) slots of g GPUs, and a pod of s GPUs ta
 them, wherever it is; a gang that is whole on a node counts as one pod. So for every size g, and every set of
 nodes that pods are held to, the pods chosen take at most the slots that there are when everybody is away who
 may be elsewhere. Domains have slots of j large pods likewise: a gang of k of them that is whole in one takes
-floor(k / j). What a gang has follows from the level at which it is whole. No other rule is kept: every plan
-is an assignment, and not every assignment is a plan. Nobody takes the slots of nodes that stay idle
+floor(k / j). What a gang has follows from the level at which it is whole, and from the slowest of its GPUs.
+Instances and parts of GPUs are counted over all nodes (``slot_parts``). No other rule is kept: every plan is
+an assignment, and not every assignment is a plan. Nobody takes the slots of nodes that stay idle
 (contract 2.21); of rules that share nodes only one counts, since one idle node may be a spare of both.
 """
 

@@ -186,13 +186,18 @@ def held_part(part: Part, annotations: Mapping[str, str], memory_MiB: int | None
 
     ``memory_MiB``: of the card.
     """
-    told = hami.held_amounts(annotations)
-    if told is None or told[0] > MOST_MIB or told[1] > _ALL or (part.permille and not memory_MiB):
+    stated = hami.held_amounts(annotations)
+    if (
+        stated is None
+        or stated[0] > MOST_MIB
+        or stated[1] > _ALL
+        or (part.permille and not memory_MiB)
+    ):
         return part
     asked = part.memory_MiB or -(-part.permille * (memory_MiB or 0) // CORES)
-    if told[0] <= asked and 10 * told[1] <= part.cores_permille:
+    if stated[0] <= asked and 10 * stated[1] <= part.cores_permille:
         return part
-    return Part.memory(max(asked, told[0]), max(told[1], -(-part.cores_permille // 10)))
+    return Part.memory(max(asked, stated[0]), max(stated[1], -(-part.cores_permille // 10)))
 
 
 def drop_part(pod: KubePod, instead: Part | None = None) -> None:
