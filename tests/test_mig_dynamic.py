@@ -12,10 +12,9 @@ import pytest
 from comparing import misstated, wrong
 from conftest import RunCli
 from effort import examples, first_fast
-from tiny_geometries import best, dynamic
+from tiny_geometries import differences, dynamic
 
 from models.documents.canonical import digest
-from models.instance.instance import Instance
 from models.verify.check import check
 from planner.read.inputs import instance_from_document, load
 from planner.search.solve import AGGREGATED_FROM, WHOLE_BELOW, solve
@@ -262,31 +261,6 @@ def test_explain_counts_room_for_instances_in_what_gpus_are_left(cli: RunCli, fo
     rows = [line.split() for line in done.out.splitlines() if line.startswith("eligible")]
     # nodes, free GPUs, room for pods, room if the cluster were empty
     assert rows == [["eligible", "2", "3", "0", "2"], ["eligible", "2", "3", "28", "112"]]
-
-
-MINIMISED = ("disruption", "span", "stranded", "stability")
-
-
-def differences(instance: Instance, *, runs: bool) -> list[object]:
-    """What sets the search apart from the best plan, and what the judge says against it.
-
-    Where pods run the plans that are tried have them where they are: some plan may be better.
-    """
-    known = best(instance) if any(node.reshapable for node in instance.cluster.nodes) else None
-    if known is None:
-        return []
-    solution = solve(instance)
-    found = tuple((tier.name, tier.value) for tier in solution.tiers)
-    worth, least = (
-        tuple(-value if name in MINIMISED else value for name, value in tiers)
-        for tiers in (found, known)
-    )
-    faults: list[object] = [*misstated("search", instance, solution)]
-    if (worth < least) if runs else (worth != least):
-        faults.append((found, known))
-    if solution.stopped_by != "proof":
-        faults.append(solution.stopped_by)
-    return faults
 
 
 @pytest.mark.parametrize("size", [AGGREGATED_FROM, WHOLE_BELOW])

@@ -8,11 +8,12 @@ planner for GPUs that are partitioned already; places of instances by trying eve
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import combinations_with_replacement, islice, product
 
+from comparing import misstated
 from exhaustive import plan
 from exhaustive_values import Tiers
 from tiny import tiny
@@ -24,6 +25,7 @@ from models.hardware import bits
 from models.instance.cluster import Node
 from models.instance.instance import Instance
 from models.instance.reshaping import with_reshapable
+from planner.search.solve import solve
 
 SMALL, MIDDLE, LARGE = "1g.10gb", "2g.20gb", "3g.40gb"
 PLACES = {SMALL: (range(7), 1), MIDDLE: ((0, 2, 4), 2), LARGE: ((0, 4), 4)}
@@ -133,5 +135,32 @@ def best(instance: Instance, ways_of: Ways = geometries) -> Tiers | None:
     for made, count in ways:
         tiers = plan(made).tiers
         found.append(tuple((n, v + every * count if n == "stranded" else v) for n, v in tiers))
+    return max(found, key=_worth)
+
+
+def _worth(tiers: Iterable[tuple[str, int]]) -> tuple[int, ...]:
     minimised = ("disruption", "span", "stranded", "stability")
-    return max(found, key=lambda t: tuple(-v if n in minimised else v for n, v in t))
+    return tuple(-value if name in minimised else value for name, value in tiers)
+
+
+def differences(
+    instance: Instance | None, ways_of: Ways = geometries, *, runs: bool
+) -> list[object]:
+    """What sets the search apart from the best plan, and what the judge says against it.
+
+    Where pods run the plans that are tried have them where they are: some plan may be better.
+    """
+    if instance is None or not any(node.reshapable for node in instance.cluster.nodes):
+        return []
+    known = best(instance, ways_of)
+    if known is None:
+        return []
+    solution = solve(instance)
+    found = tuple((tier.name, tier.value) for tier in solution.tiers)
+    worth, least = _worth(found), _worth(known)
+    faults: list[object] = [*misstated("search", instance, solution)]
+    if (worth < least) if runs else (worth != least):
+        faults.append((found, known))
+    if solution.stopped_by != "proof":
+        faults.append(solution.stopped_by)
+    return faults
