@@ -26,7 +26,7 @@ from models.verify.adaptor import read_case
 from models.verify.check import check
 from models.verify.facts import Sharer
 from models.verify.shares import fewest_shared
-from planner.read.inputs import instance_from_document
+from planner.read.inputs import instance_from_document, load
 from planner.search.solve import AGGREGATED_FROM, WHOLE_BELOW, solve
 
 Json = dict[str, Any]
@@ -418,3 +418,10 @@ def test_ways_of_planning_large_instances_keep_every_rule(size: int) -> None:
         return [*misstated("search", instance, solve(instance, size=size))]
 
     assert wrong(range(examples(100, 20)), faults) == {}
+
+
+def test_workers_that_move_stay_on_one_model_where_other_pods_of_the_gang_stay() -> None:
+    """The pods with parts, which stay, run on two models: they do not hold the workers to one."""
+    path = Path(__file__).parent / "moves_beside_parts.yaml"
+    instance = load((str(path),)).instance
+    assert [*misstated("search", instance, solve(instance, size=WHOLE_BELOW))] == []

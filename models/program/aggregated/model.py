@@ -256,10 +256,11 @@ class AggregatedModel:
         None: wherever they may be.
         """
         found: list[frozenset[int] | None] = [None]
-        if demand.stays:
+        gang = self.instance.gangs[demand.gang]
+        if any(gang.roles[pod.role].gpus for pod in demand.stays):
             return found  # the pods that stay hold it to their model
         nodes = frozenset[int]().union(*(role.nodes for role in demand.gpu_roles))
-        gang, parts = self.instance.gangs[demand.gang], [nodes]
+        parts = [nodes]
         first = demand.gpu_roles[0]
         one_model = first.count > 1 and not gang.roles[first.role].mix_models
         one_model = one_model and not alone and len(demand.gpu_roles) == 1
