@@ -859,7 +859,7 @@ def _pod_errors(gang: GangDocument) -> Iterator[FieldError]:
             yield FieldError((*path, "index"), what, "give each its own index")
         seen.add((pod.role, pod.index))
         role = roles[pod.role]
-        shares = share_in(role.all_requests) is not None
+        shares = not role.gpus and share_in(role.all_requests) is not None
         if pod.gpu_group is not None and not shares:
             what, hint = "a group of a pod that shares no GPU", "remove it"
             yield FieldError((*path, "gpuGroup"), what, hint, at_key=True)

@@ -313,7 +313,7 @@ class GangReader:
     ) -> int | None:
         """Mask of the GPUs a running pod holds; None where the indices are unknown."""
         node = self.merged.cluster.nodes[position]
-        shares = share_in(role.all_requests) is not None
+        shares = not role.gpus and share_in(role.all_requests) is not None
         if self.lenient:
             return _observed_gpus(pod, role, node)
         if role.gpus > node.gpus and node.model is not None:
@@ -533,7 +533,7 @@ def _numbers(roles: Sequence[Sequence[Role]]) -> Callable[[int, int], int]:
 
 def _observed_gpus(pod: PodDocument, role: RoleDocument, node: Node) -> int | None:
     """Mask of the GPUs an observed pod holds; None without indices or if the node lacks them."""
-    shares = share_in(role.all_requests) is not None
+    shares = not role.gpus and share_in(role.all_requests) is not None
     if not role.gpus and not shares:
         return 0
     if not pod.gpus or role.gpus > node.gpus or any(gpu >= node.gpus for gpu in pod.gpus):
