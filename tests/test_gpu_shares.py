@@ -393,6 +393,26 @@ def test_who_finds_no_gpus_for_whole_and_parts_holds_no_room(
         assert decided["high"] == ("place", None)
 
 
+@pytest.mark.parametrize(
+    ("parts", "asks"),
+    [("sharing: {}", "{fraction: 0.5}"), ("dynamicMig: H100-80", "{profile: 3g.40gb}")],
+)
+def test_who_would_fit_if_all_gpus_were_healthy_may_start_some_day(
+    parts: str, asks: str, cli: RunCli, tmp_path: Path
+) -> None:
+    """Eight GPUs have two of these each, and six of them are healthy."""
+    text = ALONE[: ALONE.rindex("---")].replace("PARTS", f"{parts}, unhealthyGpus: [0, 1]")
+    text = text.replace("GPUS", "1").replace("ASKS", asks)
+    for pods, code in ((14, "Resources"), (15, "Never")):
+        written = text.replace("replicas: 2", f"replicas: {pods}")
+        (tmp_path / "input.yaml").write_text(written)
+        done = cli("plan", str(tmp_path / "input.yaml"), "--out", str(tmp_path / "plan.json"))
+        assert done.code == 0, done.err
+        plan = json.loads((tmp_path / "plan.json").read_text())
+        (high,) = (one for one in plan["spec"]["gangs"] if one["name"] == "high")
+        assert high["reason"]["code"] == code
+
+
 # Every way to share
 
 

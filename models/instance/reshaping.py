@@ -297,7 +297,8 @@ def with_reshapable(instance: Instance) -> Instance:
 def _reshaped(instance: Instance, node: Node, requested: Iterable[str], *, clear: bool) -> Node:
     if node.sharing is not None:
         return with_parts(node, requested)
-    return _with_instances(instance, node, requested) if clear else node
+    dynamic = node.dynamic_mig is not None and clear and not _hides(instance, node)
+    return _with_instances(node, requested) if dynamic else node
 
 
 Sharers = dict[int | str, Counter[str]]
@@ -367,21 +368,27 @@ def as_stated(node: Node) -> Node:
     )
 
 
-def unshared(node: Node) -> Node:
-    """The node if no pod had a part of its GPUs."""
-    if node.sharing is None and not node.shared:
+def unshared(node: Node, *, repaired: bool = False) -> Node:
+    """The node if no pod had a part of its GPUs; ``repaired``: and if all of them were healthy."""
+    if not (node.shared or node.sharing is not None or (repaired and node.reshapable)):
         return node
-    parts = [name for name, _ in node.allocatable if name.startswith(SHARE)]
-    stated = as_stated(node)
-    offered = {**dict.fromkeys(parts, 0), **dict(stated.allocatable)}
-    alone = replace(stated, allocatable=tuple(sorted(offered.items())))
-    return alone if node.sharing is None else with_parts(alone, parts)
+    alone = as_stated(node)
+    if repaired:
+        alone = replace(
+            alone, unhealthy=alone.partitioned, unknown_unhealthy=alone.unknown_partitioned
+        )
+    requested = [name for name, _ in node.allocatable if name.startswith((RESOURCE, SHARE))]
+    none = {name: 0 for name in requested if name.startswith(SHARE)}
+    offered = tuple(sorted({**none, **dict(alone.allocatable)}.items()))
+    alone = replace(alone, allocatable=offered)
+    if node.sharing is not None:
+        return with_parts(alone, requested)
+    return _with_instances(alone, requested) if node.reshapable else alone
 
 
-def _with_instances(instance: Instance, node: Node, requested: Iterable[str]) -> Node:
-    board = None if node.dynamic_mig is None else board_named(node.dynamic_mig)
-    if board is None or _hides(instance, node):
-        return node
+def _with_instances(node: Node, requested: Iterable[str]) -> Node:
+    board = board_named(node.dynamic_mig or "")
+    assert board is not None, "reading has refused unknown boards"
     gpus = node.healthy.bit_count()
     most = {
         resource_of(name): p.most * gpus for p in board.profiles for name in p.names if p.starts

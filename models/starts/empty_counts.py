@@ -95,7 +95,8 @@ class EmptyCounts:
 
     @cached_property
     def _nodes(self) -> tuple[Node, ...]:
-        return tuple(map(unshared, self._instance.cluster.nodes))
+        nodes = self._instance.cluster.nodes
+        return tuple(unshared(node, repaired=self._in_order) for node in nodes)
 
     @cached_property
     def _offers(self) -> tuple[dict[str, int], ...]:

@@ -386,7 +386,7 @@ def _is_in_order(node: Node) -> bool:
 
 def _in_order(node: Node) -> Node:
     """The node if it were ready, uncordoned and healthy, and no pod held anything of it."""
-    node = unshared(node)
+    node = unshared(node, repaired=True)
     return replace(
         without_conditions(node),
         ready=True,

@@ -89,27 +89,41 @@ def with_parts(nodes: Sequence[Node], requested: Collection[str]) -> tuple[Node,
     return tuple(found)
 
 
-def unshared(node: Node) -> Node:
-    """The node if no pod had a part of its GPUs; with all that they could have at once."""
+def unshared(node: Node, *, repaired: bool = False) -> Node:
+    """The node if no pod had a part of its GPUs; with all that they could have at once.
+
+    ``repaired``: and if all of them were healthy.
+    """
     if node.sharing is None and not node.sharers:
-        return node.as_it_was
+        was = node.as_it_was
+        return _with_all_gpus(node, was) if repaired and node.dynamic_mig is not None else was
     mask, unknown = node.comes, node.unknown_comes
     for one in node.sharers:
         mask |= 0 if isinstance(one.gpu, str) else 1 << one.gpu
         unknown += isinstance(one.gpu, str)
+    partitioned, somewhere = node.partitioned & ~mask, node.unknown_partitioned - unknown
     alone = replace(
         node,
         sharers=(),
         comes=0,
         unknown_comes=0,
-        partitioned=node.partitioned & ~mask,
-        unhealthy=node.unhealthy & ~mask,
-        unknown_unhealthy=node.unknown_unhealthy - unknown,
-        unknown_partitioned=node.unknown_partitioned - unknown,
+        partitioned=partitioned,
+        unhealthy=partitioned if repaired else node.unhealthy & ~mask,
+        unknown_unhealthy=somewhere if repaired else node.unknown_unhealthy - unknown,
+        unknown_partitioned=somewhere,
         allocatable={n: 0 if is_part(n) else most for n, most in node.allocatable.items()},
         could={},
     )
     return with_parts((alone,), node.allocatable)[0].as_it_was
+
+
+def _with_all_gpus(node: Node, was: Node) -> Node:
+    """What the node could have if its unhealthy GPUs, too, could be partitioned: each as much as another."""
+    gpus, offered = was.healthy.bit_count(), dict(was.allocatable)
+    for name in node.could:
+        stated = node.stated.get(name, 0)
+        offered[name] = stated + (offered[name] - stated) // gpus * was.whole_gpus
+    return replace(was, allocatable=offered)
 
 
 def room(node: Node, parts: Sequence[str]) -> Amounts:

@@ -55,7 +55,7 @@ class FreeCounts:
     @classmethod
     def at_best(cls, instance: Instance) -> FreeCounts:
         """On the empty cluster, with every node in order."""
-        nodes = [unshared(node) for node in instance.cluster.nodes]
+        nodes = [unshared(node, repaired=True) for node in instance.cluster.nodes]
         free = [node.whole_gpus for node in nodes]
         return cls(instance, FreeArrays(instance.cluster, free, [node.at_most for node in nodes]))
 
