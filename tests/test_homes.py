@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
 from random import Random
 
 import pytest
@@ -14,11 +15,12 @@ from models.documents.policy import Objective
 from models.instance.cluster import Node
 from models.instance.instance import Instance
 from models.instance.queue import Amount, Queue
+from models.instance.reshaping import with_reshapable
 from models.instance.solution import GangDecision, PodPlacement
 from models.program.base_state import base_decisions
 from models.program.linear_program import Linear
 from models.program.slots.slot_program import SlotModel
-from models.values.tier_values import tiers_of
+from models.values.tier_values import Evaluation, tiers_of
 from planner.search.bound.slot_bounds import SlotSearch
 from planner.search.bound.slot_problem import SlotProblem
 from planner.search.budget import Budget
@@ -53,6 +55,48 @@ def test_who_was_to_move_stays_where_the_time_is_over_meanwhile(
     decisions = SlotProblem(model, budget).decode(values)
     waits = ["wait" if one.name == "pair" else "keep" for one in instance.gangs]
     assert [one.decision for one in decisions] == waits
+
+
+def parts_beside_servers(gpus: tuple[str, str]) -> list[Node]:
+    """Two servers that may be partitioned, by their GPU, which have instances of unlike profiles."""
+    boards = ("H100-80", "H200")
+    kinds = tuple((f"nvidia.com/mig-{name}", 0) for name in ("3g.40gb", "3g.71gb"))
+    return [
+        replace(node(f"n{i}", switched(8, gpu=gpu)), allocatable=kinds, dynamic_mig=board)
+        for i, (gpu, board) in enumerate(zip(gpus, boards, strict=True))
+    ]
+
+
+def test_gpus_are_partitioned_where_the_solution_has_them_before_whole_ones_are_given() -> None:
+    """Greedy gives the first server whole, and of sixteen instances each is on the other."""
+    asked = [gang(f"i{k:02}", 1, 0, requests={"nvidia.com/mig-3g.40gb": 1}) for k in range(16)]
+    others = [gang("other", 1, 0, requests={"nvidia.com/mig-3g.71gb": 1}), gang("whole", 1, 8)]
+    nodes = parts_beside_servers(("H100", "H100"))
+    values = aimed(with_reshapable(build(nodes=nodes, gangs=[*asked, *others])))
+    assert values["admission/0"] == 24
+
+
+def test_slow_gangs_leave_fast_servers_to_those_that_are_fast_in_the_solution() -> None:
+    """The large gang is placed first, and is slow in the solution: the small ones need the fast server."""
+    speeds = (Fraction(2250), Fraction(312))
+    nodes = [
+        replace(one, model=replace(one.model, relative_speed=speed))
+        for one, speed in zip(parts_beside_servers(("B200", "A100")), speeds, strict=True)
+        if one.model is not None
+    ]
+    gangs = [gang(f"small{k}", 1, 1, priority=1) for k in range(8)]
+    gangs += [gang("part", 1, 0, requests={"nvidia.com/mig-3g.40gb": 1}), gang("large", 1, 8)]
+    instance = with_reshapable(build(nodes=nodes, gangs=gangs, objectives=("goodput", "waiting")))
+    model, budget = SlotModel(instance), Budget(instance.policy.solve)
+    both = Linear().add_linear(expression(model, instance, "goodput/1"), 100)
+    both.add_linear(expression(model, instance, "goodput/0"))
+    goal = Goal(both, maximize=True)
+    values = solve_by_branching(model.program, goal, budget, nodes=100, seconds=10).values
+    value = Evaluation(instance, SlotProblem(model, budget).decode(values))
+    found = {tier.name: value.tier(tier) for tier in tiers_of(instance)}
+    assert found["goodput/1"] == 8000
+    assert found["goodput/0"] == 960, "the large gang is on the slow server"
+    assert 100 * found["goodput/1"] + found["goodput/0"] == both.value(values)
 
 
 def racks(*sizes: int) -> list[Node]:

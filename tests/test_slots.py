@@ -246,6 +246,17 @@ def test_pieces_of_servers_are_no_room_for_a_whole_one() -> None:
     assert bounds(instance)["admission/0"] == (8, 8)
 
 
+def test_a_gpu_has_one_geometry_also_where_there_are_others_that_may_have_none() -> None:
+    """Two large instances, seven small ones, or one and four: not nine on one GPU beside a plain server."""
+    large, small = "nvidia.com/mig-3g.40gb", "nvidia.com/mig-1g.10gb"
+    none = ((small, 0), (large, 0))
+    own = replace(node("n1", switched(1)), allocatable=none, dynamic_mig="H100-80")
+    nodes = [own, replace(node("n2", switched(8)), allocatable=none)]
+    gangs = [gang(f"l{k}", 1, 0, requests={large: 1}) for k in range(2)]
+    gangs += [gang(f"s{k}", 1, 0, requests={small: 1}) for k in range(7)]
+    assert most(with_reshapable(build(nodes=nodes, gangs=gangs)), "admission/0") == 7
+
+
 def test_a_gang_that_may_stop_gives_its_slot_only_when_it_stops() -> None:
     # one GPU of each server is held by a gang that may be stopped; each that stops gives one slot of 8
     low = [gang(f"l{i}", 1, 1, stands=[(0, 0, i, mask(0))], preemptible=True) for i in range(2)]

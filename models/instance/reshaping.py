@@ -116,6 +116,12 @@ class Partitioning(Reshaping):
         """A geometry for each GPU that pods with these requests take; None if no GPUs have them."""
         return cover(self.geometries, self._wanted(self._amounts(used)))
 
+    def decided(self, used: Mapping[str, int], chosen: Iterable[Amounts]) -> Decided:
+        """The node once GPUs besides those that pods with these requests take have these geometries."""
+        found = [*(self.cover(used) or ()), *chosen]
+        there = tuple(map(sum, zip(self.there, *found, strict=True)))
+        return Decided(self.resources, there, self.most, len(found))
+
     def _taken(self, wanted: Amounts, enough: int | None = None) -> int:  # noqa: ARG002
         found = cover(self.geometries, wanted)
         return NONE_HAS if found is None else len(found)
@@ -133,6 +139,19 @@ class Partitioning(Reshaping):
             else:
                 most = middle
         return least
+
+
+@dataclass(frozen=True, slots=True)
+class Decided(Reshaping):
+    """So many idle ``gpus`` have become what is ``there``; no other may be partitioned or shared."""
+
+    gpus: int
+
+    def _taken(self, wanted: Amounts, enough: int | None = None) -> int:  # noqa: ARG002
+        return NONE_HAS if any(wanted) else self.gpus
+
+    def _more(self, amounts: Amounts, gpus: int) -> list[int]:  # noqa: ARG002
+        return [there - used for there, used in zip(self.there, amounts, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from models.documents.gang import Hold
@@ -16,7 +17,7 @@ from models.instance.disruption_budgets import guards
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS, Room, is_blind
-from models.instance.reshaping import reshaping
+from models.instance.reshaping import Amounts, Partitioning, reshaping
 from models.instance.run_times import protected
 from models.instance.solution import GangDecision, PodPlacement
 from models.program.base_state import base_decisions, outcome, standing_pods
@@ -257,9 +258,7 @@ class FreeSpace:
         if self.reach is not None:
             self.reach.add(gang, old, -1)
             self.reach.add(gang, new)
-        for n in touched:
-            self._count(n)
-            self.arrays.change(n, self.by_node[n].free, self.by_node[n].left)
+        self._recount_nodes(touched)
 
     def _recount(self, gang: int, old: Pods, new: Pods) -> None:
         """Count the pods of a gang for the rules about pods and about whole domains."""
@@ -363,6 +362,28 @@ class FreeSpace:
         self._wanted[n] = (node_space.raw, used)
         node_space.raw, left = one.left(node_space.raw, used)
         node_space.left.update(left)
+
+    @contextmanager
+    def partitioned(self, geometries: Mapping[int, Sequence[Amounts]]) -> Iterator[None]:
+        """Meanwhile idle GPUs of these nodes have such instances, and no other GPUs are partitioned there."""
+        known = self._reshaping
+        own = {
+            n: one.decided(self._wanted[n][1], chosen)
+            for n, chosen in geometries.items()
+            if isinstance(one := known[n], Partitioning)
+        }
+        self._reshaping = {**known, **own}
+        self._recount_nodes(own)
+        try:
+            yield
+        finally:
+            self._reshaping = known
+            self._recount_nodes(own)
+
+    def _recount_nodes(self, nodes: Iterable[int]) -> None:
+        for n in nodes:
+            self._count(n)
+            self.arrays.change(n, self.by_node[n].free, self.by_node[n].left)
 
     def left_beside(
         self, n: int, gpus: int, used: Mapping[str, int]

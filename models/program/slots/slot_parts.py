@@ -9,7 +9,7 @@ for all parts of a group together, and each has at most one part that takes more
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from models.gpu_shares import SHARE
@@ -25,10 +25,38 @@ from models.program.slots.slot_rooms import Mode
 
 @dataclass
 class Reshaped:
-    """Nodes whose GPUs may become the same. ``opened``: how many of their GPUs are not given whole."""
+    """Nodes whose GPUs may become the same. ``opened``: how many of their GPUs are not given whole.
+
+    ``geometries``: by variable, the instances of GPUs of which there are so many.
+    """
 
     nodes: frozenset[int]
+    resources: tuple[str, ...]
     opened: Linear = field(default_factory=Linear)
+    geometries: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass
+class Parts:
+    """What is asked for beyond what is there, by resource: none in a solution."""
+
+    groups: list[Reshaped] = field(default_factory=list)
+    short: dict[str, Linear] = field(default_factory=dict)
+
+    def geometries(self, values: Sequence[int]) -> Iterator[tuple[Reshaped, list[tuple[int, ...]]]]:
+        """Geometries of the GPUs that a solution partitions; none that it can spare."""
+        spare = {resource: -short.value(values) for resource, short in self.short.items()}
+        for group in self.groups:
+            found = list[tuple[int, ...]]()
+            for variable, geometry in group.geometries.items():
+                counts = dict(zip(group.resources, geometry, strict=True))
+                own = {r: count for r, count in counts.items() if count and r in spare}
+                gone = min([values[variable], *(spare[r] // count for r, count in own.items())])
+                for r, count in own.items():
+                    spare[r] -= gone * count
+                found += [geometry] * (values[variable] - gone)
+            if found:
+                yield group, found
 
 
 def hold_parts(
@@ -37,11 +65,11 @@ def hold_parts(
     choices: Sequence[Choice],
     modes: Iterable[Mode],
     rooms: Sequence[Room],
-) -> list[Reshaped]:
+) -> Parts:
     """Add the rows. ``rooms``: next to the pods that stay under every option."""
     used, staying = _used(instance, choices, modes)
     if not used:
-        return []
+        return Parts()
     supplied = {resource: Linear() for resource in used}
     for n, node in enumerate(instance.cluster.nodes):
         offered, could = dict(rooms[n].left), dict(node.reshapable)
@@ -51,7 +79,7 @@ def hold_parts(
             supply.constant += max(0, there, staying[n, resource])
     found = []
     for one, nodes in _groups(instance):
-        reshaped = Reshaped(frozenset(nodes))
+        reshaped = Reshaped(frozenset(nodes), one.resources)
         idle = sum(rooms[n].free_gpus for n in nodes)
         if isinstance(one, Partitioning):
             _partition(program, one, idle, reshaped, supplied)
@@ -60,7 +88,7 @@ def hold_parts(
         found.append(reshaped)
     for resource, expression in used.items():
         program.at_most(expression.add_linear(supplied[resource], -1))
-    return found
+    return Parts(found, used)
 
 
 def _used(
@@ -113,9 +141,11 @@ def _partition(
     for geometry in one.geometries:
         gpus = program.integer(0, idle)
         reshaped.opened.add(gpus)
+        reshaped.geometries[gpus] = geometry
         for resource, count in zip(one.resources, geometry, strict=True):
             if resource in supplied:
                 supplied[resource].add(gpus, count)
+    program.at_most(Linear(dict(reshaped.opened.terms)), idle)
 
 
 def _share(

@@ -73,7 +73,7 @@ class SlotModel(Slots):
             self._choose(choice)
         self.spares = Spares(instance, self._may_be_idle, self._room.stopping)
         choices = self.requests.choices
-        self._reshaped = hold_parts(instance, self.program, choices, self.modes, self._state.rooms)
+        self.parts = hold_parts(instance, self.program, choices, self.modes, self._state.rooms)
         found = self._node_sets()
         everywhere = frozenset[int]().union(*found)
         self._node_rows(everywhere, found[:MAX_SETS])
@@ -129,7 +129,7 @@ class SlotModel(Slots):
             taken = Linear(constant=self.spares.slots(nodes, size))
             for mode in self.modes:
                 taken.add(mode.variable, self._room.taken(mode, nodes, size))
-            for one in self._reshaped if size == 1 else ():
+            for one in self.parts.groups if size == 1 else ():
                 if one.nodes <= nodes:
                     taken.add_linear(one.opened)
             if taken.terms:

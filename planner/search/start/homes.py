@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 
+from models.instance.reshaping import Amounts
 from models.instance.solution import GangDecision, PodPlacement, placed
 from models.program.base_state import base_decisions
 from models.program.slots.slot_program import SlotModel
@@ -47,21 +48,71 @@ def settle_in(
     _keep_spares(model, values, space)
     homes = _Homes(model, values, space)
     coming = sorted(map(homes.settler, chosen.values()), key=lambda one: one.key)
-    for settler in coming:
-        mode, moves = settler.mode, settler.mode.option.effect.moved
-        if mode.shape is None and not moves:
-            continue
-        # once the budget is over the others wait, but nobody stays away who was only to move
-        found_one = not budget.exhausted() and _place(space, mode, homes.of(settler))
-        if moves and not found_one:
-            homeless.add(mode.option.demand.gang)
-            space.set(mode.option.demand.gang, ())
+    parts = coming if model.parts.groups else []
+    beyond = _faster(model, chosen) if parts else {}
+    with space.partitioned(_geometries(model, values, space)):
+        for settler in coming:
+            mode, moves = settler.mode, settler.mode.option.effect.moved
+            if mode.shape is None and not moves:
+                continue
+            gang, home = mode.option.demand.gang, homes.of(settler)
+            # once the budget is over the others wait, but nobody stays away who was only to move
+            found_one = not budget.exhausted() and _place(space, mode, home, beyond.get(gang))
+            if moves and not found_one:
+                homeless.add(gang)
+                space.set(gang, ())
+        _admit_parts(space, parts, budget)
     start(space, dict.fromkeys(chosen, 1.0), budget)
     found = [
         one if space.pods[i] == one.pods and i not in homeless else space.decision(i)
         for i, one in enumerate(decisions)
     ]
     return found, homeless
+
+
+def _faster(model: SlotModel, chosen: Mapping[int, Mode]) -> dict[int, frozenset[int]]:
+    """By gang, nodes on which it would be faster than in the solution: others or parts need their GPUs."""
+    found = dict[int, frozenset[int]]()
+    for mode in model.modes:
+        gang = mode.option.demand.gang
+        if mode.shape is not None and gang in chosen and mode.speed > chosen[gang].speed:
+            nodes = frozenset[int]().union(*(r.nodes for r in mode.option.demand.gpu_roles))
+            found[gang] = found.get(gang, frozenset()) | nodes
+    return found
+
+
+def _place_apart(
+    space: FreeSpace, mode: Mode, home: frozenset[int] | None, faster: frozenset[int]
+) -> bool:
+    """Place a gang at home, or anywhere, but not on these nodes."""
+    demand = mode.option.demand
+    homes = (demand.nodes,) if home is None else (home, demand.nodes)
+    held = [demand.on_gpus(nodes - faster) for nodes in homes if nodes - faster]
+    return any(admit(space, one, least_speed=mode.speed) for one in held if one.possible)
+
+
+def _admit_parts(space: FreeSpace, settlers: Iterable[_Settler], budget: Budget) -> None:
+    """Gangs of the solution without whole GPUs start."""
+    for settler in settlers:
+        demand = settler.mode.option.demand
+        waits = not space.instance.gangs[demand.gang].running
+        if settler.mode.shape is None and waits and not budget.exhausted():
+            admit(space, demand)
+
+
+def _geometries(
+    model: SlotModel, values: Sequence[int], space: FreeSpace
+) -> dict[int, list[Amounts]]:
+    """By node, the geometries of idle GPUs, as many as in the solution: on few nodes, full ones last."""
+    found, free = dict[int, list[Amounts]](), space.arrays.free
+    for group, geometries in model.parts.geometries(values):
+        nodes, at = np.array(sorted(group.nodes)), 0
+        for n in nodes[np.lexsort((nodes, free[nodes]))].tolist():
+            own = geometries[at : at + int(free[n])]
+            at += len(own)
+            if own:
+                found[n] = own
+    return found
 
 
 def _keep_spares(model: SlotModel, values: Sequence[int], space: FreeSpace) -> None:
@@ -74,9 +125,19 @@ def _keep_spares(model: SlotModel, values: Sequence[int], space: FreeSpace) -> N
         space.closed.prefer(rule, frozenset(own))
 
 
-def _place(space: FreeSpace, mode: Mode, home: frozenset[int] | None) -> bool:
-    """Place a gang at home, or anywhere; one that starts as fast as in the solution, if possible."""
+def _place(
+    space: FreeSpace,
+    mode: Mode,
+    home: frozenset[int] | None,
+    faster: frozenset[int] | None,
+) -> bool:
+    """Place a gang at home, or anywhere; one that starts as fast as in the solution, if possible.
+
+    ``faster``: nodes that are left to others as long as there are any.
+    """
     demand = mode.option.demand
+    if faster and not mode.option.effect.moved and _place_apart(space, mode, home, faster):
+        return True
     at_home = demand if home is None else demand.on_gpus(home)
     for held, speed in ((at_home, mode.speed), (demand, mode.speed), (at_home, 0)):
         if not mode.option.effect.moved:
