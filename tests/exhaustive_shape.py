@@ -13,8 +13,11 @@ from exhaustive_prices import domain, labels_of
 from exhaustive_values import Pods, standing
 
 from models.instance.cluster import Node
-from models.instance.gang import Gang
+from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
+
+WHOLE = "all GPUs whole before the plan"
+"""Labels a node of which a test partitions or shares GPUs beforehand, as a plan would."""
 
 Claims = frozenset[tuple[int, tuple[str, ...], bool]]
 """Domains with pods with GPUs: level, domain, and whether a gang wants it for itself."""
@@ -59,7 +62,10 @@ class Exclusion:
 
 
 class Spares:
-    """Rule 2.21. ``owed``: nodes of a domain that could be idle, and how many of them must be."""
+    """Rule 2.21. ``owed``: nodes of a domain that could be idle, and how many of them must be.
+
+    ``idle``: all nodes that are so while nobody comes.
+    """
 
     def __init__(self, instance: Instance) -> None:
         cluster = instance.cluster
@@ -68,9 +74,10 @@ class Spares:
             pod.node
             for gang in instance.gangs
             for pod in standing(gang)
-            if gang.roles[pod.role].gpus
+            if gang.roles[pod.role].gpus or _parts(gang.roles[pod.role])
         }
         self.owed: list[tuple[tuple[int, ...], int]] = []
+        self.idle = {n for n, node in enumerate(cluster.nodes) if _sound(node) and n not in busy}
         for name, spares in instance.policy.spares:
             number = levels.index(name)
             members: dict[tuple[str, ...], list[int]] = {}
@@ -79,8 +86,10 @@ class Spares:
                     members.setdefault(domain(cluster, number, n), []).append(n)
             for nodes in members.values():
                 sound = [n for n in nodes if _sound(cluster.nodes[n])]
-                idle = [n for n in sound if n not in busy]
-                failed = len(nodes) - len(sound)
+                made = [n for n in nodes if (WHOLE, "true") in cluster.nodes[n].labels]
+                were = {*sound, *(n for n in made if not _failed(cluster.nodes[n]))}
+                idle = [n for n in were if n not in busy]
+                failed = sum(_failed(cluster.nodes[n]) for n in nodes)
                 self.owed.append((tuple(sound), min(spares - failed, len(idle))))
 
     def kept(self, idle: Collection[int]) -> bool:
@@ -92,6 +101,15 @@ def ours(instance: Instance, node: Node) -> bool:
     """Whether the policy selects the node."""
     labels = labels_of(instance.cluster, node)
     return all(labels.get(key) == value for key, value in instance.policy.node_selector)
+
+
+def _parts(role: Role) -> bool:
+    return any(name.startswith(("nvidia.com/mig-", "share.")) for name, _ in role.requests)
+
+
+def _failed(node: Node) -> bool:
+    sick = node.unhealthy & ~node.partitioned or node.unknown_unhealthy > node.unknown_partitioned
+    return not node.ready or node.unschedulable or bool(sick)
 
 
 def _sound(node: Node) -> bool:

@@ -16,7 +16,8 @@ import pytest
 from comparing import misstated, wrong
 from conftest import RunCli
 from effort import examples, first_fast
-from tiny_geometries import differences
+from plan_documents import sealed
+from tiny_geometries import SPARES, differences
 from tiny_shares import PARTS, sharing, ways
 
 from models.documents.canonical import canonical_instance
@@ -420,6 +421,31 @@ def test_who_would_fit_if_all_gpus_were_healthy_may_start_some_day(
 def test_the_search_equals_trying_every_way_to_share(first: int) -> None:
     seeds = range(first, first + 20)
     assert wrong(seeds, lambda seed: differences(sharing(seed), ways, runs=False)) == {}
+
+
+def test_nodes_kept_free_get_no_parts_either() -> None:
+    def faults(seed: int) -> list[object]:
+        runs = seed % 3 == 0
+        return differences(sharing(seed, runs=runs, more=SPARES), ways, runs=runs)
+
+    assert wrong(range(examples(200, 40)), faults) == {}
+
+
+def test_the_judge_objects_to_parts_on_nodes_kept_free(cli: RunCli, folder: Path) -> None:
+    """Nobody runs on the third server, alone in its rack: the replicas take parts of it."""
+    running = folder / "input" / "running.yaml"
+    running.write_text(running.read_text().partition("---")[0])
+    plan = made(cli, folder)
+    assert "h100-3" in {one["node"] for one in plan["spec"]["shares"]}
+    assert check(plan) == []
+    plan["instance"]["policy"]["spec"]["spares"] = {"rack": 1}
+    said = {found.message for found in check(sealed(plan)) if found.rule == "spares"}
+    assert "rack of h100-3: 0 nodes are idle, 1 must stay so" in said
+    policy = "apiVersion: gangplan.dev/v1alpha1\nkind: Policy\nspec: {spares: {rack: 1}}\n"
+    (folder / "input" / "policy.yaml").write_text(policy)
+    plan = made(cli, folder)
+    assert "h100-3" not in {one["node"] for one in plan["spec"].get("shares", ())}
+    assert check(plan) == []
 
 
 def test_where_most_things_run_plans_are_as_good_as_without_touching_them() -> None:

@@ -12,7 +12,7 @@ import pytest
 from comparing import misstated, wrong
 from conftest import RunCli
 from effort import examples, first_fast
-from tiny_geometries import differences, dynamic
+from tiny_geometries import SPARES, differences, dynamic
 
 from models.documents.canonical import digest
 from models.verify.check import check
@@ -281,6 +281,13 @@ def test_ways_of_planning_large_instances_keep_every_rule(size: int) -> None:
 def test_the_search_equals_trying_every_way_to_partition(first: int) -> None:
     seeds = range(first, first + 20)
     assert wrong(seeds, lambda seed: differences(dynamic(seed), runs=False)) == {}
+
+
+def test_nodes_kept_free_are_not_partitioned() -> None:
+    def faults(seed: int) -> list[object]:
+        return differences(dynamic(seed, more=SPARES), runs=False)
+
+    assert wrong(range(examples(200, 40)), faults) == {}
 
 
 def test_where_most_things_run_plans_are_as_good_as_without_touching_them() -> None:

@@ -131,6 +131,10 @@ SPARES = (("rack", 1),)
         ({}, []),  # idle: it is the spare
         ({"unschedulable": True}, []),  # one has failed: its spare is given back
         ({"unhealthyGpus": [3]}, []),
+        (
+            {"unknownPartitioned": 1},
+            [("spares", None)],
+        ),  # neither failed nor as good as a whole one
         ({"labels": {"ours": "no"}}, [("spares", None)]),
         (None, [("spares", None)]),  # no third node
     ],

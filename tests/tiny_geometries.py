@@ -15,6 +15,7 @@ from itertools import combinations_with_replacement, islice, product
 
 from comparing import misstated
 from exhaustive import plan
+from exhaustive_shape import WHOLE, Spares
 from exhaustive_values import Tiers
 from tiny import tiny
 from tiny_busy import busy
@@ -33,15 +34,16 @@ PLACES = {SMALL: (range(7), 1), MIDDLE: ((0, 2, 4), 2), LARGE: ((0, 4), 4)}
 
 WITHOUT = ("queues", "hold_room", "unknown_unhealthy", "unknown_gpus", "binding_none", "incomplete")
 MORE = ("instances", "launchers", "cpu_gangs", "roles")
+SPARES = (*MORE, "spares", "levels")
 MOST_PLANS = 40
 """Geometries of an instance that are tried."""
 
 
-def dynamic(seed: int, *, runs: bool = False) -> Instance:
-    """An instance by seed; ``runs``: with pods that run."""
+def dynamic(seed: int, *, runs: bool = False, more: tuple[str, ...] = MORE) -> Instance:
+    """An instance by seed; ``runs``: with pods that run; ``more``: what it has three times as much of."""
     draws = Draws(seed, (), ("instances",))
     r = draws.random("dynamic")
-    found = busy(seed, WITHOUT, MORE) if runs else tiny(seed, (*WITHOUT, "running"), MORE)
+    found = busy(seed, WITHOUT, more) if runs else tiny(seed, (*WITHOUT, "running"), more)
     nodes = list(found.cluster.nodes)
     having = [n for n, node in enumerate(nodes) if node.healthy and not node.unknown_unhealthy]
     for n in r.sample(having, min(len(having), r.choice((1, 1, 2)))):
@@ -111,12 +113,19 @@ def _ways(instance: Instance, n: int, wanted: frozenset[str]) -> list[tuple[Node
                 offered[f"nvidia.com/mig-{name}"] += 1
         made = replace(
             plain,
+            labels=was_whole(node) if mig else node.labels,
             mig=(*node.mig, *mig),
             unhealthy=node.unhealthy | mask,
             allocatable=tuple(offered.items()),
         )
         found.append((made, len(mig)))
     return found
+
+
+def was_whole(node: Node) -> tuple[tuple[str, str], ...]:
+    """The labels of a node of which GPUs are no longer whole; with one more if all of them were."""
+    sick = node.unhealthy or node.unknown_unhealthy
+    return node.labels if sick else (*node.labels, (WHOLE, "true"))
 
 
 Ways = Callable[[Instance], Iterator[tuple[Instance, int]]]
@@ -133,6 +142,9 @@ def best(instance: Instance, ways_of: Ways = geometries) -> Tiers | None:
         return None
     found = []
     for made, count in ways:
+        spares = Spares(made)
+        if not spares.kept(spares.idle):
+            continue
         tiers = plan(made).tiers
         found.append(tuple((n, v + every * count if n == "stranded" else v) for n, v in tiers))
     return max(found, key=_worth)

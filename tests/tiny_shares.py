@@ -15,7 +15,7 @@ from itertools import product
 from tiny import tiny
 from tiny_busy import busy
 from tiny_draws import Draws
-from tiny_geometries import LARGE, MIDDLE, MORE, SMALL, WITHOUT
+from tiny_geometries import LARGE, MIDDLE, MORE, SMALL, WITHOUT, was_whole
 
 from models.documents.cluster import GpuSharing
 from models.hardware import bits
@@ -41,10 +41,13 @@ PARTS = {
 Parts = tuple[str, ...]
 
 
-def sharing(seed: int, *, runs: bool = False) -> Instance | None:
-    """An instance by seed; ``runs``: with pods that run. None if those find no GPU to share."""
+def sharing(seed: int, *, runs: bool = False, more: tuple[str, ...] = MORE) -> Instance | None:
+    """An instance by seed; ``runs``: with pods that run; ``more``: what it has three times as much of.
+
+    None if pods that run find no GPU to share.
+    """
     r = Draws(seed, (), ("instances",)).random("sharing")
-    found = busy(seed, WITHOUT, MORE) if runs else tiny(seed, (*WITHOUT, "running"), MORE)
+    found = busy(seed, WITHOUT, more) if runs else tiny(seed, (*WITHOUT, "running"), more)
     names = dict(zip((SMALL, MIDDLE, LARGE), r.sample(sorted(PARTS), 3), strict=True))
     gangs = tuple(_asking(gang, names) for gang in found.gangs)
     asked = {part for gang in gangs for role in gang.roles if (part := _part(role))}
@@ -204,6 +207,7 @@ def _ways(instance: Instance, n: int, wanted: frozenset[str]) -> list[tuple[Node
         more = len(opened) if hidden else 0
         made = replace(
             node,
+            labels=was_whole(node) if opened else node.labels,
             sharing=None,
             shared=(*node.shared, *(SharedGpu(g, None, ()) for g in bits(mask))),
             unhealthy=node.unhealthy | mask,

@@ -97,6 +97,12 @@ class Node:
         return self.gpus - known - unknown + len(self.shared)
 
     @property
+    def has_failed_gpus(self) -> bool:
+        """Whether GPUs are unhealthy that are not partitioned and not shared."""
+        failed = self.unknown_unhealthy > self.unknown_partitioned
+        return failed or bool(self.unhealthy & ~self.partitioned)
+
+    @property
     def healthy(self) -> int:
         """Bit mask of the GPUs not known to be unhealthy, and not partitioned."""
         return (self.model.all_gpus if self.model else 0) & ~self.unhealthy

@@ -12,6 +12,8 @@ from fractions import Fraction
 
 from models.documents.communication import DEFAULT_FRACTION
 from models.documents.gang import Hold, NodeExpression, Parallelism, Patience, Toleration
+from models.gpu_shares import SHARE
+from models.mig import RESOURCE
 from models.units import whole_number
 
 OWN_FORMULAS = ("all-to-all", "parameter-server", "pipeline")
@@ -171,6 +173,11 @@ class Role:
     parallelism: Parallelism | None = None
 
     @property
+    def uses_gpus(self) -> bool:
+        """Whether its pods have GPUs, or instances or parts of some."""
+        return bool(self.gpus) or has_parts(self.requests)
+
+    @property
     def slice_layers(self) -> tuple[tuple[int, int], ...]:
         """(size, level) of every layer of slices, innermost first."""
         if self.slice_size is None or self.slice_level is None:
@@ -184,6 +191,11 @@ class Role:
     def allowed_counts(self) -> range:
         """Every pod count the role may run with, ascending."""
         return range(self.min, self.max + 1, self.step)
+
+
+def has_parts(requests: Iterable[tuple[str, int]]) -> bool:
+    """Whether instances (MIG) or parts of shared GPUs are among what a pod requests."""
+    return any(resource.startswith((RESOURCE, SHARE)) for resource, _ in requests)
 
 
 OFFERS = "offers.gangplan.dev/"

@@ -264,7 +264,8 @@ def _spare_nodes(instance: Instance) -> tuple[SpareNodes, ...]:
             own = [n for n in own if instance.ours(cluster.nodes[n])]
             intact = tuple(n for n in own if _intact(instance, cluster.nodes[n]))
             idle = sum(n not in held for n in intact)
-            least = min(wanted - (len(own) - len(intact)), idle)
+            failed = sum(_failed(instance, cluster.nodes[n]) for n in own)
+            least = min(wanted - failed, idle)
             if least > 0:
                 found.append(SpareNodes(intact, least))
     return tuple(found)
@@ -284,14 +285,18 @@ def _spare_domains(instance: Instance) -> dict[int, tuple[int, ...]]:
 
 
 def _intact(instance: Instance, node: Node) -> bool:
-    """Whether the node is in order with all its GPUs."""
+    """Whether the node is in order, and all its GPUs can be given whole."""
     return instance.schedulable(node) and node.healthy_gpus == node.gpus
 
 
+def _failed(instance: Instance, node: Node) -> bool:
+    return not instance.schedulable(node) or node.has_failed_gpus
+
+
 def held_nodes(instance: Instance, pods: Sequence[Pods]) -> set[int]:
-    """Nodes with pods with GPUs."""
+    """Nodes with pods with GPUs, or with instances or parts of some."""
     gangs = zip(instance.gangs, pods, strict=True)
-    return {pod.node for gang, own in gangs if own for pod in _gpu_pods(gang, own)}
+    return {pod.node for gang, own in gangs for pod in own if gang.roles[pod.role].uses_gpus}
 
 
 def _on_spares(instance: Instance, pods: Sequence[Pods]) -> set[int]:
@@ -303,8 +308,10 @@ def _on_spares(instance: Instance, pods: Sequence[Pods]) -> set[int]:
     short = [r for r in rules if sum(n not in held for n in r.nodes) < r.least]
     came: dict[int, set[int]] = defaultdict(set)
     for gang in range(len(pods)) if short else ():
-        for pod in new_pods(instance, gang, pods[gang]):
-            came[pod.node].add(gang)
+        standing, roles = set(_standing(instance)[gang]), instance.gangs[gang].roles
+        for pod in pods[gang]:
+            if roles[pod.role].uses_gpus and pod not in standing:
+                came[pod.node].add(gang)
     for rule in short:
         gangs = set[int]().union(*(came[n] for n in rule.nodes if n in came))
         if gangs and found.isdisjoint(

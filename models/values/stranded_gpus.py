@@ -127,7 +127,8 @@ def _spares(instance: Instance, idle: Sequence[int]) -> set[int]:
                 if instance.schedulable(cluster.nodes[n])
                 and cluster.nodes[n].healthy_gpus == cluster.nodes[n].gpus
             ]
-            failed = sum(instance.ours(cluster.nodes[n]) for n in nodes) - len(sound)
+            own = [node for node in map(cluster.nodes.__getitem__, nodes) if instance.ours(node)]
+            failed = sum(node.has_failed_gpus or not instance.schedulable(node) for node in own)
             whole = [n for n in sound if idle[n] == cluster.nodes[n].gpus]
             kept = max(0, min(count - failed, len(whole)) - len(found.intersection(whole)))
             found.update([n for n in whole if n not in found][-kept:] if kept else ())

@@ -24,7 +24,7 @@ from models.documents.capacity import (
 from models.documents.gang import Toleration
 from models.instance.cluster import Node
 from models.instance.eligibility import model_matches, tolerated
-from models.instance.gang import Gang
+from models.instance.gang import Gang, has_parts
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS, free_after
 from models.instance.solution import GangDecision, PodPlacement, placed
@@ -177,7 +177,11 @@ class FreeRoom:
     def _spares(self, held: Sequence[Held]) -> list[int]:
         """The nodes that stay free for failures: of those in order and idle, the ones with the least room."""
         rules = spare_nodes(self._instance)
-        busy = {one.pod.node for one in held if one.gpus} if rules else set()
+        busy = (
+            {one.pod.node for one in held if one.gpus or has_parts(one.requests)}
+            if rules
+            else set()
+        )
         spared: set[int] = set()
         for rule in sorted(rules, key=lambda rule: len(rule.nodes)):
             idle = [n for n in rule.nodes if n not in busy and n not in spared]

@@ -23,8 +23,8 @@ class ClosedNodes:
     """``active``: whether any rule closes nodes; all else must be called only then.
 
     ``pods``: of every gang, as they change: what rules close that are not counted here is asked each time.
-    ``_pods``: pods with GPUs, by node. ``_tenants``: by level, domain and gang. ``_spared``: nodes kept free,
-    by rule; the rules in ``_stale`` choose again.
+    ``_pods``: pods with GPUs, or parts of some, by node. ``_tenants``: by level, domain and gang.
+    ``_spared``: nodes kept free, by rule; the rules in ``_stale`` choose again.
     """
 
     def __init__(self, instance: Instance, pods: Sequence[Sequence[PodPlacement]]) -> None:
@@ -45,13 +45,14 @@ class ClosedNodes:
     def add(self, gang: int, pod: PodPlacement, pods: int) -> None:
         """Count a pod of a gang (``pods`` 1), or no longer (-1)."""
         spec = self._instance.gangs[gang]
-        if not spec.roles[pod.role].gpus:
+        role = spec.roles[pod.role]
+        if not role.uses_gpus:
             return
         before = self._pods[pod.node]
         self._pods[pod.node] += pods
         if not before or not self._pods[pod.node]:
             self._stale.update(spare_domains(self._instance).get(pod.node, ()))
-        for level, domains in self._tenants.items():
+        for level, domains in self._tenants.items() if role.gpus else ():
             gangs = domains[self._instance.cluster.domain_of[level][pod.node]]
             gangs[gang] += pods
             if not gangs[gang]:
@@ -65,13 +66,17 @@ class ClosedNodes:
         self._stale.add(rule)
 
     def narrowed(self, demand: Demand) -> Demand:
-        """The demand without the nodes to which none of its pods with GPUs may come."""
+        """The demand without the nodes to which none of its pods with GPUs, or parts of some, may come."""
         closed = self._closed(demand.gang) | self._closed_else(demand.gang)
         if not closed:
             return demand
+        spec, spares = self._instance.gangs[demand.gang], self._spares()
+        own = [closed if role.gpus else spares for role in demand.roles]
         roles = tuple(
-            replace(role, nodes=self._without(role.nodes, closed)) if role.gpus else role
-            for role in demand.roles
+            replace(role, nodes=self._without(role.nodes, nodes))
+            if spec.roles[role.role].uses_gpus
+            else role
+            for role, nodes in zip(demand.roles, own, strict=True)
         )
         return replace(demand, roles=roles)
 
@@ -137,13 +142,13 @@ class ClosedNodes:
 
 
 def _uses(instance: Instance) -> Counter[int]:
-    """Waiting roles with GPUs that may use each node."""
+    """Waiting roles with GPUs, or parts of some, that may use each node."""
     sets = Counter(
         instance.eligible_nodes(role)
         for gang in instance.gangs
         if not gang.running
         for role in gang.roles
-        if role.gpus
+        if role.uses_gpus
     )
     found: Counter[int] = Counter()
     for nodes, roles in sets.items():

@@ -1,15 +1,18 @@
 """Spares: of the nodes with GPUs in a domain as many stay idle as the policy keeps free for failures.
 
 Nodes that have failed are taken off that number, and no domain owes more idle nodes than it had before.
+A node of which a GPU is partitioned or shared has not failed, and is not idle: it replaces no whole one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from models.verify.facts import Facts, Node
+from models.verify.facts import Facts, Node, Role
 from models.verify.outcome import Outcome
+from models.verify.partitions import INSTANCES
 from models.verify.rule import Judged
+from models.verify.shares import is_part
 from models.verify.violation import Violation, printable
 
 
@@ -20,7 +23,8 @@ def check(outcome: Outcome) -> Iterator[Violation]:
     busy = {
         n
         for n, use in enumerate(outcome.usage.nodes)
-        if any(outcome.changes[i].gang.roles[pod.role].gpus for i, pod, _ in use.tenants)
+        if (facts.nodes[n].comes or facts.nodes[n].unknown_comes)
+        or any(_on_gpus(outcome.changes[i].gang.roles[pod.role]) for i, pod, _ in use.tenants)
     }
     before = _idle_before(outcome)
     for level, spares in facts.spares:
@@ -44,21 +48,29 @@ def _domains(facts: Facts, level: int) -> list[list[int]]:
 
 
 def _failed(node: Node) -> bool:
-    return not node.usable or bool(node.unhealthy) or node.unknown_unhealthy > 0
+    sick = node.unhealthy & ~node.partitioned
+    return not node.usable or bool(sick) or node.unknown_unhealthy > node.unknown_partitioned
 
 
 def _sound(node: Node) -> bool:
-    return not _failed(node)
+    """Whether the node, as it was before the plan, is in order with all its GPUs whole."""
+    was = node.as_it_was
+    return was.usable and not was.unhealthy and not was.unknown_unhealthy
+
+
+def _on_gpus(role: Role) -> bool:
+    """Whether its pods have GPUs, or instances or parts of some."""
+    return bool(role.gpus) or any(r.startswith(INSTANCES) or is_part(r) for r in role.requests)
 
 
 def _idle_before(outcome: Outcome) -> set[int]:
-    """Sound nodes on which no pod with GPUs runs."""
+    """Sound nodes on which no pod with GPUs, or parts of some, runs."""
     if "idle" not in outcome.counting:
         held = {
             pod.node
             for gang in outcome.facts.gangs
             for pod in gang.running_pods.values()
-            if gang.roles[pod.role].gpus
+            if _on_gpus(gang.roles[pod.role])
         }
         nodes = enumerate(outcome.facts.nodes)
         outcome.counting["idle"] = {n for n, node in nodes if _sound(node) and n not in held}

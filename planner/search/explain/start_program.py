@@ -58,6 +58,7 @@ class _Builder:
         self._requests: dict[str, Cause] = {}
         self._reservations: dict[str, Cause] = {}
         self._free: dict[int, int] = {}
+        self._users: defaultdict[int, set[int]] = defaultdict(set)
         for one in causes:
             self._found.literals[one] = self._program.boolean()
             if one.kind == GANG and one.gang is not None:
@@ -271,6 +272,11 @@ class _Builder:
     def _beside_spares(self) -> None:
         """Enough nodes of each domain stay without GPUs in use, those that are back in order beside."""
         literal = self._literal(SPARES)
+        for index, one in enumerate(self._world.decisions) if literal is not None else ():
+            roles = self._instance.gangs[index].roles
+            for pod in one.pods:
+                if roles[pod.role].uses_gpus:
+                    self._users[pod.node].add(index)
         held = held_nodes(self._instance, [one.pods for one in self._world.decisions])
         for rule in spare_nodes(self._instance) if literal is not None else ():
             if sum(n not in held for n in rule.nodes) < rule.least:
@@ -284,12 +290,14 @@ class _Builder:
             self._program.at_least(left, -len(broken))
 
     def _stays_free(self, n: int) -> int:
-        """A variable that is 0 once the node has pods with GPUs."""
+        """A variable that is 0 once the node has pods with GPUs, or with parts of some."""
         if n not in self._free:
             free = self._free[n] = self._program.boolean()
-            self._program.at_most(self._with_gpus([n]).add(free, self._most), self._most)
-            for index, gpus in self._gpus[n].items():
-                if gpus and index in self._by_gang:
+            roles = self._world.spec.roles
+            own = [self._found.pods[r][n] for r, _ in self._missing if roles[r].uses_gpus]
+            self._program.at_most(Linear().add_all(own).add(free, self._most), self._most)
+            for index in sorted(self._users[n]):
+                if index in self._by_gang:
                     held = Linear().add(free).add(self._found.literals[self._by_gang[index]])
                     self._program.at_most(held, 1)
         return self._free[n]
