@@ -117,6 +117,14 @@ def test_capacity_and_audit_count_shared_gpus_as_held(cli: RunCli, folder: Path)
     assert now == "shared: 3 usable nodes with 24 GPUs; 22 free"
     after = cli("capacity", str(folder / "plan.json")).out.splitlines()[0]
     assert after == "shared: 3 usable nodes with 24 GPUs; 22 free now, 5 after the plan"
+    rows = json.loads(cli("capacity", str(folder / "plan.json"), "-o", "json").out)["status"][
+        "parts"
+    ]
+    anywhere = {one["part"]: (one["before"], one["after"]) for one in rows if one["level"] is None}
+    # Two on each of 22 idle GPUs, one beside the notebooks, whose cores are too few for half of them, and one
+    # beside the demo. Afterwards 5 idle ones, one beside the notebooks and one beside the third tester.
+    assert anywhere["0.4"] == (46, 12)
+    assert anywhere["20480Mi-50"] == (45, 11)
     audit = json.loads(cli("audit", str(folder / "input"), "-o", "json").out)
     gpus = audit["status"]["gpus"]
     assert (gpus["installed"], gpus["healthy"], gpus["held"], gpus["free"]) == (24, 24, 2, 22)

@@ -94,6 +94,13 @@ def test_capacity_counts_partitioned_gpus_as_held(cli: RunCli, folder: Path) -> 
     made(cli, folder)
     after = cli("capacity", str(folder / "plan.json")).out.splitlines()[0]
     assert after == "shared: 2 usable nodes with 16 GPUs; 16 free now, 1 after the plan"
+    rows = json.loads(cli("capacity", str(folder / "plan.json"), "-o", "json").out)["status"][
+        "parts"
+    ]
+    anywhere = {one["part"]: (one["before"], one["after"]) for one in rows if one["level"] is None}
+    # Now 7 or 2 on each GPU. Afterwards four GPUs have three of 3g.40gb and nine of 1g.10gb, and room for
+    # ten more small ones, each large one beside four, or for two large ones on the fourth.
+    assert anywhere == {"1g.10gb": (112, 10), "3g.40gb": (32, 2)}
 
 
 def test_what_is_rendered_leaves_out_gangs_that_need_a_partition(cli: RunCli, folder: Path) -> None:

@@ -83,11 +83,30 @@ class CapacityLargest(CapacityPart):
     )
 
 
+class CapacityOfPart(CapacityPart):
+    """Pods with one instance (MIG) or part of a GPU each that could start inside one domain of a level."""
+
+    part: str = Field(description="The profile of the instance, or what is asked of a shared GPU")
+    level: LevelName | None = Field(description="null: anywhere in the cluster")
+    before: Natural = Field(
+        description="Pods, beside whole GPUs and parts that are given; on GPUs that are shared at "
+        "least so many, for these parts stay where they are"
+    )
+    after: After
+    domain: str | None = Field(
+        description="Where: after the plan, else now; null for the whole cluster and where none fits"
+    )
+
+
 class CapacityStatus(CapacityPart):
     """What was counted."""
 
     shapes: Many[CapacityShape]
     largest: Many[CapacityLargest] = Field(description="By GPUs of a pod, then widest level first")
+    parts: Many[CapacityOfPart] = omitted(
+        default=(),
+        description="By part, as one that gangs ask for or nodes offer, then widest level first",
+    )
     notes: Many[str] = omitted(default=(), description="What the counts leave out")
 
 

@@ -193,9 +193,14 @@ class Role:
         return range(self.min, self.max + 1, self.step)
 
 
-def has_parts(requests: Iterable[tuple[str, int]]) -> bool:
+def has_parts(requests: Iterable[tuple[str, object]]) -> bool:
     """Whether instances (MIG) or parts of shared GPUs are among what a pod requests."""
-    return any(resource.startswith((RESOURCE, SHARE)) for resource, _ in requests)
+    return any(is_part(resource) for resource, _ in requests)
+
+
+def is_part(resource: str) -> bool:
+    """Whether it counts instances (MIG) or parts of shared GPUs."""
+    return resource.startswith((RESOURCE, SHARE))
 
 
 OFFERS = "offers.gangplan.dev/"

@@ -1,7 +1,8 @@
 """The pipeline of ``capacity``: the cluster and the pods on it, of a plan or of documents, and the counts.
 
 A plan of a large cluster is read in part: its cluster and policy as every input, of its gangs only which pods
-are where. Nothing is solved, and the rules of the plan are not checked: that is ``verify``.
+are where, unless some have parts of GPUs. Nothing is solved, and the rules of the plan are not checked: that
+is ``verify``.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import codecs
 import io
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -20,8 +21,8 @@ from models.documents.base import API_VERSION, suggestion
 from models.documents.capacity import CapacityDocument, CapacityQuestion
 from models.documents.plan import PlanMetadata
 from models.documents.server import MAX_GPUS
-from models.gpu_shares import share_in
 from models.hardware import mask_of
+from models.instance.gang import has_parts, is_part
 from models.instance.instance import Instance
 from models.instance.solution import ADMITTED, PodPlacement
 from models.units import epoch_seconds, quantity, requested, shortened, shown
@@ -116,7 +117,9 @@ class _Occupation:
             raise _DamagedError("not a plan of this version")
         self._tree = tree
         stated = tree["instance"]
-        parts = {"cluster": stated["cluster"], "gangs": [], "policy": stated["policy"]}
+        asked = (role["requests"] for gang in stated["gangs"] for role in gang["spec"]["roles"])
+        gangs = stated["gangs"] if any(has_parts(one.items()) for one in asked) else []
+        parts = {"cluster": stated["cluster"], "gangs": gangs, "policy": stated["policy"]}
         self._instance = instance_from_document(parts)
         cluster = self._instance.cluster
         self._nodes = {node.name: n for n, node in enumerate(cluster.nodes)}
@@ -131,9 +134,7 @@ class _Occupation:
             roles = self._roles(gang["spec"])
             gangs[key] = (gang["spec"], roles)
             before += self._held(roles, gang["status"]["pods"])
-        shared = self._shared()
-        before += shared.values()
-        after: list[Held] = [*shared.values(), *self._given_in_parts(shared)]
+        after: list[Held] = []
         waiting = []
         for decided in self._tree["spec"]["gangs"]:
             key = (decided["namespace"], decided["name"])
@@ -159,11 +160,11 @@ class _Occupation:
         }
 
     def _requests(self, amounts: Mapping[str, object]) -> tuple[tuple[str, int], ...]:
-        """What a pod takes of the resources that free GPUs need."""
+        """What a pod takes of the resources that free GPUs need, and its part of a GPU."""
         return tuple(
-            (name, requested(name, quantity(str(amounts[name]))))
-            for name in self._resources
-            if name in amounts
+            (name, requested(name, quantity(str(amount))))
+            for name, amount in amounts.items()
+            if name in self._resources or is_part(name)
         )
 
     def _held(self, roles: Mapping[str, Held], pods: Iterable[Any]) -> Iterator[Held]:
@@ -180,35 +181,6 @@ class _Occupation:
             gpus = pod.get("gpus") if of.gpus else ()
             mask = None if gpus is None else mask_of(_whole(gpu, MAX_GPUS - 1) for gpu in gpus)
             yield Held(of.gpus, PodPlacement(0, 0, node, mask), of.requests, of.exclusive)
-
-    def _shared(self) -> dict[tuple[int, object], Held]:
-        """By node and index or name, the GPUs that pods which run share, each as if one pod held it."""
-        found = {}
-        for gang in self._tree["instance"]["gangs"]:
-            roles = {
-                r["name"] for r in gang["spec"]["roles"] if share_in(r["requests"]) is not None
-            }
-            for pod in gang["status"]["pods"] if roles else ():
-                if pod["role"] in roles and "node" in pod:
-                    known = pod["gpus"][0] if pod["gpus"] else None
-                    name = pod.get("gpuGroup") or (gang["metadata"]["namespace"], pod["name"])
-                    one = self._whole_gpu(pod["node"], known)
-                    found[one.pod.node, name if known is None else known] = one
-        return found
-
-    def _given_in_parts(self, shared: Collection[tuple[int, object]]) -> Iterator[Held]:
-        """The GPUs that the plan partitions or begins to share."""
-        spec = self._tree["spec"]
-        for one in (*spec.get("partitions", ()), *spec.get("shares", ())):
-            held = self._whole_gpu(one["node"], one["gpu"])
-            if "gpuGroup" not in one and (held.pod.node, one["gpu"]) not in shared:
-                yield held
-
-    def _whole_gpu(self, node: str, gpu: object) -> Held:
-        if node not in self._nodes:
-            raise _DamagedError(f"node {node} of a GPU that is shared is not in its instance")
-        mask = None if gpu is None else 1 << _whole(gpu, MAX_GPUS - 1)
-        return Held(1, PodPlacement(0, 0, self._nodes[node], mask))
 
     def _shape(self, spec: Any) -> Shape | None:  # noqa: ANN401
         """As ``waiting_shape``."""

@@ -8,7 +8,7 @@ in two domains: the sums are the most gangs that could start together.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,16 +18,20 @@ from models.documents.capacity import (
     CapacityCluster,
     CapacityLargest,
     CapacityLevel,
+    CapacityOfPart,
     CapacityShape,
     CapacityStatus,
 )
 from models.documents.gang import Toleration
+from models.gpu_shares import SHARE
 from models.instance.cluster import Node
 from models.instance.eligibility import model_matches, tolerated
-from models.instance.gang import Gang, has_parts
+from models.instance.gang import Gang, has_parts, is_part
 from models.instance.instance import Instance
-from models.instance.occupancy import PODS, free_after
+from models.instance.occupancy import PODS, free_on
+from models.instance.reshaping import reshaping, taken_gpus
 from models.instance.solution import GangDecision, PodPlacement, placed
+from models.mig import RESOURCE
 from models.rules.shape import spare_nodes
 from models.units import plural
 from models.values.leftover import gpu_models
@@ -37,7 +41,7 @@ CLUSTER = -1
 """The level whose only domain is the whole cluster."""
 
 MAX_DEFAULTS = 8
-"""Shapes of the mix, and of gangs that wait, that are counted unless others are asked for."""
+"""Shapes of the mix, of gangs that wait, and parts of GPUs that are counted unless others are asked for."""
 
 MAX_DOMAINS = 2000
 """Of a level with more domains, a document has them together alone."""
@@ -111,15 +115,24 @@ class FreeRoom:
     """What new pods could have on some nodes, beside the pods that hold the others.
 
     A free GPU counts with its share of the node's resources where the policy states ``perGpu``.
+    ``resources``: parts of GPUs that are counted.
     """
 
-    def __init__(self, instance: Instance, nodes: Sequence[int], held: Sequence[Held]) -> None:
+    def __init__(
+        self,
+        instance: Instance,
+        nodes: Sequence[int],
+        held: Sequence[Held],
+        resources: Sequence[str] = (),
+    ) -> None:
         self._instance = instance
         self._tree = instance.once(_tree)
-        usable = np.zeros(len(instance.cluster.nodes), dtype=np.bool_)
+        every, pods = range(len(instance.cluster.nodes)), [(one, one.pod) for one in held]
+        usable = np.zeros(len(every), dtype=np.bool_)
         usable[list(nodes)] = True
         usable &= ~self._closed(held)
-        free = as_array(free_after(instance, [(one, one.pod) for one in held]))
+        whole = free_on(instance, pods, every)
+        free = as_array(whole.values())
         shares = dict(instance.policy.per_gpu)
         left = self._left(held, {PODS, *shares})
         for name, share in shares.items():
@@ -127,7 +140,13 @@ class FreeRoom:
                 free = np.minimum(free, left[name] // share)
         self._gpus: IntArray = np.where(usable, free, 0)
         self._slots = left[PODS]
-        self._gpus[self._spares(held)] = 0
+        spared = self._spares(held)
+        self._gpus[spared] = 0
+        self._parts: dict[str, IntArray] = {}
+        if resources:
+            open_to = sorted({*nodes}.difference(spared))
+            idle = Counter(whole) + Counter(taken_gpus(instance, pods, open_to))
+            self._parts = self._room_for(resources, open_to, held, idle)
 
     @property
     def gpus(self) -> int:
@@ -146,6 +165,36 @@ class FreeRoom:
             return 0, 0  # a cluster without nodes
         best = int(pods.argmax())
         return int(pods[best]), int(domains[best])
+
+    def parts(self, resource: str, level: int) -> tuple[int, int]:
+        """The most pods with this part in a domain of a level, and the domain."""
+        found = sums(self._domains(level), self._parts[resource], self._size(level))
+        if not len(found):
+            return 0, 0
+        best = int(found.argmax())
+        return int(found[best]), best
+
+    def _room_for(
+        self,
+        resources: Sequence[str],
+        nodes: Iterable[int],
+        held: Sequence[Held],
+        idle: Mapping[int, int],
+    ) -> dict[str, IntArray]:
+        """Pods with each of these parts on every node; ``idle``: GPUs that no pod has whole."""
+        used: dict[int, Counter[str]] = {n: Counter() for n in nodes}
+        for one in held:
+            if one.pod.node in used:
+                used[one.pod.node].update(dict(one.requests))
+        known, every = reshaping(self._instance), self._instance.cluster.nodes
+        found = {name: np.zeros(len(every), dtype=np.int64) for name in resources}
+        for n, own in used.items():
+            left = {name: most - own[name] for name, most in every[n].allocatable}
+            if n in known:
+                left.update(known[n].left(idle[n], own)[1])
+            for name in resources:
+                found[name][n] = max(0, left.get(name, 0))
+        return {name: np.minimum(rooms, self._slots) for name, rooms in found.items()}
 
     def _pods(self, gpus: int, inner: int, level: int) -> tuple[IntArray, IntArray]:
         """Pods that fit in each domain of ``inner`` on each GPU model it has, and its domain of ``level``.
@@ -211,8 +260,9 @@ def capacity(
     after: Sequence[Held] | None = None,
 ) -> tuple[CapacityCluster, CapacityStatus]:
     """The counts on these nodes, beside the pods that run now and those after a plan, None without one."""
-    now = FreeRoom(instance, nodes, before)
-    later = None if after is None else FreeRoom(instance, nodes, after)
+    parts = _parts(instance)
+    now = FreeRoom(instance, nodes, before, parts)
+    later = None if after is None else FreeRoom(instance, nodes, after, parts)
     cluster = CapacityCluster(
         name=instance.cluster.name,
         nodes=len(nodes),
@@ -226,9 +276,21 @@ def capacity(
     status = CapacityStatus(
         shapes=tuple(map(rows.shape, shapes)),
         largest=tuple(rows.largest(gpus, level) for gpus in sizes for level in levels),
+        parts=tuple(rows.part(resource, level) for resource in parts for level in levels),
         notes=tuple(_notes(instance, nodes)),
     )
     return cluster, status
+
+
+def _parts(instance: Instance) -> tuple[str, ...]:
+    """Instances and parts of GPUs that most pods request, then those that nodes offer; a few."""
+    offered = {name for node in instance.cluster.nodes for name, _ in node.allocatable}
+    asked: Counter[str] = Counter(dict.fromkeys(offered, 0))
+    for gang in instance.gangs:
+        for role in gang.roles:
+            asked.update({name: role.max for name, _ in role.requests})
+    found = list(filter(is_part, asked))
+    return tuple(sorted(sorted(found, key=lambda name: (-asked[name], name))[:MAX_DEFAULTS]))
 
 
 def default_shapes(
@@ -313,6 +375,20 @@ class _Rows:
             last = after
         return CapacityLargest(
             gpus=gpus,
+            level=self._level(level),
+            before=before,
+            after=after,
+            domain=self._path(level, domain) if last and level != CLUSTER else None,
+        )
+
+    def part(self, resource: str, level: int) -> CapacityOfPart:
+        before, domain = self._now.parts(resource, level)
+        last, after = before, None
+        if self._later is not None:
+            after, domain = self._later.parts(resource, level)
+            last = after
+        return CapacityOfPart(
+            part=resource.removeprefix(RESOURCE).removeprefix(SHARE),
             level=self._level(level),
             before=before,
             after=after,

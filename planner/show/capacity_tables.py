@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from models.documents.capacity import CapacityDocument, CapacityLargest, CapacityShape
+from models.documents.capacity import (
+    CapacityDocument,
+    CapacityLargest,
+    CapacityOfPart,
+    CapacityShape,
+)
 from models.units import plural
 from planner.show.table import Cell, Column, Table
 from planner.show.text import number
@@ -97,7 +102,7 @@ def _counts(shape: CapacityShape, levels: Sequence[str]) -> list[Cell]:
 
 
 def largest(found: CapacityDocument, *, wide: bool = False) -> Table:
-    """A row for each size of pods: how many of them one gang could have in one domain of a level."""
+    """A row for each size of pods, and each part: how many one gang could have in a domain of a level."""
     levels = _levels(found)
     columns = (
         Column("PODS OF"),
@@ -105,16 +110,18 @@ def largest(found: CapacityDocument, *, wide: bool = False) -> Table:
         *(Column(level.upper(), right=True) for level in levels),
         *(Column(f"WHICH {level.upper()}", fold=wide, droppable=not wide) for level in levels),
     )
-    by_size: dict[int, list[CapacityLargest]] = {}
+    by_size: dict[str, list[CapacityLargest | CapacityOfPart]] = {}
     for row in found.status.largest:
-        by_size.setdefault(row.gpus, []).append(row)
+        by_size.setdefault(plural(row.gpus, "GPU"), []).append(row)
+    for part in found.status.parts:
+        by_size.setdefault(f"part {part.part}", []).append(part)
     rows = [
         (
-            Cell(plural(gpus, "GPU"), "head"),
+            Cell(size, "head"),
             *(_cell(one.before, one.after) for one in own),
             *(Cell(one.domain or "-", "dim") for one in own[1:]),
         )
-        for gpus, own in by_size.items()
+        for size, own in by_size.items()
     ]
     return Table(
         columns,
