@@ -428,12 +428,17 @@ def of_parts(plan: PlanDocument) -> list[str]:
     ``partition on h100-2: GPU 5 as 7 x 1g.10gb, GPU 6-7 as 3g.40gb + 4 x 1g.10gb``, and
     ``share on h100-1: GPU 6 by 0.5 + 2 x 0.25, 2 GPUs by 2 x 0.4``.
     """
-    made = [(one.node, one.gpu, one.profiles) for one in plan.spec.partitions]
     shared = [
         (one.node, one.gpu if one.gpu_group is None else one.gpu_group, one.parts)
         for one in plan.spec.shares
     ]
-    return [*_by_node("partition", "as", made), *_by_node("share", "by", shared)]
+    return [*to_partition(plan), *_by_node("share", "by", shared)]
+
+
+def to_partition(plan: PlanDocument) -> list[str]:
+    """Which GPUs an administrator has to partition, a line for each node."""
+    made = [(one.node, one.gpu, one.profiles) for one in plan.spec.partitions]
+    return _by_node("partition", "as", made)
 
 
 def _by_node(

@@ -172,7 +172,7 @@ class MapView:
 
     def _run(self, holder: int, x: int, width: int) -> Run:
         if holder < 0:
-            return Run(x, width, "free" if holder == FREE else "sick", None, "")
+            return Run(x, width, {FREE: "free", PARTITIONED: "part"}.get(holder, "sick"), None, "")
         style = self._styles[holder]
         room = int((width - 4) / self.size.character) if self.size.character else 0
         name = safe(self._gangs[holder].name)

@@ -391,7 +391,7 @@
     let x = 0;
     for (let n = 0; n < runs.length; n += 2) {
       const [holder, count] = [runs[n], runs[n + 1]], width = count * UNIT;
-      const style = holder < 0 ? (holder === -1 ? "free" : "sick") : `s${gangs[holder][STYLE]}`;
+      const style = holder < 0 ? ["free", "sick", "part"][-1 - holder] : `s${gangs[holder][STYLE]}`;
       const rect = shape("rect", { x, width, height: HIGH, class: style });
       if (holder >= 0) rect.setAttribute("data-g", holder);
       svg.append(rect);

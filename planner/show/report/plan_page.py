@@ -90,7 +90,7 @@ def _warnings(plan: PlanDocument, *, changed: bool) -> Iterator[str]:
         yield "This plan was changed after it was saved: `gangplan verify` lists what does not match."
     if plan.instance.what_if is not None:
         yield _sentence(f"a what-if {plan.instance.what_if}: it cannot be applied")
-    yield from map(_sentence, plan_tables.of_parts(plan))
+    yield from map(_sentence, plan_tables.to_partition(plan))
 
 
 def _sentence(line: str) -> str:
@@ -100,7 +100,7 @@ def _sentence(line: str) -> str:
 def _figures(plan: PlanDocument, drawn: ClusterMap) -> Iterator[Figure]:
     counts = drawn.cluster.counts
     effective = plan.status.effective_gpus
-    usable = counts.usable
+    usable, given = counts.usable, "given whole" if counts.partitioned else "healthy"
     if effective is not None:
         way = _way(effective.before, effective.after)
         yield Figure("Effective GPUs", way, f"GPUs times speed, of {number(counts.gpus)} installed")
@@ -109,7 +109,7 @@ def _figures(plan: PlanDocument, drawn: ClusterMap) -> Iterator[Figure]:
     yield Figure(
         "GPUs held",
         _way(counts.held_before, counts.held_after),
-        f"of {number(usable)} healthy, {number(usable - counts.held_after)} free",
+        f"of {number(usable)} {given}, {number(usable - counts.held_after)} free",
     )
     requests = plan.instance.gangs_by_key()
     of = Counter[str]()
