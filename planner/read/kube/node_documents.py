@@ -181,6 +181,11 @@ class NodeDocuments:
             sick = [gpu for gpu in sorted(set(node.sick)) if gpu < model.gpus]
             tree["unhealthyGpus"] = sick
             unusable = _unusable(node, model, len(sick), use)
+            mig = _mig(node, model)
+            if mig and len(mig) <= unusable:
+                tree["mig"] = [{"gpus": [gpu], "profiles": mig[gpu]} for gpu in sorted(mig)]
+                unusable -= len(mig)
+                sick = [*sick, *mig]
             partitioned = model.gpus - len(sick) - (0 if node.shared else node.gpus)
             partitioned = min(unusable, max(0, partitioned)) if node.partitioned else 0
             tree["unknownUnhealthy"] = unusable - partitioned
@@ -247,6 +252,20 @@ class NodeDocuments:
         if node.topology_only and self.marked_only:
             taints.append({"key": ACK_SCHEDULE, "value": "topology", "effect": "NoSchedule"})
         return taints
+
+
+def _mig(node: KubeNode, model: ServerModel) -> dict[int, list[str]]:
+    """Profiles of the instances on each healthy GPU; {} if no board of the model is known to have them."""
+    found: dict[int, list[str]] = {}
+    for one in node.instances:
+        if one.profile is not None and one.index not in node.sick:
+            found.setdefault(one.index, []).append(one.profile)
+    stated = board_named(node.object.annotations.get(DYNAMIC_MIG, ""))
+    fits = any(
+        stated in (None, board) and all(map(board.can_have, found.values()))
+        for board in boards_of(model.gpu)
+    )
+    return found if fits and all(gpu < model.gpus for gpu in found) else {}
 
 
 def _unusable(node: KubeNode, model: ServerModel, sick: int, use: Use) -> int:

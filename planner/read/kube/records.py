@@ -151,7 +151,10 @@ class Objects:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One GPU of a node in a ResourceSlice. ``index``: as nvidia-smi counts."""
+    """One GPU of a node in a ResourceSlice, or a MIG instance of one: then it has a ``profile``.
+
+    ``index``: of the GPU, as nvidia-smi counts.
+    """
 
     driver: str
     pool: str
@@ -159,6 +162,7 @@ class Device:
     index: int
     uuid: str | None = None
     product: str | None = None
+    profile: str | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -170,8 +174,9 @@ class KubeNode:
     name of its GPUs, None without GPUs; ``gpu_names``: every name they can be requested by, resources
     and DRA drivers. ``shared``: why GPUs are not given whole (``MIG``, ``time-sliced``,
     ``fractional``). ``sharing``: how pods share those that none holds whole. ``partitioned``: they are (MIG).
-    ``topology_only``: takes only topology-scheduled GPU pods (ACK). ``sick``: indices of unhealthy GPUs.
-    ``failed_at``: when it last failed or came back, in seconds since 1970.
+    ``instances``: MIG instances that only claims give. ``topology_only``: takes only topology-scheduled
+    GPU pods (ACK). ``sick``: indices of unhealthy GPUs. ``failed_at``: when it last failed or
+    came back, in seconds since 1970.
     """
 
     object: KubeObject
@@ -183,6 +188,7 @@ class KubeNode:
     installed: int = 0
     gpu_resource: str | None = None
     devices: tuple[Device, ...] = ()
+    instances: tuple[Device, ...] = ()
     gpu_names: tuple[str, ...] = ()
     shared: str | None = None
     sharing: GpuSharing | None = None

@@ -1,7 +1,8 @@
 """GPUs requested and held through DRA: device classes, resource claims and their allocations.
 
 A class is judged by its selectors, else by its name; CEL is never evaluated, only searched for drivers
-and types. An allocation counts before what was requested.
+and types, and compared with the forms that ask for one MIG profile. An allocation counts before what was
+requested.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 
-from planner.read.kube.devices.slices import GROUP, is_gpu_driver
+from models.mig import resource_of
+from planner.read.kube.devices.slices import GROUP, MIG_DRIVER, PROFILE, is_gpu_driver
 from planner.read.kube.lookup import Tree, at, flag, mapping, objects, text, whole
 from planner.read.kube.records import KubeNode, KubeObject, Objects
 
@@ -26,6 +28,14 @@ _QUOTED_DOMAIN = re.compile(r"""["']([a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63}){1,8})[
 _PART_TYPE = re.compile(r"""["']mig["']|\bprofile\b""", re.IGNORECASE)
 _MAX_EXPRESSION = 10_000
 _ONLY_TYPE = re.compile(r"device\.attributes\['gpu\.[^']*'\]\.type=='gpu'")
+_MIG_CLASS = "mig.nvidia.com"
+_ONLY_DRIVER = f"device.driver=='{MIG_DRIVER}'"
+_ONLY_MIG = f"device.attributes['{MIG_DRIVER}'].type=='mig'"
+_ONLY_PROFILE = re.compile(
+    r"\s*device\.attributes\[(?P<a>['\"])gpu\.nvidia\.com(?P=a)\]\.profile"
+    rf"\s*==\s*(?P<b>['\"])(?P<profile>{PROFILE})(?P=b)\s*"
+)
+SHARED_PART = "a resource claim for a part of a GPU that several pods share"
 _OWNER_POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
 _MAX_DEVICES = 100_000
 
@@ -46,8 +56,11 @@ def means_part(expression: str) -> bool:
 
 def only_type(expression: str) -> bool:
     """Whether a CEL expression says only that the device is a GPU."""
-    compact = "".join(expression.split()).replace('"', "'")
-    return _ONLY_TYPE.fullmatch(compact) is not None
+    return _ONLY_TYPE.fullmatch(_compact(expression)) is not None
+
+
+def _compact(expression: str) -> str:
+    return "".join(expression.split()).replace('"', "'")
 
 
 @lru_cache(maxsize=1024)
@@ -81,6 +94,27 @@ class DeviceClasses:
         """The driver whose whole GPUs the class gives out; None if there is none, or none is known."""
         return self._class(name)[1]
 
+    def profile(self, request: Tree) -> str | None:
+        """The MIG profile of which a request asks one instance, and nothing else; None for other forms."""
+        expressions = _expressions(request)
+        found = _ONLY_PROFILE.fullmatch(expressions[0]) if len(expressions) == 1 else None
+        plain = (
+            text(request, "deviceClassName") == _MIG_CLASS
+            and request.get("allocationMode") in (None, "ExactCount")
+            and request.get("count") in (None, 1)
+            and "capacity" not in request
+            and self._is_plain_mig()
+        )
+        return found["profile"] if found is not None and plain else None
+
+    def _is_plain_mig(self) -> bool:
+        """Whether NVIDIA's class means its MIG instances, of any kind, as far as the input says."""
+        found = self.input.named(GROUP, "DeviceClass", "", _MIG_CLASS)
+        if found is None:
+            return True
+        joined = "&&".join(_compact(one) for one in _expressions(mapping(found.tree, "spec")))
+        return set(joined.split("&&")) in ({_ONLY_MIG}, {_ONLY_DRIVER, _ONLY_MIG})
+
     def is_gpu_driver(self, driver: str) -> bool:
         return driver in self.drivers or is_gpu_driver(driver)
 
@@ -101,8 +135,7 @@ class DeviceClasses:
         return self._known[name]
 
     def _by_selectors(self, name: str, found: KubeObject) -> tuple[Sort, str | None]:
-        selectors = objects(found.tree, "spec", "selectors")
-        written = [text(selector, "cel", "expression") or "" for selector in selectors]
+        written = _expressions(mapping(found.tree, "spec"))
         expressions = [one for one in written if len(one) <= _MAX_EXPRESSION]
         domains = {domain for one in expressions for domain in _QUOTED_DOMAIN.findall(one)}
         if FABRIC_DRIVER in domains:
@@ -113,6 +146,11 @@ class DeviceClasses:
             part = is_part_name(name) or any(means_part(one) for one in expressions)
             return (Sort.PART if part else Sort.WHOLE), drivers[0]
         return (Sort.OTHER, None) if domains else _by_name(name)
+
+
+def _expressions(tree: Tree) -> list[str]:
+    """The CEL expressions of the selectors of a class or a request."""
+    return [text(one, "cel", "expression") or "" for one in objects(tree, "selectors")]
 
 
 def _by_name(name: str) -> tuple[Sort, str | None]:
@@ -150,8 +188,9 @@ class ClaimedGpus:
     ``gpus``: whole GPUs requested by claims without an allocation. ``held``: GPUs of allocations by
     key. ``driver``: of the GPUs, None if unknown. ``node``: where allocations tie the pod to.
     ``exclusive``: no other pod uses these claims. ``fabric``: an IMEX channel. ``part``: asks for
-    parts of GPUs; ``every``: for all GPUs of a node. ``missing``: claims that are not in the input.
-    ``problems``: what cannot be planned, in words.
+    parts of GPUs that are not planned; ``every``: for all GPUs of a node. ``missing``: claims that are not
+    in the input. ``instances``: MIG instances that it requests or holds, by resource; ``given``: the
+    devices that it holds of them. ``problems``: what cannot be planned, in words.
     """
 
     gpus: int = 0
@@ -163,7 +202,14 @@ class ClaimedGpus:
     part: bool = False
     every: bool = False
     missing: int = 0
+    instances: Counter[str] = field(default_factory=Counter)
+    given: set[str] = field(default_factory=set)
     problems: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def allocated(self) -> bool:
+        """Whether some of what it requests is allocated."""
+        return bool(self.held or self.given)
 
     def problem(self, words: str) -> None:
         self.problems[words] = None
@@ -175,6 +221,7 @@ class ClaimedGpus:
         self.fabric |= requests.fabric
         self.part |= requests.part
         self.every |= requests.every
+        self.instances += requests.instances
         self.problems |= requests.problems
 
     @property
@@ -201,7 +248,12 @@ class Claims:
             for node in nodes
             for device in node.devices
         }
-        self._pools = {(driver, pool) for driver, pool, _ in self._devices}
+        self._instances = {
+            (one.driver, one.pool, one.name): (node.name, resource_of(one.profile or ""))
+            for node in nodes
+            for one in node.instances
+        }
+        self._pools = {(driver, pool) for driver, pool, _ in {**self._devices, **self._instances}}
         self._by_owner: dict[tuple[str, str, str], KubeObject] = {}
         for claim in found.of("ResourceClaim", GROUP):
             name = claim.annotations.get(_OWNER_POD_CLAIM)
@@ -214,6 +266,11 @@ class Claims:
             for domain in found.of("ComputeDomain", "resource.nvidia.com")
             if (name := text(domain.tree, "spec", "channel", "resourceClaimTemplate", "name"))
         }
+
+    @property
+    def give_instances(self) -> bool:
+        """Whether MIG instances are planned that only claims give."""
+        return bool(self._instances)
 
     def of(self, pod: KubeObject) -> ClaimedGpus:
         """What the pod requests and holds through its claims."""
@@ -263,11 +320,17 @@ class Claims:
         claim = self.claim_of(pod, entry)
         if claim is not None:
             if not self._add_allocation(pod, claim, result):
-                result.add(self._requests(claim, "spec"))
+                requests = self._requests(claim, "spec")
+                result.add(requests)
+                if requests.instances and self.users(claim) > 1:
+                    result.problem(SHARED_PART)
             return
         made = self._input.named(GROUP, "ResourceClaimTemplate", pod.namespace, template or "")
         if made is not None:
-            result.add(self._requests(made, "spec", "spec"))
+            requests = self._requests(made, "spec", "spec")
+            result.add(requests)
+            if requests.instances and entry in self.of_group(pod):
+                result.problem(SHARED_PART)
         elif not channel:
             result.missing += 1
 
@@ -313,6 +376,12 @@ class Claims:
             return False
         if not self.classes.is_gpu_driver(driver) or flag(entry, "adminAccess"):
             return False
+        if (driver, pool, device) in self._instances:
+            there, resource = self._instances[driver, pool, device]
+            result.instances[resource] += device not in result.given
+            result.given.add(device)
+            result.node = result.node or there
+            return True
         part = is_part_name(device) or "shareID" in entry or "consumedCapacity" in entry
         if part:
             result.part = True
@@ -337,12 +406,16 @@ class Claims:
         for request in objects(spec, "devices", "requests"):
             choices = objects(request, "firstAvailable")
             exactly = mapping(request, "exactly") if "exactly" in request else request
+            profile = None if choices else self.classes.profile(exactly)
+            if profile is not None and self.give_instances and not flag(exactly, "adminAccess"):
+                result.instances[resource_of(profile)] += 1
+                continue
             first, *others = [self._request(one, result) for one in choices or [exactly]]
             if any(other != first for other in others):
                 result.problem("a choice between devices (firstAvailable)")
             result.gpus = min(result.gpus + first, _MAX_DEVICES)
             gpus = gpus or first > 0
-        if gpus and objects(spec, "devices", "constraints"):
+        if (gpus or result.instances) and objects(spec, "devices", "constraints"):
             result.problem("constraints between the devices of a claim")
         return result
 
@@ -357,8 +430,7 @@ class Claims:
         elif sort is Sort.OTHER:
             result.problem(f"devices of class {name}" if name else "devices of no class")
         else:
-            selectors = objects(request, "selectors")
-            expressions = [text(one, "cel", "expression") or "" for one in selectors]
+            expressions = _expressions(request)
             if sort is Sort.PART or "capacity" in request or any(map(means_part, expressions)):
                 result.part = True
             else:

@@ -1,6 +1,7 @@
-"""GPUs in ResourceSlices, by node: whole ones, of the newest generation of each pool.
+"""GPUs in ResourceSlices, by node, of the newest generation of each pool: whole ones, and MIG instances.
 
-Partitions, IMEX channels and other devices are skipped.
+Instances count if NVIDIA's driver publishes them in place of their GPU, not as a choice beside it. Other
+partitions, IMEX channels and other devices are skipped.
 """
 
 from __future__ import annotations
@@ -26,6 +27,12 @@ _DRIVERS = {
 WHOLE = frozenset({"gpu", "amdgpu"})
 """Values of the attribute ``type`` that mean a whole GPU; a driver without it has nothing else."""
 
+MIG_DRIVER = "gpu.nvidia.com"
+"""Its MIG instances: https://github.com/kubernetes-sigs/dra-driver-nvidia-gpu, ``deviceinfo.go``."""
+
+PROFILE = r"[1-9][a-z0-9.+-]{0,38}[a-z0-9]"
+"""Names of profiles of MIG instances."""
+
 _CLOSING = frozenset({"NoSchedule", "NoExecute"})
 
 _BUS = re.compile(
@@ -49,24 +56,32 @@ class NodeDevices:
     """Whole GPUs of one driver on one node, ascending by index.
 
     ``sick``: indices that the driver or an operator tainted. ``shared``: some allow several claims
-    at once, or are partitioned.
+    at once, or are partitioned. ``instances``: of GPUs that are partitioned (MIG), by name; ``partitioned``:
+    indices of these GPUs; ``closed``: names of instances that are tainted.
     """
 
     driver: str
     devices: tuple[Device, ...]
     sick: tuple[int, ...] = ()
     shared: bool = False
+    instances: tuple[Device, ...] = ()
+    partitioned: tuple[int, ...] = ()
+    closed: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
 class _Found:
-    """One device of a slice, before it is numbered. ``stated``: the index it states itself."""
+    """One device of a slice, before it is numbered. ``stated``: the index it states itself.
+
+    ``parent``: the uuid of the GPU of a MIG instance, which has the index and the address of its GPU.
+    """
 
     device: Device
     stated: int | None
     bus: tuple[int, ...] | None
     sick: bool
     shared: bool
+    parent: str | None = None
 
 
 def read_slices(objects_: Objects, remarks: Remarks) -> dict[str, tuple[NodeDevices, ...]]:
@@ -80,7 +95,8 @@ def read_slices(objects_: Objects, remarks: Remarks) -> dict[str, tuple[NodeDevi
         for one in slices:
             for node, tree in _devices(one):
                 kind = _attribute(tree, driver, "type")
-                if kind is not None and kind not in WHOLE:
+                instance = kind == "mig" and _is_instance(tree, driver)
+                if kind is not None and kind not in WHOLE and not instance:
                     if "partition" in str(kind):
                         partitioned.add((node, driver))
                     continue
@@ -89,7 +105,7 @@ def read_slices(objects_: Objects, remarks: Remarks) -> dict[str, tuple[NodeDevi
                     remarks.add(one.where, "has a device without a name of its own; ignored")
                     continue
                 taken.add((node, name))
-                device = _found(tree, driver, pool, name)
+                device = _found(tree, driver, pool, name, instance=instance)
                 device.sick |= any(_applies(rule, driver, pool, name) for rule in rules)
                 found.setdefault((node, driver), []).append(device)
     result: dict[str, tuple[NodeDevices, ...]] = {}
@@ -180,7 +196,20 @@ def _text(tree: Tree, driver: str, *names: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _found(tree: Tree, driver: str, pool: str, name: str) -> _Found:
+def _is_instance(tree: Tree, driver: str) -> bool:
+    """Whether a MIG device exists, and is not one of those that a GPU could be partitioned into."""
+    profile = _text(tree, driver, "profile")
+    return (
+        driver == MIG_DRIVER
+        and profile is not None
+        and re.fullmatch(PROFILE, profile) is not None
+        and bool(_text(tree, driver, "parentUUID"))
+        and "consumesCounters" not in _body(tree)
+        and not flag(_body(tree), "allowMultipleAllocations")
+    )
+
+
+def _found(tree: Tree, driver: str, pool: str, name: str, *, instance: bool) -> _Found:
     bus = _text(tree, driver, "resource.kubernetes.io/pciBusID", "pciBusID", "pcieBusID", "pciAddr")
     device = Device(
         driver=driver,
@@ -189,13 +218,15 @@ def _found(tree: Tree, driver: str, pool: str, name: str) -> _Found:
         index=0,
         uuid=_text(tree, driver, "uuid"),
         product=_text(tree, driver, "productName", "model"),
+        profile=_text(tree, driver, "profile") if instance else None,
     )
-    index = _attribute(tree, driver, "index")
+    index = _attribute(tree, driver, "parentIndex" if instance else "index")
     stated = index if isinstance(index, int) and 0 <= index < MAX_GPUS else None
     body = _body(tree)
     tainted = any(taint.get("effect") in _CLOSING for taint in objects(body, "taints"))
     shared = flag(body, "allowMultipleAllocations")
-    return _Found(device, stated, _bus(bus), tainted, shared)
+    parent = _text(tree, driver, "parentUUID") if instance else None
+    return _Found(device, stated, _bus(bus), tainted, shared, parent)
 
 
 def _bus(written: str | None) -> tuple[int, ...] | None:
@@ -206,6 +237,33 @@ def _bus(written: str | None) -> tuple[int, ...] | None:
 
 def _numbered(node: str, driver: str, found: Sequence[_Found], remarks: Remarks) -> NodeDevices:
     """The devices with their indices: as stated, else by PCI address, else by name."""
+    wholes = [one for one in found if one.parent is None]
+    given_whole = {one.device.uuid for one in wholes}
+    instances = [
+        (one.parent, one)
+        for one in found
+        if one.parent is not None and one.parent not in given_whole
+    ]
+    # Any instance shows where its GPU is among the others.
+    gpus = _indexed(node, driver, [*wholes, *dict(instances).values()], remarks)
+    indices = {one.parent: index for index, one in gpus if one.parent}
+    numbered = [(index, one) for index, one in gpus if one.parent is None]
+    parts = sorted(instances, key=lambda pair: (pair[1].device.name, pair[1].device.pool))
+    return NodeDevices(
+        driver=driver,
+        devices=tuple(replace(one.device, index=index) for index, one in numbered),
+        sick=tuple(index for index, one in numbered if one.sick),
+        shared=any(one.shared for one in wholes),
+        instances=tuple(replace(one.device, index=indices[parent]) for parent, one in parts),
+        partitioned=tuple(sorted(indices.values())),
+        closed=frozenset(one.device.name for _, one in parts if one.sick),
+    )
+
+
+def _indexed(
+    node: str, driver: str, found: Sequence[_Found], remarks: Remarks
+) -> list[tuple[int, _Found]]:
+    """One device of each GPU, ascending by the index of the GPU."""
     stated = [one.stated for one in found]
     buses = [one.bus for one in found]
     names = [_number_in(one.device.name) for one in found]
@@ -223,13 +281,7 @@ def _numbered(node: str, driver: str, found: Sequence[_Found], remarks: Remarks)
         )
         found = sorted(found, key=lambda one: (one.device.name, one.device.pool))
         indices = list(range(len(found)))
-    numbered = sorted(zip(indices, found, strict=True), key=lambda pair: pair[0])
-    return NodeDevices(
-        driver=driver,
-        devices=tuple(replace(one.device, index=index) for index, one in numbered),
-        sick=tuple(index for index, one in numbered if one.sick),
-        shared=any(one.shared for one in found),
-    )
+    return sorted(zip(indices, found, strict=True), key=lambda pair: pair[0])
 
 
 def _number_in(name: str) -> int | None:

@@ -11,6 +11,8 @@ from planner.read.kube.records import KubeObject
 
 SHARED = "a resource claim for GPUs that several pods share, which gpuBackend dra cannot allocate"
 
+UNSCHEDULED = "a resource claim that only a scheduler can allocate"
+
 
 @dataclass(frozen=True, slots=True)
 class Want:
@@ -88,7 +90,7 @@ def unallocatable(pod: KubeObject, claims: Claims, *, binds: bool) -> list[str]:
             and binds
             and (claim is None or not mapping(claim.tree, "status", "allocation"))
         ):
-            found.append("a resource claim that only a scheduler can allocate")
+            found.append(UNSCHEDULED)
     if len(drivers) > 1:
         found.append("resource claims for GPUs of several drivers")
     return found

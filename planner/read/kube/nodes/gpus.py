@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from models.documents.cluster import MAX_SHARING, GpuSharing
 from models.mig import RESOURCE
+from models.mig import resource_of as instance_resource
 from planner.read.findings import Remarks
 from planner.read.kube.devices.slices import NodeDevices, resource_of
 from planner.read.kube.dialects import hami
@@ -64,12 +65,14 @@ class GpuNames:
     """How GPUs are named in one input. ``resources``: names of whole GPUs, in order.
 
     ``extended``: resource names by which a driver's GPUs can be requested without a claim.
-    ``doubled``: drivers whose GPUs some node also offers by a resource, which then counts.
+    ``doubled``: drivers whose GPUs some node also offers by a resource, which then counts. ``instances``:
+    whether a device plugin offers MIG instances, so that those of ResourceSlices do not count.
     """
 
     resources: Sequence[str]
     extended: Mapping[str, tuple[str, ...]]
     doubled: Collection[str]
+    instances: bool = False
 
 
 class GpuReader:
@@ -111,6 +114,7 @@ class GpuReader:
         parts = [name for name, amount in offered if amount and PARTITIONS.fullmatch(name)]
         resource = self._resource()
         devices = self._devices(resource)
+        parts += self._instances(devices)
         counts = list(self._label_counts(resource))
         if resource is None:
             resource = self._resource_without_amounts(devices, counts)
@@ -123,7 +127,8 @@ class GpuReader:
             # What the node advertises are shares of these cards.
             capacity, gpus = self.cards.count, self.cards.count - len(self.cards.sick)
             gpus = min(gpus, self._advertised(self.cards))
-        seen = (len(devices.devices) if devices is not None else 0, len(self.health), *counts)
+        published = 0 if devices is None else len(devices.devices) + len(devices.partitioned)
+        seen = (published, len(self.health), *counts)
         node.gpu_resource, node.gpus = resource, gpus
         node.shared = self._why_shared(resource, devices)
         if node.shared is not None and resource == NVIDIA and names_parts(self.labels):
@@ -143,10 +148,25 @@ class GpuReader:
         node.devices = devices.devices if devices is not None else ()
         node.gpu_names = tuple(dict.fromkeys(self._request_names(resource, devices)))
         self._withhold_changing(parts)
+        node.sick = tuple(sorted(self._sick(devices)))
+
+    def _sick(self, devices: NodeDevices | None) -> set[int]:
         sick = {index for index, healthy in self.health.items() if not healthy}
         sick.update(self.cards.sick if self.cards is not None else ())
         sick.update(devices.sick if devices is not None else ())
-        node.sick = tuple(sorted(sick))
+        return sick
+
+    def _instances(self, devices: NodeDevices | None) -> set[str]:
+        """Offer the MIG instances that only claims give, and return their resources."""
+        if devices is None or self.names.instances or devices.driver in self.names.doubled:
+            return set()
+        sick = self._sick(devices)
+        self.node.instances = devices.instances
+        for one in devices.instances:
+            name = instance_resource(one.profile or "")
+            healthy = one.index not in sick and one.name not in devices.closed
+            self.node.allocatable[name] = self.node.allocatable.get(name, 0) + healthy
+        return {instance_resource(one.profile or "") for one in devices.instances}
 
     def _add(self, what: str, hint: str | None = None) -> None:
         self.remarks.add(self.node.object.where, what, hint)
@@ -260,7 +280,8 @@ class GpuReader:
         if resource_of(resource) == AMD:
             partitioned = not self.labels.get(_AMD_PART, "spx").lower().startswith("spx")
         else:
-            partitioned = _is_migged(self.labels)
+            # Devices say exactly which GPUs are partitioned.
+            partitioned = not self.node.instances and _is_migged(self.labels)
         if partitioned:
             return "MIG"
         if devices is not None and devices.shared:

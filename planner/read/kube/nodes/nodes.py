@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from models.instance.cluster import Taint
 from models.instance.policy import KubernetesPolicy
+from models.mig import RESOURCE
 from models.units import InvalidValueError, epoch_seconds, offered, quantity
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import DeviceClasses
@@ -51,7 +52,7 @@ def read_nodes(
     )
     extended = DeviceClasses(objects_, drivers).names_by_driver()
     reader = _NodeReader(
-        names=GpuNames(policy.gpu_resources, extended, doubled),
+        names=GpuNames(policy.gpu_resources, extended, doubled, any(map(_offers_instances, nodes))),
         slices=slices,
         health={one.name: one for one in objects_.of("Device", "scheduling.koordinator.sh")},
         hami=policy.gpu_backend == "hami",
@@ -59,6 +60,12 @@ def read_nodes(
         remarks=remarks,
     )
     return [reader.read(one) for one in nodes]
+
+
+def _offers_instances(node: KubeObject) -> bool:
+    """Whether a device plugin offers MIG instances there."""
+    offered = mapping(node.tree, "status", "allocatable")
+    return any(name.startswith(RESOURCE) and offered[name] not in (0, "0") for name in offered)
 
 
 @dataclass(frozen=True, slots=True)

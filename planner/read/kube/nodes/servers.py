@@ -130,7 +130,8 @@ class _Server:
 
     def _product(self) -> Product:
         """Its GPUs: by its devices, else by its labels, else only by their vendor."""
-        by_device = sorted({one.product for one in self.node.devices if one.product is not None})
+        devices = (*self.node.devices, *self.node.instances)
+        by_device = sorted({one.product for one in devices if one.product is not None})
         found = [product(name) for name in by_device]
         if len({one.gpu for one in found}) > 1:
             self._add("has GPUs of several models; they count as one unknown model")

@@ -158,7 +158,7 @@ def _ties(
     found: list[tuple[str | None, str | None]] = []
     if not pod.planned:
         found.append((text(pod.object.tree, "status", "nominatedNodeName"), CHOSEN))
-    if claimed.held and claimed.exclusive:
+    if claimed.allocated and claimed.exclusive:
         found.append((claimed.node, CHOSEN))
     # A pod that is planned holds no room before: pinned to a node, it still waits for the plan.
     if not pod.planned:

@@ -13,9 +13,10 @@ from models.apply.intents import PLAN, read_intent
 from models.documents.cluster import HOSTNAME_LABEL
 from models.documents.gang import NodeExpression
 from models.instance.policy import KubernetesPolicy
+from models.mig import RESOURCE
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import IMPLICIT, ClaimedGpus, Claims, Sort
-from planner.read.kube.devices.wants import unallocatable
+from planner.read.kube.devices.wants import UNSCHEDULED, unallocatable
 from planner.read.kube.dialects import hived, kueue
 from planner.read.kube.lookup import Tree, at, flag, items, mapping, text, whole
 from planner.read.kube.nodes.gpus import NVIDIA, names_parts
@@ -116,7 +117,7 @@ class _Reader:
         pod = KubePod(
             object_,
             gpu_resource=request.resource or claimed.driver,
-            requests=self._requests(requests),
+            requests={**self._requests(requests), **claimed.instances},
             fabric=claimed.fabric,
             topology_scheduled=bool(object_.labels.get(ACK_TOPOLOGY)),
         )
@@ -136,7 +137,12 @@ class _Reader:
             request = _as_part(pod, request)
         pod.gpus = self._requested_gpus(pod, request, claimed)
         pod.wants_gpus = bool(
-            pod.gpus or request.fraction or request.hived or claimed or claimed.part
+            pod.gpus
+            or request.fraction
+            or request.hived
+            or claimed
+            or claimed.part
+            or claimed.instances
         ) or any(map(is_about_gpus, requests.amounts))
         pod.indices = None if pod.gpus else ()
         problems = [
@@ -144,9 +150,11 @@ class _Reader:
             *_problems(requests, request, claimed, planned=pod.planned),
         ]
         problems += self._unknown_names(requests, request)
+        binds = pod.scheduler == self.policy.scheduler_name
         if self.policy.gpu_backend == "dra" and pod.to_place and pod.mode is not None:
-            binds = pod.scheduler == self.policy.scheduler_name
             problems += unallocatable(object_, self.claims, binds=binds)
+        elif binds and claimed.instances and not claimed.given:
+            problems.append(UNSCHEDULED)
         if len(requests.amounts) > MAX_RESOURCES:
             problems = [TOO_MANY_RESOURCES]
         pod.unsupported = tuple(dict.fromkeys(problems))
@@ -243,7 +251,9 @@ class _Reader:
         for name in requests.amounts:
             if name == request.resource or name in self.policy.gpu_resources:
                 continue
-            if is_gpu_name(name) and not name.startswith(KOORDINATOR):
+            if self.claims.give_instances and name.startswith(RESOURCE):
+                yield f"{name}, which its nodes give only to claims"
+            elif is_gpu_name(name) and not name.startswith(KOORDINATOR):
                 yield f"GPUs requested as {name}, which is not in kubernetes.gpuResources"
             elif self._is_of_class(name) and name not in self.known:
                 sort = self.claims.classes.extended_resources.get(name, Sort.OTHER)
@@ -306,7 +316,7 @@ def _problems(
         found.append("all GPUs of a node (allocationMode All)")
     if claimed.missing:
         found.append(NO_CLAIM)
-    if claimed.held and planned:
+    if claimed.allocated and planned:
         found.append("a resource claim that is allocated already")
     if requests.unreadable:
         found.append(UNREADABLE)

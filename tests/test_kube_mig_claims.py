@@ -1,0 +1,316 @@
+"""MIG instances that NVIDIA's DRA driver publishes, and the claims that ask for them."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from building import instance_document
+from kube import node, pod
+from kube_nodes import device, slice_of
+from kube_nodes import one as one_node
+from kube_pods import asking, thing
+from kube_pods import read as read_pods
+
+from models.results.plan import compose
+from models.verify.check import check
+from planner.read.inputs import load
+from planner.read.instance_builder import LoadedInput
+from planner.search.solve import solve
+
+Json = dict[str, Any]
+
+SMALL, LARGE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
+API, DRIVER, CLASS = "resource.k8s.io/v1", "gpu.nvidia.com", "mig.nvidia.com"
+PRODUCT = "NVIDIA H100 80GB HBM3"
+FRACTION = "a fraction of a GPU"
+GEOMETRY = {2: ["3g.40gb", "1g.10gb", "1g.10gb"], 5: ["1g.10gb"] * 7}
+"""Profiles of the partitioned GPUs of n1."""
+
+
+def bus(gpu: int) -> str:
+    return f"0000:{gpu + 1:02x}:00.0"
+
+
+def instance(gpu: int, place: int, profile: str, **more: Any) -> Json:  # noqa: ANN401  # fields of the API
+    """As the driver publishes it: with the address of its GPU, and without an index."""
+    found = device(
+        f"gpu-{gpu}-mig-{place}",
+        "mig",
+        profile=profile,
+        parentUUID=f"GPU-{gpu}",
+        uuid=f"MIG-{gpu}-{place}",
+        productName=PRODUCT,
+        pciBusID=bus(gpu),
+    )
+    return found | {"capacity": {f"memorySlice{place}": {"value": "1"}}} | more
+
+
+def whole(gpu: int) -> Json:
+    return device(f"gpu-{gpu}", uuid=f"GPU-{gpu}", productName=PRODUCT, pciBusID=bus(gpu))
+
+
+def instances() -> list[Json]:
+    return [
+        instance(gpu, place, profile)
+        for gpu, profiles in GEOMETRY.items()
+        for place, profile in enumerate(profiles)
+    ]
+
+
+def server(*more: Json, name: str = "n1", **labels: str) -> list[Json]:
+    """Eight H100 of which two are partitioned, and their devices."""
+    wholes = [whole(gpu) for gpu in range(8) if gpu not in GEOMETRY]
+    return [node(name, gpus=0, **labels), slice_of(name, [*wholes, *(more or instances())])]
+
+
+def asks(profile: str = "1g.10gb", quote: str = "'", **more: Any) -> Json:  # noqa: ANN401  # likewise
+    expression = f"device.attributes['{DRIVER}'].profile == {quote}{profile}{quote}"
+    selectors = [{"cel": {"expression": expression}}]
+    return {"name": "r", "exactly": {"deviceClassName": CLASS, "selectors": selectors, **more}}
+
+
+def claim(name: str, *requests: Json, held: str | None = None, user: str = "p") -> Json:
+    spec = {"devices": {"requests": list(requests) or [asks()]}}
+    found = thing("ResourceClaim", name, API, "default", spec=spec)
+    if held is not None:
+        result = {"request": "r", "driver": DRIVER, "pool": "n1", "device": held}
+        uid = f"uid-default-{user}"
+        found["status"] = {
+            "allocation": {"devices": {"results": [result]}},
+            "reservedFor": [{"resource": "pods", "name": user, "uid": uid}],
+        }
+    return found
+
+
+def user(name: str, *claims: str, **spec: Any) -> Json:  # noqa: ANN401  # any field
+    entries = [{"name": f"c{i}", "resourceClaimName": one} for i, one in enumerate(claims)]
+    gated = "on" not in spec and "schedulerName" not in spec
+    return pod(name, gated=gated, resourceClaims=entries, **spec)
+
+
+def loaded(*trees: Json) -> LoadedInput:
+    listed = {"apiVersion": "v1", "kind": "List", "items": list(trees)}
+    return load(["-"], stdin=io.BytesIO(json.dumps(listed).encode()))
+
+
+def server_document(*trees: Json) -> Json:
+    (found,) = instance_document(loaded(*trees).instance)["cluster"]["spec"]["nodes"]
+    assert isinstance(found, dict)
+    return found
+
+
+# ---- nodes
+
+
+def test_instances_are_offered_and_their_gpus_are_not_given_whole() -> None:
+    found, said = one_node(*server())
+    assert (found.gpus, found.installed, found.shared, found.sick) == (6, 8, None, ())
+    assert [one.index for one in found.devices] == [0, 1, 3, 4, 6, 7]
+    assert {name: found.allocatable[name] for name in (SMALL, LARGE)} == {SMALL: 9, LARGE: 1}
+    assert "the others are partitioned and not given whole" in said
+    written = server_document(*server(), user("p", "c"), claim("c"))
+    assert written["model"] == "DGX H100"
+    assert written["mig"] == [{"gpus": [gpu], "profiles": GEOMETRY[gpu]} for gpu in (2, 5)]
+    assert written["allocatable"].items() >= {SMALL: "9", LARGE: "1"}.items()
+    assert (written["unhealthyGpus"], written["unknownUnhealthy"]) == ([], 0)
+    assert "unknownPartitioned" not in written
+
+
+def test_a_stated_index_of_the_gpu_counts_before_its_address() -> None:
+    older = device("gpu-0-mig-0", "mig", profile="1g.10gb", parentUUID="u", parentIndex=0, index=4)
+    found, _ = one_node(node("n1", gpus=0), slice_of("n1", [device("gpu-1", index=1), older]))
+    assert [(one.index, one.profile) for one in found.instances] == [(0, "1g.10gb")]
+    assert [one.index for one in found.devices] == [1]
+
+
+def test_a_node_with_nothing_but_instances_is_known_by_their_product() -> None:
+    parts = [instance(gpu, 0, "7g.80gb") for gpu in range(8)]
+    written = server_document(node("n1", gpus=0), slice_of("n1", parts), user("p", "c"), claim("c"))
+    assert written["model"] == "DGX H100"
+    assert [one["gpus"] for one in written["mig"]] == [[gpu] for gpu in range(8)]
+
+
+def test_instances_that_the_board_cannot_have_are_offered_without_their_gpus() -> None:
+    odd = [instance(gpu, place, "3g.40gb") for gpu in (2, 5) for place in range(3)]
+    written = server_document(*server(*odd), user("p", "c"), claim("c", asks("3g.40gb")))
+    assert written["unknownPartitioned"] == 2
+    assert "mig" not in written
+    assert written["allocatable"][LARGE] == "6"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"consumesCounters": [{"counterSet": "gpu-2", "counters": {}}]},
+        {"allowMultipleAllocations": True},
+        {"attributes": {"type": {"string": "mig"}, "profile": {"string": "1g.10gb"}}},
+        {"attributes": {"type": {"string": "mig"}, "parentUUID": {"string": "GPU-2"}}},
+    ],
+)
+def test_devices_that_are_no_fixed_instances_are_passed_over(more: Json) -> None:
+    trees = [node("n1", gpus=0), slice_of("n1", [whole(0), instance(2, 0, "1g.10gb", **more)])]
+    found, said = one_node(*trees)
+    assert (found.gpus, found.instances, said) == (1, (), "")
+    assert SMALL not in found.allocatable
+
+
+def test_a_gpu_that_is_published_whole_is_not_partitioned() -> None:
+    found, _ = one_node(*server(*instances(), whole(2)))
+    assert [one.index for one in found.devices] == [0, 1, 2, 3, 4, 6, 7]
+    assert {one.index for one in found.instances} == {5}
+    assert LARGE not in found.allocatable
+
+
+def test_tainted_instances_and_those_of_sick_gpus_are_not_offered() -> None:
+    taints = [{"key": "ecc", "effect": "NoSchedule"}]
+    found, _ = one_node(*server(instance(2, 0, "1g.10gb", taints=taints), *instances()[3:]))
+    assert (found.gpus, found.installed, found.allocatable[SMALL]) == (6, 8, 7)
+
+
+def test_instances_are_not_offered_while_the_mig_manager_changes_them() -> None:
+    config = {"nvidia.com/mig.config": "all-1g.10gb", "nvidia.com/mig.config.state": "pending"}
+    found, _ = one_node(*server(**config))
+    assert (found.gpus, found.shared, found.allocatable[SMALL]) == (6, None, 0)
+
+
+def test_instances_of_a_device_plugin_count_and_no_others() -> None:
+    plugin = node("n2", gpus=4)
+    plugin["status"]["allocatable"][SMALL] = "7"
+    trees = [*server(), plugin, user("p", "c"), claim("c"), pod("q", gated=True)]
+    trees[-1]["spec"]["containers"] = [asking({SMALL: "1"})]
+    pods, _ = read_pods(*trees)
+    assert pods["p"].unsupported == (FRACTION,)
+    assert pods["q"].unsupported == ()
+    offered = {n["name"]: n["allocatable"] for n in cluster_of(*trees)}
+    assert (offered["n1"][SMALL], offered["n2"][SMALL]) == ("0", "7")
+
+
+def cluster_of(*trees: Json) -> list[Json]:
+    found: list[Json] = instance_document(loaded(*trees).instance)["cluster"]["spec"]["nodes"]
+    return found
+
+
+# ---- claims
+
+
+def mig_class(*expressions: str) -> Json:
+    selectors = [{"cel": {"expression": one}} for one in expressions]
+    return thing("DeviceClass", CLASS, API, spec={"selectors": selectors})
+
+
+ON_DRIVER = f"device.driver == '{DRIVER}'"
+ON_TYPE = f"device.attributes['{DRIVER}'].type == 'mig'"
+
+
+@pytest.mark.parametrize(
+    ("requests", "wanted"),
+    [
+        ([asks()], {SMALL: 1}),
+        ([asks(quote='"')], {SMALL: 1}),
+        ([asks("1g.10gb+me")], {f"{SMALL}.me": 1}),
+        ([asks(count=1, allocationMode="ExactCount")], {SMALL: 1}),
+        ([asks(), asks("3g.40gb") | {"name": "s"}], {SMALL: 1, LARGE: 1}),
+        ([asks(count=2)], None),
+        ([asks(allocationMode="All")], None),
+        ([asks(capacity={"requests": {"memory": "5Gi"}})], None),
+        ([asks(" 1g.10gb")], None),
+        ([asks("1g.10gb' || 'a' == 'a")], None),
+        ([asks(deviceClassName="gpu.nvidia.com")], None),
+        ([asks(selectors=[])], None),
+        ([asks(selectors=2 * asks()["exactly"]["selectors"])], None),
+        ([{"name": "r", "firstAvailable": [{"name": "a", **asks()["exactly"]}]}], None),
+    ],
+)
+def test_claims_of_one_profile_ask_for_an_instance_and_others_for_what_is_not_planned(
+    requests: list[Json], wanted: Json | None
+) -> None:
+    pods, _ = read_pods(*server(), user("p", "c"), claim("c", *requests))
+    asked = {k: v for k, v in pods["p"].requests.items() if k.startswith("nvidia.com/")}
+    assert asked == (wanted or {})
+    assert pods["p"].unsupported == (() if wanted else (FRACTION,))
+    assert (pods["p"].gpus, pods["p"].wants_gpus) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("expressions", "plain"),
+    [
+        ([f"{ON_DRIVER} && {ON_TYPE}"], True),
+        ([ON_TYPE, ON_DRIVER], True),
+        ([f"{ON_TYPE} && device.attributes['{DRIVER}'].brand == 'Nvidia'"], False),
+        ([f"{ON_DRIVER} || {ON_TYPE}"], False),
+    ],
+)
+def test_a_class_that_selects_among_instances_is_not_planned(
+    expressions: list[str], *, plain: bool
+) -> None:
+    pods, _ = read_pods(*server(), mig_class(*expressions), user("p", "c"), claim("c"))
+    assert pods["p"].unsupported == (() if plain else (FRACTION,))
+
+
+def test_constraints_shared_claims_and_requests_by_resource_are_not_planned() -> None:
+    constrained = claim("c")
+    constrained["spec"]["devices"]["constraints"] = [{"matchAttribute": "x/y"}]
+    named = pod("q", gated=True, containers=[asking({SMALL: "1"})])
+    shared = [user("r", "s"), user("t", "s"), claim("s")]
+    pods, _ = read_pods(*server(), user("p", "c"), constrained, named, *shared)
+    why = {name: found.unsupported for name, found in pods.items()}
+    several = ("a resource claim for a part of a GPU that several pods share",)
+    assert why == {
+        "p": ("constraints between the devices of a claim",),
+        "q": (f"{SMALL}, which its nodes give only to claims",),
+        "r": several,
+        "t": several,
+    }
+
+
+def test_without_instances_in_slices_claims_are_read_as_before() -> None:
+    pods, _ = read_pods(node("n1"), user("p", "c"), claim("c"))
+    assert pods["p"].unsupported == (FRACTION,)
+    assert SMALL not in pods["p"].requests
+
+
+def test_a_pod_that_gangplan_binds_gets_no_instance_that_only_a_scheduler_allocates() -> None:
+    bound = user("p", "c", schedulerName="gangplan")
+    pods, _ = read_pods(*server(), bound, claim("c"))
+    assert pods["p"].unsupported == ("a resource claim that only a scheduler can allocate",)
+
+
+def test_an_allocated_claim_holds_its_device() -> None:
+    trees = [*server(), user("p", "c", on="n1"), claim("c", held="gpu-5-mig-3")]
+    pods, said = read_pods(*trees)
+    assert (pods["p"].gpus, pods["p"].indices, pods["p"].unsupported) == (0, (), ())
+    assert pods["p"].requests[SMALL] == 1
+    assert said == []
+    written = server_document(*trees)
+    assert (written["allocatable"][SMALL], written["held"][SMALL]) == ("8", "1")
+
+
+def test_a_waiting_pod_with_an_instance_has_its_room_there() -> None:
+    pods, _ = read_pods(*server(), user("p", "c"), claim("c", held="gpu-2-mig-0"))
+    assert (pods["p"].node, pods["p"].requests[LARGE], pods["p"].to_place) == ("n1", 1, False)
+
+
+# ---- plans
+
+
+def test_whole_gpus_and_instances_are_planned_together() -> None:
+    template = thing(
+        "ResourceClaimTemplate", "t", API, "default", spec={"spec": claim("c")["spec"]}
+    )
+    entries = [{"name": "c", "resourceClaimTemplateName": "t"}]
+    small = [pod(f"s{i}", gated=True, resourceClaims=entries) for i in range(9)]
+    request = {"name": "r", "exactly": {"deviceClassName": DRIVER, "count": 6}}
+    large = [user("big", "b"), claim("b", request)]
+    running = [user("held", "h", on="n1"), claim("h", held="gpu-5-mig-3", user="held")]
+    found = loaded(*server(), template, *small, *large, *running).instance
+    made = compose(
+        found, solve(found), name="p", created_at="2026-11-21T00:00:00Z", generator="test"
+    )
+    plan = json.loads(json.dumps(made))
+    assert check(plan) == []
+    given = {one["pods"][0]["name"]: one for one in plan["spec"]["gangs"] if one["pods"]}
+    assert given["big"]["pods"][0]["gpus"] == [0, 1, 3, 4, 6, 7]
+    assert len([name for name in given if name.startswith("s")]) == 8
