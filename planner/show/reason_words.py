@@ -57,7 +57,8 @@ def _needs(f: ReasonFields) -> str:
     who = "needs" if f.role is None else f"role {f.role} needs"
     if f.pods is None or f.gpus_per_pod is None:
         model = "" if f.model is None or f.counted is not None else f" {shown(f.model)}"
-        needs = f"{who} {f.gpus or 0:,}{model} GPU{'s' * (f.gpus != 1)}"
+        amount = f"{f.gpus:,}{model} GPU{'s' * (f.gpus != 1)}" if f.gpus else "no whole GPU"
+        needs = f"{who} {amount}"
     elif f.slices is not None and f.slice_pods is not None and f.level is not None:
         pods = _pods(f.slice_pods, f.gpus_per_pod)
         return f"{who} {plural(f.slices, 'slice')} of {pods}, each {_in_one(f.level)}"
