@@ -6,7 +6,7 @@ crash left. Errors become events.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -24,6 +24,7 @@ from planner.cluster.backends.dra_claims import (
     Holder,
     allocation,
     claim_wants,
+    key_of,
     named_claims,
     protection,
     reservation,
@@ -128,13 +129,20 @@ class Part:
 
     @property
     def keys(self) -> list[DeviceKey]:
-        return [_key(device) for _, device in self.chosen]
+        return [key_of(device) for _, device in self.chosen]
 
 
-def parts(devices: Devices, order: PodStart, claims: Sequence[Claim], *, binds: bool) -> list[Part]:
+Asked = tuple[Claim, list[Want]]
+"""A claim, and the devices that it requests."""
+
+
+def parts(
+    claims_api: _Claims, devices: Devices, order: PodStart, claims: Sequence[Claim], *, binds: bool
+) -> list[Part]:
     """Distribute the GPUs of the order over the claims in order; a claim keeps those it holds.
 
-    ``binds``: gangplan binds the pod, so no scheduler allocates claims for other devices.
+    MIG instances are any that are free, since those of a profile are alike. ``binds``: gangplan binds the
+    pod, so no scheduler allocates claims for other devices.
     """
     asked = [(claim, claim_wants(claim, devices.classes)) for claim in claims]
     if binds:
@@ -142,7 +150,17 @@ def parts(devices: Devices, order: PodStart, claims: Sequence[Claim], *, binds: 
             if not found and not claim.allocated:
                 raise CannotEncode(f"only a scheduler can allocate claim {claim.name}")
     asked = [(claim, found) for claim, found in asked if found]
-    if order.gpus is None:
+    whole = [(claim, found) for claim, found in asked if found[0].profile is None]
+    of_parts = [(claim, found) for claim, found in asked if found[0].profile is not None]
+    return [
+        *_wholes(devices, order, whole),
+        *(_instances(claims_api, devices, order, of_parts) if of_parts else ()),
+    ]
+
+
+def _wholes(devices: Devices, order: PodStart, asked: Sequence[Asked]) -> list[Part]:
+    """The GPUs of the plan for claims of whole GPUs."""
+    if order.gpus is None or not (asked or order.gpus):
         return []  # kube-scheduler allocates what the plan leaves open
     total = sum(want.count for _, found in asked for want in found)
     if total != len(order.gpus):
@@ -156,16 +174,60 @@ def parts(devices: Devices, order: PodStart, claims: Sequence[Claim], *, binds: 
         for claim, found in asked
         if (held := _kept_devices(claim, given)) and len(held) == sum(want.count for want in found)
     }
-    kept_keys = {_key(device) for held in kept.values() for device in held}
-    rest = iter([device for device in given if _key(device) not in kept_keys])
+    kept_keys = {key_of(device) for held in kept.values() for device in held}
+    rest = iter([device for device in given if key_of(device) not in kept_keys])
     return [
         Part(claim, tuple(_assign(found, kept.get(claim.name) or rest))) for claim, found in asked
     ]
 
 
+def _instances(
+    claims_api: _Claims, devices: Devices, order: PodStart, asked: Sequence[Asked]
+) -> list[Part]:
+    """An instance of the node for each request of a profile: what the claim holds, else free ones."""
+    here = devices.instances(order.node, tainted=True)
+    held: dict[str, list[Device]] = {}
+    for claim, wanted in asked:
+        kept = _kept_devices(claim, here)
+        if kept and [one.profile for one in kept] == [want.profile for want in wanted]:
+            held[claim.name] = kept
+    if len(held) < len(asked):
+        devices.read_holders(claims_api.wire, claims_api.date)
+    used = {key_of(one) for kept in held.values() for one in kept}
+    here = devices.instances(order.node, tainted=False)
+    for claim, wanted in asked:
+        if claim.name in held:
+            continue
+        held[claim.name] = []
+        for want in wanted:
+            alike = [one for one in here if one.profile == want.profile and key_of(one) not in used]
+            free = _free(claims_api, devices, alike, (order.namespace, claim.name))
+            if (one := next(free, None)) is None:
+                devices.forget_holders()
+                words = f"no {want.profile} of node {order.node} is free for claim {claim.name}"
+                raise DeviceTaken(Conflict(words))
+            held[claim.name].append(one)
+            used.add(key_of(one))
+    return [
+        Part(claim, tuple(zip(wanted, held[claim.name], strict=True))) for claim, wanted in asked
+    ]
+
+
+def _free(
+    claims_api: _Claims, devices: Devices, alike: Sequence[Device], own: Holder
+) -> Iterator[Device]:
+    """Instances that a claim may get: those it was about to get, then unused ones, then abandoned ones."""
+    holders = [(one, devices.holder(one)) for one in alike]
+    yield from (one for one, holder in holders if holder == own)
+    yield from (one for one, holder in holders if holder is None)
+    for one, holder in holders:
+        if holder is not None and holder != own and _abandoned(claims_api, devices, holder):
+            yield one
+
+
 def _kept_devices(claim: Claim, given: Sequence[Device]) -> list[Device]:
     """The devices of a claim's allocation if all of them are planned for the pod; else none."""
-    by_key = {_key(device): device for device in given}
+    by_key = {key_of(device): device for device in given}
     held = claim.held()
     return [by_key[key] for key in held] if all(key in by_key for key in held) else []
 
@@ -174,10 +236,6 @@ def _assign(found: Sequence[Want], devices: Iterable[Device]) -> list[tuple[Want
     """The next devices, as many as each request needs; ``devices`` may be a shared iterator."""
     wanted = [want for want in found for _ in range(want.count)]
     return list(zip(wanted, devices, strict=False))
-
-
-def _key(device: Device) -> DeviceKey:
-    return (device.driver, device.pool, device.name)
 
 
 TRIES = 5
@@ -220,7 +278,7 @@ def allocate(
     for _ in range(TRIES):
         claims = [_found(claims_api, order, name) for name in _names(wire, order, pod_tree)]
         try:
-            for part in parts(devices, order, claims, binds=binds):
+            for part in parts(claims_api, devices, order, claims, binds=binds):
                 _give(claims_api, devices, user, order.node, part)
         except ClaimEvent as answered:
             answer = answered.event
@@ -299,6 +357,7 @@ def _give(claims_api: _Claims, devices: Devices, user: User, node: str, part: Pa
     if not claim.allocated:
         devices.read_holders(claims_api.wire, claims_api.date)
         _check_free(claims_api, devices, node, part, holder)
+        devices.choose(holder, (device for _, device in part.chosen))
     if (guard := protection(claim, user.plan)) is not None:
         claim = claims_api.write(user.namespace, claim, guard)
     status: Tree = {}

@@ -206,11 +206,16 @@ Holder = tuple[str, str]
 
 @dataclass(slots=True)
 class Devices:
-    """Known devices and their holders. ``by_node``: from ``read_slices``."""
+    """Known devices and their holders. ``by_node``: from ``read_slices``.
+
+    ``_chosen``: MIG instances of claims that this run wrote to without an answer so far. The plan does not
+    say which instance a pod gets, so these are given to no other claim, whatever a list says.
+    """
 
     by_node: dict[str, tuple[NodeDevices, ...]]
     classes: DeviceClasses
     _held: dict[DeviceKey, Holder] = field(default_factory=dict)
+    _chosen: dict[DeviceKey, Holder] = field(default_factory=dict)
     _users: dict[Holder, list[Tree]] = field(default_factory=dict)
     _read_at: float | None = None
 
@@ -245,7 +250,8 @@ class Devices:
 
     def holder(self, device: Device) -> Holder | None:
         """The claim that holds a device."""
-        return self._held.get((device.driver, device.pool, device.name))
+        key = key_of(device)
+        return self._held.get(key) or self._chosen.get(key)
 
     def users(self, holder: Holder) -> list[Tree]:
         """Entries of ``reservedFor`` of a claim when it was listed."""
@@ -253,11 +259,24 @@ class Devices:
 
     def give(self, holder: Holder, devices: Iterable[DeviceKey]) -> None:
         """Record an allocation of ours."""
+        self._chosen = {key: one for key, one in self._chosen.items() if one != holder}
         self._held |= dict.fromkeys(devices, holder)
 
     def take(self, holder: Holder) -> None:
         """Record that a claim was freed."""
         self._held = {key: one for key, one in self._held.items() if one != holder}
+        self._chosen = {key: one for key, one in self._chosen.items() if one != holder}
+
+    def choose(self, holder: Holder, devices: Iterable[Device]) -> None:
+        """Record the instances that a claim is about to get."""
+        self._chosen |= {key_of(one): holder for one in devices if one.profile is not None}
+
+    def instances(self, node: str, *, tainted: bool) -> list[Device]:
+        """The MIG instances of a node by name, with or without those that are tainted."""
+        found = self.by_node.get(node, ())
+        return [
+            one for own in found for one in own.instances if tainted or one.name not in own.closed
+        ]
 
     def chosen(self, node: str, gpus: Iterable[int], driver: str | None) -> list[Device]:
         """The devices for these GPUs of a node. Raises CannotEncode if one does not exist."""
@@ -271,6 +290,10 @@ class Devices:
         if missing:
             raise CannotEncode(f"no device of node {node} is its GPU {missing[0]}")
         return [by_index[index] for index in gpus]
+
+
+def key_of(device: Device) -> DeviceKey:
+    return (device.driver, device.pool, device.name)
 
 
 def _holder(tree: Tree) -> Holder:

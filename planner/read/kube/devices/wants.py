@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner.read.kube.devices.claims import Claims, DeviceClasses, Sort, means_part, only_type
+from planner.read.kube.devices.slices import MIG_DRIVER
 from planner.read.kube.dialects.base import CannotEncode
 from planner.read.kube.lookup import Tree, flag, mapping, objects, text, whole
 from planner.read.kube.records import KubeObject
@@ -16,16 +17,17 @@ UNSCHEDULED = "a resource claim that only a scheduler can allocate"
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """GPUs of one request of a claim. ``driver``: None if unknown."""
+    """GPUs of one request of a claim. ``driver``: None if unknown. ``profile``: of MIG instances instead."""
 
     request: str
     count: int
     device_class: str
     driver: str | None
+    profile: str | None = None
 
 
 def wants(spec: Tree, classes: DeviceClasses) -> list[Want]:
-    """GPUs that a claim of this spec requests; [] if it is for other devices.
+    """GPUs and MIG instances that a claim of this spec requests; [] if it is for other devices.
 
     Raises CannotEncode if planned GPUs cannot satisfy it: what it does, as a sentence without its subject.
     """
@@ -39,6 +41,8 @@ def wants(spec: Tree, classes: DeviceClasses) -> list[Want]:
             found.append(want)
     if found and others:
         raise CannotEncode("requests GPUs and other devices at once")
+    if len({want.profile is None for want in found}) > 1:
+        raise CannotEncode("requests GPUs and parts of GPUs at once")
     if found and objects(spec, "devices", "constraints"):
         raise CannotEncode("has constraints between its devices")
     return found
@@ -52,7 +56,10 @@ def _want(request: Tree, classes: DeviceClasses) -> Want | None:
     name = text(exactly, "deviceClassName") or ""
     sort = classes.sort(name)
     if sort is Sort.PART:
-        raise CannotEncode("requests parts of GPUs")
+        profile = None if flag(exactly, "adminAccess") else classes.profile(exactly)
+        if profile is None:
+            raise CannotEncode("requests parts of GPUs")
+        return Want(text(request, "name") or "", 1, name, MIG_DRIVER, profile)
     if sort is not Sort.WHOLE or flag(exactly, "adminAccess"):
         return None
     expressions = [text(one, "cel", "expression") or "" for one in objects(exactly, "selectors")]
