@@ -32,8 +32,8 @@ _MIG_CLASS = "mig.nvidia.com"
 _ONLY_DRIVER = f"device.driver=='{MIG_DRIVER}'"
 _ONLY_MIG = f"device.attributes['{MIG_DRIVER}'].type=='mig'"
 _ONLY_PROFILE = re.compile(
-    r"\s*device\.attributes\[(?P<a>['\"])gpu\.nvidia\.com(?P=a)\]\.profile"
-    rf"\s*==\s*(?P<b>['\"])(?P<profile>{PROFILE})(?P=b)\s*"
+    r"\s*device\.attributes\[(?:'gpu\.nvidia\.com'|\"gpu\.nvidia\.com\")\]\.profile"
+    rf"\s*==\s*(?:'({PROFILE})'|\"({PROFILE})\")\s*"
 )
 SHARED_PART = "a resource claim for a part of a GPU that several pods share"
 _OWNER_POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
@@ -105,7 +105,7 @@ class DeviceClasses:
             and "capacity" not in request
             and self._is_plain_mig()
         )
-        return found["profile"] if found is not None and plain else None
+        return found[1] or found[2] if found is not None and plain else None
 
     def _is_plain_mig(self) -> bool:
         """Whether NVIDIA's class means its MIG instances, of any kind, as far as the input says."""

@@ -33,6 +33,8 @@ MIG_DRIVER = "gpu.nvidia.com"
 PROFILE = r"[1-9][a-z0-9.+-]{0,38}[a-z0-9]"
 """Names of profiles of MIG instances."""
 
+_PROFILE = re.compile(PROFILE)
+
 _CLOSING = frozenset({"NoSchedule", "NoExecute"})
 
 _BUS = re.compile(
@@ -202,7 +204,7 @@ def _is_instance(tree: Tree, driver: str) -> bool:
     return (
         driver == MIG_DRIVER
         and profile is not None
-        and re.fullmatch(PROFILE, profile) is not None
+        and _PROFILE.fullmatch(profile) is not None
         and bool(_text(tree, driver, "parentUUID"))
         and "consumesCounters" not in _body(tree)
         and not flag(_body(tree), "allowMultipleAllocations")
