@@ -23,12 +23,15 @@ from tiny_shares import PARTS, sharing, ways
 from models.documents.canonical import canonical_instance
 from models.documents.cluster import GpuSharing
 from models.gpu_shares import Part, less, packed, part_of, size_on, whole
+from models.program.base_state import base_decisions
 from models.verify.adaptor import read_case
 from models.verify.check import check
 from models.verify.facts import Sharer
 from models.verify.shares import fewest_shared
 from planner.read.inputs import instance_from_document, load
+from planner.search.budget import Budget
 from planner.search.solve import AGGREGATED_FROM, WHOLE_BELOW, solve
+from planner.search.start.greedy import best_greedy, greedy
 
 Json = dict[str, Any]
 
@@ -263,6 +266,24 @@ def test_a_fraction_of_the_memory_may_have_other_cores(
     plan = made(cli, folder)
     assert check(plan) == []
     assert name in {part for one in plan["spec"]["shares"] for part in one["parts"]}
+
+
+def test_a_start_fills_gpus_with_large_parts_before_small_ones(tmp_path: Path) -> None:
+    """On two servers of one GPU each: two small parts beside each other leave no room for two large ones."""
+    head = "apiVersion: gangplan.dev/v1alpha1\nkind: "
+    node = "model: DGX H100, unhealthyGpus: [1, 2, 3, 4, 5, 6, 7], sharing: {pods: 10}"
+    documents = [f"Cluster\nmetadata: {{name: c}}\nspec: {{nodes: [{{name: 'n[1-2]', {node}}}]}}\n"]
+    documents += [
+        f"Gang\nmetadata: {{name: {name}}}\n"
+        f"spec: {{roles: [{{name: w, replicas: 2, gpu: {{fraction: {fraction}}}}}]}}\n"
+        for name, fraction in (("a", 0.3), ("b", 0.7))
+    ]
+    (tmp_path / "input.yaml").write_text("---\n".join(head + one for one in documents))
+    instance = load((str(tmp_path),)).instance
+    base = base_decisions(instance)
+    assert sum(bool(one.pods) for one in greedy(instance, base)) == 1
+    found = best_greedy(instance, base, Budget(instance.policy.solve))
+    assert [sorted(pod.node for pod in one.pods) for one in found] == [[0, 1], [0, 1]]
 
 
 # Mistakes

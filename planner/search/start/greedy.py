@@ -11,6 +11,7 @@ from itertools import groupby
 
 from models.instance.gang import Role
 from models.instance.instance import Instance
+from models.instance.reshaping import reshaping
 from models.instance.solution import GangDecision, PodPlacement
 from models.instance.speed import FULL_SPEED
 from models.program.demand_builder import identity, remaining_demand
@@ -201,12 +202,30 @@ def _shared_domains_first(instance: Instance, demand: Demand) -> tuple[int, ...]
     return int(alone), *_large_pods_first(instance, demand)
 
 
+def _large_parts_first(instance: Instance, demand: Demand) -> tuple[int, ...]:
+    ranks = instance.once(_ranks)
+    asked = (ranks[r] for role in demand.roles for r, _ in role.requests if r in ranks)
+    largest, *others = _large_pods_first(instance, demand)
+    return largest, min(asked, default=len(ranks)), *others
+
+
+def _ranks(instance: Instance) -> dict[str, int]:
+    """Where instances and parts of GPUs are among those of the same GPUs, the largest first."""
+    found = dict[str, int]()
+    for one in {id(one): one for one in reshaping(instance).values()}.values():
+        for rank, resource in enumerate(one.resources):
+            found[resource] = min(rank, found.get(resource, rank))
+    return found
+
+
 ORDERS: tuple[Order, ...] = (_large_pods_first, _old_gangs_first, _large_gangs_first)
 
 
 def _ways(instance: Instance) -> Iterator[tuple[Order, bool]]:
     """(order, whether gangs wait for a fast place at first)."""
-    for order in (*ORDERS, *([_shared_domains_first] if exclusive_levels(instance) else ())):
+    parts = [_large_parts_first] if reshaping(instance) else []
+    alone = [_shared_domains_first] if exclusive_levels(instance) else []
+    for order in (ORDERS[0], *parts, *ORDERS[1:], *alone):
         yield order, instance.by_speed
         yield order, not instance.by_speed
 
