@@ -95,7 +95,9 @@ def _reservations(instance: Instance, rng: random.Random) -> Instance:
         return replace(gang, started_at=started, expected_duration_s=hours * HOUR_S)
 
     changed = _gangs(instance, ends)
-    return _policy(changed, reservations=Reservations(2, 48 * HOUR_S), now=EPOCH)
+    return _policy(
+        changed, reservations=Reservations(per_priority=2, horizon_s=48 * HOUR_S), now=EPOCH
+    )
 
 
 def _patience(instance: Instance, _rng: random.Random) -> Instance:
