@@ -136,6 +136,19 @@ class Fault:
         return None
 
 
+@contextlib.contextmanager
+def cut(cluster: FakeCluster, fault: Fault) -> Iterator[None]:
+    """A run that the fault may kill; afterwards its lock has ended."""
+    cluster.before.append(fault.before)
+    cluster.after.append(fault.after)
+    with contextlib.suppress(Crash):
+        yield
+    assert fault.struck, fault.at
+    cluster.before.clear()
+    cluster.after.clear()
+    cluster.advance(120)
+
+
 def refusing(end: str, status: int, message: str, having: str = "") -> Hook:
     """Answers patches of the pod whose path ends so with this status, where ``having`` is in the body."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 from apiserver import FakeCluster
 from apiserver_setup import GATE, SCHEDULER
-from apply_runs import OWN, TOLERATE, Bench, Crash, Fault, bench
+from apply_runs import OWN, TOLERATE, Bench, Fault, bench, cut
 from backend_world import FINALIZER, claim, devices_of, metadata_of, request, slice_of, status_of
 from effort import spread
 
@@ -138,15 +137,8 @@ def test_a_run_cut_anywhere_is_finished_by_the_next(
         with bench(a_cluster("gate"), folder, monkeypatch) as made:
             again = folder / "plan.json"
             again.write_bytes(kept)
-            fault = Fault(at, kind, every=True)
-            made.cluster.before.append(fault.before)
-            made.cluster.after.append(fault.after)
-            with contextlib.suppress(Crash):
+            with cut(made.cluster, Fault(at, kind, every=True)):
                 made.apply(again)
-            assert fault.struck, at
-            made.cluster.before.clear()
-            made.cluster.after.clear()
-            made.cluster.advance(120)  # the lock of the dead run ends
             for _ in range(2):
                 said = made.apply(again)
             assert said.code == 0, (at, said.err)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 import pytest
 from apiserver import LOST, FakeCluster
 from apiserver_http import FakeWire
 from apiserver_setup import GATE, SCHEDULER
-from apply_runs import OWN, TOLERATE, Bench, Crash, Fault, bench
+from apply_runs import OWN, TOLERATE, Bench, Fault, bench, cut
 from backend_world import (
     API,
     FINALIZER,
@@ -324,15 +323,8 @@ def test_a_run_cut_at_any_write_is_finished_by_the_next(
         with bench(with_gangs("gate"), folder, monkeypatch) as made:
             again = folder / "plan.json"
             again.write_bytes(kept)
-            fault = Fault(at, kind, every=True)
-            made.cluster.before.append(fault.before)
-            made.cluster.after.append(fault.after)
-            with contextlib.suppress(Crash):
+            with cut(made.cluster, Fault(at, kind, every=True)):
                 made.apply(again)
-            assert fault.struck, at
-            made.cluster.before.clear()
-            made.cluster.after.clear()
-            made.cluster.advance(120)  # the lock of the dead run ends
             for _ in range(2):
                 said = made.apply(again)
             assert said.code == 0, (at, said.err)

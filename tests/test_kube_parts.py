@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 from apiserver import FakeCluster
 from apiserver_setup import GATE
-from apply_runs import Bench, Crash, Fault, Tree, bench
+from apply_runs import Bench, Fault, Tree, bench, cut
 from building import instance_document
 from kube import node, pod
 from kube_nodes import one as one_node
@@ -782,15 +781,8 @@ def test_a_run_cut_at_any_write_gives_no_part_twice(
         folder = tmp_path / f"at-{at}"
         folder.mkdir()
         with bench(a_cluster(), folder, monkeypatch) as made:
-            fault = Fault(at, kind)
-            made.cluster.before.append(fault.before)
-            made.cluster.after.append(fault.after)
-            with contextlib.suppress(Crash):
+            with cut(made.cluster, Fault(at, kind)):
                 made.apply(plan)
-            assert fault.struck, at
-            made.cluster.before.clear()
-            made.cluster.after.clear()
-            made.cluster.advance(120)  # the lock of the dead run ends
             said = made.apply(plan)
             assert said.code == 0, (at, said.err)
             assert written(made) == aim, at
