@@ -236,6 +236,14 @@ class Instance:
         """Selected by the policy, ready and not cordoned."""
         return node.ready and not node.unschedulable and self.ours(node)
 
+    def intact(self, node: Node) -> bool:
+        """Schedulable, and all its GPUs can be given whole."""
+        return node.healthy_gpus == node.gpus and self.schedulable(node)
+
+    def failed(self, node: Node) -> bool:
+        """Not schedulable, or with unhealthy GPUs; partitioned and shared ones are in order."""
+        return node.has_failed_gpus or not self.schedulable(node)
+
     def eligible(self, role: Role, node: Node) -> bool:
         """Whether a pod of the role may be placed on the node, leaving free space aside."""
         return self.schedulable(node) and self.suits(role, node)

@@ -9,7 +9,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from models.instance.cluster import Node
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.solution import PodPlacement, placed
@@ -262,9 +261,9 @@ def _spare_nodes(instance: Instance) -> tuple[SpareNodes, ...]:
                 continue  # a node without a name at the level
             own = [n for n in domain.nodes if cluster.nodes[n].gpus]
             own = [n for n in own if instance.ours(cluster.nodes[n])]
-            intact = tuple(n for n in own if _intact(instance, cluster.nodes[n]))
+            intact = tuple(n for n in own if instance.intact(cluster.nodes[n]))
             idle = sum(n not in held for n in intact)
-            failed = sum(_failed(instance, cluster.nodes[n]) for n in own)
+            failed = sum(instance.failed(cluster.nodes[n]) for n in own)
             least = min(wanted - failed, idle)
             if least > 0:
                 found.append(SpareNodes(intact, least))
@@ -282,15 +281,6 @@ def _spare_domains(instance: Instance) -> dict[int, tuple[int, ...]]:
         for n in rule.nodes:
             found[n] = (*found.get(n, ()), number)
     return found
-
-
-def _intact(instance: Instance, node: Node) -> bool:
-    """Whether the node is in order, and all its GPUs can be given whole."""
-    return instance.schedulable(node) and node.healthy_gpus == node.gpus
-
-
-def _failed(instance: Instance, node: Node) -> bool:
-    return not instance.schedulable(node) or node.has_failed_gpus
 
 
 def held_nodes(instance: Instance, pods: Sequence[Pods]) -> set[int]:

@@ -121,14 +121,9 @@ def _spares(instance: Instance, idle: Sequence[int]) -> set[int]:
     for name, count in instance.policy.spares:
         for domain in cluster.domains[levels[name]] if name in levels else ():
             nodes = [n for n in domain.nodes if cluster.nodes[n].gpus]
-            sound = [
-                n
-                for n in nodes
-                if instance.schedulable(cluster.nodes[n])
-                and cluster.nodes[n].healthy_gpus == cluster.nodes[n].gpus
-            ]
-            own = [node for node in map(cluster.nodes.__getitem__, nodes) if instance.ours(node)]
-            failed = sum(node.has_failed_gpus or not instance.schedulable(node) for node in own)
+            sound = [n for n in nodes if instance.intact(cluster.nodes[n])]
+            own = (cluster.nodes[n] for n in nodes if instance.ours(cluster.nodes[n]))
+            failed = sum(map(instance.failed, own))
             whole = [n for n in sound if idle[n] == cluster.nodes[n].gpus]
             kept = max(0, min(count - failed, len(whole)) - len(found.intersection(whole)))
             found.update([n for n in whole if n not in found][-kept:] if kept else ())

@@ -8,9 +8,9 @@ in two domains: the sums are the most gangs that could start together.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -368,32 +368,25 @@ class _Rows:
         )
 
     def largest(self, gpus: int, level: int) -> CapacityLargest:
-        before, domain = self._now.largest(gpus, level)
-        last, after = before, None
-        if self._later is not None:
-            after, domain = self._later.largest(gpus, level)
-            last = after
         return CapacityLargest(
-            gpus=gpus,
-            level=self._level(level),
-            before=before,
-            after=after,
-            domain=self._path(level, domain) if last and level != CLUSTER else None,
+            gpus=gpus, **self._most(lambda room: room.largest(gpus, level), level)
         )
 
     def part(self, resource: str, level: int) -> CapacityOfPart:
-        before, domain = self._now.parts(resource, level)
-        last, after = before, None
-        if self._later is not None:
-            after, domain = self._later.parts(resource, level)
-            last = after
         return CapacityOfPart(
             part=resource.removeprefix(RESOURCE).removeprefix(SHARE),
-            level=self._level(level),
-            before=before,
-            after=after,
-            domain=self._path(level, domain) if last and level != CLUSTER else None,
+            **self._most(lambda room: room.parts(resource, level), level),
         )
+
+    def _most(self, count: Callable[[FreeRoom], tuple[int, int]], level: int) -> dict[str, Any]:
+        """The most pods in a domain of a level, now and after a plan, and the domain."""
+        before, domain = count(self._now)
+        last, after = before, None
+        if self._later is not None:
+            after, domain = count(self._later)
+            last = after
+        where = self._path(level, domain) if last and level != CLUSTER else None
+        return {"level": self._level(level), "before": before, "after": after, "domain": where}
 
     def _level(self, level: int) -> str | None:
         return None if level == CLUSTER else self._instance.cluster.level_name(level)

@@ -205,8 +205,8 @@ class _Finder:
         for n, node in enumerate(nodes):
             gangs = [self.instance.gangs[index] for index in self._tenants[n]]
             held = node.gpus - self.space.by_node[n].free
-            sound = self.instance.schedulable(node) and node.healthy_gpus == node.gpus
-            if sound and 0 < held < node.gpus and all(g.running and g.movable for g in gangs):
+            movable = all(gang.running and gang.movable for gang in gangs)
+            if movable and 0 < held < node.gpus and self.instance.intact(node):
                 found.append((held, n))
         return [n for _, n in sorted(found)[:MAX_EMPTIED]]
 

@@ -86,11 +86,7 @@ class _Causes:
     def _unsound(self) -> set[str]:
         """Nodes that have failed since: with them there is less that queues may be promised."""
         instance = self._instance
-        sound = {
-            node.name
-            for node in instance.cluster.nodes
-            if instance.schedulable(node) and node.healthy_gpus == node.gpus
-        }
+        sound = {node.name for node in instance.cluster.nodes if not instance.failed(node)}
         return set(self._earlier.sound) - sound
 
     def _there(self) -> set[int]:
