@@ -17,9 +17,6 @@ SHARE = "share.gangplan.dev/"
 CORES = 1000
 """Permille of the cores of a GPU."""
 
-MOST_STEPS = 2_000
-"""Steps in which fewer GPUs for parts are looked for; after that the best way so far counts."""
-
 MOST_TURNS = 12
 """Orders of parts in which GPUs are filled up one after another."""
 
@@ -27,7 +24,13 @@ MOST_SETS = 3_000
 """Sets of parts that are tried on one GPU."""
 
 MOST_SEARCHED = 120
-"""Parts for which fewer GPUs than best fit needs are looked for: a call for each part is within another."""
+"""Parts for which fewer GPUs are looked for than greedy ways need."""
+
+MOST_FILLINGS = 1_000
+"""Sets of parts that fill a GPU, of which more are not listed."""
+
+MOST_TRIED = 50_000
+"""Steps in which these are listed, or fewer GPUs for parts are looked for."""
 
 MOST_TIMES = 1 << 20
 """More pods than share a GPU."""
@@ -138,6 +141,30 @@ Counts = tuple[int, ...]
 """Parts of each size on one GPU."""
 
 
+@lru_cache(maxsize=1 << 12)
+def fillings(sizes: tuple[Size, ...], room: Size) -> tuple[Counts, ...] | None:
+    """Sets of parts beside which no other one fits into the room of a GPU, those of large parts first.
+
+    None where there are more than MOST_FILLINGS, or they are not soon found.
+    """
+    found, tried = list[Counts](), 0
+
+    def fill(k: int, room: Size, counts: Counts) -> bool:
+        nonlocal tried
+        tried += 1
+        if k == len(sizes):
+            if any(counts) and not any(fits(size, room) for size in sizes):
+                found.append(counts)
+        else:
+            most = times_in(sizes[k], room)
+            for count in range(most, -1 if k + 1 < len(sizes) else most - 1, -1):
+                if not fill(k + 1, less(room, sizes[k], count), (*counts, count)):
+                    return False
+        return tried <= MOST_TRIED and len(found) <= MOST_FILLINGS
+
+    return tuple(found) if fill(0, room, ()) else None
+
+
 @lru_cache(maxsize=1 << 16)
 def packed(
     rooms: tuple[Size, ...],
@@ -164,8 +191,13 @@ def packed(
             break
         filled = _filled_up(rooms, empty, parts, turn)
         places = min(places, filled, key=lambda own: _gpus(rooms, own))
-    if least < _gpus(rooms, places) and len(parts) <= MOST_SEARCHED and not roughly:
-        places = _Search(rooms, empty, parts, places, least).best
+    if not roughly and len(parts) <= MOST_SEARCHED:
+        search = _Search(rooms, empty, parts)
+        for gpus in range(least, _gpus(rooms, places)):
+            fewer = search.on(gpus)
+            if fewer is not None:
+                places = fewer
+                break
     counts = [[0] * len(sizes) for _ in range(_gpus(rooms, places))]
     for item, gpu in zip(items, places, strict=True):
         counts[gpu][item] += 1
@@ -258,55 +290,71 @@ def _best_set(kinds: Sequence[Size], left: Sequence[int], room: Size) -> list[in
 
 
 class _Search:
-    """Branch and bound over the GPU of each part. ``best``: the fewest GPUs found, at first those given."""
+    """Looks for the GPU of each part on so many GPUs, which get parts one after another.
 
-    def __init__(
-        self,
-        rooms: Sequence[Size],
-        empty: Size,
-        parts: Sequence[Size],
-        best: list[int],
-        least: int,
-    ) -> None:
-        self.rooms, self.empty, self.parts = list(rooms), empty, parts
-        self.best, self.fewest, self.least = best, _gpus(rooms, best), least
-        self.places, self.steps = list[int](), 0
-        rest = [(0, 0, 0)]
-        for size in reversed(parts):
-            a, b, c = (x + y for x, y in zip(rest[-1], size, strict=True))
-            rest.append((a, b, c))
-        self.rest = rest[::-1]
-        self._run()
+    Those with room left come first; an empty one gets the largest part that is left. No part that is left
+    fits beside what a GPU gets: one that is on a later GPU could as well be here.
+    """
 
-    def _at_least(self) -> int:
-        """GPUs that are needed at least for the parts that are left."""
-        rest, more = self.rest[len(self.places)], 0
-        for k, amount in enumerate(rest):
-            lacking = amount - sum(room[k] for room in self.rooms)
-            more = max(more, -(-lacking // self.empty[k]))
-        return len(self.rooms) + more
+    def __init__(self, rooms: Sequence[Size], empty: Size, parts: Sequence[Size]) -> None:
+        amounts = Counter(parts)
+        self.kinds = sorted(amounts, reverse=True)
+        self.amounts = tuple(amounts[kind] for kind in self.kinds)
+        self.rooms, self.empty, self.parts, self.tried = rooms, empty, parts, 0
+        self.order = sorted(range(len(rooms)), key=lambda j: (rooms[j], j))
+        self.failed = set[tuple[int, Counts]]()
 
-    def _run(self) -> None:
-        self.steps += 1
-        if self.fewest <= self.least or self.steps > MOST_STEPS:
-            return
-        if self._at_least() >= self.fewest:
-            return
-        if len(self.places) == len(self.parts):
-            self.best, self.fewest = list(self.places), len(self.rooms)
-            return
-        size = self.parts[len(self.places)]
-        able = {room: j for j, room in enumerate(self.rooms) if fits(size, room)}
-        for room in sorted(able):
-            self._put(able[room], size)
-        self.rooms.append(self.empty)
-        self._put(len(self.rooms) - 1, size)
-        self.rooms.pop()
+    def on(self, gpus: int) -> list[int] | None:
+        """The GPU of each part on so many; None if no way is found."""
+        self.order[len(self.rooms) :] = range(len(self.rooms), gpus)
+        self.failed.clear()
+        given = [sum(room[k] for room in self.rooms) for k in range(3)]
+        opened, used = gpus - len(self.rooms), [sum(own) for own in zip(*self.parts, strict=True)]
+        a, b, c = (r + opened * e - u for r, e, u in zip(given, self.empty, used, strict=True))
+        found = self._rest(0, self.amounts, (a, b, c))
+        if found is None:
+            return None
+        places = {
+            size: iter([j for j, own in found for _ in range(own[k])])
+            for k, size in enumerate(self.kinds)
+        }
+        return [next(places[size]) for size in self.parts]
 
-    def _put(self, gpu: int, size: Size) -> None:
-        room = self.rooms[gpu]
-        self.rooms[gpu] = less(room, size)
-        self.places.append(gpu)
-        self._run()
-        self.places.pop()
-        self.rooms[gpu] = room
+    def _rest(self, at: int, left: Counts, spare: Size) -> list[tuple[int, Counts]] | None:
+        """What the GPUs from here on get if no more than ``spare`` stays unused on them."""
+        if not any(left):
+            return []
+        if at == len(self.order) or (at, left) in self.failed:
+            return None
+        gpu = self.order[at]
+        for unused, own in sorted(self._sets(gpu, left)):
+            if fits(unused, spare):
+                others = tuple(a - b for a, b in zip(left, own, strict=True))
+                rest = self._rest(at + 1, others, less(spare, unused))
+                if rest is not None:
+                    return [(gpu, own), *rest]
+        self.failed.add((at, left))
+        return None
+
+    def _sets(self, gpu: int, left: Counts) -> list[tuple[Size, Counts]]:
+        """What the GPU may get of what is left, and what that leaves unused."""
+        found = list[tuple[Size, Counts]]()
+        given = gpu < len(self.rooms)
+        first = -1 if given else next(k for k, count in enumerate(left) if count)
+
+        def fill(k: int, room: Size, own: Counts) -> None:
+            self.tried += 1
+            if self.tried > MOST_TRIED:
+                return
+            if k < len(left):
+                size = self.kinds[k]
+                for count in range(min(left[k], times_in(size, room)), int(k == first) - 1, -1):
+                    fill(k + 1, less(room, size, count), (*own, count))
+            elif not any(
+                count > mine and fits(size, room)
+                for size, count, mine in zip(self.kinds, left, own, strict=True)
+            ):
+                found.append((room, own))
+
+        fill(0, self.rooms[gpu] if given else self.empty, ())
+        return found

@@ -11,6 +11,7 @@ import pytest
 from building import build, gang, mask, node
 from building_servers import switched
 
+from models.documents.cluster import GpuSharing
 from models.documents.policy import Objective
 from models.instance.cluster import Node
 from models.instance.instance import Instance
@@ -74,6 +75,24 @@ def test_gpus_are_partitioned_where_the_solution_has_them_before_whole_ones_are_
     nodes = parts_beside_servers(("H100", "H100"))
     values = aimed(with_reshapable(build(nodes=nodes, gangs=[*asked, *others])))
     assert values["admission/0"] == 24
+
+
+def test_gpus_have_the_parts_that_they_have_in_the_solution() -> None:
+    """Of eight GPUs each has all its cores given: greedy fills some with 0.1 beside three of 0.3."""
+    asks = {"20480Mi-30": 12, "0.3": 8, "0.2": 8, "0.1": 4}
+    parts = tuple(sorted((f"share.gangplan.dev/{part}", 0) for part in asks))
+    shared = replace(
+        node("n0", switched(8)), allocatable=parts, sharing=GpuSharing(memory=81920, pods=10)
+    )
+    gangs = [
+        gang(f"g{part}-{k:02}", 1, 0, requests={f"share.gangplan.dev/{part}": 1})
+        for part, count in asks.items()
+        for k in range(count)
+    ]
+    instance = with_reshapable(build(nodes=[shared], gangs=gangs))
+    start = greedy(instance, base_decisions(instance))
+    assert sum(bool(one.pods) for one in start) < len(gangs)
+    assert aimed(instance)["admission/0"] == len(gangs)
 
 
 def test_slow_gangs_leave_fast_servers_to_those_that_are_fast_in_the_solution() -> None:

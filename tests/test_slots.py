@@ -25,6 +25,7 @@ from models.instance.instance import Instance
 from models.instance.reshaping import with_reshapable
 from models.program.base_state import base_decisions
 from models.program.linear_program import UNBOUNDED
+from models.program.slots import slot_parts
 from models.program.slots.slot_program import SlotModel
 from models.values.tier_values import tiers_of
 from planner.search.bound import tier_search
@@ -104,7 +105,14 @@ def test_no_plan_of_a_random_instance_beats_a_bound(kind: str) -> None:
 
 
 @pytest.mark.parametrize("runs", [False, True])
-def test_no_plan_beats_a_bound_where_gpus_are_partitioned_or_shared(runs: bool) -> None:
+@pytest.mark.parametrize("listed", [True, False])
+def test_no_plan_beats_a_bound_where_gpus_are_partitioned_or_shared(
+    runs: bool, listed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``listed``: the sets of parts that a GPU can have; else their memory, cores and pods are counted."""
+    if not listed:
+        monkeypatch.setattr(slot_parts.Sharing, "fillings", lambda _, room: None)
+
     def found(seed: int) -> list[str]:
         partitioned, shared = dynamic(seed, runs=runs), sharing(seed, runs=runs)
         ways = [(partitioned, best(partitioned))]

@@ -19,6 +19,7 @@ from models.gpu_shares import (
     SHARE,
     Size,
     all_times_in,
+    fillings,
     less,
     packed,
     part_of,
@@ -46,6 +47,9 @@ NONE_HAS = 1 << 20
 
 Amounts = tuple[int, ...]
 """How many of each resource of a ``Reshaping``."""
+
+Filling = tuple[Size | None, Amounts]
+"""New parts on a GPU, and the room that it had; None: it was idle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,31 @@ class Reshaping(ABC):
         """What is needed beyond what is there."""
         return tuple([max(0, a - b) for a, b in zip(amounts, self.there, strict=True)])
 
+    def decided(self, used: Mapping[str, int], chosen: Iterable[Filling]) -> Decided:
+        """The node once GPUs besides those that pods with these requests take have these parts."""
+        found = self._placed(self._wanted(self._amounts(used)))
+        chosen = list(chosen)
+        gpus = sum(room is None for room, _ in (*found, *chosen))
+        parts = (counts for _, counts in (*found, *chosen))
+        there = tuple(map(sum, zip(self.there, *parts, strict=True)))
+        return Decided(self.resources, there, self.most, gpus)
+
+    @property
+    def rooms(self) -> tuple[Size, ...]:
+        """What is left of GPUs that have parts."""
+        return ()
+
+    @abstractmethod
+    def fillings(self, room: Size | None) -> tuple[Amounts, ...] | None:
+        """Largest sets of parts that a GPU with this room can get; None: one that is idle.
+
+        None where there are too many.
+        """
+
+    @abstractmethod
+    def _placed(self, wanted: Amounts) -> list[Filling]:
+        """GPUs that have what is wanted."""
+
     @abstractmethod
     def _taken(self, wanted: Amounts, enough: int | None = None) -> int: ...
 
@@ -116,11 +145,11 @@ class Partitioning(Reshaping):
         """A geometry for each GPU that pods with these requests take; None if no GPUs have them."""
         return cover(self.geometries, self._wanted(self._amounts(used)))
 
-    def decided(self, used: Mapping[str, int], chosen: Iterable[Amounts]) -> Decided:
-        """The node once GPUs besides those that pods with these requests take have these geometries."""
-        found = [*(self.cover(used) or ()), *chosen]
-        there = tuple(map(sum, zip(self.there, *found, strict=True)))
-        return Decided(self.resources, there, self.most, len(found))
+    def fillings(self, room: Size | None) -> tuple[Amounts, ...] | None:
+        return self.geometries if room is None else ()
+
+    def _placed(self, wanted: Amounts) -> list[Filling]:
+        return [(None, one) for one in cover(self.geometries, wanted) or ()]
 
     def _taken(self, wanted: Amounts, enough: int | None = None) -> int:  # noqa: ARG002
         found = cover(self.geometries, wanted)
@@ -147,6 +176,12 @@ class Decided(Reshaping):
 
     gpus: int
 
+    def fillings(self, room: Size | None) -> tuple[Amounts, ...] | None:  # noqa: ARG002
+        return ()
+
+    def _placed(self, wanted: Amounts) -> list[Filling]:  # noqa: ARG002
+        return []
+
     def _taken(self, wanted: Amounts, enough: int | None = None) -> int:  # noqa: ARG002
         return NONE_HAS if any(wanted) else self.gpus
 
@@ -158,21 +193,39 @@ class Decided(Reshaping):
 class Sharing(Reshaping):
     """Idle GPUs may be shared, and those of ``shared`` by more pods. ``sizes``: of the ``resources``.
 
-    ``empty``: what a GPU has; ``rooms``: what is left of those that are shared.
+    ``empty``: what a GPU has; ``shared``: what is left of those that are shared.
     """
 
     sizes: tuple[Size, ...]
     empty: Size
-    rooms: tuple[Size, ...]
+    shared: tuple[Size, ...]
+
+    @property
+    def rooms(self) -> tuple[Size, ...]:
+        return self.shared
+
+    def fillings(self, room: Size | None) -> tuple[Amounts, ...] | None:
+        return fillings(self.sizes, self.empty if room is None else room)
 
     def packed(self, used: Mapping[str, int]) -> tuple[Amounts, ...]:
         """Parts of each size that are new on each GPU: those that are shared first, then idle ones."""
         return packed(self.rooms, self.empty, self.sizes, self._wanted(self._amounts(used)))
 
+    def _placed(self, wanted: Amounts) -> list[Filling]:
+        rooms = (*self.rooms, *[None] * sum(wanted))
+        on = packed(self.rooms, self.empty, self.sizes, wanted)
+        return list(zip(rooms, on, strict=False))
+
     def _taken(self, wanted: Amounts, enough: int | None = None) -> int:
-        rough = enough is not None
-        on = packed(self.rooms, self.empty, self.sizes, wanted, enough or 0, roughly=rough)
-        return len(on) - len(self.rooms)
+        return len(self._on(wanted, enough)) - len(self.rooms)
+
+    def _on(self, wanted: Amounts, enough: int | None) -> tuple[Amounts, ...]:
+        """Parts on each GPU. ``enough``: with little effort, unless more idle GPUs are needed so."""
+        if enough is not None:
+            on = packed(self.rooms, self.empty, self.sizes, wanted, enough, roughly=True)
+            if len(on) <= len(self.rooms) + enough:
+                return on
+        return packed(self.rooms, self.empty, self.sizes, wanted, enough or 0)
 
     def _more(self, amounts: Amounts, gpus: int) -> list[int]:
         """What has room where the parts are that are there already; one more also if those were elsewhere.
@@ -180,7 +233,7 @@ class Sharing(Reshaping):
         The latter of a few sizes, the smallest for which it matters.
         """
         wanted = self._wanted(amounts)
-        on = packed(self.rooms, self.empty, self.sizes, wanted, gpus, roughly=True)
+        on = self._on(wanted, gpus)
         rooms = [*self.rooms, *[self.empty] * gpus]
         for gpu, counts in enumerate(on):
             for size, count in zip(self.sizes, counts, strict=True):

@@ -17,7 +17,7 @@ from models.instance.disruption_budgets import guards
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS, Room, is_blind
-from models.instance.reshaping import Amounts, Partitioning, reshaping
+from models.instance.reshaping import Filling, reshaping
 from models.instance.run_times import protected
 from models.instance.solution import GangDecision, PodPlacement
 from models.program.base_state import base_decisions, outcome, standing_pods
@@ -364,14 +364,10 @@ class FreeSpace:
         node_space.left.update(left)
 
     @contextmanager
-    def partitioned(self, geometries: Mapping[int, Sequence[Amounts]]) -> Iterator[None]:
-        """Meanwhile idle GPUs of these nodes have such instances, and no other GPUs are partitioned there."""
+    def filled(self, fillings: Mapping[int, Sequence[Filling]]) -> Iterator[None]:
+        """Meanwhile GPUs of these nodes have such parts, and no others there are partitioned or shared."""
         known = self._reshaping
-        own = {
-            n: one.decided(self._wanted[n][1], chosen)
-            for n, chosen in geometries.items()
-            if isinstance(one := known[n], Partitioning)
-        }
+        own = {n: known[n].decided(self._wanted[n][1], chosen) for n, chosen in fillings.items()}
         self._reshaping = {**known, **own}
         self._recount_nodes(own)
         try:

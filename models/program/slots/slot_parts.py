@@ -2,8 +2,8 @@
 
 For each resource: what is chosen uses at most what is left of it on all nodes, and what GPUs have that are
 partitioned or shared. Nodes whose GPUs may become the same count together: as many of their GPUs get each
-geometry, or are shared, as is best, and are not given whole. Of shared ones memory, cores and pods suffice
-for all parts of a group together, and each has at most one part that takes more than half.
+geometry, or each set of parts, as is best, and are not given whole. Where there are too many sets, memory,
+cores and pods of all GPUs suffice for all parts together, and each has at most one that takes more than half.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from models.gpu_shares import SHARE
+from models.gpu_shares import MOST_FILLINGS, SHARE, Size
 from models.instance.gang import ExistingPod
 from models.instance.instance import Instance
 from models.instance.occupancy import Room
-from models.instance.reshaping import Partitioning, Reshaping, Sharing, reshaping
+from models.instance.reshaping import Filling, Partitioning, Reshaping, Sharing, reshaping
 from models.mig import RESOURCE
 from models.program.linear_program import Linear, Program
 from models.program.options import Choice
@@ -27,13 +27,13 @@ from models.program.slots.slot_rooms import Mode
 class Reshaped:
     """Nodes whose GPUs may become the same. ``opened``: how many of their GPUs are not given whole.
 
-    ``geometries``: by variable, the instances of GPUs of which there are so many.
+    ``fillings``: by variable, what GPUs get of which there are so many.
     """
 
     nodes: frozenset[int]
     resources: tuple[str, ...]
     opened: Linear = field(default_factory=Linear)
-    geometries: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    fillings: dict[int, Filling] = field(default_factory=dict)
 
 
 @dataclass
@@ -43,18 +43,18 @@ class Parts:
     groups: list[Reshaped] = field(default_factory=list)
     short: dict[str, Linear] = field(default_factory=dict)
 
-    def geometries(self, values: Sequence[int]) -> Iterator[tuple[Reshaped, list[tuple[int, ...]]]]:
-        """Geometries of the GPUs that a solution partitions; none that it can spare."""
+    def fillings(self, values: Sequence[int]) -> Iterator[tuple[Reshaped, list[Filling]]]:
+        """What GPUs get that a solution partitions or shares; nothing that it can spare."""
         spare = {resource: -short.value(values) for resource, short in self.short.items()}
         for group in self.groups:
-            found = list[tuple[int, ...]]()
-            for variable, geometry in group.geometries.items():
-                counts = dict(zip(group.resources, geometry, strict=True))
+            found = list[Filling]()
+            for variable, filling in group.fillings.items():
+                counts = dict(zip(group.resources, filling[1], strict=True))
                 own = {r: count for r, count in counts.items() if count and r in spare}
                 gone = min([values[variable], *(spare[r] // count for r, count in own.items())])
                 for r, count in own.items():
                     spare[r] -= gone * count
-                found += [geometry] * (values[variable] - gone)
+                found += [filling] * (values[variable] - gone)
             if found:
                 yield group, found
 
@@ -81,9 +81,8 @@ def hold_parts(
     for one, nodes in _groups(instance):
         reshaped = Reshaped(frozenset(nodes), one.resources)
         idle = sum(rooms[n].free_gpus for n in nodes)
-        if isinstance(one, Partitioning):
-            _partition(program, one, idle, reshaped, supplied)
-        elif isinstance(one, Sharing):
+        if not _fill(program, instance, one, idle, reshaped, supplied):
+            assert isinstance(one, Sharing), "geometries are few"
             _share(program, instance, one, idle, reshaped, supplied)
         found.append(reshaped)
     for resource, expression in used.items():
@@ -131,21 +130,37 @@ def _groups(instance: Instance) -> list[tuple[Reshaping, list[int]]]:
     return list(found.values())
 
 
-def _partition(
+def _fill(
     program: Program,
-    one: Partitioning,
+    instance: Instance,
+    one: Reshaping,
     idle: int,
     reshaped: Reshaped,
     supplied: Mapping[str, Linear],
-) -> None:
-    for geometry in one.geometries:
-        gpus = program.integer(0, idle)
-        reshaped.opened.add(gpus)
-        reshaped.geometries[gpus] = geometry
-        for resource, count in zip(one.resources, geometry, strict=True):
-            if resource in supplied:
-                supplied[resource].add(gpus, count)
-    program.at_most(Linear(dict(reshaped.opened.terms)), idle)
+) -> bool:
+    """GPUs that are idle, or have the same room left, get what they can have; False if that is too much."""
+    known = reshaping(instance)
+    kinds = Counter[Size | None](room for n in reshaped.nodes for room in known[n].rooms)
+    kinds[None] = idle
+    found = {room: one.fillings(room) for room in kinds}
+    if (
+        sum(MOST_FILLINGS + 1 if own is None else len(own) for own in found.values())
+        > MOST_FILLINGS
+    ):
+        return False
+    for room, own in found.items():
+        total = Linear()
+        for counts in own or ():
+            gpus = program.integer(0, kinds[room])
+            total.add(gpus)
+            reshaped.fillings[gpus] = room, counts
+            for resource, count in zip(one.resources, counts, strict=True):
+                if resource in supplied:
+                    supplied[resource].add(gpus, count)
+        program.at_most(Linear(dict(total.terms)), kinds[room])
+        if room is None:
+            reshaped.opened = total
+    return True
 
 
 def _share(

@@ -6,14 +6,15 @@ one that is whole in none takes large slots in the domains that have some left f
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from models.instance.reshaping import Amounts
+from models.gpu_shares import Size
+from models.instance.reshaping import Filling, reshaping
 from models.instance.solution import GangDecision, PodPlacement, placed
 from models.program.base_state import base_decisions
 from models.program.slots.slot_program import SlotModel
@@ -50,7 +51,8 @@ def settle_in(
     coming = sorted(map(homes.settler, chosen.values()), key=lambda one: one.key)
     parts = coming if model.parts.groups else []
     beyond = _faster(model, chosen) if parts else {}
-    with space.partitioned(_geometries(model, values, space)):
+    fillings = _fillings(model, values, space)
+    with space.filled(fillings):
         for settler in coming:
             mode, moves = settler.mode, settler.mode.option.effect.moved
             if mode.shape is None and not moves:
@@ -62,6 +64,7 @@ def settle_in(
                 homeless.add(gang)
                 space.set(gang, ())
         _admit_parts(space, parts, budget)
+    _withdraw(space, fillings, {settler.mode.option.demand.gang for settler in parts})
     start(space, dict.fromkeys(chosen, 1.0), budget)
     found = [
         one if space.pods[i] == one.pods and i not in homeless else space.decision(i)
@@ -100,18 +103,36 @@ def _admit_parts(space: FreeSpace, settlers: Iterable[_Settler], budget: Budget)
             admit(space, demand)
 
 
-def _geometries(
+def _withdraw(space: FreeSpace, nodes: Iterable[int], gangs: Container[int]) -> None:
+    """Gangs leave nodes whose GPUs have room for all their parts, but nobody finds how."""
+    known = space.instance.gangs
+    for node_space in map(space.by_node.__getitem__, nodes):
+        while node_space.raw < 0:
+            mine = {gang for gang, _, _ in node_space.tenants if gang in gangs}
+            leaving = [gang for gang in mine if not known[gang].running]
+            if not leaving:
+                break
+            space.set(min(leaving, key=lambda gang: (known[gang].priority, -gang)), ())
+
+
+def _fillings(
     model: SlotModel, values: Sequence[int], space: FreeSpace
-) -> dict[int, list[Amounts]]:
-    """By node, the geometries of idle GPUs, as many as in the solution: on few nodes, full ones last."""
-    found, free = dict[int, list[Amounts]](), space.arrays.free
-    for group, geometries in model.parts.geometries(values):
-        nodes, at = np.array(sorted(group.nodes)), 0
+) -> dict[int, list[Filling]]:
+    """By node, what its GPUs get, as many as in the solution: those with most idle GPUs last."""
+    found, free = dict[int, list[Filling]](), space.arrays.free
+    rooms = {n: one.rooms for n, one in reshaping(model.instance).items()}
+    for group, fillings in model.parts.fillings(values):
+        nodes = np.array(sorted(group.nodes))
+        places = defaultdict[Size | None, list[int]](list)
         for n in nodes[np.lexsort((nodes, free[nodes]))].tolist():
-            own = geometries[at : at + int(free[n])]
-            at += len(own)
-            if own:
-                found[n] = own
+            places[None] += [n] * int(free[n])
+            for room in rooms[n]:
+                places[room].append(n)
+        given = {room: iter(own) for room, own in places.items()}
+        for filling in fillings:
+            n = next(given[filling[0]], None)
+            if n is not None:
+                found.setdefault(n, []).append(filling)
     return found
 
 
