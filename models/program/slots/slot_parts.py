@@ -16,7 +16,7 @@ from models.gpu_shares import MOST_FILLINGS, SHARE, Size
 from models.instance.gang import ExistingPod
 from models.instance.instance import Instance
 from models.instance.occupancy import Room
-from models.instance.reshaping import Filling, Partitioning, Reshaping, Sharing, reshaping
+from models.instance.reshaping import Amounts, Filling, Partitioning, Reshaping, Sharing, reshaping
 from models.mig import RESOURCE
 from models.program.linear_program import Linear, Program
 from models.program.options import Choice
@@ -140,17 +140,19 @@ def _fill(
 ) -> bool:
     """GPUs that are idle, or have the same room left, get what they can have; False if that is too much."""
     known = reshaping(instance)
-    kinds = Counter[Size | None](room for n in reshaped.nodes for room in known[n].rooms)
-    kinds[None] = idle
-    found = {room: one.fillings(room) for room in kinds}
-    if (
-        sum(MOST_FILLINGS + 1 if own is None else len(own) for own in found.values())
-        > MOST_FILLINGS
-    ):
-        return False
+    kinds: dict[Size | None, int] = {None: idle}
+    kinds |= Counter(room for n in reshaped.nodes for room in known[n].rooms)
+    found: dict[Size | None, tuple[Amounts, ...]] = {}
+    left = MOST_FILLINGS
+    for room in kinds:
+        own = one.fillings(room)
+        if own is None or len(own) > left:
+            return False
+        found[room] = own
+        left -= len(own)
     for room, own in found.items():
         total = Linear()
-        for counts in own or ():
+        for counts in own:
             gpus = program.integer(0, kinds[room])
             total.add(gpus)
             reshaped.fillings[gpus] = room, counts
