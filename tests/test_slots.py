@@ -142,6 +142,15 @@ def test_a_bound_counts_how_many_parts_there_are() -> None:
         assert bound == 4, part
 
 
+def test_a_bound_counts_gpus_with_parts_as_stranded() -> None:
+    """Four of eight GPUs have two parts each, and no request of the mix can use them."""
+    part = "share.gangplan.dev/0.5"
+    shared = replace(node("n1", switched(8)), allocatable=((part, 0),), sharing=GpuSharing(None, 2))
+    asks = [gang(f"g{k}", 1, 0, requests={part: 1}) for k in range(8)]
+    instance = with_reshapable(build(nodes=[shared], gangs=asks))
+    assert bounds(instance)["stranded"] == (4000, 4000)
+
+
 @pytest.mark.parametrize("kind", DRAWS)
 def test_no_plan_beats_a_bound_that_a_search_of_the_slots_ends_with(kind: str) -> None:
     # each pass starts with what the passes before it narrowed

@@ -347,7 +347,7 @@ class SlotModel(Slots):
         return found
 
 
-def stranded(model: Slots) -> Linear | None:
+def stranded(model: SlotModel) -> Linear | None:
     """The expression; None if servers have several GPU models, since pods choose among these."""
     instance = model.instance
     if len(gpu_models(instance)) != 1:
@@ -356,6 +356,8 @@ def stranded(model: Slots) -> Linear | None:
     largest = max(instance.cluster.nodes[n].gpus for n in nodes)
     left, most, total = model.left_free(nodes), model.left_most(nodes), Linear()
     everywhere = frozenset(nodes)
+    for one in model.parts.groups:  # no request has a GPU that is partitioned or shared
+        most.add_linear(one.opened, -1)
     for size, permille in instance.policy.mix:
         total.add_linear(left, permille)
         if size <= largest:
