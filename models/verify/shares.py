@@ -11,7 +11,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
 
+from models.documents.cluster import GpuSharing
 from models.documents.plan import PlanShare
 from models.verify.facts import Facts, Node, Sharer
 from models.verify.partitions import NO_NUMBER, Fault
@@ -22,6 +24,9 @@ PART = re.compile(r"share\.gangplan\.dev/(?:(0\.[0-9]{1,3})|([0-9]+)Mi)(?:-([0-9
 
 MOST_WAYS = 2_000
 """Ways in which parts lie on GPUs that are followed at once."""
+
+MOST_KNOWN = 1 << 14
+"""Answers that are kept: nodes are much alike."""
 
 Amounts = tuple[Fraction, Fraction, Fraction]
 """Shares of the memory and of the cores of a GPU, and pods."""
@@ -34,18 +39,19 @@ def is_part(resource: str) -> bool:
     return resource.startswith("share.gangplan.dev/")
 
 
-def amounts(resource: str, node: Node) -> Amounts | None:
-    """What a part takes of a GPU of the node; None if its GPUs have no such part."""
+@lru_cache(maxsize=MOST_KNOWN)
+def amounts(resource: str, sharing: GpuSharing | None) -> Amounts | None:
+    """What a part takes of a GPU that may be shared so; None if such GPUs have no such part."""
     found = PART.fullmatch(resource)
-    if found is None or node.sharing is None:
+    if found is None or sharing is None:
         return None
     fraction, memory, cores = found.groups()
     if fraction is not None:
         of_cores = Fraction(fraction) if cores is None else Fraction(int(cores), 100)
         return Fraction(fraction), of_cores, ONE
-    if node.sharing.memory is None:
+    if sharing.memory is None:
         return None
-    return Fraction(int(memory), node.sharing.memory), Fraction(int(cores or 0), 100), ONE
+    return Fraction(int(memory), sharing.memory), Fraction(int(cores or 0), 100), ONE
 
 
 def with_sharers(
@@ -78,10 +84,9 @@ def with_parts(nodes: Sequence[Node], requested: Collection[str]) -> tuple[Node,
     for node in nodes:
         could: dict[str, int] = {}
         idle = max(0, node.healthy.bit_count() - node.unknown_unhealthy)
-        rooms = [*(room(node, one.parts) for one in node.sharers), *[room(node, ())] * idle]
-        for resource in parts:
-            size = amounts(resource, node)
-            most = 0 if size is None else sum(_times(size, left) for left in rooms)
+        on = Counter(one.parts for one in node.sharers) + Counter({(): idle})
+        for resource in parts if node.sharing is not None else ():
+            most = sum(_more(resource, node.sharing, own) * gpus for own, gpus in on.items())
             if most:
                 could[resource] = most
         offered = dict.fromkeys(parts, 0) | dict(node.allocatable)
@@ -126,16 +131,24 @@ def _with_all_gpus(node: Node, was: Node) -> Node:
     return replace(was, allocatable=offered)
 
 
-def room(node: Node, parts: Sequence[str]) -> Amounts:
+@lru_cache(maxsize=MOST_KNOWN)
+def room(sharing: GpuSharing | None, parts: tuple[str, ...]) -> Amounts:
     """What is left of a GPU beside these parts; nothing of one where nobody knows what they take."""
-    sizes = [amounts(part, node) for part in parts]
-    if node.sharing is None or None in sizes:
+    sizes = [amounts(part, sharing) for part in parts]
+    if sharing is None or None in sizes:
         return NONE, NONE, NONE
-    memory, cores, pods = ONE, ONE, Fraction(node.sharing.pods)
+    memory, cores, pods = ONE, ONE, Fraction(sharing.pods)
     for size in sizes:
         if size is not None:
             memory, cores, pods = memory - size[0], cores - size[1], pods - size[2]
     return memory, cores, pods
+
+
+@lru_cache(maxsize=MOST_KNOWN)
+def _more(resource: str, sharing: GpuSharing, parts: tuple[str, ...]) -> int:
+    """How many more of a part have room on a GPU beside these."""
+    size = amounts(resource, sharing)
+    return 0 if size is None else _times(size, room(sharing, parts))
 
 
 def _times(size: Amounts, left: Amounts) -> int:
@@ -170,12 +183,12 @@ def _with(faults: list[Fault], one: PlanShare, node: Node, where: str, *, bindin
     held = {sharer.gpu: sharer.parts for sharer in node.sharers}
     gpu = one.gpu if one.gpu_group is None else one.gpu_group
     parts = tuple(f"share.gangplan.dev/{part}" for part in one.parts)
-    sizes = [amounts(part, node) for part in parts]
+    sizes = [amounts(part, node.sharing) for part in parts]
     if not parts or None in sizes:
         faults.append(("gpu-part", f"{where}.parts", f"node {node.name} has no such parts of GPUs"))
         return node
     sharers = () if gpu is None else held.get(gpu, ())
-    if any(amount < 0 for amount in room(node, (*sharers, *parts))):
+    if any(amount < 0 for amount in room(node.sharing, (*sharers, *parts))):
         faults.append(("gpu-part", f"{where}.parts", f"they do not fit on one GPU of {node.name}"))
         return node
     offered = dict(node.allocatable)
@@ -214,16 +227,16 @@ def fewest_shared(node: Node, wanted: Mapping[str, int]) -> int:
     All ways in which parts lie on GPUs are followed, the largest part first; of very many those alone that
     need the fewest GPUs, so that it can say too many, and never too few.
     """
-    sizes = [(amounts(part, node), count) for part, count in wanted.items()]
+    sizes = [(amounts(part, node.sharing), count) for part, count in wanted.items()]
     if any(size is None for size, count in sizes if count > 0):
         return NO_NUMBER
     parts = sorted((s for s, count in sizes if s for _ in range(count)), reverse=True)
-    shared = [room(node, one.parts) for one in node.sharers]
+    shared = [room(node.sharing, one.parts) for one in node.sharers]
     ways = {tuple(sorted(shared))}
     for size in parts:
         after = set[tuple[Amounts, ...]]()
         for way in ways:
-            for k, left in enumerate((*way, room(node, ()))):
+            for k, left in enumerate((*way, room(node.sharing, ()))):
                 if _times(size, left):
                     less = (left[0] - size[0], left[1] - size[1], left[2] - size[2])
                     after.add(tuple(sorted((*way[:k], less, *way[k + 1 :]))))
