@@ -198,7 +198,7 @@ def bound_mig(board: Board, names: Sequence[str], asked: Sequence[int]) -> tuple
     """(fewest GPUs that are proven to be needed, fewest that are found) for so many of each instance."""
     program, total = Program(), Linear()
     rows = [Linear() for _ in names]
-    for geometry in board.geometries(names):
+    for geometry in board.geometries(tuple(names)):
         gpus = program.integer(0, sum(asked))
         total.add(gpus)
         for row, count in zip(rows, geometry, strict=True):

@@ -5,7 +5,8 @@ The data is in ``mig.yaml``. Which GPU of a node has which instances is the admi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -16,6 +17,16 @@ from models.hardware import slug
 
 RESOURCE = "nvidia.com/mig-"
 """Begins the names by which NVIDIA's device plugin offers instances, a profile each."""
+
+
+MAX_SLICES = 16
+"""More memory slices than a GPU has."""
+
+
+def instance_in(requests: Mapping[str, int]) -> str | None:
+    """The resource of the only instance among these; None if there is none, or are several."""
+    found = [(name, amount) for name, amount in requests.items() if name.startswith(RESOURCE)]
+    return found[0][0] if [amount for _, amount in found] == [1] else None
 
 
 def resource_of(profile: str) -> str:
@@ -52,6 +63,15 @@ class Profile:
         return f"{' or '.join(self.names)} ({', '.join([*parts, f'at most {self.most}'])})"
 
 
+InUse = tuple[int, tuple[str, ...]]
+"""Slices of a GPU that instances have, as a mask, and profiles of which it can have only so many."""
+
+IDLE: InUse = (0, ())
+
+Geometry = tuple[int, ...]
+"""How many instances of each profile."""
+
+
 @dataclass(frozen=True, slots=True)
 class Board:
     """A GPU with its memory. ``gpus``: slugs of the GPU models that it may be."""
@@ -63,41 +83,63 @@ class Board:
     def profile(self, name: str) -> Profile | None:
         return next((one for one in self.profiles if name in one.names), None)
 
-    def can_have(self, names: Iterable[str]) -> bool:
-        """Whether instances of these profiles can stand on one GPU at once.
+    def can_have(self, names: Iterable[str], beside: InUse = IDLE) -> bool:
+        """Whether instances of these profiles can stand on one GPU at once, and beside those in use.
 
         If and only if their slices are disjoint, each begins where its profile may, and no profile has more
         than its most. Where nobody published the places, instances of several profiles are not known to.
         """
         wanted = [self.profile(name) for name in names]
         found = sorted((one for one in wanted if one), key=lambda one: (-one.size, one.names))
-        kinds = set(found)
-        if len(found) < len(wanted) or any(found.count(one) > one.most for one in kinds):
+        kinds, taken = set(found), Counter(map(self.profile, beside[1]))
+        if len(found) < len(wanted) or any(
+            found.count(one) + taken[one] > one.most for one in kinds
+        ):
             return False
         if all(one.starts for one in kinds):
-            return _placed(tuple((one.starts, one.size) for one in found), 0)
+            return _placed(tuple((one.starts, one.size) for one in found), beside[0])
         return len(kinds) <= 1
 
-    def geometries(self, wanted: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    def in_use(self, instances: Iterable[tuple[str, int]]) -> InUse | None:
+        """What instances have of a GPU, given profiles and where they begin; None if that cannot be.
+
+        Of the profiles only those are kept that a GPU has fewer of than slices for them.
+        """
+        mask, names = 0, list[str]()
+        for name, start in instances:
+            profile = self.profile(name)
+            if profile is None or start not in profile.starts:
+                return None
+            slices = (1 << profile.size) - 1 << start
+            if mask & slices or names.count(profile.names[0]) >= profile.most:
+                return None
+            mask |= slices
+            if profile.most < len(profile.starts):
+                names.append(profile.names[0])
+        return mask, tuple(names)
+
+    def geometries(
+        self, wanted: tuple[str, ...], beside: InUse = IDLE
+    ) -> tuple[tuple[int, ...], ...]:
         """Largest sets of instances that one GPU can have, as numbers of each wanted profile.
 
-        None is contained in another, and each has an instance. Largest first.
+        None is contained in another, and each has an instance. Largest first. ``beside``: instances in use.
         """
-        if (self.name, *wanted) not in _GEOMETRIES:
-            _GEOMETRIES[self.name, *wanted] = _largest(self, wanted)
-        return _GEOMETRIES[self.name, *wanted]
+        return _largest(self.name, wanted, beside)
 
 
-_GEOMETRIES: dict[tuple[str, ...], tuple[tuple[int, ...], ...]] = {}
-
-
-def _largest(board: Board, wanted: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-    most = [0 if (one := board.profile(name)) is None else one.most for name in wanted]
+@lru_cache(maxsize=4096)
+def _largest(name: str, wanted: tuple[str, ...], beside: InUse) -> tuple[tuple[int, ...], ...]:
+    board = board_named(name)
+    assert board is not None, "it has the name"
+    most = [0 if (one := board.profile(own)) is None else one.most for own in wanted]
     possible = [
         counts
         for counts in product(*(range(n + 1) for n in most))
         if any(counts)
-        and board.can_have(n for n, c in zip(wanted, counts, strict=True) for _ in range(c))
+        and board.can_have(
+            [n for n, c in zip(wanted, counts, strict=True) for _ in range(c)], beside
+        )
     ]
     found = [
         one for one in possible if not any(one != o and all(map(le, one, o)) for o in possible)
@@ -107,24 +149,42 @@ def _largest(board: Board, wanted: Sequence[str]) -> tuple[tuple[int, ...], ...]
 
 @lru_cache(maxsize=1 << 16)
 def cover(
-    geometries: tuple[tuple[int, ...], ...], wanted: tuple[int, ...]
-) -> tuple[tuple[int, ...], ...] | None:
-    """Geometries, one a GPU, of the fewest GPUs that have so many instances of each; None if none have.
+    geometries: tuple[Geometry, ...],
+    wanted: Geometry,
+    rooms: tuple[tuple[Geometry, ...], ...] = (),
+) -> tuple[tuple[Geometry | None, ...], tuple[Geometry, ...]] | None:
+    """(geometry of each room, those of the fewest idle GPUs) that have so many instances of each.
 
-    Some GPU has the first instance that is left: the best of the geometries that it may have.
+    None if no GPUs have them. ``rooms``: the geometries that each GPU with instances in use can have besides;
+    None of one that needs none. Some idle GPU has the first instance that is left: the best of the geometries
+    that it may have.
     """
     first = next((i for i, amount in enumerate(wanted) if amount > 0), None)
     if first is None:
-        return ()
-    best: tuple[tuple[int, ...], ...] | None = None
+        return (None,) * len(rooms), ()
+    best: tuple[tuple[Geometry | None, ...], tuple[Geometry, ...]] | None = None
+    if rooms:
+        own, *others = rooms
+        for one in (*own, None):
+            left = wanted if one is None else _less(wanted, one)
+            if left == wanted and one is not None:
+                continue
+            rest = cover(geometries, left, tuple(others))
+            if rest is not None and (best is None or len(rest[1]) < len(best[1])):
+                best = (one, *rest[0]), rest[1]
+                if not best[1]:
+                    break
+        return best
     for one in geometries:
-        if not one[first]:
-            continue
-        left = tuple(max(0, amount - has) for amount, has in zip(wanted, one, strict=True))
-        rest = cover(geometries, left)
-        if rest is not None and (best is None or len(rest) + 1 < len(best)):
-            best = (one, *rest)
+        if one[first]:
+            rest = cover(geometries, _less(wanted, one))
+            if rest is not None and (best is None or len(rest[1]) + 1 < len(best[1])):
+                best = (), (one, *rest[1])
     return best
+
+
+def _less(wanted: Geometry, one: Geometry) -> Geometry:
+    return tuple([max(0, amount - has) for amount, has in zip(wanted, one, strict=True)])
 
 
 def _placed(left: Sequence[tuple[tuple[int, ...], int]], taken: int) -> bool:

@@ -10,11 +10,13 @@ from copy import deepcopy
 from functools import cache
 from itertools import product
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 import yaml
 from building import instance_document
+from effort import examples
 
 from models.documents.canonical import digest
 from models.documents.plan import PlanDocument
@@ -115,6 +117,56 @@ def test_a_board_can_have_these_sets_and_no_other(name: str) -> None:
         if len(asked) <= 9:
             stands = board.can_have(names[kind] for kind in asked)
             assert stands == (tuple(sorted(asked)) in legal), asked
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_beside_instances_in_use_a_board_can_have_what_their_slices_leave(name: str) -> None:
+    """For every placed state: what comes beside it makes a state that there is, and nothing else does."""
+    kinds, names, board = LAYOUTS[name], NAMES[name], BOARDS[name]
+    places = [(kind, at) for kind, (starts, _, _) in kinds.items() for at in starts]
+    states: dict[frozenset[tuple[str, int]], set[tuple[str, ...]]] = {frozenset(): set()}
+    for state in list_states(kinds, places):
+        states[state] = set()
+    for state in states:
+        for (
+            kind,
+            at,
+        ) in state:  # as many levels as a GPU has instances: each state feeds those within it
+            within = state - {(kind, at)}
+            states[within].add((kind,))
+    r = Random(name)
+    for state in r.sample(sorted(states, key=sorted), min(len(states), examples(800, 150))):
+        beside = board.in_use([(names[kind], at) for kind, at in sorted(state)])
+        assert beside is not None
+        for kind in kinds:
+            assert board.can_have([names[kind]], beside) == ((kind,) in states[state]), (
+                state,
+                kind,
+            )
+        more = r.choices(sorted(kinds), k=2)
+        larger = (other for other in states if state < other and len(other) == len(state) + 2)
+        there = any(sorted(kind for kind, _ in other - state) == sorted(more) for other in larger)
+        assert board.can_have([names[kind] for kind in more], beside) == there, (state, more)
+    for kind, at in places:
+        assert board.in_use([(names[kind], at), (names[kind], at)]) is None
+        assert board.in_use([(names[kind], 9)]) is None
+
+
+def list_states(
+    kinds: Mapping[str, Places], places: list[tuple[str, int]]
+) -> Iterable[frozenset[tuple[str, int]]]:
+    """Every set of instances at places of their own on one GPU, but for the empty one."""
+    found: list[frozenset[tuple[str, int]]] = [frozenset()]
+    for kind, at in places:
+        size, most = kinds[kind][1:]
+        mine = set(range(at, at + size))
+        found += [
+            own | {(kind, at)}
+            for own in found
+            if sum(other == kind for other, _ in own) < most
+            and not any(mine & set(range(a, a + kinds[k][1])) for k, a in own)
+        ]
+    return found[1:]
 
 
 @pytest.mark.parametrize("board", boards(), ids=lambda board: board.name)

@@ -14,7 +14,7 @@ from conftest import RunCli
 from effort import examples, first_fast
 from tiny_geometries import SPARES, differences, dynamic
 
-from models.documents.canonical import digest
+from models.documents.canonical import canonical_instance, digest
 from models.verify.check import check
 from planner.read.inputs import instance_from_document, load
 from planner.search.solve import AGGREGATED_FROM, WHOLE_BELOW, solve
@@ -22,6 +22,13 @@ from planner.search.solve import AGGREGATED_FROM, WHOLE_BELOW, solve
 Json = dict[str, Any]
 
 NODE = {"name": "n1", "model": "DGX H100", "dynamicMig": "H100-80"}
+
+HOLDER = """apiVersion: gangplan.dev/v1alpha1
+kind: Gang
+metadata: {name: whole}
+spec: {roles: [{name: w, replicas: 1, gpus: 1}]}
+status: {pods: [{role: w, index: 0, node: h100-1, gpus: [7]}]}
+"""
 
 INPUT = """
 apiVersion: gangplan.dev/v1alpha1
@@ -270,12 +277,135 @@ def test_explain_counts_room_for_instances_in_what_gpus_are_left(cli: RunCli, fo
     assert rows == [["eligible", "2", "3", "0", "2"], ["eligible", "2", "3", "28", "112"]]
 
 
+# Beside instances in use
+
+
+IN_USE = Path("inputs/mig-in-use")
+
+
+@pytest.fixture
+def in_use(tmp_path: Path) -> Path:
+    (tmp_path / "input.yaml").write_text(
+        "---\n".join(p.read_text() for p in sorted(IN_USE.iterdir()))
+    )
+    return tmp_path
+
+
+def test_instances_come_beside_those_in_use(cli: RunCli, in_use: Path) -> None:
+    plan = made(cli, in_use)
+    assert plan["status"]["outcome"] == "optimal"
+    kinds = {gang["name"]: gang["decision"] for gang in plan["spec"]["gangs"]}
+    assert kinds == {"notebook": "keep", "train": "place", "chat": "place", "batch": "wait"}
+    parts = plan["spec"]["partitions"]
+    assert parts == [{"node": "h100-1", "gpu": 7, "profiles": ["2g.20gb", "1g.10gb"]}]
+    assert cli("verify", str(in_use / "plan.json")).code == 0
+    line = "partition further on h100-1: GPU 7 by 2g.20gb + 1g.10gb"
+    shown = cli("show", str(in_use / "plan.json"))
+    assert line in shown.out.splitlines()
+    page = in_use / "page.html"
+    assert cli("report", str(in_use / "plan.json"), "--out", str(page)).code == 0
+    assert f"P{line[1:]}." in page.read_text()
+    assert "......./ > aaaaaaa/" in cli("show", str(in_use / "plan.json"), "--map").out
+    again = instance_from_document(plan["instance"])
+    assert canonical_instance(again) == plan["instance"]
+    assert again.cluster.nodes[0].partitioned == 1 << 7
+
+
+def _part(**fields: object) -> Callable[[Json], object]:
+    return lambda plan: plan["spec"]["partitions"][0].update(fields)
+
+
+def _notebook(**fields: object) -> Callable[[Json], object]:
+    def change(plan: Json) -> None:
+        (gang,) = (g for g in plan["instance"]["gangs"] if g["metadata"]["name"] == "notebook")
+        gang["status"]["pods"][0].update(fields)
+
+    return change
+
+
+def _whole(plan: Json) -> None:
+    (gang,) = (gang for gang in plan["spec"]["gangs"] if gang["name"] == "train")
+    gang["pods"][0]["gpus"] = [1, 2, 3, 4, 5, 6, 7]
+
+
+BESIDE: dict[str, tuple[Callable[[Json], object], str]] = {
+    "fewer": (lambda plan: plan["spec"]["partitions"].clear(), "resources"),
+    "overlapping": (_part(profiles=["2g.20gb", "2g.20gb", "1g.10gb"]), "partition"),
+    "large": (_part(profiles=["3g.40gb", "1g.10gb"]), "partition"),
+    "twice": (lambda plan: plan["spec"]["partitions"].append(_first(plan)), "partition"),
+    "given whole": (_whole, "gpu-unhealthy"),
+    "elsewhere in use": (_notebook(start=2), "form"),
+    "no instance": (_notebook(gpus=[]), "reference"),
+    "from the middle": (_notebook(start=4), ""),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_the_judge_refuses_instances_that_cannot_come_beside(
+    name: str, cli: RunCli, in_use: Path
+) -> None:
+    change, rule = BESIDE[name]
+    found = _sabotaged(cli, in_use, change)
+    # from slice 4 on the notebook leaves the first four: three slices of those suffice
+    assert (rule in found) if rule else not found
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("start: 0", "start: 2"), "no 3g.40gb of H100-80 begins in memory slice 2"),
+        (("start: 0", "start: 16"), "the number 16 is too large"),
+        (("start: 0", 'start: "0"'), "expected a whole number"),
+        ((", dynamicMig: H100-80", ""), "which has no `dynamicMig`"),
+        ((", gpus: [7]", ""), "the start of an instance on an unknown GPU"),
+        (("gpus: [7]", "gpus: [6, 7]"), "2 GPUs held"),
+        (("gpus: [7]", "gpus: [8]"), "GPU 8"),
+        (("gpu: {profile: 3g.40gb}", "gpus: 1"), "that has not one instance of a GPU"),
+        (("profile: 3g.40gb", "profile: 3g.20gb"), "which H100-80 does not have"),
+        (
+            ("dynamicMig: H100-80}", "dynamicMig: H100-80, mig: [{gpus: [7], profiles: [1g.10gb]}]}"),
+            "GPU 7 of node 'h100-1' is partitioned",
+        ),
+        (
+            (", start: 0}", ", start: 0}\n  - {role: notebook, index: 1, node: h100-1, gpus: [7], start: 0}"),
+            "no room for a 3g.40gb from memory slice 0 on GPU 7",
+        ),
+        (
+            (", start: 0}", ", start: 0}\n---\n" + HOLDER),
+            "GPU 7 of node 'h100-1' is also held by pod",
+        ),
+    ],
+)  # fmt: skip
+def test_mistakes_about_instances_in_use_have_a_place_and_a_hint(
+    change: tuple[str, str], said: str, cli: RunCli, in_use: Path
+) -> None:
+    path = in_use / "input.yaml"
+    path.write_text(
+        path.read_text().replace("notebook, replicas: 1", "notebook, replicas: 2").replace(*change)
+    )
+    done = cli("validate", str(path))
+    assert done.code == 65
+    assert said in done.err
+    assert "--> " in done.err
+    assert "hint: " in done.err
+
+
+@pytest.mark.parametrize("first", first_fast(range(0, 1200, 60), 3))
+def test_the_search_equals_trying_every_set_beside_instances_in_use(first: int) -> None:
+    def faults(seed: int) -> list[object]:
+        instance = dynamic(seed, runs=True, beside=True)
+        some = any(node.shared and node.reshapable for node in instance.cluster.nodes)
+        return differences(instance, runs=True) if some else []
+
+    assert wrong(range(first, first + 60), faults) == {}
+
+
 @pytest.mark.parametrize("size", [AGGREGATED_FROM, WHOLE_BELOW])
 def test_ways_of_planning_large_instances_keep_every_rule(size: int) -> None:
     """In neighbourhoods pods with instances are given that GPUs have to be partitioned for."""
 
     def faults(seed: int) -> list[object]:
-        instance = dynamic(seed, runs=seed % 2 == 0)
+        instance = dynamic(seed, runs=seed % 2 == 0, beside=seed % 4 == 0)
         solve_limits = replace(instance.policy.solve, budget=3)
         policy = replace(instance.policy, solve=solve_limits)
         instance = replace(instance, policy=policy)

@@ -37,7 +37,16 @@ from planner.search.solve import solve
 
 INPUTS = (
     *("affinity", "ageing", "elastic", "goodput", "moves", "parallelism", "preemption"),
-    *("queues", "quickstart", "reservations", "shape", "mig", "mig-dynamic", "shares"),
+    *(
+        "queues",
+        "quickstart",
+        "reservations",
+        "shape",
+        "mig",
+        "mig-dynamic",
+        "mig-in-use",
+        "shares",
+    ),
 )
 """Folders of ``inputs`` with plans of every kind of decision and of most kinds of reasons."""
 

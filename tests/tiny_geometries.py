@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import combinations_with_replacement, islice, product
+from random import Random
 
 from comparing import misstated
 from exhaustive import plan
@@ -24,6 +25,7 @@ from tiny_draws import Draws
 from models.documents.cluster import MigGpus
 from models.hardware import bits
 from models.instance.cluster import Node
+from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.reshaping import with_reshapable
 from planner.search.solve import solve
@@ -39,8 +41,13 @@ MOST_PLANS = 40
 """Geometries of an instance that are tried."""
 
 
-def dynamic(seed: int, *, runs: bool = False, more: tuple[str, ...] = MORE) -> Instance:
-    """An instance by seed; ``runs``: with pods that run; ``more``: what it has three times as much of."""
+def dynamic(
+    seed: int, *, runs: bool = False, beside: bool = False, more: tuple[str, ...] = MORE
+) -> Instance:
+    """An instance by seed; ``runs``: with pods that run; ``more``: what it has three times as much of.
+
+    ``beside``: pods that run with instances have these on GPUs that may get more of them.
+    """
     draws = Draws(seed, (), ("instances",))
     r = draws.random("dynamic")
     found = busy(seed, WITHOUT, more) if runs else tiny(seed, (*WITHOUT, "running"), more)
@@ -48,17 +55,64 @@ def dynamic(seed: int, *, runs: bool = False, more: tuple[str, ...] = MORE) -> I
     having = [n for n, node in enumerate(nodes) if node.healthy and not node.unknown_unhealthy]
     for n in r.sample(having, min(len(having), r.choice((1, 1, 2)))):
         nodes[n] = replace(nodes[n], dynamic_mig="H100-80")
-    return with_reshapable(replace(found, cluster=replace(found.cluster, nodes=tuple(nodes))))
+    gangs = _on_gpus(tuple(nodes), found.gangs, r) if beside else found.gangs
+    cluster = replace(found.cluster, nodes=tuple(nodes))
+    return with_reshapable(replace(found, cluster=cluster, gangs=gangs))
+
+
+def _on_gpus(nodes: tuple[Node, ...], gangs: tuple[Gang, ...], r: Random) -> tuple[Gang, ...]:
+    """The gangs whose pods have their instances on idle GPUs that may be partitioned."""
+    held: Counter[int] = Counter()
+    for gang in gangs:
+        for pod in gang.pods:
+            if pod.node is not None and gang.roles[pod.role].gpus:
+                held[pod.node] |= pod.gpus or 0
+    taken: dict[tuple[int, int], frozenset[int]] = {}
+    found = []
+    for gang in gangs:
+        pods = list(gang.pods)
+        for k, pod in enumerate(pods):
+            profile = profile_of(gang.roles[pod.role])
+            if pod.node is None or profile is None or nodes[pod.node].dynamic_mig is None:
+                continue
+            idle = bits(nodes[pod.node].healthy & ~held[pod.node])
+            places = [
+                (gpu, start, slices)
+                for gpu in idle[:2]
+                for start, slices in places_of(profile)
+                if not slices & taken.get((pod.node, gpu), frozenset())
+            ]
+            if places:
+                gpu, start, slices = r.choice(places)
+                taken[pod.node, gpu] = taken.get((pod.node, gpu), frozenset()) | slices
+                pods[k] = replace(pod, gpus=1 << gpu, start=start)
+        found.append(replace(gang, pods=tuple(pods)))
+    return tuple(found)
+
+
+def profile_of(role: Role) -> str | None:
+    """The profile of the one instance that a pod of the role has; None if it has none, or several."""
+    names = [(n.removeprefix("nvidia.com/mig-"), c) for n, c in role.requests if "mig-" in n]
+    return names[0][0] if len(names) == 1 and names[0][1] == 1 and not role.gpus else None
+
+
+def places_of(profile: str) -> list[tuple[int, frozenset[int]]]:
+    """Where an instance may begin, with its slices."""
+    starts, size = PLACES[profile]
+    return [(start, frozenset(range(start, start + size))) for start in starts]
 
 
 @cache
-def sets_of(wanted: frozenset[str]) -> list[tuple[str, ...]]:
-    """The sets of instances of these profiles that fit on a GPU, but for those within another."""
+def sets_of(wanted: frozenset[str], taken: frozenset[int] = frozenset()) -> list[tuple[str, ...]]:
+    """The sets of instances of these profiles that fit on a GPU, but for those within another.
+
+    ``taken``: slices of it that others have.
+    """
     found = [
         names
         for count in range(1, 8)
         for names in combinations_with_replacement(sorted(wanted), count)
-        if _fit(names, frozenset())
+        if _fit(names, taken)
     ]
     within = [Counter(names) for names in found]
     return [
@@ -71,8 +125,7 @@ def sets_of(wanted: frozenset[str]) -> list[tuple[str, ...]]:
 def _fit(names: tuple[str, ...], taken: frozenset[int]) -> bool:
     if not names:
         return True
-    starts, size = PLACES[names[0]]
-    slices = (frozenset(range(start, start + size)) for start in starts)
+    slices = (own for _, own in places_of(names[0]))
     return any(not own & taken and _fit(names[1:], taken | own) for own in slices)
 
 
@@ -94,23 +147,28 @@ def _ways(instance: Instance, n: int, wanted: frozenset[str]) -> list[tuple[Node
     plain = replace(node, allocatable=tuple(there.items()), reshapable=(), dynamic_mig=None)
     if not could:
         return [(plain, 0)]
-    held = 0
+    held, in_use = 0, dict[int, frozenset[int]]()
     for gang in instance.gangs:
         for pod in gang.pods:
             held |= (pod.gpus or 0) if pod.node == n else 0
+            if pod.node == n and pod.start is not None:
+                own = dict(places_of(profile_of(gang.roles[pod.role]) or ""))[pod.start]
+                (gpu,) = bits(pod.gpus or 0)
+                in_use[gpu] = in_use.get(gpu, frozenset()) | own
+    beside = [[(), *sets_of(wanted, taken)] for taken in in_use.values()]
     idle = bits(node.healthy & ~held)
     near_all = all(nic.gpus is None for nic in node.effective_nics)
     alike = node.model is not None and node.model.switched and near_all
     found = []
-    for chosen in product([(), *sets_of(wanted)], repeat=len(idle)):
+    for new in product(*beside, *([[(), *sets_of(wanted)]] * len(idle))):
+        chosen = new[len(beside) :]
         if alike and list(chosen) != sorted(chosen):
             continue
         mig = tuple(MigGpus((g,), names) for g, names in zip(idle, chosen, strict=True) if names)
         mask = sum(1 << gpu for one in mig for gpu in one.gpus)
         offered = dict(there)
-        for one in mig:
-            for name in one.profiles:
-                offered[f"nvidia.com/mig-{name}"] += 1
+        for name in (name for one in new for name in one):
+            offered[f"nvidia.com/mig-{name}"] += 1
         made = replace(
             plain,
             labels=was_whole(node) if mig else node.labels,

@@ -62,7 +62,6 @@ from models.documents.queue import (
 )
 from models.documents.server import NicDocument, ServerModelDocument
 from models.documents.what_if import RelaxedDocument, WhatIfDocument
-from models.gpu_shares import SHARE
 from models.hardware import ServerModel, bits
 from models.instance.cluster import Cluster, Node
 from models.instance.gang import ExistingPod, Gang, NextTo, NodeAffinity, Role, Spread, Together
@@ -228,21 +227,11 @@ def _node(node: Node) -> NodeDocument:
         unhealthy_gpus=(),
         unknown_unhealthy=node.unknown_unhealthy - node.unknown_partitioned,
         unknown_partitioned=node.unknown_partitioned - node.unknown_shared,
-        allocatable=_stated(node),
+        allocatable=node.stated,
         labels={},
         taints=_all(TaintDocument, node.taints),
         nics=None if node.nics is None else _all(NicDocument, node.nics),
     )
-
-
-def _stated(node: Node) -> dict[str, int]:
-    """What is allocatable without parts of GPUs, and without the instances that they could have."""
-    could = dict(node.reshapable)
-    return {
-        name: most - could.get(name, 0)
-        for name, most in node.allocatable
-        if not name.startswith(SHARE)
-    }
 
 
 _OWN_TIMES = (
@@ -313,7 +302,14 @@ class _GangWriter:
         node = None if pod.node is None else self._nodes[pod.node]
         if kind not in self._pod_kinds:
             document = PodDocument.of(
-                pod, role=role, node=node, gpus=None, budgets=(), rank=None, gpu_group=None
+                pod,
+                role=role,
+                node=node,
+                gpus=None,
+                budgets=(),
+                rank=None,
+                gpu_group=None,
+                start=None,
             )
             self._pod_kinds[kind] = document.to_json()
         own: dict[str, Any] = {"name": pod.name, "role": role, "index": pod.index}
@@ -328,6 +324,8 @@ class _GangWriter:
             own["rank"] = pod.rank
         if pod.gpu_group is not None:
             own["gpuGroup"] = pod.gpu_group
+        if pod.start is not None:
+            own["start"] = pod.start
         return {**self._pod_kinds[kind], **own}
 
 

@@ -55,7 +55,7 @@ from models.documents.cluster import resource_errors
 from models.documents.communication import Communication
 from models.documents.server import GpuIndices
 from models.gpu_shares import SHARE, Part, share_in
-from models.mig import profile_names, resource_of
+from models.mig import MAX_SLICES, instance_in, profile_names, resource_of
 from models.units import InvalidValueError, described, plural, shown, whole_number
 
 MAX_PODS = 1_000_000
@@ -231,6 +231,9 @@ class PodDocument(Document):
     )
     gpu_group: Title | None = omitted(
         description="Name of the GPU that it shares, where its index is not known: pods of one name share one"
+    )
+    start: Annotated[int, whole(0, MAX_SLICES - 1)] | None = omitted(
+        description="Memory slice where its instance begins on that GPU, of a node with dynamicMig"
     )
 
     @model_serializer(mode="wrap")
@@ -863,7 +866,9 @@ def _pod_errors(gang: GangDocument) -> Iterator[FieldError]:
         if pod.gpu_group is not None and not shares:
             what, hint = "a group of a pod that shares no GPU", "remove it"
             yield FieldError((*path, "gpuGroup"), what, hint, at_key=True)
-        known = shares and bool(pod.gpus) and pod.node is not None
+        if pod.start is not None:
+            yield from _start_errors(path, pod, role)
+        known = (shares or pod.start is not None) and bool(pod.gpus) and pod.node is not None
         yield from _gpu_errors((*path, "gpus"), pod, 1 if known else role.gpus)
     planned: set[tuple[str, int]] = set()
     for i, place in enumerate(gang.status.planned):
@@ -873,6 +878,16 @@ def _pod_errors(gang: GangDocument) -> Iterator[FieldError]:
             what = f"pod {place.role} {place.index} is planned twice"
             yield FieldError((*path, "index"), what, "keep one of the two")
         planned.add((place.role, place.index))
+
+
+def _start_errors(path: Path, pod: PodDocument, role: RoleDocument) -> Iterator[FieldError]:
+    """Where an instance begins that the pod has not, or nobody knows on which GPU."""
+    if role.gpus or instance_in(role.all_requests) is None:
+        what, hint = "the start of a pod that has not one instance of a GPU", "remove it"
+        yield FieldError((*path, "start"), what, hint, at_key=True)
+    elif pod.node is None or not pod.gpus:
+        what, hint = "the start of an instance on an unknown GPU", "add the node and the GPU of it"
+        yield FieldError((*path, "start"), what, hint, at_key=True)
 
 
 def _index_errors(

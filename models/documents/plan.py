@@ -221,7 +221,7 @@ class PlanGang(Open):
 
 
 class PlanPartition(Open):
-    """A GPU of a node with `dynamicMig`, and the instances that it is to have."""
+    """A GPU of a node with `dynamicMig`, and the instances that it is to get, beside those in use."""
 
     node: Name
     gpu: Natural

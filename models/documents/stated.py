@@ -205,8 +205,10 @@ ROWS: Mapping[str, Row] = {
     "spec.partitions[].node": Row(
         "that its GPUs may be partitioned, and enough of them are for all pods"
     ),
-    "spec.partitions[].gpu": Row("that it is healthy, and nobody holds it"),
-    "spec.partitions[].profiles": Row("that these instances can stand on one GPU at once"),
+    "spec.partitions[].gpu": Row("that it is healthy, and nobody holds it whole"),
+    "spec.partitions[].profiles": Row(
+        "that these instances can stand on one GPU at once, beside those in use"
+    ),
     "spec.shares[].node": Row("that its GPUs may be shared, and enough parts are for all pods"),
     "spec.shares[].gpu": Row("that it is healthy, and nobody holds it whole"),
     "spec.shares[].gpuGroup": Row("that pods share it already"),
@@ -261,7 +263,7 @@ _OF_INCOMPLETE = ("text", "missing")
 
 _UNCOUNTED = ("domain", "model", "roomPods", "roomSlices", "roomGpus", "holders[].gpus")
 """Fields of reasons that are not counted again for gangs of a service, which may use some GPU models, without
-running gangs that may give way, and where a plan may partition GPUs."""
+running gangs that may give way, and where a plan may partition GPUs or share them; there no resources are."""
 
 _REASONS = "spec.gangs[].reason"
 _EXPECTED = "spec.gangs[].expectedStart"
@@ -286,11 +288,13 @@ def unchecked(plan: Mapping[str, Any]) -> tuple[Unchecked, ...]:
         if row.always and (path != _EXPECTED or _reserves(plan["instance"])):
             found.setdefault(path, set())
     instance = plan["instance"]
-    if any(gang["spec"].get("service") is not None for gang in instance["gangs"]) or any(
-        "dynamicMig" in node for node in instance["cluster"]["spec"]["nodes"]
-    ):
-        for name in _UNCOUNTED:
-            found.setdefault(f"{_REASONS}.fields.{name}", set())
+    services = any(gang["spec"].get("service") is not None for gang in instance["gangs"])
+    parts = any(
+        "dynamicMig" in node or "sharing" in node for node in instance["cluster"]["spec"]["nodes"]
+    )
+    names = (*_UNCOUNTED * (services or parts), *("resources",) * parts)
+    for name in names:
+        found.setdefault(f"{_REASONS}.fields.{name}", set())
     order = {path: at for at, path in enumerate(ROWS)}
     return tuple(
         Unchecked(path, *_why(path, found[path]))

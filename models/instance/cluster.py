@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from models.documents.cluster import DisruptionBudget, GpuSharing, Level, MigGpus
+from models.gpu_shares import SHARE
 from models.hardware import Nic, ServerModel, mask_of
 
 
@@ -28,14 +29,16 @@ def is_made_up(resource: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SharedGpu:
-    """A GPU that pods which run share. ``gpu``: its index; None where only the ``group`` is known.
+    """A GPU of which pods that run have parts. ``gpu``: its index; None where only the ``group`` is known.
 
-    ``used``: resources of the parts that they hold, with their numbers.
+    ``used``: resources of the parts that they hold, with their numbers; ``instances``: of instances (MIG)
+    the profile and the memory slice where it begins.
     """
 
     gpu: int | None
     group: str | None
     used: tuple[tuple[str, int], ...]
+    instances: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,15 @@ class Node:
     def healthy_gpus(self) -> int:
         """Installed GPUs without unhealthy and partitioned ones, free or not."""
         return max(0, self.healthy.bit_count() - self.unknown_unhealthy)
+
+    @property
+    def stated(self) -> dict[str, int]:
+        """What is allocatable without what pods have of GPUs in parts, and what these could have."""
+        others = dict(self.reshapable)
+        for resource, count in (pair for one in self.shared for pair in one.used):
+            others[resource] = others.get(resource, 0) + count
+        offered = ((name, most - others.get(name, 0)) for name, most in self.allocatable)
+        return {name: most for name, most in offered if not name.startswith(SHARE)}
 
     @property
     def at_most(self) -> dict[str, int]:

@@ -31,7 +31,7 @@ from models.hardware import bits, mask_of
 from models.instance.cluster import Node, SharedGpu
 from models.instance.instance import Instance
 from models.instance.solution import PodPlacement
-from models.mig import RESOURCE, Board, board_named, cover, resource_of
+from models.mig import IDLE, RESOURCE, Board, InUse, board_named, cover, resource_of
 
 NO_ROOM: Size = (0, 0, 0)
 
@@ -48,7 +48,10 @@ NONE_HAS = 1 << 20
 Amounts = tuple[int, ...]
 """How many of each resource of a ``Reshaping``."""
 
-Filling = tuple[Size | None, Amounts]
+GpuRoom = Size | InUse
+"""What is left of a GPU that is shared, or what instances have of one that is partitioned."""
+
+Filling = tuple[GpuRoom | None, Amounts]
 """New parts on a GPU, and the room that it had; None: it was idle."""
 
 
@@ -107,12 +110,12 @@ class Reshaping(ABC):
         return Decided(self.resources, there, self.most, gpus)
 
     @property
-    def rooms(self) -> tuple[Size, ...]:
-        """What is left of GPUs that have parts."""
-        return ()
+    @abstractmethod
+    def rooms(self) -> tuple[GpuRoom, ...]:
+        """Of GPUs of which pods have parts."""
 
     @abstractmethod
-    def fillings(self, room: Size | None) -> tuple[Amounts, ...] | None:
+    def fillings(self, room: GpuRoom | None) -> tuple[Amounts, ...] | None:
         """Largest sets of parts that a GPU with this room can get; None: one that is idle.
 
         None where there are too many.
@@ -132,28 +135,51 @@ class Reshaping(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Partitioning(Reshaping):
-    """Idle GPUs may be partitioned (MIG). ``profiles``: of the ``resources``.
+    """GPUs may be partitioned (MIG). ``profiles``: of the ``resources``; ``partitioned``: GPUs in use.
 
-    ``geometries``: sets of instances that a GPU may have, as numbers of each profile.
+    Beside instances in use others may come. Their geometries: sets of instances, as numbers of each profile.
     """
 
     board: str
     profiles: tuple[str, ...]
-    geometries: tuple[Amounts, ...]
+    partitioned: tuple[InUse, ...]
 
-    def cover(self, used: Mapping[str, int]) -> tuple[Amounts, ...] | None:
-        """A geometry for each GPU that pods with these requests take; None if no GPUs have them."""
-        return cover(self.geometries, self._wanted(self._amounts(used)))
+    @property
+    def rooms(self) -> tuple[GpuRoom, ...]:
+        return self.partitioned
 
-    def fillings(self, room: Size | None) -> tuple[Amounts, ...] | None:
-        return self.geometries if room is None else ()
+    def fillings(self, room: GpuRoom | None) -> tuple[Amounts, ...]:
+        room = room or IDLE
+        assert len(room) == 2, "of a GPU that is partitioned"
+        return self._geometries(room)
+
+    def on(self, used: Mapping[str, int]) -> list[Amounts | None] | None:
+        """New instances of each GPU, for pods with these requests; None if no GPUs have them.
+
+        First of those in use, None where none come; then of those that become partitioned.
+        """
+        found = self._cover(self._wanted(self._amounts(used)))
+        return None if found is None else [*found[0], *found[1]]
+
+    def _geometries(self, room: InUse) -> tuple[Amounts, ...]:
+        board = board_named(self.board)
+        assert board is not None, "reading has refused unknown boards"
+        return board.geometries(self.profiles, room)
+
+    def _cover(
+        self, wanted: Amounts
+    ) -> tuple[tuple[Amounts | None, ...], tuple[Amounts, ...]] | None:
+        beside = tuple(map(self._geometries, self.partitioned))
+        return cover(self._geometries(IDLE), wanted, beside)
 
     def _placed(self, wanted: Amounts) -> list[Filling]:
-        return [(None, one) for one in cover(self.geometries, wanted) or ()]
+        beside, idle = self._cover(wanted) or ((), ())
+        found = [(room, one) for room, one in zip(self.rooms, beside, strict=False) if one]
+        return [*found, *((None, one) for one in idle)]
 
     def _taken(self, wanted: Amounts, enough: int | None = None) -> int:  # noqa: ARG002
-        found = cover(self.geometries, wanted)
-        return NONE_HAS if found is None else len(found)
+        found = self._cover(wanted)
+        return NONE_HAS if found is None else len(found[1])
 
     def _more(self, amounts: Amounts, gpus: int) -> list[int]:
         return [self._more_of(amounts, k, gpus) for k in range(len(amounts))]
@@ -176,7 +202,11 @@ class Decided(Reshaping):
 
     gpus: int
 
-    def fillings(self, room: Size | None) -> tuple[Amounts, ...] | None:  # noqa: ARG002
+    @property
+    def rooms(self) -> tuple[GpuRoom, ...]:
+        return ()
+
+    def fillings(self, room: GpuRoom | None) -> tuple[Amounts, ...] | None:  # noqa: ARG002
         return ()
 
     def _placed(self, wanted: Amounts) -> list[Filling]:  # noqa: ARG002
@@ -204,7 +234,7 @@ class Sharing(Reshaping):
     def rooms(self) -> tuple[Size, ...]:
         return self.shared
 
-    def fillings(self, room: Size | None) -> tuple[Amounts, ...] | None:
+    def fillings(self, room: GpuRoom | None) -> tuple[Amounts, ...] | None:
         return fillings(self.sizes, self.empty if room is None else room)
 
     def packed(self, used: Mapping[str, int]) -> tuple[Amounts, ...]:
@@ -284,8 +314,14 @@ def _partitioning(node: Node) -> Partitioning:
         tuple(could[r] for r in resources),
         board.name,
         profiles,
-        board.geometries(profiles),
+        tuple(_in_use(board, one) for one in node.shared),
     )
+
+
+def _in_use(board: Board, gpu: SharedGpu) -> InUse:
+    found = board.in_use(gpu.instances)
+    assert found is not None, "reading has refused instances that cannot be there"
+    return found
 
 
 def _profile(board: Board, resource: str) -> str:
@@ -352,7 +388,12 @@ def with_reshapable(instance: Instance) -> Instance:
             for part in filter(part_of, dict(role.requests)):
                 gpus: Sequence[int | str] = bits(pod.gpus or 0)
                 gpus = gpus or (pod.gpu_group or f"{gang.namespace}/{pod.name}",)
-                shared.setdefault(pod.node, {}).setdefault(gpus[0], Counter())[part] += 1
+                shared.setdefault(pod.node, {}).setdefault(gpus[0], []).append((part, None))
+            if pod.start is not None:
+                (resource,) = (r for r, _ in role.requests if r.startswith(RESOURCE))
+                (gpu,) = bits(pod.gpus or 0)
+                shared.setdefault(pod.node, {}).setdefault(gpu, []).append((resource, pod.start))
+                held[pod.node][resource] -= 1
     for n, amounts in held.items():
         offered = dict(instance.cluster.nodes[n].allocatable)
         if any(amounts[r] > offered.get(r, 0) for r in requested if r.startswith(RESOURCE)):
@@ -373,31 +414,36 @@ def _reshaped(instance: Instance, node: Node, requested: Iterable[str], *, clear
     return _with_instances(node, requested) if dynamic else node
 
 
-Sharers = dict[int | str, Counter[str]]
-"""Parts by the index of a GPU, or by the name of one of unknown index."""
+Sharers = dict[int | str, list[tuple[str, int | None]]]
+"""By the index of a GPU, or by the name of one of unknown index: each part, and where an instance begins."""
 
 
 def _with_shared(node: Node, shared: Sharers) -> Node:
-    """The node whose GPUs pods share so; it offers the parts that they hold."""
+    """The node of whose GPUs pods have such parts; it offers these."""
     if not shared:
         return node
     listed = sorted(shared.items(), key=lambda pair: (isinstance(pair[0], str), str(pair[0])))
+    board = board_named(node.dynamic_mig or "")
     found = tuple(
         SharedGpu(
             None if isinstance(gpu, str) else gpu,
             gpu if isinstance(gpu, str) else None,
-            tuple(sorted(used.items())),
+            tuple(sorted(Counter(part for part, _ in used).items())),
+            tuple(
+                sorted((_profile(board, part), start) for part, start in used if start is not None)
+            )
+            if board is not None
+            else (),
         )
         for gpu, used in listed
     )
-    held = Counter[str]()
-    for used in shared.values():
-        held.update(used)
+    offered = Counter(dict(node.allocatable))
+    offered.update(part for used in shared.values() for part, _ in used)
     unknown = sum(one.gpu is None for one in found)
     return replace(
         node,
         shared=found,
-        allocatable=tuple(sorted({**dict(node.allocatable), **held}.items())),
+        allocatable=tuple(sorted(offered.items())),
         unhealthy=node.unhealthy | mask_of(one.gpu for one in found if one.gpu is not None),
         unknown_unhealthy=node.unknown_unhealthy + unknown,
         unknown_partitioned=node.unknown_partitioned + unknown,
@@ -426,8 +472,6 @@ def as_stated(node: Node) -> Node:
     """The node without what gangs request of its GPUs, or have of those that are shared."""
     if not node.shared and not node.reshapable:
         return node
-    could = dict(node.reshapable)
-    offered = ((name, most - could.get(name, 0)) for name, most in node.allocatable)
     mine = mask_of(one.gpu for one in node.shared if one.gpu is not None)
     return replace(
         node,
@@ -435,7 +479,7 @@ def as_stated(node: Node) -> Node:
         unhealthy=node.unhealthy & ~mine,
         unknown_unhealthy=node.unknown_unhealthy - node.unknown_shared,
         unknown_partitioned=node.unknown_partitioned - node.unknown_shared,
-        allocatable=tuple((name, most) for name, most in offered if not name.startswith(SHARE)),
+        allocatable=tuple(node.stated.items()),
         reshapable=(),
     )
 
@@ -462,8 +506,12 @@ def _with_instances(node: Node, requested: Iterable[str]) -> Node:
     board = board_named(node.dynamic_mig or "")
     assert board is not None, "reading has refused unknown boards"
     gpus = node.healthy.bit_count()
+    rooms = [_in_use(board, one) for one in node.shared]
     most = {
-        resource_of(name): p.most * gpus for p in board.profiles for name in p.names if p.starts
+        resource_of(name): p.most * gpus + sum(_most_beside(board, name, room) for room in rooms)
+        for p in board.profiles
+        for name in p.names
+        if p.starts
     }
     could = {r: most[r] for r in sorted(requested) if most.get(r)}
     offered = dict(node.allocatable)
@@ -474,6 +522,11 @@ def _with_instances(node: Node, requested: Iterable[str]) -> Node:
         ),
         reshapable=tuple(could.items()),
     )
+
+
+def _most_beside(board: Board, profile: str, room: InUse) -> int:
+    """Instances of a profile that a GPU can have beside those in use."""
+    return max((count for (count,) in board.geometries((profile,), room)), default=0)
 
 
 def _hides(instance: Instance, node: Node) -> bool:
@@ -534,19 +587,22 @@ def parts(
 def partitions(
     instance: Instance, pods: Sequence[tuple[Uses, PodPlacement]]
 ) -> list[tuple[int, int, tuple[str, ...]]]:
-    """(node, GPU, profiles of its instances) of all GPUs to partition, given all pods after a plan.
+    """(node, GPU, profiles of its new instances) of all GPUs that get some, given all pods after a plan.
 
-    Of the GPUs that no pod holds those with the highest indices.
+    Those in use come first, then of those that no pod holds those with the highest indices.
     """
     found = []
     for n, one, used, free in _used(instance, pods):
         if not isinstance(one, Partitioning):
             continue
-        geometries = one.cover(used)
+        geometries = one.on(used)
         assert geometries is not None, "the pods fit"
-        for gpu, geometry in zip(sorted(bits(free), reverse=True), geometries, strict=False):
-            profiles = (p for p, c in zip(one.profiles, geometry, strict=True) for _ in range(c))
-            found.append((n, gpu, tuple(profiles)))
+        in_use = (own.gpu for own in instance.cluster.nodes[n].shared if own.gpu is not None)
+        gpus = (*in_use, *sorted(bits(free), reverse=True))
+        for gpu, geometry in zip(gpus, geometries, strict=False):
+            if geometry is not None:
+                pairs = zip(one.profiles, geometry, strict=True)
+                found.append((n, gpu, tuple(p for p, count in pairs for _ in range(count))))
     return sorted(found)
 
 

@@ -410,7 +410,7 @@ class PieceBuilder:
             if isinstance(one, Sharing):
                 made = [SharedGpus(one, region.number, self._most[region.number])]
             elif isinstance(one, Partitioning) and self._most[region.number]:
-                pairs = (zip(one.resources, counts, strict=True) for counts in one.geometries)
+                pairs = (zip(one.resources, counts, strict=True) for counts in one.fillings(None))
                 made = [Partition(tuple((r, c) for r, c in counts if c)) for counts in pairs]
             for owner in made:
                 self._wanted.append((owner, None, region, (1,), 1))

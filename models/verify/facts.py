@@ -32,10 +32,14 @@ PodKey = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Sharer:
-    """A GPU that pods share, by index or by name, and the resources of their parts."""
+    """A GPU of which pods have parts, by index or by name, and the resources of these.
+
+    ``instances``: of instances (MIG) the resource, and the memory slice where it begins.
+    """
 
     gpu: int | str
     parts: tuple[str, ...]
+    instances: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -27,7 +28,7 @@ from models.hardware import ServerModel, mask_of, slug
 from models.tiers import MAINS, objective_names
 from models.units import InvalidValueError
 from models.verify.facts import Facts, Gang, Node, Pod, PodKey, PodRule, Role
-from models.verify.partitions import INSTANCES, with_could
+from models.verify.partitions import INSTANCES, slices_of, with_could
 from models.verify.shares import is_part, with_parts, with_sharers
 from models.verify.violation import Violation, printable, quoted
 
@@ -91,13 +92,26 @@ def read_instance(faults: Faults, instance: PlanInstance) -> tuple[Facts, GangRe
         if not instances <= node.allocatable.keys():
             what = "states no number of instances that a role requests"
             faults.add("form", f"{where}.nodes.{printable(node.name)}.allocatable", what)
+    nodes = with_sharers(nodes, reader.sharers) if reader.sharers else nodes
     if any(map(is_part, requested)):
-        nodes = with_parts(with_sharers(nodes, reader.sharers), requested)
+        nodes = with_parts(nodes, requested)
     if instances and any(node.dynamic_mig for node in nodes):
+        nodes = tuple(_with_places(faults, node) for node in nodes)
         nodes = with_could(nodes, instances, gangs, policy.gpu_binding)
     queues = _queues(faults, instance.queues, reader.levels)
     _check_pins(faults, instance.queues, nodes, spec.levels)
     return Facts(spec.levels, nodes, gangs, policy, now, budgets, queues), reader
+
+
+def _with_places(faults: Faults, node: Node) -> Node:
+    """The node; instances of pods that run stand beside each other on their GPU."""
+    wrong = [
+        own for own in node.sharers if own.instances and slices_of(node, own.instances) is None
+    ]
+    for one in wrong:
+        what = f"the instances of pods on GPU {one.gpu} cannot stand there at once"
+        faults.add("form", f"instance.cluster.nodes.{printable(node.name)}", what)
+    return node if not wrong else replace(node, sharers=())
 
 
 def _now(instance: PlanInstance) -> int:
@@ -437,7 +451,7 @@ class GangReader:
         self.node_index = {node.name: i for i, node in enumerate(nodes)}
         self.budgets = budgets
         self.min_run_times = min_run_times
-        self.sharers: dict[int, dict[int | str, Counter[str]]] = {}
+        self.sharers: dict[int, dict[int | str, list[tuple[str, int | None]]]] = {}
         # Roles without a fault by their documents, which gangs may share.
         self._roles: dict[int, tuple[Role, ...]] = {}
         # Roles whose affinity has no fault, by the affinity.
@@ -647,14 +661,29 @@ class GangReader:
         self, document: GangDocument, pod: PodDocument, found: Pod, roles: Sequence[Role]
     ) -> Pod:
         """The pod; the GPU of which it has a part is no GPU of its own."""
+        if pod.start is not None:
+            return self._with_instance(document, pod, found, roles)
         for part in filter(is_part, roles[found.role].requests):
             gpu: int | str = (
                 pod.gpu_group or f"{document.metadata.namespace}/{document.pod_name(pod)}"
             )
             gpu = pod.gpus[0] if pod.gpus else gpu
-            self.sharers.setdefault(found.node, {}).setdefault(gpu, Counter())[part] += 1
+            self.sharers.setdefault(found.node, {}).setdefault(gpu, []).append((part, None))
             return Pod(found.role, found.index, found.node, 0)
         return found
+
+    def _with_instance(
+        self, document: GangDocument, pod: PodDocument, found: Pod, roles: Sequence[Role]
+    ) -> Pod:
+        """The pod; on the GPU of its instance others may have more, and nobody has all of it."""
+        mine = [name for name in roles[found.role].requests if name.startswith(INSTANCES)]
+        if len(mine) == 1 and pod.gpus is not None and len(pod.gpus) == 1:
+            on = self.sharers.setdefault(found.node, {}).setdefault(pod.gpus[0], [])
+            on.append((mine[0], pod.start))
+        else:
+            what = f"{document.pod_name(pod)} has not one instance of one GPU"
+            self.faults.add("reference", "instance.gangs", what)
+        return Pod(found.role, found.index, found.node, 0)
 
     def _planned(
         self, document: GangDocument, where: Place, roles: Sequence[Role]

@@ -16,7 +16,7 @@ from functools import lru_cache
 from models.documents.cluster import GpuSharing
 from models.documents.plan import PlanShare
 from models.verify.facts import Facts, Node, Sharer
-from models.verify.partitions import NO_NUMBER, Fault
+from models.verify.partitions import NO_NUMBER, Fault, without_instances
 from models.verify.violation import quoted
 
 PART = re.compile(r"share\.gangplan\.dev/(?:(0\.[0-9]{1,3})|([0-9]+)Mi)(?:-([0-9]+))?")
@@ -55,19 +55,27 @@ def amounts(resource: str, sharing: GpuSharing | None) -> Amounts | None:
 
 
 def with_sharers(
-    nodes: Sequence[Node], sharers: Mapping[int, Mapping[int | str, Counter[str]]]
+    nodes: Sequence[Node],
+    sharers: Mapping[int, Mapping[int | str, Sequence[tuple[str, int | None]]]],
 ) -> tuple[Node, ...]:
-    """The nodes whose GPUs pods that run share so, by index or by name where the index is not known."""
+    """The nodes of whose GPUs pods that run have such parts, by index or by name where that is not known."""
     found = list(nodes)
     for n, own in sharers.items():
         node, unknown = nodes[n], sum(isinstance(gpu, str) for gpu in own)
         mask, offered = 0, Counter(node.allocatable)
         for gpu, parts in own.items():
             mask |= 0 if isinstance(gpu, str) else 1 << gpu
-            offered.update(parts)
+            offered.update(part for part, _ in parts)
         found[n] = replace(
             node,
-            sharers=tuple(Sharer(gpu, tuple(parts.elements())) for gpu, parts in own.items()),
+            sharers=tuple(
+                Sharer(
+                    gpu,
+                    tuple(part for part, _ in parts),
+                    tuple((part, start) for part, start in parts if start is not None),
+                )
+                for gpu, parts in own.items()
+            ),
             allocatable=dict(offered),
             unhealthy=node.unhealthy | mask,
             partitioned=node.partitioned | mask,
@@ -99,8 +107,8 @@ def unshared(node: Node, *, repaired: bool = False) -> Node:
 
     ``repaired``: and if all of them were healthy.
     """
-    if node.sharing is None and not node.sharers:
-        was = node.as_it_was
+    if node.sharing is None:
+        was = without_instances(node)
         return _with_all_gpus(node, was) if repaired and node.dynamic_mig is not None else was
     mask, unknown = node.comes, node.unknown_comes
     for one in node.sharers:

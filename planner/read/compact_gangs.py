@@ -37,6 +37,7 @@ from models.instance.gang import (
     Spread,
     Together,
 )
+from models.mig import board_named, instance_in, resource_of
 from models.units import shown
 from planner.read.compact_cluster import MergedCluster
 from planner.read.validation import Entry
@@ -61,8 +62,8 @@ def gang_errors(
 class GangReader:
     """Turns gang documents into Gangs of one cluster and checks what gangs share.
 
-    ``held``: name of the pod by (node, GPU); ``parts``: those that pods share;
-    ``unknown``: by node, number of held GPUs without known index.
+    ``held``: name of the pod by (node, GPU); ``parts``: those of which pods have parts; ``instances``: their
+    profiles, and where they begin. ``unknown``: by node, number of held GPUs without known index.
     """
 
     merged: MergedCluster
@@ -75,6 +76,7 @@ class GangReader:
     prefixes: dict[tuple[str, str], str] = field(default_factory=dict)
     held: dict[tuple[int, int], str] = field(default_factory=dict)
     parts: set[tuple[int, int]] = field(default_factory=set)
+    instances: dict[tuple[int, int], list[tuple[str, int]]] = field(default_factory=dict)
     unknown: dict[int, int] = field(default_factory=dict)
     lenient: bool = False
     # By the identity of parts that equal documents share, which are kept with the gangs: those without
@@ -152,7 +154,7 @@ class GangReader:
         for node, gpu in self.held:
             once[node] = once.get(node, 0) | 1 << gpu
         for gang, node, pod in running:
-            if share_in(name for name, _ in gang.roles[pod.role].requests):
+            if pod.start is not None or share_in(r for r, _ in gang.roles[pod.role].requests):
                 parts[node] = parts.get(node, 0) | (pod.gpus or 0)
                 continue
             twice[node] = twice.get(node, 0) | (once.get(node, 0) & (pod.gpus or 0))
@@ -169,7 +171,7 @@ class GangReader:
             replace(
                 gang,
                 pods=tuple(
-                    replace(pod, gpus=None)
+                    replace(pod, gpus=None, start=None)
                     if pod.node is not None and (pod.gpus or 0) & twice[pod.node]
                     else pod
                     for pod in gang.pods
@@ -266,6 +268,7 @@ class GangReader:
             pod.budgets,
             pod.rank,
             None if node is None or mask else pod.gpu_group,
+            pod.start if mask else None,
         )
 
     def _check_budgets(self, entry: GangEntry, path: Path, pod: PodDocument) -> None:
@@ -314,8 +317,14 @@ class GangReader:
         """Mask of the GPUs a running pod holds; None where the indices are unknown."""
         node = self.merged.cluster.nodes[position]
         shares = not role.gpus and share_in(role.all_requests) is not None
+        shares = shares or pod.start is not None
         if self.lenient:
-            return _observed_gpus(pod, role, node)
+            mask = _observed_gpus(pod, role, node)
+            return (
+                0
+                if mask and pod.start is not None and self._misplaced(pod, role, position)
+                else mask
+            )
         if role.gpus > node.gpus and node.model is not None:
             what = f"role {shown(role.name)} asks for {role.gpus} GPUs, but node {shown(node.name)}"
             hint = f"the pod cannot run there as written: {node.model.name} has {node.gpus}"
@@ -329,6 +338,8 @@ class GangReader:
                 self._count_unknown(entry, path, role.gpus, position)
             return None if role.gpus or shares else 0
         self._check_indices(entry, path, pod.gpus, position, shares=shares)
+        if pod.start is not None and (trouble := self._misplaced(pod, role, position)):
+            entry.fault((*path, "start"), *trouble)
         name = entry.document.pod_name(pod)
         for gpu in pod.gpus:
             self.held[position, gpu] = name
@@ -358,6 +369,33 @@ class GangReader:
                     what,
                     "a pod holds an instance of it, or the node has no `mig`",
                 )
+
+    def _misplaced(
+        self, pod: PodDocument, role: RoleDocument, position: int
+    ) -> tuple[str, str] | None:
+        """Why an instance cannot begin there, or not beside those of other pods on its GPU, and a hint."""
+        node, resource = self.merged.cluster.nodes[position], instance_in(role.all_requests)
+        board, (gpu, *_), start = board_named(node.dynamic_mig or ""), pod.gpus or (0,), pod.start
+        if board is None:
+            what = f"where an instance begins on node {shown(node.name)}, which has no `dynamicMig`"
+            return what, "remove `start`: `mig` states the instances of that node"
+        named = {resource_of(name): p for p in board.profiles for name in p.names}
+        profile = named.get(resource or "")
+        if profile is None or start is None:
+            what = f"role {shown(role.name)} asks for {resource}, which {board.name} does not have"
+            return what, f"profiles: {', '.join(map(str, board.profiles))}"
+        if start not in profile.starts:
+            what = f"no {profile.names[0]} of {board.name} begins in memory slice {start}"
+            return what, profile.places
+        on = self.instances.setdefault((position, gpu), [])
+        if board.in_use([*on, (profile.names[0], start)]) is None:
+            what = (
+                f"no room for a {profile.names[0]} from memory slice {start} on GPU {gpu} of node"
+            )
+            others = ", ".join(f"{name} from {at}" for name, at in on)
+            return f"{what} {shown(node.name)}", f"pods have {others}; {profile.places}"
+        on.append((profile.names[0], start))
+        return None
 
     def _no_model(self, entry: GangEntry, path: Path, node: Node) -> None:
         merged_entry, number = self.merged.places[node.name]
@@ -534,7 +572,7 @@ def _numbers(roles: Sequence[Sequence[Role]]) -> Callable[[int, int], int]:
 def _observed_gpus(pod: PodDocument, role: RoleDocument, node: Node) -> int | None:
     """Mask of the GPUs an observed pod holds; None without indices or if the node lacks them."""
     shares = not role.gpus and share_in(role.all_requests) is not None
-    if not role.gpus and not shares:
+    if not role.gpus and not shares and pod.start is None:
         return 0
     if not pod.gpus or role.gpus > node.gpus or any(gpu >= node.gpus for gpu in pod.gpus):
         return None

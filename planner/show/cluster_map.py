@@ -259,12 +259,12 @@ class _Held:
 
 
 def _shared(plan: PlanDocument) -> dict[str, list[int | None]]:
-    """By node, the GPUs that pods which run share; None for one of unknown index."""
+    """By node, the GPUs of which pods that run have parts; None for one of unknown index."""
     found: dict[str, dict[int | str, None]] = {}
     for gang in plan.instance.gangs:
         sharing = {r.name for r in gang.spec.roles if share_in(r.all_requests) is not None}
-        for pod in gang.running_pods if sharing else ():
-            if pod.role in sharing and pod.node is not None:
+        for pod in gang.running_pods:
+            if (pod.role in sharing or pod.start is not None) and pod.node is not None:
                 name = pod.gpu_group or f"{gang.metadata.namespace}/{gang.pod_name(pod)}"
                 found.setdefault(pod.node, {})[pod.gpus[0] if pod.gpus else name] = None
     return {

@@ -10,11 +10,13 @@ opened in order; of parts that take more than half of one thing at most one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from models.gpu_shares import Size, times_in
 from models.instance.occupancy import PODS
+from models.instance.reshaping import Partitioning, reshaping
 from models.program.interruption import check
 from models.program.linear_program import CHECK_EVERY, Linear, Program
 from models.program.regions import Region
@@ -67,6 +69,7 @@ def _supplies(
 ) -> dict[tuple[int, str], Linear]:
     """By region and resource, what the GPUs that are partitioned or shared have. ``rows``: what is placed."""
     found: dict[tuple[int, str], Linear] = {}
+    _beside(model, found)
     for owner in model.variables.partitions:
         if isinstance(owner, SharedGpus):
             found.update(_shared(model, owner, rows))
@@ -75,6 +78,23 @@ def _supplies(
             for resource, count in owner.supply:
                 found.setdefault((piece.region, resource), Linear()).add(piece.variable, count)
     return found
+
+
+def _beside(model: Model, found: dict[tuple[int, str], Linear]) -> None:
+    """New instances beside those in use: each such GPU has at most one of the sets that fit."""
+    known = reshaping(model.instance)
+    for region in model.region_set.regions:
+        one = known.get(region.nodes[0]) if region.tight else None
+        if not isinstance(one, Partitioning):
+            continue
+        for room, gpus in Counter(one.rooms).items():
+            total = Linear()
+            for counts in one.fillings(room):
+                variable = model.program.integer(0, gpus)
+                total.add(variable)
+                for resource, count in zip(one.resources, counts, strict=True):
+                    found.setdefault((region.number, resource), Linear()).add(variable, count)
+            model.program.at_most(total, gpus)
 
 
 def _shared(

@@ -12,11 +12,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from models.gpu_shares import MOST_FILLINGS, SHARE, Size
+from models.gpu_shares import MOST_FILLINGS, SHARE
 from models.instance.gang import ExistingPod
 from models.instance.instance import Instance
 from models.instance.occupancy import Room
-from models.instance.reshaping import Amounts, Filling, Partitioning, Reshaping, Sharing, reshaping
+from models.instance.reshaping import (
+    Amounts,
+    Filling,
+    GpuRoom,
+    Partitioning,
+    Reshaping,
+    Sharing,
+    reshaping,
+)
 from models.mig import RESOURCE
 from models.program.linear_program import Linear, Program
 from models.program.options import Choice
@@ -140,13 +148,13 @@ def _fill(
 ) -> bool:
     """GPUs that are idle, or have the same room left, get what they can have; False if that is too much."""
     known = reshaping(instance)
-    kinds: dict[Size | None, int] = {None: idle}
+    kinds: dict[GpuRoom | None, int] = {None: idle}
     kinds |= Counter(room for n in reshaped.nodes for room in known[n].rooms)
-    found: dict[Size | None, tuple[Amounts, ...]] = {}
+    found: dict[GpuRoom | None, tuple[Amounts, ...]] = {}
     left = MOST_FILLINGS
     for room in kinds:
         own = one.fillings(room)
-        if own is None or len(own) > left:
+        if own is None or (isinstance(one, Sharing) and len(own) > left):
             return False
         found[room] = own
         left -= len(own)

@@ -42,7 +42,8 @@ def lacking(outcome: Outcome) -> Iterator[Violation]:
         there.update(part for one in node.sharers for part in one.parts)
         counted = filter(is_part, wanted) if board is None else there
         short = {name: wanted[name] - there[name] for name in counted if wanted[name] > there[name]}
-        gpus = fewest_shared(node, short) if board is None else fewest(board, short)
+        in_use = [one.instances for one in node.sharers]
+        gpus = fewest_shared(node, short) if board is None else fewest(board, short, in_use)
         if short and gpus > max(0, use.left(node)):
             for position in sorted({p for p, _, placed in use.tenants if placed}):
                 what = f"node {node.name}: its GPUs have no room for so many instances or parts"

@@ -13,8 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from models.gpu_shares import Size
-from models.instance.reshaping import Filling, reshaping
+from models.instance.reshaping import Filling, GpuRoom, reshaping
 from models.instance.solution import GangDecision, PodPlacement, placed
 from models.program.base_state import base_decisions
 from models.program.slots.slot_program import SlotModel
@@ -123,7 +122,7 @@ def _fillings(
     rooms = {n: one.rooms for n, one in reshaping(model.instance).items()}
     for group, fillings in model.parts.fillings(values):
         nodes = np.array(sorted(group.nodes))
-        places = defaultdict[Size | None, list[int]](list)
+        places = defaultdict[GpuRoom | None, list[int]](list)
         for n in nodes[np.lexsort((nodes, free[nodes]))].tolist():
             places[None] += [n] * int(free[n])
             for room in rooms[n]:

@@ -425,7 +425,8 @@ MAX_NODES = 10
 def of_parts(plan: PlanDocument) -> list[str]:
     """Which GPUs are given in parts, a line for each node.
 
-    ``partition on h100-2: GPU 5 as 7 x 1g.10gb, GPU 6-7 as 3g.40gb + 4 x 1g.10gb``, and
+    ``partition on h100-2: GPU 5 as 7 x 1g.10gb, GPU 6-7 as 3g.40gb + 4 x 1g.10gb``,
+    ``partition further on h100-3: GPU 4 by 2 x 1g.10gb``, beside instances in use, and
     ``share on h100-1: GPU 6 by 0.5 + 2 x 0.25, 2 GPUs by 2 x 0.4``.
     """
     shared = [
@@ -437,8 +438,16 @@ def of_parts(plan: PlanDocument) -> list[str]:
 
 def to_partition(plan: PlanDocument) -> list[str]:
     """Which GPUs an administrator has to partition, a line for each node."""
+    in_use = {
+        (pod.node, gpu)
+        for gang in plan.instance.gangs if plan.spec.partitions
+        for pod in gang.running_pods if pod.start is not None
+        for gpu in pod.gpus or ()
+    }  # fmt: skip
     made = [(one.node, one.gpu, one.profiles) for one in plan.spec.partitions]
-    return _by_node("partition", "as", made)
+    new = (one for one in made if one[:2] not in in_use)
+    more = (one for one in made if one[:2] in in_use)
+    return [*_by_node("partition", "as", new), *_by_node("partition further", "by", more)]
 
 
 def _by_node(
