@@ -499,7 +499,7 @@ def unshared(node: Node, *, repaired: bool = False) -> Node:
     alone = replace(alone, allocatable=offered)
     if node.sharing is not None:
         return with_parts(alone, requested)
-    return _with_instances(alone, requested) if node.reshapable else alone
+    return _with_instances(alone, requested) if node.reshapable or node.shared else alone
 
 
 def _with_instances(node: Node, requested: Iterable[str]) -> Node:

@@ -142,8 +142,9 @@ def without_instances(node: Node) -> Node:
     for one in node.sharers:
         mask |= 0 if isinstance(one.gpu, str) else 1 << one.gpu
         offered.subtract(one.parts)
-        for name in node.could:
-            offered[name] += _most_beside(node, name, ()) - _most_beside(node, name, one.instances)
+        for name in offered if one.instances else ():
+            beside = _most_beside(node, name, one.instances) if node.could else 0
+            offered[name] += _most_beside(node, name, ()) - beside
     return replace(
         was,
         sharers=(),
