@@ -6,14 +6,17 @@ wish of the gang or a rule of the policy is dropped. The size of the gang and th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from models.gpu_shares import share_in
 from models.instance.cluster import Node
 from models.instance.eligibility import without_conditions
 from models.instance.gang import Gang
 from models.instance.instance import Instance
+from models.instance.reshaping import with_reshapable
 from models.instance.solution import GangDecision
 from planner.search.free_space import SET_ASIDE
 
@@ -42,21 +45,38 @@ class World:
         return replace(self, instance=replace(self.instance, gangs=tuple(gangs)))
 
     def without(self, gone: Collection[int]) -> World:
-        """The same without the pods of these gangs, which do not come back."""
+        """The same without the pods of these gangs, which do not come back, and their parts of GPUs."""
         if not gone:
             return self
         gangs, decisions = list(self.instance.gangs), list(self.decisions)
         for index in gone:
             gangs[index] = replace(gangs[index], pods=(), hold=SET_ASIDE)
             decisions[index] = GangDecision("wait")
-        return replace(
-            self, instance=replace(self.instance, gangs=tuple(gangs)), decisions=tuple(decisions)
-        )
+        instance = replace(self.instance, gangs=tuple(gangs))
+        if not sharers(self.instance).keys().isdisjoint(gone):
+            instance = with_reshapable(instance)
+        return replace(self, instance=instance, decisions=tuple(decisions))
 
     def with_nodes(self, nodes: Sequence[Node]) -> World:
         """The same with other descriptions of the nodes; more of them may follow."""
         cluster = replace(self.instance.cluster, nodes=tuple(nodes))
         return replace(self, instance=replace(self.instance, cluster=cluster))
+
+
+def sharers(instance: Instance) -> Mapping[int, Mapping[int, int]]:
+    """By gang and node, pods with parts of GPUs of which others get more only once these have left."""
+    return instance.once(_sharers)
+
+
+def _sharers(instance: Instance) -> dict[int, Counter[int]]:
+    shared = {n for n, node in enumerate(instance.cluster.nodes) if node.shared}
+    found = dict[int, Counter[int]]()
+    for index, gang in enumerate(instance.gangs) if shared else ():
+        for pod in gang.running_pods:
+            part = pod.start is not None or share_in(r for r, _ in gang.roles[pod.role].requests)
+            if pod.node is not None and pod.node in shared and part:
+                found.setdefault(index, Counter())[pod.node] += 1
+    return found
 
 
 Relax = Callable[[World], World]

@@ -7,12 +7,12 @@ now. Whoever names a gang checks it in the changed world.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
 from typing import TypeVar
 
-from planner.search.explain.causes import World
-from planner.search.explain.counterfactual import placed_in
+from planner.search.explain.causes import World, sharers
+from planner.search.explain.counterfactual import placed_in, placement
 from planner.search.free_space import FreeSpace
 from planner.search.start.greedy import missing_demand
 
@@ -134,8 +134,10 @@ class Holders:
         """GPUs that these gangs have."""
         return sum(map(self.size, gangs))
 
-    def starts_without(self, gone: Iterable[int]) -> bool:
+    def starts_without(self, gone: Collection[int]) -> bool:
         """Whether the gang finds a place without some others."""
+        if not self.sharers.isdisjoint(gone):
+            return placement(self.world.without(gone)) is not None
         mark = self.space.mark()
         for index in gone:
             self.space.set(index, ())
@@ -144,14 +146,29 @@ class Holders:
         return pods is not None
 
     @cached_property
+    def sharers(self) -> frozenset[int]:
+        """Gangs whose parts of GPUs become free for others once they have left."""
+        return frozenset(sharers(self.world.instance))
+
+    @cached_property
     def single(self) -> tuple[int, ...]:
         """Those without each of which alone the gang starts, as far as the time went, in order."""
-        room = Room(self.world, self.space)
-        found = (i for i in self.order if room.enough_without(i))
+        room, parts = Room(self.world, self.space), self.sharers
+        found = (i for i in self.order if i in parts or room.enough_without(i))
         return tuple(i for i in found if not self.late() and self.starts_without([i]))
 
     def needed(self, gone: Sequence[int]) -> tuple[int, ...]:
         """Of gangs without which it starts those that must go for that, last ones rather than first."""
+        if not self.sharers.isdisjoint(gone):
+            left = list(gone)
+
+            def without(chunk: Sequence[int]) -> bool:
+                rest = [index for index in left if index not in chunk]
+                found = self.starts_without(rest)
+                left[:] = rest if found else left
+                return found
+
+            return needed(gone, without, self.late)
         start, decisions = self.space.mark(), self.world.decisions
         for index in gone:
             self.space.set(index, ())

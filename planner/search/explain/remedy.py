@@ -11,12 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from models.gpu_shares import SHARE
+from models.instance.gang import is_part
 from models.instance.solution import GangDecision, PodPlacement
+from models.mig import RESOURCE
 from models.program.demand_builder import remaining_demand
 from models.queues.reservations import LAST_TIME, end_of, expected_end, yields
 from models.rules.registry import named
 from models.units import time_text
-from planner.search.explain.causes import World
+from planner.search.explain.causes import World, sharers
 from planner.search.explain.counterfactual import placed_in, placement
 from planner.search.explain.holders import Holders, Room
 from planner.search.free_space import FreeSpace
@@ -203,6 +206,7 @@ class HolderRemedies:
         if pods is None:
             return None
         gang, old = world.instance.gangs[index], world.decisions[index].pods
+        parts = self._parts(index)
         gangs, decisions = list(gone.instance.gangs), list(gone.decisions)
         gangs[index] = replace(gang, pods=(), planned=())
         decisions[world.gang] = GangDecision("place", pods)
@@ -225,9 +229,29 @@ class HolderRemedies:
                 "gpus": self._holders.size(index),
                 "running": gang.running,
                 "movable": gang.movable,
+                **({"parts": parts} if parts else {}),
             },
-            by_hand=gang.running and not gang.movable,
+            by_hand=gang.running and (not gang.movable or bool(parts)),
         )
+
+    def _parts(self, index: int) -> list[str]:
+        """Parts of GPUs that it has on GPUs that others get no more of in the same plan."""
+        instance = self._world.instance
+        gang, nodes = instance.gangs[index], sharers(instance).get(index, ())
+        found = Counter(
+            (
+                request.removeprefix(RESOURCE).removeprefix(SHARE),
+                instance.cluster.nodes[pod.node].name,
+            )
+            for pod in gang.running_pods
+            if pod.node is not None and pod.node in nodes
+            for request, _ in gang.roles[pod.role].requests
+            if is_part(request)
+        )
+        return [
+            f"{'' if count == 1 else f'{count} x '}{part} on {node}"
+            for (part, node), count in sorted(found.items())
+        ]
 
     def _stopped(self, gone: Sequence[int]) -> Iterator[Remedy]:
         gangs = [self._world.instance.gangs[index] for index in gone]
@@ -235,18 +259,21 @@ class HolderRemedies:
         running = [gang for gang in gangs if gang.running]
         firm = sum(not gang.preemptible for gang in running)
         higher = sum(gang.preemptible and gang.priority >= own for gang in running)
-        change = {
+        change: dict[str, object] = {
             "gpus": self._holders.sizes(gone),
             "notRunning": len(gangs) - len(running),
             "notPreemptible": firm,
             "notLower": higher,
         }
+        parts = [part for index in gone for part in self._parts(index)]
+        if parts:
+            change["parts"] = parts
         yield from tried(
             "stop",
             self._world.without(gone),
             gangs=tuple(gang.key for gang in gangs),
             change=change,
-            by_hand=bool(firm or higher or len(running) < len(gangs)),
+            by_hand=bool(firm or higher or parts or len(running) < len(gangs)),
         )
 
     def _several_stopped(self) -> Iterator[Remedy]:

@@ -10,7 +10,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from models.instance.gang import is_part
 from models.instance.occupancy import PODS
+from models.instance.reshaping import unshared
 from models.program.interruption import Question
 from models.program.linear_program import Linear, Program
 from models.queues.reservations import closes
@@ -21,7 +23,7 @@ from models.rules.pod_counts import APART
 from models.rules.queue_rules import RESERVATION
 from models.rules.shape import EXCLUSIVE, SPARES, held_nodes, spare_nodes, tenants
 from models.rules.topology import MODELS, REQUIRED, SLICE
-from planner.search.explain.causes import GANG, NODE, Cause, World
+from planner.search.explain.causes import GANG, NODE, Cause, World, sharers
 
 Missing = tuple[int, int]
 """(role, pods of it to place)."""
@@ -160,7 +162,20 @@ class _Builder:
             if sick:
                 held.add(self._found.literals[self._by_node[n]], sick)
             self._add_held(held, self._gpus[n], left - sick)
-            self._program.at_most(held, max(0, left))
+            more = self._released(held, n, 1)
+            self._program.at_most(held, max(0, left) + more)
+
+    def _released(self, used: Linear, n: int, each: int) -> int:
+        """What may be used more where all gangs with parts of GPUs have left: ``each`` for a pod of theirs.
+
+        As if no others had parts of these GPUs.
+        """
+        total = 0
+        for index, nodes in sharers(self._instance).items():
+            if n in nodes and index in self._by_gang:
+                used.add(self._found.literals[self._by_gang[index]], each * nodes[n])
+                total += each * nodes[n]
+        return total
 
     def _add_held(self, held: Linear, by_gang: dict[int, int], left: int) -> None:
         """What others hold, at most what there is: more would forbid even what stands there now."""
@@ -182,6 +197,9 @@ class _Builder:
                 if not used.terms or not most:
                     continue
                 left = max(0, capacity - self._used[n][name].get(self._world.gang, 0))
+                if is_part(name) and node.shared:
+                    gain = dict(unshared(node).allocatable).get(name, 0) - capacity
+                    left += self._released(used, n, max(0, gain))
                 if most + sum(self._used[n][name].values()) <= left:
                     continue
                 self._add_held(used, self._used[n][name], left)

@@ -241,9 +241,21 @@ def _move(one: WhyRemedy) -> str:
     to = first_of(sorted({pod.node for pod in one.moved}), NAMED, "other node")
     if not one.change["running"]:
         return f"start {name} ({gpus}) on {to} instead"
-    return f"move {name} ({gpus}) to {to}" + (
-        "" if one.change["movable"] else ": not movable, by hand"
-    )
+    notes = ["not movable"] * (not one.change["movable"])
+    return f"move {name} ({_held(one, gpus)}) to {to}{_by_hand(one, notes)}"
+
+
+def _by_hand(one: WhyRemedy, notes: Sequence[str]) -> str:
+    """Why no plan does it; of a GPU with parts others get more in the plan after the one that frees it."""
+    later = ["then plan again"] * ("parts" in one.change)
+    return f": {', '.join([*notes, 'by hand', *later])}" if notes or later else ""
+
+
+def _held(one: WhyRemedy, gpus: str) -> str:
+    """What gangs that leave hold: ``1g.10gb on n1``, or GPUs."""
+    parts = one.change.get("parts", ())
+    whole = [gpus] if one.change["gpus"] or not parts else []
+    return ", ".join([*whole, first_of(parts, NAMED, "other part")] if parts else whole)
 
 
 def _stop(one: WhyRemedy) -> str:
@@ -258,8 +270,7 @@ def _stop(one: WhyRemedy) -> str:
         ("started by this plan", change["notRunning"]),
     )
     counted = [word if count == 1 else f"{some} {word}" for word, some in kinds if some]
-    note = f": {', '.join(counted)}, by hand" if counted else ""
-    return f"stop {names} ({gpus}){note}"
+    return f"stop {names} ({_held(one, gpus)}){_by_hand(one, counted)}"
 
 
 def _wait(one: WhyRemedy) -> str:
