@@ -5,24 +5,34 @@ from __future__ import annotations
 import copy
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from building import build, mask
+from building import gang as gang_of
+from building import node as node_of
+from building_servers import switched
 from conftest import RunCli
-from effort import spread
+from effort import examples, spread
 from plan_documents import sealed
 from starting import named, starts, with_only, without
 from tiny import tiny
+from tiny_geometries import dynamic
+from tiny_shares import sharing
 
+from models.documents.cluster import GpuSharing
 from models.documents.explanation import Why
 from models.instance.instance import Instance
+from models.instance.reshaping import with_reshapable
 from models.instance.solution import GangDecision
 from planner.pipelines.explain import why_waiting
-from planner.search.explain.blocking import blocking
-from planner.search.explain.causes import World
-from planner.search.explain.counterfactual import Counterfactual, budget_of
+from planner.search.explain.blocking import Standing, blocking
+from planner.search.explain.causes import World, sharers
+from planner.search.explain.counterfactual import Counterfactual, budget_of, placement
 from planner.search.explain.holders import Holders
 from planner.search.explain.remedy import Remedy
 from planner.search.explain.verified_remedies import RemedyFinder
@@ -521,3 +531,122 @@ def test_remedies_come_in_the_order_in_which_a_person_tries_them(explained: Any)
         "default/right",
         "default/low",
     ]
+
+
+PARTS = """
+apiVersion: gangplan.dev/v1alpha1
+kind: Cluster
+metadata: {name: parts}
+spec:
+  nodes:
+  - {name: n1, model: DGX H100, unhealthyGpus: [1, 2, 3, 4, 5, 6, 7], NODE}
+  - {name: n2, model: DGX H100, unhealthyGpus: [1, 2, 3, 4, 5, 6, 7], NODE}
+---
+apiVersion: gangplan.dev/v1alpha1
+kind: Gang
+metadata: {name: notebook}
+spec: {movable: true, roles: [{name: notebook, replicas: 1, gpu: {SMALL}}]}
+status: {pods: [{role: notebook, index: 0, node: n1, gpus: [0]START}]}
+---
+apiVersion: gangplan.dev/v1alpha1
+kind: Gang
+metadata: {name: other}
+spec: {roles: [{name: notebook, replicas: 1, gpu: {LARGE}}]}
+status: {pods: [{role: notebook, index: 0, node: n2, gpus: [0]START}]}
+---
+apiVersion: gangplan.dev/v1alpha1
+kind: Gang
+metadata: {name: big}
+spec: {roles: [{name: w, replicas: 1, WHOLE}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (
+            {
+                "NODE": "dynamicMig: H100-80",
+                "SMALL": "profile: 1g.10gb",
+                "LARGE": "profile: 3g.40gb",
+                "START": ", start: 0",
+                "WHOLE": "gpu: {profile: 7g.80gb}",
+            },
+            "1g.10gb",
+        ),
+        (
+            {
+                "NODE": "sharing: {memory: 80Gi, pods: 10}",
+                "SMALL": "fraction: 0.25",
+                "LARGE": "fraction: 0.5",
+                "START": "",
+                "WHOLE": "gpus: 1",
+            },
+            "0.25",
+        ),
+    ],
+)
+def test_a_part_of_a_gpu_that_is_in_the_way_is_named(
+    words: dict[str, str], part: str, cli: RunCli, tmp_path: Path
+) -> None:
+    """It has room on the GPU of the other, and leaves one whole behind: in the plan after this one."""
+    text = PARTS
+    for name, word in words.items():
+        text = text.replace(name, word)
+    (tmp_path / "in.yaml").write_text(text, encoding="utf-8")
+    plan = str(tmp_path / "plan.json")
+    assert cli("plan", str(tmp_path / "in.yaml"), "--out", plan).code == 0
+    said = cli("explain", plan, "default/big").out
+    assert f"move default/notebook ({part} on n1) to n2: by hand, then plan again" in said
+    kept = [line.split("  ")[0] for line in said.splitlines() if "it ends, is stopped" in line]
+    assert kept == ["default/notebook", "default/other"]
+    # done by hand, the next plan starts it
+    moved = text.replace("index: 0, node: n1, gpus: [0]", "index: 0, node: n2, gpus: [0]", 1)
+    moved = moved.replace(", start: 0}", ", start: 4}", 1)
+    (tmp_path / "in.yaml").write_text(moved, encoding="utf-8")
+    assert cli("plan", str(tmp_path / "in.yaml"), "--out", plan).code == 0
+    decided = {
+        one["name"]: one["decision"] for one in json.loads(Path(plan).read_text())["spec"]["gangs"]
+    }
+    assert decided["big"] == "place"
+
+
+@pytest.mark.parametrize("kind", [sharing, partial(dynamic, beside=True)])
+def test_what_is_proven_beside_parts_of_gpus_is_so(kind: Callable[..., Instance | None]) -> None:
+    """No gang starts in a world in which the small program says that it cannot."""
+    freed = 0
+    for seed in range(examples(150, 30)):
+        instance = kind(seed, runs=True)
+        if instance is None or not any(node.shared for node in instance.cluster.nodes):
+            continue
+        decisions = solve(instance).decisions
+        for index, decision in enumerate(decisions):
+            if decision.decision != "wait" or instance.gangs[index].hold is not None:
+                continue
+            questions = Counterfactual(
+                World(instance, decisions, index), budget_of(60, threading.Event())
+            )
+            for one in questions.causes:
+                kept = questions.all - {one}
+                if placement(questions.world_with(kept)) is not None:
+                    assert not questions.counted(kept).blocked, (seed, index, one)
+                    freed += one.gang in sharers(instance)
+    assert freed
+
+
+def test_gangs_that_leave_gpus_to_others_only_together_are_found() -> None:
+    """Two share a GPU: one alone frees nothing of it."""
+    part = "share.gangplan.dev/0.25"
+    shared = replace(
+        node_of("n1", switched(1)), sharing=GpuSharing(None, 10), allocatable=((part, 0),)
+    )
+    gangs = [
+        gang_of(f"s{i}", 1, 0, requests={part: 1}, stands=[(0, 0, 0, mask(0))]) for i in range(2)
+    ]
+    instance = with_reshapable(build(nodes=[shared], gangs=[*gangs, gang_of("whole", 1, 1)]))
+    world = World(instance, solve(instance).decisions, 2)
+    holders = Holders(world, lambda: False)
+    assert holders.single == ()
+    found = blocking(Counterfactual(world, budget_of(60, threading.Event())), holders)
+    assert found.standing is Standing.TOGETHER
+    assert [one.name for one in found.causes] == ["default/s0", "default/s1"]
