@@ -202,6 +202,7 @@ def boards_of(gpu: str) -> tuple[Board, ...]:
     return tuple(board for board in boards() if slug(gpu) in board.gpus)
 
 
+@lru_cache(maxsize=256)
 def board_named(name: str) -> Board | None:
     """The board of this name, in any case."""
     return next((board for board in boards() if slug(board.name) == slug(name)), None)

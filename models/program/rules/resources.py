@@ -83,7 +83,7 @@ def _supplies(
 def _beside(model: Model, found: dict[tuple[int, str], Linear]) -> None:
     """New instances beside those in use: each such GPU has at most one of the sets that fit."""
     known = reshaping(model.instance)
-    for region in model.region_set.regions:
+    for region in model.region_set.regions if known else ():
         one = known.get(region.nodes[0]) if region.tight else None
         if not isinstance(one, Partitioning):
             continue

@@ -117,14 +117,21 @@ def _withdraw(space: FreeSpace, nodes: Iterable[int], gangs: Container[int]) -> 
 def _fillings(
     model: SlotModel, values: Sequence[int], space: FreeSpace
 ) -> dict[int, list[Filling]]:
-    """By node, what its GPUs get, as many as in the solution: those with most idle GPUs last."""
+    """By node, what its GPUs get, as many as in the solution.
+
+    First idle GPUs that are too few for a large slot on their node, then those of nodes with few of them.
+    """
     found, free = dict[int, list[Filling]](), space.arrays.free
     rooms = {n: one.rooms for n, one in reshaping(model.instance).items()}
     for group, fillings in model.parts.fillings(values):
         nodes = np.array(sorted(group.nodes))
+        nodes = nodes[np.lexsort((nodes, free[nodes]))]
         places = defaultdict[GpuRoom | None, list[int]](list)
-        for n in nodes[np.lexsort((nodes, free[nodes]))].tolist():
-            places[None] += [n] * int(free[n])
+        taken = np.zeros_like(nodes)
+        for left in (*(free[nodes] % unit for unit in sorted(model.units)), free[nodes]):
+            places[None] += np.repeat(nodes, np.maximum(left - taken, 0)).tolist()
+            taken = np.maximum(left, taken)
+        for n in nodes.tolist():
             for room in rooms[n]:
                 places[room].append(n)
         given = {room: iter(own) for room, own in places.items()}
