@@ -77,6 +77,20 @@ def test_gpus_are_partitioned_where_the_solution_has_them_before_whole_ones_are_
     assert values["admission/0"] == 24
 
 
+def test_parts_leave_large_slots_whole() -> None:
+    """Of the seven idle GPUs of each server a gang needs four: twelve instances have three of each."""
+    asked = [gang(f"i{k:02}", 1, 0, requests={"nvidia.com/mig-3g.40gb": 1}) for k in range(12)]
+    nodes = [replace(one, unhealthy=mask(7)) for one in parts_beside_servers(("H100", "H100"))]
+    nodes = [replace(one, dynamic_mig="H100-80") for one in nodes]
+    whole = [gang(f"w{k}", 1, 4) for k in range(2)]
+    instance = with_reshapable(build(nodes=nodes, gangs=[*asked, *whole]))
+    model, budget = SlotModel(instance), Budget(instance.policy.solve)
+    goal = Goal(expression(model, instance, "admission/0"), maximize=True)
+    values = solve_by_branching(model.program, goal, budget, nodes=100, seconds=10).values
+    decisions = SlotProblem(model, budget).decode(values)
+    assert [one.decision for one in decisions] == ["place"] * 14
+
+
 def test_gpus_have_the_parts_that_they_have_in_the_solution() -> None:
     """Of eight GPUs each has all its cores given: greedy fills some with 0.1 beside three of 0.3."""
     asks = {"20480Mi-30": 12, "0.3": 8, "0.2": 8, "0.1": 4}

@@ -18,6 +18,7 @@ from models.instance.solution import GangDecision, PodPlacement, placed
 from models.program.base_state import base_decisions
 from models.program.slots.slot_program import SlotModel
 from models.program.slots.slot_rooms import Mode, Piece
+from models.program.slots.slot_state import MAX_UNITS
 from models.queues.reservations import due
 from models.rules.demands import Demand, RoleDemand
 from planner.search.budget import Budget
@@ -119,16 +120,18 @@ def _fillings(
 ) -> dict[int, list[Filling]]:
     """By node, what its GPUs get, as many as in the solution.
 
-    First idle GPUs that are too few for a large slot on their node, then those of nodes with few of them.
+    First idle GPUs that are too few for a large pod on their node, then those of nodes with few of them.
     """
     found, free = dict[int, list[Filling]](), space.arrays.free
     rooms = {n: one.rooms for n, one in reshaping(model.instance).items()}
+    sizes = {role.gpus for mode in model.modes for role in mode.option.demand.gpu_roles}
+    large = sorted(sizes)[-MAX_UNITS:]
     for group, fillings in model.parts.fillings(values):
         nodes = np.array(sorted(group.nodes))
         nodes = nodes[np.lexsort((nodes, free[nodes]))]
         places = defaultdict[GpuRoom | None, list[int]](list)
         taken = np.zeros_like(nodes)
-        for left in (*(free[nodes] % unit for unit in sorted(model.units)), free[nodes]):
+        for left in (*(free[nodes] % size for size in large), free[nodes]):
             places[None] += np.repeat(nodes, np.maximum(left - taken, 0)).tolist()
             taken = np.maximum(left, taken)
         for n in nodes.tolist():
