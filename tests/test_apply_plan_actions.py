@@ -170,3 +170,16 @@ def test_a_plan_without_the_uid_of_a_pod_cannot_be_ordered(gang: str, word: str)
                 pod.pop("uid")
     with pytest.raises(InapplicablePlanError, match=rf"{word} the pod '{gang}-worker-0'"):
         actions_of(plan)
+
+
+def test_a_pod_with_a_part_that_stays_where_it_is_does_not_restart_when_its_gang_moves() -> None:
+    plan = document()
+    tune = next(g for g in plan["instance"]["gangs"] if g["metadata"]["name"] == "tune")
+    tune["spec"]["roles"].append({"name": "book", "replicas": 1, "gpu": {"fraction": 0.5}})
+    book = {"name": "book-0", "role": "book", "index": 0, "node": "n03", "gpus": [6]}
+    tune["status"]["pods"].append({**book, "uid": "uid-book"})
+    stated = next(one for one in plan["spec"]["gangs"] if one["name"] == "tune")
+    stated["pods"].append({**book, "gpus": []})
+    moved = by_name(actions_of(plan))["tune"]
+    assert [stop.role for stop in moved.stops] == ["worker"]
+    assert [start.role for start in moved.starts] == ["worker"]

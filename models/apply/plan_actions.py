@@ -357,7 +357,7 @@ class _GangOrders:
         """Whether a running pod keeps its place; a gang that moves restarts only what moves."""
         if planned is None or planned.node != pod.node:
             return False
-        known = pod.gpus is not None and planned.gpus is not None
+        known = pod.gpus is not None and planned.gpus is not None and self.roles[pod.role].gpus
         return self.decided.decision != "move" or not known or pod.gpus == planned.gpus
 
     def _resizes(
