@@ -83,6 +83,15 @@ class Board:
     def profile(self, name: str) -> Profile | None:
         return next((one for one in self.profiles if name in one.names), None)
 
+    def named(self, resource: str) -> str:
+        """The name of the profile whose instances a resource counts. Raises KeyError if it has none."""
+        return {resource_of(name): name for one in self.profiles for name in one.names}[resource]
+
+    def slices(self, name: str, start: int) -> int:
+        """The memory slices of an instance of a profile that the board has, as a mask."""
+        profile = self.profile(name)
+        return 0 if profile is None else (1 << profile.size) - 1 << start
+
     def can_have(self, names: Iterable[str], beside: InUse = IDLE) -> bool:
         """Whether instances of these profiles can stand on one GPU at once, and beside those in use.
 
@@ -97,7 +106,7 @@ class Board:
         ):
             return False
         if all(one.starts for one in kinds):
-            return _placed(tuple((one.starts, one.size) for one in found), beside[0])
+            return _placed(tuple((one.starts, one.size) for one in found), beside[0]) is not None
         return len(kinds) <= 1
 
     def in_use(self, instances: Iterable[tuple[str, int]]) -> InUse | None:
@@ -110,13 +119,25 @@ class Board:
             profile = self.profile(name)
             if profile is None or start not in profile.starts:
                 return None
-            slices = (1 << profile.size) - 1 << start
+            slices = self.slices(name, start)
             if mask & slices or names.count(profile.names[0]) >= profile.most:
                 return None
             mask |= slices
             if profile.most < len(profile.starts):
                 names.append(profile.names[0])
         return mask, tuple(names)
+
+    def places(self, names: Iterable[str], taken: int = 0) -> tuple[tuple[str, int], ...] | None:
+        """Where instances of these profiles can begin beside the slices that are taken; None if they cannot.
+
+        Each is put as far back as it can be, the largest first: most large profiles begin in front.
+        """
+        found = [(one, name) for name in names if (one := self.profile(name)) is not None]
+        found.sort(key=lambda pair: (-pair[0].size, pair[1]))
+        starts = _placed(tuple((one.starts, one.size) for one, _ in found), taken)
+        if starts is None:
+            return None
+        return tuple((name, start) for (_, name), start in zip(found, starts, strict=True))
 
     def geometries(
         self, wanted: tuple[str, ...], beside: InUse = IDLE
@@ -187,13 +208,16 @@ def _less(wanted: Geometry, one: Geometry) -> Geometry:
     return tuple([max(0, amount - has) for amount, has in zip(wanted, one, strict=True)])
 
 
-def _placed(left: Sequence[tuple[tuple[int, ...], int]], taken: int) -> bool:
-    """Whether all of these (starts, size) have places. ``taken``: mask of the slices in use."""
+def _placed(left: Sequence[tuple[tuple[int, ...], int]], taken: int) -> tuple[int, ...] | None:
+    """Where each of these (starts, size) begins; None if not all have places. ``taken``: mask of slices."""
     if not left:
-        return True
+        return ()
     starts, size = left[0]
-    masks = ((1 << size) - 1 << start for start in starts)
-    return any(not mask & taken and _placed(left[1:], taken | mask) for mask in masks)
+    for start in reversed(starts):
+        mask = (1 << size) - 1 << start
+        if not mask & taken and (rest := _placed(left[1:], taken | mask)) is not None:
+            return (start, *rest)
+    return None
 
 
 @lru_cache

@@ -120,6 +120,39 @@ def test_a_board_can_have_these_sets_and_no_other(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_instances_have_places_where_they_may_begin_and_none_lies_over_another(name: str) -> None:
+    """For every set beside every set of slices that is left by one that a GPU can have."""
+    kinds, names, board = LAYOUTS[name], NAMES[name], BOARDS[name]
+    starts = {names[kind]: (at, size) for kind, (at, size, _) in kinds.items()}
+    states = placed(tuple(kinds.items()))
+    possible = {(taken, tuple(sorted(chosen))) for taken, chosen in states}
+    full = (1 << 4 if name == "A30" else 1 << 8) - 1
+    for own in multisets(kinds):
+        asked = tuple(names[kind] for kind in own)
+        masks = [one for one, chosen in possible if chosen == own]
+        for taken in {state for state, _ in states}:
+            fits = any(not one & taken for one in masks)
+            found = board.places(asked, taken)
+            assert (found is not None) == fits, (asked, taken)
+            mask = taken
+            assert found is None or sorted(kind for kind, _ in found) == sorted(asked)
+            for kind, start in found or ():
+                at, size = starts[kind]
+                slices = (1 << size) - 1 << start
+                assert start in at
+                assert not mask & slices
+                mask |= slices
+            assert mask <= full
+
+
+def test_what_is_left_of_a_gpu_is_kept_for_large_instances() -> None:
+    board = BOARDS["A100-80"]
+    assert board.places(["1g.10gb"]) == (("1g.10gb", 6),)
+    assert board.places(["1g.10gb", "3g.40gb"]) == (("3g.40gb", 4), ("1g.10gb", 3))
+    assert board.places(["2g.20gb"], taken=1 << 4) == (("2g.20gb", 2),)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_beside_instances_in_use_a_board_can_have_what_their_slices_leave(name: str) -> None:
     """For every placed state: what comes beside it makes a state that there is, and nothing else does."""
     kinds, names, board = LAYOUTS[name], NAMES[name], BOARDS[name]

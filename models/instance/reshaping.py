@@ -307,7 +307,7 @@ def _partitioning(node: Node) -> Partitioning:
         r: max(p.size for p in board.profiles if r in map(resource_of, p.names)) for r in could
     }
     resources = tuple(sorted(could, key=lambda r: (-sizes[r], r)))
-    profiles = tuple(_profile(board, r) for r in resources)
+    profiles = tuple(board.named(r) for r in resources)
     return Partitioning(
         resources,
         tuple(offered[r] - could[r] for r in resources),
@@ -322,11 +322,6 @@ def _in_use(board: Board, gpu: SharedGpu) -> InUse:
     found = board.in_use(gpu.instances)
     assert found is not None, "reading has refused instances that cannot be there"
     return found
-
-
-def _profile(board: Board, resource: str) -> str:
-    """The profile of the board that a resource counts."""
-    return next(n for p in board.profiles for n in p.names if resource_of(n) == resource)
 
 
 def _sharing(node: Node) -> Sharing:
@@ -429,9 +424,7 @@ def _with_shared(node: Node, shared: Sharers) -> Node:
             None if isinstance(gpu, str) else gpu,
             gpu if isinstance(gpu, str) else None,
             tuple(sorted(Counter(part for part, _ in used).items())),
-            tuple(
-                sorted((_profile(board, part), start) for part, start in used if start is not None)
-            )
+            tuple(sorted((board.named(part), start) for part, start in used if start is not None))
             if board is not None
             else (),
         )
