@@ -27,10 +27,10 @@ class LivePod:
     seconds since the epoch, None if unknown. ``unschedulable``: message of PodScheduled=False, if its
     scheduler has tried it. ``group``: name of its native PodGroup. ``requests``:
     without GPUs. ``indices``: GPUs it holds, None if unknown; ``shares``: the one of which it holds a part,
-    its index or a name. ``selector``, ``node_affinity``:
-    spec.nodeSelector and spec.affinity.nodeAffinity (JSON). ``owner``: uid of its controller.
-    ``tolerations``: (key, operator, value, effect), None if not read. ``claims``: names of its volume
-    claims.
+    its index or a name; ``made``: instances that its claims made, each as GPU and mask of memory slices.
+    ``selector``, ``node_affinity``: spec.nodeSelector and spec.affinity.nodeAffinity (JSON). ``owner``: uid
+    of its controller. ``tolerations``: (key, operator, value, effect), None if not read. ``claims``: names of
+    its volume claims.
     """
 
     namespace: str
@@ -52,6 +52,7 @@ class LivePod:
     requests: tuple[tuple[str, int], ...] = ()
     indices: tuple[int, ...] | None = None
     shares: int | str | None = None
+    made: tuple[tuple[int, int], ...] = ()
     selector: tuple[tuple[str, str], ...] = ()
     node_affinity: str = "null"
     owner: str | None = None
@@ -229,7 +230,8 @@ _POD_SLOTS = "pods"
 class NodeUsage:
     """Occupied room of one node. ``indices``: GPU index to the pod that holds it, where known.
 
-    ``shared``: GPUs of which pods hold parts, by index or by a name.
+    ``shared``: GPUs of which pods hold parts, by index or by a name; ``slices``: masks of the memory slices
+    of GPUs that instances have.
     """
 
     gpus: int = 0
@@ -237,6 +239,7 @@ class NodeUsage:
     amounts: dict[str, int] = field(default_factory=dict)
     indices: dict[int, str] = field(default_factory=dict)
     shared: set[int | str] = field(default_factory=set)
+    slices: dict[int, int] = field(default_factory=dict)
 
     def add(self, pod: LivePod) -> None:
         self.gpus += pod.gpus
@@ -247,6 +250,9 @@ class NodeUsage:
             self.indices[index] = f"{pod.namespace}/{pod.name}"
         if pod.shares is not None:
             self.shared.add(pod.shares)
+        for gpu, mask in pod.made:
+            self.shared.add(gpu)
+            self.slices[gpu] = self.slices.get(gpu, 0) | mask
 
 
 def usage(
@@ -289,7 +295,7 @@ def _shortages(
     view: ClusterView, node: LiveNode, orders: list[PodStart], used: NodeUsage
 ) -> Iterable[str]:
     gpus, amounts = _requested(view, orders)
-    parted = {order.shares for order in orders if order.shares is not None}
+    parted = {gpu for order in orders for gpu in order.parted}
     gpus += len(parted - used.shared)
     held = used.gpus + len(used.shared)
     if held + gpus > node.gpus and gpus:
@@ -308,14 +314,17 @@ def _shortages(
 
 
 def _taken(orders: Iterable[PodStart], used: NodeUsage) -> Iterable[str]:
-    """GPUs of the orders that pods hold, or of which they hold parts where the order wants all."""
+    """GPUs of the orders that pods hold, or of which they hold parts that the orders want too."""
     for order in orders:
-        own = () if order.shares is None else (order.shares,)
+        own = order.parted
         for index in (*(order.gpus or ()), *own):
             if isinstance(index, int) and index in used.indices:
                 yield f"has GPU {index} in use by pod {used.indices[index]}"
             elif index in used.shared and index not in own:
                 yield f"has GPU {index} shared by pods"
+        for _, gpu, mask in order.instances:
+            if used.slices.get(gpu, 0) & mask:
+                yield f"has instances in use on GPU {gpu} where the plan has others"
 
 
 def _requested(view: ClusterView, orders: list[PodStart]) -> tuple[int, dict[str, int]]:

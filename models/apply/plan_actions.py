@@ -9,11 +9,11 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from models.apply.part_orders import Instances, NewInstance, Shares, makes_instances
 from models.apply.terms import Terms
 from models.documents.cluster import HOSTNAME_LABEL, ClusterSpec
 from models.documents.gang import GangDocument, PodDocument, RoleDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanPod
-from models.gpu_shares import SHARE, share_in
 from models.instance.gang import OFFERS
 from models.instance.policy import SLURM
 from models.instance.solution import STARTS
@@ -31,7 +31,7 @@ class PodStart:
     ``gpu_count``: whole GPUs it requests. ``requests``: other resources (cpu in millicores, others in
     whole units), sorted. ``mode``: gate or binding, as in the plan's input. ``rank``: of its first GPU.
     ``terms``: that its gang starts under. ``shares``: the GPU of which it gets a part, its index or a name;
-    None: no part, or nobody knows of which.
+    None: no part, or nobody knows of which. ``instances``: those that its claims make of GPUs.
     """
 
     namespace: str
@@ -47,10 +47,17 @@ class PodStart:
     rank: int | None = None
     terms: Terms | None = None
     shares: int | str | None = None
+    instances: tuple[NewInstance, ...] = ()
 
     @property
     def key(self) -> Key:
         return (self.namespace, self.name)
+
+    @property
+    def parted(self) -> tuple[int | str, ...]:
+        """GPUs of which it gets parts, as far as they are known."""
+        own = () if self.shares is None else (self.shares,)
+        return (*own, *(gpu for _, gpu, _ in self.instances))
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,12 +227,13 @@ def actions_of(plan: PlanDocument, *, unknown_uid: str | None = None) -> PlanAct
     ordered = []
     kept: dict[Key, KeptGang] = {}
     selected: dict[str, set[str]] = {}
-    unpartitioned, shares = _needing_partitions(plan), _Shares(plan)
+    unpartitioned, shares = _needing_partitions(plan), Shares(plan)
+    instances = Instances(plan)
     for decided in plan.spec.gangs:
         if decided.key in unpartitioned:
             continue
         now = plan.metadata.created_at
-        orders = _GangOrders(decided, gangs[decided.key], now, unknown_uid, shares)
+        orders = _GangOrders(decided, gangs[decided.key], now, unknown_uid, shares, instances)
         ordered.append(orders.order())
         if (whole := orders.kept()) is not None:
             kept[decided.key] = whole
@@ -249,10 +257,12 @@ def actions_of(plan: PlanDocument, *, unknown_uid: str | None = None) -> PlanAct
 
 
 def _needing_partitions(plan: PlanDocument) -> tuple[Key, ...]:
-    """Gangs that start on GPUs which have to be partitioned first.
+    """Gangs that start on GPUs which have to be partitioned first; none if claims make the instances.
 
     Raises InapplicablePlanError if gangs are stopped or moved as well: perhaps for these.
     """
+    if makes_instances(plan):
+        return ()
     nodes = {one.node for one in plan.spec.partitions}
     gangs = plan.instance.gangs_by_key()
     found = tuple(
@@ -277,22 +287,6 @@ def _takes_part(gang: GangDocument, role: str) -> bool:
     return any(name.startswith(RESOURCE) for requests in own for name in requests)
 
 
-class _Shares:
-    """Deals the GPUs that a plan shares to the pods that start, in the order of the plan."""
-
-    def __init__(self, plan: PlanDocument) -> None:
-        self._left: dict[tuple[str, str], list[int | str | None]] = {}
-        for one in plan.spec.shares:
-            gpu = one.gpu if one.gpu_group is None else one.gpu_group
-            for part in one.parts:
-                self._left.setdefault((one.node, SHARE + part), []).append(gpu)
-
-    def next(self, node: str, requests: Mapping[str, int]) -> int | str | None:
-        """The GPU that a pod shares there."""
-        left = self._left.get((node, share_in(requests) or ""))
-        return left.pop(0) if left else None
-
-
 _GROWING = ("resize", "move")
 """Decisions that may add pods to a running gang."""
 
@@ -306,13 +300,15 @@ class _GangOrders:
         gang: GangDocument,
         now: int,
         unknown_uid: str | None,
-        shares: _Shares,
+        shares: Shares,
+        instances: Instances,
     ) -> None:
         self.decided = decided
         self.gang = gang
         self.terms = _terms(decided, gang, now)
         self.unknown_uid = unknown_uid
         self.shares = shares
+        self.instances = instances
         self.roles = {role.name: role for role in gang.spec.roles}
 
     def order(self) -> GangActions:
@@ -403,6 +399,7 @@ class _GangOrders:
             rank=planned.rank,
             terms=self.terms,
             shares=self.shares.next(planned.node, role.all_requests),
+            instances=self.instances.next(planned.node, role.all_requests),
         )
 
     def _stop(self, pod: PodDocument) -> PodStop:

@@ -222,6 +222,7 @@ class ClusterReader:
             requests=before.requests,
             indices=indices,
             shares=before.shares,
+            made=before.made,
         )
 
     def _objects(
@@ -320,6 +321,7 @@ def _with_holdings(seen: LivePod, pod: KubePod) -> LivePod:
         requests=tuple(sorted(pod.requests.items())),
         indices=() if pod.part else pod.indices,
         shares=pod.shares if pod.bound or pod.indices else None,
+        made=tuple((one.index, one.slices) for one in pod.made) if pod.holds_room else (),
     )
 
 

@@ -24,6 +24,7 @@ from planner.cluster.backends.dra_claims import (
     Holder,
     allocation,
     claim_wants,
+    collide,
     key_of,
     named_claims,
     protection,
@@ -141,8 +142,9 @@ def parts(
 ) -> list[Part]:
     """Distribute the GPUs of the order over the claims in order; a claim keeps those it holds.
 
-    MIG instances are any that are free, since those of a profile are alike. ``binds``: gangplan binds the
-    pod, so no scheduler allocates claims for other devices.
+    MIG instances that exist are any that are free, since those of a profile are alike; of those that claims
+    make the order says which. ``binds``: gangplan binds the pod, so no scheduler allocates claims for other
+    devices.
     """
     asked = [(claim, claim_wants(claim, devices.classes)) for claim in claims]
     if binds:
@@ -152,10 +154,11 @@ def parts(
     asked = [(claim, found) for claim, found in asked if found]
     whole = [(claim, found) for claim, found in asked if found[0].profile is None]
     of_parts = [(claim, found) for claim, found in asked if found[0].profile is not None]
-    return [
-        *_wholes(devices, order, whole),
-        *(_instances(claims_api, devices, order, of_parts) if of_parts else ()),
-    ]
+    dealt = _wholes(devices, order, whole)
+    if of_parts:
+        given = [device for part in dealt for _, device in part.chosen]
+        dealt += _instances(claims_api, devices, order, of_parts, given)
+    return dealt
 
 
 def _wholes(devices: Devices, order: PodStart, asked: Sequence[Asked]) -> list[Part]:
@@ -182,9 +185,16 @@ def _wholes(devices: Devices, order: PodStart, asked: Sequence[Asked]) -> list[P
 
 
 def _instances(
-    claims_api: _Claims, devices: Devices, order: PodStart, asked: Sequence[Asked]
+    claims_api: _Claims,
+    devices: Devices,
+    order: PodStart,
+    asked: Sequence[Asked],
+    given: Sequence[Device],
 ) -> list[Part]:
-    """An instance of the node for each request of a profile: what the claim holds, else free ones."""
+    """An instance of the node for each request of a profile: what the claim holds, else free ones.
+
+    ``given``: whole GPUs that the pod gets.
+    """
     here = devices.instances(order.node, tainted=True)
     held: dict[str, list[Device]] = {}
     for claim, wanted in asked:
@@ -193,35 +203,39 @@ def _instances(
             held[claim.name] = kept
     if len(held) < len(asked):
         devices.read_holders(claims_api.wire, claims_api.date)
-    used = {key_of(one) for kept in held.values() for one in kept}
+    used = [*given, *(one for kept in held.values() for one in kept)]
     here = devices.instances(order.node, tainted=False)
+    planned = list(order.instances)
     for claim, wanted in asked:
         if claim.name in held:
             continue
         held[claim.name] = []
         for want in wanted:
-            alike = [one for one in here if one.profile == want.profile and key_of(one) not in used]
-            free = _free(claims_api, devices, alike, (order.namespace, claim.name))
+            alike = [one for one in here if one.profile == want.profile]
+            alike = [one for one in alike if not any(collide(one, other) for other in used)]
+            alike = devices.in_order(order.node, alike, planned)
+            free = _free(claims_api, devices, order.node, alike, (order.namespace, claim.name))
             if (one := next(free, None)) is None:
                 devices.forget_holders()
                 words = f"no {want.profile} of node {order.node} is free for claim {claim.name}"
                 raise DeviceTaken(Conflict(words))
             held[claim.name].append(one)
-            used.add(key_of(one))
+            used.append(one)
     return [
         Part(claim, tuple(zip(wanted, held[claim.name], strict=True))) for claim, wanted in asked
     ]
 
 
 def _free(
-    claims_api: _Claims, devices: Devices, alike: Sequence[Device], own: Holder
+    claims_api: _Claims, devices: Devices, node: str, alike: Sequence[Device], own: Holder
 ) -> Iterator[Device]:
     """Instances that a claim may get: those it was about to get, then unused ones, then abandoned ones."""
-    holders = [(one, devices.holder(one)) for one in alike]
-    yield from (one for one, holder in holders if holder == own)
-    yield from (one for one, holder in holders if holder is None)
-    for one, holder in holders:
-        if holder is not None and holder != own and _abandoned(claims_api, devices, holder):
+    holders = [(one, devices.holders(node, one)) for one in alike]
+    yield from (one for one, found in holders if found == [own])
+    yield from (one for one, found in holders if not found)
+    for one, found in holders:
+        rivals = [rival for rival in found if rival != own]
+        if rivals and all(_abandoned(claims_api, devices, rival) for rival in rivals):
             yield one
 
 
@@ -393,12 +407,12 @@ def _cleared(claims_api: _Claims, devices: Devices, user: User, part: Part) -> C
 def _check_free(claims_api: _Claims, devices: Devices, node: str, part: Part, own: Holder) -> None:
     """The only check of this kind: the API server lets two claims hold one device."""
     for _, device in part.chosen:
-        rival = devices.holder(device)
-        if rival is None or rival == own or _abandoned(claims_api, devices, rival):
-            continue
-        devices.forget_holders()
-        words = f"device {device.name} of node {node} is held by claim {'/'.join(rival)}"
-        raise DeviceTaken(Conflict(words))
+        for rival in devices.holders(node, device):
+            if rival == own or _abandoned(claims_api, devices, rival):
+                continue
+            devices.forget_holders()
+            words = f"device {device.name} of node {node} is held by claim {'/'.join(rival)}"
+            raise DeviceTaken(Conflict(words))
 
 
 def _abandoned(claims_api: _Claims, devices: Devices, rival: Holder) -> bool:

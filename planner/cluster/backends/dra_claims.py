@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from models.apply.intents import PLAN
+from models.apply.part_orders import NewInstance
+from models.mig import resource_of
 from planner.cluster.api_paths import grouped
 from planner.cluster.pages import list_objects
 from planner.cluster.transport import Transport, Tree
@@ -208,8 +210,9 @@ Holder = tuple[str, str]
 class Devices:
     """Known devices and their holders. ``by_node``: from ``read_slices``.
 
-    ``_chosen``: MIG instances of claims that this run wrote to without an answer so far. The plan does not
-    say which instance a pod gets, so these are given to no other claim, whatever a list says.
+    ``_chosen``: MIG instances, and other devices of their GPUs, of claims that this run wrote to without an
+    answer so far. A plan need not say which instance a pod gets, so these are given to no other claim,
+    whatever a list says.
     """
 
     by_node: dict[str, tuple[NodeDevices, ...]]
@@ -218,6 +221,7 @@ class Devices:
     _chosen: dict[DeviceKey, Holder] = field(default_factory=dict)
     _users: dict[Holder, list[Tree]] = field(default_factory=dict)
     _read_at: float | None = None
+    _over: dict[DeviceKey, tuple[DeviceKey, ...]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, wire: Transport) -> Devices:
@@ -231,7 +235,7 @@ class Devices:
         for kind, trees in (("ResourceSlice", slices), ("DeviceClass", classes)):
             version = f"{GROUP}/{VERSION}"
             gatherer.add({"kind": f"{kind}List", "apiVersion": version, "items": trees}, "")
-        by_node = read_slices(gatherer.objects, Remarks())
+        by_node = read_slices(gatherer.objects, Remarks(), possible=True)
         drivers = frozenset(one.driver for found in by_node.values() for one in found)
         return cls(by_node, DeviceClasses(gatherer.objects, drivers))
 
@@ -248,10 +252,20 @@ class Devices:
         """Read the holders again before the next pod."""
         self._read_at = None
 
-    def holder(self, device: Device) -> Holder | None:
-        """The claim that holds a device."""
-        key = key_of(device)
-        return self._held.get(key) or self._chosen.get(key)
+    def holders(self, node: str, device: Device) -> list[Holder]:
+        """The claims that hold a device of a node, or others that take some of its memory slices."""
+        keys = self._over.get(key_of(device))
+        if keys is None:
+            others = (
+                other
+                for own in self.by_node.get(node, ())
+                for other in (*own.devices, *own.possible)
+                if collide(device, other)
+            )
+            keys = tuple(dict.fromkeys((key_of(device), *map(key_of, others))))
+            self._over[key_of(device)] = keys
+        found = (self._held.get(key) or self._chosen.get(key) for key in keys)
+        return list(dict.fromkeys(one for one in found if one is not None))
 
     def users(self, holder: Holder) -> list[Tree]:
         """Entries of ``reservedFor`` of a claim when it was listed."""
@@ -268,15 +282,41 @@ class Devices:
         self._chosen = {key: one for key, one in self._chosen.items() if one != holder}
 
     def choose(self, holder: Holder, devices: Iterable[Device]) -> None:
-        """Record the instances that a claim is about to get."""
-        self._chosen |= {key_of(one): holder for one in devices if one.profile is not None}
+        """Record what a claim is about to get."""
+        self._chosen |= {key_of(one): holder for one in devices if one.profile or one.slices}
 
     def instances(self, node: str, *, tainted: bool) -> list[Device]:
-        """The MIG instances of a node by name, with or without those that are tainted."""
-        found = self.by_node.get(node, ())
+        """The MIG instances of a node, those that exist by name, with or without those that are tainted."""
         return [
-            one for own in found for one in own.instances if tainted or one.name not in own.closed
+            one
+            for own in self.by_node.get(node, ())
+            for one in (*own.instances, *own.possible)
+            if tainted or one.name not in own.closed
         ]
+
+    def in_order(
+        self, node: str, alike: Sequence[Device], planned: list[NewInstance]
+    ) -> list[Device]:
+        """Of instances of one profile the one that the plan has next, else all in the order to try them.
+
+        Where no plan says it, as after a crash, those that exist come first, then those of GPUs that have
+        some, each as far back as it can be. ``planned``: what is left of it; the one taken is removed.
+        """
+        for place in planned:
+            resource, gpu, slices = place
+            found = [one for one in alike if (one.index, one.slices) == (gpu, slices)]
+            if found and resource_of(found[0].profile or "") == resource:
+                planned.remove(place)
+                return found
+        parted = {one.index for one in self.instances(node, tainted=True) if self._holds(one)}
+        made = [one for one in alike if one.slices]
+        made.sort(key=lambda one: (one.index not in parted, -one.start))
+        return [*(one for one in alike if not one.slices), *made]
+
+    def _holds(self, device: Device) -> bool:
+        """Whether a claim holds exactly this device."""
+        key = key_of(device)
+        return key in self._held or key in self._chosen
 
     def chosen(self, node: str, gpus: Iterable[int], driver: str | None) -> list[Device]:
         """The devices for these GPUs of a node. Raises CannotEncode if one does not exist."""
@@ -294,6 +334,12 @@ class Devices:
 
 def key_of(device: Device) -> DeviceKey:
     return (device.driver, device.pool, device.name)
+
+
+def collide(one: Device, other: Device) -> bool:
+    """Whether only one of two devices of a node can be allocated."""
+    same_gpu = (one.driver, one.index) == (other.driver, other.index)
+    return key_of(one) == key_of(other) or (same_gpu and bool(one.slices & other.slices))
 
 
 def _holder(tree: Tree) -> Holder:

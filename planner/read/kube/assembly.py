@@ -138,6 +138,7 @@ def assemble(
         remarks=remarks,
         pod_sets=sets.nodes,
         failures=policy.lists("suspect"),
+        by_claims=settings.gpu_backend == "dra",
     )
     used = node_uses(nodes, pods, members)
     kept = _relevant(nodes, used, documents, sets.nodes)

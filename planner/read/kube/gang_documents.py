@@ -259,6 +259,8 @@ class GangDocuments:
                 wanted = role_tree["gpus"] or bool(pod.part and pod.indices)
                 known = pod.indices is not None and len(pod.indices) == wanted
                 tree["gpus"] = list(pod.indices or ()) if known else None
+                if (made := pod.instance) is not None:
+                    tree |= {"gpus": [made.index], "start": made.start}
                 if pod.gpu_group is not None and pod.part:
                     tree["gpuGroup"] = pod.gpu_group
                 rank = whole_number(pod.annotations.get(RANK, "")) if is_proven(pod) else None

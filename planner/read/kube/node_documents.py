@@ -15,15 +15,16 @@ from models.documents.cluster import HOSTNAME_LABEL
 from models.gpu_shares import part_of
 from models.hardware import FindModel, Nic, ServerModel, slug
 from models.instance.gang import OFFERS
-from models.mig import board_named, boards_of
+from models.mig import board_named, boards_of, instance_in, resource_of
 from models.units import exact, number, time_text
 from planner.read.findings import Remarks
+from planner.read.kube.devices.claims import planned_profile
 from planner.read.kube.levels.levels import Levels
 from planner.read.kube.lookup import SHORT, clean, is_label_key, is_label_value
 from planner.read.kube.nodes.servers import own_nics, unknown_model
 from planner.read.kube.pods.placement import is_of_node
 from planner.read.kube.pods.requests import is_gpu_name
-from planner.read.kube.records import KubeGang, KubeNode, KubePod
+from planner.read.kube.records import Device, KubeGang, KubeNode, KubePod
 
 Json = dict[str, Any]
 
@@ -78,7 +79,8 @@ class Use:
 
     ``resources``, ``pods``, ``lost_gpus``: by pods of no gang; ``resources`` also holds what a pod of a
     gang requests beyond what its role counts for. ``lasting``: what of it is there as long as the node: of
-    DaemonSets and static pods. ``in_gangs``, ``gang_gpus``: by gangs.
+    DaemonSets and static pods. ``in_gangs``, ``gang_gpus``: by gangs. ``fixed``: by GPU, the instances that
+    claims made of it, where a document cannot state of each which pod of a gang has it.
     """
 
     resources: Counter[str] = field(default_factory=Counter)
@@ -87,6 +89,7 @@ class Use:
     pods: int = 0
     gang_gpus: int = 0
     lost_gpus: int = 0
+    fixed: dict[int, set[Device]] = field(default_factory=dict)
 
 
 def node_uses(
@@ -99,6 +102,9 @@ def node_uses(
     ``members``: pods that are in a gang, with the requests that each pod of their role counts for.
     """
     found = {node.name: Use() for node in nodes}
+    for name, fixed in _fixed(nodes, pods, members).items():
+        found[name].fixed = fixed
+        found[name].lost_gpus = len(fixed)
     lost = set[tuple[str, int | str]]()
     for pod in pods:
         if pod.node is None or pod.finished is not None or pod.node not in found:
@@ -129,6 +135,33 @@ def node_uses(
     return found
 
 
+def _fixed(
+    nodes: Sequence[KubeNode],
+    pods: Sequence[KubePod],
+    members: Mapping[tuple[str, str], Mapping[str, int]],
+) -> dict[str, dict[int, set[Device]]]:
+    """By node and GPU, instances in use that claims made, unless plans may put others beside them.
+
+    They may where each is of a pod of a gang which has nothing else of GPUs.
+    """
+    names = {node.name for node in nodes}
+    made: dict[tuple[str, int], list[Device]] = {}
+    closed: set[tuple[str, int]] = set()
+    for pod in pods:
+        if pod.node not in names or not pod.holds_room:
+            continue
+        known = pod.instance is not None and instance_in(members.get(pod.key, {})) is not None
+        for one in pod.made:
+            gpu = pod.node, one.index
+            if not known or one in made.get(gpu, ()):
+                closed.add(gpu)
+            made.setdefault(gpu, []).append(one)
+    found: dict[str, dict[int, set[Device]]] = {}
+    for name, index in closed:
+        found.setdefault(name, {})[index] = set(made[name, index])
+    return found
+
+
 @dataclass(slots=True)
 class NodeDocuments:
     """Turns nodes into entries of a Cluster.
@@ -136,7 +169,8 @@ class NodeDocuments:
     ``keys``: label keys that some selector uses; other labels are left out. ``requested``: resources
     that some gang requests: a node without one offers 0. ``partial``: see ``partial_gpu_names``.
     ``marked_only``: topology-only nodes refuse GPU pods without the mark. ``pod_sets``: by node, pods of
-    no gang in each set. ``failures``: whether it matters when nodes failed. ``models``: those used.
+    no gang in each set. ``failures``: whether it matters when nodes failed. ``by_claims``: only claims
+    partition GPUs. ``models``: those used.
     """
 
     levels: Levels
@@ -148,6 +182,7 @@ class NodeDocuments:
     remarks: Remarks
     pod_sets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     failures: bool = False
+    by_claims: bool = False
     models: dict[str, ServerModel] = field(default_factory=dict)
     joined: set[str] = field(default_factory=set)
 
@@ -181,7 +216,7 @@ class NodeDocuments:
             sick = [gpu for gpu in sorted(set(node.sick)) if gpu < model.gpus]
             tree["unhealthyGpus"] = sick
             unusable = _unusable(node, model, len(sick), use)
-            mig = _mig(node, model)
+            mig = _mig(node, model, use)
             if mig and len(mig) <= unusable:
                 tree["mig"] = [{"gpus": [gpu], "profiles": mig[gpu]} for gpu in sorted(mig)]
                 unusable -= len(mig)
@@ -199,10 +234,10 @@ class NodeDocuments:
         return tree
 
     def _board(self, node: KubeNode, model: ServerModel) -> str | None:
-        """The board of GPUs that plans may partition, as the administrator's annotation says."""
-        stated = node.object.annotations.get(DYNAMIC_MIG)
+        """The board of GPUs that plans may partition, as devices or the administrator's annotation say."""
+        stated = None if self.by_claims else node.object.annotations.get(DYNAMIC_MIG)
         if stated is None:
-            return None
+            return node.board
         board, known = board_named(stated), boards_of(model.gpu)
         if board is not None and board in known:
             return board.name
@@ -217,6 +252,10 @@ class NodeDocuments:
     def _amounts(self, node: KubeNode, use: Use) -> Json:
         """What is left for gangs: allocatable less pods of no gang, and what those that may go hold."""
         left = dict(node.allocatable)
+        for one in (one for made in use.fixed.values() for one in made):
+            if planned_profile(node, one):
+                resource = resource_of(one.profile or "")
+                left[resource] = left.get(resource, 0) + 1
         for resource in self.requested:
             if "/" in resource and part_of(resource) is None:
                 left.setdefault(resource, 0)
@@ -254,13 +293,18 @@ class NodeDocuments:
         return taints
 
 
-def _mig(node: KubeNode, model: ServerModel) -> dict[int, list[str]]:
-    """Profiles of the instances on each healthy GPU; {} if no board of the model is known to have them."""
+def _mig(node: KubeNode, model: ServerModel, use: Use) -> dict[int, list[str]]:
+    """Profiles of the instances on each healthy GPU; {} if no board of the model is known to have them.
+
+    And of those in use that claims made, where none may come besides.
+    """
     found: dict[int, list[str]] = {}
     for one in node.instances:
         if one.profile is not None and one.index not in node.sick:
             found.setdefault(one.index, []).append(one.profile)
-    stated = board_named(node.object.annotations.get(DYNAMIC_MIG, ""))
+    for gpu, made in use.fixed.items():
+        found[gpu] = sorted(one.profile or "" for one in made)
+    stated = board_named(node.board or node.object.annotations.get(DYNAMIC_MIG, ""))
     fits = any(
         stated in (None, board) and all(map(board.can_have, found.values()))
         for board in boards_of(model.gpu)

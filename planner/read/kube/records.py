@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from models.documents.gang import NodeExpression, Parallelism
 from models.gpu_shares import share_in
+from models.mig import instance_in
 from planner.read.kube.lookup import Tree
 
 if TYPE_CHECKING:
@@ -153,7 +154,8 @@ class Objects:
 class Device:
     """One GPU of a node in a ResourceSlice, or a MIG instance of one: then it has a ``profile``.
 
-    ``index``: of the GPU, as nvidia-smi counts.
+    ``index``: of the GPU, as nvidia-smi counts. ``slices``: of its memory, as a mask, where other devices may
+    take some of the same; 0: none do.
     """
 
     driver: str
@@ -163,6 +165,12 @@ class Device:
     uuid: str | None = None
     product: str | None = None
     profile: str | None = None
+    slices: int = 0
+
+    @property
+    def start(self) -> int:
+        """The first of its slices."""
+        return (self.slices & -self.slices).bit_length() - 1
 
 
 @dataclass(slots=True, eq=False)
@@ -174,9 +182,9 @@ class KubeNode:
     name of its GPUs, None without GPUs; ``gpu_names``: every name they can be requested by, resources
     and DRA drivers. ``shared``: why GPUs are not given whole (``MIG``, ``time-sliced``,
     ``fractional``). ``sharing``: how pods share those that none holds whole. ``partitioned``: they are (MIG).
-    ``instances``: MIG instances that only claims give. ``topology_only``: takes only topology-scheduled
-    GPU pods (ACK). ``sick``: indices of unhealthy GPUs. ``failed_at``: when it last failed or
-    came back, in seconds since 1970.
+    ``instances``: MIG instances that only claims give; ``possible``: those that claims make of its GPUs,
+    of this ``board``. ``topology_only``: takes only topology-scheduled GPU pods (ACK). ``sick``: indices of
+    unhealthy GPUs. ``failed_at``: when it last failed or came back, in seconds since 1970.
     """
 
     object: KubeObject
@@ -189,6 +197,8 @@ class KubeNode:
     gpu_resource: str | None = None
     devices: tuple[Device, ...] = ()
     instances: tuple[Device, ...] = ()
+    possible: tuple[Device, ...] = ()
+    board: str | None = None
     gpu_names: tuple[str, ...] = ()
     shared: str | None = None
     sharing: GpuSharing | None = None
@@ -241,8 +251,8 @@ class KubePod:
     ``gpu_resource`` (or a DRA driver); ``wants_gpus``: whole ones, shares or others; ``indices``: those it
     holds, ascending, None if unknown. A part of a GPU is among its ``requests``: ``gpus`` is 0, ``indices``
     the one that it shares, or ``()`` and ``gpu_group`` a name that those who share it have.
-    ``selector``, ``affinity`` (any of the terms, all expressions
-    of one), ``tolerations``: where it may go; ``own_affinity``: ``affinity`` as its spec states it;
+    ``made``: instances that its claims made of GPUs. ``selector``, ``affinity`` (any of the terms, all
+    expressions of one), ``tolerations``: where it may go; ``own_affinity``: ``affinity`` as its spec has it;
     ``rules``: beside which other pods; ``wishes``: if possible. ``host_ports``: each once.
     ``unsupported``: constraints that are not modelled, in words; ``waits_for``: what its volumes need first,
     likewise. ``volumes``: what these add to ``requests`` and ``affinity``; ``rooted``: only some nodes reach
@@ -267,6 +277,7 @@ class KubePod:
     requests: dict[str, int] = field(default_factory=dict)
     indices: tuple[int, ...] | None = None
     gpu_group: str | None = None
+    made: tuple[Device, ...] = ()
     selector: dict[str, str] = field(default_factory=dict)
     affinity: tuple[tuple[NodeExpression, ...], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
@@ -289,6 +300,12 @@ class KubePod:
     def part(self) -> str | None:
         """The resource of the part of a GPU that it requests."""
         return share_in(self.requests)
+
+    @property
+    def instance(self) -> Device | None:
+        """The instance that its claim made of a GPU, if it holds nothing else of GPUs."""
+        mine = instance_in(self.requests) is not None and not self.gpus and self.holds_room
+        return self.made[0] if mine and len(self.made) == 1 else None
 
     @property
     def shares(self) -> int | str | None:

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 
-from models.mig import resource_of
+from models.mig import board_named, resource_of
 from planner.read.kube.devices.slices import GROUP, MIG_DRIVER, PROFILE, is_gpu_driver
 from planner.read.kube.lookup import Tree, at, flag, mapping, objects, text, whole
-from planner.read.kube.records import KubeNode, KubeObject, Objects
+from planner.read.kube.records import Device, KubeNode, KubeObject, Objects
 
 FABRIC_DRIVER = "compute-domain.nvidia.com"
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
@@ -35,6 +35,14 @@ _ONLY_PROFILE = re.compile(
     r"\s*device\.attributes\[(?:'gpu\.nvidia\.com'|\"gpu\.nvidia\.com\")\]\.profile"
     rf"\s*==\s*(?:'({PROFILE})'|\"({PROFILE})\")\s*"
 )
+
+
+def planned_profile(node: KubeNode, instance: Device) -> bool:
+    """Whether a plan knows the profile of an instance: of those that claims make, its board has it."""
+    board = board_named(node.board or "")
+    return board is None or board.profile(instance.profile or "") is not None
+
+
 SHARED_PART = "a resource claim for a part of a GPU that several pods share"
 _OWNER_POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
 _MAX_DEVICES = 100_000
@@ -190,7 +198,8 @@ class ClaimedGpus:
     ``exclusive``: no other pod uses these claims. ``fabric``: an IMEX channel. ``part``: asks for
     parts of GPUs that are not planned; ``every``: for all GPUs of a node. ``missing``: claims that are not
     in the input. ``instances``: MIG instances that it requests or holds, by resource; ``given``: the
-    devices that it holds of them. ``problems``: what cannot be planned, in words.
+    devices that it holds of them; ``made``: those of them that its claims made of GPUs. ``problems``: what
+    cannot be planned, in words.
     """
 
     gpus: int = 0
@@ -204,6 +213,7 @@ class ClaimedGpus:
     missing: int = 0
     instances: Counter[str] = field(default_factory=Counter)
     given: set[str] = field(default_factory=set)
+    made: list[Device] = field(default_factory=list)
     problems: dict[str, None] = field(default_factory=dict)
 
     @property
@@ -249,9 +259,9 @@ class Claims:
             for device in node.devices
         }
         self._instances = {
-            (one.driver, one.pool, one.name): (node.name, resource_of(one.profile or ""))
+            (one.driver, one.pool, one.name): (node, one)
             for node in nodes
-            for one in node.instances
+            for one in (*node.instances, *node.possible)
         }
         self._pools = {(driver, pool) for driver, pool, _ in {**self._devices, **self._instances}}
         self._by_owner: dict[tuple[str, str, str], KubeObject] = {}
@@ -377,10 +387,13 @@ class Claims:
         if not self.classes.is_gpu_driver(driver) or flag(entry, "adminAccess"):
             return False
         if (driver, pool, device) in self._instances:
-            there, resource = self._instances[driver, pool, device]
-            result.instances[resource] += device not in result.given
-            result.given.add(device)
-            result.node = result.node or there
+            there, one = self._instances[driver, pool, device]
+            if device not in result.given:
+                result.given.add(device)
+                result.made += [one] * (bool(one.slices) and one.index not in there.sick)
+                if planned_profile(there, one) and one.index not in there.sick:
+                    result.instances[resource_of(one.profile or "")] += 1
+            result.node = result.node or there.name
             return True
         part = is_part_name(device) or "shareID" in entry or "consumedCapacity" in entry
         if part:

@@ -1,7 +1,8 @@
 """GPUs in ResourceSlices, by node, of the newest generation of each pool: whole ones, and MIG instances.
 
-Instances count if NVIDIA's driver publishes them in place of their GPU, not as a choice beside it. Other
-partitions, IMEX channels and other devices are skipped.
+Instances of NVIDIA's driver exist, in place of their GPU, or are possible beside it: claims make them, and
+the counters that they consume say which memory slices they take. Other partitions, IMEX channels and other
+devices are skipped.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
+from models.mig import MAX_SLICES
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import Tree, at, flag, mapping, number, objects, text, whole
 from planner.read.kube.records import MAX_GPUS, Device, KubeObject, Objects
@@ -40,6 +43,9 @@ _CLOSING = frozenset({"NoSchedule", "NoExecute"})
 _BUS = re.compile(
     r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})[.:]([0-9a-f]{1,2})", re.IGNORECASE
 )
+_SLICE = re.compile(r"memory-slice-([0-9]{1,2})")
+"""Names of the counters of memory slices: https://github.com/kubernetes-sigs/dra-driver-nvidia-gpu."""
+
 _FIRST_NUMBER = re.compile(r"[0-9]{1,9}")
 
 
@@ -59,7 +65,8 @@ class NodeDevices:
 
     ``sick``: indices that the driver or an operator tainted. ``shared``: some allow several claims
     at once, or are partitioned. ``instances``: of GPUs that are partitioned (MIG), by name; ``partitioned``:
-    indices of these GPUs; ``closed``: names of instances that are tainted.
+    indices of these GPUs; ``closed``: names of instances that are tainted. ``possible``: instances that
+    claims can make of the whole GPUs, by GPU, profile and slices.
     """
 
     driver: str
@@ -69,6 +76,7 @@ class NodeDevices:
     instances: tuple[Device, ...] = ()
     partitioned: tuple[int, ...] = ()
     closed: frozenset[str] = frozenset()
+    possible: tuple[Device, ...] = ()
 
 
 @dataclass(slots=True)
@@ -76,6 +84,8 @@ class _Found:
     """One device of a slice, before it is numbered. ``stated``: the index it states itself.
 
     ``parent``: the uuid of the GPU of a MIG instance, which has the index and the address of its GPU.
+    ``counters``: the set of counters that it consumes, if memory slices are among them; empty for other
+    forms of an instance that a claim makes.
     """
 
     device: Device
@@ -84,10 +94,16 @@ class _Found:
     sick: bool
     shared: bool
     parent: str | None = None
+    counters: str | None = None
 
 
-def read_slices(objects_: Objects, remarks: Remarks) -> dict[str, tuple[NodeDevices, ...]]:
-    """GPUs by node name, one entry per driver, sorted by driver."""
+def read_slices(
+    objects_: Objects, remarks: Remarks, *, possible: bool
+) -> dict[str, tuple[NodeDevices, ...]]:
+    """GPUs by node name, one entry per driver, sorted by driver.
+
+    ``possible``: with the instances that claims can make of them, which are most devices where there are any.
+    """
     found: dict[tuple[str, str], list[_Found]] = {}
     partitioned: set[tuple[str, str]] = set()
     rules = _taint_rules(objects_)
@@ -97,7 +113,7 @@ def read_slices(objects_: Objects, remarks: Remarks) -> dict[str, tuple[NodeDevi
         for one in slices:
             for node, tree in _devices(one):
                 kind = _attribute(tree, driver, "type")
-                instance = kind == "mig" and _is_instance(tree, driver)
+                instance = kind == "mig" and _is_instance(tree, driver, possible=possible)
                 if kind is not None and kind not in WHOLE and not instance:
                     if "partition" in str(kind):
                         partitioned.add((node, driver))
@@ -198,20 +214,57 @@ def _text(tree: Tree, driver: str, *names: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _is_instance(tree: Tree, driver: str) -> bool:
-    """Whether a MIG device exists, and is not one of those that a GPU could be partitioned into."""
+def _is_instance(tree: Tree, driver: str, *, possible: bool) -> bool:
+    """Whether a MIG device exists, or may be made of its GPU by a claim for it alone."""
+    if driver != MIG_DRIVER or not (possible or "consumesCounters" not in _body(tree)):
+        return False
     profile = _text(tree, driver, "profile")
     return (
-        driver == MIG_DRIVER
-        and profile is not None
+        profile is not None
         and _PROFILE.fullmatch(profile) is not None
         and bool(_text(tree, driver, "parentUUID"))
-        and "consumesCounters" not in _body(tree)
         and not flag(_body(tree), "allowMultipleAllocations")
     )
 
 
+def _slices(tree: Tree) -> tuple[str, int] | None:
+    """The set of counters that a device consumes, and a mask of its memory slices; None for other forms."""
+    consumed = objects(_body(tree), "consumesCounters")
+    if len(consumed) != 1:
+        return None
+    counters, own = mapping(consumed[0], "counters"), text(consumed[0], "counterSet")
+    mask, names = _numbers(tuple(counters))
+    ones = all(at(counters, name, "value") in (1, "1") for name in names)
+    contiguous = mask and not mask & mask + (mask & -mask)
+    return (own, mask) if own is not None and contiguous and ones else None
+
+
+@lru_cache(maxsize=4096)
+def _numbers(counters: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
+    """A mask of the memory slices that counters of these names count, and their names."""
+    found = [(int(one[1]), one[0]) for name in counters if (one := _SLICE.fullmatch(name))]
+    if any(number >= MAX_SLICES for number, _ in found):
+        return 0, ()
+    return sum({1 << number for number, _ in found}), tuple(name for _, name in found)
+
+
+def _possible(tree: Tree, driver: str, pool: str, name: str) -> _Found:
+    """An instance that a claim can make of a GPU, which says where its GPU is."""
+    counters, slices = _slices(tree) or ("", 0)
+    profile, parent = _text(tree, driver, "profile"), _text(tree, driver, "parentUUID")
+    device = Device(driver, pool, name, index=0, profile=profile, slices=slices)
+    sick = _is_tainted(tree)
+    return _Found(device, None, None, sick, shared=False, parent=parent, counters=counters)
+
+
+def _is_tainted(tree: Tree) -> bool:
+    return any(taint.get("effect") in _CLOSING for taint in objects(_body(tree), "taints"))
+
+
 def _found(tree: Tree, driver: str, pool: str, name: str, *, instance: bool) -> _Found:
+    if instance and "consumesCounters" in _body(tree):
+        return _possible(tree, driver, pool, name)
+    counters, slices = (None, 0) if instance else (_slices(tree) or (None, 0))
     bus = _text(tree, driver, "resource.kubernetes.io/pciBusID", "pciBusID", "pcieBusID", "pciAddr")
     device = Device(
         driver=driver,
@@ -221,14 +274,14 @@ def _found(tree: Tree, driver: str, pool: str, name: str, *, instance: bool) -> 
         uuid=_text(tree, driver, "uuid"),
         product=_text(tree, driver, "productName", "model"),
         profile=_text(tree, driver, "profile") if instance else None,
+        slices=slices,
     )
     index = _attribute(tree, driver, "parentIndex" if instance else "index")
     stated = index if isinstance(index, int) and 0 <= index < MAX_GPUS else None
     body = _body(tree)
-    tainted = any(taint.get("effect") in _CLOSING for taint in objects(body, "taints"))
     shared = flag(body, "allowMultipleAllocations")
     parent = _text(tree, driver, "parentUUID") if instance else None
-    return _Found(device, stated, _bus(bus), tainted, shared, parent)
+    return _Found(device, stated, _bus(bus), _is_tainted(tree), shared, parent, counters)
 
 
 def _bus(written: str | None) -> tuple[int, ...] | None:
@@ -240,16 +293,22 @@ def _bus(written: str | None) -> tuple[int, ...] | None:
 def _numbered(node: str, driver: str, found: Sequence[_Found], remarks: Remarks) -> NodeDevices:
     """The devices with their indices: as stated, else by PCI address, else by name."""
     wholes = [one for one in found if one.parent is None]
-    given_whole = {one.device.uuid for one in wholes}
+    given_whole = {one.device.uuid: one for one in wholes if one.device.uuid}
     instances = [
         (one.parent, one)
         for one in found
-        if one.parent is not None and one.parent not in given_whole
+        if one.parent is not None and one.parent not in given_whole and one.counters is None
     ]
     # Any instance shows where its GPU is among the others.
     gpus = _indexed(node, driver, [*wholes, *dict(instances).values()], remarks)
     indices = {one.parent: index for index, one in gpus if one.parent}
     numbered = [(index, one) for index, one in gpus if one.parent is None]
+    places = {one.device.uuid: index for index, one in numbered}
+    possible = [
+        (replace(one.device, index=places[one.parent]), one)
+        for one in found
+        if one.parent in given_whole and _is_of(one, given_whole[one.parent])
+    ]
     parts = sorted(instances, key=lambda pair: (pair[1].device.name, pair[1].device.pool))
     return NodeDevices(
         driver=driver,
@@ -258,8 +317,20 @@ def _numbered(node: str, driver: str, found: Sequence[_Found], remarks: Remarks)
         shared=any(one.shared for one in wholes),
         instances=tuple(replace(one.device, index=indices[parent]) for parent, one in parts),
         partitioned=tuple(sorted(indices.values())),
-        closed=frozenset(one.device.name for _, one in parts if one.sick),
+        closed=frozenset(one.device.name for _, one in (*parts, *possible) if one.sick),
+        possible=tuple(
+            sorted(
+                (device for device, _ in possible),
+                key=lambda one: (one.index, one.profile, one.slices, one.pool, one.name),
+            )
+        ),
     )
+
+
+def _is_of(instance: _Found, gpu: _Found) -> bool:
+    """Whether the counters of an instance are among those that its GPU consumes as a whole."""
+    same = instance.counters == gpu.counters
+    return bool(instance.counters) and same and not instance.device.slices & ~gpu.device.slices
 
 
 def _indexed(

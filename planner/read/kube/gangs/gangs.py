@@ -102,7 +102,7 @@ def read_gangs(
     gangs += [
         _lone_pod(pod, api, policy, remarks)
         for pod in alone
-        if _counts(pod) and (pod.gpus or pod.part or pod.to_place)
+        if _counts(pod) and (pod.gpus or pod.part or pod.instance or pod.to_place)
     ]
     return _distinct(gangs, remarks)
 
@@ -161,6 +161,7 @@ def _is_housekeeping(members: Membership, policy: KubernetesPolicy) -> bool:
     return (
         not pod.gpus
         and not pod.part
+        and not pod.instance
         and not pod.to_place
         and pod.scheduler != policy.scheduler_name
     )

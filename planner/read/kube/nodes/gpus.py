@@ -11,13 +11,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from models.documents.cluster import MAX_SHARING, GpuSharing
-from models.mig import RESOURCE
+from models.mig import RESOURCE, Board, Profile, boards_of
 from models.mig import resource_of as instance_resource
 from planner.read.findings import Remarks
 from planner.read.kube.devices.slices import NodeDevices, resource_of
 from planner.read.kube.dialects import hami
 from planner.read.kube.lookup import number, objects, text, whole
-from planner.read.kube.nodes.products import PRODUCT
+from planner.read.kube.nodes.products import PRODUCT, product
 from planner.read.kube.pods.parts import BY_HAMI, BY_KAI, BY_VOLCANO
 from planner.read.kube.pods.requests import KOORDINATOR, KOORDINATOR_PERCENTS, PART, PARTITIONS
 from planner.read.kube.records import MAX_GPUS, KubeNode, KubeObject
@@ -67,12 +67,14 @@ class GpuNames:
     ``extended``: resource names by which a driver's GPUs can be requested without a claim.
     ``doubled``: drivers whose GPUs some node also offers by a resource, which then counts. ``instances``:
     whether a device plugin offers MIG instances, so that those of ResourceSlices do not count.
+    ``allocates``: whether claims are allocated by gangplan, so that plans may partition GPUs by claims.
     """
 
     resources: Sequence[str]
     extended: Mapping[str, tuple[str, ...]]
     doubled: Collection[str]
     instances: bool = False
+    allocates: bool = False
 
 
 class GpuReader:
@@ -154,12 +156,15 @@ class GpuReader:
         sick = {index for index, healthy in self.health.items() if not healthy}
         sick.update(self.cards.sick if self.cards is not None else ())
         sick.update(devices.sick if devices is not None else ())
+        closed = () if devices is None or self.node.board is None else devices.closed
+        sick.update(one.index for one in self.node.possible if one.name in closed)
         return sick
 
     def _instances(self, devices: NodeDevices | None) -> set[str]:
         """Offer the MIG instances that only claims give, and return their resources."""
         if devices is None or self.names.instances or devices.driver in self.names.doubled:
             return set()
+        self._possible(devices)
         sick = self._sick(devices)
         self.node.instances = devices.instances
         for one in devices.instances:
@@ -167,6 +172,21 @@ class GpuReader:
             healthy = one.index not in sick and one.name not in devices.closed
             self.node.allocatable[name] = self.node.allocatable.get(name, 0) + healthy
         return {instance_resource(one.profile or "") for one in devices.instances}
+
+    def _possible(self, devices: NodeDevices) -> None:
+        """Note the board of GPUs of which claims make instances, if these are all that the board can have."""
+        if not self.names.allocates or not devices.possible or devices.instances:
+            return
+        gpus = {product(one.product or "").gpu for one in devices.devices}
+        boards = boards_of(gpus.pop()) if len(gpus) == 1 else ()
+        found = [board for board in boards if _has_all_places(board, devices)]
+        if len(found) == 1:
+            self.node.board, self.node.possible = found[0].name, devices.possible
+        else:
+            what = (
+                "the MIG instances that claims can make of its GPUs are not those of a known board"
+            )
+            self._add(f"{what}; none is planned")
 
     def _add(self, what: str, hint: str | None = None) -> None:
         self.remarks.add(self.node.object.where, what, hint)
@@ -281,7 +301,8 @@ class GpuReader:
             partitioned = not self.labels.get(_AMD_PART, "spx").lower().startswith("spx")
         else:
             # Devices say exactly which GPUs are partitioned.
-            partitioned = not self.node.instances and _is_migged(self.labels)
+            known = self.node.instances or self.node.possible
+            partitioned = not known and _is_migged(self.labels)
         if partitioned:
             return "MIG"
         if devices is not None and devices.shared:
@@ -378,6 +399,25 @@ def _is_time_sliced(labels: Mapping[str, str]) -> bool:
     replicas = number(labels.get(_REPLICAS)) or 1
     shared = labels.get(PRODUCT, "").endswith("-SHARED")
     return shared or replicas > 1 or sharing != "none" or on_gke.lower() != "none"
+
+
+def _has_all_places(board: Board, devices: NodeDevices) -> bool:
+    """Whether each GPU can have instances just where the board can, as far as it knows their profiles.
+
+    Those with media engines may be missing.
+    """
+    for gpu in devices.devices:
+        found: dict[Profile, set[int]] = {}
+        for one in (one for one in devices.possible if one.index == gpu.index):
+            profile = board.profile(one.profile or "")
+            if profile is not None:
+                found.setdefault(profile, set()).add(one.slices)
+        for profile in board.profiles:
+            places = {(1 << profile.size) - 1 << start for start in profile.starts}
+            optional = profile not in found and "+" in profile.names[0]
+            if not places or (not optional and found.get(profile) != places):
+                return False
+    return True
 
 
 def _is_migged(labels: Mapping[str, str]) -> bool:

@@ -42,7 +42,7 @@ def read_nodes(
 ) -> list[KubeNode]:
     """Every Node, sorted by name. ``expected``: pods that do not exist yet."""
     nodes = sorted(objects_.of("Node", ""), key=lambda one: one.name)
-    slices = read_slices(objects_, remarks)
+    slices = read_slices(objects_, remarks, possible=policy.gpu_backend == "dra")
     drivers = frozenset(entry.driver for found in slices.values() for entry in found)
     doubled = frozenset(
         entry.driver
@@ -52,7 +52,13 @@ def read_nodes(
     )
     extended = DeviceClasses(objects_, drivers).names_by_driver()
     reader = _NodeReader(
-        names=GpuNames(policy.gpu_resources, extended, doubled, any(map(_offers_instances, nodes))),
+        names=GpuNames(
+            policy.gpu_resources,
+            extended,
+            doubled,
+            any(map(_offers_instances, nodes)),
+            policy.gpu_backend == "dra",
+        ),
         slices=slices,
         health={one.name: one for one in objects_.of("Device", "scheduling.koordinator.sh")},
         hami=policy.gpu_backend == "hami",

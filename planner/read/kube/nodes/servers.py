@@ -159,6 +159,9 @@ class _Server:
                     f"server model {shown(name)} ({by}) is unknown; ignored",
                     "name one of the catalogue, or one under serverModels of a Cluster",
                 )
+            elif self.node.board is not None and self.product.gpu != model.gpu:
+                name_ = shown(model.name)
+                self._add(f"is named {name_} ({by}), but has {self.product.gpu} GPUs; ignored")
             elif self._fits(model):
                 if self.product.known and self.product.gpu != model.gpu:
                     name_ = shown(model.name)

@@ -122,6 +122,7 @@ class _Reader:
             topology_scheduled=bool(object_.labels.get(ACK_TOPOLOGY)),
         )
         read_placement(pod, claimed, self.places, self.policy, self.remarks)
+        pod.made = tuple(claimed.made) if pod.node == claimed.node else ()
         request = self._shared(pod, request)
         if not self._is_offered(pod, request, requests.amounts):
             self.remarks.add(pod.subject, NOT_OFFERED)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from models.documents.cluster import HOSTNAME_LABEL
 from models.instance.eligibility import tolerated
 from models.instance.gang import selects
+from models.mig import RESOURCE
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import at, objects, text
 from planner.read.kube.pods.constraints import SOME_NODES_VOLUME
@@ -163,7 +164,7 @@ class _Room:
 
     def fits(self, pod: KubePod, holding: Holding | None) -> bool:
         """Whether the pod fits; of a bound pod, what the node does not report is no obstacle."""
-        for name, amount in _amounts(pod).items():
+        for name, amount in self._amounts(pod).items():
             reported = self.node.allocatable.get(name)
             if amount > self.free.get(name, 0) and (reported or not pod.bound):
                 return False
@@ -176,7 +177,7 @@ class _Room:
         return pod.bound and not self.node.gpus
 
     def take(self, pod: KubePod, holding: Holding | None) -> None:
-        for name, amount in _amounts(pod).items():
+        for name, amount in self._amounts(pod).items():
             self.free[name] = self.free.get(name, 0) - amount
         if holding is not None:
             self.gpus += self._gpus(holding)
@@ -187,14 +188,16 @@ class _Room:
         shares = (s for s in holding.shares if holding.part is None or not isinstance(s, str))
         return holding.gpus + sum(not is_taken(share, self.shares) for share in shares)
 
+    def _amounts(self, pod: KubePod) -> dict[str, int]:
+        """Requests and the pod slot; fractions of GPUs, which not every node reports, count as GPUs.
 
-def _amounts(pod: KubePod) -> dict[str, int]:
-    """Requests and the pod slot; fractions of GPUs, which not every node reports, count as GPUs."""
-    return {
-        **{
-            name: amount
-            for name, amount in pod.requests.items()
-            if name != HIVED and (not is_about_gpus(name) or PARTITIONS.fullmatch(name))
-        },
-        "pods": 1,
-    }
+        Of instances that claims make of GPUs a node reports no number.
+        """
+        names = (name for name in pod.requests if name != HIVED)
+        counted = (name for name in names if not is_about_gpus(name) or self._counts(name))
+        return {**{name: pod.requests[name] for name in counted}, "pods": 1}
+
+    def _counts(self, name: str) -> bool:
+        """Whether a resource is parts of GPUs of which the node reports how many it has."""
+        made = self.node.board is not None and name.startswith(RESOURCE)
+        return PARTITIONS.fullmatch(name) is not None and not made

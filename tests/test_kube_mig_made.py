@@ -1,0 +1,296 @@
+"""GPUs that claims partition (NVIDIA's DRA driver, dynamic MIG): what is read of nodes, claims and pods."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from building import instance_document
+from dynamic_mig import (
+    asks,
+    asks_whole,
+    claim,
+    devices,
+    gpu_class,
+    made,
+    mig_class,
+    slices,
+)
+from kube import node, objects, pod
+
+from models.documents.policy import GPU_RESOURCES
+from models.instance.policy import KubernetesPolicy
+from models.results.plan import compose
+from models.verify.check import check
+from planner.read.findings import Remarks
+from planner.read.inputs import load
+from planner.read.instance_builder import LoadedInput
+from planner.read.kube.nodes.nodes import read_nodes
+from planner.search.solve import solve
+
+Json = dict[str, Any]
+
+SMALL, LARGE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
+
+
+def server(name: str = "n1", listed: list[Json] | None = None) -> list[Json]:
+    return [node(name, gpus=0), mig_class(), gpu_class(), *slices(name, listed=listed)]
+
+
+def user(name: str, *claims: str, **spec: Any) -> Json:  # noqa: ANN401  # any field
+    entries = [{"name": f"c{i}", "resourceClaimName": one} for i, one in enumerate(claims)]
+    gated = "on" not in spec and "schedulerName" not in spec
+    return pod(name, gated=gated, resourceClaims=entries, **spec)
+
+
+def holding(name: str, gpu: int, profile: str, start: int, **spec: Any) -> list[Json]:  # noqa: ANN401
+    """A pod that runs on n1, and its claim for one instance."""
+    held = made(gpu, profile, start)
+    one = claim(f"of-{name}", asks(profile), held=held, user=name)
+    return [user(name, f"of-{name}", on="n1", **spec), one]
+
+
+def loaded(*trees: Json, backend: str = "dra") -> LoadedInput:
+    policy = {
+        "apiVersion": "gangplan.dev/v1alpha1",
+        "kind": "Policy",
+        "spec": {"kubernetes": {"gpuBackend": backend}},
+    }
+    listed = {"apiVersion": "v1", "kind": "List", "items": [policy, *trees]}
+    return load(["-"], stdin=io.BytesIO(json.dumps(listed).encode()))
+
+
+def node_of(*trees: Json) -> tuple[Any, str]:
+    remarks = Remarks()
+    policy = KubernetesPolicy(gpu_resources=GPU_RESOURCES, gpu_backend="dra")
+    (found,) = read_nodes(objects(*trees), policy, remarks)
+    return found, "\n".join(remarks.lines())
+
+
+def documents(*trees: Json, backend: str = "dra") -> tuple[Json, dict[str, Json]]:
+    """The only node, and the pods that run there."""
+    found = instance_document(loaded(*trees, backend=backend).instance)
+    (own,) = found["cluster"]["spec"]["nodes"]
+    pods = {p["name"]: p for gang in found["gangs"] for p in gang["status"]["pods"]}
+    return own, pods
+
+
+def solved(*trees: Json) -> Json:
+    """A plan, which the judge accepts."""
+    found = loaded(*trees).instance
+    outcome = solve(found)
+    made_ = compose(found, outcome, name="p", created_at="2026-11-21T00:00:00Z", generator="test")
+    plan: Json = json.loads(json.dumps(made_))
+    assert check(plan) == []
+    return plan
+
+
+# ---- nodes
+
+
+def test_gpus_of_which_claims_make_instances_may_be_partitioned_by_plans() -> None:
+    own, _ = documents(*server(), user("p", "c"), claim("c"))
+    assert (own["model"], own["dynamicMig"]) == ("DGX H100", "H100-80")
+    assert "mig" not in own
+    assert (own["unhealthyGpus"], own["unknownUnhealthy"], own["allocatable"][SMALL]) == (
+        [],
+        0,
+        "0",
+    )
+
+
+@pytest.mark.parametrize("backend", ["annotation", "none"])
+def test_only_where_apply_allocates_the_claims(backend: str) -> None:
+    own, _ = documents(*server(), user("p", "c"), claim("c"), backend=backend)
+    assert "dynamicMig" not in own
+
+
+def without_a_start() -> list[Json]:
+    return [one for one in devices() if one["name"] != made(3, "2g.20gb", 4)]
+
+
+def with_an_odd_size() -> list[Json]:
+    listed = devices()
+    one = next(one for one in listed if one["name"] == made(3, "3g.40gb", 4))
+    del one["consumesCounters"][0]["counters"]["memory-slice-7"]
+    return listed
+
+
+def of_other_counters() -> list[Json]:
+    listed = devices()
+    one = next(one for one in listed if one["name"] == made(3, "3g.40gb", 4))
+    one["consumesCounters"][0]["counterSet"] = "set-4"
+    return listed
+
+
+def of_another_gpu() -> list[Json]:
+    listed = devices()
+    for one in listed:
+        one["attributes"]["productName"] = {"string": "NVIDIA B300 SXM6 AC"}
+    return listed
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        without_a_start(),
+        with_an_odd_size(),
+        of_other_counters(),
+        of_another_gpu(),
+        devices(without="2g.20gb"),
+    ],
+    ids=["a start is missing", "a size", "other counters", "another GPU", "a profile is missing"],
+)
+def test_places_other_than_those_of_the_board_are_not_planned(listed: list[Json]) -> None:
+    found, said = node_of(*server(listed=listed))
+    assert (found.board, found.possible, found.gpus) == (None, (), 8)
+    assert (
+        "the MIG instances that claims can make of its GPUs are not those of a known board" in said
+    )
+
+
+def test_instances_that_nobody_can_make_of_a_gpu_there_are_none_of_the_node() -> None:
+    """Neither of a GPU that is not published whole, nor by counters of another form."""
+    listed = [one for one in devices() if "parentUUID" in one["attributes"]]
+    found, _ = node_of(*server(listed=listed))
+    assert (found.instances, found.possible, found.gpus) == ((), (), 0)
+    listed = devices()
+    for one in listed:
+        counters = one["consumesCounters"][0]["counters"]
+        if "memory-slice-0" in counters and "parentUUID" in one["attributes"]:
+            counters["memory-slice-0"]["value"] = "2"
+    found, said = node_of(*server(listed=listed))
+    assert (found.instances, found.possible, found.gpus) == ((), (), 8)
+    assert "not those of a known board" in said
+
+
+def test_profiles_with_media_engines_may_be_missing() -> None:
+    assert node_of(*server(listed=devices(without="1g.10gb+me")))[0].board == "H100-80"
+
+
+def test_a_server_model_by_name_counts_only_if_it_has_the_board() -> None:
+    named = node("n1", gpus=0, annotations={"gangplan.dev/server-model": "DGX A100"})
+    own, _ = documents(*server()[1:], named, user("p", "c"), claim("c"))
+    assert (own["model"], own["dynamicMig"]) == ("DGX H100", "H100-80")
+
+
+def test_an_annotation_does_not_count_where_claims_partition_gpus() -> None:
+    plain = node("n1", gpus=8, annotations={"gangplan.dev/dynamic-mig": "H100-80"})
+    plain["metadata"]["labels"]["nvidia.com/gpu.product"] = "NVIDIA-H100-80GB-HBM3"
+    own, _ = documents(plain, user("p", "c"), claim("c"))
+    assert "dynamicMig" not in own
+
+
+# ---- pods that run
+
+
+def test_a_pod_that_runs_has_its_gpu_and_start_from_the_counters() -> None:
+    trees = [*server(), *holding("p", 2, "3g.40gb", 4), *holding("q", 2, "1g.10gb", 3)]
+    own, pods = documents(*trees)
+    assert {name: (one["gpus"], one["start"]) for name, one in pods.items()} == {
+        "p": ([2], 4),
+        "q": ([2], 3),
+    }
+    assert own["dynamicMig"] == "H100-80"
+    assert "mig" not in own
+    assert "gangplan.dev" not in json.dumps(own.get("held", {}))
+
+
+def of_two_claims() -> list[Json]:
+    claims = [
+        claim("a", asks("3g.40gb"), held=made(2, "3g.40gb", 4), user="p"),
+        claim("b", asks(), held=made(2, "1g.10gb", 3), user="p"),
+    ]
+    return [user("p", "a", "b", on="n1"), *claims]
+
+
+def test_beside_instances_of_a_pod_with_several_no_others_come() -> None:
+    trees = [*server(), *of_two_claims(), *holding("q", 2, "1g.10gb", 2)]
+    own, pods = documents(*trees)
+    assert own["mig"] == [{"gpus": [2], "profiles": ["1g.10gb", "1g.10gb", "3g.40gb"]}]
+    assert own["dynamicMig"] == "H100-80"
+    assert (own["unhealthyGpus"], own["unknownUnhealthy"]) == ([], 0)
+    assert "unknownPartitioned" not in own
+    assert "start" not in pods["q"]
+    decided = decisions(solved(*trees, user("w", "c"), claim("c"), *wide(7)))
+    # w needs one of the seven other GPUs
+    assert sorted((decided["w"], decided["wide"])) == ["place", "wait"]
+    assert decisions(solved(*trees, user("w", "c"), claim("c"), *wide(6)))["wide"] == "place"
+
+
+def test_an_instance_whose_profile_no_plan_knows_closes_its_node_to_others() -> None:
+    listed = devices()
+    odd = next(one for one in listed if one["name"] == made(2, "1g.10gb", 6))
+    odd["attributes"]["profile"] = {"string": "1g.10gb+gfx"}
+    listed.append(
+        dict(odd, name="plain", attributes={**odd["attributes"], "profile": {"string": "1g.10gb"}})
+    )
+    held = claim("h", asks("1g.10gb+gfx"), held=odd["name"], user="p")
+    trees = [*server(listed=listed), user("p", "h", on="n1"), held, user("w", "c"), claim("c")]
+    own, _ = documents(*trees)
+    assert (own["dynamicMig"], own["unknownUnhealthy"]) == ("H100-80", 1)
+    assert decisions(solved(*trees))["w"] == "wait"
+    assert decisions(solved(*trees, *wide(8)))["wide"] == "wait"
+
+
+def test_instances_of_a_sick_gpu_hold_it() -> None:
+    listed = devices()
+    tainted = next(one for one in listed if one["name"] == made(2, "2g.20gb", 0))
+    tainted["taints"] = [{"key": "xid", "effect": "NoExecute"}]
+    trees = [
+        *server(listed=listed),
+        *holding("p", 2, "1g.10gb", 3),
+        *wide(8),
+        user("w", "c"),
+        claim("c"),
+    ]
+    own, _ = documents(*trees)
+    assert own["unhealthyGpus"] == [2]
+    plan = solved(*trees)
+    assert decisions(plan) == {"wide": "wait", "w": "place"}
+    assert [one["gpu"] for one in plan["spec"]["partitions"]] == [7]
+
+
+def wide(count: int) -> list[Json]:
+    """A pod that waits for whole GPUs."""
+    return [user("wide", "all"), claim("all", asks_whole(count))]
+
+
+def decisions(plan: Json) -> dict[str, str]:
+    return {one["name"]: one["decision"] for one in plan["spec"]["gangs"]}
+
+
+# ---- plans
+
+
+def test_instances_come_beside_those_in_use_before_idle_gpus_are_partitioned() -> None:
+    running = [*holding("p", 2, "3g.40gb", 4), *holding("q", 5, "4g.40gb", 0)]
+    waiting = [user(f"w{i}", f"c{i}") for i in range(7)]
+    claims = [claim(f"c{i}") for i in range(7)]
+    plan = solved(*server(), *running, *waiting, *claims, *wide(6))
+    assert set(decisions(plan).values()) == {"keep", "place"}
+    assert plan["spec"]["partitions"] == [
+        {"node": "n1", "gpu": 2, "profiles": ["1g.10gb"] * 4},
+        {"node": "n1", "gpu": 5, "profiles": ["1g.10gb"] * 3},
+    ]
+    (given,) = (one["pods"] for one in plan["spec"]["gangs"] if one["name"] == "wide")
+    assert given[0]["gpus"] == [0, 1, 3, 4, 6, 7]
+
+
+def test_an_allocated_instance_is_never_beneath_a_gpu_that_is_given_whole() -> None:
+    plan = solved(*server(), *holding("p", 2, "1g.10gb", 0), *wide(8))
+    assert decisions(plan) == {"p": "keep", "wide": "wait"}
+
+
+def test_without_the_board_a_pod_that_runs_still_holds_its_gpu() -> None:
+    listed = of_another_gpu()
+    plan = solved(*server(listed=listed), *holding("p", 2, "1g.10gb", 0), *wide(8))
+    assert decisions(plan)["wide"] == "wait"
+
+
+def test_a_waiting_pod_with_an_instance_has_its_room_there() -> None:
+    held = claim("c", held=made(2, "1g.10gb", 3), user="p")
+    _, pods = documents(*server(), user("p", "c"), held)
+    assert (pods["p"]["node"], pods["p"]["gpus"], pods["p"]["start"]) == ("n1", [2], 3)
