@@ -170,6 +170,9 @@ ALL = [
 
 def test_claims_get_the_instances_of_the_plan_beside_those_in_use(any_mode: Bench) -> None:
     plan = planned(any_mode)
+    shown = any_mode.run("show", str(plan)).out
+    assert "by claims on n1: GPU 1 as 4g.40gb + 3 x 1g.10gb\n" in shown
+    assert "further by claims on n1: GPU 0 by 4g.40gb + 2 x 1g.10gb\n" in shown
     said = any_mode.apply(plan)
     assert said.code == 0, said.err
     assert "partitioned first" not in said.out + said.err

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
+from models.apply.part_orders import makes_instances
 from models.documents.cluster import NodeDocument
 from models.documents.gang import GangDocument, PodDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanObjective, PlanPod
@@ -426,7 +427,8 @@ def of_parts(plan: PlanDocument) -> list[str]:
     """Which GPUs are given in parts, a line for each node.
 
     ``partition on h100-2: GPU 5 as 7 x 1g.10gb, GPU 6-7 as 3g.40gb + 4 x 1g.10gb``,
-    ``partition further on h100-3: GPU 4 by 2 x 1g.10gb``, beside instances in use, and
+    ``partition further on h100-3: GPU 4 by 2 x 1g.10gb``, beside instances in use (both ``by claims`` where
+    the claims of the pods do it), and
     ``share on h100-1: GPU 6 by 0.5 + 2 x 0.25, 2 GPUs by 2 x 0.4``.
     """
     shared = [
@@ -437,7 +439,7 @@ def of_parts(plan: PlanDocument) -> list[str]:
 
 
 def to_partition(plan: PlanDocument) -> list[str]:
-    """Which GPUs an administrator has to partition, a line for each node."""
+    """Which GPUs an administrator has to partition, or claims do, a line for each node."""
     in_use = {
         (pod.node, gpu)
         for gang in plan.instance.gangs if plan.spec.partitions
@@ -447,7 +449,10 @@ def to_partition(plan: PlanDocument) -> list[str]:
     made = [(one.node, one.gpu, one.profiles) for one in plan.spec.partitions]
     new = (one for one in made if one[:2] not in in_use)
     more = (one for one in made if one[:2] in in_use)
-    return [*_by_node("partition", "as", new), *_by_node("partition further", "by", more)]
+    verb, further = "partition", "partition further"
+    if makes_instances(plan):
+        verb, further = "by claims", "further by claims"
+    return [*_by_node(verb, "as", new), *_by_node(further, "by", more)]
 
 
 def _by_node(
