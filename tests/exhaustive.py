@@ -25,6 +25,10 @@ from models.instance.instance import Instance
 from models.instance.solution import GangDecision, MoveSet, Solution, TierResult
 
 
+class NobodyAwayError(ValueError):
+    """There is no plan in which all that are to be away are."""
+
+
 @dataclass(frozen=True)
 class Best:
     """``tiers``: the best values, in the order of the policy; ``decisions``: a plan that has them."""
@@ -50,10 +54,11 @@ def plan(
     instance: Instance,
     immovable: frozenset[int] = frozenset(),
     reserved: Sequence[Reserved] = (),
+    away: frozenset[tuple[int, int, int]] = frozenset(),
 ) -> Best:
     """The lexicographically best plan in which the gangs ``immovable`` do not move.
 
-    It keeps the reservations given.
+    It keeps the reservations given. ``away``: (gang, role, node) of which no pod is there.
 
     Raises ValueError for what is no matter of one best plan: tolerances, and the least gain of moves.
     """
@@ -62,7 +67,7 @@ def plan(
     if instance.policy.moves is not None and instance.policy.moves.min_gain > 0:
         raise ValueError("the exhaustive planner knows no least gain of moves")
     scale, spreading = Scale(instance), Spreading(instance)
-    ways = Ways(scale, spreading, immovable, Reserving(instance, reserved))
+    ways = Ways(scale, spreading, immovable, Reserving(instance, reserved), away)
     best: tuple[Vector, Step | None, Footing] | None = None
     for bound, footing in _footings(ways):
         if best is not None and bound <= best[0]:
@@ -70,6 +75,8 @@ def plan(
         found = footing.best(best[0] if best else None)
         if found is not None:
             best = (*found, footing)
+    if best is None and away:
+        raise NobodyAwayError
     assert best is not None  # everything may stay as it is, unless that breaks a reservation
     value, last, footing = best
     decisions = decided(instance, footing.ground, last)

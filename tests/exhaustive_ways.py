@@ -124,13 +124,19 @@ class Ways:
     """
 
     def __init__(
-        self, scale: Scale, spreading: Spreading, immovable: frozenset[int], reserving: Reserving
+        self,
+        scale: Scale,
+        spreading: Spreading,
+        immovable: frozenset[int],
+        reserving: Reserving,
+        away: frozenset[tuple[int, int, int]] = frozenset(),
     ) -> None:
         self.scale = scale
         self.effort = Effort()
         self.promises = promises(scale.instance)
         self.spreading = spreading
         self.reserving = reserving
+        self.away = away
         self.pod_rules = PodRules(scale.instance)
         instance = scale.instance
         self.of = [self._ways(g, immovable=g in immovable) for g in range(len(instance.gangs))]
@@ -146,6 +152,8 @@ class Ways:
                 continue
             for spread in self.spreading.of(g, option):
                 self.effort.one()
+                if self.away and not self.away.isdisjoint(self._there(g, option, spread)):
+                    continue
                 marks = self.pod_rules.marks(g, spread.pods)
                 if marks is None or not self.reserving.may_come(g, spread.pods):
                     continue
@@ -156,6 +164,11 @@ class Ways:
                 if key not in same or way.value > same[key].value:
                     same[key] = way
         return {stays: list(ways.values()) for stays, ways in found.items()}
+
+    def _there(self, g: int, option: Option, spread: Spread) -> set[tuple[int, int, int]]:
+        """(gang, role, node) of its pods."""
+        stays = {(g, pod.role, pod.node) for pod in self.staying(g, option.stays)}
+        return stays | {(g, role, n) for role, _, n in spread.pods}
 
     def _too_many(self, g: int) -> bool:
         """Whether the gang is alone more than may move."""

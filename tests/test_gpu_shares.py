@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,16 +13,18 @@ from shutil import copytree
 from typing import Any
 
 import pytest
+import tiny_geometries
 from comparing import misstated, wrong
 from conftest import RunCli
 from effort import examples, first_fast
 from plan_documents import sealed
 from tiny_geometries import SPARES, differences
-from tiny_shares import PARTS, sharing, ways
+from tiny_shares import PARTS, crowded, leavable, sharing, ways
 
 from models.documents.canonical import canonical_instance
 from models.documents.cluster import GpuSharing
 from models.gpu_shares import Part, less, packed, part_of, size_on, whole
+from models.instance.solution import GangDecision
 from models.program.base_state import base_decisions
 from models.verify.adaptor import read_case
 from models.verify.check import check
@@ -500,3 +502,100 @@ def test_workers_that_move_stay_on_one_model_where_other_pods_of_the_gang_stay()
     path = Path(__file__).parent / "moves_beside_parts.yaml"
     instance = load((str(path),)).instance
     assert [*misstated("search", instance, solve(instance, size=WHOLE_BELOW))] == []
+
+
+# GPUs that all leave who share them
+
+
+@pytest.mark.parametrize("first", first_fast(range(0, 320, 40), 1))
+def test_the_search_is_no_worse_than_every_way_to_free_shared_gpus(
+    first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiny_geometries, "MOST_PLANS", 400)
+    seeds, released = range(first, first + 40), 0
+    for seed in seeds:
+        instance = crowded(seed)
+        assert differences(instance, ways, runs=True) == [], seed
+        after = gangs_on(solve(instance).decisions)
+        released += any(after.isdisjoint(own) for own in leavable(instance).values())
+    assert released > 4
+
+
+def gangs_on(decisions: Sequence[GangDecision]) -> set[tuple[int, int, int]]:
+    """(gang, role, node) of all pods."""
+    return {(g, p.role, p.node) for g, one in enumerate(decisions) for p in one.pods}
+
+
+@pytest.mark.parametrize("size", [AGGREGATED_FROM, WHOLE_BELOW])
+def test_ways_of_planning_large_instances_free_shared_gpus_by_every_rule(size: int) -> None:
+    """No plan is refused, and no bound is beaten by the best plan."""
+    for seed in range(examples(130, 30)):
+        instance = crowded(seed)
+        limits = replace(instance.policy.solve, budget=3)
+        instance = replace(instance, policy=replace(instance.policy, solve=limits))
+        found = solve(instance, size=size)
+        assert [*misstated("search", instance, found)] == [], seed
+        for rough, exact in zip(found.tiers, solve(instance).tiers, strict=True):
+            assert rough.bound is None or (
+                rough.bound >= exact.value if rough.sense == "max" else rough.bound <= exact.value
+            ), (seed, rough, exact)
+            if rough.value != exact.value:
+                break
+
+
+LEFT = """
+apiVersion: gangplan.dev/v1alpha1
+kind: Cluster
+metadata: {name: c}
+spec:
+  nodes:
+  - {name: n1, model: DGX H100, sharing: {}, unhealthyGpus: [4, 5, 6, 7]}
+  - {name: n2, model: DGX H100, sharing: {}, unhealthyGpus: [1, 2, 3, 4, 5, 6, 7]}
+---
+apiVersion: gangplan.dev/v1alpha1
+kind: Gang
+metadata: {name: first}
+spec: {movable: true, roles: [{name: w, replicas: 1, gpu: {fraction: 0.25}}]}
+status: {pods: [{role: w, index: 0, node: n1, gpus: [0]}]}
+---
+apiVersion: gangplan.dev/v1alpha1
+kind: Gang
+metadata: {name: second}
+spec: {movable: true, roles: [{name: w, replicas: 1, gpu: {fraction: 0.25}}]}
+status: {pods: [{role: w, index: 0, node: n1, gpus: [0]}]}
+---
+apiVersion: gangplan.dev/v1alpha1
+kind: Gang
+metadata: {name: whole}
+spec: {roles: [{name: w, replicas: 1, gpus: 4}]}
+"""
+
+
+def test_a_gang_gets_a_gpu_that_all_who_shared_it_leave(cli: RunCli, tmp_path: Path) -> None:
+    (tmp_path / "input.yaml").write_text(LEFT)
+    done = cli("plan", str(tmp_path / "input.yaml"), "--out", str(tmp_path / "plan.json"))
+    assert done.code == 0, done.err
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    gangs = {one["name"]: one for one in plan["spec"]["gangs"]}
+    assert {name: one["decision"] for name, one in gangs.items()} == {
+        "first": "move",
+        "second": "move",
+        "whole": "place",
+    }
+    assert gangs["whole"]["pods"][0]["gpus"] == [0, 1, 2, 3]
+    assert plan["spec"]["shares"] == [{"node": "n2", "gpu": 0, "parts": ["0.25", "0.25"]}]
+    assert check(plan) == []
+    # one of the two stays
+    gangs["second"]["pods"][0]["node"] = "n1"
+    plan["spec"]["shares"][0]["parts"] = ["0.25"]
+    said = {found.message for found in check(sealed(plan)) if found.rule == "gpu-unhealthy"}
+    assert said == {"pod w/0: GPUs 0 of n1 are partitioned"}
+
+
+def test_a_gpu_that_one_cannot_leave_stays_shared(cli: RunCli, tmp_path: Path) -> None:
+    text = LEFT.replace("{movable: true, roles", "{roles", 1)
+    (tmp_path / "input.yaml").write_text(text)
+    done = cli("plan", str(tmp_path / "input.yaml"), "--out", str(tmp_path / "plan.json"))
+    assert done.code == 0, done.err
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert {one["decision"] for one in plan["spec"]["gangs"]} == {"keep", "wait"}

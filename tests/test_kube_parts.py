@@ -880,3 +880,43 @@ def test_nodes_of_no_such_pod_are_read_as_ever() -> None:
     trees = [registered(REGISTER, cards(15360, 15360)), node("n2", **T4)]
     found, _ = read_nodes(*trees, pod("p", gpus=1))
     assert [one.sharing for one in found] == [None, None]
+
+
+def test_a_whole_card_starts_once_the_pod_that_shared_it_is_evicted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One card, which only a pod shares that may be stopped."""
+    cluster = FakeCluster()
+    cluster.add_node("n1", gpus=10)
+
+    def marked(tree: Tree) -> Tree:
+        tree["metadata"]["annotations"] = {REGISTER: cards(15360)}
+        return tree
+
+    cluster.change("Node", "n1", marked)
+    container = {"image": "image", **_card("nvidia.com", 1, memory=10000)}
+    notes = {ALLOCATED: "GPU-0,NVIDIA,10000,0:;", "gangplan.dev/preemptible": "true"}
+    cluster.add_pod(
+        "notebook", gpus=0, scheduler=HAMI, node="n1", containers=[container], annotations=notes
+    )
+    cluster.add_pod("whole", gpus=1, gates=[GATE], scheduler=HAMI, priority=10)
+    cluster.add_namespace("gangplan-system")
+    with bench(cluster, tmp_path, monkeypatch) as made:
+        plan = made.plan(policy={"kubernetes": {"gpuBackend": "hami"}})
+        spec = json.loads(plan.read_text(encoding="utf-8"))["spec"]
+        decided = {one["name"]: one["decision"] for one in spec["gangs"]}
+        assert decided == {"notebook": "preempt", "whole": "place"}
+        refused = made.apply(plan)
+        assert refused.code != 0
+        assert made.cluster.pod("whole")["spec"]["schedulingGates"] == [{"name": GATE}]
+        said = made.apply(plan, "--allow-evictions")
+        assert said.code == 0, said.err
+        order = [
+            (call.method, call.path.rsplit("/", 1)[-1])
+            for call in made.cluster.calls
+            if call.method != "GET" and "/pods/" in call.path and "dryRun" not in call.query
+        ]
+        whole = made.cluster.pod("whole")
+    assert order.index(("POST", "eviction")) < [path for _, path in order].index("whole")
+    assert not whole["spec"].get("schedulingGates")
+    assert whole["metadata"]["annotations"][USE] == "GPU-0"

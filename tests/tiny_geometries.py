@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations_with_replacement, islice, product
 from random import Random
 
 from comparing import misstated
-from exhaustive import plan
+from exhaustive import NobodyAwayError, plan
 from exhaustive_shape import WHOLE, Spares
 from exhaustive_values import Tiers
 from tiny import tiny
@@ -129,7 +129,30 @@ def _fit(names: tuple[str, ...], taken: frozenset[int]) -> bool:
     return any(not own & taken and _fit(names[1:], taken | own) for own in slices)
 
 
-def geometries(instance: Instance) -> Iterator[tuple[Instance, int]]:
+@dataclass(frozen=True)
+class Made:
+    """An instance whose GPUs are partitioned or shared, and how many become so.
+
+    ``away``: (gang, role, node) of which no pod is there after the plan. ``there``: sets of them, of each of
+    which some pod is.
+    """
+
+    instance: Instance
+    count: int
+    away: frozenset[tuple[int, int, int]] = frozenset()
+    there: tuple[frozenset[tuple[int, int, int]], ...] = ()
+
+    def tiers(self) -> Tiers | None:
+        """The best tiers; None if nobody can be away, or somebody is not there in the best plan."""
+        try:
+            found = plan(self.instance, away=self.away)
+        except NobodyAwayError:
+            return None
+        after = {(g, p.role, p.node) for g, one in enumerate(found.decisions) for p in one.pods}
+        return None if any(after.isdisjoint(own) for own in self.there) else found.tiers
+
+
+def geometries(instance: Instance) -> Iterator[Made]:
     """The instance with idle GPUs partitioned in every way, and how many are."""
     asked = {r for gang in instance.gangs for role in gang.roles for r, _ in role.requests}
     wanted = frozenset(p for p in PLACES if f"nvidia.com/mig-{p}" in asked)
@@ -137,7 +160,7 @@ def geometries(instance: Instance) -> Iterator[tuple[Instance, int]]:
     for chosen in product(*choices):
         nodes = tuple(node for node, _ in chosen)
         cluster = replace(instance.cluster, nodes=nodes)
-        yield replace(instance, cluster=cluster), sum(count for _, count in chosen)
+        yield Made(replace(instance, cluster=cluster), sum(count for _, count in chosen))
 
 
 def _ways(instance: Instance, n: int, wanted: frozenset[str]) -> list[tuple[Node, int]]:
@@ -186,7 +209,7 @@ def was_whole(node: Node) -> tuple[tuple[str, str], ...]:
     return node.labels if sick else (*node.labels, (WHOLE, "true"))
 
 
-Ways = Callable[[Instance], Iterator[tuple[Instance, int]]]
+Ways = Callable[[Instance], Iterator[Made]]
 
 
 def best(instance: Instance, ways_of: Ways = geometries) -> Tiers | None:
@@ -199,13 +222,14 @@ def best(instance: Instance, ways_of: Ways = geometries) -> Tiers | None:
     if len(ways) > MOST_PLANS:
         return None
     found = []
-    for made, count in ways:
-        spares = Spares(made)
-        if not spares.kept(spares.idle):
-            continue
-        tiers = plan(made).tiers
-        found.append(tuple((n, v + every * count if n == "stranded" else v) for n, v in tiers))
-    return max(found, key=_worth)
+    for made in ways:
+        spares, tiers = Spares(made.instance), None
+        if spares.kept(spares.idle):
+            tiers = made.tiers()
+        if tiers is not None:
+            taken = every * made.count
+            found.append(tuple((n, v + taken if n == "stranded" else v) for n, v in tiers))
+    return max(found, key=_worth, default=None)
 
 
 def _worth(tiers: Iterable[tuple[str, int]]) -> tuple[int, ...]:

@@ -12,13 +12,17 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
+from building import build
+from building import gang as one_gang
+from building import node as one_node
+from building_servers import ring4, switched
 from tiny import tiny
 from tiny_busy import busy
 from tiny_draws import Draws
-from tiny_geometries import LARGE, MIDDLE, MORE, SMALL, WITHOUT, was_whole
+from tiny_geometries import LARGE, MIDDLE, MORE, SMALL, WITHOUT, Made, was_whole
 
 from models.documents.cluster import GpuSharing
-from models.hardware import bits
+from models.hardware import bits, mask_of
 from models.instance.cluster import Node, SharedGpu
 from models.instance.gang import ExistingPod, Gang, Role
 from models.instance.instance import Instance
@@ -161,8 +165,62 @@ def sets_beside(parts: Parts, wanted: frozenset[str], node: Node) -> list[Parts]
     )
 
 
-def ways(instance: Instance) -> Iterator[tuple[Instance, int]]:
-    """The instance with idle GPUs shared in every way, and how many are."""
+Place = tuple[int, int, int]
+"""Gang, role and node."""
+
+
+def leavable(instance: Instance) -> dict[tuple[int, int], frozenset[Place]]:
+    """By node and index, the shared GPUs that become idle if none of these is there any more."""
+    found: dict[tuple[int, int], set[Place]] = {}
+    fixed, hidden = set[tuple[int, int]](), set[int]()
+    for g, gang in enumerate(instance.gangs):
+        for pod in gang.pods:
+            role = gang.roles[pod.role]
+            if pod.node is None:
+                continue
+            if pod.gpus is None and (role.gpus or _part(role)):
+                hidden.add(pod.node)
+            for gpu in bits(pod.gpus or 0) if _part(role) else ():
+                found.setdefault((pod.node, gpu), set()).add((g, pod.role, pod.node))
+                if not (gang.movable or gang.preemptible):
+                    fixed.add((pod.node, gpu))
+    return {
+        (n, gpu): frozenset(own)
+        for (n, gpu), own in found.items()
+        if (n, gpu) not in fixed and n not in hidden
+        if not instance.cluster.nodes[n].unknown_unhealthy
+    }
+
+
+def ways(instance: Instance) -> Iterator[Made]:
+    """The instance with idle GPUs shared in every way, and how many are; those too that all leave."""
+    may_leave = leavable(instance)
+    for left in product((False, True), repeat=len(may_leave)):
+        gone = {one for one, leaves in zip(may_leave, left, strict=True) if leaves}
+        away = frozenset(place for one in gone for place in may_leave[one])
+        there = tuple(own for one, own in may_leave.items() if one not in gone)
+        for made, count in _shared_ways(_without(instance, gone)):
+            yield Made(made, count, away, there)
+
+
+def _without(instance: Instance, gone: set[tuple[int, int]]) -> Instance:
+    """The instance in which nobody ever shared these GPUs."""
+    nodes = list(instance.cluster.nodes)
+    for n, gpu in gone:
+        node = nodes[n]
+        (mine,) = (one for one in node.shared if one.gpu == gpu)
+        offered = Counter(dict(node.allocatable))
+        offered.subtract(dict(mine.used))
+        nodes[n] = replace(
+            node,
+            shared=tuple(one for one in node.shared if one is not mine),
+            unhealthy=node.unhealthy & ~(1 << gpu),
+            allocatable=tuple(offered.items()),
+        )
+    return replace(instance, cluster=replace(instance.cluster, nodes=tuple(nodes)))
+
+
+def _shared_ways(instance: Instance) -> Iterator[tuple[Instance, int]]:
     asked = {part for gang in instance.gangs for role in gang.roles if (part := _part(role))}
     choices = [_ways(instance, n, frozenset(asked)) for n in range(len(instance.cluster.nodes))]
     for chosen in product(*choices):
@@ -218,3 +276,61 @@ def _ways(instance: Instance, n: int, wanted: frozenset[str]) -> list[tuple[Node
         )
         found.append((made, len(opened)))
     return found
+
+
+def crowded(seed: int) -> Instance:
+    """Two or three small servers with GPUs that gangs share, most of which may leave, and whole ones wanted.
+
+    Of every three GPUs of a server about two are shared; a third of the servers are rings.
+    """
+    r = Draws(seed, (), ("instances",)).random("crowded")
+    names = [f"share.gangplan.dev/{part}" for part in r.sample(sorted(PARTS), 2)]
+    servers = [switched(2), switched(3), ring4()]
+    nodes = [
+        replace(
+            one_node(f"n{i}", r.choice(servers)),
+            sharing=GpuSharing(MEMORY_MiB, r.choice((2, 3, 100))),
+            allocatable=tuple((name, 0) for name in sorted(names)),
+        )
+        for i in range(r.choice((2, 2, 3)))
+    ]
+    gangs, on = [], dict[tuple[int, int], Parts]()
+    for k in range(r.randint(2, 4)):
+        part, n = r.choice(names), r.randrange(len(nodes))
+        stands = []
+        for index in range(r.choice((1, 1, 2))):
+            gpu = r.randrange(min(2, nodes[n].gpus))
+            beside = (*on.get((n, gpu), ()), part.partition("/")[2])
+            if fits(beside, nodes[n]):
+                on[n, gpu] = beside
+                stands.append((0, index, n, 1 << gpu))
+        if len(stands) == stands[-1][1] + 1 if stands else False:
+            how = r.choice(("movable", "movable", "preemptible", "both", "neither"))
+            gangs.append(
+                one_gang(
+                    f"part{k}",
+                    len(stands),
+                    0,
+                    requests={part: 1},
+                    priority=r.choice((0, 0, 10)),
+                    stands=stands,
+                    movable=how in ("movable", "both"),
+                    preemptible=how in ("preemptible", "both"),
+                )
+            )
+    held = {n: mask_of(gpu for m, gpu in on if m == n) for n in range(len(nodes))}
+    for n, node in enumerate(nodes):
+        left = bits(node.healthy & ~held[n])
+        if left and r.random() < 0.4:
+            whole = {"preemptible": r.random() < 0.5, "movable": r.random() < 0.5}
+            own = one_gang(f"whole{n}", 1, 1, stands=[(0, 0, n, 1 << left[-1])], **whole)
+            gangs.append(own)
+    for k in range(r.choice((1, 1, 2))):
+        gpus, pods = r.choice((1, 2, 2, 3)), r.choice((1, 1, 2))
+        gangs.append(one_gang(f"wants{k}", pods, gpus, priority=r.choice((0, 10))))
+    if r.random() < 0.4:
+        gangs.append(
+            one_gang("more", 1, 0, requests={r.choice(names): 1}, priority=r.choice((0, 10)))
+        )
+    made = build(nodes=nodes, gangs=gangs, mix={1: 300, 2: 400, 4: 300})
+    return with_reshapable(made)

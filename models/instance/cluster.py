@@ -52,8 +52,9 @@ class Node:
     ``unhealthy``: bit mask of unhealthy and of partitioned GPUs, none of which is given;
     ``unknown_unhealthy`` has those of ``unknown_partitioned`` as well. ``held``: in the units of
     ``allocatable``. ``reshapable``: of what is allocatable the instances and parts that its GPUs could have
-    of each kind, but not of all at once. ``shared``: GPUs that pods share already: never given whole, and
-    among the unhealthy ones. The others say what those of ``NodeDocument`` do, maps as sorted pairs.
+    of each kind, but not of all at once. ``shared``: GPUs that pods share already, among the unhealthy ones;
+    of these ``releasable``, a mask, are idle once no pod is left of the roles that share them. The others
+    say what those of ``NodeDocument`` do, maps as sorted pairs.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Node:
     sharing: GpuSharing | None = None
     shared: tuple[SharedGpu, ...] = ()
     reshapable: tuple[tuple[str, int], ...] = ()
+    releasable: int = 0
 
     @property
     def gpus(self) -> int:
@@ -109,6 +111,16 @@ class Node:
     def healthy(self) -> int:
         """Bit mask of the GPUs not known to be unhealthy, and not partitioned."""
         return (self.model.all_gpus if self.model else 0) & ~self.unhealthy
+
+    @property
+    def givable(self) -> int:
+        """Bit mask of the GPUs that a plan may give whole if no pod is in the way."""
+        return self.healthy | self.releasable
+
+    def still_shared(self, kept: int) -> tuple[SharedGpu, ...]:
+        """Those of ``shared`` that stay so. ``kept``: mask of those of which some pod is left."""
+        gone = self.releasable & ~kept
+        return tuple(one for one in self.shared if one.gpu is None or not gone >> one.gpu & 1)
 
     @property
     def healthy_gpus(self) -> int:

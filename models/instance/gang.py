@@ -145,6 +145,7 @@ class Role:
     ``requests``: cpu in millicores, others in whole units, a pod, sorted.
     ``slice_size``/``slice_level``: pods with equal index // slice_size share one domain of that level.
     ``outer_slices``: (size, level) of slices around those, each a multiple of the one before, and wider.
+    ``keeps``: by node, mask of the GPUs that stay shared while a pod of the role is there.
     The others say what those of ``RoleDocument`` do.
     """
 
@@ -171,6 +172,11 @@ class Role:
     affinity: tuple[NextTo, ...] = ()
     spread: tuple[Spread, ...] = ()
     parallelism: Parallelism | None = None
+    keeps: tuple[tuple[int, int], ...] = ()
+
+    def keeps_on(self, n: int) -> int:
+        """Mask of the GPUs of a node that stay shared while a pod of the role is there."""
+        return next((mask for node, mask in self.keeps if node == n), 0) if self.keeps else 0
 
     @property
     def uses_gpus(self) -> bool:

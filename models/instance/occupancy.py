@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from models.instance.cluster import Node
 from models.instance.gang import Role
 from models.instance.instance import Instance
-from models.instance.reshaping import Uses, reshaping, taken_gpus
+from models.instance.reshaping import Uses, beside, reshaping, taken_gpus
 from models.instance.solution import GangDecision, PodPlacement
 
 PODS = "pods"
@@ -21,7 +21,7 @@ class Room:
     ``mask``: healthy GPUs not known to be held. ``unknown``: GPUs held or unhealthy, of unknown index.
     ``free_gpus``: GPUs that may be assigned; 0 if the node accepts no pods of the policy.
     ``left``: free amount of every limiting resource; negative where running pods exceed it.
-    ``blind``: pods placed here get no GPU indices.
+    ``blind``: pods placed here get no GPU indices. ``kept``: mask of the releasable GPUs that stay shared.
     """
 
     mask: int
@@ -29,6 +29,7 @@ class Room:
     free_gpus: int
     left: tuple[tuple[str, int], ...]
     blind: bool
+    kept: int = 0
 
     def left_of(self, resource: str) -> int | None:
         """Free amount of one resource; None where it does not limit."""
@@ -83,23 +84,27 @@ def _rooms_on(
 def _room(instance: Instance, n: int, pods: Sequence[tuple[Role, PodPlacement]]) -> Room:
     node = instance.cluster.nodes[n]
     known, unknown, left = 0, node.unknown_unhealthy, dict(node.allocatable)
+    kept = 0
     for role, pod in pods:
         known |= pod.gpus or 0
+        kept |= role.keeps_on(n)
         unknown += role.gpus if pod.gpus is None else 0
         for resource, amount in ((PODS, 1), *role.requests):
             if resource in left:
                 left[resource] -= amount
-    mask = node.healthy & ~known
+    mask = node.givable & ~(known | kept)
     free = max(0, mask.bit_count() - unknown) if instance.schedulable(node) else 0
-    return Room(mask, unknown, free, tuple(left.items()), is_blind(instance, node, unknown))
+    blind = is_blind(instance, node, unknown)
+    return Room(mask, unknown, free, tuple(left.items()), blind, kept)
 
 
 def beside_parts(instance: Instance, n: int, room: Room) -> Room:
     """The room of a node less the GPUs that its pods with instances take, and the instances left beside."""
-    one = reshaping(instance).get(n)
+    node, one = instance.cluster.nodes[n], reshaping(instance).get(n)
     if one is None:
         return room
-    offered, left = dict(instance.cluster.nodes[n].allocatable), dict(room.left)
+    one = beside(one, node, room.kept)
+    offered, left = dict(node.allocatable), dict(room.left)
     used = {resource: offered[resource] - left[resource] for resource in one.resources}
     free, instances = one.left(room.free_gpus, used)
     return replace(room, free_gpus=max(0, free), left=tuple({**left, **instances}.items()))
@@ -129,11 +134,11 @@ def free_on(
         if pod.gpus is None:
             hidden[pod.node] = hidden.get(pod.node, 0) + role.gpus
         else:
-            held[pod.node] = held.get(pod.node, 0) | pod.gpus
+            held[pod.node] = held.get(pod.node, 0) | pod.gpus | role.keeps_on(pod.node)
     taken, found = taken_gpus(instance, pods, nodes), {}
     for n in nodes:
         node = instance.cluster.nodes[n]
-        idle = (node.healthy & ~held.get(n, 0)).bit_count()
+        idle = (node.givable & ~held.get(n, 0)).bit_count()
         idle -= node.unknown_unhealthy + hidden.get(n, 0) + taken.get(n, 0)
         found[n] = max(0, idle) if instance.schedulable(node) else 0
     return found

@@ -2,16 +2,18 @@
 
 On a node with ``dynamic_mig`` an idle GPU is given whole or partitioned, on one with ``sharing`` whole or to
 several pods. Instances of one profile are alike, and parts of one size: the pods of a node take the fewest
-GPUs that have what is wanted beyond what is there. A GPU that pods which run share stays so in a plan, and
-who stops leaves room for another part of the same size alone.
+GPUs that have what is wanted beyond what is there. A GPU that pods which run share stays so in a plan while
+any pod of their roles is on the node, and who stops leaves room for another part of the same size alone. Once
+all have left, and its index is known, it is idle.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from operator import ge
 from typing import Protocol
 
@@ -37,6 +39,9 @@ NO_ROOM: Size = (0, 0, 0)
 
 MOST_PROBES = 8
 """Sizes of parts for which GPUs are packed anew to see whether one more has room."""
+
+MOST_ALIKE = 1 << 12
+"""Nodes without some of their shared GPUs that are remembered."""
 
 MOST_KNOWN = 1 << 18
 """Amounts in the answers that nodes which are alike remember."""
@@ -223,12 +228,13 @@ class Decided(Reshaping):
 class Sharing(Reshaping):
     """Idle GPUs may be shared, and those of ``shared`` by more pods. ``sizes``: of the ``resources``.
 
-    ``empty``: what a GPU has; ``shared``: what is left of those that are shared.
+    ``empty``: what a GPU has; ``shared``: what is left of those that are shared, of which pods have ``held``.
     """
 
     sizes: tuple[Size, ...]
     empty: Size
     shared: tuple[Size, ...]
+    held: tuple[Amounts, ...] = ()
 
     @property
     def rooms(self) -> tuple[Size, ...]:
@@ -236,6 +242,10 @@ class Sharing(Reshaping):
 
     def fillings(self, room: GpuRoom | None) -> tuple[Amounts, ...] | None:
         return fillings(self.sizes, self.empty if room is None else room)
+
+    def without(self, gone: frozenset[int]) -> Sharing:
+        """The same without some of the shared GPUs, by position: they are idle."""
+        return _without(self, gone) if gone else self
 
     def packed(self, used: Mapping[str, int]) -> tuple[Amounts, ...]:
         """Parts of each size that are new on each GPU: those that are shared first, then idle ones."""
@@ -282,6 +292,28 @@ class Sharing(Reshaping):
                 beside[k] = int(len(one_more) <= len(rooms))
             beside[k] += there
         return beside
+
+
+@lru_cache(maxsize=MOST_ALIKE)
+def _without(one: Sharing, gone: frozenset[int]) -> Sharing:
+    own = [counts for k, counts in enumerate(one.held) if k in gone]
+    there = tuple(a - sum(b) for a, b in zip(one.there, zip(*own, strict=True), strict=True))
+    return replace(
+        one,
+        there=there,
+        shared=tuple(room for k, room in enumerate(one.shared) if k not in gone),
+        held=tuple(counts for k, counts in enumerate(one.held) if k not in gone),
+        known={},
+    )
+
+
+def beside(one: Reshaping, node: Node, kept: int) -> Reshaping:
+    """What a node's GPUs may become. ``kept``: mask of the shared ones of which some pod is left."""
+    released = node.releasable & ~kept
+    if not released or not isinstance(one, Sharing):
+        return one
+    still = node.still_shared(kept)
+    return one.without(frozenset(k for k, gpu in enumerate(node.shared) if gpu not in still))
 
 
 def reshaping(instance: Instance) -> Mapping[int, Reshaping]:
@@ -335,6 +367,7 @@ def _sharing(node: Node) -> Sharing:
         tuple(sizes[r] for r in resources),
         _whole(node),
         tuple(_room_of(node, one) for one in node.shared),
+        tuple(tuple(dict(one.used).get(r, 0) for r in resources) for one in node.shared),
     )
 
 
@@ -366,12 +399,35 @@ def with_reshapable(instance: Instance) -> Instance:
     """
     if any(node.shared or node.reshapable for node in instance.cluster.nodes):
         nodes = tuple(map(as_stated, instance.cluster.nodes))
+        instance = _with_keeps(instance, {})
         instance = replace(instance, cluster=replace(instance.cluster, nodes=nodes))
     roles = (role for gang in instance.gangs for role in gang.roles)
     requested = {r for role in roles for r, _ in role.requests if r.startswith((RESOURCE, SHARE))}
     if not requested:
         return instance
-    unclear, held = set[int](), dict[int, Counter[str]]()
+    hidden, unstated, shared = _in_parts(instance, requested)
+    keeps, unclear = _keeps(instance, hidden, shared), hidden | unstated
+    releasable = Counter[int]()
+    for (_, _, n), mask in keeps.items():
+        releasable[n] |= mask
+    made = (
+        _reshaped(
+            instance,
+            _with_shared(node, shared.get(n, {}), releasable[n]),
+            requested,
+            clear=n not in unclear,
+        )
+        for n, node in enumerate(instance.cluster.nodes)
+    )
+    instance = _with_keeps(instance, keeps)
+    return replace(instance, cluster=replace(instance.cluster, nodes=tuple(made)))
+
+
+def _in_parts(
+    instance: Instance, requested: Iterable[str]
+) -> tuple[set[int], set[int], dict[int, Sharers]]:
+    """Nodes where pods hold GPUs of unknown index, or instances that none state; and who has parts."""
+    hidden, held = set[int](), dict[int, Counter[str]]()
     shared: dict[int, Sharers] = {}
     for gang in instance.gangs:
         for pod in gang.running_pods:
@@ -379,7 +435,7 @@ def with_reshapable(instance: Instance) -> Instance:
             role = gang.roles[pod.role]
             held.setdefault(pod.node, Counter()).update(dict(role.requests))
             if pod.gpus is None and role.gpus:
-                unclear.add(pod.node)
+                hidden.add(pod.node)
             for part in filter(part_of, dict(role.requests)):
                 gpus: Sequence[int | str] = bits(pod.gpus or 0)
                 gpus = gpus or (pod.gpu_group or f"{gang.namespace}/{pod.name}",)
@@ -389,17 +445,53 @@ def with_reshapable(instance: Instance) -> Instance:
                 (gpu,) = bits(pod.gpus or 0)
                 shared.setdefault(pod.node, {}).setdefault(gpu, []).append((resource, pod.start))
                 held[pod.node][resource] -= 1
-    for n, amounts in held.items():
-        offered = dict(instance.cluster.nodes[n].allocatable)
-        if any(amounts[r] > offered.get(r, 0) for r in requested if r.startswith(RESOURCE)):
-            unclear.add(n)
-    made = (
-        _reshaped(
-            instance, _with_shared(node, shared.get(n, {})), requested, clear=n not in unclear
-        )
-        for n, node in enumerate(instance.cluster.nodes)
-    )
-    return replace(instance, cluster=replace(instance.cluster, nodes=tuple(made)))
+    unstated = {
+        n
+        for n, amounts in held.items()
+        for offered in (dict(instance.cluster.nodes[n].allocatable),)
+        if any(amounts[r] > offered.get(r, 0) for r in requested if r.startswith(RESOURCE))
+    }
+    return hidden, unstated, shared
+
+
+Keeps = Mapping[tuple[int, int, int], int]
+"""By gang, role and node, mask of the GPUs that stay shared while a pod of the role is there."""
+
+
+def _keeps(instance: Instance, unclear: Collection[int], shared: Mapping[int, Sharers]) -> Keeps:
+    """Of GPUs all of whose pods may leave, on nodes where no GPU of unknown index is held or sick."""
+    able = {
+        n
+        for n, own in shared.items()
+        if (node := instance.cluster.nodes[n]).sharing is not None
+        and n not in unclear
+        and not any(isinstance(gpu, str) for gpu in own)
+        and not _hides(instance, node)
+    }
+    found, fixed = Counter[tuple[int, int, int]](), Counter[int]()
+    for index, gang in enumerate(instance.gangs) if able else ():
+        for pod in gang.running_pods:
+            if pod.node in able and any(map(part_of, dict(gang.roles[pod.role].requests))):
+                found[index, pod.role, pod.node] |= pod.gpus or 0
+                if not (gang.movable or gang.preemptible):
+                    fixed[pod.node] |= pod.gpus or 0
+    healthy = {n: instance.cluster.nodes[n].healthy & ~fixed[n] for n in able}
+    return {key: own for key, mask in found.items() if (own := mask & healthy[key[2]])}
+
+
+def _with_keeps(instance: Instance, keeps: Keeps) -> Instance:
+    """The instance whose roles keep these GPUs, and no others."""
+    own: dict[int, dict[int, list[tuple[int, int]]]] = {}
+    for (gang, role, n), mask in sorted(keeps.items()):
+        own.setdefault(gang, {}).setdefault(role, []).append((n, mask))
+    gangs = list(instance.gangs)
+    for number, one in enumerate(instance.gangs):
+        if number in own or any(role.keeps for role in one.roles):
+            kept = own.get(number, {})
+            roles = enumerate(one.roles)
+            named = tuple(replace(role, keeps=tuple(kept.get(r, ()))) for r, role in roles)
+            gangs[number] = replace(one, roles=named)
+    return replace(instance, gangs=tuple(gangs))
 
 
 def _reshaped(instance: Instance, node: Node, requested: Iterable[str], *, clear: bool) -> Node:
@@ -413,8 +505,8 @@ Sharers = dict[int | str, list[tuple[str, int | None]]]
 """By the index of a GPU, or by the name of one of unknown index: each part, and where an instance begins."""
 
 
-def _with_shared(node: Node, shared: Sharers) -> Node:
-    """The node of whose GPUs pods have such parts; it offers these."""
+def _with_shared(node: Node, shared: Sharers, releasable: int) -> Node:
+    """The node of whose GPUs pods have such parts; it offers these. ``releasable``: mask of them."""
     if not shared:
         return node
     listed = sorted(shared.items(), key=lambda pair: (isinstance(pair[0], str), str(pair[0])))
@@ -436,6 +528,7 @@ def _with_shared(node: Node, shared: Sharers) -> Node:
     return replace(
         node,
         shared=found,
+        releasable=releasable,
         allocatable=tuple(sorted(offered.items())),
         unhealthy=node.unhealthy | mask_of(one.gpu for one in found if one.gpu is not None),
         unknown_unhealthy=node.unknown_unhealthy + unknown,
@@ -445,13 +538,18 @@ def _with_shared(node: Node, shared: Sharers) -> Node:
 
 def with_parts(node: Node, requested: Iterable[str]) -> Node:
     """The node that offers what its GPUs have room for of these parts."""
-    rooms = [_room_of(node, one) for one in node.shared]
-    rooms += [_whole(node)] * node.healthy_gpus
+    released = [one for one in node.shared if one not in node.still_shared(0)]
+    rooms = [_room_of(node, one) for one in node.still_shared(0)]
+    rooms += [_whole(node)] * (node.healthy_gpus + len(released))
+    held = Counter[str]()
+    for one in released:
+        held.update(dict(one.used))
     could = {}
     for resource in sorted(requested):
         size = _size(node, resource) if resource.startswith(SHARE) else None
-        if size is not None and (most := sum(times_in(size, room) for room in rooms)):
-            could[resource] = most
+        most = 0 if size is None else sum(times_in(size, room) for room in rooms)
+        if most:
+            could[resource] = most - held[resource]
     offered = dict(node.allocatable)
     more = {r: offered.get(r, 0) + most for r, most in could.items()}
     return replace(
@@ -474,6 +572,7 @@ def as_stated(node: Node) -> Node:
         unknown_partitioned=node.unknown_partitioned - node.unknown_shared,
         allocatable=tuple(node.stated.items()),
         reshapable=(),
+        releasable=0,
     )
 
 
@@ -492,7 +591,8 @@ def unshared(node: Node, *, repaired: bool = False) -> Node:
     alone = replace(alone, allocatable=offered)
     if node.sharing is not None:
         return with_parts(alone, requested)
-    return _with_instances(alone, requested) if node.reshapable or node.shared else alone
+    dynamic = node.dynamic_mig is not None and (node.reshapable or node.shared)
+    return _with_instances(alone, requested) if dynamic else alone
 
 
 def _with_instances(node: Node, requested: Iterable[str]) -> Node:
@@ -537,6 +637,8 @@ class Uses(Protocol):
     @property
     def requests(self) -> tuple[tuple[str, int], ...]: ...
 
+    def keeps_on(self, n: int) -> int: ...
+
 
 def taken_gpus(
     instance: Instance, pods: Iterable[tuple[Uses, PodPlacement]], nodes: Iterable[int]
@@ -545,11 +647,13 @@ def taken_gpus(
     known = reshaping(instance)
     if not known:
         return {}
-    wanted = {n: Counter[str]() for n in nodes if n in known}
+    wanted, kept = {n: Counter[str]() for n in nodes if n in known}, Counter[int]()
     for role, pod in pods:
         if pod.node in wanted:
             wanted[pod.node].update(dict(role.requests))
-    found = {n: known[n].taken(used) for n, used in wanted.items()}
+            kept[pod.node] |= role.keeps_on(pod.node)
+    every = instance.cluster.nodes
+    found = {n: beside(known[n], every[n], kept[n]).taken(used) for n, used in wanted.items()}
     return {n: gpus for n, gpus in found.items() if gpus}
 
 
@@ -562,13 +666,14 @@ def parts(
     neither index nor group where the node decides.
     """
     found = []
-    for n, one, used, free in _used(instance, pods):
+    for n, one, used, kept, free in _used(instance, pods):
         if not isinstance(one, Sharing):
             continue
         node = instance.cluster.nodes[n]
         names = [resource.removeprefix(SHARE) for resource in one.resources]
         idle = sorted(bits(free), reverse=True)
-        places = [*((own.gpu, own.group) for own in node.shared), *((gpu, None) for gpu in idle)]
+        still = node.still_shared(kept)
+        places = [*((own.gpu, own.group) for own in still), *((gpu, None) for gpu in idle)]
         for k, counts in enumerate(one.packed(used)):
             if any(counts):
                 gpu, group = places[k] if k < len(places) else (None, None)
@@ -585,7 +690,7 @@ def partitions(
     Those in use come first, then of those that no pod holds those with the highest indices.
     """
     found = []
-    for n, one, used, free in _used(instance, pods):
+    for n, one, used, _, free in _used(instance, pods):
         if not isinstance(one, Partitioning):
             continue
         geometries = one.on(used)
@@ -601,9 +706,12 @@ def partitions(
 
 def _used(
     instance: Instance, pods: Sequence[tuple[Uses, PodPlacement]]
-) -> Iterator[tuple[int, Reshaping, Counter[str], int]]:
-    """By node with pods: what they use, and the GPUs that none holds; none where indices are not known."""
-    known = reshaping(instance)
+) -> Iterator[tuple[int, Reshaping, Counter[str], int, int]]:
+    """By node with pods: what they use, and the GPUs that they keep shared, and that none holds, as masks.
+
+    None of the latter where indices are not known.
+    """
+    known, kept = reshaping(instance), Counter[int]()
     used: dict[int, Counter[str]] = {}
     free: dict[int, int] = {}
     hidden = {n for n in known if _hides(instance, instance.cluster.nodes[n])}
@@ -612,7 +720,10 @@ def _used(
             if pod.gpus is None:
                 hidden.add(pod.node)
             used.setdefault(pod.node, Counter()).update(dict(role.requests))
-            healthy = instance.cluster.nodes[pod.node].healthy
-            free[pod.node] = free.get(pod.node, healthy) & ~(pod.gpus or 0)
+            givable = instance.cluster.nodes[pod.node].givable
+            kept[pod.node] |= role.keeps_on(pod.node)
+            free[pod.node] = free.get(pod.node, givable) & ~(pod.gpus or 0)
     for n in sorted(used):
-        yield n, known[n], used[n], 0 if n in hidden else free[n]
+        free[n] &= ~kept[n]
+        one = beside(known[n], instance.cluster.nodes[n], kept[n])
+        yield n, one, used[n], kept[n], 0 if n in hidden else free[n]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from models.hardware import bits
 from models.instance.disruption_budgets import taken
 from models.instance.gang import Gang
 from models.instance.instance import Instance
@@ -29,13 +30,43 @@ from models.rules.giving_way import Victims
 from models.values.tier_values import known_masks
 
 
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """A GPU (mask) of a node that stays shared while a pod of these roles, by gang, is there."""
+
+    node: int
+    gpu: int
+    roles: frozenset[tuple[int, int]]
+
+
+def keeping(
+    instance: Instance, choices: Sequence[Choice], rooms: Sequence[Room]
+) -> tuple[Keeping, ...]:
+    """The GPUs that only pods share of which is decided whether they stay. ``rooms``: next to all others."""
+    found: dict[tuple[int, int], set[tuple[int, int]]] = {}
+    for choice in choices:
+        roles = instance.gangs[choice.gang].roles
+        standing = {(p.role, p.node) for p in instance.gangs[choice.gang].running_pods}
+        for number, role in enumerate(roles):
+            for n, mask in role.keeps:
+                if not instance.schedulable(instance.cluster.nodes[n]):
+                    continue  # nobody gets what is free there
+                for gpu in bits(mask & ~rooms[n].kept) if (number, n) in standing else ():
+                    found.setdefault((n, 1 << gpu), set()).add((choice.gang, number))
+    return tuple(Keeping(n, gpu, frozenset(own)) for (n, gpu), own in sorted(found.items()))
+
+
 @dataclass(frozen=True)
 class PlacementRequests:
-    """``demands``: of every option with pods to place; ``origin``: their (choice, option)."""
+    """``demands``: of every option with pods to place; ``origin``: their (choice, option).
+
+    ``keeping``: shared GPUs of which it is decided whether they stay so.
+    """
 
     choices: tuple[Choice, ...]
     demands: tuple[Demand, ...]
     origin: tuple[tuple[int, int], ...]
+    keeping: tuple[Keeping, ...] = ()
 
     def effect(self, number: int) -> Effect:
         """The effect of the option with that demand."""
@@ -43,7 +74,9 @@ class PlacementRequests:
         return self.choices[choice].options[position].effect
 
 
-def collect_requests(choices: Sequence[Choice]) -> PlacementRequests:
+def collect_requests(
+    choices: Sequence[Choice], kept: tuple[Keeping, ...] = ()
+) -> PlacementRequests:
     origin = tuple(
         (number, position)
         for number, choice in enumerate(choices)
@@ -51,7 +84,7 @@ def collect_requests(choices: Sequence[Choice]) -> PlacementRequests:
         if option.demand.roles
     )
     demands = (choices[number].options[position].demand for number, position in origin)
-    return PlacementRequests(tuple(choices), tuple(demands), origin)
+    return PlacementRequests(tuple(choices), tuple(demands), origin, kept)
 
 
 def victims(instance: Instance, choices: Sequence[Choice]) -> Victims:
@@ -174,12 +207,14 @@ def build_base_state(
         if new is not old and new.pods and moves_pods(old.pods, new.pods)
     ]
     room = rooms(instance, always)
+    kept = keeping(instance, choices, room)
+    usages = _with_kept(_deciding(instance, node_usages(instance, choices), room), choices, kept)
     return BaseState(
-        collect_requests(choices),
+        collect_requests(choices, kept),
         tuple(away),
         room,
         tuple(known_masks(instance, always)),
-        _deciding(instance, node_usages(instance, choices), room),
+        usages,
         (len(moved), sum(moved)),
         taken(instance, away),
     )
@@ -193,6 +228,16 @@ def _deciding(instance: Instance, node_usages: NodeUsages, room: Sequence[Room])
         for n, usages in node_usages.items()
         if instance.schedulable(nodes[n]) or needs_cases(nodes[n], room[n], usages)
     }
+
+
+def _with_kept(
+    usages: NodeUsages, choices: Sequence[Choice], kept: Sequence[Keeping]
+) -> NodeUsages:
+    """With each of these GPUs as a choice of its own, after the others: whether it stays shared."""
+    found = {n: dict(own) for n, own in usages.items()}
+    for number, one in enumerate(kept, len(choices)):
+        found.setdefault(one.node, {})[number] = (NodeUsage(one.gpu),)
+    return dict(sorted(found.items()))
 
 
 def _still_free(
@@ -211,10 +256,22 @@ def _still_free(
     if not came:
         return tuple(choices)
     left, held = rooms(instance, away), known_masks(instance, away)
+    whole = [0] * len(held)
+    for one in away:
+        for pod in one.pods:
+            whole[pod.node] |= pod.gpus or 0
 
     def free(option: Option) -> bool:
         here = usage_by_node(instance, option.demand.gang, option.demand.stays)
-        return all(fits(left[n], held[n], what) for n, what in here.items() if n in came)
+        roles = instance.gangs[option.demand.gang].roles
+        kept = (
+            roles[p.role].keeps_on(p.node) & whole[p.node]
+            for p in option.demand.stays
+            if p.node is not None
+        )
+        return not any(kept) and all(
+            fits(left[n], held[n], what) for n, what in here.items() if n in came
+        )
 
     return tuple(
         replace(choice, options=tuple(option for option in choice.options if free(option)))

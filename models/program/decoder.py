@@ -6,7 +6,7 @@ Every piece gets a server and a set of its type, and the pods of a slice one dom
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
 from models.hardware import bits
@@ -105,7 +105,7 @@ def decode(
 ) -> tuple[GangDecision, ...]:
     """One decision a gang. Shape of ``values``: one integer a variable of the program."""
     staying = staying_decisions(instance, requests, variables.admits, values, base)
-    left = rooms(instance, staying)
+    left = beside_kept(rooms(instance, staying), requests, variables, values)
     free = [
         carve_slots(region, left, variables.flows[number], values)
         for number, region in enumerate(region_set.regions)
@@ -132,6 +132,26 @@ def decode(
             granted[demand.gang] = (demand, GangSlots())
             assign_slots(free, [piece], granted[demand.gang][1])
     return build_decisions(instance, left, staying, granted)
+
+
+def beside_kept(
+    left: Sequence[Room],
+    requests: PlacementRequests,
+    variables: Variables,
+    values: Sequence[int],
+) -> list[Room]:
+    """The rooms without GPUs that stay shared because a pod comes to them."""
+    found = list(left)
+    for one, variable in zip(requests.keeping, variables.keeping, strict=True):
+        room = found[one.node]
+        if values[variable] and room.mask & one.gpu:
+            found[one.node] = replace(
+                room,
+                mask=room.mask & ~one.gpu,
+                free_gpus=max(0, room.free_gpus - 1),
+                kept=room.kept | one.gpu,
+            )
+    return found
 
 
 def staying_decisions(

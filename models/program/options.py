@@ -297,7 +297,7 @@ class StayingSets:
         node, room = instance.cluster.nodes[pod.node], self._rooms[pod.node]
         if (
             pod.node not in eligible_nodes(instance, self._gang, role)
-            or (pod.gpus or 0) & ~node.healthy
+            or (pod.gpus or 0) & ~node.givable
         ):
             return False
         hidden = room.blind and node.model and not by_count(node.model, node.effective_nics)

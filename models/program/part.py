@@ -142,7 +142,12 @@ class Standing:
 
     def _came(self, gang: int, n: int) -> bool:
         """Whether the gang has pods on a node, or GPUs there, that it does not have now."""
-        now = {(p.role, p.index): p.gpus for p in self.instance.gangs[gang].pods if p.node == n}
+        spec = self.instance.gangs[gang]
+        now = {
+            (p.role, p.index): p.gpus if spec.roles[p.role].gpus else 0
+            for p in spec.pods
+            if p.node == n
+        }
         return any(
             pod.node == n and (pod.gpus or 0) != (now.get((pod.role, pod.index), -1) or 0)
             for pod in self.decisions[gang].pods
@@ -252,30 +257,35 @@ class Standing:
     def _without_fixed(self, n: int, freed: set[int]) -> Node:
         """The node without what pods of other gangs hold there after the plan."""
         node = self.instance.cluster.nodes[n]
-        mask, unknown, used = 0, 0, Counter[str]()
-        for role_gpus, requests, pod in self._fixed(n, freed):
+        mask, kept, unknown, used = 0, 0, 0, Counter[str]()
+        for role, pod in self._fixed(n, freed):
             if pod.gpus is None:
-                unknown += role_gpus
+                unknown += role.gpus
             mask |= pod.gpus or 0
-            used.update(dict(requests))
+            kept |= role.keeps_on(n)
+            used.update(dict(role.requests))
             used[PODS] += 1
         if not used:
             return node
+        given = node.releasable & mask
+        gone = [one for one in node.shared if one.gpu is not None and given >> one.gpu & 1]
+        for one in gone:  # nothing of it is shared any more
+            used.update(dict(one.used))
         return replace(
             node,
             unhealthy=node.unhealthy | mask,
             unknown_unhealthy=node.unknown_unhealthy + unknown,
+            shared=tuple(one for one in node.shared if one not in gone),
+            releasable=node.releasable & ~(kept | mask),
             allocatable=tuple((name, most - used[name]) for name, most in node.allocatable),
         )
 
-    def _fixed(
-        self, n: int, freed: set[int]
-    ) -> Iterator[tuple[int, tuple[tuple[str, int], ...], PodPlacement]]:
+    def _fixed(self, n: int, freed: set[int]) -> Iterator[tuple[Role, PodPlacement]]:
         for gang in sorted(self.by_node[n] - freed):
             roles = self.instance.gangs[gang].roles
             for pod in self.decisions[gang].pods:
                 if pod.node == n:
-                    yield roles[pod.role].gpus, roles[pod.role].requests, pod
+                    yield roles[pod.role], pod
 
     def _budgets(self, freed: set[int]) -> tuple[DisruptionBudget, ...]:
         """What the evictions of other gangs leave of the disruption budgets."""
@@ -319,7 +329,11 @@ def _on(gang: Gang, position: Mapping[int, int]) -> Gang:
     planned = tuple(
         replace(pod, node=position[pod.node]) for pod in gang.planned if pod.node in position
     )
-    return replace(gang, pods=pods, planned=planned)
+    roles = (
+        replace(role, keeps=tuple((position[n], m) for n, m in role.keeps if n in position))
+        for role in gang.roles
+    )
+    return replace(gang, roles=tuple(roles), pods=pods, planned=planned)
 
 
 ALWAYS_EMPTY = 1 << 30

@@ -257,7 +257,7 @@ def build_regions(
     """
     if held is None:
         nodes = instance.cluster.nodes
-        held = [n.healthy & ~room.mask for n, room in zip(nodes, rooms, strict=True)]
+        held = [n.givable & ~room.mask for n, room in zip(nodes, rooms, strict=True)]
     counted = pod_rules(instance).by_role
     sets = {role.nodes: None for demand in demands for role in demand.roles}
     used = sorted(frozenset(node_usages).union(*sets))

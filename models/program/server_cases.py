@@ -118,7 +118,7 @@ def server_cases(
 
 
 def _case(node: Node, room: Room, held: int, known: int, blind: int) -> Case:
-    mask = node.healthy & ~(held | known)
+    mask = node.givable & ~(held | known)
     free = max(0, mask.bit_count() - room.unknown - blind) if room.free_gpus else 0
     return Case(known, blind, held | known, mask, free, room.blind or blind > 0)
 

@@ -181,7 +181,8 @@ Owner = GangVariables | GroupVariables | PodPool | Partition | SharedGpus
 class Variables:
     """All variables. ``siblings``: identical gangs placed one by one, in the order in which they start.
 
-    ``admits[c][o]``: whether option o of choice c is chosen. ``partitions``: of GPUs.
+    ``admits[c][o]``: whether option o of choice c is chosen. ``partitions``: of GPUs. ``keeping``: whether
+    each GPU of ``PlacementRequests.keeping`` stays shared.
     """
 
     gangs: list[GangVariables]
@@ -191,6 +192,7 @@ class Variables:
     siblings: list[tuple[int, ...]]
     admits: list[list[int]]
     partitions: list[Partition | SharedGpus] = field(default_factory=list)
+    keeping: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -309,9 +311,10 @@ def create(
             preferences.alone(program, variables)
     stays = staying(instance, program, requests, admits)
     partitions = preferences.partitions()
-    flows = preferences.flows(program, admits)
+    keeping = [program.boolean() for _ in requests.keeping]
+    flows = preferences.flows(program, [*admits, *([one] for one in keeping)])
     preferences.pieces(program)
-    return Variables(gangs, groups, stays, flows, siblings, admits, partitions)
+    return Variables(gangs, groups, stays, flows, siblings, admits, partitions, keeping)
 
 
 def option_of(

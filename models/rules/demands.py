@@ -75,6 +75,10 @@ class RoleDemand:
         """The innermost slices."""
         return self.layers[0] if self.layers else ()
 
+    def keeps_on(self, n: int) -> int:  # noqa: ARG002
+        """None: of what is asked on the empty cluster nobody shares a GPU yet."""
+        return 0
+
     @property
     def count(self) -> int:
         return len(self.indices)

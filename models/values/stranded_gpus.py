@@ -47,16 +47,20 @@ def free_gpus(instance: Instance, decisions: Sequence[GangDecision]) -> FreeGpus
     """What these decisions leave free, whatever the condition of the nodes."""
     nodes = instance.cluster.nodes
     held, hidden, known = [0] * len(nodes), [0] * len(nodes), [0] * len(nodes)
+    kept = [0] * len(nodes)
     for gang, decision in zip(instance.gangs, decisions, strict=True):
         for pod in decision.pods:
             gpus = gang.roles[pod.role].gpus
             held[pod.node] += gpus
             hidden[pod.node] += gpus if pod.gpus is None else 0
             known[pod.node] |= pod.gpus or 0
-    whole = (node.whole_gpus - len(node.shared) for node in nodes)
+            kept[pod.node] |= gang.roles[pod.role].keeps_on(pod.node)
+    whole = (
+        node.whole_gpus - len(node.still_shared(own)) for node, own in zip(nodes, kept, strict=True)
+    )
     unheld = tuple(max(0, gpus - own) for gpus, own in zip(whole, held, strict=True))
     idle = (
-        (node.healthy & ~known[n]).bit_count() - node.unknown_unhealthy - hidden[n]
+        (node.givable & ~(known[n] | kept[n])).bit_count() - node.unknown_unhealthy - hidden[n]
         for n, node in enumerate(nodes)
     )
     return FreeGpus(unheld, tuple(max(0, min(a, b)) for a, b in zip(idle, unheld, strict=True)))

@@ -5,6 +5,7 @@ The search scores with these functions and the plan states their results. The ju
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -137,9 +138,9 @@ def _known_before(instance: Instance) -> list[int]:
 def known_masks(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
     """Mask of GPUs known to be held after the plan, a node."""
     known = [0] * len(instance.cluster.nodes)
-    for decision in decisions:
+    for gang, decision in zip(instance.gangs, decisions, strict=True):
         for pod in decision.pods:
-            known[pod.node] |= pod.gpus or 0
+            known[pod.node] |= (pod.gpus or 0) | gang.roles[pod.role].keeps_on(pod.node)
     return known
 
 
@@ -403,15 +404,19 @@ class Evaluation:
     @property
     def has_gpus_for_parts(self) -> bool:
         """Whether idle GPUs are found for all instances and parts: a program may pack them more tightly."""
-        nodes = self.instance.cluster.nodes
-        left = {n: -gpus for n, gpus in self._taken_gpus().items()}
+        nodes, could = self.instance.cluster.nodes, reshaping(self.instance)
+        left, given = {n: -gpus for n, gpus in self._taken_gpus().items()}, Counter[int]()
+        kept, asked = Counter[int](), {n for n in could if n in left or nodes[n].releasable}
+        for role, pod in self._pods(asked) if asked else ():
+            kept[pod.node] |= role.keeps_on(pod.node)
+            given[pod.node] |= pod.gpus or 0
+            if pod.node in left and pod.gpus is None:
+                left[pod.node] -= role.gpus
+        if any(given[n] & mask for n, mask in kept.items()):
+            return False  # a GPU that stays shared is given whole
         for n in left:
-            left[n] += nodes[n].healthy.bit_count() - nodes[n].unknown_unhealthy
-        for role, pod in self._pods(left) if left else ():
-            known = pod.gpus is not None
-            left[pod.node] -= (
-                ((pod.gpus or 0) & nodes[pod.node].healthy).bit_count() if known else role.gpus
-            )
+            idle = nodes[n].givable & ~(kept[n] | given[n])
+            left[n] += idle.bit_count() - nodes[n].unknown_unhealthy
         return all(gpus >= 0 for gpus in left.values())
 
     @property

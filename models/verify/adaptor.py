@@ -26,7 +26,7 @@ from models.verify.instance_facts import (
     read_instance,
 )
 from models.verify.partitions import with_partitions
-from models.verify.shares import with_shares
+from models.verify.shares import with_released, with_shares
 from models.verify.violation import Violation, printable, quoted
 
 MAX_BITS = 4096
@@ -126,6 +126,9 @@ def read_case(
     faults.found.extend(known.faults)
     reader = known.gang_reader.reporting_to(faults)
     facts = known.facts
+    gangs = _stated_gangs(faults, document.spec.gangs, facts, reader)
+    pods = (one.pods.values() for one in gangs)
+    facts = with_released(facts, zip(facts.gangs, pods, strict=False))
     if document.spec.partitions:
         facts, wrong = with_partitions(document.spec.partitions, facts)
         for fault in wrong:
@@ -134,7 +137,6 @@ def read_case(
         facts, wrong = with_shares(document.spec.shares, facts)
         for fault in wrong:
             faults.add(*fault)
-    gangs = _stated_gangs(faults, document.spec.gangs, facts, reader)
     _check_amounts(faults, document.status)
     # Wrong order leaves everything well defined; any other fault makes the rest guesswork.
     broken = any(fault.rule != "order" for fault in faults.found)

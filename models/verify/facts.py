@@ -55,7 +55,7 @@ class Node:
     partitions. ``could``: instances that its GPUs could have besides, but not all at once.
     ``stated``: what the document says is allocatable, without instances to come. ``sharers``: GPUs that pods
     which run share, which count as partitioned; ``comes`` and ``unknown_comes`` have those that the plan
-    shares.
+    shares. ``released``: those that nobody shares any more.
     """
 
     name: str
@@ -75,6 +75,7 @@ class Node:
     unknown_partitioned: int
     dynamic_mig: str | None
     comes: int
+    released: int
     could: Mapping[str, int]
     sharing: GpuSharing | None
     sharers: tuple[Sharer, ...]
@@ -100,16 +101,17 @@ class Node:
     @property
     def as_it_was(self) -> Node:
         """Before the plan partitions GPUs: as if its GPUs could have all instances at once."""
-        if not self.comes and not self.unknown_comes and not self.could:
+        if not (self.comes or self.unknown_comes or self.could or self.released):
             return self
         offered = {name: most + self.could.get(name, 0) for name, most in self.allocatable.items()}
         return replace(
             self,
-            partitioned=self.partitioned & ~self.comes,
-            unhealthy=self.unhealthy & ~self.comes,
+            partitioned=(self.partitioned & ~self.comes) | self.released,
+            unhealthy=(self.unhealthy & ~self.comes) | self.released,
             unknown_unhealthy=self.unknown_unhealthy - self.unknown_comes,
             unknown_partitioned=self.unknown_partitioned - self.unknown_comes,
             comes=0,
+            released=0,
             unknown_comes=0,
             could={},
             allocatable=offered,
@@ -289,7 +291,8 @@ class Facts:
     """Nodes sorted by name, gangs by (namespace, name). ``now``: ages are counted to it.
 
     ``budgets``: evictions that each disruption budget allows, by namespace and name. ``queues``: by name,
-    sorted; their parents exist and form a tree.
+    sorted; their parents exist and form a tree. ``releases``: by node and index, the shared GPUs that
+    are idle once no pod of these roles (namespace and name of the gang, role) is on the node.
     """
 
     levels: tuple[Level, ...]
@@ -299,6 +302,7 @@ class Facts:
     now: int
     budgets: Mapping[tuple[str, str], int]
     queues: Mapping[str, QueueSpec]
+    releases: Mapping[tuple[int, int], frozenset[tuple[str, str, int]]]
 
     @property
     def counts_goodput(self) -> bool:
@@ -308,7 +312,9 @@ class Facts:
     @property
     def reshapes(self) -> bool:
         """Whether a plan may partition GPUs: then what has room depends on which."""
-        return any(node.could or node.comes or node.unknown_comes for node in self.nodes)
+        return bool(self.releases) or any(
+            node.could or node.comes or node.unknown_comes for node in self.nodes
+        )
 
     @property
     def free_restarts(self) -> bool:

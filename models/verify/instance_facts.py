@@ -29,7 +29,7 @@ from models.tiers import MAINS, objective_names
 from models.units import InvalidValueError
 from models.verify.facts import Facts, Gang, Node, Pod, PodKey, PodRule, Role
 from models.verify.partitions import INSTANCES, slices_of, with_could
-from models.verify.shares import is_part, with_parts, with_sharers
+from models.verify.shares import Owner, is_part, releasable, with_parts, with_sharers
 from models.verify.violation import Violation, printable, quoted
 
 MAX_FAULTS = 50
@@ -92,6 +92,7 @@ def read_instance(faults: Faults, instance: PlanInstance) -> tuple[Facts, GangRe
         if not instances <= node.allocatable.keys():
             what = "states no number of instances that a role requests"
             faults.add("form", f"{where}.nodes.{printable(node.name)}.allocatable", what)
+    releases = releasable(nodes, gangs, reader.sharers, reader.owners, policy.gpu_binding)
     nodes = with_sharers(nodes, reader.sharers) if reader.sharers else nodes
     if any(map(is_part, requested)):
         nodes = with_parts(nodes, requested)
@@ -100,7 +101,7 @@ def read_instance(faults: Faults, instance: PlanInstance) -> tuple[Facts, GangRe
         nodes = with_could(nodes, instances, gangs, policy.gpu_binding)
     queues = _queues(faults, instance.queues, reader.levels)
     _check_pins(faults, instance.queues, nodes, spec.levels)
-    return Facts(spec.levels, nodes, gangs, policy, now, budgets, queues), reader
+    return Facts(spec.levels, nodes, gangs, policy, now, budgets, queues, releases), reader
 
 
 def _with_places(faults: Faults, node: Node) -> Node:
@@ -279,6 +280,7 @@ class _NodeReader:
             unknown_partitioned=document.unknown_partitioned,
             dynamic_mig=document.dynamic_mig,
             comes=0,
+            released=0,
             could={},
             sharing=document.sharing,
             sharers=(),
@@ -452,6 +454,7 @@ class GangReader:
         self.budgets = budgets
         self.min_run_times = min_run_times
         self.sharers: dict[int, dict[int | str, list[tuple[str, int | None]]]] = {}
+        self.owners: dict[tuple[int, int], set[Owner]] = {}
         # Roles without a fault by their documents, which gangs may share.
         self._roles: dict[int, tuple[Role, ...]] = {}
         # Roles whose affinity has no fault, by the affinity.
@@ -667,7 +670,10 @@ class GangReader:
             gpu: int | str = (
                 pod.gpu_group or f"{document.metadata.namespace}/{document.pod_name(pod)}"
             )
-            gpu = pod.gpus[0] if pod.gpus else gpu
+            if pod.gpus:
+                gpu = pod.gpus[0]
+                owner = (document.metadata.namespace, document.metadata.name, found.role)
+                self.owners.setdefault((found.node, gpu), set()).add(owner)
             self.sharers.setdefault(found.node, {}).setdefault(gpu, []).append((part, None))
             return Pod(found.role, found.index, found.node, 0)
         return found

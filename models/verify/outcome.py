@@ -16,6 +16,7 @@ from models.verify.rates.bandwidth import Bandwidth
 from models.verify.rates.group_rates import GroupBandwidths
 from models.verify.rates.ranks import Ranks, ranked, sound
 from models.verify.rates.speed import GangSpeeds
+from models.verify.shares import left_by_all
 
 Found = TypeVar("Found")
 
@@ -147,6 +148,11 @@ class Outcome:
     def free_gpus(self) -> Sequence[int]:
         """By node, what ``usage`` leaves."""
         return [self.usage.free(n, node) for n, node in enumerate(self.facts.nodes)]
+
+    @cached_property
+    def idle_shared(self) -> Sequence[tuple[int, int]]:
+        """Shared GPUs of which no pod is left, by node and index."""
+        return left_by_all(self.facts, ((one.gang, one.pods.values()) for one in self.changes))
 
     @cached_property
     def models(self) -> Mapping[str, Sequence[int]]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
 from models.documents.cluster import GpuSharing
 from models.documents.plan import PlanShare
-from models.verify.facts import Facts, Node, Sharer
+from models.verify.facts import Facts, Gang, Node, Pod, Sharer
 from models.verify.partitions import NO_NUMBER, Fault, without_instances
 from models.verify.violation import quoted
 
@@ -32,6 +32,9 @@ Amounts = tuple[Fraction, Fraction, Fraction]
 """Shares of the memory and of the cores of a GPU, and pods."""
 
 ONE, NONE = Fraction(1), Fraction(0)
+
+Owner = tuple[str, str, int]
+"""Namespace and name of a gang, and a role of it."""
 
 
 def is_part(resource: str) -> bool:
@@ -85,6 +88,76 @@ def with_sharers(
     return tuple(found)
 
 
+def releasable(
+    nodes: Sequence[Node],
+    gangs: Sequence[Gang],
+    sharers: Mapping[int, Mapping[int | str, object]],
+    owners: Mapping[tuple[int, int], Collection[Owner]],
+    binding: str,
+) -> dict[tuple[int, int], frozenset[Owner]]:
+    """GPUs, by node and index, that are idle once no pod of the roles that share them is on the node.
+
+    None where it is not known which GPUs are held or unhealthy, and none of which a gang can neither stop
+    nor move. ``nodes``: without what pods share.
+    """
+    hidden = {
+        pod.node
+        for gang in gangs
+        for pod in gang.running_pods.values()
+        if pod.gpus is None and gang.roles[pod.role].gpus
+    }
+    leaves = {gang.key for gang in gangs if gang.movable or gang.preemptible}
+    found = {}
+    for (n, gpu), own in owners.items():
+        node = nodes[n]
+        blind = binding == "none" and node.model is not None and not node.model.switched
+        named = not any(isinstance(one, str) for one in sharers[n])
+        clear = named and not blind and not node.unknown_unhealthy and n not in hidden
+        able = all((namespace, name) in leaves for namespace, name, _ in own)
+        if node.sharing is not None and clear and able and node.healthy >> gpu & 1:
+            found[n, gpu] = frozenset(own)
+    return found
+
+
+def with_released(facts: Facts, after: Iterable[tuple[Gang, Iterable[Pod]]]) -> Facts:
+    """The facts with GPUs idle that nobody shares any more. ``after``: the pods of each gang in the plan."""
+    if not facts.releases:
+        return facts
+    nodes = list(facts.nodes)
+    for n, gpu in left_by_all(facts, after):
+        nodes[n] = _released(nodes[n], gpu)
+    return replace(facts, nodes=tuple(nodes))
+
+
+def left_by_all(facts: Facts, after: Iterable[tuple[Gang, Iterable[Pod]]]) -> list[tuple[int, int]]:
+    """By node and index, shared GPUs that all have left. ``after``: the pods of each gang in the plan."""
+    if not facts.releases:
+        return []
+    there = {(*gang.key, pod.role, pod.node) for gang, pods in after for pod in pods}
+    found = facts.releases.items()
+    return [(n, gpu) for (n, gpu), own in found if not any((*one, n) in there for one in own)]
+
+
+def _released(node: Node, gpu: int) -> Node:
+    (mine,) = (one for one in node.sharers if one.gpu == gpu)
+    offered = Counter(node.allocatable)
+    offered.subtract(mine.parts)
+    could = dict(node.could)
+    for resource in filter(is_part, node.allocatable) if node.sharing is not None else ():
+        more = _more(resource, node.sharing, ()) - _more(resource, node.sharing, mine.parts)
+        could[resource] = could.get(resource, 0) + more
+    bit = 1 << gpu
+    return replace(
+        node,
+        sharers=tuple(one for one in node.sharers if one is not mine),
+        allocatable=dict(offered),
+        could=could,
+        partitioned=node.partitioned & ~bit,
+        unhealthy=node.unhealthy & ~bit,
+        released=node.released | bit,
+    )
+
+
 def with_parts(nodes: Sequence[Node], requested: Collection[str]) -> tuple[Node, ...]:
     """The nodes with what their GPUs could have of each part that roles request."""
     parts = sorted(filter(is_part, requested))
@@ -119,6 +192,7 @@ def unshared(node: Node, *, repaired: bool = False) -> Node:
         node,
         sharers=(),
         comes=0,
+        released=0,
         unknown_comes=0,
         partitioned=partitioned,
         unhealthy=partitioned if repaired else node.unhealthy & ~mask,

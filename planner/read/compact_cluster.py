@@ -373,7 +373,7 @@ def _without_gpus(document: NodeDocument, entry: Entry[ClusterDocument], at: Pat
 
 def _node(document: NodeDocument, model: ServerModel | None, levels: tuple[Level, ...]) -> Node:
     """The node of an entry, under the entry's own name. What `mig` states and none holds is allocatable."""
-    own: dict[str, object] = {"reshapable": (), "shared": ()}
+    own: dict[str, object] = {"reshapable": (), "shared": (), "releasable": 0}
     if document.dynamic_mig is not None and (board := board_named(document.dynamic_mig)):
         own["dynamic_mig"] = board.name
     if document.mig:

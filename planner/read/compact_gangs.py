@@ -478,6 +478,7 @@ class GangReader:
             max=most,
             step=step,
             elastic=not isinstance(role.replicas, int),
+            keeps=(),
             requests=tuple(sorted(role.all_requests.items())),
             required=self._level(topology.required),
             preferred=self._level(topology.preferred),

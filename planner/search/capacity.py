@@ -29,7 +29,7 @@ from models.instance.eligibility import model_matches, tolerated
 from models.instance.gang import Gang, has_parts, is_part
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS, free_on
-from models.instance.reshaping import reshaping, taken_gpus
+from models.instance.reshaping import beside, reshaping, taken_gpus
 from models.instance.solution import GangDecision, PodPlacement, placed
 from models.mig import RESOURCE
 from models.rules.shape import spare_nodes
@@ -68,6 +68,11 @@ class Held(NamedTuple):
     pod: PodPlacement
     requests: tuple[tuple[str, int], ...] = ()
     exclusive: int | None = None
+    keeps: tuple[tuple[int, int], ...] = ()
+
+    def keeps_on(self, n: int) -> int:
+        """Mask of the GPUs of a node that stay shared while it is there."""
+        return dict(self.keeps).get(n, 0)
 
 
 def held_by(instance: Instance, decisions: Sequence[GangDecision] | None = None) -> list[Held]:
@@ -75,7 +80,7 @@ def held_by(instance: Instance, decisions: Sequence[GangDecision] | None = None)
     stand = (placed(gang, gang.running_pods) for gang in instance.gangs)
     after = stand if decisions is None else (decision.pods for decision in decisions)
     return [
-        Held(role.gpus, pod, role.requests, gang.exclusive)
+        Held(role.gpus, pod, role.requests, gang.exclusive, role.keeps)
         for gang, pods in zip(instance.gangs, after, strict=True)
         for pod in pods
         for role in (gang.roles[pod.role],)
@@ -183,15 +188,18 @@ class FreeRoom:
     ) -> dict[str, IntArray]:
         """Pods with each of these parts on every node; ``idle``: GPUs that no pod has whole."""
         used: dict[int, Counter[str]] = {n: Counter() for n in nodes}
+        kept = Counter[int]()
         for one in held:
             if one.pod.node in used:
                 used[one.pod.node].update(dict(one.requests))
+                kept[one.pod.node] |= one.keeps_on(one.pod.node)
         known, every = reshaping(self._instance), self._instance.cluster.nodes
         found = {name: np.zeros(len(every), dtype=np.int64) for name in resources}
         for n, own in used.items():
             left = {name: most - own[name] for name, most in every[n].allocatable}
             if n in known:
-                left.update(known[n].left(idle[n], own)[1])
+                one_way = beside(known[n], every[n], kept[n])
+                left.update(one_way.left(idle[n], own)[1])
             for name in resources:
                 found[name][n] = max(0, left.get(name, 0))
         return {name: np.minimum(rooms, self._slots) for name, rooms in found.items()}

@@ -17,7 +17,7 @@ from models.instance.disruption_budgets import guards
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS, Room, is_blind
-from models.instance.reshaping import Filling, reshaping
+from models.instance.reshaping import Filling, Reshaping, beside, reshaping
 from models.instance.run_times import protected
 from models.instance.solution import GangDecision, PodPlacement
 from models.program.base_state import base_decisions, outcome, standing_pods
@@ -60,7 +60,7 @@ class NodeSpace:
     ``stays``, ``known``: masks of GPUs held by pods that stay, and by any pod. ``unknown``: GPUs
     held or unhealthy, of unknown index. ``raw``: healthy GPUs in no pod, negative if pods that stay
     hold more. ``free``: GPUs that may be given. ``left``: free amount of each limiting resource.
-    ``blind``: no GPU indices are given here.
+    ``blind``: no GPU indices are given here. ``kept``: mask of releasable GPUs that stay shared.
     """
 
     tenants: dict[Key, tuple[PodPlacement, bool]] = field(default_factory=dict)
@@ -72,6 +72,7 @@ class NodeSpace:
     free: int = 0
     left: dict[str, int] = field(default_factory=dict)
     blind: bool = False
+    kept: int = 0
 
 
 class FreeSpace:
@@ -90,6 +91,7 @@ class FreeSpace:
         self._places: dict[int, dict[tuple[int, int], PodPlacement]] = {}
         self._reshaping = reshaping(instance)
         self._wanted: dict[int, tuple[int, dict[str, int]]] = {}
+        self._beside: dict[int, Reshaping] = {}
         self.usable = [instance.schedulable(node) for node in instance.cluster.nodes]
         self._packings: dict[tuple[object, ...], Packing] = {}
         self._packing_of: dict[int, Packing] = {}
@@ -168,7 +170,7 @@ class FreeSpace:
             node = self.instance.cluster.nodes[n]
             key = (node.model, node.effective_nics)
             if key not in self._packings:
-                room = Room(node.healthy, 0, node.gpus, (), blind=False)
+                room = Room(node.givable, 0, node.gpus, (), blind=False)
                 self._packings[key] = packing_of(node, [room])
             self._packing_of[n] = self._packings[key]
         return self._packing_of[n]
@@ -197,9 +199,9 @@ class FreeSpace:
         added = [(key, pod) for key, (pod, stays) in node_space.tenants.items() if not stays]
         if not added:
             return True
-        held = node_space.stays
+        held = node_space.stays | node_space.kept
         for _, pod in added:
-            if (pod.gpus or 0) & (held | ~node.healthy):
+            if (pod.gpus or 0) & (held | ~node.givable):
                 return False
             held |= pod.gpus or 0
         roles = [self.instance.gangs[key[0]].roles[key[1]] for key, _ in added]
@@ -331,7 +333,7 @@ class FreeSpace:
 
     def _count(self, n: int) -> None:
         node, node_space = self.instance.cluster.nodes[n], self.by_node[n]
-        stays = known = added = 0
+        stays = known = added = kept = 0
         unknown = node.unknown_unhealthy
         left = dict(node.allocatable)
         for (gang, number, _), (pod, standing) in node_space.tenants.items():
@@ -342,12 +344,13 @@ class FreeSpace:
             else:
                 known |= pod.gpus
                 stays |= pod.gpus if standing else 0
+            kept |= role.keeps_on(n)
             for resource, amount in ((PODS, 1), *role.requests):
                 if resource in left:
                     left[resource] -= amount
-        node_space.stays, node_space.known = stays, known
+        node_space.stays, node_space.known, node_space.kept = stays, known, kept
         node_space.unknown, node_space.left = unknown, left
-        node_space.mask = node.healthy & ~known
+        node_space.mask = node.givable & ~(known | kept)
         node_space.raw = node_space.mask.bit_count() - unknown - added
         if n in self._reshaping:
             self._reshape(n)
@@ -356,8 +359,9 @@ class FreeSpace:
 
     def _reshape(self, n: int) -> None:
         """Take off what pods with instances take, and say how many more instances there can be."""
-        node_space, one = self.by_node[n], self._reshaping[n]
-        offered = dict(self.instance.cluster.nodes[n].allocatable)
+        node_space, node = self.by_node[n], self.instance.cluster.nodes[n]
+        one = self._beside[n] = beside(self._reshaping[n], node, node_space.kept)
+        offered = dict(node.allocatable)
         used = {r: offered[r] - node_space.left[r] for r in one.resources}
         self._wanted[n] = (node_space.raw, used)
         node_space.raw, left = one.left(node_space.raw, used)
@@ -367,7 +371,9 @@ class FreeSpace:
     def filled(self, fillings: Mapping[int, Sequence[Filling]]) -> Iterator[None]:
         """Meanwhile GPUs of these nodes have such parts, and no others there are partitioned or shared."""
         known = self._reshaping
-        own = {n: known[n].decided(self._wanted[n][1], chosen) for n, chosen in fillings.items()}
+        own = {
+            n: self._beside[n].decided(self._wanted[n][1], chosen) for n, chosen in fillings.items()
+        }
         self._reshaping = {**known, **own}
         self._recount_nodes(own)
         try:
@@ -385,25 +391,35 @@ class FreeSpace:
         self, n: int, gpus: int, used: Mapping[str, int]
     ) -> tuple[int, Mapping[str, int]] | None:
         """GPUs and instances left on a node beside so much more; None where no GPU may be partitioned."""
-        one = self._reshaping.get(n)
+        one = self._beside.get(n)
         if one is None:
             return None
         idle, _ = self._wanted[n]
-        return one.left(idle - gpus, self._beside(n, used))
+        return one.left(idle - gpus, self._used_beside(n, used))
 
     def holds(self, pods: Iterable[PodPlacement], roles: Sequence[Role]) -> bool:
         """Whether GPUs that may be partitioned have room for these pods, too, whole and in parts."""
-        gpus, used = Counter[int](), dict[int, Counter[str]]()
+        gpus, used, kept = Counter[int](), dict[int, Counter[str]](), Counter[int]()
         for pod in pods if self._reshaping else ():
             gpus[pod.node] += roles[pod.role].gpus
             used.setdefault(pod.node, Counter()).update(dict(roles[pod.role].requests))
-        return all(
-            (idle := self._wanted[n][0] - gpus[n]) >= one.taken(self._beside(n, own), max(0, idle))
-            for n, own in used.items()
-            if (one := self._reshaping.get(n)) is not None
-        )
+            kept[pod.node] |= roles[pod.role].keeps_on(pod.node)
+        return all(self._holds(n, gpus[n], own, kept[n]) for n, own in used.items())
 
-    def _beside(self, n: int, used: Mapping[str, int]) -> dict[str, int]:
+    def _holds(self, n: int, gpus: int, used: Mapping[str, int], kept: int) -> bool:
+        """``kept``: mask of GPUs that stay shared with these pods."""
+        one, here = self._beside.get(n), self.by_node[n]
+        if one is None:
+            return True
+        if kept & here.known:
+            return False  # a GPU that was shared is given whole
+        again = kept & ~here.kept
+        if again:
+            one = beside(self._reshaping[n], self.instance.cluster.nodes[n], here.kept | again)
+        idle = self._wanted[n][0] - gpus - again.bit_count()
+        return idle >= one.taken(self._used_beside(n, used), max(0, idle))
+
+    def _used_beside(self, n: int, used: Mapping[str, int]) -> dict[str, int]:
         """What pods there use of instances and parts, and so much more."""
         wanted = self._wanted[n][1]
         return {resource: wanted[resource] + used.get(resource, 0) for resource in wanted}

@@ -15,6 +15,7 @@ from models.program.decoder import (
     GangSlots,
     GpuSlot,
     assign_slots,
+    beside_kept,
     build_decisions,
     carve_slots,
     pack_by_size,
@@ -49,7 +50,12 @@ class PlanDecoder:
             values,
             record.base,
         )
-        self._left = rooms(record.model.instance, self._staying)
+        self._left = beside_kept(
+            rooms(record.model.instance, self._staying),
+            record.model.requests,
+            record.model.variables,
+            values,
+        )
         self._spread_left: dict[int, int] = {}
 
     def decisions(self) -> tuple[GangDecision, ...]:

@@ -181,9 +181,12 @@ class AggregatedModel:
                 admits[choice][option] = admit
         stays = staying(self.instance, self.program, self.requests, admits)
         partitions = preferences.partitions()
-        flows = preferences.flows(self.program, admits)
+        keeping = [self.program.boolean() for _ in self.requests.keeping]
+        flows = preferences.flows(self.program, [*admits, *([one] for one in keeping)])
         preferences.pieces(self.program)
-        variables = Variables(self._gangs, self._groups, stays, flows, siblings, admits, partitions)
+        variables = Variables(
+            self._gangs, self._groups, stays, flows, siblings, admits, partitions, keeping
+        )
         self.variables = variables
         self._rules(variables, ordered)
 

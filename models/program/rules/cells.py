@@ -119,6 +119,8 @@ def _of_region(
             firm.setdefault(row, Linear()).constant += gpus
             stays += gpus
         for number, options in region.usages.get(n, {}).items():
+            if number >= len(model.requests.choices):
+                continue  # a shared GPU is in no queue
             gang = model.instance.gangs[model.requests.choices[number].gang]
             held = [left.known.bit_count() + left.blind for left in options]
             stays += max(held)

@@ -2,10 +2,11 @@
 
 For every tight region (one node) and limited resource: requests of pods placed <= what is left next to pods
 that stay. Where pods that may stay can overfill the node: placed + staying <= left + M (1 - y), placed <= M
-y, where y is 1 if anything is placed. Other nodes need no row (``regions``). Instances that GPUs of the node
-could have are not left: what partitions supply is taken off, also for pods whose place is given. Of shared
-GPUs: parts on each, memory, cores and pods <= what it has, 0 unless it is opened; opened == pieces; they are
-opened in order; of parts that take more than half of one thing at most one.
+y, where y is 1 if anything is placed. Other nodes need no row (``regions``). Instances that GPUs of the
+node could have are not left: what partitions supply is taken off, also for pods whose place is given. What
+parts have of shared GPUs is gone where these do not stay so. Of shared GPUs: parts on each, memory, cores
+and pods <= what it has, 0 unless it is opened; opened == pieces; they are opened in order; of parts that
+take more than half of one thing at most one.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ def add(model: Model) -> None:
         for resource in resources:
             if (number, resource) in rows:
                 rows[number, resource].add(variable, _request(role, resource) * pods)
+    keep_shared(model)
     supplies = _supplies(model, rows)
     for (number, resource), placed in rows.items():
         n = tight[number]
@@ -51,7 +53,8 @@ def add(model: Model) -> None:
         stays, most = _staying(variables, region_set.regions[number], resource)
         used = Linear().add_linear(placed).add_linear(stays)
         model.loads[number, resource] = Linear().add_linear(used)
-        if could := dict(model.instance.cluster.nodes[n].reshapable).get(resource, 0):
+        could = dict(model.instance.cluster.nodes[n].reshapable).get(resource)
+        if could is not None:
             used.add_linear(supplies.get((number, resource), Linear()), -1)
             program.at_most(used, left - could)
         elif most <= left:
@@ -111,16 +114,58 @@ def _shared(
     }
     found = {(owner.region, resource): Linear() for resource in sizes}
     opened = [program.boolean() for _ in range(owner.most if sizes else 0)]
-    for room, is_open in [
-        *((room, None) for room in sharing.rooms),
-        *((sharing.empty, one) for one in opened),
-    ]:
+    released = model.instance.cluster.nodes[n].releasable & ~model.rooms[n].kept
+    rows_of_gpus: list[tuple[Size, int | None]] = [(sharing.empty, one) for one in opened]
+    for gpu, room, held in zip(
+        model.instance.cluster.nodes[n].shared, sharing.shared, sharing.held, strict=True
+    ):
+        stays = None
+        if gpu.gpu is not None and released >> gpu.gpu & 1:
+            stays = kept_if(model).get((n, 1 << gpu.gpu))
+            for resource, count in zip(sharing.resources, held, strict=True):
+                own = found.setdefault((owner.region, resource), Linear())
+                own.constant -= count
+                if stays is not None:
+                    own.add(stays, count)
+            if stays is None:
+                continue
+        rows_of_gpus.append((room, stays))
+    for room, is_open in rows_of_gpus:
         _fill(program, sizes, room, is_open, owner.region, found)
     for one, after in pairwise(opened):
         program.at_least(Linear().add(one).add(after, -1))
     pieces = (piece.variable for piece in owner.pieces)
     program.equal(Linear().add_all(opened).add_all(pieces, -1))
     return found
+
+
+def kept_if(model: Model) -> Mapping[tuple[int, int], int]:
+    """By node and GPU (mask), whether it stays shared, where that is decided."""
+    pairs = zip(model.requests.keeping, model.variables.keeping, strict=True)
+    return {(one.node, one.gpu): variable for one, variable in pairs}
+
+
+def keep_shared(model: Model) -> None:
+    """A GPU stays shared exactly if some pod of the roles that share it is on its node."""
+    for one, variable in zip(model.requests.keeping, model.variables.keeping, strict=True):
+        anyone = Linear()
+        for choice, admits in zip(model.requests.choices, model.variables.admits, strict=True):
+            stays = Linear()
+            for option, admit in zip(choice.options, admits, strict=True):
+                roles = {(choice.gang, p.role) for p in option.demand.stays if p.node == one.node}
+                if not one.roles.isdisjoint(roles):
+                    stays.add(admit)
+            if stays.terms:
+                anyone.add_linear(stays)
+                model.program.at_most(stays.add(variable, -1))
+        region = model.region_set.region_of[one.node]
+        for gang in model.variables.gangs:
+            for position, role in enumerate(gang.demand.cpu_only_roles):
+                pods = gang.cpu_only_counts.get((position, region))
+                if pods is not None and (gang.demand.gang, role.role) in one.roles:
+                    anyone.add(pods)
+                    model.program.at_most(Linear().add(pods).add(variable, -role.count))
+        model.program.at_most(Linear().add(variable).add_linear(anyone, -1))
 
 
 def _fill(
@@ -155,6 +200,8 @@ def _staying(variables: Variables, region: Region, resource: str) -> tuple[Linea
     """What pods that may stay use of a resource, and the most that is."""
     total, most = Linear(), 0
     for number, options in region.node_usages.items():
+        if number >= len(variables.admits):
+            continue  # a GPU that stays shared
         uses = [dict(left.use).get(resource, 0) for left in options]
         most += max(uses)
         for position, use in enumerate(uses):

@@ -203,6 +203,10 @@ class SlotRooms:
     def left_most(self, nodes: Iterable[int]) -> Linear:
         """The same at most: also what leaves nodes whose slots cannot be counted."""
         own, total = set(nodes) - self._countable, self.left_free(nodes)
+        every = self._instance.cluster.nodes
+        for n in own if any(every[n].releasable for n in own) else ():
+            room = self._state.rooms[n]
+            total.constant += (room.mask & every[n].releasable).bit_count() if room.free_gpus else 0
         for gpus, node, left in self._departures():
             if node in own:
                 total.add_linear(left, gpus)
@@ -271,6 +275,7 @@ class SlotRooms:
             for n, room in enumerate(now)
             if self._instance.schedulable(nodes[n])
             and not room.unknown
+            and not nodes[n].releasable  # nobody counts what leaves it
             and not held[n] & ~nodes[n].healthy  # what leaves such a GPU leaves no room
             and room.mask.bit_count() == room.free_gpus
         )

@@ -193,6 +193,7 @@ class Counts:
             most = held[n]
             if node.usable:
                 healthy = node.healthy.bit_count() - node.unknown_unhealthy
+                healthy += sum(m == n and not node.released >> gpu & 1 for m, gpu in facts.releases)
                 most = max(most, healthy + sick[n])
             left.append(max(0, most - staying[n]))
         return {s: sum(free // s for free in left) for s in self.sizes}

@@ -272,6 +272,8 @@ class Search:
         """Whether it breaks no rule, as far as the work for that goes: most break one of the first."""
         if not all(self._reaches(variant, i) for i in variant.altered):
             return False
+        if variant.idle_shared != self.outcome.idle_shared:
+            return False  # the facts are about other GPUs
         each = self.checked // len(self.rules) + 1
         return all(
             self.certified.spend(each) and not any(True for _ in rule(variant))

@@ -235,9 +235,17 @@ class HolderRemedies:
         )
 
     def _parts(self, index: int) -> list[str]:
-        """Parts of GPUs that it has on GPUs that others get no more of in the same plan."""
+        """Parts of GPUs that it has on GPUs that others get no more of in the same plan.
+
+        Not where it is alone and may leave: then the GPU is idle.
+        """
         instance = self._world.instance
         gang, nodes = instance.gangs[index], sharers(instance).get(index, ())
+        others = Counter[int]()
+        for other in sharers(instance).keys() - {index}:
+            for role in instance.gangs[other].roles:
+                for n, mask in role.keeps:
+                    others[n] |= mask
         found = Counter(
             (
                 request.removeprefix(RESOURCE).removeprefix(SHARE),
@@ -245,6 +253,7 @@ class HolderRemedies:
             )
             for pod in gang.running_pods
             if pod.node is not None and pod.node in nodes
+            if not gang.roles[pod.role].keeps_on(pod.node) & (pod.gpus or 0) & ~others[pod.node]
             for request, _ in gang.roles[pod.role].requests
             if is_part(request)
         )

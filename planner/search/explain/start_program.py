@@ -147,18 +147,28 @@ class _Builder:
                     used[pod.node][name][index] += amount
         return gpus, used
 
+    def _staying_shared(self) -> list[int]:
+        """By node, mask of the releasable GPUs of which some pod is left in the plan."""
+        kept = [0] * len(self._nodes)
+        for index, one in enumerate(self._world.decisions):
+            for pod in one.pods:
+                kept[pod.node] |= self._instance.gangs[index].roles[pod.role].keeps_on(pod.node)
+        return kept
+
     def _within_gpus(self) -> None:
         roles = [(role, self._world.spec.roles[role].gpus) for role, _ in self._missing]
         self._gpus, self._used = self._holding()
+        self._kept = self._staying_shared()
         for n, node in enumerate(self._nodes):
             held = Linear()
             for role, asked in roles:
                 held.add(self._found.pods[role][n], asked)
             if not held.terms or not node.gpus:
                 continue
-            whole = node.whole_gpus - len(node.shared)
+            whole = node.whole_gpus - len(node.still_shared(self._kept[n]))
             left = whole - self._gpus[n].get(self._world.gang, 0)
-            sick = min(whole - node.healthy_gpus, max(0, left))
+            idle = (node.releasable & ~self._kept[n]).bit_count()
+            sick = min(whole - idle - node.healthy_gpus, max(0, left))
             if sick:
                 held.add(self._found.literals[self._by_node[n]], sick)
             self._add_held(held, self._gpus[n], left - sick)
