@@ -653,3 +653,34 @@ def test_gangs_that_leave_gpus_to_others_only_together_are_found() -> None:
     found = blocking(Counterfactual(world, budget_of(60, threading.Event())), holders)
     assert found.standing is Standing.TOGETHER
     assert [one.name for one in found.causes] == ["default/s0", "default/s1"]
+
+
+def test_an_instance_of_fixed_geometry_in_the_way_is_named(cli: RunCli, tmp_path: Path) -> None:
+    """One that goes leaves its place in the same plan: a plan does it if it may, else somebody by hand."""
+    text = PARTS.replace(
+        ", unhealthyGpus: [1, 2, 3, 4, 5, 6, 7], NODE", ", mig: [{gpus: [0], profiles: [1g.10gb]}]"
+    )
+    text = (
+        text.replace(", gpus: [0]START", "")
+        .replace("SMALL", "profile: 1g.10gb")
+        .replace("movable: true, ", "")
+    )
+    other = text.index("---\n", text.index("{name: notebook}"))
+    text = text[:other] + text[text.index("---\n", other + 4) :]
+    text = text.replace(
+        "WHOLE", "gpu: {profile: 1g.10gb}, nodeSelector: {kubernetes.io/hostname: n1}"
+    )
+    (tmp_path / "in.yaml").write_text(text, encoding="utf-8")
+    plan = str(tmp_path / "plan.json")
+    assert cli("plan", str(tmp_path / "in.yaml"), "--out", plan).code == 0
+    said = cli("explain", plan, "default/big").out
+    assert "move default/notebook (1g.10gb on n1) to n2: not movable, by hand" in said
+    assert "plan again" not in said
+    (tmp_path / "in.yaml").write_text(
+        text.replace("{roles", "{movable: true, roles", 1), encoding="utf-8"
+    )
+    assert cli("plan", str(tmp_path / "in.yaml"), "--out", plan).code == 0
+    decided = {
+        one["name"]: one["decision"] for one in json.loads(Path(plan).read_text())["spec"]["gangs"]
+    }
+    assert decided == {"big": "place", "notebook": "move"}

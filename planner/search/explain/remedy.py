@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from models.gpu_shares import SHARE
-from models.instance.gang import is_part
+from models.instance.gang import has_parts, is_part
 from models.instance.solution import GangDecision, PodPlacement
 from models.mig import RESOURCE
 from models.program.demand_builder import remaining_demand
@@ -206,7 +206,7 @@ class HolderRemedies:
         if pods is None:
             return None
         gang, old = world.instance.gangs[index], world.decisions[index].pods
-        parts = self._parts(index)
+        parts, again = self._parts(index), self._again(index)
         gangs, decisions = list(gone.instance.gangs), list(gone.decisions)
         gangs[index] = replace(gang, pods=(), planned=())
         decisions[world.gang] = GangDecision("place", pods)
@@ -230,12 +230,32 @@ class HolderRemedies:
                 "running": gang.running,
                 "movable": gang.movable,
                 **({"parts": parts} if parts else {}),
+                **({"again": True} if again else {}),
             },
-            by_hand=gang.running and (not gang.movable or bool(parts)),
+            by_hand=gang.running and (not gang.movable or again),
         )
 
     def _parts(self, index: int) -> list[str]:
-        """Parts of GPUs that it has on GPUs that others get no more of in the same plan.
+        """Parts of GPUs that its pods have, by node."""
+        instance = self._world.instance
+        gang = instance.gangs[index]
+        found = Counter(
+            (
+                request.removeprefix(RESOURCE).removeprefix(SHARE),
+                instance.cluster.nodes[pod.node].name,
+            )
+            for pod in gang.running_pods
+            if pod.node is not None
+            for request, _ in gang.roles[pod.role].requests
+            if is_part(request)
+        )
+        return [
+            f"{'' if count == 1 else f'{count} x '}{part} on {node}"
+            for (part, node), count in sorted(found.items())
+        ]
+
+    def _again(self, index: int) -> bool:
+        """Whether it has parts of GPUs that others get no more of in the same plan.
 
         Not where it is alone and may leave: then the GPU is idle.
         """
@@ -246,21 +266,12 @@ class HolderRemedies:
             for role in instance.gangs[other].roles:
                 for n, mask in role.keeps:
                     others[n] |= mask
-        found = Counter(
-            (
-                request.removeprefix(RESOURCE).removeprefix(SHARE),
-                instance.cluster.nodes[pod.node].name,
-            )
+        return any(
+            has_parts(gang.roles[pod.role].requests)
+            and not gang.roles[pod.role].keeps_on(pod.node) & (pod.gpus or 0) & ~others[pod.node]
             for pod in gang.running_pods
             if pod.node is not None and pod.node in nodes
-            if not gang.roles[pod.role].keeps_on(pod.node) & (pod.gpus or 0) & ~others[pod.node]
-            for request, _ in gang.roles[pod.role].requests
-            if is_part(request)
         )
-        return [
-            f"{'' if count == 1 else f'{count} x '}{part} on {node}"
-            for (part, node), count in sorted(found.items())
-        ]
 
     def _stopped(self, gone: Sequence[int]) -> Iterator[Remedy]:
         gangs = [self._world.instance.gangs[index] for index in gone]
@@ -277,12 +288,15 @@ class HolderRemedies:
         parts = [part for index in gone for part in self._parts(index)]
         if parts:
             change["parts"] = parts
+        again = any(map(self._again, gone))
+        if again:
+            change["again"] = True
         yield from tried(
             "stop",
             self._world.without(gone),
             gangs=tuple(gang.key for gang in gangs),
             change=change,
-            by_hand=bool(firm or higher or parts or len(running) < len(gangs)),
+            by_hand=bool(firm or higher or again or len(running) < len(gangs)),
         )
 
     def _several_stopped(self) -> Iterator[Remedy]:

@@ -247,7 +247,7 @@ def _move(one: WhyRemedy) -> str:
 
 def _by_hand(one: WhyRemedy, notes: Sequence[str]) -> str:
     """Why no plan does it; of a GPU with parts others get more in the plan after the one that frees it."""
-    later = ["then plan again"] * ("parts" in one.change)
+    later = ["then plan again"] * ("again" in one.change)
     return f": {', '.join([*notes, 'by hand', *later])}" if notes or later else ""
 
 
