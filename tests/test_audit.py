@@ -233,7 +233,7 @@ def test_stranded_gpus_are_those_of_the_tier_by_cause(seed: int) -> None:
     base = base_decisions(instance)
     found = stranded_by_cause(instance, base)
     pods = (
-        (gang.roles[pod.role].gpus, pod)
+        (gang.roles[pod.role], pod)
         for gang, one in zip(instance.gangs, base, strict=True)
         for pod in one.pods
     )
