@@ -152,6 +152,20 @@ def test_a_bound_counts_gpus_with_parts_as_stranded() -> None:
     assert bounds(instance)["stranded"] == (4000, 4000)
 
 
+def test_what_is_stranded_is_bounded_also_where_servers_have_several_gpu_models() -> None:
+    """No request has servers of two models; 4 GPUs of the second one have two parts each."""
+    slow = replace(switched(8), name="slow", gpu="slow")
+    part = "share.gangplan.dev/0.5"
+    nodes = [node("n1", switched(8)), node("n2", slow)]
+    nodes = [replace(one, allocatable=((part, 0),)) for one in nodes]
+    instance = build(nodes=nodes, gangs=[gang("g", 1, 1)], mix={16: 1000})
+    assert bounds(instance)["stranded"] == (15000, 15000)
+    shared = replace(nodes[1], sharing=GpuSharing(None, 2))
+    asks = [gang(f"g{k}", 1, 0, requests={part: 1}) for k in range(8)]
+    instance = build(nodes=[nodes[0], shared], gangs=asks, mix={4: 1000})
+    assert bounds(with_reshapable(instance))["stranded"] == (4000, 4000)
+
+
 @pytest.mark.parametrize("kind", DRAWS)
 def test_no_plan_beats_a_bound_that_a_search_of_the_slots_ends_with(kind: str) -> None:
     # each pass starts with what the passes before it narrowed

@@ -347,41 +347,59 @@ class SlotModel(Slots):
         return found
 
 
-def stranded(model: SlotModel) -> Linear | None:
-    """The expression; None if servers have several GPU models, since pods choose among these."""
-    instance = model.instance
-    if len(gpu_models(instance)) != 1:
-        return None
-    (nodes,) = gpu_models(instance).values()
-    largest = max(instance.cluster.nodes[n].gpus for n in nodes)
-    left, most, total = model.left_free(nodes), model.left_most(nodes), Linear()
-    everywhere = frozenset(nodes)
+def stranded(model: SlotModel) -> Linear:
+    """The expression: what is left is known of all GPU models together, since pods choose among them."""
+    instance, program, total = model.instance, model.program, Linear()
+    models = [frozenset(nodes) for nodes in gpu_models(instance).values()]
+    everywhere = frozenset[int]().union(*models)
+    left, most = model.left_free(everywhere), model.left_most(everywhere)
     for one in model.parts.groups:  # no request has a GPU that is partitioned or shared
         most.add_linear(one.opened, -1)
+    left_of = [most] if len(models) == 1 else _left(model, models, most)
     for size, permille in instance.policy.mix:
         total.add_linear(left, permille)
-        if size <= largest:
-            fitting = [_fitting(model, everywhere, size)]
-        else:
-            fitting = [*_whole(model, nodes, largest, size)]
-        model.program.at_most(Linear().add_all(fitting, size).add_linear(most, -1))
-        for requests in fitting:
-            total.add(requests, -permille * size)
+        requests, fitting = list[Linear](), Linear()
+        for nodes in models:
+            largest = max(instance.cluster.nodes[n].gpus for n in nodes)
+            if size <= largest:
+                variable = program.integer(0, sum(model.most_slots(n, size) for n in nodes))
+                fitting.add(variable)
+                requests.append(Linear({variable: 1}))
+            else:
+                requests.append(Linear().add_all(_whole(model, nodes, largest, size)))
+        if fitting.terms:
+            for taken, there in model.slots_left(everywhere, size):
+                own = Linear().add_linear(fitting)
+                program.at_most(own.add_linear(taken).add_linear(there, -1))
+        for nodes, own, room in zip(models, requests, left_of, strict=True):
+            program.at_most(Linear().add_linear(own, size).add_linear(room, -1))
+            total.add_linear(own, -permille * size)
+            if len(models) > 1 and own.terms.keys() <= fitting.terms.keys():
+                taken, there = model.slots_on(nodes, size)
+                program.at_most(taken.add_linear(own).add_linear(there, -1))
     return total
 
 
-def _fitting(model: Slots, nodes: frozenset[int], size: int) -> int:
-    """A variable: requests that fit on one node each."""
-    requests = model.program.integer(0, sum(model.most_slots(n, size) for n in nodes))
-    for taken, there in model.slots_left(nodes, size):
-        model.program.at_most(Linear().add(requests).add_linear(taken).add_linear(there, -1))
-    return requests
+def _left(model: SlotModel, models: Sequence[frozenset[int]], most: Linear) -> list[Linear]:
+    """Variables: GPUs that are left of each GPU model. ``most``: of all together."""
+    found, together = list[Linear](), Linear()
+    for nodes in models:
+        variable = model.program.integer(0, sum(model.most_slots(n, 1) for n in nodes))
+        found.append(Linear({variable: 1}))
+        together.add(variable)
+        taken, there = model.slots_on(nodes, 1)
+        for one in model.parts.groups:
+            if one.nodes <= nodes:
+                taken.add_linear(one.opened)
+        model.program.at_most(taken.add(variable).add_linear(there, -1))
+    model.program.at_most(together.add_linear(most, -1))
+    return found
 
 
-def _whole(model: Slots, nodes: tuple[int, ...], largest: int, size: int) -> Iterator[int]:
+def _whole(model: Slots, nodes: Iterable[int], largest: int, size: int) -> Iterator[int]:
     """A variable for each domain: requests of several whole servers that fit in it."""
     servers = -(-size // largest)
-    for members in request_domains(model.instance, nodes, size):
+    for members in request_domains(model.instance, sorted(nodes), size):
         most = sum(model.most_slots(n, largest) for n in members) // servers
         if most:
             requests = model.program.integer(0, most)

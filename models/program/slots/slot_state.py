@@ -135,12 +135,16 @@ class Slots:
         """Slots of a node without all who may leave it."""
         return self._room.most(n) // size
 
-    def slots_left(self, nodes: frozenset[int], size: int) -> Iterator[tuple[Linear, Linear]]:
-        """(slots that pods take, slots that there are), each a way to count."""
+    def slots_on(self, nodes: frozenset[int], size: int) -> tuple[Linear, Linear]:
+        """(slots that pods take which can be nowhere else, slots that there are)."""
         taken = Linear()
         for mode in self.modes:
             taken.add(mode.variable, self._room.taken(mode, nodes, size))
-        yield taken, self._room.slots(nodes, size)
+        return taken, self._room.slots(nodes, size)
+
+    def slots_left(self, nodes: frozenset[int], size: int) -> Iterator[tuple[Linear, Linear]]:
+        """(slots that pods take, slots that there are), each a way to count; all pods are on these nodes."""
+        yield self.slots_on(nodes, size)
         if self._domain_slots is not None and size in self.units:
             number, own = self.units.index(size), Linear()
             for mode in self.modes:
@@ -153,12 +157,16 @@ class Slots:
         return self._domain_slots.there(nodes, 0)
 
     def large_left(self, nodes: Collection[int], size: int) -> Linear | None:
-        """Large slots of the innermost domains of these nodes that nobody takes; None if not counted."""
+        """Large slots of the innermost domains of these nodes that nobody takes; None if not counted.
+
+        Those of all nodes of the domains, since it is not known on which of them the others are.
+        """
         slots, cluster = self._domain_slots, self.instance.cluster
         if slots is None or not self.loose or self.units[0] != size:
             return None
-        left, inner = slots.there(nodes, 0), cluster.node_level - 1
+        inner, left = cluster.node_level - 1, Linear()
         for domain in sorted({cluster.domain_of[inner][n] for n in nodes}):
+            left.add_linear(slots.there(cluster.domains[inner][domain].nodes, 0))
             for variable, taken in slots.taken.get((inner, domain), ()):
                 left.add(variable, -taken[0])
         return left
