@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import le
 
 SHARE = "share.gangplan.dev/"
-"""Begins the names under which parts are requested: ``0.25``, ``0.5-30``, ``12288Mi`` or ``12288Mi-30``."""
+"""Begins the names under which parts are requested: ``0.25``, ``0.5-30``, ``12288Mi`` or ``12288Mi-30``.
+
+``x2`` at the end: each pod has one on each of two GPUs.
+"""
 
 CORES = 1000
 """Permille of the cores of a GPU."""
@@ -32,20 +36,34 @@ MOST_FILLINGS = 1_000
 MOST_TRIED = 50_000
 """Steps in which these are listed, or fewer GPUs for parts are looked for."""
 
+MOST_GPUS = 128
+"""GPUs of which one pod has parts."""
+
+SEVERAL = frozenset(map(str, range(2, MOST_GPUS + 1)))
+"""How the number is written."""
+
 MOST_TIMES = 1 << 20
 """More pods than share a GPU."""
 
-Size = tuple[int, int, int]
-"""Memory, in what ``GpuSharing.room`` counts, permille of the cores, and pods."""
+Size = tuple[int, ...]
+"""Memory, in what ``GpuSharing.room`` counts, permille of the cores, and pods.
+
+While GPUs are packed also, for each kind of which a pod has several, how many parts of the kind: a GPU has
+at most one for each pod.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a pod asks of a GPU. ``permille``: of its memory, 0 where ``memory_MiB`` counts."""
+    """What a pod asks of a GPU, or of each of several ``gpus`` of one server.
+
+    ``permille``: of its memory, 0 where ``memory_MiB`` counts.
+    """
 
     permille: int
     memory_MiB: int  # noqa: N815  # a unit
     cores_permille: int
+    gpus: int = 1
 
     @classmethod
     def fraction(cls, permille: int, cores_percent: int | None = None) -> Part:
@@ -60,12 +78,12 @@ class Part:
     @property
     def resource(self) -> str:
         """``share.gangplan.dev/0.25``; ``-30``: other cores than a fraction of as much, or than 0 of them."""
-        cores = f"-{self.cores_permille // 10}"
+        cores, gpus = f"-{self.cores_permille // 10}", f"x{self.gpus}" * (self.gpus > 1)
         if self.permille:
             fraction = f"{SHARE}0.{self.permille:03}".rstrip("0")
-            return fraction + cores * (self.cores_permille != self.permille)
+            return fraction + cores * (self.cores_permille != self.permille) + gpus
         cores *= bool(self.cores_permille)
-        return f"{SHARE}{self.memory_MiB}Mi{cores}"
+        return f"{SHARE}{self.memory_MiB}Mi{cores}{gpus}"
 
 
 @lru_cache(maxsize=4096)
@@ -73,7 +91,7 @@ def part_of(resource: str) -> Part | None:
     """The part of which this is the resource; None of other resources."""
     if not resource.startswith(SHARE):
         return None
-    name = resource.removeprefix(SHARE)
+    name, _, gpus = resource.removeprefix(SHARE).partition("x")
     amount, _, cores = name.partition("-")
     percent = int(cores) if cores.isdecimal() else None
     digits, memory = amount.removeprefix("0."), amount.removesuffix("Mi")
@@ -82,12 +100,36 @@ def part_of(resource: str) -> Part | None:
         found = Part.fraction(int(digits.ljust(3, "0")), percent)
     elif amount != memory and memory.isdecimal():
         found = Part.memory(int(memory), percent or 0)
+    if found is not None and gpus in SEVERAL:
+        found = replace(found, gpus=int(gpus))
     return found if found is not None and found.resource == resource else None
 
 
 def share_in(requests: Iterable[str]) -> str | None:
     """The resource of the part of a GPU among these; None if there is none."""
     return next((resource for resource in requests if resource.startswith(SHARE)), None)
+
+
+def amount_of(resource: str) -> int:
+    """How many parts a pod has that requests some of this resource; 1 of any other resource."""
+    part = part_of(resource)
+    return 1 if part is None else part.gpus
+
+
+def shared_by(
+    gpus: Sequence[int], group: str | None, name: str, resource: str
+) -> Sequence[int | str]:
+    """The GPUs of which a pod has these parts: their indices, or names where they are not known.
+
+    ``name``: of the pod; ``group``: the names, with commas between them, as far as they are known.
+    """
+    if gpus:
+        return gpus
+    amount = amount_of(resource)
+    if amount == 1:
+        return (group or name,)
+    known = group.split(",")[:amount] if group else []
+    return (*known, *(f"{name}#{k}" for k in range(len(known), amount)))
 
 
 def size_on(part: Part, memory_MiB: int | None) -> Size | None:  # noqa: N803  # a unit
@@ -111,11 +153,15 @@ def less(room: Size, size: Size, times: int = 1) -> Size:
         max(0, room[0] - times * size[0]),
         max(0, room[1] - times * size[1]),
         max(0, room[2] - times * size[2]),
+        *(r - times * s for r, s in zip(room[3:], size[3:], strict=True)),
     )
 
 
-def all_times_in(sizes: Sequence[Size], rooms: Sequence[Size]) -> list[int]:
-    """How many parts of each size fit into all of these rooms, if no others do."""
+def all_times_in(sizes: Sequence[Size], rooms: Sequence[Size], each: Sequence[int]) -> list[int]:
+    """How many parts of each size fit into all of these rooms, if no others do.
+
+    ``each``: so many of a pod are on GPUs of their own.
+    """
     import numpy as np  # documents load this module, and most of them need no more than names
 
     if not rooms:
@@ -124,12 +170,19 @@ def all_times_in(sizes: Sequence[Size], rooms: Sequence[Size]) -> list[int]:
     free = np.array(rooms, np.int64)[None, :, :]
     times = np.where(needs > 0, free // np.maximum(needs, 1), MOST_TIMES).min(axis=2)
     found: list[int] = times.sum(axis=1).tolist()
+    for k, gpus in enumerate(each):
+        if gpus > 1:
+            pods = found[k] // gpus
+            while pods and np.minimum(times[k], pods).sum() < pods * gpus:
+                pods -= 1
+            found[k] = pods * gpus
     return found
 
 
 def fits(size: Size, room: Size) -> bool:
     """Whether a part of this size fits into the room of one GPU."""
-    return size[0] <= room[0] and size[1] <= room[1] and size[2] <= room[2]
+    held = size[0] <= room[0] and size[1] <= room[1] and size[2] <= room[2]
+    return held and all(map(le, size[3:], room[3:]))
 
 
 def times_in(size: Size, room: Size) -> int:
@@ -173,13 +226,21 @@ def packed(
     wanted: Counts,
     enough: int = 0,
     *,
+    each: Counts = (),
     roughly: bool = False,
 ) -> tuple[Counts, ...]:
     """Parts of each size on each GPU: first those with ``rooms`` left, then as few empty ones as suffice.
 
     The largest parts go first. Each fits on an empty GPU. ``enough``: so many empty ones are few enough.
-    ``roughly``: with little effort, for starts that ask for each node again and again.
+    ``each``: so many of a pod are on GPUs of their own. If a GPU has at most one of them for each pod, all
+    find such GPUs (Gale and Ryser). ``roughly``: with little effort, for starts that ask for each node again
+    and again.
     """
+    for k, gpus in enumerate(each):
+        if gpus > 1 and wanted[k]:
+            pods = wanted[k] // gpus
+            rooms, empty = tuple((*room, pods) for room in rooms), (*empty, pods)
+            sizes = tuple((*size, int(i == k)) for i, size in enumerate(sizes))
     asked = [i for i, count in enumerate(wanted) if count]
     order = sorted(asked, key=lambda i: (*(-s for s in sizes[i]), i))
     items = [i for i in order for _ in range(wanted[i])]
@@ -308,10 +369,10 @@ class _Search:
         """The GPU of each part on so many; None if no way is found."""
         self.order[len(self.rooms) :] = range(len(self.rooms), gpus)
         self.failed.clear()
-        given = [sum(room[k] for room in self.rooms) for k in range(3)]
+        given = [sum(room[k] for room in self.rooms) for k in range(len(self.empty))]
         opened, used = gpus - len(self.rooms), [sum(own) for own in zip(*self.parts, strict=True)]
-        a, b, c = (r + opened * e - u for r, e, u in zip(given, self.empty, used, strict=True))
-        found = self._rest(0, self.amounts, (a, b, c))
+        spare = (r + opened * e - u for r, e, u in zip(given, self.empty, used, strict=True))
+        found = self._rest(0, self.amounts, tuple(spare))
         if found is None:
             return None
         places = {

@@ -19,11 +19,11 @@ from conftest import RunCli
 from effort import examples, first_fast
 from plan_documents import sealed
 from tiny_geometries import SPARES, differences
-from tiny_shares import PARTS, crowded, leavable, sharing, ways
+from tiny_shares import PARTS, SEVERAL, crowded, leavable, sharing, ways
 
 from models.documents.canonical import canonical_instance
 from models.documents.cluster import GpuSharing
-from models.gpu_shares import Part, less, packed, part_of, size_on, whole
+from models.gpu_shares import Part, amount_of, less, packed, part_of, size_on, whole
 from models.instance.solution import GangDecision
 from models.program.base_state import base_decisions
 from models.verify.adaptor import read_case
@@ -233,6 +233,29 @@ def test_the_judge_packs_parts_on_its_own(cli: RunCli, folder: Path) -> None:
         assert fewest_shared(node, wanted) == len(on) - len(rooms)
 
 
+def test_the_judge_packs_pods_with_parts_of_several_gpus_on_its_own(
+    cli: RunCli, folder: Path
+) -> None:
+    case = read_case(made(cli, folder)).case
+    assert case is not None
+    r, apart = Random("several"), 0
+    for _ in range(examples(1000, 200)):
+        names = [*r.sample(sorted(SEVERAL), 2), *r.sample(sorted(PARTS), 1)]
+        each = tuple(amount_of(f"share.gangplan.dev/{name}") for name in names)
+        pods = [r.randint(0, 2) for _ in names]
+        counts = tuple(a * b for a, b in zip(pods, each, strict=True))
+        wanted = {f"share.gangplan.dev/{n}": c for n, c in zip(names, counts, strict=True)}
+        node = replace(case.facts.nodes[0], sharing=GpuSharing(81920, 3), sharers=())
+        sizes = tuple(size_on(part_of(name), 81920) for name in wanted)
+        on = packed((), whole(81920, 3), sizes, counts, each=each)
+        assert [sum(own) for own in zip(*on, strict=True)] == list(counts) or not on
+        for own in on:
+            assert all(here <= most for here, most, a in zip(own, pods, each, strict=True) if a > 1)
+        assert fewest_shared(node, wanted) == len(on)
+        apart += len(on) > len(packed((), whole(81920, 3), sizes, counts))
+    assert apart > 20
+
+
 @pytest.mark.parametrize("gpus", [2, 4, 8])
 def test_parts_that_fill_gpus_to_the_brim_are_packed(gpus: int) -> None:
     """Every GPU is cut at random places: then one way at least needs no more GPUs."""
@@ -304,8 +327,13 @@ def test_a_start_fills_gpus_with_large_parts_before_small_ones(tmp_path: Path) -
         (("{fraction: 0.4}", "{fraction: 0.4, cores: 101}"), "100"),
         (("memory: 20Gi", "memory: 0"), "less than 1Mi"),
         (("cores: 50", "cores: 101"), "100"),
+        (("cores: 50", "count: 0"), "count"),
+        (("cores: 50", "count: 129"), "128"),
+        (("{memory: 20Gi, cores: 50}", "{profile: 1g.10gb, count: 2}"), "several instances"),
+        (("gpu: {fraction: 0.4}", "gpus: 0, requests: {share.gangplan.dev/0.4x2: 1}"), "one part of a GPU"),
+        (("gpu: {fraction: 0.4}", "gpus: 0, requests: {share.gangplan.dev/0.4x1: 1}"), "is named"),
         (("gpu: {fraction: 0.4}", "gpus: 0, requests: {share.gangplan.dev/0.40: 1}"), "is named"),
-        (("gpu: {fraction: 0.4}", "gpus: 0, requests: {share.gangplan.dev/0.4: 2}"), "one part of one GPU"),
+        (("gpu: {fraction: 0.4}", "gpus: 0, requests: {share.gangplan.dev/0.4: 2}"), "one part of a GPU"),
         (("gpu: {fraction: 0.4}", "gpus: 1, gpu: {fraction: 0.4}"), "GPUs and a part of one"),
         (("pods: 10}", "pods: 0}"), "pods"),
         (("memory: 80Gi", "memory: 1k"), "less than 1Mi"),
@@ -326,6 +354,72 @@ def test_mistakes_have_a_place_and_a_hint(
     assert said in done.err
     assert "--> " in done.err
     assert "hint: " in done.err
+
+
+def in_pairs(cli: RunCli, folder: Path) -> Json:
+    """The plan of two replicas with 0.4 of each of two GPUs, and of one with 0.7 of each of three."""
+    queue = folder / "input" / "queue.yaml"
+    roles = "[{name: replica, replicas: 7, gpu: {fraction: 0.4}}]"
+    some = (
+        "[{name: pair, replicas: 2, gpu: {fraction: 0.4, count: 2}},"
+        " {name: three, replicas: 1, gpu: {fraction: 0.7, count: 3}}]"
+    )
+    assert roles in queue.read_text()
+    queue.write_text(queue.read_text().replace(roles, some))
+    return made(cli, folder)
+
+
+def test_a_pod_may_have_parts_of_several_gpus_of_one_server(cli: RunCli, folder: Path) -> None:
+    plan = in_pairs(cli, folder)
+    assert plan["status"]["outcome"] == "optimal"
+    assert check(plan) == []
+    parts = [part for one in plan["spec"]["shares"] for part in one["parts"]]
+    assert Counter(parts) == {"20480Mi-50": 3, "0.4x2": 4, "0.7x3": 3}
+    assert all(one["parts"].count("0.4x2") <= 2 for one in plan["spec"]["shares"])
+    shown = cli("show", str(folder / "plan.json"))
+    assert "GPU a7c3 and 2 GPUs by 0.7x3, 2 GPUs by 2 x 0.4x2" in shown.out
+    again = instance_from_document(plan["instance"])
+    assert canonical_instance(again) == plan["instance"]
+    said = cli("capacity", str(folder / "input"), "-o", "json").out
+    rows = json.loads(said)["status"]["parts"]
+    anywhere = {one["part"]: one["before"] for one in rows if one["level"] is None}
+    # Of 15, 16 and 15 parts of 0.4, two on a GPU but for one; of 7, 8 and 7 of 0.7 each on its own.
+    assert (anywhere["0.4x2"], anywhere["0.7x3"]) == (7 + 8 + 7, 2 + 2 + 2)
+
+
+def test_the_judge_refuses_parts_of_one_pod_on_one_gpu(cli: RunCli, folder: Path) -> None:
+    plan = in_pairs(cli, folder)
+    shares = plan["spec"]["shares"]
+    pair = [one for one in shares if "0.4x2" in one["parts"]]
+    others = [one for one in shares if one not in pair]
+    one = {**pair[-1], "parts": ["0.4x2"]}
+    changed = [*others, {**pair[0], "parts": ["0.4x2"] * 2}, one, one]
+    plan["spec"]["shares"] = sorted(changed, key=lambda share: str(share["node"]))
+    assert check(sealed(plan)) == []
+    alone = [two for two in changed if two is not one]
+    plan["spec"]["shares"] = sorted(alone, key=lambda share: str(share["node"]))
+    said = {found.message for found in check(sealed(plan)) if found.rule == "gpu-part"}
+    where = f"spec.shares[{plan['spec']['shares'].index(changed[len(others)])}].parts"
+    assert said == {f"{where}: 2 of 2 parts 0.4x2 are on one GPU of {one['node']}"}
+
+
+def test_pods_that_run_may_have_parts_of_several_gpus(cli: RunCli, folder: Path) -> None:
+    running = folder / "input" / "running.yaml"
+    roles = "spec: {roles: [{name: replica, replicas: 1, gpu: {fraction: 0.25}}]}"
+    two = "spec: {roles: [{name: replica, replicas: 1, gpu: {fraction: 0.5, count: 2}}]}"
+    text = running.read_text()
+    assert roles in text
+    running.write_text(text.replace(roles, two).replace("a7c3", '"a7c3,b1"'))
+    plan = made(cli, folder)
+    assert check(plan) == []
+    # a part fits beside each half
+    groups = [one.get("gpuGroup") for one in plan["spec"]["shares"] if one["node"] == "h100-3"]
+    assert groups[:2] == ["a7c3", "b1"]
+    running.write_text(text.replace(roles, two).replace("gpuGroup: a7c3", "gpus: [2, 5]"))
+    plan = made(cli, folder)
+    assert check(plan) == []
+    on = [one["gpu"] for one in plan["spec"]["shares"] if one["node"] == "h100-3"]
+    assert on[:2] == [2, 5]
 
 
 def test_a_whole_gpu_is_not_one_that_others_share(cli: RunCli, folder: Path) -> None:
@@ -454,6 +548,20 @@ def test_the_search_equals_trying_every_way_to_share(first: int) -> None:
     assert wrong(seeds, lambda seed: differences(sharing(seed), ways, runs=False)) == {}
 
 
+@pytest.mark.parametrize("first", first_fast(range(0, 300, 20), 2))
+@pytest.mark.parametrize("runs", [False, True])
+def test_pods_with_parts_of_several_gpus_are_planned_as_trying_every_way(
+    first: int, runs: bool
+) -> None:
+    """``runs``: no worse than without touching these."""
+    seeds = range(first, first + 20)
+
+    def faults(seed: int) -> list[object]:
+        return differences(sharing(seed, runs=runs, several=True), ways, runs=runs)
+
+    assert wrong(seeds, faults) == {}
+
+
 def test_nodes_kept_free_get_no_parts_either() -> None:
     def faults(seed: int) -> list[object]:
         runs = seed % 3 == 0
@@ -487,7 +595,7 @@ def test_where_most_things_run_plans_are_as_good_as_without_touching_them() -> N
 @pytest.mark.parametrize("size", [AGGREGATED_FROM, WHOLE_BELOW])
 def test_ways_of_planning_large_instances_keep_every_rule(size: int) -> None:
     def faults(seed: int) -> list[object]:
-        instance = sharing(seed, runs=seed % 2 == 0)
+        instance = sharing(seed, runs=seed % 2 == 0, several=seed % 4 > 1)
         if instance is None:
             return []
         limits = replace(instance.policy.solve, budget=3)

@@ -329,11 +329,34 @@ def test_a_reservation_pod_of_a_group_without_pods_holds_its_gpu() -> None:
     assert _parts(_reserved()) == {"r": (1, (6,), None, None)}
 
 
-def test_a_group_with_a_pod_that_has_parts_of_several_gpus_is_held_whole() -> None:
+def _of_two() -> dict[str, Any]:
+    """A pod of KAI with half of each of two GPUs, those of the groups g1 and g2."""
     two = _kai("b", **{"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"})
     two["metadata"]["labels"]["runai-gpu-group/g2"] = "g2"
+    return two
+
+
+def test_a_pod_with_parts_of_several_gpus_is_in_a_group_of_each() -> None:
+    # without reservation pods nobody knows which GPUs those are
+    assert _parts(_kai("a"), _of_two()) == {
+        "a": (0, (), "default/g1", HALF),
+        "b": (0, (), "default/g1,default/g2", f"{HALF}x2"),
+    }
+    second = _reserved()
+    second["metadata"] |= {"name": "s", "labels": {"runai-gpu-group": "g2"}}
+    second["metadata"]["annotations"] = {"run.ai/reserve_for_gpu_index": "3"}
+    held: Held = (0, (), None, None)
+    assert _parts(_kai("a"), _of_two(), _reserved(), second) == {
+        "a": (0, (6,), None, HALF),
+        "b": (0, (3, 6), None, f"{HALF}x2"),
+        "r": held,
+        "s": held,
+    }
+
+
+def test_gpus_of_which_one_alone_is_known_are_held_whole() -> None:
     # g1 is held by its reservation pod; g2 has none, so b holds a GPU that is unknown
-    assert _parts(_kai("a"), two, _reserved()) == {
+    assert _parts(_kai("a"), _of_two(), _reserved()) == {
         "a": (0, (), None, None),
         "b": (1, None, None, None),
         "r": (1, (6,), None, None),

@@ -125,11 +125,8 @@ KAI_GANGS = [
         "runai-pa",
         "gpu-sharing-two",
         {"submittedAt": "2024-03-31T10:02:00Z"},
-        {"requests": {}},
-        {
-            "pods": [waiting("gpu-sharing-two", "6f0a4d1e-0000-0000-0000-000000000003")],
-            "hold": {"code": "Unsupported", "message": "parts of several GPUs in one pod"},
-        },
+        {"requests": {"share.gangplan.dev/0.1x2": "2"}},
+        {"pods": [waiting("gpu-sharing-two", "6f0a4d1e-0000-0000-0000-000000000003")]},
     ),
     gang(
         "runai-pa",
@@ -241,10 +238,10 @@ def test_a_recorded_cluster_reads_as_worked_out_by_hand(
 def test_parts_go_to_the_gpu_of_kais_group_and_to_one_more() -> None:
     found = plan_of(load([str(HERE / "shares_kai.yaml")]))
     here = {"node": "i-0b498db53280b86a6", "gpu": None}
-    # half of the group's GPU is left: exactly for the other half
+    # half of the group's GPU is left; who has a tenth of each of two GPUs is on both
     assert found["spec"]["shares"] == [
-        {**here, "gpuGroup": "df7c0dd3-9795-443c-85b9-acbf49c8fb6b", "parts": ["0.5"]},
-        {**here, "parts": ["2000Mi"]},
+        {**here, "gpuGroup": "df7c0dd3-9795-443c-85b9-acbf49c8fb6b", "parts": ["2000Mi", "0.1x2"]},
+        {**here, "parts": ["0.5", "0.1x2"]},
     ]
 
 
@@ -272,7 +269,7 @@ def _card(prefix: str, number: object = None, **amounts: object) -> Json:
     return asking(None, **limits)
 
 
-SEVERAL = ("parts of several GPUs in one pod",)
+SEVERAL = ("parts of GPUs in several containers of one pod",)
 MALFORMED = ("a part of a GPU that cannot be read",)
 FRACTION = ("a fraction of a GPU",)
 OURS = ("a part of a GPU, which only the scheduler that shares the GPUs can give it",)
@@ -303,7 +300,9 @@ def asked(tree: Json) -> tuple[int, str | None, tuple[str, ...]]:
         ({"gpu-fraction": "0.5", "gpu-memory": "4096"}, "0.5", ()),
         ({"gpu-fraction": "", "gpu-memory": "4096"}, "4096Mi", ()),
         ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "1"}, "0.5", ()),
-        ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}, None, SEVERAL),
+        ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}, "0.5x2", ()),
+        ({"gpu-memory": "4096", "gpu-fraction-num-devices": "4"}, "4096Mix4", ()),
+        ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "129"}, None, MALFORMED),
         ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "0"}, None, MALFORMED),
         ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "two"}, None, MALFORMED),
         *(
@@ -347,7 +346,9 @@ def test_a_fraction_of_kai_is_none_to_other_schedulers(scheduler: str) -> None:
         ([(1, {"cores": 30})], 1, None, ()),
         ([(1, {"percent": 100, "cores": 30})], 1, None, ()),
         ([(1, {"memory": 3000, "cores": 100})], 1, None, ()),
-        ([(2, {"memory": 3000})], 0, None, SEVERAL),
+        ([(2, {"memory": 3000})], 0, "3000Mix2", ()),
+        ([(3, {"percent": 50, "cores": 30})], 0, "0.5-30x3", ()),
+        ([(129, {"memory": 3000})], 0, None, MALFORMED),
         ([(1, {"memory": 3000}), (1, {"memory": 3000})], 0, None, SEVERAL),
         ([(None, {"memory": 3000}), (None, {"memory": 3000})], 0, None, SEVERAL),
         ([(1, {"memory": 3000}), (1, {})], 0, None, SEVERAL),
@@ -628,10 +629,19 @@ def test_volcanos_annotation_is_read_likewise() -> None:
     assert found == {"a": (0, (1,), "3000Mi-50"), "w": (1, (0,), None)}
 
 
-def test_a_card_of_which_a_pod_holds_parts_of_several_is_held_whole() -> None:
+def test_a_pod_holds_parts_of_several_cards() -> None:
+    both = "GPU-1,NVIDIA,1000,0:GPU-0,NVIDIA,1200,10:;"
+    two = runs("b", _card("nvidia.com", 2, memory=1000), both)
+    one = runs("a", _card("nvidia.com", 1, memory=1000), "GPU-1,NVIDIA,1000,0:;")
+    # it has as much of each as of the one of which it has most
+    assert holding(one, two) == {"a": (0, (1,), "1000Mi"), "b": (0, (0, 1), "1200Mi-10x2")}
+
+
+def test_a_card_of_which_a_pod_holds_parts_in_several_containers_is_held_whole() -> None:
     two = runs(
-        "b", _card("nvidia.com", 2, memory=1000), "GPU-0,NVIDIA,1000,0:GPU-1,NVIDIA,1000,0:;"
+        "b", _card("nvidia.com", 1, memory=1000), "GPU-0,NVIDIA,1000,0:GPU-1,NVIDIA,1000,0:;"
     )
+    two["spec"]["containers"] *= 2
     one = runs("a", _card("nvidia.com", 1, memory=1000), "GPU-1,NVIDIA,1000,0:;")
     # as today: b, the only one of them with GPU 0, counts both, and a is on one of them
     found = holding(one, two)
@@ -806,6 +816,9 @@ def started(name: str, **annotations: str) -> Json:
 def test_a_pod_on_its_way_holds_its_part_of_the_card_that_it_may_use() -> None:
     assert holding(started("a", **{USE: "GPU-1"})) == {"a": (0, (1,), "6000Mi")}
     assert holding(started("a", **{USE: "GPU-0,GPU-1"})) == {"a": (0, (), "6000Mi")}
+    two = started("a", **{USE: "GPU-0,GPU-1"})
+    two["spec"]["containers"] = [_card("nvidia.com", 2, memory=6000)]
+    assert holding(two) == {"a": (0, (0, 1), "6000Mix2")}
 
 
 def test_pods_on_their_way_all_hold_their_parts_though_nobody_knows_of_which_gpus() -> None:
@@ -813,7 +826,7 @@ def test_pods_on_their_way_all_hold_their_parts_though_nobody_knows_of_which_gpu
     many = [started(f"a{i}") for i in range(4)]
     pods, _ = read_pods(registered(REGISTER, cards(15360, 15360)), *many)
     assert {one.part for one in pods.values()} == {SHARE + "6000Mi"}
-    assert [one.shares for one in pods.values()] == ["default/a0", *["default/a1"] * 3]
+    assert [one.shares for one in pods.values()] == [("default/a0",), *[("default/a1",)] * 3]
 
 
 @pytest.mark.parametrize("backend", ["annotation", "none", "koordinator"])
@@ -845,6 +858,21 @@ def test_kais_pods_are_pinned_to_the_node_that_has_room_for_their_fractions(
     assert pinned == [{"kubernetes.io/hostname": "n1"}] * 4 + [None]
     gated = ["schedulingGates" in one["spec"] for one in trees]
     assert gated == [False] * 4 + [True]
+
+
+def test_hami_gets_the_cards_of_a_pod_with_parts_of_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = a_cluster()
+    container = {"image": "image", **_card("nvidia.com", 2, memory=300)}
+    cluster.add_pod("pair", gpus=0, gates=[GATE], scheduler=HAMI, containers=[container])
+    with bench(cluster, tmp_path, monkeypatch) as made:
+        plan = made.plan(policy={"kubernetes": {"gpuBackend": "hami"}})
+        said = made.apply(plan)
+        assert said.code == 0, said.err
+        annotations = made.cluster.pod("pair")["metadata"]["annotations"]
+        assert sorted(annotations[USE].split(",")) == ["GPU-0", "GPU-1"]
+        assert made.apply(plan, "-o", "json").data()["status"] == "unchanged"
 
 
 def test_nothing_starts_where_somebody_else_took_the_card_meanwhile(shared: Bench) -> None:

@@ -7,10 +7,10 @@ for parts that are there already. Nothing of ``models.gpu_shares``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
-from itertools import product
+from itertools import islice, product
 
 from building import build
 from building import gang as one_gang
@@ -42,17 +42,32 @@ PARTS = {
 }
 """Shares of memory and cores of each part."""
 
+SEVERAL = {
+    "0.4x2": PARTS["0.4"],
+    "0.5x2": PARTS["0.5"],
+    "0.7x2": PARTS["0.7"],
+    "0.25x3": PARTS["0.25"],
+    "0.3-60x2": PARTS["0.3-60"],
+    "8192Mi-30x3": PARTS["8192Mi-30"],
+}
+"""The same of parts of which a pod has several, each on another GPU."""
+
 Parts = tuple[str, ...]
 
 
-def sharing(seed: int, *, runs: bool = False, more: tuple[str, ...] = MORE) -> Instance | None:
+def sharing(
+    seed: int, *, runs: bool = False, more: tuple[str, ...] = MORE, several: bool = False
+) -> Instance | None:
     """An instance by seed; ``runs``: with pods that run; ``more``: what it has three times as much of.
 
-    None if pods that run find no GPU to share.
+    ``several``: also pods with parts of several GPUs. None if pods that run find no GPU to share.
     """
     r = Draws(seed, (), ("instances",)).random("sharing")
     found = busy(seed, WITHOUT, more) if runs else tiny(seed, (*WITHOUT, "running"), more)
-    names = dict(zip((SMALL, MIDDLE, LARGE), r.sample(sorted(PARTS), 3), strict=True))
+    drawn = r.sample(sorted(PARTS), 3)
+    if several:
+        drawn = r.sample([*r.sample(sorted(SEVERAL), 2), drawn[0]], 3)
+    names = dict(zip((SMALL, MIDDLE, LARGE), drawn, strict=True))
     gangs = tuple(_asking(gang, names) for gang in found.gangs)
     asked = {part for gang in gangs for role in gang.roles if (part := _part(role))}
     nodes = [_plain(node, asked) for node in found.cluster.nodes]
@@ -82,10 +97,21 @@ def _asking(gang: Gang, names: dict[str, str]) -> Gang:
         return f"share.gangplan.dev/{names[profile]}" if profile in names else resource
 
     roles = (
-        replace(role, requests=tuple(sorted((other(x), amount) for x, amount in role.requests)))
+        replace(
+            role,
+            requests=tuple(
+                sorted((own, _times(own) or n) for x, n in role.requests for own in (other(x),))
+            ),
+        )
         for role in gang.roles
     )
     return replace(gang, roles=tuple(roles))
+
+
+def _times(resource: str) -> int:
+    """On how many GPUs a pod has such a part; 0 if it need not be on several."""
+    part = resource.removeprefix("share.gangplan.dev/")
+    return int(part.partition("x")[2]) if part in SEVERAL else 0
 
 
 def _plain(node: Node, asked: set[str]) -> Node:
@@ -130,13 +156,15 @@ def _on_gpus(
                 for gpu in bits(node.healthy & ~held[pod.node])
                 if fits((*on.get((pod.node, gpu), ()), part), node)
             )
-            gpu = next(able, None)
-            if gpu is None:
+            gpus = list(islice(able, _times(part) or 1))
+            if len(gpus) < (_times(part) or 1):
                 return None
-            on[pod.node, gpu] = (*on.get((pod.node, gpu), ()), part)
-            known = pod.node not in named
-            own = {"gpus": 1 << gpu} if known else {"gpus": None, "gpu_group": f"g{gpu}"}
-            pods.append(replace(pod, **own))
+            for gpu in gpus:
+                on[pod.node, gpu] = (*on.get((pod.node, gpu), ()), part)
+            if pod.node not in named:
+                pods.append(replace(pod, gpus=mask_of(gpus)))
+            else:
+                pods.append(replace(pod, gpus=None, gpu_group=",".join(f"g{g}" for g in gpus)))
         found.append(replace(gang, pods=tuple(pods)))
     return tuple(found)
 
@@ -144,8 +172,9 @@ def _on_gpus(
 def fits(parts: Parts, node: Node) -> bool:
     """Whether these parts fit on one GPU of the node."""
     assert node.sharing is not None
-    memory = sum(PARTS[part][0] for part in parts)
-    cores = sum(PARTS[part][1] for part in parts)
+    sizes = [(PARTS | SEVERAL)[part] for part in parts]
+    memory = sum(size[0] for size in sizes)
+    cores = sum(size[1] for size in sizes)
     return memory <= 1 and cores <= 1 and len(parts) <= node.sharing.pods
 
 
@@ -182,7 +211,8 @@ def leavable(instance: Instance) -> dict[tuple[int, int], frozenset[Place]]:
                 hidden.add(pod.node)
             for gpu in bits(pod.gpus or 0) if _part(role) else ():
                 found.setdefault((pod.node, gpu), set()).add((g, pod.role, pod.node))
-                if not (gang.movable or gang.preemptible):
+                several = _part(role) in SEVERAL
+                if several or not (gang.movable or gang.preemptible):
                     fixed.add((pod.node, gpu))
     return {
         (n, gpu): frozenset(own)
@@ -258,8 +288,8 @@ def _ways(instance: Instance, n: int, wanted: frozenset[str]) -> list[tuple[Node
         if (alike or hidden) and list(new) != sorted(new):
             continue
         offered = dict(there)
-        for part in (part for one in chosen for part in one):
-            offered[f"share.gangplan.dev/{part}"] += 1
+        for part in {part for one in chosen for part in one}:
+            offered[f"share.gangplan.dev/{part}"] += _for_pods(part, chosen)
         opened = [gpu for gpu, one in zip(some, new, strict=True) if one]
         mask = 0 if hidden else sum(1 << gpu for gpu in opened)
         more = len(opened) if hidden else 0
@@ -276,6 +306,17 @@ def _ways(instance: Instance, n: int, wanted: frozenset[str]) -> list[tuple[Node
         )
         found.append((made, len(opened)))
     return found
+
+
+def _for_pods(part: str, on: Iterable[Parts]) -> int:
+    """How many of these parts pods can have; each has a number of them on as many GPUs."""
+    counts, each = [parts.count(part) for parts in on], _times(part)
+    if not each:
+        return sum(counts)
+    pods = sum(counts) // each
+    while sum(min(count, pods) for count in counts) < pods * each:
+        pods -= 1
+    return pods * each
 
 
 def crowded(seed: int) -> Instance:

@@ -26,8 +26,8 @@ class LivePod:
     managedFields and seal confirm that a run wrote the intent. ``written_at``: when a run wrote to it last,
     seconds since the epoch, None if unknown. ``unschedulable``: message of PodScheduled=False, if its
     scheduler has tried it. ``group``: name of its native PodGroup. ``requests``:
-    without GPUs. ``indices``: GPUs it holds, None if unknown; ``shares``: the one of which it holds a part,
-    its index or a name; ``made``: instances that its claims made, each as GPU and mask of memory slices.
+    without GPUs. ``indices``: GPUs it holds, None if unknown; ``shares``: those of which it holds parts, by
+    index or name; ``made``: instances that its claims made, each as GPU and mask of memory slices.
     ``selector``, ``node_affinity``: spec.nodeSelector and spec.affinity.nodeAffinity (JSON). ``owner``: uid
     of its controller. ``tolerations``: (key, operator, value, effect), None if not read. ``claims``: names of
     its volume claims.
@@ -51,7 +51,7 @@ class LivePod:
     gpus: int = 0
     requests: tuple[tuple[str, int], ...] = ()
     indices: tuple[int, ...] | None = None
-    shares: int | str | None = None
+    shares: tuple[int | str, ...] = ()
     made: tuple[tuple[int, int], ...] = ()
     selector: tuple[tuple[str, str], ...] = ()
     node_affinity: str = "null"
@@ -248,8 +248,7 @@ class NodeUsage:
             self.amounts[name] = self.amounts.get(name, 0) + amount
         for index in pod.indices or ():
             self.indices[index] = f"{pod.namespace}/{pod.name}"
-        if pod.shares is not None:
-            self.shared.add(pod.shares)
+        self.shared.update(pod.shares)
         for gpu, mask in pod.made:
             self.shared.add(gpu)
             self.slices[gpu] = self.slices.get(gpu, 0) | mask

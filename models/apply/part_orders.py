@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from models.documents.plan import PlanDocument
-from models.gpu_shares import SHARE, share_in
+from models.gpu_shares import SHARE, amount_of, share_in
 from models.mig import board_named, instance_in, resource_of
 
 NewInstance = tuple[str, int, int]
@@ -22,10 +23,15 @@ class Shares:
             for part in one.parts:
                 self._left.setdefault((one.node, SHARE + part), []).append(gpu)
 
-    def next(self, node: str, requests: Mapping[str, int]) -> int | str | None:
-        """The GPU that a pod shares there."""
-        left = self._left.get((node, share_in(requests) or ""))
-        return left.pop(0) if left else None
+    def next(self, node: str, requests: Mapping[str, int]) -> tuple[int | str, ...]:
+        """The GPUs that a pod shares there, if all are known: those of which most parts are left."""
+        resource = share_in(requests) or ""
+        left = self._left.get((node, resource), [])
+        counts, amount = Counter(left), amount_of(resource)
+        chosen = sorted(counts, key=lambda gpu: -counts[gpu])[:amount] if amount > 1 else left[:1]
+        for gpu in chosen:
+            left.remove(gpu)
+        return tuple(gpu for gpu in chosen if gpu is not None) if None not in chosen else ()
 
 
 def makes_instances(plan: PlanDocument) -> bool:

@@ -30,8 +30,8 @@ class PodStart:
 
     ``gpu_count``: whole GPUs it requests. ``requests``: other resources (cpu in millicores, others in
     whole units), sorted. ``mode``: gate or binding, as in the plan's input. ``rank``: of its first GPU.
-    ``terms``: that its gang starts under. ``shares``: the GPU of which it gets a part, its index or a name;
-    None: no part, or nobody knows of which. ``instances``: those that its claims make of GPUs.
+    ``terms``: that its gang starts under. ``shares``: the GPUs of which it gets parts, by index or name;
+    empty: no part, or nobody knows of which. ``instances``: those that its claims make of GPUs.
     """
 
     namespace: str
@@ -46,7 +46,7 @@ class PodStart:
     mode: str | None = None
     rank: int | None = None
     terms: Terms | None = None
-    shares: int | str | None = None
+    shares: tuple[int | str, ...] = ()
     instances: tuple[NewInstance, ...] = ()
 
     @property
@@ -56,8 +56,7 @@ class PodStart:
     @property
     def parted(self) -> tuple[int | str, ...]:
         """GPUs of which it gets parts, as far as they are known."""
-        own = () if self.shares is None else (self.shares,)
-        return (*own, *(gpu for _, gpu, _ in self.instances))
+        return (*self.shares, *(gpu for _, gpu, _ in self.instances))
 
 
 @dataclass(frozen=True, slots=True)

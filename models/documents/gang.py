@@ -5,7 +5,7 @@ Nodes, levels and other gangs are left to the reader.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
@@ -54,7 +54,7 @@ from models.documents.base import (
 from models.documents.cluster import resource_errors
 from models.documents.communication import Communication
 from models.documents.server import GpuIndices
-from models.gpu_shares import SHARE, Part, share_in
+from models.gpu_shares import MOST_GPUS, SHARE, Part, amount_of, share_in
 from models.mig import MAX_SLICES, instance_in, profile_names, resource_of
 from models.units import InvalidValueError, described, plural, shown, whole_number
 
@@ -230,7 +230,8 @@ class PodDocument(Document):
         description="Rank of its first GPU, where an earlier plan dealt it one"
     )
     gpu_group: Title | None = omitted(
-        description="Name of the GPU that it shares, where its index is not known: pods of one name share one"
+        description="Name of the GPU that it shares, where its index is not known: pods of one name share it."
+        " Of several: their names, with commas between"
     )
     start: Annotated[int, whole(0, MAX_SLICES - 1)] | None = omitted(
         description="Memory slice where its instance begins on that GPU, of a node with dynamicMig"
@@ -432,15 +433,20 @@ class GpuDocument(Document):
     cores: Annotated[int, whole(0, 100)] | None = omitted(
         description="Cores of a shared GPU in percent; 0, and absent beside `memory`: whatever is left"
     )
+    count: Annotated[int, whole(1, MOST_GPUS)] | None = omitted(
+        description="Shared GPUs of one server, with so much of each; absent: 1"
+    )
 
     @property
     def resource(self) -> str:
         """The name of the request that it is read as."""
         if self.fraction is not None:
-            return Part.fraction(ceil(1000 * self.fraction), self.cores).resource
-        if self.memory is not None:
-            return Part.memory(self.memory, self.cores or 0).resource
-        return resource_of(self.profile or "")
+            part = Part.fraction(ceil(1000 * self.fraction), self.cores)
+        elif self.memory is not None:
+            part = Part.memory(self.memory, self.cores or 0)
+        else:
+            return resource_of(self.profile or "")
+        return replace(part, gpus=self.count or 1).resource
 
     def field_errors(self) -> Iterator[FieldError]:
         """Contradictions inside it."""
@@ -451,6 +457,9 @@ class GpuDocument(Document):
         if self.cores is not None and self.memory is None and self.fraction is None:
             what, hint = "cores without memory", "write memory, or a fraction of it"
             yield FieldError(("cores",), what, hint, at_key=True)
+        if self.count is not None and self.profile is not None:
+            what, hint = "several instances in one pod", "write them as `requests`"
+            yield FieldError(("count",), what, hint, at_key=True)
         if self.profile is not None and self.profile not in profile_names():
             what = f"no board has a profile {shown(self.profile)}"
             hint = suggestion(self.profile, profile_names(), "profiles")
@@ -535,7 +544,7 @@ class RoleDocument(Document):
         """`requests`, and that of the part of a GPU."""
         if self.gpu is None:
             return self.requests
-        return {**self.requests, self.gpu.resource: 1}
+        return {**self.requests, self.gpu.resource: amount_of(self.gpu.resource)}
 
     @property
     def part_names(self) -> tuple[str, ...]:
@@ -595,9 +604,12 @@ class RoleDocument(Document):
             )  # fmt: skip
         parts = [name for name in self.requests if name.startswith(SHARE)]
         for resource in parts:
-            if self.requests[resource] != 1 or len(parts) > 1 or self.gpus:
-                what = "a pod has one part of one GPU, and no whole ones"
-                yield FieldError(("requests", resource), what, "make it one part", at_key=True)
+            if self.requests[resource] != amount_of(resource) or len(parts) > 1 or self.gpus:
+                what = "a pod has one part of a GPU, or one of each of several, and no whole ones"
+                hint = (
+                    "write gpu: {fraction: 0.5}, or {fraction: 0.5, count: 2} for parts of two GPUs"
+                )
+                yield FieldError(("requests", resource), what, hint, at_key=True)
         if self.gpu is None:
             return
         if faults := list(self.gpu.field_errors()):
@@ -862,14 +874,15 @@ def _pod_errors(gang: GangDocument) -> Iterator[FieldError]:
             yield FieldError((*path, "index"), what, "give each its own index")
         seen.add((pod.role, pod.index))
         role = roles[pod.role]
-        shares = not role.gpus and share_in(role.all_requests) is not None
+        part = None if role.gpus else share_in(role.all_requests)
+        shares = part is not None
         if pod.gpu_group is not None and not shares:
             what, hint = "a group of a pod that shares no GPU", "remove it"
             yield FieldError((*path, "gpuGroup"), what, hint, at_key=True)
         if pod.start is not None:
             yield from _start_errors(path, pod, role)
         known = (shares or pod.start is not None) and bool(pod.gpus) and pod.node is not None
-        yield from _gpu_errors((*path, "gpus"), pod, 1 if known else role.gpus)
+        yield from _gpu_errors((*path, "gpus"), pod, amount_of(part or "") if known else role.gpus)
     planned: set[tuple[str, int]] = set()
     for i, place in enumerate(gang.status.planned):
         path = ("status", "planned", i)

@@ -234,8 +234,9 @@ class ExistingPod:
     ``role`` is an index into Gang.roles. ``mode``: "gate" or "binding", how it can be started.
     ``rank``: of its first GPU, where an earlier plan dealt it one.
     ``budgets``: names of the disruption budgets that count its eviction; with several it is never evicted.
-    Of a pod with a part of a GPU ``gpus`` is the one that it shares, ``gpu_group`` its name. ``start``: the
-    memory slice where its instance (MIG) begins on that GPU, None where the node states its instances.
+    Of a pod with parts of GPUs ``gpus`` are those that it shares, ``gpu_group`` their names, commas between.
+    ``start``: the memory slice where its instance (MIG) begins on that GPU, None where the node states its
+    instances.
     """
 
     name: str

@@ -14,17 +14,18 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from operator import ge
-from typing import Protocol
+from typing import Protocol, cast
 
 from models.gpu_shares import (
     SHARE,
     Size,
     all_times_in,
+    amount_of,
     fillings,
     less,
     packed,
     part_of,
+    shared_by,
     size_on,
     times_in,
     whole,
@@ -154,9 +155,7 @@ class Partitioning(Reshaping):
         return self.partitioned
 
     def fillings(self, room: GpuRoom | None) -> tuple[Amounts, ...]:
-        room = room or IDLE
-        assert len(room) == 2, "of a GPU that is partitioned"
-        return self._geometries(room)
+        return self._geometries(cast(InUse, room or IDLE))
 
     def on(self, used: Mapping[str, int]) -> list[Amounts | None] | None:
         """New instances of each GPU, for pods with these requests; None if no GPUs have them.
@@ -228,10 +227,12 @@ class Decided(Reshaping):
 class Sharing(Reshaping):
     """Idle GPUs may be shared, and those of ``shared`` by more pods. ``sizes``: of the ``resources``.
 
-    ``empty``: what a GPU has; ``shared``: what is left of those that are shared, of which pods have ``held``.
+    ``each``: how many of them a pod has, on as many GPUs. ``empty``: what a GPU has; ``shared``: what is left
+    of those that are shared, of which pods have ``held``.
     """
 
     sizes: tuple[Size, ...]
+    each: Amounts
     empty: Size
     shared: tuple[Size, ...]
     held: tuple[Amounts, ...] = ()
@@ -249,11 +250,17 @@ class Sharing(Reshaping):
 
     def packed(self, used: Mapping[str, int]) -> tuple[Amounts, ...]:
         """Parts of each size that are new on each GPU: those that are shared first, then idle ones."""
-        return packed(self.rooms, self.empty, self.sizes, self._wanted(self._amounts(used)))
+        return self._packed(self._wanted(self._amounts(used)))
+
+    def _packed(
+        self, wanted: Amounts, enough: int = 0, *, roughly: bool = False
+    ) -> tuple[Amounts, ...]:
+        rooms, empty, sizes = self.rooms, self.empty, self.sizes
+        return packed(rooms, empty, sizes, wanted, enough, each=self.each, roughly=roughly)
 
     def _placed(self, wanted: Amounts) -> list[Filling]:
         rooms = (*self.rooms, *[None] * sum(wanted))
-        on = packed(self.rooms, self.empty, self.sizes, wanted)
+        on = self._packed(wanted)
         return list(zip(rooms, on, strict=False))
 
     def _taken(self, wanted: Amounts, enough: int | None = None) -> int:
@@ -262,10 +269,10 @@ class Sharing(Reshaping):
     def _on(self, wanted: Amounts, enough: int | None) -> tuple[Amounts, ...]:
         """Parts on each GPU. ``enough``: with little effort, unless more idle GPUs are needed so."""
         if enough is not None:
-            on = packed(self.rooms, self.empty, self.sizes, wanted, enough, roughly=True)
+            on = self._packed(wanted, enough, roughly=True)
             if len(on) <= len(self.rooms) + enough:
                 return on
-        return packed(self.rooms, self.empty, self.sizes, wanted, enough or 0)
+        return self._packed(wanted, enough or 0)
 
     def _more(self, amounts: Amounts, gpus: int) -> list[int]:
         """What has room where the parts are that are there already; one more also if those were elsewhere.
@@ -280,16 +287,16 @@ class Sharing(Reshaping):
                 if count:
                     rooms[gpu] = less(rooms[gpu], size, count)
         spare = tuple(map(sum, zip(*rooms, strict=True))) or NO_ROOM
-        beside, probes = all_times_in(self.sizes, rooms), 0
+        beside, probes = all_times_in(self.sizes, rooms, self.each), 0
         for k, size in reversed(list(enumerate(self.sizes))):
             there = max(0, self.there[k] - amounts[k])
             if beside[k] or there or probes >= MOST_PROBES:
                 pass
-            elif all(map(ge, spare, size)):
+            elif all(have >= need * self.each[k] for have, need in zip(spare, size, strict=True)):
                 probes += 1
-                mine = (*wanted[:k], wanted[k] + 1, *wanted[k + 1 :])
-                one_more = packed(self.rooms, self.empty, self.sizes, mine, gpus, roughly=True)
-                beside[k] = int(len(one_more) <= len(rooms))
+                mine = (*wanted[:k], wanted[k] + self.each[k], *wanted[k + 1 :])
+                one_more = self._packed(mine, gpus, roughly=True)
+                beside[k] = self.each[k] * (len(one_more) <= len(rooms))
             beside[k] += there
         return beside
 
@@ -365,6 +372,7 @@ def _sharing(node: Node) -> Sharing:
         tuple(offered[r] - could[r] for r in resources),
         tuple(could[r] for r in resources),
         tuple(sizes[r] for r in resources),
+        tuple(map(amount_of, resources)),
         _whole(node),
         tuple(_room_of(node, one) for one in node.shared),
         tuple(tuple(dict(one.used).get(r, 0) for r in resources) for one in node.shared),
@@ -437,9 +445,9 @@ def _in_parts(
             if pod.gpus is None and role.gpus:
                 hidden.add(pod.node)
             for part in filter(part_of, dict(role.requests)):
-                gpus: Sequence[int | str] = bits(pod.gpus or 0)
-                gpus = gpus or (pod.gpu_group or f"{gang.namespace}/{pod.name}",)
-                shared.setdefault(pod.node, {}).setdefault(gpus[0], []).append((part, None))
+                name = f"{gang.namespace}/{pod.name}"
+                for gpu in shared_by(bits(pod.gpus or 0), pod.gpu_group, name, part):
+                    shared.setdefault(pod.node, {}).setdefault(gpu, []).append((part, None))
             if pod.start is not None:
                 (resource,) = (r for r, _ in role.requests if r.startswith(RESOURCE))
                 (gpu,) = bits(pod.gpus or 0)
@@ -459,7 +467,10 @@ Keeps = Mapping[tuple[int, int, int], int]
 
 
 def _keeps(instance: Instance, unclear: Collection[int], shared: Mapping[int, Sharers]) -> Keeps:
-    """Of GPUs all of whose pods may leave, on nodes where no GPU of unknown index is held or sick."""
+    """Of GPUs all of whose pods may leave, on nodes where no GPU of unknown index is held or sick.
+
+    None of which a pod has a part that has parts of others as well.
+    """
     able = {
         n
         for n, own in shared.items()
@@ -473,7 +484,8 @@ def _keeps(instance: Instance, unclear: Collection[int], shared: Mapping[int, Sh
         for pod in gang.running_pods:
             if pod.node in able and any(map(part_of, dict(gang.roles[pod.role].requests))):
                 found[index, pod.role, pod.node] |= pod.gpus or 0
-                if not (gang.movable or gang.preemptible):
+                several = any(amount_of(r) > 1 for r, _ in gang.roles[pod.role].requests)
+                if several or not (gang.movable or gang.preemptible):
                     fixed[pod.node] |= pod.gpus or 0
     healthy = {n: instance.cluster.nodes[n].healthy & ~fixed[n] for n in able}
     return {key: own for key, mask in found.items() if (own := mask & healthy[key[2]])}

@@ -29,7 +29,14 @@ from models.tiers import MAINS, objective_names
 from models.units import InvalidValueError
 from models.verify.facts import Facts, Gang, Node, Pod, PodKey, PodRule, Role
 from models.verify.partitions import INSTANCES, slices_of, with_could
-from models.verify.shares import Owner, is_part, releasable, with_parts, with_sharers
+from models.verify.shares import (
+    Owner,
+    is_part,
+    releasable,
+    shared_names,
+    with_parts,
+    with_sharers,
+)
 from models.verify.violation import Violation, printable, quoted
 
 MAX_FAULTS = 50
@@ -663,18 +670,16 @@ class GangReader:
     def _without_part(
         self, document: GangDocument, pod: PodDocument, found: Pod, roles: Sequence[Role]
     ) -> Pod:
-        """The pod; the GPU of which it has a part is no GPU of its own."""
+        """The pod; the GPUs of which it has parts are no GPUs of its own."""
         if pod.start is not None:
             return self._with_instance(document, pod, found, roles)
         for part in filter(is_part, roles[found.role].requests):
-            gpu: int | str = (
-                pod.gpu_group or f"{document.metadata.namespace}/{document.pod_name(pod)}"
-            )
-            if pod.gpus:
-                gpu = pod.gpus[0]
-                owner = (document.metadata.namespace, document.metadata.name, found.role)
-                self.owners.setdefault((found.node, gpu), set()).add(owner)
-            self.sharers.setdefault(found.node, {}).setdefault(gpu, []).append((part, None))
+            name = f"{document.metadata.namespace}/{document.pod_name(pod)}"
+            for gpu in pod.gpus or shared_names(part, pod.gpu_group, name):
+                if isinstance(gpu, int):
+                    owner = (document.metadata.namespace, document.metadata.name, found.role)
+                    self.owners.setdefault((found.node, gpu), set()).add(owner)
+                self.sharers.setdefault(found.node, {}).setdefault(gpu, []).append((part, None))
             return Pod(found.role, found.index, found.node, 0)
         return found
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
+from itertools import groupby, islice
 
 from models.documents.cluster import GpuSharing
 from models.documents.plan import PlanShare
@@ -19,8 +20,10 @@ from models.verify.facts import Facts, Gang, Node, Pod, Sharer
 from models.verify.partitions import NO_NUMBER, Fault, without_instances
 from models.verify.violation import quoted
 
-PART = re.compile(r"share\.gangplan\.dev/(?:(0\.[0-9]{1,3})|([0-9]+)Mi)(?:-([0-9]+))?")
-"""Fraction of the memory or memory in MiB, and cores in percent."""
+PART = re.compile(
+    r"share\.gangplan\.dev/(?:(0\.[0-9]{1,3})|([0-9]+)Mi)(?:-([0-9]+))?(?:x([0-9]{1,3}))?"
+)
+"""Fraction of the memory or memory in MiB, cores in percent, and of how many GPUs a pod has so much."""
 
 MOST_WAYS = 2_000
 """Ways in which parts lie on GPUs that are followed at once."""
@@ -48,13 +51,30 @@ def amounts(resource: str, sharing: GpuSharing | None) -> Amounts | None:
     found = PART.fullmatch(resource)
     if found is None or sharing is None:
         return None
-    fraction, memory, cores = found.groups()
+    fraction, memory, cores, _ = found.groups()
     if fraction is not None:
         of_cores = Fraction(fraction) if cores is None else Fraction(int(cores), 100)
         return Fraction(fraction), of_cores, ONE
     if sharing.memory is None:
         return None
     return Fraction(int(memory), sharing.memory), Fraction(int(cores or 0), 100), ONE
+
+
+def gpus_of_pod(resource: str) -> int:
+    """Of how many GPUs a pod has such a part."""
+    found = PART.fullmatch(resource)
+    return 1 if found is None else int(found[4] or 1)
+
+
+def shared_names(part: str, groups: str | None, pod: str) -> list[str]:
+    """Names of the GPUs of which a pod has such parts: those of its groups, then some of its own."""
+    several = gpus_of_pod(part)
+    if several == 1:
+        return [pod if groups is None else groups]
+    names = [] if groups is None else groups.split(",")[:several]
+    while len(names) < several:
+        names.append(f"{pod}#{len(names)}")
+    return names
 
 
 def with_sharers(
@@ -91,14 +111,14 @@ def with_sharers(
 def releasable(
     nodes: Sequence[Node],
     gangs: Sequence[Gang],
-    sharers: Mapping[int, Mapping[int | str, object]],
+    sharers: Mapping[int, Mapping[int | str, Sequence[tuple[str, int | None]]]],
     owners: Mapping[tuple[int, int], Collection[Owner]],
     binding: str,
 ) -> dict[tuple[int, int], frozenset[Owner]]:
     """GPUs, by node and index, that are idle once no pod of the roles that share them is on the node.
 
-    None where it is not known which GPUs are held or unhealthy, and none of which a gang can neither stop
-    nor move. ``nodes``: without what pods share.
+    None where it is not known which GPUs are held or unhealthy, none of which a gang can neither stop nor
+    move, and none of which pods have parts that have others elsewhere. ``nodes``: without what pods share.
     """
     hidden = {
         pod.node
@@ -114,6 +134,7 @@ def releasable(
         named = not any(isinstance(one, str) for one in sharers[n])
         clear = named and not blind and not node.unknown_unhealthy and n not in hidden
         able = all((namespace, name) in leaves for namespace, name, _ in own)
+        able = able and all(gpus_of_pod(part) == 1 for part, _ in sharers[n][gpu])
         if node.sharing is not None and clear and able and node.healthy >> gpu & 1:
             found[n, gpu] = frozenset(own)
     return found
@@ -258,7 +279,21 @@ def with_shares(stated: Sequence[PlanShare], facts: Facts) -> tuple[Facts, Seque
         if gpu is not None:
             given.add((n, gpu))
         nodes[n] = _with(faults, one, nodes[n], where, binding=facts.policy.gpu_binding)
+    faults += _one_above_another(stated)
     return replace(facts, nodes=tuple(nodes)), faults
+
+
+def _one_above_another(stated: Sequence[PlanShare]) -> Iterator[Fault]:
+    """Parts that pods have on several GPUs, more of them on one GPU than such pods come to the node."""
+    coming = Counter((one.node, part) for one in stated for part in one.parts)
+    for i, one in enumerate(stated):
+        for part, here in Counter(one.parts).items():
+            several = gpus_of_pod(f"share.gangplan.dev/{part}")
+            if several > 1 and here * several > coming[one.node, part]:
+                what = (
+                    f"{here} of {coming[one.node, part]} parts {part} are on one GPU of {one.node}"
+                )
+                yield "gpu-part", f"spec.shares[{i}].parts", what
 
 
 def _with(faults: list[Fault], one: PlanShare, node: Node, where: str, *, binding: str) -> Node:
@@ -309,20 +344,54 @@ def fewest_shared(node: Node, wanted: Mapping[str, int]) -> int:
     All ways in which parts lie on GPUs are followed, the largest part first; of very many those alone that
     need the fewest GPUs, so that it can say too many, and never too few.
     """
-    sizes = [(amounts(part, node.sharing), count) for part, count in wanted.items()]
-    if any(size is None for size, count in sizes if count > 0):
+    sizes = [(amounts(part, node.sharing), gpus_of_pod(part), wanted[part]) for part in wanted]
+    if any(size is None for size, _, count in sizes if count > 0):
         return NO_NUMBER
-    parts = sorted((s for s, count in sizes if s for _ in range(count)), reverse=True)
-    shared = [room(node.sharing, one.parts) for one in node.sharers]
+    pods = sorted(
+        ((s, several) for s, several, count in sizes if s for _ in range(-(-count // several))),
+        reverse=True,
+    )
+    shared, idle = [room(node.sharing, one.parts) for one in node.sharers], room(node.sharing, ())
     ways = {tuple(sorted(shared))}
-    for size in parts:
+    for size, several in pods:
         after = set[tuple[Amounts, ...]]()
         for way in ways:
-            for k, left in enumerate((*way, room(node.sharing, ()))):
-                if _times(size, left):
-                    less = (left[0] - size[0], left[1] - size[1], left[2] - size[2])
-                    after.add(tuple(sorted((*way[:k], less, *way[k + 1 :]))))
+            after.update(_ways_beside(way, size, several, idle))
         if not after:
             return NO_NUMBER
         ways = set(sorted(after, key=lambda way: (len(way), way))[:MOST_WAYS])
     return min(map(len, ways)) - len(shared)
+
+
+def _ways_beside(
+    way: tuple[Amounts, ...], size: Amounts, several: int, idle: Amounts
+) -> Iterator[tuple[Amounts, ...]]:
+    """What is left of the GPUs after one more pod with parts of this size on several of them."""
+    lefts = [*way, *[idle] * several]
+    able = [k for k, left in enumerate(lefts) if _times(size, left)]
+    for chosen in islice(_combinations(lefts, able, several), MOST_WAYS):
+        after = list(lefts)
+        for k in chosen:
+            left = lefts[k]
+            after[k] = (left[0] - size[0], left[1] - size[1], left[2] - size[2])
+        new = sum(k >= len(way) for k in chosen)
+        yield tuple(sorted(after[: len(way) + new]))
+
+
+def _combinations(
+    lefts: Sequence[Amounts], able: Sequence[int], several: int
+) -> Iterator[tuple[int, ...]]:
+    """Choices of so many of these GPUs; of those of which as much is left the first."""
+    alike = [
+        list(own) for _, own in groupby(sorted(able, key=lefts.__getitem__), lefts.__getitem__)
+    ]
+
+    def choose(k: int, more: int) -> Iterator[tuple[int, ...]]:
+        if not more:
+            yield ()
+        elif k < len(alike):
+            for count in range(min(more, len(alike[k])), -1, -1):
+                for rest in choose(k + 1, more - count):
+                    yield (*alike[k][:count], *rest)
+
+    return choose(0, several)

@@ -320,7 +320,7 @@ def _with_holdings(seen: LivePod, pod: KubePod) -> LivePod:
         gpus=pod.gpus,
         requests=tuple(sorted(pod.requests.items())),
         indices=() if pod.part else pod.indices,
-        shares=pod.shares if pod.bound or pod.indices else None,
+        shares=tuple(pod.shares) if pod.bound or pod.indices else (),
         made=tuple((one.index, one.slices) for one in pod.made) if pod.holds_room else (),
     )
 

@@ -23,7 +23,7 @@ from models.documents.capacity import (
     CapacityStatus,
 )
 from models.documents.gang import Toleration
-from models.gpu_shares import SHARE
+from models.gpu_shares import SHARE, amount_of
 from models.instance.cluster import Node
 from models.instance.eligibility import model_matches, tolerated
 from models.instance.gang import Gang, has_parts, is_part
@@ -201,7 +201,7 @@ class FreeRoom:
                 one_way = beside(known[n], every[n], kept[n])
                 left.update(one_way.left(idle[n], own)[1])
             for name in resources:
-                found[name][n] = max(0, left.get(name, 0))
+                found[name][n] = max(0, left.get(name, 0)) // amount_of(name)
         return {name: np.minimum(rooms, self._slots) for name, rooms in found.items()}
 
     def _pods(self, gpus: int, inner: int, level: int) -> tuple[IntArray, IntArray]:

@@ -16,7 +16,7 @@ from models.documents.cluster import NodeDocument
 from models.documents.gang import GangDocument, PodDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanPod
 from models.documents.server import ServerModelDocument
-from models.gpu_shares import share_in
+from models.gpu_shares import share_in, shared_by
 
 FREE = -1
 UNHEALTHY = -2
@@ -262,11 +262,13 @@ def _shared(plan: PlanDocument) -> dict[str, list[int | None]]:
     """By node, the GPUs of which pods that run have parts; None for one of unknown index."""
     found: dict[str, dict[int | str, None]] = {}
     for gang in plan.instance.gangs:
-        sharing = {r.name for r in gang.spec.roles if share_in(r.all_requests) is not None}
+        sharing = {r.name: share_in(r.all_requests) for r in gang.spec.roles}
         for pod in gang.running_pods:
-            if (pod.role in sharing or pod.start is not None) and pod.node is not None:
-                name = pod.gpu_group or f"{gang.metadata.namespace}/{gang.pod_name(pod)}"
-                found.setdefault(pod.node, {})[pod.gpus[0] if pod.gpus else name] = None
+            part = sharing.get(pod.role)
+            if (part is not None or pod.start is not None) and pod.node is not None:
+                name = f"{gang.metadata.namespace}/{gang.pod_name(pod)}"
+                gpus = shared_by(pod.gpus or (), pod.gpu_group, name, part or "")
+                found.setdefault(pod.node, {}).update(dict.fromkeys(gpus))
     return {
         node: [gpu if isinstance(gpu, int) else None for gpu in own] for node, own in found.items()
     }

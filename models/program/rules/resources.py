@@ -130,13 +130,49 @@ def _shared(
             if stays is None:
                 continue
         rows_of_gpus.append((room, stays))
+    parts: dict[str, list[int]] = {}
     for room, is_open in rows_of_gpus:
-        _fill(program, sizes, room, is_open, owner.region, found)
+        for resource, count in _fill(program, sizes, room, is_open):
+            found[owner.region, resource].add(count)
+            parts.setdefault(resource, []).append(count)
+    _apart(model, owner, rows, parts)
     for one, after in pairwise(opened):
         program.at_least(Linear().add(one).add(after, -1))
     pieces = (piece.variable for piece in owner.pieces)
     program.equal(Linear().add_all(opened).add_all(pieces, -1))
     return found
+
+
+def _apart(
+    model: Model,
+    owner: SharedGpus,
+    rows: Mapping[tuple[int, str], Linear],
+    parts: Mapping[str, Sequence[int]],
+) -> None:
+    """A GPU has at most one new part for each pod that has several.
+
+    Pods in the place of such that leave do not count. ``parts``: by resource, how many new ones each GPU has.
+    """
+    program, region = model.program, model.region_set.regions[owner.region]
+    n = region.nodes[0]
+    for resource, each in zip(owner.sharing.resources, owner.sharing.each, strict=True):
+        counts = parts.get(resource, ()) if each > 1 else ()
+        if not counts:
+            continue
+        could = dict(model.instance.cluster.nodes[n].reshapable)[resource]
+        there = (model.rooms[n].left_of(resource) or 0) - could
+        stays, _ = _staying(model.variables, region, resource)
+        most = max(program.upper[count] for count in counts)
+        pods = program.integer(0, most)
+        for count in counts:
+            program.at_most(Linear().add(count).add(pods, -1))
+        needed = Linear().add(pods, each)
+        needed.add_linear(rows[owner.region, resource], -1).add_linear(stays, -1)
+        if there > 0:
+            none = program.boolean()
+            needed.add(none, -there)
+            program.at_most(Linear().add(pods).add(none, most), most)
+        program.at_most(needed, -there)
 
 
 def kept_if(model: Model) -> Mapping[tuple[int, int], int]:
@@ -173,17 +209,15 @@ def _fill(
     sizes: Mapping[str, Size],
     room: Size,
     is_open: int | None,
-    region: int,
-    found: Mapping[tuple[int, str], Linear],
-) -> None:
-    """The parts of one GPU. ``is_open``: whether it is shared; None: it is in any case."""
+) -> Iterator[tuple[str, int]]:
+    """How many parts of each size one GPU has. ``is_open``: whether it is shared; None: it is in any case."""
     held, large = [Linear() for _ in room], [Linear() for _ in room]
     for resource, size in sizes.items():
         most = times_in(size, room)
         if not most:
             continue
         count = program.integer(0, most)
-        found[region, resource].add(count)
+        yield resource, count
         for row, halves, amount, whole in zip(held, large, size, room, strict=True):
             row.add(count, amount)
             halves.add(count, int(2 * amount > whole))

@@ -66,9 +66,10 @@ class Annotated(Plain):
     def annotations(self, order: PodStart, node_tree: Tree, pod_tree: Tree) -> dict[str, str]:
         """The annotation; nothing if the plan leaves the choice to the node."""
         backend, gpus = self._backend, order.gpus
-        shares = not gpus and backend.shares and isinstance(order.shares, int)
-        if shares and isinstance(order.shares, int):
-            gpus = (order.shares,)
+        cards = tuple(gpu for gpu in order.shares if isinstance(gpu, int))
+        shares = not gpus and backend.shares and len(cards) == len(order.shares) > 0
+        if shares:
+            gpus = cards
         if not gpus:
             return {}
         objection = backend.objection(scheduler_of(pod_tree))

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from models.apply.intents import RANK
 from models.documents.base import API_VERSION
 from models.documents.gang import MAX_RANK, CheckedTerms, NodeExpression, term_errors
+from models.gpu_shares import amount_of
 from models.instance.disruption_budgets import DisruptionBudgets
 from models.instance.policy import EVERY_SCHEDULER, KubernetesPolicy
 from models.units import duration_text, first_of, shortened, shown_of, time_text, whole_number
@@ -256,7 +257,9 @@ class GangDocuments:
                     tree["uid"] = uid
             if pod.node is not None and pod.node in self.nodes and pod.finished is None:
                 tree["node"] = pod.node
-                wanted = role_tree["gpus"] or bool(pod.part and pod.indices)
+                wanted = role_tree["gpus"] or (
+                    amount_of(pod.part) if pod.part and pod.indices else 0
+                )
                 known = pod.indices is not None and len(pod.indices) == wanted
                 tree["gpus"] = list(pod.indices or ()) if known else None
                 if (made := pod.instance) is not None:

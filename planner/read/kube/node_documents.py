@@ -110,11 +110,11 @@ def node_uses(
         if pod.node is None or pod.finished is not None or pod.node not in found:
             continue
         use, counted = found[pod.node], members.get(pod.key)
-        part, shares = pod.part, pod.shares
-        if part is not None and shares is not None and part not in (counted or ()):
+        part = pod.part
+        for gpu in pod.shares if part not in (counted or ()) else ():
             # Nobody can say what is left of its GPU.
-            use.lost_gpus += (pod.node, shares) not in lost
-            lost.add((pod.node, shares))
+            use.lost_gpus += (pod.node, gpu) not in lost
+            lost.add((pod.node, gpu))
         requests = pod.requests
         if part is not None:
             requests = {name: amount for name, amount in requests.items() if name != part}

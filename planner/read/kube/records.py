@@ -5,13 +5,13 @@ Amounts are integers: cpu in millicores, everything else in whole units.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import lcm
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from models.documents.gang import NodeExpression, Parallelism
-from models.gpu_shares import share_in
+from models.gpu_shares import share_in, shared_by
 from models.mig import instance_in
 from planner.read.kube.lookup import Tree
 
@@ -250,7 +250,7 @@ class KubePod:
     ``planned``: the plan does, while it waits. ``requests``: without GPUs. ``gpus``: whole ones, requested by
     ``gpu_resource`` (or a DRA driver); ``wants_gpus``: whole ones, shares or others; ``indices``: those it
     holds, ascending, None if unknown. A part of a GPU is among its ``requests``: ``gpus`` is 0, ``indices``
-    the one that it shares, or ``()`` and ``gpu_group`` a name that those who share it have.
+    those that it shares, or ``()`` and ``gpu_group`` names that those who share them have.
     ``made``: instances that its claims made of GPUs. ``selector``, ``affinity`` (any of the terms, all
     expressions of one), ``tolerations``: where it may go; ``own_affinity``: ``affinity`` as its spec has it;
     ``rules``: beside which other pods; ``wishes``: if possible. ``host_ports``: each once.
@@ -308,11 +308,11 @@ class KubePod:
         return self.made[0] if mine and len(self.made) == 1 else None
 
     @property
-    def shares(self) -> int | str | None:
-        """The GPU of which it holds a part: its index, else a name; None if it holds none."""
+    def shares(self) -> Sequence[int | str]:
+        """The GPUs of which it holds parts: their indices, else names."""
         if self.part is None or not self.holds_room:
-            return None
-        return self.indices[0] if self.indices else self.gpu_group or "/".join(self.key)
+            return ()
+        return shared_by(self.indices or (), self.gpu_group, "/".join(self.key), self.part)
 
     @property
     def key(self) -> tuple[str, str]:

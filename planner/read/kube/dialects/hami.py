@@ -193,20 +193,23 @@ def _devices(annotations: Mapping[str, str]) -> list[list[str]]:
     return []
 
 
-def held_amounts(annotations: Mapping[str, str]) -> tuple[int, int] | None:
-    """MiB and percent of the cores that a pod has of its only device, None if it has not one."""
+def held_amounts(annotations: Mapping[str, str], gpus: int) -> tuple[int, int] | None:
+    """MiB and percent of the cores that a pod has most of a device, None if it has not so many."""
     devices = _devices(annotations)
-    amounts = [number(one) for fields in devices for one in fields[2:4]]
-    if len(devices) != 1 or len(amounts) != 2:
+    amounts = [(number(fields[2]), number(fields[3])) for fields in devices if len(fields) > 3]
+    if not len(devices) == len(amounts) == gpus:
         return None
-    memory, cores = amounts
-    return None if memory is None or cores is None else (memory, cores)
+    memory = [one for one, _ in amounts if one is not None]
+    cores = [one for _, one in amounts if one is not None]
+    return (max(memory), max(cores)) if len(memory) == len(cores) == gpus else None
 
 
-def chosen(annotations: Mapping[str, str], node: KubeNode) -> tuple[int, ...] | None:
-    """The only card that a pod may use, as the annotation USE says; None if there are several."""
-    index = indices_by_uuid(node).get((annotations.get(USE) or "").strip())
-    return None if index is None else (index,)
+def chosen(annotations: Mapping[str, str], node: KubeNode, gpus: int) -> tuple[int, ...] | None:
+    """The cards that a pod may use, as the annotation USE says; None if those are not just so many."""
+    uuids, known = (annotations.get(USE) or "").split(","), indices_by_uuid(node)
+    found = {known.get(uuid.strip()) for uuid in uuids[: gpus + 1]}
+    indices = sorted(index for index in found if index is not None)
+    return tuple(indices) if len(indices) == len(uuids) == gpus else None
 
 
 def _objection(scheduler: str) -> str | None:

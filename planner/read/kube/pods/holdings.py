@@ -39,8 +39,8 @@ class Holding:
     """What one pod claims to hold of its node.
 
     ``gpus``: whole GPUs of its own; ``indices``: which, None if unknown; ``rank``: who says so.
-    ``shares``: GPUs it holds together with others; ``part``: how much of the only one, None where a plan has
-    no such part; ``reserves``: shares that it holds alone.
+    ``shares``: GPUs it holds together with others; ``part``: how much of each, None where a plan has no
+    such part; ``reserves``: shares that it holds alone.
     """
 
     pod: KubePod
@@ -81,10 +81,10 @@ def read_holding(
                 holding.rank = PLANNED
     if request.fraction:
         holding.shares = _shares(pod, node, request, remarks) + holding.shares
-        alone = len(holding.shares) == 1 and not holding.gpus
-        if request.part is not None and alone:
+        part = request.part
+        if part is not None and len(holding.shares) == part.gpus and not holding.gpus:
             memory = None if node.sharing is None else node.sharing.memory
-            holding.part = held_part(request.part, pod.annotations, memory)
+            holding.part = held_part(part, pod.annotations, memory)
         drop_part(pod, holding.part)
     elif request.gpus:
         holding.reserves = _group_shares(pod)
@@ -187,7 +187,7 @@ def _shares(
     unknown = tuple(f"{pod.subject}#{place}" for place in range(request.shares))
     found = _from_annotations(pod, node, request.shares, remarks)
     if found is None and request.part is not None and is_proven(pod):
-        found = hami.chosen(pod.annotations, node)
+        found = hami.chosen(pod.annotations, node, request.part.gpus)
     return found or unknown
 
 
@@ -210,11 +210,13 @@ def settle(node: KubeNode, holdings: Sequence[Holding], remarks: Remarks) -> Non
     for place, pods in shared.items():
         for pod in pods:
             if isinstance(place, int):
-                pod.indices = (place,)
-            elif isinstance(place, tuple):
-                pod.gpu_group = "/".join(filter(None, place))
-            elif len(pods) > 1:
-                pod.gpu_group = "/".join(pods[0].key)
+                pod.indices = tuple(sorted((*(pod.indices or ()), place)))
+                continue
+            name = (
+                "/".join(pods[0].key) if isinstance(place, str) else "/".join(filter(None, place))
+            )
+            if isinstance(place, tuple) or len(pods) > 1:
+                pod.gpu_group = name if pod.gpu_group is None else f"{pod.gpu_group},{name}"
     if sum(holding.pod.gpus for holding in holdings) + len(shared) > node.largest_gpus:
         what = "its pods, planned ones included, hold more GPUs than it has; none is free there"
         remarks.add(node.object.subject, what)
@@ -240,6 +242,7 @@ def _shared_gpus(node: KubeNode, holdings: Sequence[Holding]) -> dict[Share, lis
             parts[named[room - 1]] += beyond
         else:
             _hold_no_part(beyond)
+    _drop_torn(parts)
     for holding in (one for sharing in parts.values() for one in sharing):
         holding.shares = ()
     return {place: [one.pod for one in sharing] for place, sharing in parts.items()}
@@ -265,7 +268,36 @@ def _parts(
                 found.setdefault(place, []).append(holding)
     for place in closed & found.keys():
         _hold_no_part(found.pop(place))
+    _drop_torn(found, {("", group) for group, one in reserving.items() if one.indices})
     return found
+
+
+def _drop_torn(parts: dict[Share, list[Holding]], known: Collection[Share] = ()) -> None:
+    """GPUs of pods with parts of several count as held whole unless all are there, and known alike.
+
+    ``known``: GPUs that have names here, and whose indices are known.
+    """
+    while True:
+        places: dict[int, list[Share]] = {}
+        for place, sharing in parts.items():
+            for one in sharing:
+                places.setdefault(id(one), []).append(place)
+        wrong = {
+            id(one)
+            for sharing in parts.values()
+            for one in sharing
+            if one.part is None or _is_torn(one.part, places[id(one)], known)
+        }
+        gone = [place for place, own in parts.items() if any(id(one) in wrong for one in own)]
+        if not gone:
+            return
+        for place in gone:
+            _hold_no_part(parts.pop(place))
+
+
+def _is_torn(part: Part, places: Sequence[Share], known: Collection[Share]) -> bool:
+    indexed = sum(isinstance(place, int) or place in known for place in places)
+    return len(set(places)) != part.gpus or indexed not in (0, part.gpus)
 
 
 def _hold_no_part(holdings: Iterable[Holding]) -> None:

@@ -12,7 +12,7 @@ from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from math import ceil
 
-from models.gpu_shares import CORES, Part, part_of
+from models.gpu_shares import CORES, MOST_GPUS, Part, part_of
 from planner.read.findings import Remarks
 from planner.read.kube.dialects import hami, kai
 from planner.read.kube.lookup import mapping, number, objects, text
@@ -48,7 +48,7 @@ OF_PARTS = frozenset({BY_VOLCANO}.union(*_AMOUNTS.values()))
 MOST_MIB = 1 << 24
 """Memory of a part; more is a mistake."""
 
-SEVERAL = "parts of several GPUs in one pod"
+SEVERAL = "parts of GPUs in several containers of one pod"
 MALFORMED = "a part of a GPU that cannot be read"
 BY_ITS_SCHEDULER = "a part of a GPU, which only the scheduler that shares the GPUs can give it"
 
@@ -92,13 +92,10 @@ def with_part(
 
 
 def _of_kai(request: GpuRequest, pod: KubeObject, remarks: Remarks) -> GpuRequest:
-    written = pod.annotations.get(KAI_DEVICES) or "1"
-    if number(written) != 1:
-        return _with_problem(request, SEVERAL if number(written) else MALFORMED, pod, remarks)
-    part = _kai_part(pod.annotations)
-    if part is None:
+    gpus, part = number(pod.annotations.get(KAI_DEVICES) or "1"), _kai_part(pod.annotations)
+    if part is None or not gpus or gpus > MOST_GPUS:
         return _with_problem(request, MALFORMED, pod, remarks)
-    return replace(request, part=part, resource=BY_KAI)
+    return replace(request, part=replace(part, gpus=gpus), resource=BY_KAI)
 
 
 def _kai_part(annotations: Mapping[str, str]) -> Part | None:
@@ -144,9 +141,9 @@ def _of_cards(
     whole = all(part == WHOLE for part in parts)
     starting = container_amounts(pod.tree, "initContainers")
     problem = None
-    if None in parts:
+    if None in parts or (gpus > MOST_GPUS and not whole):
         problem = MALFORMED
-    elif (gpus > 1 and not whole) or any(_asks(by, amounts) for amounts in starting):
+    elif (len(asking) > 1 and not whole) or any(_asks(by, amounts) for amounts in starting):
         problem = SEVERAL
     elif ours:
         problem = BY_ITS_SCHEDULER
@@ -156,7 +153,9 @@ def _of_cards(
         return request
     if whole:
         return GpuRequest(min(gpus, MAX_POD_GPUS), _NUMBERS[by])
-    return replace(request, part=parts[0], resource=by)
+    part = parts[0]
+    assert part is not None, "it can be read"
+    return replace(request, part=replace(part, gpus=gpus), resource=by)
 
 
 WHOLE = Part(CORES, 0, CORES)
@@ -186,7 +185,7 @@ def held_part(part: Part, annotations: Mapping[str, str], memory_MiB: int | None
 
     ``memory_MiB``: of the card.
     """
-    stated = hami.held_amounts(annotations)
+    stated = hami.held_amounts(annotations, part.gpus)
     if (
         stated is None
         or stated[0] > MOST_MIB
@@ -197,11 +196,12 @@ def held_part(part: Part, annotations: Mapping[str, str], memory_MiB: int | None
     asked = part.memory_MiB or -(-part.permille * (memory_MiB or 0) // CORES)
     if stated[0] <= asked and 10 * stated[1] <= part.cores_permille:
         return part
-    return Part.memory(max(asked, stated[0]), max(stated[1], -(-part.cores_permille // 10)))
+    cores = max(stated[1], -(-part.cores_permille // 10))
+    return replace(Part.memory(max(asked, stated[0]), cores), gpus=part.gpus)
 
 
 def drop_part(pod: KubePod, instead: Part | None = None) -> None:
     """Take its part of a GPU off the requests of a pod, or put another in its place."""
     pod.requests = {name: n for name, n in pod.requests.items() if part_of(name) is None}
     if instead is not None:
-        pod.requests[instead.resource] = 1
+        pod.requests[instead.resource] = instead.gpus

@@ -172,7 +172,7 @@ class _Reader:
             pod.requests = {k: v for k, v in pod.requests.items() if k not in OF_PARTS}
             pod.gpu_resource = found.resource
         if found.part is not None:
-            pod.requests[found.part.resource] = 1
+            pod.requests[found.part.resource] = found.part.gpus
         return found
 
     def _part_held(self, pod: KubePod, request: GpuRequest) -> GpuRequest:
