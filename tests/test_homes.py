@@ -109,6 +109,22 @@ def test_gpus_have_the_parts_that_they_have_in_the_solution() -> None:
     assert aimed(instance)["admission/0"] == len(gangs)
 
 
+def test_parts_of_a_gang_are_on_few_nodes_of_one_rack() -> None:
+    """Six servers in racks of two have room for 4 instances each: one gang needs two, all others one."""
+    part = "nvidia.com/mig-3g.40gb"
+    sizes = (1, 2, 1, 2, 3, 1, 8, 2, 4)
+    gangs = [gang(f"g{k}", pods, 0, requests={part: 1}) for k, pods in enumerate(sizes)]
+    nodes = [node(f"n{k}", switched(2), "b", f"r{k // 2}") for k in range(6)]
+    nodes = [replace(one, allocatable=((part, 0),), dynamic_mig="H100-80") for one in nodes]
+    instance = with_reshapable(build(nodes=nodes, gangs=gangs))
+    model, budget = SlotModel(instance), Budget(instance.policy.solve)
+    goal = Goal(expression(model, instance, "admission/0"), maximize=True)
+    values = solve_by_branching(model.program, goal, budget, nodes=100, seconds=10).values
+    plan = Evaluation(instance, SlotProblem(model, budget).decode(values))
+    found = {tier.name: plan.tier(tier) for tier in tiers_of(instance)}
+    assert (found["admission/0"], found["span"]) == (len(sizes), 1)
+
+
 def test_slow_gangs_leave_fast_servers_to_those_that_are_fast_in_the_solution() -> None:
     """The large gang is placed first, and is slow in the solution: the small ones need the fast server."""
     speeds = (Fraction(2250), Fraction(312))

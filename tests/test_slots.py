@@ -119,7 +119,10 @@ def test_no_plan_beats_a_bound_where_gpus_are_partitioned_or_shared(
         ways = [(partitioned, best(partitioned))]
         ways += [] if shared is None else [(shared, best(shared, ways_of_sharing))]
         return [
-            one for instance, known in ways if known is not None for one in beaten(instance, known)
+            one
+            for instance, known in ways
+            if known is not None
+            for one in beaten(instance, known, apart=seed % 3 > 0)
         ]
 
     assert wrong(range(examples(200, 15)), found) == {}
@@ -150,6 +153,44 @@ def test_a_bound_counts_gpus_with_parts_as_stranded() -> None:
     asks = [gang(f"g{k}", 1, 0, requests={part: 1}) for k in range(8)]
     instance = with_reshapable(build(nodes=[shared], gangs=asks))
     assert bounds(instance)["stranded"] == (4000, 4000)
+
+
+def test_a_gang_uses_nodes_enough_for_the_parts_that_their_gpus_have() -> None:
+    """Two servers of 2 GPUs: 4 of 3g on one of them, if the others leave a GPU to two of these.
+
+    4 of 3g, 4 of 2g and 8 of 1g have no slice to spare, so that each GPU has one of 3g. So it is with parts
+    of 0.6, 0.3 and 0.1, where each GPU has one of the first.
+    """
+    mig = {"dynamic_mig": "H100-80"}, ["nvidia.com/mig-" + one for one in ("3g.40gb", "2g.20gb")]
+    shares = (
+        {"sharing": GpuSharing(None, 9)},
+        ["share.gangplan.dev/" + one for one in ("0.6", "0.3")],
+    )
+    small = "nvidia.com/mig-1g.10gb", "share.gangplan.dev/0.1"
+    for (more, (large, middle)), least, each in zip((mig, shares), small, (8, 4), strict=True):
+        none = ((large, 0), (middle, 0), (least, 0))
+        nodes = [node(f"n{k}", switched(2)) for k in range(2)]
+        nodes = [replace(one, allocatable=tuple(sorted(none)), **more) for one in nodes]
+        wide = gang("wide", 4, 0, requests={large: 1})
+        others = [gang(f"m{k}", 1, 0, requests={middle: 1}) for k in range(4)]
+        others += [gang(f"s{k}", 1, 0, requests={least: 1}) for k in range(each)]
+        for gangs, nodes_more in (([wide, *others], 1), ([wide], 0 if more is mig[0] else 1)):
+            assert fewest(with_reshapable(build(nodes=nodes, gangs=gangs))) == nodes_more
+
+
+def fewest(instance: Instance) -> int:
+    """The bound of ``span`` where everybody starts."""
+    model = SlotModel(instance)
+    model.tell_apart()
+    of = {tier.name: model.expression(tier) for tier in tiers_of(instance)}
+    runs, span, every = of["admission/0"], of["span"], len(instance.gangs)
+    assert runs is not None
+    assert span is not None
+    goal = Goal(span, maximize=False, keep=((runs, every, every),))
+    budget = Budget(instance.policy.solve)
+    found = solve_by_branching(model.program, goal, budget, nodes=1000, seconds=10)
+    assert found.status is Status.OPTIMAL
+    return found.bound
 
 
 def test_what_is_stranded_is_bounded_also_where_servers_have_several_gpu_models() -> None:

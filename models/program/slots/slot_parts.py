@@ -4,6 +4,9 @@ For each resource: what is chosen uses at most what is left of it on all nodes, 
 partitioned or shared. Nodes whose GPUs may become the same count together: as many of their GPUs get each
 geometry, or each set of parts, as is best, and are not given whole. Where there are too many sets, memory,
 cores and pods of all GPUs suffice for all parts together, and each has at most one that takes more than half.
+
+A gang that has x of the parts of a GPU, of the r that are there, uses at least x / (r g) of its node, of g
+GPUs: so many nodes at least are used by gangs with many parts, by where these are (``PartSpread``).
 """
 
 from __future__ import annotations
@@ -11,8 +14,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import lcm
 
-from models.gpu_shares import MOST_FILLINGS, SHARE
+from models.gpu_shares import MOST_FILLINGS, SHARE, times_in
 from models.instance.gang import ExistingPod
 from models.instance.instance import Instance
 from models.instance.occupancy import Room
@@ -35,21 +39,32 @@ from models.program.slots.slot_rooms import Mode
 class Reshaped:
     """Nodes whose GPUs may become the same. ``opened``: how many of their GPUs are not given whole.
 
-    ``fillings``: by variable, what GPUs get of which there are so many.
+    ``gpus``: the most of them on one node. ``fillings``: by variable, what GPUs get of which there are so
+    many. ``supply``: how many of a resource there are on GPUs that have so many at most, by both.
     """
 
     nodes: frozenset[int]
     resources: tuple[str, ...]
+    gpus: int
     opened: Linear = field(default_factory=Linear)
     fillings: dict[int, Filling] = field(default_factory=dict)
+    supply: dict[tuple[str, int], Linear] = field(default_factory=dict)
+
+    def add_supply(self, resource: str, most: int, variable: int, count: int) -> None:
+        """A variable says that there are so many times ``count`` more."""
+        self.supply.setdefault((resource, most), Linear()).add(variable, count)
 
 
 @dataclass
 class Parts:
-    """What is asked for beyond what is there, by resource: none in a solution."""
+    """``short``: what is asked for beyond what is there, by resource: none in a solution.
+
+    ``there``: by resource and node, what no GPU is needed for.
+    """
 
     groups: list[Reshaped] = field(default_factory=list)
     short: dict[str, Linear] = field(default_factory=dict)
+    there: dict[str, dict[int, int]] = field(default_factory=dict)
 
     def fillings(self, values: Sequence[int]) -> Iterator[tuple[Reshaped, list[Filling]]]:
         """What GPUs get that a solution partitions or shares; nothing that it can spare."""
@@ -78,16 +93,20 @@ def hold_parts(
     used, staying = _used(instance, choices, modes)
     if not used:
         return Parts()
-    supplied = {resource: Linear() for resource in used}
+    known = reshaping(instance)
+    there: dict[str, dict[int, int]] = {resource: {} for resource in used}
     for n, node in enumerate(instance.cluster.nodes):
         offered, could = dict(rooms[n].left), dict(node.reshapable)
-        for resource, supply in supplied.items():
-            there = offered.get(resource, 0) - could.get(resource, 0)
+        for resource, own in there.items():
             # pods that stay may hold more than there is
-            supply.constant += max(0, there, staying[n, resource])
+            count = max(offered.get(resource, 0) - could.get(resource, 0), staying[n, resource])
+            if count > 0:
+                own[n] = count
+    supplied = {r: Linear(constant=sum(own.values())) for r, own in there.items()}
     found = []
     for one, nodes in _groups(instance):
-        reshaped = Reshaped(frozenset(nodes), one.resources)
+        gpus = max(rooms[n].free_gpus + len(known[n].rooms) for n in nodes)
+        reshaped = Reshaped(frozenset(nodes), one.resources, gpus)
         idle = sum(rooms[n].free_gpus for n in nodes)
         if not _fill(program, instance, one, idle, reshaped, supplied):
             assert isinstance(one, Sharing), "geometries are few"
@@ -95,7 +114,7 @@ def hold_parts(
         found.append(reshaped)
     for resource, expression in used.items():
         program.at_most(expression.add_linear(supplied[resource], -1))
-    return Parts(found, used)
+    return Parts(found, used, there)
 
 
 def _used(
@@ -165,8 +184,9 @@ def _fill(
             total.add(gpus)
             reshaped.fillings[gpus] = room, counts
             for resource, count in zip(one.resources, counts, strict=True):
-                if resource in supplied:
+                if resource in supplied and count:
                     supplied[resource].add(gpus, count)
+                    reshaped.add_supply(resource, count, gpus, count)
         program.at_most(Linear(dict(total.terms)), kinds[room])
         if room is None:
             reshaped.opened = total
@@ -194,9 +214,99 @@ def _share(
             continue
         count = program.integer(0, most * len(reshaped.nodes))
         supplied[resource].add(count)
+        reshaped.add_supply(resource, max(1, times_in(size, one.empty)), count, 1)
         for row, halves, amount, whole in zip(held, large, size, one.empty, strict=True):
             row.add(count, amount)
             halves.add(count, int(2 * amount > whole))
     for k, (row, halves) in enumerate(zip(held, large, strict=True)):
         program.at_most(row, sum(room[k] for room in rooms))
         program.at_most(halves, len(rooms))
+
+
+MAX_CLASSES = 64
+"""Sizes of gangs, in parts of one kind, whose nodes are counted: those with most parts in all."""
+
+Source = tuple[int, Linear]
+"""Parts of one kind, and how many of them one gang has at least if it has a node for itself there."""
+
+Class = tuple[str, int, int]
+"""A resource, how much of it a gang has, and the weight of the gang."""
+
+
+class PartSpread:
+    """The least that gangs with parts of GPUs add to ``span``: rows of the nodes that they use.
+
+    Of the sources s of one kind of parts, a class of y gangs with k parts each has x[s]:
+        sum over s of x[s] = k y,    sum over classes of x[s] <= what s has
+        nodes of the class >= sum over s of x[s] / most(s)
+    """
+
+    def __init__(
+        self, instance: Instance, program: Program, parts: Parts, modes: Iterable[Mode]
+    ) -> None:
+        self._instance, self._program, self._parts = instance, program, parts
+        found: dict[Class, Linear] = {}
+        for mode in modes:
+            own = self._class_of(mode)
+            if own is not None:
+                found.setdefault(own, Linear()).add(mode.variable)
+        largest = sorted(found, key=lambda own: (-own[1] * len(found[own].terms), own))
+        self._sources = {own[0]: self._sources_of(own[0]) for own in sorted(found)}
+        self._taken: dict[str, list[Linear]] = {
+            resource: [Linear() for _ in sources] for resource, sources in self._sources.items()
+        }
+        self.span = Linear()
+        for own in sorted(largest[:MAX_CLASSES]):
+            self._spread(own, found[own])
+        for resource, sources in self._sources.items():
+            for (_, room), taken in zip(sources, self._taken[resource], strict=True):
+                if taken.terms:
+                    program.at_most(taken.add_linear(room, -1))
+
+    def _class_of(self, mode: Mode) -> Class | None:
+        """None of a gang with whole GPUs, or one that is placed nowhere."""
+        demand = mode.option.demand
+        if not mode.option.effect.admitted or demand.gpu_roles:
+            return None
+        asked = (
+            (amount * role.count, resource)
+            for role in demand.roles
+            for resource, amount in role.requests
+            if resource in self._parts.there
+        )
+        most = max(asked, default=None)
+        return most and (most[1], most[0], self._instance.gangs[demand.gang].weight_gpus)
+
+    def _sources_of(self, resource: str) -> list[Source]:
+        there, found = dict(self._parts.there[resource]), list[Source]()
+        for group in self._parts.groups:
+            beside = [there.pop(n) for n in sorted(there.keys() & group.nodes)]
+            kinds = group.gpus + bool(beside)
+            if beside:
+                found.append((kinds * max(beside), Linear(constant=sum(beside))))
+            for (name, most), supply in group.supply.items():
+                if name == resource and kinds:
+                    found.append((kinds * most, supply))
+        if there:
+            found.append((max(there.values()), Linear(constant=sum(there.values()))))
+        return found
+
+    def _spread(self, own: Class, gangs: Linear) -> None:
+        """Add to ``span`` what a class adds: its nodes, less one for each gang."""
+        (resource, amount, weight), program = own, self._program
+        sources = self._sources[resource]
+        if amount <= min((most for most, _ in sources), default=amount):
+            return
+        weight *= self._instance.cluster.span_weights[-1]
+        every, nodes, total = lcm(*(most for most, _ in sources)), Linear(), Linear()
+        for (most, _), taken in zip(sources, self._taken[resource], strict=True):
+            variable = program.integer(0, amount * len(gangs.terms))
+            taken.add(variable)
+            total.add(variable)
+            nodes.add(variable, every // most)
+        program.equal(total.add_linear(gangs, -amount))
+        fewest = -(-amount // max(most for most, _ in sources))
+        added = program.integer(0, (amount - 1) * len(gangs.terms))
+        program.at_least(Linear({added: 1}).add_linear(gangs, 1 - fewest))
+        program.at_least(Linear({added: every}).add_linear(gangs, every).add_linear(nodes, -1))
+        self.span.add(added, weight)

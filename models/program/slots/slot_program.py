@@ -22,7 +22,7 @@ from models.program.base_state import build_base_state
 from models.program.interruption import Question, never
 from models.program.linear_program import Linear, Program
 from models.program.options import Choice, Option, standing_gpus
-from models.program.slots.slot_parts import hold_parts
+from models.program.slots.slot_parts import PartSpread, hold_parts
 from models.program.slots.slot_pools import LoosePools
 from models.program.slots.slot_rooms import DomainSlots, Mode, Piece
 from models.program.slots.slot_shares import EvenShares, share_evenly
@@ -69,6 +69,7 @@ class SlotModel(Slots):
         self.pools: LoosePools | None = None
         self.shares: dict[int, EvenShares] = {}
         self.spread: SlotSpread | None = None
+        self._part_spread: PartSpread | None = None
         for choice in self.requests.choices:
             self._choose(choice)
         self.spares = Spares(instance, self._may_be_idle, self._room.stopping)
@@ -125,7 +126,8 @@ class SlotModel(Slots):
     def _node_rows(self, everywhere: frozenset[int], found: Iterable[frozenset[int]]) -> None:
         """Slots of nodes, of every size, for each set of nodes that pods are held to."""
         sizes = {role.gpus for mode in self.modes for role in mode.option.demand.gpu_roles} | {1}
-        for nodes, size in product(dict.fromkeys((everywhere, *found)), sorted(sizes)):
+        sets = dict.fromkeys(map(self._room.known, (everywhere, *found)))
+        for nodes, size in product(sets, sorted(sizes)):
             taken = Linear(constant=self.spares.slots(nodes, size))
             for mode in self.modes:
                 taken.add(mode.variable, self._room.taken(mode, nodes, size))
@@ -285,6 +287,8 @@ class SlotModel(Slots):
                     total.add(mode.variable, self.placed_value(tier.family, mode))
         else:
             return stranded(self) if tier.family == "stranded" else None
+        if tier.family == "span" and self._part_spread is not None:
+            total.add_linear(self._part_spread.span)
         total.constant = self._base.tier(tier)
         return total
 
@@ -297,6 +301,8 @@ class SlotModel(Slots):
         if slots is not None and self.loose:
             inner = self.instance.cluster.node_level - 1
             self.spread = SlotSpread(self, slots.most_in(inner), frozenset(gangs))
+        if self.parts.short:
+            self._part_spread = PartSpread(self.instance, self.program, self.parts, self.modes)
 
     def by_domain(self) -> dict[int, list[int]]:
         """By domain of the level around the innermost one, the variables that say what is where in it."""

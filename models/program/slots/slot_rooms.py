@@ -157,7 +157,8 @@ class SlotRooms:
         self._instance = instance
         self._state = state
         self._modes = modes
-        self._within: dict[tuple[frozenset[int], frozenset[int]], bool] = {}
+        self._within: dict[tuple[int, frozenset[int]], tuple[RoleDemand, ...]] = {}
+        self._sets: dict[frozenset[int], frozenset[int]] = {}
 
     def taken(self, mode: Mode, nodes: frozenset[int], size: int) -> int:
         """Slots on these nodes that the pods take at least, where they may be elsewhere."""
@@ -171,7 +172,7 @@ class SlotRooms:
     def placed(self, mode: Mode, nodes: frozenset[int] | None, size: int) -> int:
         """The same of the pods that are placed; ``nodes`` None: wherever they are."""
         demand = mode.option.demand
-        roles = [r for r in demand.gpu_roles if nodes is None or self._inside(r, nodes)]
+        roles = demand.gpu_roles if nodes is None else self._inside(mode, nodes)
         if mode.level == self._instance.cluster.node_level:
             return sum(role.gpus * role.count for role in roles) // size
         own = sum(role.count * (role.gpus // size) for role in roles)
@@ -232,11 +233,16 @@ class SlotRooms:
                     total.add_linear(own, more)
         return total
 
-    def _inside(self, role: RoleDemand, nodes: frozenset[int]) -> bool:
-        """Whether all nodes of a role are among these."""
-        key = (role.nodes, nodes)
+    def known(self, nodes: frozenset[int]) -> frozenset[int]:
+        """The same set, one object for all that are equal: compared with others it costs no time."""
+        return self._sets.setdefault(nodes, nodes)
+
+    def _inside(self, mode: Mode, nodes: frozenset[int]) -> tuple[RoleDemand, ...]:
+        """The roles with GPUs all of whose nodes are among these."""
+        key = (mode.variable, nodes)
         if key not in self._within:
-            self._within[key] = role.nodes <= nodes
+            roles = mode.option.demand.gpu_roles
+            self._within[key] = tuple(role for role in roles if role.nodes <= nodes)
         return self._within[key]
 
     @cached_property

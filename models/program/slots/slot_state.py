@@ -137,7 +137,7 @@ class Slots:
 
     def slots_on(self, nodes: frozenset[int], size: int) -> tuple[Linear, Linear]:
         """(slots that pods take which can be nowhere else, slots that there are)."""
-        taken = Linear()
+        taken, nodes = Linear(), self._room.known(nodes)
         for mode in self.modes:
             taken.add(mode.variable, self._room.taken(mode, nodes, size))
         return taken, self._room.slots(nodes, size)

@@ -95,12 +95,56 @@ def _place_apart(
 
 
 def _admit_parts(space: FreeSpace, settlers: Iterable[_Settler], budget: Budget) -> None:
-    """Gangs of the solution without whole GPUs start."""
-    for settler in settlers:
-        demand = settler.mode.option.demand
-        waits = not space.instance.gangs[demand.gang].running
-        if settler.mode.shape is None and waits and not budget.exhausted():
+    """Gangs of the solution without whole GPUs start, those of most pods first, each on few nodes."""
+    gangs = space.instance.gangs
+    found = [
+        demand
+        for settler in settlers
+        for demand in (settler.mode.option.demand,)
+        if settler.mode.shape is None and not gangs[demand.gang].running
+    ]
+    for demand in sorted(found, key=lambda own: -max(role.count for role in own.roles)):
+        if budget.exhausted():
+            break
+        if not _is_free(space, demand) or not admit(space, demand, placing=_on_few_nodes):
             admit(space, demand)
+
+
+def _is_free(space: FreeSpace, demand: Demand) -> bool:
+    """Whether all pods ask for the same, and no rule is about which nodes they use together."""
+    gang = space.instance.gangs[demand.gang]
+    roles = [gang.roles[role.role] for role in demand.roles]
+    held = [gang.required, *(role.required for role in roles)]
+    ruled = demand.gang in space.rules.of or any(role.slice_layers for role in roles)
+    return len(roles) == 1 and not ruled and not any(level is not None for level in held)
+
+
+def _on_few_nodes(space: FreeSpace, demand: Demand) -> tuple[PodPlacement, ...] | None:
+    """Pods on the fewest nodes of one innermost domain, those with least room to spare; None without room."""
+    if space.closed.active:
+        demand = space.closed.narrowed(demand)
+    (role,), tree = demand.roles, space.arrays.tree
+    room = space.capacity(demand.gang, role, None).pods
+    nodes = np.flatnonzero(room)
+    of = tree.domain_of[tree.levels - 1][nodes] if tree.levels else np.zeros_like(nodes)
+    order = np.lexsort((nodes, -room[nodes], of))
+    nodes, of, room = nodes[order], of[order], room[nodes[order]]
+    first = np.searchsorted(of, of)  # of the domain of each
+    before = np.concatenate(([0], np.cumsum(room)))[:-1]
+    left = role.count - (before - before[first])  # beside those with more room in the domain
+    enough = np.flatnonzero((left > 0) & (room >= left))
+    if not len(enough):
+        return None
+    number = np.arange(len(nodes)) - first
+    last = enough[np.lexsort((room[enough] - left[enough], number[enough]))[0]]
+    chosen = nodes[first[last] : last].repeat(room[first[last] : last]).tolist()
+    closest = np.flatnonzero((of == of[last]) & (room >= left[last]))[-1]
+    chosen += [int(nodes[closest])] * int(left[last])
+    pods = tuple(
+        PodPlacement(role.role, i, n, 0) for i, n in zip(role.indices, chosen, strict=True)
+    )
+    holds = space.holds(pods, space.instance.gangs[demand.gang].roles)
+    return pods if holds and permitted(space, demand.gang, pods) else None
 
 
 def _withdraw(space: FreeSpace, nodes: Iterable[int], gangs: Container[int]) -> None:
