@@ -39,6 +39,7 @@ from planner.search.engines.interface import Goal, Status
 from planner.search.engines.relaxation import Relaxation
 from planner.search.ledger import Ledger
 from planner.search.start.greedy import greedy
+from planner.search.start.homes import settle_in
 
 SEEDS = examples(400, 40)
 DRAWS = {"tiny": tiny, "busy": busy, "tiny by speed": tiny_by_speed, "busy by speed": busy_by_speed}
@@ -105,27 +106,88 @@ def test_no_plan_of_a_random_instance_beats_a_bound(kind: str) -> None:
 
 
 @pytest.mark.parametrize("runs", [False, True])
-@pytest.mark.parametrize("listed", [True, False])
+@pytest.mark.parametrize("ways", ["listed", "alike", "counted"])
 def test_no_plan_beats_a_bound_where_gpus_are_partitioned_or_shared(
-    runs: bool, listed: bool, monkeypatch: pytest.MonkeyPatch
+    runs: bool, ways: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``listed``: the sets of parts that a GPU can have; else their memory, cores and pods are counted."""
-    if not listed:
+    """``ways``: the sets of parts that a GPU can have are listed, where some may count as smaller ones; or
+    memory, cores and pods are counted.
+    """
+    if ways == "alike":
+        parts_count_as_smaller_ones(monkeypatch)
+    elif ways == "counted":
         monkeypatch.setattr(slot_parts.Sharing, "fillings", lambda _, room: None)
 
     def found(seed: int) -> list[str]:
         partitioned = dynamic(seed, runs=runs, beside=seed % 2 == 0)
-        shared = sharing(seed, runs=runs)
-        ways = [(partitioned, best(partitioned))]
-        ways += [] if shared is None else [(shared, best(shared, ways_of_sharing))]
+        shared = sharing(seed, runs=runs, several=seed % 5 == 0)
+        plans = [(partitioned, best(partitioned))]
+        plans += [] if shared is None else [(shared, best(shared, ways_of_sharing))]
         return [
             one
-            for instance, known in ways
+            for instance, known in plans
             if known is not None
             for one in beaten(instance, known, apart=seed % 3 > 0)
         ]
 
     assert wrong(range(examples(200, 15)), found) == {}
+
+
+def parts_count_as_smaller_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where GPUs have many sets of parts."""
+    monkeypatch.setattr(slot_parts, "MOST_FILLINGS", 2)
+    monkeypatch.setattr(slot_parts, "FEW_FILLINGS", 1)
+    monkeypatch.setattr(slot_parts, "MOST_LOST", 1000)
+
+
+def test_gpus_get_the_parts_that_counted_as_smaller_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 0.7, 0.29, 0.28 and 0.27 two GPUs have the first and the second: so they do in the plan."""
+    part = {name: f"share.gangplan.dev/0.{name}" for name in ("7", "29", "28", "27")}
+    none = tuple((resource, 0) for resource in sorted(part.values()))
+    shared = replace(node("n1", switched(4)), allocatable=none, sharing=GpuSharing(None, 9))
+    names = ["7", "7", "29", "29", "27", "28", "28"]
+    asks = [gang(f"g{k}", 1, 0, requests={part[name]: 1}) for k, name in enumerate(names)]
+    instance = with_reshapable(build(nodes=[shared], gangs=asks))
+    parts_count_as_smaller_ones(monkeypatch)
+    model = SlotModel(instance)
+    parts = model.parts
+    assert parts.alike == {part["29"]: part["27"], part["28"]: part["27"], part["7"]: part["27"]}
+    (group,) = parts.groups
+    (three,) = (v for v, (_, counts) in group.fillings.items() if counts == (3,))
+    values = [0] * len(model.program.lower)
+    for mode in model.modes:
+        values[mode.variable] = int(mode.option.effect.admitted)
+    values[three] = 3
+    (found,) = ([counts for _, counts in fillings] for _, fillings in parts.fillings(values))
+    assert group.one.resources == tuple(part[name] for name in ("7", "29", "28", "27"))
+    # the largest first, as far as the 0.19 that 3 of 0.27 leave suffice
+    assert found == [(0, 2, 1, 0), (0, 0, 1, 2), (0, 0, 0, 3)]
+
+
+def test_nodes_share_gpus_otherwise_than_a_solution_where_cores_keep_many_out() -> None:
+    """Of two servers of two GPUs one has few cores, and there the solution has the parts that need many."""
+    large, half = "share.gangplan.dev/0.7", "share.gangplan.dev/0.5"
+    nodes = [
+        replace(
+            node(f"n{k}", switched(2)),
+            allocatable=(("cpu", cores), (half, 0), (large, 0)),
+            sharing=GpuSharing(None, 9),
+        )
+        for k, cores in enumerate((5000, 90000))
+    ]
+    asks = [gang(f"g{k}", 1, 0, requests={large: 1, "cpu": 10000}) for k in range(2)]
+    asks += [gang(f"h{k}", 1, 0, requests={half: 1, "cpu": 1000}) for k in range(4)]
+    instance = with_reshapable(build(nodes=nodes, gangs=asks))
+    model = SlotModel(instance)
+    values = [0] * len(model.program.lower)
+    for mode in model.modes:
+        values[mode.variable] = int(mode.option.effect.admitted)
+    (group,) = model.parts.groups
+    assert group.one.resources == (large, half)
+    for variable, (_, counts) in group.fillings.items():
+        values[variable] = 2 if counts in ((1, 0), (0, 2)) else 0
+    plan, _ = settle_in(model, values, Budget(replace(instance.policy.solve, budget=100)))
+    assert [[pod.node for pod in one.pods] for one in plan] == [[1]] * 2 + [[0]] * 4
 
 
 def test_a_bound_counts_how_many_parts_there_are() -> None:

@@ -2,8 +2,9 @@
 
 For each resource: what is chosen uses at most what is left of it on all nodes, and what GPUs have that are
 partitioned or shared. Nodes whose GPUs may become the same count together: as many of their GPUs get each
-geometry, or each set of parts, as is best, and are not given whole. Where there are too many sets, memory,
-cores and pods of all GPUs suffice for all parts together, and each has at most one that takes more than half.
+geometry, or each set of parts, as is best, and are not given whole. Where there are too many sets, parts that
+few ask for count as smaller ones. Where that would say little, memory, cores and pods of all GPUs suffice for
+all parts together, and each has at most one that takes more than half.
 
 A gang that has x of the parts of a GPU, of the r that are there, uses at least x / (r g) of its node, of g
 GPUs: so many nodes at least are used by gangs with many parts, by where these are (``PartSpread``).
@@ -15,8 +16,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import lcm
+from typing import cast
 
-from models.gpu_shares import MOST_FILLINGS, SHARE, times_in
+from models.gpu_shares import CORES, MOST_FILLINGS, SHARE, Size, fits, less, times_in
 from models.instance.gang import ExistingPod
 from models.instance.instance import Instance
 from models.instance.occupancy import Room
@@ -34,16 +36,24 @@ from models.program.linear_program import Linear, Program
 from models.program.options import Choice
 from models.program.slots.slot_rooms import Mode
 
+FEW_FILLINGS = 200
+"""Sets of parts that a solver goes through soon."""
+
+MOST_LOST = 1
+"""Permille of the GPUs that may be lost where parts count as smaller ones."""
+
 
 @dataclass
 class Reshaped:
     """Nodes whose GPUs may become the same. ``opened``: how many of their GPUs are not given whole.
 
+    ``one``: what they may become. ``resources``: those of it that stand for others, too, and all that do not.
     ``gpus``: the most of them on one node. ``fillings``: by variable, what GPUs get of which there are so
     many. ``supply``: how many of a resource there are on GPUs that have so many at most, by both.
     """
 
     nodes: frozenset[int]
+    one: Reshaping
     resources: tuple[str, ...]
     gpus: int
     opened: Linear = field(default_factory=Linear)
@@ -59,16 +69,20 @@ class Reshaped:
 class Parts:
     """``short``: what is asked for beyond what is there, by resource: none in a solution.
 
-    ``there``: by resource and node, what no GPU is needed for.
+    ``there``: by resource and node, what no GPU is needed for. ``alike``: by resource, the one that it counts
+    as; ``asked``: of these, what is chosen.
     """
 
     groups: list[Reshaped] = field(default_factory=list)
     short: dict[str, Linear] = field(default_factory=dict)
     there: dict[str, dict[int, int]] = field(default_factory=dict)
+    alike: dict[str, str] = field(default_factory=dict)
+    asked: dict[str, Linear] = field(default_factory=dict)
 
     def fillings(self, values: Sequence[int]) -> Iterator[tuple[Reshaped, list[Filling]]]:
         """What GPUs get that a solution partitions or shares; nothing that it can spare."""
         spare = {resource: -short.value(values) for resource, short in self.short.items()}
+        asked = {resource: own.value(values) for resource, own in self.asked.items()}
         for group in self.groups:
             found = list[Filling]()
             for variable, filling in group.fillings.items():
@@ -79,7 +93,31 @@ class Parts:
                     spare[r] -= gone * count
                 found += [filling] * (values[variable] - gone)
             if found:
-                yield group, found
+                yield group, [self._told_apart(group, filling, asked) for filling in found]
+
+    def _told_apart(self, group: Reshaped, filling: Filling, asked: dict[str, int]) -> Filling:
+        """With parts that count as smaller ones in the place of these, as far as there is room.
+
+        ``asked``: of such parts, how many have no place yet.
+        """
+        one, (room, counts) = group.one, filling
+        if not asked or not isinstance(one, Sharing):
+            return filling
+        found = dict.fromkeys(one.resources, 0) | dict(zip(group.resources, counts, strict=True))
+        sizes = dict(zip(one.resources, one.sizes, strict=True))
+        left = one.empty if room is None or len(room) != len(one.empty) else cast(Size, room)
+        for resource, count in found.items():
+            left = less(left, sizes[resource], count)
+        for resource in one.resources:
+            if resource in asked and (smaller := found[self.alike[resource]]):
+                more = less(sizes[resource], sizes[self.alike[resource]])
+                most = times_in(more, left) if any(more) else smaller
+                count = min(smaller, asked[resource], most)
+                found[self.alike[resource]] -= count
+                found[resource] += count
+                asked[resource] -= count
+                left = less(left, more, count)
+        return room, tuple(found.values())
 
 
 def hold_parts(
@@ -93,28 +131,124 @@ def hold_parts(
     used, staying = _used(instance, choices, modes)
     if not used:
         return Parts()
-    known = reshaping(instance)
+    known, groups = reshaping(instance), _groups(instance)
+    alike = _alike(instance, groups, rooms, used)
+    asked = {resource: used.pop(resource) for resource in alike if resource in used}
+    for resource, expression in asked.items():
+        used.setdefault(alike[resource], Linear()).add_linear(expression)
+    members = {resource: [resource] for resource in used}
+    for resource, instead in alike.items():
+        members.setdefault(instead, [instead]).append(resource)
     there: dict[str, dict[int, int]] = {resource: {} for resource in used}
     for n, node in enumerate(instance.cluster.nodes):
         offered, could = dict(rooms[n].left), dict(node.reshapable)
         for resource, own in there.items():
             # pods that stay may hold more than there is
-            count = max(offered.get(resource, 0) - could.get(resource, 0), staying[n, resource])
+            count = sum(
+                max(0, offered.get(one, 0) - could.get(one, 0), staying[n, one])
+                for one in members[resource]
+            )
             if count > 0:
                 own[n] = count
     supplied = {r: Linear(constant=sum(own.values())) for r, own in there.items()}
     found = []
-    for one, nodes in _groups(instance):
+    for one, nodes in groups:
         gpus = max(rooms[n].free_gpus + len(known[n].rooms) for n in nodes)
-        reshaped = Reshaped(frozenset(nodes), one.resources, gpus)
-        idle = sum(rooms[n].free_gpus for n in nodes)
-        if not _fill(program, instance, one, idle, reshaped, supplied):
-            assert isinstance(one, Sharing), "geometries are few"
-            _share(program, instance, one, idle, reshaped, supplied)
+        coarse = _coarse(one, alike)
+        reshaped = Reshaped(frozenset(nodes), one, coarse.resources, gpus)
+        kinds = _kinds(instance, nodes, rooms)
+        sets = _sets(coarse, kinds, MOST_FILLINGS)
+        if sets is not None:
+            _fill(program, kinds, sets, reshaped, supplied)
+        else:
+            assert isinstance(coarse, Sharing), "geometries are few"
+            _share(program, instance, coarse, kinds[None], reshaped, supplied)
         found.append(reshaped)
     for resource, expression in used.items():
         program.at_most(expression.add_linear(supplied[resource], -1))
-    return Parts(found, used, there)
+    return Parts(found, used, there, alike, asked)
+
+
+Kinds = Mapping[GpuRoom | None, int]
+"""How many GPUs have so much room left; None: are idle."""
+
+
+def _kinds(instance: Instance, nodes: Iterable[int], rooms: Sequence[Room]) -> Kinds:
+    known = reshaping(instance)
+    kinds: dict[GpuRoom | None, int] = {None: sum(rooms[n].free_gpus for n in nodes)}
+    return kinds | Counter(room for n in nodes for room in known[n].rooms)
+
+
+def _alike(
+    instance: Instance,
+    groups: Sequence[tuple[Reshaping, Sequence[int]]],
+    rooms: Sequence[Room],
+    used: Mapping[str, Linear],
+) -> dict[str, str]:
+    """By resource, a smaller one that a part counts as, where GPUs have more than MOST_FILLINGS sets.
+
+    Those come first by which least is lost, until there are FEW_FILLINGS or MOST_LOST is. None if there are
+    too many sets even so.
+    """
+    sharing = [(one, _kinds(instance, n, rooms)) for one, n in groups if isinstance(one, Sharing)]
+    asked = {resource: sum(own.terms.values()) for resource, own in used.items()}
+    left = MOST_LOST * sum(sum(kinds.values()) for _, kinds in sharing)
+    found: dict[str, str] = {}
+    most = MOST_FILLINGS
+    while any(_sets(_coarse(one, found), kinds, most) is None for one, kinds in sharing):
+        most = FEW_FILLINGS
+        coarse = [_coarse(one, found) for one, _ in sharing]
+        losses = [(one.resources, _losses(one)) for one in coarse]
+        costs = {
+            (larger, smaller): asked.get(larger, 0) * loss
+            for _, own in losses
+            for (larger, smaller), loss in own.items()
+            if all((larger, smaller) in others or larger not in has for has, others in losses)
+        }
+        pair = min(costs, key=lambda pair: (costs[pair], pair), default=None)
+        if pair is None or costs[pair] > left:
+            enough = (
+                _sets(one, kinds, MOST_FILLINGS)
+                for one, (_, kinds) in zip(coarse, sharing, strict=True)
+            )
+            return found if all(sets is not None for sets in enough) else {}
+        larger, smaller = pair
+        left -= costs[pair]
+        asked[smaller] = asked.get(smaller, 0) + asked.get(larger, 0)
+        found = {r: smaller if instead == larger else instead for r, instead in found.items()}
+        found[larger] = smaller
+    return found
+
+
+def _losses(one: Reshaping) -> dict[tuple[str, str], int]:
+    """Permille of a GPU that are lost where a part counts as another, no larger one; by both."""
+    if not isinstance(one, Sharing):
+        return {}
+    parts = list(zip(one.resources, one.sizes, strict=True))
+    return {
+        (a, b): max(
+            -(-CORES * (s - t) // most) for s, t, most in zip(own, other, one.empty, strict=True)
+        )
+        for a, own in parts
+        for b, other in parts
+        if a != b and fits(other, own)
+    }
+
+
+def _coarse(one: Reshaping, alike: Mapping[str, str]) -> Reshaping:
+    """The same without parts that count as others."""
+    if not isinstance(one, Sharing) or alike.keys().isdisjoint(one.resources):
+        return one
+    kept = [k for k, resource in enumerate(one.resources) if resource not in alike]
+    return Sharing(
+        tuple(one.resources[k] for k in kept),
+        tuple(one.there[k] for k in kept),
+        tuple(one.most[k] for k in kept),
+        tuple(one.sizes[k] for k in kept),
+        tuple(one.each[k] for k in kept),
+        one.empty,
+        one.shared,
+    )
 
 
 def _used(
@@ -157,40 +291,43 @@ def _groups(instance: Instance) -> list[tuple[Reshaping, list[int]]]:
     return list(found.values())
 
 
-def _fill(
-    program: Program,
-    instance: Instance,
-    one: Reshaping,
-    idle: int,
-    reshaped: Reshaped,
-    supplied: Mapping[str, Linear],
-) -> bool:
-    """GPUs that are idle, or have the same room left, get what they can have; False if that is too much."""
-    known = reshaping(instance)
-    kinds: dict[GpuRoom | None, int] = {None: idle}
-    kinds |= Counter(room for n in reshaped.nodes for room in known[n].rooms)
-    found: dict[GpuRoom | None, tuple[Amounts, ...]] = {}
-    left = MOST_FILLINGS
+Sets = Mapping[GpuRoom | None, tuple[Amounts, ...]]
+"""By room, what GPUs that have it can get."""
+
+
+def _sets(one: Reshaping, kinds: Kinds, most: int) -> Sets | None:
+    """None if there are more sets of parts."""
+    found, left = dict[GpuRoom | None, tuple[Amounts, ...]](), most
     for room in kinds:
         own = one.fillings(room)
         if own is None or (isinstance(one, Sharing) and len(own) > left):
-            return False
+            return None
         found[room] = own
         left -= len(own)
-    for room, own in found.items():
+    return found
+
+
+def _fill(
+    program: Program,
+    kinds: Kinds,
+    sets: Sets,
+    reshaped: Reshaped,
+    supplied: Mapping[str, Linear],
+) -> None:
+    """GPUs that are idle, or have the same room left, get what they can have."""
+    for room, own in sets.items():
         total = Linear()
         for counts in own:
             gpus = program.integer(0, kinds[room])
             total.add(gpus)
             reshaped.fillings[gpus] = room, counts
-            for resource, count in zip(one.resources, counts, strict=True):
+            for resource, count in zip(reshaped.resources, counts, strict=True):
                 if resource in supplied and count:
                     supplied[resource].add(gpus, count)
                     reshaped.add_supply(resource, count, gpus, count)
         program.at_most(Linear(dict(total.terms)), kinds[room])
         if room is None:
             reshaped.opened = total
-    return True
 
 
 def _share(
@@ -268,11 +405,12 @@ class PartSpread:
         demand = mode.option.demand
         if not mode.option.effect.admitted or demand.gpu_roles:
             return None
+        alike = self._parts.alike
         asked = (
-            (amount * role.count, resource)
+            (amount * role.count, alike.get(resource, resource))
             for role in demand.roles
             for resource, amount in role.requests
-            if resource in self._parts.there
+            if alike.get(resource, resource) in self._parts.there
         )
         most = max(asked, default=None)
         return most and (most[1], most[0], self._instance.gangs[demand.gang].weight_gpus)

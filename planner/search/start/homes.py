@@ -26,18 +26,47 @@ from planner.search.free_space import FreeSpace
 from planner.search.start.greedy import admit, permitted, place
 from planner.search.start.guided import start
 
+FEW_WITHOUT = 100
+"""A plan is as its solution has it if not more than one gang in so many has no place, by weight."""
+
 
 def settle_in(
     model: SlotModel, values: Sequence[int], budget: Budget
 ) -> tuple[list[GangDecision], set[int]]:
     """The plan as the solution has it, and who was to move in it and has no place.
 
-    Large pods come first, those that need narrow domains before others. What finds no place where the
-    solution has it is tried anywhere, and else left to others.
+    GPUs get the parts that they have in the solution. Where cores or other resources, which it does not
+    count, then keep many out, the nodes decide which parts lie on which GPUs, if more find places so.
+    """
+    instance = model.instance
+    chosen = {mode.option.demand.gang: mode for mode in model.modes if values[mode.variable]}
+
+    def without(plan: tuple[list[GangDecision], set[int]]) -> int:
+        absent = (gang for gang in chosen if not plan[0][gang].pods)
+        return sum(instance.gangs[gang].weight_gpus for gang in absent)
+
+    plan = _settle(model, values, chosen, budget, filled=True)
+    every = sum(instance.gangs[gang].weight_gpus for gang in chosen)
+    if model.parts.groups and without(plan) * FEW_WITHOUT > every and not budget.exhausted():
+        plan = min(plan, _settle(model, values, chosen, budget, filled=False), key=without)
+    return plan
+
+
+def _settle(
+    model: SlotModel,
+    values: Sequence[int],
+    chosen: Mapping[int, Mode],
+    budget: Budget,
+    *,
+    filled: bool,
+) -> tuple[list[GangDecision], set[int]]:
+    """Large pods come first, those that need narrow domains before others.
+
+    What finds no place where the solution has it is tried anywhere, and else left to others. ``filled``:
+    whether GPUs get just the parts that they have in the solution.
     """
     instance = model.instance
     decisions, homeless = list(base_decisions(instance)), set[int]()
-    chosen = {mode.option.demand.gang: mode for mode in model.modes if values[mode.variable]}
     for choice in model.requests.choices:
         mode = chosen.get(choice.gang)
         if instance.gangs[choice.gang].running and (mode is None or mode.option.effect.moved):
@@ -51,7 +80,7 @@ def settle_in(
     coming = sorted(map(homes.settler, chosen.values()), key=lambda one: one.key)
     parts = coming if model.parts.groups else []
     beyond = _faster(model, chosen) if parts else {}
-    fillings = _fillings(model, values, space)
+    fillings = _fillings(model, values, space) if filled else {}
     with space.filled(fillings):
         for settler in coming:
             mode, moves = settler.mode, settler.mode.option.effect.moved
